@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// Every lock of the program, lowest first. A thread may take only a lock of a higher rank than those it
+// holds. docs/LOCKING.md says what each protects.
+#pragma once
+
+#include <cstdint>
+
+namespace cowraid {
+
+enum class LockRank : uint8_t {
+    kSession,  // fuse/: session state, control socket clients
+    kCommitQueue,  // fs/: who waits for which commit
+    kOperationGate,  // fs/: shared by every operation, exclusive to close a generation
+    kInodeTable,  // fs/: one shard of the table of inodes in memory
+    kRename,  // fs/: one directory rename at a time
+    kInode,  // fs/: one inode's attributes, mapping and dirty data; nested by inode number
+    kDirty,  // fs/: accounting of dirty memory, who waits for room
+    kItemTable,  // fs/: one shard of an item table
+    kChecksumTable,  // fs/: one shard of a checksum table
+    kSnapshot,  // fs/: the current committed root and who reads from older ones
+    kAllocator,  // alloc/: groups, open stripes, reservations
+    kGroupSpace,  // alloc/: bitmap of one block group
+    kNodeCache,  // btree/: one shard of the node cache
+    kGroupMap,  // raid56/: the array's sorted mappings
+    kStripe,  // raid56/: one bucket of stripe locks
+    kMemberSet,  // device/: member states and counters
+    kDevice,  // device/: simulated and recording devices
+    kLeaf,  // anything that takes no other lock
+};
+
+}  // namespace cowraid
