@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// Free space by row and stripe. Hands out whole free rows, full stripes first; remembers what a commit must
+// record and what may not be reused yet. Persists nothing itself: fs/commit does, with the windows below.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "format/group_map_codec.h"
+#include "raid56/geometry.h"
+
+namespace cowraid {
+
+// Number of a transaction in memory: the open one, and the one being committed before it. Becomes a
+// Generation only when its commit begins.
+struct TransactionId {
+    uint64_t value = 0;
+    friend constexpr auto operator<=>(TransactionId, TransactionId) = default;
+};
+
+// What an allocation is for; each stream has its own open stripe, so that lifetimes do not mix.
+enum class Stream : uint8_t { kData, kMetadata, kSystem };
+inline constexpr size_t kStreamCount = 3;
+
+// Rows to be written by raid56::RowWrite. Blocks are used in (stripe, data column, row) order; the first
+// `used_blocks` carry data, the rest of the rectangle is pads.
+struct RowRegion {
+    VolumeAddress group_address;
+    Geometry geometry;
+    uint64_t first_stripe = 0;
+    uint64_t stripe_count = 1;
+    uint32_t first_row = 0;
+    uint32_t row_count = 0;
+    uint64_t used_blocks = 0;
+
+    // Address of the i-th block in that order.
+    [[nodiscard]] VolumeAddress block_address(uint64_t index) const;
+    // Blocks of the rectangle: stripe_count * k * row_count.
+    [[nodiscard]] uint64_t block_count() const;
+};
+
+// One window of a group's allocation state as a commit must record it (format/items.h DiskSpaceWindow).
+struct SpaceWindow {
+    VolumeAddress group_address;
+    uint64_t first_stripe = 0;
+    Generation last_write;  // of earlier commits; `written` says the current one wrote too
+    bool written = false;
+    uint32_t block_count = 0;
+    uint32_t used_count = 0;
+    std::vector<uint8_t> bitmap;  // empty when used_count is 0 or block_count
+};
+
+struct GroupUsage {
+    VolumeAddress group_address;
+    uint64_t used_blocks = 0;
+    uint64_t free_rows = 0;
+    uint64_t free_stripes = 0;
+};
+
+// Stripes covered by one window: as many whole stripes as fit 2048 blocks, at least one.
+uint64_t window_stripes(const Geometry& geometry);
+
+// The seam to the free-space tree: reads a group's windows at first use. Implemented by fs/. Called with no
+// allocator lock that a reader of trees needs.
+class SpaceSource {
+public:
+    virtual ~SpaceSource() = default;
+    // Appends every recorded window of the group, by rising first_stripe; absent ones are free.
+    virtual Status load_windows(VolumeAddress group_address, std::vector<SpaceWindow>& out) = 0;
+};
+
+struct SpaceNumbers {
+    uint64_t total_blocks;     // of the groups of that content
+    uint64_t used_blocks;      // referenced by the open state: allocated and not freed
+    uint64_t free_row_blocks;  // in rows that hold nothing: what can be written now
+    uint64_t pinned_blocks;    // freed, not reusable yet
+};
+
+struct AllocationStatistics {
+    uint64_t full_stripes, full_rows, pad_blocks;
+};
+
+class Allocator {
+public:
+    // `source` outlives the allocator.
+    explicit Allocator(SpaceSource& source);
+    ~Allocator();
+    Allocator(const Allocator&) = delete;
+    Allocator& operator=(const Allocator&) = delete;
+
+    enum class GroupState : uint8_t {
+        kPlanned,  // in the map of a commit that is not durable yet: takes nothing
+        kOpen,
+        kClosed,   // takes no new data: a member is missing, or it is being migrated
+    };
+    // `usage` as recorded (all free for a new group).
+    void add_group(const GroupRecord& group, const GroupUsage& usage, GroupState state);
+    void set_group_state(VolumeAddress group_address, GroupState state);
+    // Only when nothing of it is used or pinned; kBusy otherwise.
+    Status remove_group(VolumeAddress group_address);
+
+    // `unit_count` units of `unit_blocks` blocks each (1 for data, 4 for nodes); the blocks of a unit have
+    // contiguous addresses. Whole stripes first, contiguous; the tail in as few rows as possible of the
+    // stream's open stripe, which the next call continues; free rows of used stripes when no stripe is
+    // free. The blocks are used from now on, on behalf of `transaction`. kNoSpace: nothing was taken.
+    // Thread-safe; reads the space source at most for groups it turns to (no lock held then).
+    Status allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_count, TransactionId transaction,
+                    std::vector<RowRegion>& out);
+
+    // The open state no longer refers to these blocks. They stay unusable until release(). Thread-safe.
+    Status free_blocks(VolumeAddress address, uint64_t block_count, TransactionId transaction);
+
+    // Commit side. Applies everything that happened on behalf of `transaction` or earlier to the recorded
+    // state and returns the windows and summaries that changed since the last call for the same or an
+    // earlier transaction. May be called again in the same commit after further allocations (the loop of
+    // design 5.5); a window is returned again only when it changed again.
+    Status collect(TransactionId transaction, std::vector<SpaceWindow>& windows,
+                   std::vector<GroupUsage>& usages);
+    // The commit of `transaction` is durable and no reader uses an older one: its frees become free rows.
+    // last_write of the windows it wrote becomes `generation`.
+    void release(TransactionId transaction, Generation generation);
+
+    [[nodiscard]] SpaceNumbers numbers(uint32_t content) const;
+    [[nodiscard]] AllocationStatistics statistics() const;
+    // Groups of which nothing is used or pinned: candidates for giving their slots back.
+    [[nodiscard]] std::vector<VolumeAddress> empty_groups(uint32_t content) const;
+    // Whether the recorded or open state uses the block; for check and repair. Loads the group.
+    Result<bool> is_used(VolumeAddress address);
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cowraid

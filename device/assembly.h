@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// From a handful of devices to one volume: who belongs, whose superblock counts, who is stale, and whether
+// two halves went their own ways.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/block_device.h"
+#include "device/superblock_store.h"
+#include "format/superblock_codec.h"
+
+namespace cowraid {
+
+struct AssembledMember {
+    MemberId id;
+    std::unique_ptr<BlockDevice> device;  // null: absent, or present but not usable
+    // A usable device that missed commits (the chosen member table calls it missing or failed, or its
+    // newest superblock is of an older epoch). Its rings and map must be rewritten and what was written
+    // since `MemberRecord::missing_since` caught up before it counts as present.
+    bool stale = false;
+};
+
+struct Assembly {
+    Superblock superblock;                 // the newest commit, as its members recorded it
+    std::vector<AssembledMember> members;  // one per line of the member table, by rising id
+    // Copies that were damaged while others were fine: to be counted once the volume is writable.
+    std::vector<MemberId> damaged_rings;
+
+    [[nodiscard]] size_t usable_count() const;
+    [[nodiscard]] std::vector<MemberId> missing() const;  // absent or stale
+};
+
+// Groups the devices into one volume and chooses the superblock to go by:
+//  - all devices must carry the same volume uuid (kInvalid, naming the foreign one);
+//  - two devices with the same member id are refused (kInvalid: duplicate or clone, both named);
+//  - the head is the superblock whose epoch history contains every other member's newest epoch; within one
+//    epoch the highest generation wins; when no superblock contains the others, split brain (kInvalid);
+//  - a member is stale only by the head's member table or by an older epoch, never by comparing generations
+//    inside one epoch (a crash between superblock writes leaves neighbours one commit apart).
+// On failure `why` holds one line for the user, with the next step.
+Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why);
+
+}  // namespace cowraid

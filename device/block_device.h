@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// The one seam to storage. Everything above it reads and writes members through batches of IoRequest, so
+// that power loss, rot and dead disks are classes behind the seam (device/sim_device.h and its siblings).
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "base/units.h"
+
+namespace cowraid {
+
+class BlockDevice;
+
+enum class IoKind : uint8_t {
+    kRead,
+    kWrite,
+    kFlush,    // makes durable what completed before the batch that holds it was started
+    kDiscard,  // content becomes undefined; a hint that may do nothing
+};
+
+// One request to one device. The caller owns it and the memory behind `vectors` until run_io() returns.
+struct IoRequest {
+    IoKind kind = IoKind::kRead;
+    BlockDevice* device = nullptr;
+    // Byte offset on the device, a multiple of 4096. Unused by kFlush.
+    DeviceOffset offset;
+    // Scattered memory, each piece 4096-aligned and a multiple of 4096 long. Empty for kFlush and kDiscard.
+    std::span<const iovec> vectors;
+    // Length for kDiscard; ignored otherwise.
+    uint64_t discard_bytes = 0;
+    // Set by run_io(): ok, kIo (device error, short transfer, beyond the end) or kMemberGone.
+    Status result;
+
+    // Sum of the vectors.
+    [[nodiscard]] uint64_t bytes() const;
+};
+
+// Storage of one member. Implementations take requests from any thread at any time.
+class BlockDevice {
+public:
+    virtual ~BlockDevice() = default;
+
+    [[nodiscard]] virtual uint64_t size_bytes() const = 0;
+    // For messages: a path or a made-up name. Valid as long as the device.
+    [[nodiscard]] virtual const char* name() const = 0;
+    // Carries out one request in the calling thread and sets its result. Loops over short transfers.
+    virtual void perform(IoRequest& request) = 0;
+    // A descriptor opened O_DIRECT for which io_uring may do the work instead of perform(); -1 when
+    // perform() must be called (simulated devices and the wrappers around others).
+    [[nodiscard]] virtual int ring_fd() const { return -1; }
+};
+
+// Runs every request of the batch, concurrently where the devices allow it, and returns when all have a
+// result. Requests of one batch are not ordered against each other; batches of one thread are. Uses one
+// io_uring per calling thread (created at first use) and falls back to perform() when io_uring is refused.
+// Thread-safe.
+void run_io(std::span<IoRequest> batch);
+
+// What run_io() did since the program started; for `cowraid status`, tests and benchmarks.
+struct IoStatistics {
+    uint64_t reads, read_bytes, writes, write_bytes, flushes, discards, batches, ring_enters;
+};
+IoStatistics io_statistics();
+
+}  // namespace cowraid

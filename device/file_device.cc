@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#include "device/file_device.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "device/ring.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr size_t kMaxVectors = 1024;  // IOV_MAX
+// How often a transfer that does not get ahead (EINTR, EAGAIN) is tried before it counts as failed.
+constexpr uint32_t kMaxRetries = 1000;
+
+// Vectors left of a transfer, and how far it got.
+struct Cursor {
+    std::vector<iovec> vectors;
+    size_t first = 0;
+    uint64_t offset = 0;
+
+    [[nodiscard]] bool done() const { return first == vectors.size(); }
+    void consume(uint64_t bytes)
+    {
+        offset += bytes;
+        while (!done() && bytes >= vectors[first].iov_len)
+            bytes -= vectors[first++].iov_len;
+        if (bytes > 0) {
+            vectors[first].iov_base = static_cast<std::byte*>(vectors[first].iov_base) + bytes;
+            vectors[first].iov_len -= bytes;
+        }
+    }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string name)
+{
+    struct stat info;
+    if (fstat(fd.get(), &info) != 0)
+        return Err::kIo;
+    std::unique_ptr<FileDevice> device(new FileDevice);
+    uint64_t size = 0;
+    if (S_ISBLK(info.st_mode)) {
+        device->is_block_device_ = true;
+        if (ioctl(fd.get(), BLKGETSIZE64, &size) != 0)
+            return Err::kIo;
+    } else if (S_ISREG(info.st_mode)) {
+        size = static_cast<uint64_t>(info.st_size);
+    } else {
+        return Err::kInvalid;
+    }
+    device->fd_ = std::move(fd);
+    device->name_ = std::move(name);
+    device->size_bytes_ = round_down(size, kBlockBytes);
+    return device;
+}
+
+FileDevice::~FileDevice()
+{
+    ring_forget_file(fd_.get());
+}
+
+void FileDevice::perform(IoRequest& request)
+{
+    request.result = Err::kOk;
+    const uint64_t bytes = request.kind == IoKind::kDiscard ? request.discard_bytes : request.bytes();
+    const bool ranged = request.kind != IoKind::kFlush;
+    if (ranged && (bytes > size_bytes_ || request.offset.value > size_bytes_ - bytes)) {
+        request.result = Err::kIo;
+        return;
+    }
+    switch (request.kind) {
+    case IoKind::kRead:
+    case IoKind::kWrite:
+        transfer(request);
+        break;
+    case IoKind::kFlush:
+        flush(request);
+        break;
+    case IoKind::kDiscard:
+        discard(request);
+        break;
+    }
+}
+
+void FileDevice::transfer(IoRequest& request)
+{
+    Cursor cursor{{request.vectors.begin(), request.vectors.end()}, 0, request.offset.value};
+    cursor.consume(0);
+    uint32_t retries = 0;
+    while (!cursor.done()) {
+        const iovec* vectors = cursor.vectors.data() + cursor.first;
+        const auto count = static_cast<int>(std::min(cursor.vectors.size() - cursor.first, kMaxVectors));
+        const auto offset = static_cast<off_t>(cursor.offset);
+        const ssize_t moved = request.kind == IoKind::kRead ? preadv(fd_.get(), vectors, count, offset)
+                                                            : pwritev(fd_.get(), vectors, count, offset);
+        if (moved < 0 && (errno == EINTR || errno == EAGAIN) && ++retries <= kMaxRetries)
+            continue;
+        if (moved <= 0) {
+            // 0 is the end of a file that was shortened, or a write that does not get ahead.
+            request.result = device_error(moved < 0 ? errno : EIO);
+            return;
+        }
+        cursor.consume(static_cast<uint64_t>(moved));
+    }
+}
+
+// Never repeated: the kernel forgets a failure once it has reported it.
+void FileDevice::flush(IoRequest& request)
+{
+    if (fdatasync(fd_.get()) != 0)
+        request.result = device_error(errno);
+}
+
+// A hint: a device or filesystem that cannot do it has done nothing wrong.
+void FileDevice::discard(IoRequest& request)
+{
+    int result;
+    if (is_block_device_) {
+        uint64_t range[2] = {request.offset.value, request.discard_bytes};
+        result = ioctl(fd_.get(), BLKDISCARD, range);
+    } else {
+        result = fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                           static_cast<off_t>(request.offset.value),
+                           static_cast<off_t>(request.discard_bytes));
+    }
+    const bool unsupported = errno == EOPNOTSUPP || errno == ENOSYS || errno == ENOTTY || errno == EINVAL;
+    if (result != 0 && !unsupported)
+        request.result = device_error(errno);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// A member that is a block device or an image file.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "device/block_device.h"
+
+namespace cowraid {
+
+class FileDevice final : public BlockDevice {
+public:
+    // Takes over `fd`: a block device or regular file opened O_DIRECT (or, where the filesystem has no
+    // direct I/O, O_DSYNC, so that write errors show at the write). The size is taken now, rounded down to
+    // whole blocks, and requests beyond it are refused even when the file grows. kInvalid for anything that
+    // is neither a file nor a block device, kIo when the size cannot be had.
+    static Result<std::unique_ptr<FileDevice>> adopt(UniqueFd fd, std::string name);
+    ~FileDevice() override;
+
+    [[nodiscard]] uint64_t size_bytes() const override { return size_bytes_; }
+    [[nodiscard]] const char* name() const override { return name_.c_str(); }
+    void perform(IoRequest& request) override;
+    [[nodiscard]] int ring_fd() const override { return fd_.get(); }
+    [[nodiscard]] bool is_block_device() const { return is_block_device_; }
+
+private:
+    FileDevice() = default;
+    void transfer(IoRequest& request);
+    void flush(IoRequest& request);
+    void discard(IoRequest& request);
+
+    UniqueFd fd_;
+    std::string name_;
+    uint64_t size_bytes_ = 0;
+    bool is_block_device_ = false;
+};
+
+}  // namespace cowraid

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#include "device/loop_backing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/unique_fd.h"
+
+namespace cowraid {
+
+namespace {
+
+// First line of a small sysfs file, without its end; empty when it cannot be read.
+std::string read_line(const std::string& path)
+{
+    const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    char text[4096];
+    const ssize_t bytes = fd.valid() ? read(fd.get(), text, sizeof text) : -1;
+    if (bytes <= 0)
+        return {};
+    return std::string(text, strcspn(std::string(text, static_cast<size_t>(bytes)).c_str(), "\n"));
+}
+
+}  // namespace
+
+std::string loop_device_over(const struct stat& info)
+{
+    DIR* directory = opendir("/sys/block");
+    if (directory == nullptr)
+        return {};
+    std::string found;
+    while (const dirent* entry = readdir(directory)) {
+        const std::string name = entry->d_name;
+        if (!name.starts_with("loop"))
+            continue;
+        const std::string backing = read_line("/sys/block/" + name + "/loop/backing_file");
+        struct stat other;
+        if (backing.empty() || stat(backing.c_str(), &other) != 0)
+            continue;
+        if (other.st_dev == info.st_dev && other.st_ino == info.st_ino) {
+            found = "/dev/" + name;
+            break;
+        }
+    }
+    closedir(directory);
+    return found;
+}
+
+}  // namespace cowraid

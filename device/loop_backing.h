@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <sys/stat.h>
+
+#include <string>
+
+namespace cowraid {
+
+// The loop device that has the file of `info` as its backing file, such as "/dev/loop3"; empty when none
+// is known. What sysfs says, so a file of another mount namespace may go unnoticed.
+std::string loop_device_over(const struct stat& info);
+
+}  // namespace cowraid

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include "device/open_member.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/units.h"
+#include "device/loop_backing.h"
+
+namespace cowraid {
+
+namespace {
+
+Err explain_open_error(const std::string& path, int error, std::string& why)
+{
+    switch (error) {
+    case EBUSY:
+        why = path + " is in use (mounted or held by another program); unmount it first";
+        return Err::kBusy;
+    case ENOENT:
+        why = path + " does not exist; check the name";
+        return Err::kNotFound;
+    case EACCES:
+        why = path + " may not be opened: permission denied; run as root";
+        return Err::kAccess;
+    case EPERM:
+        why = path + " may not be opened: operation not permitted; run as root";
+        return Err::kNotPermitted;
+    case EROFS:
+        why = path + " is write-protected; mount with -o ro, or allow writing first";
+        return Err::kReadOnly;
+    default:
+        why = path + " cannot be opened: " + std::strerror(error) + "; check the device";
+        return Err::kIo;
+    }
+}
+
+Status check_kind(const std::string& path, const struct stat& info, std::string& why)
+{
+    if (S_ISBLK(info.st_mode) || S_ISREG(info.st_mode))
+        return Err::kOk;
+    why = path + " is neither a block device nor a regular file; name a disk, a partition or an image file";
+    return Err::kInvalid;
+}
+
+// The flags every member is opened with.
+int open_flags(const struct stat& info, const OpenOptions& options)
+{
+    int flags = O_CLOEXEC | O_NOCTTY | (options.read_only ? O_RDONLY : O_RDWR);
+    if (S_ISBLK(info.st_mode) && options.exclusive)
+        flags |= O_EXCL;
+    return flags;
+}
+
+Status check_block_device(const std::string& path, int fd, const OpenOptions& options, std::string& why)
+{
+    int sector_bytes = 0;
+    if (ioctl(fd, BLKSSZGET, &sector_bytes) != 0)
+        return explain_open_error(path, errno, why);
+    if (static_cast<uint64_t>(sector_bytes) > kBlockBytes) {
+        why = path + " has sectors of " + std::to_string(sector_bytes) +
+              " bytes; members must have sectors of at most 4096";
+        return Err::kInvalid;
+    }
+    int read_only = 0;
+    if (!options.read_only && ioctl(fd, BLKROGET, &read_only) == 0 && read_only != 0)
+        return explain_open_error(path, EROFS, why);
+    return Err::kOk;
+}
+
+// Files have no O_EXCL, so programs that use an image agree by flock().
+Status lock_image(const std::string& path, int fd, const struct stat& info, std::string& why)
+{
+    const std::string loop = loop_device_over(info);
+    if (!loop.empty()) {
+        why = path + " is attached as " + loop + "; use that device, or detach it first: losetup -d " + loop;
+        return Err::kBusy;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return explain_open_error(path, errno == EWOULDBLOCK ? EBUSY : errno, why);
+    return Err::kOk;
+}
+
+}  // namespace
+
+Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& options, std::string& why)
+{
+    // Looked at before it is opened, because opening a pipe or a tape is not without effect.
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0)
+        return explain_open_error(path, errno, why);
+    CW_TRY(check_kind(path, info, why));
+    const int flags = open_flags(info, options);
+    UniqueFd fd(open(path.c_str(), flags | O_DIRECT));
+    // A filesystem without direct I/O: synchronous writes still report their errors at the write.
+    if (!fd.valid() && errno == EINVAL)
+        fd = UniqueFd(open(path.c_str(), flags | O_DSYNC));
+    if (!fd.valid())
+        return explain_open_error(path, errno, why);
+    if (fstat(fd.get(), &info) != 0)
+        return explain_open_error(path, errno, why);
+    CW_TRY(check_kind(path, info, why));
+    if (S_ISBLK(info.st_mode))
+        CW_TRY(check_block_device(path, fd.get(), options, why));
+    else if (options.exclusive)
+        CW_TRY(lock_image(path, fd.get(), info, why));
+    return fd;
+}
+
+Result<std::unique_ptr<FileDevice>> open_member(const std::string& path, const OpenOptions& options,
+                                                std::string& why)
+{
+    CW_ASSIGN(UniqueFd fd, open_member_fd(path, options, why));
+    auto device = FileDevice::adopt(std::move(fd), path);
+    if (!device.ok())
+        why = path + ": its size cannot be read; check the device";
+    return device;
+}
+
+Result<std::unique_ptr<FileDevice>> make_device_from_fd(UniqueFd fd, std::string name,
+                                                        const OpenOptions& options, std::string& why)
+{
+    struct stat info;
+    const int flags = fcntl(fd.get(), F_GETFL);
+    if (flags < 0 || fstat(fd.get(), &info) != 0) {
+        why = name + ": not a usable descriptor";
+        return Err::kInvalid;
+    }
+    CW_TRY(check_kind(name, info, why));
+    const int access = flags & O_ACCMODE;
+    const bool mode_fits = access == O_RDWR || (options.read_only && access == O_RDONLY);
+    // O_PATH, O_APPEND and O_NONBLOCK change what reads and writes do; O_DIRECT or O_DSYNC is our own rule.
+    const bool direct = (flags & O_DIRECT) != 0 || (flags & O_DSYNC) == O_DSYNC;
+    if (!mode_fits || !direct || (flags & (O_PATH | O_APPEND | O_NONBLOCK)) != 0) {
+        why = name + ": the descriptor was not opened the way members are";
+        return Err::kInvalid;
+    }
+    if (S_ISBLK(info.st_mode))
+        CW_TRY(check_block_device(name, fd.get(), options, why));
+    if (fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
+        why = name + ": not a usable descriptor";
+        return Err::kInvalid;
+    }
+    auto device = FileDevice::adopt(std::move(fd), name);
+    if (!device.ok())
+        why = name + ": its size cannot be read; check the device";
+    return device;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Opening block devices and image files as members.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "device/file_device.h"
+
+namespace cowraid {
+
+struct OpenOptions {
+    bool read_only = false;
+    // Nobody else may have the member open exclusively, mounted, or as an image; kept until the descriptor
+    // and all its copies are closed. Switched off only by commands that look and do not touch.
+    bool exclusive = true;
+};
+
+// A descriptor for a member, ready for FileDevice or to be sent to another process. kBusy: in use;
+// kInvalid: neither block device nor regular file, or of a sector size we cannot serve; kReadOnly: write-
+// protected; kNotFound, kAccess, kNotPermitted, kIo as the system says. On failure `why` is one line for
+// the user that names the path and the next step.
+Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& options, std::string& why);
+
+// The same as a device, named by its path.
+Result<std::unique_ptr<FileDevice>> open_member(const std::string& path, const OpenOptions& options,
+                                                std::string& why);
+
+// A device over a descriptor that another process opened with open_member_fd() and sent. Its mode is checked
+// (kInvalid), because the sender may be anybody.
+Result<std::unique_ptr<FileDevice>> make_device_from_fd(UniqueFd fd, std::string name,
+                                                        const OpenOptions& options, std::string& why);
+
+}  // namespace cowraid

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "device/superblock_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/buffer.h"
+#include "base/log.h"
+
+namespace cowraid {
+
+namespace {
+
+// Requests of one step of a commit, some per member, and what becomes of the members that fail.
+class MemberBatch {
+public:
+    MemberBatch(MemberSet& members, MemberCounter counter) : members_(members), counter_(counter) { }
+
+    // `request.vectors` stays empty: `vector`, unless its length is 0, is kept here.
+    void add(MemberId id, IoRequest request, iovec vector)
+    {
+        entries_.push_back({id, vector});
+        requests_.push_back(request);
+    }
+
+    // kIo when fewer than `needed` members did all that was asked of them.
+    Status run(const char* what, size_t needed)
+    {
+        for (size_t index = 0; index < requests_.size(); ++index) {
+            if (entries_[index].vector.iov_len != 0)
+                requests_[index].vectors = {&entries_[index].vector, 1};
+        }
+        run_io(requests_);
+        size_t done = 0;
+        for (size_t index = 0; index < requests_.size();) {
+            const MemberId id = entries_[index].id;
+            bool ok = true;
+            for (; index < requests_.size() && entries_[index].id == id; ++index) {
+                if (requests_[index].result.ok())
+                    continue;
+                ok = false;
+                members_.count(id, counter_);
+                CW_LOG_ERROR("member %u (%s): %s: %s", id.value, requests_[index].device->name(), what,
+                             err_text(requests_[index].result.err()));
+            }
+            if (ok)
+                ++done;
+            else
+                members_.mark_failed(id);
+        }
+        return done < needed ? Status(Err::kIo) : Status();
+    }
+
+private:
+    struct Entry {
+        MemberId id;
+        iovec vector;
+    };
+    MemberSet& members_;
+    const MemberCounter counter_;
+    std::vector<Entry> entries_;  // requests of a member stand together
+    std::vector<IoRequest> requests_;
+};
+
+AlignedBuffer aligned_copy(std::span<const std::byte> bytes)
+{
+    AlignedBuffer buffer(bytes.size());
+    std::memcpy(buffer.data(), bytes.data(), bytes.size());
+    return buffer;
+}
+
+}  // namespace
+
+Status write_superblocks(MemberSet& members, const Superblock& superblock, size_t needed)
+{
+    const uint64_t slot = superblock.generation.value % kSuperblockSlotCount;
+    std::vector<AlignedBuffer> copies;  // moving a buffer leaves its bytes where they are
+    MemberBatch batch(members, MemberCounter::kWriteErrors);
+    Superblock own = superblock;
+    for (const MemberRecord& record : superblock.members) {
+        BlockDevice* device = members.device(record.id);
+        if (device == nullptr)
+            continue;
+        own.member_id = record.id;
+        AlignedBuffer& copy = copies.emplace_back(aligned_copy(encode_superblock(own)));
+        for (const uint64_t ring : kSuperblockRingOffset) {
+            const DeviceOffset offset{ring + slot * kSuperblockSlotBytes};
+            batch.add(record.id, {.kind = IoKind::kWrite, .device = device, .offset = offset},
+                      {copy.data(), copy.size()});
+        }
+    }
+    return batch.run("superblock write", needed);
+}
+
+Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
+                       uint32_t place, size_t needed)
+{
+    CW_ASSERT(place < 2 && !bytes.empty() && bytes.size() % kBlockBytes == 0);
+    AlignedBuffer copy = aligned_copy(bytes);
+    MemberBatch batch(members, MemberCounter::kWriteErrors);
+    for (const MemberRecord& record : superblock.members) {
+        BlockDevice* device = members.device(record.id);
+        if (device == nullptr)
+            continue;
+        if (bytes.size() > record.map_bytes)
+            return Err::kNoSpace;
+        const DeviceOffset offset{record.map_offset[place]};
+        batch.add(record.id, {.kind = IoKind::kWrite, .device = device, .offset = offset},
+                  {copy.data(), copy.size()});
+    }
+    return batch.run("block-group map write", needed);
+}
+
+Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock)
+{
+    const MapRef& ref = superblock.map;
+    AlignedBuffer buffer(ref.bytes);
+    const iovec vector{buffer.data(), buffer.size()};
+    Status failure = Err::kMemberGone;
+    // Copies of members that missed commits may rightly be old: asked last, not counted as faults.
+    for (const bool current : {true, false}) {
+        for (const MemberRecord& record : superblock.members) {
+            BlockDevice* device = members.device(record.id);
+            if (device == nullptr || (record.state == MemberState::kPresent) != current)
+                continue;
+            IoRequest request{.kind = IoKind::kRead,
+                              .device = device,
+                              .offset = {record.map_offset[ref.place]},
+                              .vectors = {&vector, 1}};
+            run_io({&request, 1});
+            if (!request.result.ok()) {
+                failure = Err::kIo;
+                members.count(record.id, MemberCounter::kReadErrors);
+                continue;
+            }
+            Result<GroupMap> map = decode_group_map(buffer.span(), ref, superblock);
+            if (map.ok())
+                return map;
+            failure = map.status();
+            if (current)
+                members.count(record.id, MemberCounter::kSuperblock);
+            CW_LOG_WARNING("member %u (%s): its copy of the block-group map is bad", record.id.value,
+                           device->name());
+        }
+    }
+    return failure;
+}
+
+Status flush_members(MemberSet& members, size_t needed)
+{
+    MemberBatch batch(members, MemberCounter::kFlushErrors);
+    for (const MemberId id : members.ids()) {
+        if (BlockDevice* device = members.device(id); device != nullptr)
+            batch.add(id, {.kind = IoKind::kFlush, .device = device}, {nullptr, 0});
+    }
+    return batch.run("flush", needed);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Superblock rings and block-group maps on members: reading the best, writing all.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/block_device.h"
+#include "device/member_set.h"
+#include "format/group_map_codec.h"
+#include "format/superblock_codec.h"
+
+namespace cowraid {
+
+// What the rings of one device say.
+struct RingReading {
+    std::vector<Superblock> valid;  // every slot that decodes, newest generation first, duplicates dropped
+    uint32_t damaged_slots = 0;  // slots that are neither valid nor blank nor from an older volume
+    std::array<uint32_t, kSuperblockRingCount> damaged_mask{};  // the same per ring, one bit per slot
+    bool read_error = false;  // part of the rings could not be read
+};
+
+// Reads both rings of a device. Where slots of several volumes are found, the one created last counts, and
+// within it the member id of its newest slot. kNotFound: no valid slot of any volume (not a member).
+// kUnsupported: the newest valid slot is of a newer format. kIo: nothing could be read. kMemberGone.
+Result<RingReading> read_rings(BlockDevice& device);
+
+// Why read_rings() answered kUnsupported: the format version or the features by name.
+std::string unsupported_reason(BlockDevice& device);
+
+// Overwrites both rings with zeros and flushes. mkfs does this before the first superblock: nothing else
+// keeps a slot of an older volume from looking like a commit of the new one when clocks go backwards.
+Status erase_rings(BlockDevice& device);
+
+// Writes `superblock` (its member_id set per member) into both rings of every member that `members` has in
+// service, as one batch, without flushing. A member that fails is counted and marked failed; kIo when the
+// number of members written is below `needed`. Both copies of a slot are in flight at once: to change the
+// content of a generation that was ever acknowledged, raise the generation; only identical bytes may be
+// written again.
+Status write_superblocks(MemberSet& members, const Superblock& superblock, size_t needed);
+
+// Writes map bytes into place `place` of every member in service, as one batch, without flushing. Failure
+// as for write_superblocks(). kNoSpace, with nothing written, when the map is longer than the room that a
+// member has for it.
+Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
+                       uint32_t place, size_t needed);
+
+// The map that `superblock` names, from the first member whose copy is right. Bad copies are counted.
+Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock);
+
+// Flushes every member in service as one batch. A failed flush marks the member failed (it is never
+// retried); kIo when fewer than `needed` members flushed.
+Status flush_members(MemberSet& members, size_t needed);
+
+}  // namespace cowraid

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// What a volume may use beyond format version 1, and what a program does about a bit it does not handle.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace cowraid {
+
+// A field of the superblock per class: what a program that does not handle a set bit must do.
+enum class FeatureClass : uint8_t {
+    kRefuse,  // incompat_features: do not mount, data would be misread
+    kReadOnly,  // readonly_features: mount read-only, a write would break what the feature keeps
+    kIgnore,  // compat_features: nothing is lost
+};
+
+enum class FeatureSupport : uint8_t {
+    kHandled,  // this version reads and writes volumes that have it
+    kReserved,  // the bit is taken; this version treats a volume that has it by the bit's class
+};
+
+// Name, class, bit, support, reason (what a program without it would get wrong), date of the entry. Bits
+// are never reused.
+#define COWRAID_FEATURES(X)                                                                                  \
+    X(intent_log, kRefuse, 0, kReserved, "parity is incomplete until the write-intent log is recovered",     \
+      "2026-11-20")                                                                                          \
+    X(fsync_log, kRefuse, 1, kReserved, "synced writes are lost unless the fsync log is replayed",           \
+      "2026-11-20")                                                                                          \
+    X(zstd, kRefuse, 2, kReserved, "compressed extents need a decompressor", "2026-11-20")                   \
+    X(remap, kRefuse, 3, kReserved, "addresses of moved blocks resolve through the remap tree",              \
+      "2026-11-20")                                                                                          \
+    X(shared_blocks, kReadOnly, 0, kReserved, "a free would release blocks that another owner shares",       \
+      "2026-11-20")
+
+struct Feature {
+    const char* name;
+    FeatureClass feature_class;
+    uint32_t bit;
+    FeatureSupport support;
+    const char* reason;
+    const char* date;
+};
+
+// One line per format version, oldest first.
+struct FormatVersion {
+    uint32_t version;
+    const char* date;
+    const char* change;
+};
+
+std::span<const Feature> features();
+std::span<const FormatVersion> format_versions();
+
+// "refuse", "read-only" or "ignore".
+const char* feature_class_name(FeatureClass feature_class);
+
+// The bits of `mask` (a feature field of a superblock) that this version does not handle.
+uint64_t unhandled_features(FeatureClass feature_class, uint64_t mask);
+
+// The set bits by name, reserved or not, comma separated; bits without a name as "bit 17". Empty for 0.
+std::string feature_names(FeatureClass feature_class, uint64_t mask);
+
+}  // namespace cowraid

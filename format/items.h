@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// On disk: what tree items hold. Keys are (object, type, offset); docs/FORMAT.md lists them tree by tree.
+#pragma once
+
+#include "base/le.h"
+#include "base/units.h"
+#include "format/superblock.h"
+
+namespace cowraid {
+
+inline constexpr uint64_t kRootInode = 256;
+inline constexpr uint64_t kMaxInode = (uint64_t{1} << 42) - 1;
+inline constexpr uint32_t kMaxNameBytes = 255;
+inline constexpr uint32_t kMaxSymlinkBytes = 4095;
+inline constexpr uint32_t kMaxLinks = 65000;
+
+// Item types. The comment gives object and offset of the key.
+enum class ItemType : uint8_t {
+    // root tree
+    kTreeRoot = 1,  // tree id, 0: DiskTreeRoot
+    kVolume = 2,    // 0, 0: DiskVolume
+    // file trees
+    kInode = 16,    // inode, 0: DiskInode
+    kLink = 17,     // inode, link sequence: DiskLink + name; one per name of the inode
+    kDirent = 18,   // directory, cursor: DiskDirent + name; cursor = name hash << 8 | collision number
+    kXattr = 19,    // inode, name hash << 8 | collision number: DiskXattr + name + value
+    kSymlink = 20,  // inode, 0: the target
+    kExtent = 21,   // inode, file offset: DiskExtent
+    kOrphan = 22,   // 0, inode: nothing; unlinked while open, removed at the next mount
+    // checksum tree
+    kChecksums = 32,  // address of the window, 0: DiskChecksumWindow + checksums
+    // free-space tree
+    kGroupSummary = 48,  // 0, group address: DiskGroupSummary
+    kSpaceWindow = 49,   // group address, first stripe: DiskSpaceWindow + bitmap
+};
+
+struct DiskTreeRoot {
+    DiskBlockRef root;  // address 0: empty tree
+    le64 reserved;
+};
+static_assert(sizeof(DiskTreeRoot) == 32);
+
+struct DiskVolume {
+    le64 next_inode;
+    le64 inode_count;
+    le64 reserved_blocks;  // promised by fallocate, not written yet; the sum over all extents of that kind
+    uint8_t reserved[40];
+};
+static_assert(sizeof(DiskVolume) == 64);
+
+struct DiskTime {
+    le64 seconds;  // signed, since 1970
+    le32 nanoseconds;
+};
+static_assert(sizeof(DiskTime) == 12);
+
+struct DiskInode {
+    le64 size_bytes;
+    le64 data_blocks;  // 4 KiB blocks stored or reserved, as st_blocks * 8
+    le64 generation;   // commit that created it, for file handles
+    le64 rdev;
+    le32 mode;
+    le32 uid;
+    le32 gid;
+    le32 link_count;
+    DiskTime accessed;
+    DiskTime modified;
+    DiskTime changed;
+    DiskTime created;
+    le64 next_link_sequence;
+    le64 flags;
+    le64 parent;  // directories: the one parent
+    uint8_t reserved[40];
+};
+static_assert(sizeof(DiskInode) == 160);
+
+struct DiskLink {
+    le64 parent;
+    le64 cursor;  // of the parent's DiskDirent
+    le16 name_bytes;
+    // name follows
+};
+static_assert(sizeof(DiskLink) == 18);
+
+struct DiskDirent {
+    le64 inode;
+    le64 link_sequence;  // of the inode's DiskLink
+    le32 mode_type;      // S_IFMT bits
+    le16 name_bytes;
+    // name follows
+};
+static_assert(sizeof(DiskDirent) == 22);
+
+struct DiskXattr {
+    le16 name_bytes;
+    le16 value_bytes;
+    // name, value follow
+};
+static_assert(sizeof(DiskXattr) == 4);
+
+enum class ExtentKind : uint8_t {
+    kData = 1,
+    kReserved = 2,  // fallocate: reads as zeros, space is promised, address 0
+};
+
+struct DiskExtent {
+    le64 address;      // volume address; contiguous
+    le64 generation;   // commit that wrote it
+    le32 block_count;  // of the file
+    le32 disk_blocks;  // stored; smaller than block_count only when compressed
+    uint8_t kind;      // ExtentKind
+    uint8_t compression;  // 0: none
+    le16 reserved1;
+    le32 offset_blocks;  // into the decompressed extent; 0 when not compressed
+};
+static_assert(sizeof(DiskExtent) == 32);
+
+// Checksums of up to 64 blocks whose addresses share address / 256 KiB. Bit i of the mask: block i has a
+// checksum; the checksums follow in bit order.
+inline constexpr uint32_t kChecksumWindowBlocks = 64;
+inline constexpr uint64_t kChecksumWindowBytes = uint64_t{kChecksumWindowBlocks} * kBlockBytes;
+struct DiskChecksumWindow {
+    le64 mask;
+    // le64 checksums[popcount(mask)] follow
+};
+static_assert(sizeof(DiskChecksumWindow) == 8);
+
+struct DiskGroupSummary {
+    le64 used_blocks;  // blocks the commit refers to
+    le64 free_rows;    // rows without a used block
+    le64 free_stripes;
+    uint8_t reserved[40];
+};
+static_assert(sizeof(DiskGroupSummary) == 64);
+
+// Allocation state of a run of stripes (alloc/space_window.h gives the run length). The bitmap has one bit
+// per data block in address order, set when used; it is absent when no block or every block is used.
+struct DiskSpaceWindow {
+    le64 last_write;  // generation of the last commit that wrote into the run
+    le32 block_count;
+    le32 used_count;
+    // bitmap follows, (block_count + 7) / 8 bytes
+};
+static_assert(sizeof(DiskSpaceWindow) == 16);
+
+}  // namespace cowraid

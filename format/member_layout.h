@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// Where the fixed zones of a member lie. plan_member_layout() is declared with the record it fills, in
+// format/superblock_codec.h.
+#pragma once
+
+#include "format/superblock_codec.h"
+
+namespace cowraid {
+
+// Whether the layout fields of a record read from disk are safe to use: every zone (superblock rings, map
+// places, logs, slots) block-aligned, inside the member, disjoint from the others; slot size a power of two
+// within bounds.
+bool member_layout_valid(const MemberRecord& record);
+
+}  // namespace cowraid

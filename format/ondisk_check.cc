@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// Freezes the on-disk structures: a change of any size or offset is a new format version, never an accident.
+// docs/FORMAT.md lists the same numbers with their meaning.
+#include <cstddef>
+#include <type_traits>
+
+#include "format/group_map.h"
+#include "format/items.h"
+#include "format/node.h"
+#include "format/superblock.h"
+
+namespace cowraid {
+
+// No alignment, so that it may lie anywhere in a buffer; no padding, so that every byte has a name.
+#define CW_STRUCT(type, bytes)                                                                               \
+    static_assert(sizeof(type) == (bytes) && alignof(type) == 1);                                            \
+    static_assert(std::has_unique_object_representations_v<type> && std::is_trivially_copyable_v<type> &&    \
+                  std::is_standard_layout_v<type>)
+
+#define CW_FIELD(type, field, offset, bytes)                                                                 \
+    static_assert(offsetof(type, field) == (offset) && sizeof(type::field) == (bytes))
+
+CW_STRUCT(DiskBlockRef, 24);
+CW_FIELD(DiskBlockRef, address, 0, 8);
+CW_FIELD(DiskBlockRef, generation, 8, 8);
+CW_FIELD(DiskBlockRef, checksum, 16, 8);
+
+CW_STRUCT(DiskMember, 256);
+CW_FIELD(DiskMember, member_id, 0, 4);
+CW_FIELD(DiskMember, state, 4, 4);
+CW_FIELD(DiskMember, uuid, 8, 16);
+CW_FIELD(DiskMember, size_bytes, 24, 8);
+CW_FIELD(DiskMember, missing_since, 32, 8);
+CW_FIELD(DiskMember, slots_offset, 40, 8);
+CW_FIELD(DiskMember, slot_bytes, 48, 8);
+CW_FIELD(DiskMember, slot_count, 56, 8);
+CW_FIELD(DiskMember, map_offset, 64, 16);
+CW_FIELD(DiskMember, map_bytes, 80, 8);
+CW_FIELD(DiskMember, intent_log_offset, 88, 8);
+CW_FIELD(DiskMember, intent_log_bytes, 96, 8);
+CW_FIELD(DiskMember, fsync_log_offset, 104, 8);
+CW_FIELD(DiskMember, fsync_log_bytes, 112, 8);
+CW_FIELD(DiskMember, counters, 120, 64);
+CW_FIELD(DiskMember, reserved, 184, 72);
+
+CW_STRUCT(DiskEpoch, 16);
+CW_FIELD(DiskEpoch, epoch, 0, 8);
+CW_FIELD(DiskEpoch, generation, 8, 8);
+
+CW_STRUCT(DiskSuperblock, 4096);
+CW_FIELD(DiskSuperblock, checksum, 0, 8);
+CW_FIELD(DiskSuperblock, magic, 8, 8);
+CW_FIELD(DiskSuperblock, version, 16, 4);
+CW_FIELD(DiskSuperblock, bytes, 20, 4);
+CW_FIELD(DiskSuperblock, volume_uuid, 24, 16);
+CW_FIELD(DiskSuperblock, incompat_features, 40, 8);
+CW_FIELD(DiskSuperblock, readonly_features, 48, 8);
+CW_FIELD(DiskSuperblock, compat_features, 56, 8);
+CW_FIELD(DiskSuperblock, generation, 64, 8);
+CW_FIELD(DiskSuperblock, epoch, 72, 8);
+CW_FIELD(DiskSuperblock, member_id, 80, 4);
+CW_FIELD(DiskSuperblock, member_count, 84, 4);
+CW_FIELD(DiskSuperblock, next_member_id, 88, 4);
+CW_FIELD(DiskSuperblock, block_bytes, 92, 4);
+CW_FIELD(DiskSuperblock, node_bytes, 96, 4);
+CW_FIELD(DiskSuperblock, chunk_bytes, 100, 4);
+CW_FIELD(DiskSuperblock, data_profile, 104, 4);
+CW_FIELD(DiskSuperblock, metadata_profile, 108, 4);
+CW_FIELD(DiskSuperblock, next_group_address, 112, 8);
+CW_FIELD(DiskSuperblock, created_seconds, 120, 8);
+CW_FIELD(DiskSuperblock, root, 128, 24);
+CW_FIELD(DiskSuperblock, map_generation, 152, 8);
+CW_FIELD(DiskSuperblock, map_checksum, 160, 8);
+CW_FIELD(DiskSuperblock, map_bytes, 168, 4);
+CW_FIELD(DiskSuperblock, map_place, 172, 4);
+CW_FIELD(DiskSuperblock, name_hash_seed, 176, 8);
+CW_FIELD(DiskSuperblock, label, 184, 256);
+CW_FIELD(DiskSuperblock, epoch_count, 440, 4);
+CW_FIELD(DiskSuperblock, reserved1, 444, 4);
+CW_FIELD(DiskSuperblock, epochs, 448, 1024);
+CW_FIELD(DiskSuperblock, reserved2, 1472, 2624);
+
+CW_STRUCT(DiskGroupMap, 64);
+CW_FIELD(DiskGroupMap, checksum, 0, 8);
+CW_FIELD(DiskGroupMap, magic, 8, 8);
+CW_FIELD(DiskGroupMap, volume_uuid, 16, 16);
+CW_FIELD(DiskGroupMap, generation, 32, 8);
+CW_FIELD(DiskGroupMap, bytes, 40, 4);
+CW_FIELD(DiskGroupMap, group_count, 44, 4);
+CW_FIELD(DiskGroupMap, reserved, 48, 16);
+
+CW_STRUCT(DiskGroup, 64);
+CW_FIELD(DiskGroup, record_bytes, 0, 4);
+CW_FIELD(DiskGroup, content, 4, 4);
+CW_FIELD(DiskGroup, profile, 8, 4);
+CW_FIELD(DiskGroup, flags, 12, 4);
+CW_FIELD(DiskGroup, address, 16, 8);
+CW_FIELD(DiskGroup, column_bytes, 24, 8);
+CW_FIELD(DiskGroup, chunk_bytes, 32, 4);
+CW_FIELD(DiskGroup, data_columns, 36, 4);
+CW_FIELD(DiskGroup, column_count, 40, 4);
+CW_FIELD(DiskGroup, mapping_version, 44, 4);
+CW_FIELD(DiskGroup, created_generation, 48, 8);
+CW_FIELD(DiskGroup, reserved, 56, 8);
+
+CW_STRUCT(DiskGroupColumn, 8);
+CW_FIELD(DiskGroupColumn, member_id, 0, 4);
+CW_FIELD(DiskGroupColumn, run_count, 4, 4);
+
+CW_STRUCT(DiskSlotRun, 8);
+CW_FIELD(DiskSlotRun, first_slot, 0, 4);
+CW_FIELD(DiskSlotRun, slot_count, 4, 4);
+
+CW_STRUCT(DiskNodeHeader, 64);
+CW_FIELD(DiskNodeHeader, checksum, 0, 8);
+CW_FIELD(DiskNodeHeader, magic, 8, 8);
+CW_FIELD(DiskNodeHeader, volume_uuid, 16, 16);
+CW_FIELD(DiskNodeHeader, address, 32, 8);
+CW_FIELD(DiskNodeHeader, generation, 40, 8);
+CW_FIELD(DiskNodeHeader, tree_id, 48, 8);
+CW_FIELD(DiskNodeHeader, level, 56, 2);
+CW_FIELD(DiskNodeHeader, reserved, 58, 2);
+CW_FIELD(DiskNodeHeader, item_count, 60, 4);
+
+CW_STRUCT(DiskLeafItem, 24);
+CW_FIELD(DiskLeafItem, object, 0, 8);
+CW_FIELD(DiskLeafItem, offset, 8, 8);
+CW_FIELD(DiskLeafItem, type, 16, 1);
+CW_FIELD(DiskLeafItem, reserved1, 17, 1);
+CW_FIELD(DiskLeafItem, data_offset, 18, 2);
+CW_FIELD(DiskLeafItem, data_bytes, 20, 2);
+CW_FIELD(DiskLeafItem, reserved2, 22, 2);
+
+CW_STRUCT(DiskChildItem, 48);
+CW_FIELD(DiskChildItem, object, 0, 8);
+CW_FIELD(DiskChildItem, offset, 8, 8);
+CW_FIELD(DiskChildItem, type, 16, 1);
+CW_FIELD(DiskChildItem, reserved, 17, 7);
+CW_FIELD(DiskChildItem, child, 24, 24);
+
+CW_STRUCT(DiskTreeRoot, 32);
+CW_FIELD(DiskTreeRoot, root, 0, 24);
+CW_FIELD(DiskTreeRoot, reserved, 24, 8);
+
+CW_STRUCT(DiskVolume, 64);
+CW_FIELD(DiskVolume, next_inode, 0, 8);
+CW_FIELD(DiskVolume, inode_count, 8, 8);
+CW_FIELD(DiskVolume, reserved_blocks, 16, 8);
+CW_FIELD(DiskVolume, reserved, 24, 40);
+
+CW_STRUCT(DiskTime, 12);
+CW_FIELD(DiskTime, seconds, 0, 8);
+CW_FIELD(DiskTime, nanoseconds, 8, 4);
+
+CW_STRUCT(DiskInode, 160);
+CW_FIELD(DiskInode, size_bytes, 0, 8);
+CW_FIELD(DiskInode, data_blocks, 8, 8);
+CW_FIELD(DiskInode, generation, 16, 8);
+CW_FIELD(DiskInode, rdev, 24, 8);
+CW_FIELD(DiskInode, mode, 32, 4);
+CW_FIELD(DiskInode, uid, 36, 4);
+CW_FIELD(DiskInode, gid, 40, 4);
+CW_FIELD(DiskInode, link_count, 44, 4);
+CW_FIELD(DiskInode, accessed, 48, 12);
+CW_FIELD(DiskInode, modified, 60, 12);
+CW_FIELD(DiskInode, changed, 72, 12);
+CW_FIELD(DiskInode, created, 84, 12);
+CW_FIELD(DiskInode, next_link_sequence, 96, 8);
+CW_FIELD(DiskInode, flags, 104, 8);
+CW_FIELD(DiskInode, parent, 112, 8);
+CW_FIELD(DiskInode, reserved, 120, 40);
+
+CW_STRUCT(DiskLink, 18);
+CW_FIELD(DiskLink, parent, 0, 8);
+CW_FIELD(DiskLink, cursor, 8, 8);
+CW_FIELD(DiskLink, name_bytes, 16, 2);
+
+CW_STRUCT(DiskDirent, 22);
+CW_FIELD(DiskDirent, inode, 0, 8);
+CW_FIELD(DiskDirent, link_sequence, 8, 8);
+CW_FIELD(DiskDirent, mode_type, 16, 4);
+CW_FIELD(DiskDirent, name_bytes, 20, 2);
+
+CW_STRUCT(DiskXattr, 4);
+CW_FIELD(DiskXattr, name_bytes, 0, 2);
+CW_FIELD(DiskXattr, value_bytes, 2, 2);
+
+CW_STRUCT(DiskExtent, 32);
+CW_FIELD(DiskExtent, address, 0, 8);
+CW_FIELD(DiskExtent, generation, 8, 8);
+CW_FIELD(DiskExtent, block_count, 16, 4);
+CW_FIELD(DiskExtent, disk_blocks, 20, 4);
+CW_FIELD(DiskExtent, kind, 24, 1);
+CW_FIELD(DiskExtent, compression, 25, 1);
+CW_FIELD(DiskExtent, reserved1, 26, 2);
+CW_FIELD(DiskExtent, offset_blocks, 28, 4);
+
+CW_STRUCT(DiskChecksumWindow, 8);
+CW_FIELD(DiskChecksumWindow, mask, 0, 8);
+
+CW_STRUCT(DiskGroupSummary, 64);
+CW_FIELD(DiskGroupSummary, used_blocks, 0, 8);
+CW_FIELD(DiskGroupSummary, free_rows, 8, 8);
+CW_FIELD(DiskGroupSummary, free_stripes, 16, 8);
+CW_FIELD(DiskGroupSummary, reserved, 24, 40);
+
+CW_STRUCT(DiskSpaceWindow, 16);
+CW_FIELD(DiskSpaceWindow, last_write, 0, 8);
+CW_FIELD(DiskSpaceWindow, block_count, 8, 4);
+CW_FIELD(DiskSpaceWindow, used_count, 12, 4);
+
+#undef CW_FIELD
+#undef CW_STRUCT
+
+}  // namespace cowraid

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// On disk: the superblock, its ring, and the member table it carries. docs/FORMAT.md explains each field.
+#pragma once
+
+#include <cstdint>
+
+#include "base/le.h"
+#include "base/units.h"
+
+namespace cowraid {
+
+inline constexpr uint64_t kSuperblockMagic = 0x3144494152574f43;  // "COWRAID1"
+inline constexpr uint32_t kFormatVersion = 1;
+
+// Each member carries the superblock in two rings at fixed offsets; generation g is in slot g % slots of
+// both, so that a torn write never hits the last good one.
+inline constexpr uint64_t kSuperblockRingOffset[] = {64 * kKiB, 12 * kMiB};
+inline constexpr uint32_t kSuperblockRingCount = 2;
+inline constexpr uint32_t kSuperblockSlotBytes = 64 * kKiB;
+inline constexpr uint32_t kSuperblockSlotCount = 8;
+// Nothing but superblock rings, block-group maps and logs lies below this; the smallest member's head.
+inline constexpr uint64_t kMinHeadBytes = 16 * kMiB;
+inline constexpr uint64_t kMinMemberBytes = 64 * kMiB;
+inline constexpr uint64_t kMinSlotBytes = 16 * kMiB;
+inline constexpr uint64_t kMaxSlotBytes = 16 * kGiB;
+
+inline constexpr uint32_t kMinChunkBytes = 4 * kKiB;
+inline constexpr uint32_t kMaxChunkBytes = 1 * kMiB;
+inline constexpr uint32_t kDefaultChunkBytes = 64 * kKiB;
+
+inline constexpr uint32_t kLabelBytes = 256;  // with the terminating zero
+inline constexpr uint32_t kEpochHistoryCount = 64;
+inline constexpr uint32_t kMemberCounterCount = 8;
+
+// Pointer to a tree node: where, from which commit, and the checksum of its content.
+struct DiskBlockRef {
+    le64 address;
+    le64 generation;
+    le64 checksum;
+};
+static_assert(sizeof(DiskBlockRef) == 24);
+
+enum class MemberState : uint32_t {
+    kPresent = 1,  // took part in the last commit
+    kMissing = 2,  // absent since `missing_since`; stale for what was written from then on
+    kFailed = 3,   // taken out of service after errors since `missing_since`
+};
+
+struct DiskMember {
+    le32 member_id;
+    le32 state;  // MemberState
+    uint8_t uuid[16];
+    le64 size_bytes;
+    le64 missing_since;  // generation of the first commit without it; 0 while present
+    le64 slots_offset;   // device offset of slot 0
+    le64 slot_bytes;     // power of two
+    le64 slot_count;
+    le64 map_offset[2];  // the two places of the block-group map
+    le64 map_bytes;      // room of each
+    le64 intent_log_offset;
+    le64 intent_log_bytes;
+    le64 fsync_log_offset;
+    le64 fsync_log_bytes;
+    le64 counters[kMemberCounterCount];
+    uint8_t reserved[72];
+};
+static_assert(sizeof(DiskMember) == 256);
+
+// A random number stamped by every degraded read-write mount, and the generation it began with. A member
+// whose newest epoch is not in the history of another's superblock was written on its own: split brain.
+struct DiskEpoch {
+    le64 epoch;
+    le64 generation;
+};
+
+struct DiskSuperblock {
+    le64 checksum;  // xxh3-64 of the `bytes - 8` bytes after this field
+    le64 magic;
+    le32 version;
+    le32 bytes;  // this structure and the member table behind it
+    uint8_t volume_uuid[16];
+    le64 incompat_features;
+    le64 readonly_features;
+    le64 compat_features;
+    le64 generation;
+    le64 epoch;
+    le32 member_id;  // of the member that carries this copy
+    le32 member_count;
+    le32 next_member_id;
+    le32 block_bytes;
+    le32 node_bytes;
+    le32 chunk_bytes;
+    le32 data_profile;      // ProfileId
+    le32 metadata_profile;  // ProfileId
+    le64 next_group_address;
+    le64 created_seconds;  // since 1970
+    DiskBlockRef root;     // root tree; address 0 in a volume without trees yet
+    le64 map_generation;
+    le64 map_checksum;
+    le32 map_bytes;
+    le32 map_place;  // 0 or 1
+    le64 name_hash_seed;
+    uint8_t label[kLabelBytes];
+    le32 epoch_count;
+    uint8_t reserved1[4];
+    DiskEpoch epochs[kEpochHistoryCount];  // newest first
+    uint8_t reserved2[2624];
+    // DiskMember members[member_count] follows.
+};
+static_assert(sizeof(DiskSuperblock) == 4096);
+
+inline constexpr uint32_t kMaxMembers = (kSuperblockSlotBytes - sizeof(DiskSuperblock)) / sizeof(DiskMember);
+
+}  // namespace cowraid

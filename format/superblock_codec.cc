@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT
+#include "format/superblock_codec.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "format/feature_table.h"
+#include "format/member_layout.h"
+#include "format/profile.h"
+
+namespace cowraid {
+
+namespace {
+
+MemberRecord decode_member(const DiskMember& disk)
+{
+    MemberRecord record;
+    record.id = {disk.member_id};
+    record.state = static_cast<MemberState>(disk.state.get());
+    std::memcpy(record.uuid.bytes.data(), disk.uuid, sizeof disk.uuid);
+    record.size_bytes = disk.size_bytes;
+    record.missing_since = {disk.missing_since};
+    record.slots_offset = disk.slots_offset;
+    record.slot_bytes = disk.slot_bytes;
+    record.slot_count = disk.slot_count;
+    record.map_offset = {disk.map_offset[0].get(), disk.map_offset[1].get()};
+    record.map_bytes = disk.map_bytes;
+    record.intent_log_offset = disk.intent_log_offset;
+    record.intent_log_bytes = disk.intent_log_bytes;
+    record.fsync_log_offset = disk.fsync_log_offset;
+    record.fsync_log_bytes = disk.fsync_log_bytes;
+    for (size_t index = 0; index < kMemberCounterCount; ++index)
+        record.counters[index] = disk.counters[index];
+    return record;
+}
+
+DiskMember encode_member(const MemberRecord& record)
+{
+    DiskMember disk;
+    std::memset(&disk, 0, sizeof disk);
+    disk.member_id = record.id.value;
+    disk.state = static_cast<uint32_t>(record.state);
+    std::memcpy(disk.uuid, record.uuid.bytes.data(), sizeof disk.uuid);
+    disk.size_bytes = record.size_bytes;
+    disk.missing_since = record.missing_since.value;
+    disk.slots_offset = record.slots_offset;
+    disk.slot_bytes = record.slot_bytes;
+    disk.slot_count = record.slot_count;
+    disk.map_offset[0] = record.map_offset[0];
+    disk.map_offset[1] = record.map_offset[1];
+    disk.map_bytes = record.map_bytes;
+    disk.intent_log_offset = record.intent_log_offset;
+    disk.intent_log_bytes = record.intent_log_bytes;
+    disk.fsync_log_offset = record.fsync_log_offset;
+    disk.fsync_log_bytes = record.fsync_log_bytes;
+    for (size_t index = 0; index < kMemberCounterCount; ++index)
+        disk.counters[index] = record.counters[index];
+    return disk;
+}
+
+bool state_valid(const MemberRecord& record, Generation generation)
+{
+    switch (record.state) {
+    case MemberState::kPresent:
+        return record.missing_since.value == 0;
+    case MemberState::kMissing:
+    case MemberState::kFailed:
+        return record.missing_since.value != 0 && record.missing_since <= generation;
+    }
+    return false;
+}
+
+bool members_valid(const Superblock& superblock)
+{
+    if (superblock.members.empty() || superblock.members.size() > kMaxMembers)
+        return false;
+    std::vector<Uuid> uuids;
+    uint32_t last_id = 0;
+    for (const MemberRecord& record : superblock.members) {
+        if (record.id.value <= last_id || !state_valid(record, superblock.generation) ||
+            !member_layout_valid(record) || superblock.map.bytes > record.map_bytes)
+            return false;
+        last_id = record.id.value;
+        uuids.push_back(record.uuid);
+    }
+    std::sort(uuids.begin(), uuids.end());
+    return uuids.front() != Uuid{} && std::adjacent_find(uuids.begin(), uuids.end()) == uuids.end() &&
+           superblock.next_member_id > last_id && superblock.member(superblock.member_id) != nullptr;
+}
+
+// Newest first, each epoch once, each begun no later than the one before it in the list.
+bool epochs_valid(const Superblock& superblock)
+{
+    const std::vector<EpochRecord>& epochs = superblock.epochs;
+    if (epochs.empty() || epochs.size() > kEpochHistoryCount)
+        return false;
+    Generation newer = superblock.generation;
+    for (size_t index = 0; index < epochs.size(); ++index) {
+        const EpochRecord& record = epochs[index];
+        if (record.epoch == 0 || record.generation > newer)
+            return false;
+        newer = record.generation;
+        for (size_t before = 0; before < index; ++before) {
+            if (epochs[before].epoch == record.epoch)
+                return false;
+        }
+    }
+    return true;
+}
+
+bool root_valid(const Superblock& superblock)
+{
+    const BlockRef& root = superblock.root;
+    if (!root.address.valid())
+        return root == BlockRef{};
+    return root.address.value % kBlockBytes == 0 && superblock.next_group_address >= kNodeBytes &&
+           root.address.value <= superblock.next_group_address - kNodeBytes && root.generation.value != 0 &&
+           root.generation <= superblock.generation;
+}
+
+bool map_ref_valid(const Superblock& superblock)
+{
+    const MapRef& map = superblock.map;
+    return map.place < 2 && map.bytes != 0 && map.bytes % kBlockBytes == 0 && map.bytes <= kMaxMapBytes
+ && map.generation.value != 0 &&
+           map.generation <= superblock.generation;
+}
+
+bool superblock_valid(const Superblock& superblock)
+{
+    if (superblock.volume_uuid == Uuid{} || superblock.generation.value == 0 ||
+        superblock.generation.value > kMaxGeneration)
+        return false;
+    if (!is_power_of_two(superblock.chunk_bytes) || superblock.chunk_bytes < kMinChunkBytes ||
+        superblock.chunk_bytes > kMaxChunkBytes)
+        return false;
+    if (find_profile(superblock.data_profile) == nullptr ||
+        find_profile(superblock.metadata_profile) == nullptr)
+        return false;
+    if (superblock.next_group_address == 0 || superblock.next_group_address % kBlockBytes != 0 ||
+        superblock.next_group_address > kMaxVolumeAddress)
+        return false;
+    if (superblock.label.size() >= kLabelBytes || superblock.label.find('\0') != std::string::npos)
+        return false;
+    return root_valid(superblock) && map_ref_valid(superblock) && epochs_valid(superblock) &&
+           members_valid(superblock);
+}
+
+// The head of the slot once the checksum over the length it states has been verified.
+Result<DiskSuperblock> read_checked(std::span<const std::byte> slot)
+{
+    if (slot.size() < sizeof(DiskSuperblock))
+        return Err::kCorrupt;
+    DiskSuperblock disk;
+    std::memcpy(&disk, slot.data(), sizeof disk);
+    if (disk.magic != kSuperblockMagic)
+        return Err::kNotFound;
+    if (disk.bytes < sizeof disk || disk.bytes > kSuperblockSlotBytes || disk.bytes > slot.size())
+        return Err::kCorrupt;
+    if (disk.checksum != checksum_of(slot.subspan(sizeof disk.checksum, disk.bytes - sizeof disk.checksum)))
+        return Err::kCorrupt;
+    return disk;
+}
+
+void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
+{
+    std::memcpy(superblock.volume_uuid.bytes.data(), disk.volume_uuid, sizeof disk.volume_uuid);
+    superblock.incompat_features = disk.incompat_features;
+    superblock.readonly_features = disk.readonly_features;
+    superblock.compat_features = disk.compat_features;
+    superblock.generation = {disk.generation};
+    superblock.member_id = {disk.member_id};
+    superblock.next_member_id = disk.next_member_id;
+    superblock.chunk_bytes = disk.chunk_bytes;
+    superblock.data_profile = static_cast<ProfileId>(disk.data_profile.get());
+    superblock.metadata_profile = static_cast<ProfileId>(disk.metadata_profile.get());
+    superblock.next_group_address = disk.next_group_address;
+    superblock.created_seconds = disk.created_seconds;
+    superblock.root = decode(disk.root);
+    superblock.map = {.generation = {disk.map_generation},
+                      .checksum = disk.map_checksum,
+                      .bytes = disk.map_bytes,
+                      .place = disk.map_place};
+    superblock.name_hash_seed = disk.name_hash_seed;
+}
+
+void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
+{
+    disk.magic = kSuperblockMagic;
+    disk.version = kFormatVersion;
+    std::memcpy(disk.volume_uuid, superblock.volume_uuid.bytes.data(), sizeof disk.volume_uuid);
+    disk.incompat_features = superblock.incompat_features;
+    disk.readonly_features = superblock.readonly_features;
+    disk.compat_features = superblock.compat_features;
+    disk.generation = superblock.generation.value;
+    disk.epoch = superblock.epochs.front().epoch;
+    disk.member_id = superblock.member_id.value;
+    disk.member_count = static_cast<uint32_t>(superblock.members.size());
+    disk.next_member_id = superblock.next_member_id;
+    disk.block_bytes = kBlockBytes;
+    disk.node_bytes = kNodeBytes;
+    disk.chunk_bytes = superblock.chunk_bytes;
+    disk.data_profile = static_cast<uint32_t>(superblock.data_profile);
+    disk.metadata_profile = static_cast<uint32_t>(superblock.metadata_profile);
+    disk.next_group_address = superblock.next_group_address;
+    disk.created_seconds = superblock.created_seconds;
+    disk.root = encode(superblock.root);
+    disk.map_generation = superblock.map.generation.value;
+    disk.map_checksum = superblock.map.checksum;
+    disk.map_bytes = superblock.map.bytes;
+    disk.map_place = superblock.map.place;
+    disk.name_hash_seed = superblock.name_hash_seed;
+    std::memcpy(disk.label, superblock.label.data(), superblock.label.size());
+    disk.epoch_count = static_cast<uint32_t>(superblock.epochs.size());
+    for (size_t index = 0; index < superblock.epochs.size(); ++index)
+        disk.epochs[index] = {superblock.epochs[index].epoch, superblock.epochs[index].generation.value};
+}
+
+}  // namespace
+
+BlockRef decode(const DiskBlockRef& disk)
+{
+    return {.address = {disk.address}, .generation = {disk.generation}, .checksum = disk.checksum};
+}
+
+DiskBlockRef encode(const BlockRef& ref)
+{
+    return {ref.address.value, ref.generation.value, ref.checksum};
+}
+
+const MemberRecord* Superblock::member(MemberId id) const
+{
+    const auto found =
+        std::lower_bound(members.begin(), members.end(), id,
+                         [](const MemberRecord& have, MemberId want) { return have.id < want; });
+    return found != members.end() && found->id == id ? &*found : nullptr;
+}
+
+MemberRecord* Superblock::member(MemberId id)
+{
+    return const_cast<MemberRecord*>(static_cast<const Superblock*>(this)->member(id));
+}
+
+std::vector<std::byte> encode_superblock(const Superblock& superblock)
+{
+    CW_ASSERT(superblock_valid(superblock));
+    const uint64_t bytes = sizeof(DiskSuperblock) + superblock.members.size() * sizeof(DiskMember);
+    std::vector<std::byte> slot(round_up(bytes, kBlockBytes));
+    DiskSuperblock disk;
+    std::memset(&disk, 0, sizeof disk);
+    encode_fields(superblock, disk);
+    disk.bytes = static_cast<uint32_t>(bytes);
+    std::memcpy(slot.data(), &disk, sizeof disk);
+    std::byte* place = slot.data() + sizeof disk;
+    for (const MemberRecord& record : superblock.members) {
+        const DiskMember member = encode_member(record);
+        std::memcpy(place, &member, sizeof member);
+        place += sizeof member;
+    }
+    disk.checksum = checksum_of(slot.data() + sizeof disk.checksum, bytes - sizeof disk.checksum);
+    std::memcpy(slot.data(), &disk.checksum, sizeof disk.checksum);
+    return slot;
+}
+
+Result<SuperblockIdentity> peek_superblock(std::span<const std::byte> slot)
+{
+    CW_ASSIGN(const DiskSuperblock disk, read_checked(slot));
+    SuperblockIdentity identity;
+    identity.version = disk.version;
+    std::memcpy(identity.volume_uuid.bytes.data(), disk.volume_uuid, sizeof disk.volume_uuid);
+    identity.incompat_features = disk.incompat_features;
+    identity.readonly_features = disk.readonly_features;
+    identity.compat_features = disk.compat_features;
+    identity.generation = {disk.generation};
+    return identity;
+}
+
+Result<Superblock> decode_superblock(std::span<const std::byte> slot)
+{
+    CW_ASSIGN(const DiskSuperblock disk, read_checked(slot));
+    if (disk.version == 0)
+        return Err::kCorrupt;
+    if (disk.version > kFormatVersion ||
+        unhandled_features(FeatureClass::kRefuse, disk.incompat_features) != 0)
+        return Err::kUnsupported;
+    if (disk.member_count > kMaxMembers || disk.epoch_count == 0 || disk.epoch_count > kEpochHistoryCount ||
+        disk.bytes != sizeof disk + uint64_t{disk.member_count} * sizeof(DiskMember) ||
+        disk.block_bytes != kBlockBytes || disk.node_bytes != kNodeBytes ||
+        disk.epoch != disk.epochs[0].epoch)
+        return Err::kCorrupt;
+    const void* end = std::memchr(disk.label, 0, sizeof disk.label);
+    if (end == nullptr)
+        return Err::kCorrupt;
+    Superblock superblock;
+    decode_fields(disk, superblock);
+    superblock.label.assign(disk.label, static_cast<const uint8_t*>(end));
+    for (uint32_t index = 0; index < disk.epoch_count; ++index)
+        superblock.epochs.push_back({disk.epochs[index].epoch, {disk.epochs[index].generation}});
+    for (uint32_t index = 0; index < disk.member_count; ++index) {
+        DiskMember member;
+        std::memcpy(&member, slot.data() + sizeof disk + index * sizeof member, sizeof member);
+        superblock.members.push_back(decode_member(member));
+    }
+    if (!superblock_valid(superblock))
+        return Err::kCorrupt;
+    return superblock;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// Superblock between disk and memory. Decoding validates everything that needs no other structure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "base/uuid.h"
+#include "format/group_map.h"
+#include "format/superblock.h"
+
+namespace cowraid {
+
+// Where a tree node is and what it must contain. address 0: no node.
+struct BlockRef {
+    VolumeAddress address;
+    Generation generation;
+    Checksum checksum = 0;
+
+    friend bool operator==(const BlockRef&, const BlockRef&) = default;
+};
+
+BlockRef decode(const DiskBlockRef& disk);
+DiskBlockRef encode(const BlockRef& ref);
+
+// One line of the member table.
+struct MemberRecord {
+    MemberId id;
+    MemberState state = MemberState::kPresent;
+    Uuid uuid;
+    uint64_t size_bytes = 0;
+    Generation missing_since;  // 0 while present
+    uint64_t slots_offset = 0;
+    uint64_t slot_bytes = 0;
+    uint64_t slot_count = 0;
+    std::array<uint64_t, 2> map_offset{};
+    uint64_t map_bytes = 0;
+    uint64_t intent_log_offset = 0;
+    uint64_t intent_log_bytes = 0;
+    uint64_t fsync_log_offset = 0;
+    uint64_t fsync_log_bytes = 0;
+    std::array<uint64_t, kMemberCounterCount> counters{};
+};
+
+struct EpochRecord {
+    uint64_t epoch = 0;
+    Generation generation;
+};
+
+struct MapRef {
+    Generation generation;
+    Checksum checksum = 0;
+    uint32_t bytes = 0;
+    uint32_t place = 0;
+};
+
+struct Superblock {
+    Uuid volume_uuid;
+    uint64_t incompat_features = 0;
+    uint64_t readonly_features = 0;
+    uint64_t compat_features = 0;
+    Generation generation;
+    std::vector<EpochRecord> epochs;  // newest first, at least one, at most kEpochHistoryCount
+    MemberId member_id;  // whose copy this is
+    uint32_t next_member_id = 1;
+    uint32_t chunk_bytes = kDefaultChunkBytes;
+    ProfileId data_profile = ProfileId::kSingle;
+    ProfileId metadata_profile = ProfileId::kSingle;
+    uint64_t next_group_address = 0;
+    uint64_t created_seconds = 0;
+    BlockRef root;
+    MapRef map;
+    uint64_t name_hash_seed = 0;
+    std::string label;
+    std::vector<MemberRecord> members;  // by rising id
+
+    [[nodiscard]] const MemberRecord* member(MemberId id) const;
+    [[nodiscard]] MemberRecord* member(MemberId id);
+};
+
+// Where everything lies on a member of `size_bytes`; kInvalid below kMinMemberBytes. Fills the layout
+// fields of a MemberRecord (offsets, slot size and count); id, uuid and state are the caller's.
+Result<MemberRecord> plan_member_layout(uint64_t size_bytes);
+
+// Beyond this a generation can only be forged; the limit keeps next() and sums from wrapping.
+inline constexpr uint64_t kMaxGeneration = (uint64_t{1} << 62) - 1;
+// No map is longer, so that a forged length cannot ask for memory that nobody has.
+inline constexpr uint32_t kMaxMapBytes = 64 * kMiB;
+// Volume addresses end here, so that an address plus a length never wraps.
+inline constexpr uint64_t kMaxVolumeAddress = uint64_t{1} << 62;
+
+// The bytes of one ring slot (a multiple of kBlockBytes, at most kSuperblockSlotBytes), checksum stamped.
+// Asserts that decode_superblock() would accept them: what cannot be read back is never written.
+std::vector<std::byte> encode_superblock(const Superblock& superblock);
+
+// kNotFound: not a superblock at all (magic). kCorrupt: torn, rotten or hostile. kUnsupported: a newer
+// format version or an unknown incompatible feature (peek_superblock() tells which).
+Result<Superblock> decode_superblock(std::span<const std::byte> slot);
+
+// The fields that keep their place in every format version, so that a program can say why it refuses.
+struct SuperblockIdentity {
+    uint32_t version = 0;
+    Uuid volume_uuid;
+    uint64_t incompat_features = 0;
+    uint64_t readonly_features = 0;
+    uint64_t compat_features = 0;
+    Generation generation;
+};
+
+// kNotFound and kCorrupt (checksum) as for decode_superblock(); any version and feature is fine.
+Result<SuperblockIdentity> peek_superblock(std::span<const std::byte> slot);
+
+}  // namespace cowraid

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Who waits for which commit, and what woke the commit thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "alloc/allocator.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "fs/filesystem.h"
+
+namespace cowraid {
+
+class CommitQueue {
+public:
+    // `completion` is answered when the transaction `id` is committed, or the filesystem stopped.
+    void wait_async(TransactionId id, Completion* completion);
+    // As wait_async(), blocking. Must not be called by the commit thread or with locks held.
+    Status wait(TransactionId id);
+    // Asks for a flush of dirty data without a commit.
+    void request_flush();
+    void request_stop();
+
+    struct Work {
+        bool commit = false;  // somebody waits, or the time is up
+        bool flush = false;
+        bool stop = false;
+    };
+    // Commit thread: sleeps until there is work or `milliseconds` went by (then commit is set).
+    Work sleep(uint64_t milliseconds);
+    // Commit thread: transactions up to `id` are durable (or `status` says why not).
+    void finished(TransactionId id, Status status);
+
+private:
+    struct Waiter {
+        TransactionId id;
+        Completion* completion;
+    };
+    Mutex mutex_{LockRank::kCommitQueue};
+    CondVar wake_;
+    std::vector<Waiter> waiters_ CW_GUARDED_BY(mutex_);
+    Work requested_ CW_GUARDED_BY(mutex_);
+    TransactionId finished_ CW_GUARDED_BY(mutex_);
+    Status failure_ CW_GUARDED_BY(mutex_);
+};
+
+}  // namespace cowraid

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// What the files of fs/ share. Filesystem (fs/filesystem.h) is a facade over it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "alloc/allocator.h"
+#include "base/mutex.h"
+#include "btree/node_cache.h"
+#include "fs/block_state.h"
+#include "fs/commit_queue.h"
+#include "fs/dirty_account.h"
+#include "fs/filesystem.h"
+#include "fs/inode.h"
+#include "fs/item_store.h"
+#include "fs/mount_options.h"
+#include "fs/transaction.h"
+#include "fs/volume.h"
+
+namespace cowraid {
+
+struct FilesystemCore {
+    FilesystemCore(const MountOptions& mount_options, std::unique_ptr<Volume> opened_volume,
+                   Ref<Transaction> open, Ref<const Committed> committed);
+    ~FilesystemCore();
+
+    const MountOptions options;
+    std::unique_ptr<Volume> volume;
+    Timeline timeline;
+    ArrayNodeReader node_reader;
+    NodeCache cache;
+    ItemStore store;
+    TreeSpaceSource space_source;
+    Allocator allocator;
+    ChecksumLookup checksums;
+    InodeTable inodes;
+
+    // Shared by every changing operation; exclusive for the moment in which a transaction is closed.
+    RwLock gate{LockRank::kOperationGate};
+    // One directory rename at a time, so that no cycle can arise.
+    Mutex rename_mutex{LockRank::kRename};
+    DirtyAccount dirty;
+    CommitQueue commits;
+
+    std::atomic<uint64_t> next_inode{0};
+    std::atomic<uint64_t> inode_count{0};
+    std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
+    std::atomic<bool> read_only{false};
+    // After an error that a commit could not carry: everything that changes fails, reads go on.
+    std::atomic<bool> stopped{false};
+    std::string read_only_reason;  // constant while other threads run
+
+    // Stops the filesystem for writing and says why, once.
+    void stop(const char* reason);
+};
+
+}  // namespace cowraid

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// How much file data waits in memory, which inodes it belongs to, and the space promised to it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/ref.h"
+#include "base/units.h"
+
+namespace cowraid {
+
+struct Inode;
+
+class DirtyAccount {
+public:
+    explicit DirtyAccount(uint64_t bytes_max);
+    ~DirtyAccount();
+
+    // Adds an inode to the dirty list (its on_dirty_list flag is the caller's).
+    void add_inode(Ref<Inode> inode);
+    std::vector<Ref<Inode>> take_inodes();
+
+    void add_blocks(uint64_t blocks);     // became dirty; never waits
+    void remove_blocks(uint64_t blocks);  // flushed or dropped; wakes writers
+    [[nodiscard]] uint64_t blocks() const;
+    // True while writers should ask for a flush: above half of the bound.
+    [[nodiscard]] bool wants_flush() const;
+    // Waits until less than the bound is dirty. Called without locks. False when `stopped` was called.
+    bool wait_for_room();
+    void stop();
+
+private:
+    const uint64_t blocks_max_;
+    mutable Mutex mutex_{LockRank::kDirty};
+    CondVar room_;
+    std::vector<Ref<Inode>> inodes_ CW_GUARDED_BY(mutex_);
+    uint64_t blocks_ CW_GUARDED_BY(mutex_) = 0;
+    bool stopped_ CW_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cowraid

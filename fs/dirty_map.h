@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// File data in memory that no member has yet: non-overlapping runs of whole blocks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/ref.h"
+
+namespace cowraid {
+
+struct DirtyExtent {
+    Ref<SharedBuffer> buffer;
+    uint32_t buffer_block = 0;  // first block inside the buffer
+    uint32_t block_count = 0;
+
+    [[nodiscard]] std::byte* block(uint32_t index) const
+    {
+        return buffer->buffer.data() + (uint64_t{buffer_block} + index) * 4096;
+    }
+};
+
+// Not thread-safe: guarded by the inode's mutex.
+class DirtyMap {
+public:
+    using Map = std::map<uint64_t, DirtyExtent>;  // by first file block
+
+    // Replaces what was there. Returns how many blocks of the range were not dirty before.
+    uint64_t insert(uint64_t first_block, DirtyExtent extent);
+    // Returns how many blocks went.
+    uint64_t erase(uint64_t first_block, uint64_t block_count);
+    // The memory of one block, or null.
+    [[nodiscard]] std::byte* find(uint64_t block) const;
+    // First extent that ends behind `block`.
+    [[nodiscard]] Map::const_iterator first_ending_after(uint64_t block) const;
+    [[nodiscard]] const Map& extents() const { return extents_; }
+    [[nodiscard]] bool empty() const { return extents_.empty(); }
+    [[nodiscard]] uint64_t block_count() const { return block_count_; }
+    void swap(DirtyMap& other);
+    void clear();
+
+private:
+    Map extents_;
+    uint64_t block_count_ = 0;
+};
+
+}  // namespace cowraid

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "base/units.h"
+
+namespace cowraid {
+
+enum class AccessTime : uint8_t { kRelative, kNever, kStrict };
+
+struct MountOptions {
+    bool read_only = false;
+    // Mount although members are missing.
+    bool degraded = false;
+    // With read_only: mount although more members are missing than the profiles tolerate.
+    bool rescue = false;
+    AccessTime access_time = AccessTime::kRelative;
+    uint32_t commit_seconds = 5;  // 1..300
+    uint64_t dirty_bytes_max = 256 * kMiB;       // writers wait above it
+    uint64_t node_cache_bytes = 128 * kMiB;
+    // No threads: the caller drives step(). For the simulator.
+    bool manual_commit = false;
+    // Tests of recovery: breaks one rule of the commit protocol (fs/commit_mutant.h); 0 is the real thing.
+    uint32_t commit_mutant = 0;
+};
+
+}  // namespace cowraid

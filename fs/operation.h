@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// One changing operation: admitted, inside the gate, on behalf of the open transaction.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/status.h"
+#include "fs/core.h"
+#include "fs/inode.h"
+
+namespace cowraid {
+
+class Operation {
+public:
+    // kShrink operations (unlink, truncate down, removing attributes) are admitted on a full volume from
+    // the reserve; kGrow ones get kNoSpace before that.
+    enum class Kind : uint8_t { kGrow, kShrink };
+
+    explicit Operation(FilesystemCore& core) : core_(core) {}
+    ~Operation();
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    // Must be called without locks held; may wait for a commit when memory or metadata space is short.
+    // kReadOnly, kShutdown, kNoSpace. `item_count` is the most items the operation will put or erase.
+    Status begin(Kind kind, uint32_t item_count);
+    // Leaves the gate early.
+    void end();
+
+    // After begin(): changes on behalf of the open transaction.
+    [[nodiscard]] Transaction& transaction() { return *transaction_; }
+    void put(const Key& key, std::span<const std::byte> value);
+    void erase(const Key& key);
+    // Writes the inode's attributes into its item. Requires inode.mutex.
+    void store(Inode& inode);
+
+private:
+    FilesystemCore& core_;
+    Ref<Transaction> transaction_;
+};
+
+timespec current_time();
+
+}  // namespace cowraid

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// The two transactions in memory, the last commit on disk, and the layered view that readers get of them.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "alloc/allocator.h"
+#include "base/mutex.h"
+#include "base/ref.h"
+#include "btree/tree.h"
+#include "fs/checksum_table.h"
+#include "fs/item_table.h"
+
+namespace cowraid {
+
+// Everything that changed since the previous transaction was closed. An operation belongs to exactly one.
+struct Transaction : RefCounted<Transaction> {
+    explicit Transaction(TransactionId number) : id(number) {}
+
+    const TransactionId id;
+    ItemTable items;
+    ChecksumTable checksums;
+    // Something in it needs a commit: items, data, or freed space.
+    std::atomic<bool> dirty{false};
+};
+
+// The trees of one durable commit. Held by readers as a pin: addresses freed by later transactions are
+// reused only when no older Committed is held.
+struct Committed : RefCounted<Committed> {
+    Generation generation;
+    TransactionId transaction;
+    TreeRoot file_tree{kFirstFileTree, {}};
+    TreeRoot checksum_tree{kChecksumTree, {}};
+    TreeRoot free_space_tree{kFreeSpaceTree, {}};
+};
+
+// A consistent stack of layers, newest first. Cheap to copy; holding one pins `committed`.
+struct View {
+    Ref<Transaction> open;
+    Ref<Transaction> committing;  // null when no commit is under way
+    Ref<const Committed> committed;
+};
+
+// Owner of the current view. Thread-safe.
+class Timeline {
+public:
+    Timeline(Ref<Transaction> open, Ref<const Committed> committed);
+
+    [[nodiscard]] View view() const;
+    [[nodiscard]] Ref<Transaction> open() const;
+    // Closes the open transaction: it becomes `committing`, a new one opens. Requires the operation gate
+    // held exclusively and no commit under way.
+    Ref<Transaction> close_open();
+    // The commit of `committing` is durable: its trees replace the previous ones.
+    void publish(Ref<const Committed> committed);
+    // Transactions whose frees may be reused: committed, and nobody reads anything older. Each is returned
+    // once, with its generation, oldest first.
+    struct Released {
+        TransactionId transaction;
+        Generation generation;
+    };
+    std::vector<Released> take_released();
+
+private:
+    mutable Mutex mutex_{LockRank::kSnapshot};
+    Ref<Transaction> open_ CW_GUARDED_BY(mutex_);
+    Ref<Transaction> committing_ CW_GUARDED_BY(mutex_);
+    // Oldest first; the last is current. Older ones stay until their readers are gone.
+    std::vector<Ref<const Committed>> committed_ CW_GUARDED_BY(mutex_);
+    std::vector<Released> waiting_ CW_GUARDED_BY(mutex_);
+};
+
+}  // namespace cowraid

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// The volume below the trees: members, superblock, block-group map, array, and where new groups go.
+// Changed by mount and by the commit thread only, except where noted.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "alloc/allocator.h"
+#include "alloc/slot_allocator.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "device/assembly.h"
+#include "device/member_set.h"
+#include "format/profile.h"
+#include "fs/mount_options.h"
+#include "raid56/array.h"
+
+namespace cowraid {
+
+class Volume {
+public:
+    // Takes over the assembled members, reads the map, installs every group in the array. Writes nothing.
+    static Result<std::unique_ptr<Volume>> open(Assembly assembly, const MountOptions& options,
+                                                std::string& why);
+    // For mkfs: a volume without groups or trees, generation 0.
+    static std::unique_ptr<Volume> create(std::vector<std::unique_ptr<BlockDevice>> devices,
+                                          Superblock superblock);
+
+    [[nodiscard]] MemberSet& members() { return members_; }
+    [[nodiscard]] Array& array() { return *array_; }
+    [[nodiscard]] const Superblock& superblock() const { return superblock_; }
+    [[nodiscard]] const GroupMap& map() const { return map_; }
+    [[nodiscard]] const Profile& data_profile() const { return *find_profile(superblock_.data_profile); }
+    [[nodiscard]] const Profile& metadata_profile() const
+    {
+        return *find_profile(superblock_.metadata_profile);
+    }
+    // Profile of the groups that hold checksum, free-space and root trees: the metadata profile when that
+    // is mirrored or single, else the mirror with the same tolerance.
+    [[nodiscard]] const Profile& system_profile() const;
+    // Whether metadata and system trees share groups.
+    [[nodiscard]] bool system_is_metadata() const;
+    [[nodiscard]] const Profile& profile_for(uint32_t content) const;
+
+    // Members not in service: absent, stale or failed.
+    [[nodiscard]] std::vector<MemberId> missing_members() const;
+    [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
+    // A member failed since the last superblock was written.
+    [[nodiscard]] bool member_failed_since_commit() const;
+    // Members that must take a superblock for a commit to count: a majority of the member table.
+    [[nodiscard]] size_t quorum() const;
+
+    // Plans a new group and adds it to the map of the next commit and to the array. The allocator learns
+    // of it as kPlanned. kNoSpace when no slots are left.
+    Status plan_group(uint32_t content, Allocator& allocator);
+    // Gives the slots of an empty group back, from the next commit on.
+    Status drop_group(VolumeAddress address, Allocator& allocator);
+    [[nodiscard]] bool map_changed() const { return map_changed_; }
+    // Data blocks that unallocated slots could still hold as `content`.
+    [[nodiscard]] uint64_t potential_blocks(uint32_t content) const;
+
+    // Durability, in this order (design 5.4). `generation` is the one being committed.
+    // Writes the map into its alternate place if it changed.
+    Status write_map(Generation generation);
+    Status flush();
+    // Records the commit: roots, map, member states and counters. Does not flush.
+    Status write_superblock(Generation generation, const BlockRef& root);
+    // The superblock written last is durable: planned groups are open.
+    void commit_done(Allocator& allocator);
+
+    // First writes of a mount: marks missing members, stamps a random epoch when degraded, rewrites
+    // superblock and map on all present members, flushed.
+    Status begin_writing();
+    void set_label(const std::string& label) { superblock_.label = label; }
+
+private:
+    Volume() = default;
+    void note_member_states(Generation generation);
+    Status install_groups(std::string& why);
+
+    MemberSet members_;
+    std::unique_ptr<Array> array_;
+    Superblock superblock_;
+    GroupMap map_;
+    SlotAllocator slots_;
+    bool map_changed_ = false;
+    std::vector<VolumeAddress> planned_;   // groups of the map not yet published
+    std::vector<GroupRecord> dropped_;     // slots return when the map without them is durable
+    mutable Mutex mutex_{LockRank::kLeaf};  // slots_ and potential, read by statfs
+    std::vector<MemberId> stale_;
+};
+
+}  // namespace cowraid

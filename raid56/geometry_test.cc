@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+#include "raid56/geometry.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <vector>
+
+#include "format/profile.h"
+
+using namespace cowraid;
+
+namespace {
+
+struct Shape {
+    uint32_t k, m, copies;
+};
+
+constexpr Shape kShapes[] = {
+    {1, 0, 1}, {5, 0, 1}, {1, 0, 2}, {1, 0, 3}, {1, 0, 4}, {3, 0, 2}, {8, 0, 2}, {1, 1, 1}, {2, 1, 1},
+    {3, 1, 1}, {7, 1, 1}, {15, 1, 1}, {1, 2, 1}, {2, 2, 1}, {3, 2, 1}, {6, 2, 1}, {14, 2, 1}, {40, 2, 1},
+};
+
+constexpr uint32_t kChunks[] = {4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576};
+
+Geometry make(const Shape& shape, uint32_t chunk_bytes, uint64_t stripes)
+{
+    return {.data_columns = shape.k, .parity = shape.m, .copies = shape.copies, .chunk_bytes = chunk_bytes,
+            .column_bytes = stripes * chunk_bytes};
+}
+
+}  // namespace
+
+TEST_CASE("every block address is one place, and every place one address")
+{
+    uint64_t checked = 0;
+    for (const Shape& shape : kShapes) {
+        for (const uint32_t chunk_bytes : kChunks) {
+            const uint64_t stripes = chunk_bytes <= 65536 ? shape.k + shape.m + 3 : 3;
+            const Geometry geometry = make(shape, chunk_bytes, stripes);
+            const uint64_t blocks = (shape.k + shape.m) * geometry.row_count();
+            bool good = true;
+            uint64_t offset = 0;
+            for (uint64_t block = 0; block < blocks; ++block, offset += kBlockBytes) {
+                const BlockPlace place = place_of(geometry, offset);
+                good = good && place.stripe < geometry.stripe_count() && place.row < geometry.rows() &&
+                       place.column < shape.k + shape.m && offset_of(geometry, place) == offset;
+                // Injective by offset_of(); data before parity, as format/group_map_codec.h says.
+                good = good && (place.column < shape.k) == (block < geometry.data_blocks());
+            }
+            CHECK(good);
+            checked += blocks;
+        }
+    }
+    CHECK(checked > 100000);
+}
+
+TEST_CASE("addresses run down a chunk, along the stripe, then parity column by column")
+{
+    const Geometry geometry = make({3, 2, 1}, 16384, 10);
+    CHECK(place_of(geometry, 0) == BlockPlace{0, 0, 0});
+    CHECK(place_of(geometry, 4096) == BlockPlace{0, 0, 1});
+    CHECK(place_of(geometry, 16384) == BlockPlace{0, 1, 0});
+    CHECK(place_of(geometry, 3 * 16384) == BlockPlace{1, 0, 0});
+    const uint64_t data_bytes = 3 * geometry.column_bytes;
+    CHECK(place_of(geometry, data_bytes) == BlockPlace{0, 3, 0});
+    CHECK(place_of(geometry, data_bytes + 2 * 16384 + 4096) == BlockPlace{2, 3, 1});
+    CHECK(place_of(geometry, data_bytes + geometry.column_bytes) == BlockPlace{0, 4, 0});
+    // A parity block's address is its place in its own column: the documented formula.
+    for (uint32_t p = 0; p < 2; ++p)
+        for (uint64_t at = 0; at < geometry.column_bytes; at += kBlockBytes)
+            CHECK(column_offset(geometry, place_of(geometry, (3 + p) * geometry.column_bytes + at)) == at);
+}
+
+TEST_CASE("a stripe uses every group column exactly once, and its blocks share one column offset")
+{
+    for (const Shape& shape : kShapes) {
+        const Geometry geometry = make(shape, 65536, 3 * (shape.k * shape.copies + shape.m) + 1);
+        for (uint64_t stripe = 0; stripe < geometry.stripe_count(); ++stripe) {
+            std::set<uint32_t> used;
+            for (uint32_t column = 0; column < shape.k + shape.m; ++column)
+                for (uint32_t copy = 0; copy < shape.copies; ++copy)
+                    used.insert(group_column(geometry, stripe, column, copy));
+            CHECK(used.size() == geometry.columns());
+            CHECK(*used.rbegin() == geometry.columns() - 1);
+            CHECK(column_offset(geometry, {stripe, shape.k, 15}) == stripe * 65536 + 15 * 4096);
+        }
+    }
+}
+
+TEST_CASE("places on members are distinct: (group column, column offset) is a bijection too")
+{
+    for (const Shape& shape : kShapes) {
+        const Geometry geometry = make(shape, 8192, 2 * (shape.k * shape.copies + shape.m) + 1);
+        const uint64_t column_blocks = geometry.row_count();
+        std::vector<uint32_t> hits(geometry.columns() * column_blocks);
+        for (uint64_t offset = 0; offset < (shape.k + shape.m) * geometry.column_bytes; offset += kBlockBytes) {
+            const BlockPlace place = place_of(geometry, offset);
+            for (uint32_t copy = 0; copy < shape.copies; ++copy) {
+                const uint32_t column = group_column(geometry, place.stripe, place.column, copy);
+                REQUIRE(column < geometry.columns());
+                REQUIRE(column_offset(geometry, place) < geometry.column_bytes);
+                ++hits[column * column_blocks + column_offset(geometry, place) / kBlockBytes];
+            }
+        }
+        CHECK(std::vector<uint32_t>(hits.size(), 1) == hits);
+    }
+}
+
+TEST_CASE("parity visits every group column equally often")
+{
+    const Geometry geometry = make({6, 2, 1}, 65536, 80);
+    std::vector<uint32_t> parity(8);
+    for (uint64_t stripe = 0; stripe < 80; ++stripe)
+        for (uint32_t column = 6; column < 8; ++column)
+            ++parity[group_column(geometry, stripe, column)];
+    CHECK(parity == std::vector<uint32_t>(8, 20));
+}
+
+TEST_CASE("columns beyond 4 GiB and stripes beyond 2^32 do not wrap")
+{
+    const Geometry geometry = make({14, 2, 1}, 4096, uint64_t{1} << 33);
+    const BlockPlace far{(uint64_t{1} << 33) - 1, 13, 0};
+    CHECK(place_of(geometry, offset_of(geometry, far)) == far);
+    CHECK(offset_of(geometry, far) == 14 * geometry.column_bytes - 4096);
+    const BlockPlace far_parity{(uint64_t{1} << 33) - 1, 15, 0};
+    CHECK(place_of(geometry, offset_of(geometry, far_parity)) == far_parity);
+    CHECK(group_column(geometry, far.stripe, 15) == (15 + 15) % 16);
+}
+
+TEST_CASE("the geometry of a group follows its profile")
+{
+    GroupRecord group;
+    group.profile = ProfileId::kRaid6;
+    group.chunk_bytes = 65536;
+    group.data_columns = 4;
+    group.column_bytes = 16 * kMiB;
+    const Geometry raid6 = geometry_of(group);
+    CHECK(raid6.columns() == 6);
+    CHECK(raid6.parity == 2);
+    CHECK(raid6.stripe_count() == 256);
+    group.profile = ProfileId::kRaid1c3;
+    group.data_columns = 1;
+    CHECK(geometry_of(group).columns() == 3);
+    CHECK(geometry_of(group).copies == 3);
+}

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""The rules of docs/STYLE.md that a machine can check on text. Each yields findings."""
+
+import os
+import re
+from collections import namedtuple
+
+Finding = namedtuple("Finding", "path line message")
+
+FILE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_COUNTED = 5  # shorter functions do not enter the share
+FUNCTION_LINES_HARD_MAX = 120
+LONG_SHARE_MAX = 0.02
+LINE_COLUMNS_MAX = 110
+MARKDOWN_COLUMNS_MAX = 160
+SPDX = "SPDX-License-Identifier: MIT"
+
+# Lowest first: a folder sees itself and what stands before it, save for the exceptions below.
+LAYERS = ["base", "format", "device", "journal", "raid56", "alloc", "btree", "fs", "fuse", "tools", "tests"]
+ONLY_FOLDERS = {"fuse": {"base", "fs", "fuse"}}
+ONLY_FILES = {("alloc", "raid56"): {"raid56/geometry.h"}}
+
+BANNED_HEADERS = {
+    "functional": "write a template parameter or a seam class",
+    "iostream": "use base/log.h, or printf in tools/",
+    "sstream": "use snprintf", "fstream": "use a UniqueFd", "iomanip": "use snprintf",
+    "regex": "parse by hand", "ranges": "write the loop", "format": "GCC 12 lacks it",
+    "mutex": "use base/mutex.h", "shared_mutex": "use base/mutex.h",
+    "condition_variable": "use CondVar of base/mutex.h", "future": "use CondVar of base/mutex.h",
+    "coroutine": "not in the dialect", "any": "not in the dialect", "typeinfo": "no RTTI",
+    "exception": "no exceptions", "stdexcept": "no exceptions",
+    "cassert": "use CW_ASSERT", "assert.h": "use CW_ASSERT",
+}
+
+BANNED_CODE = [(re.compile(pattern), message) for pattern, message in [
+    (r"\bassert\s*\(", "assert: use CW_ASSERT, which stays on in release builds"),
+    (r"\bstd::function\b", "std::function: use a template parameter or a seam class"),
+    (r"\bstd::(?:shared_ptr|make_shared|weak_ptr)\b", "shared_ptr: use Ref<T> of base/ref.h"),
+    (r"\bstd::(?:recursive_|timed_|shared_)?mutex\b", "std::mutex: use Mutex of base/mutex.h"),
+    (r"\bstd::(?:lock_guard|unique_lock|scoped_lock|shared_lock)\b", "use MutexLock of base/mutex.h"),
+    (r"\bstd::condition_variable", "use CondVar of base/mutex.h"),
+    (r"\bstd::c(?:out|err|in|log)\b", "no iostream: use base/log.h, or printf in tools/"),
+    (r"\b(?:dynamic_cast|typeid)\b", "no RTTI"),
+    (r"\b(?:throw|try|catch)\b", "no exceptions: return a Status or Result"),
+    (r"\bgoto\b", "goto: let destructors clean up"),
+    (r"\bco_(?:await|yield|return)\b", "no coroutines"),
+    (r"\b(?:strcpy|strcat|sprintf|vsprintf|gets|alloca|strtok)\s*\(", "unbounded or unsafe call"),
+    (r"(?<![\w.>])s?rand\s*\(", "rand: use Prng or random_bytes of base/random.h"),
+]]
+STDOUT = re.compile(r"(?<![\w.>])(?:v?printf|puts|putchar)\s*\(|\bstdout\b")
+# Spelled in two parts, so that this file passes its own check.
+UNFINISHED = re.compile("|".join([r"\bTO" r"DO\b", r"\bFIX" r"ME\b", r"\bXX" r"X\b", r"\?\?" r"\?"]))
+
+
+def may_include(folder, target):
+    """Whether a file of `folder` may include `target` ("folder/file.h")."""
+    to = target.split("/")[0]
+    if folder == to:
+        return True
+    if folder in ONLY_FOLDERS:
+        return to in ONLY_FOLDERS[folder]
+    if (folder, to) in ONLY_FILES:
+        return target in ONLY_FILES[(folder, to)]
+    return LAYERS.index(to) < LAYERS.index(folder)
+
+
+def check_layers(source, root):
+    for include in source.includes():
+        to = include.target.split("/")[0] if "/" in include.target else ""
+        in_tree = to in LAYERS and os.path.exists(os.path.join(root, include.target))
+        if include.quoted and not in_tree:
+            yield Finding(source.path, include.line, f'include "{include.target}": not a file of the tree')
+        elif in_tree and not include.quoted:
+            yield Finding(source.path, include.line, f"include <{include.target}>: own files are quoted")
+        elif in_tree and source.folder in LAYERS and not may_include(source.folder, include.target):
+            yield Finding(source.path, include.line,
+                          f"layer: {source.folder}/ may not include {include.target}")
+
+
+def check_folder(source):
+    if source.is_cpp and source.folder not in LAYERS:
+        yield Finding(source.path, 1, "C++ outside the folders of docs/STYLE.md")
+
+
+def check_headers_used(source):
+    for include in source.includes():
+        if not include.quoted and include.target in BANNED_HEADERS:
+            yield Finding(source.path, include.line,
+                          f"include <{include.target}>: {BANNED_HEADERS[include.target]}")
+
+
+def check_code(source):
+    prints = source.folder in ("tools", "tests") or source.is_test
+    for number, line in enumerate(source.code.split("\n"), 1):
+        for pattern, message in BANNED_CODE:
+            if pattern.search(line):
+                yield Finding(source.path, number, message)
+        if not prints and STDOUT.search(line):
+            yield Finding(source.path, number, "standard output belongs to tools/")
+
+
+def check_pragma_once(source):
+    if source.path.endswith(".h") and not re.search(r"^#pragma once$", source.code, re.MULTILINE):
+        yield Finding(source.path, 1, "header without #pragma once")
+
+
+def check_text(source):
+    """What holds for every kind of text file."""
+    markdown = source.path.endswith(".md")
+    limit = MARKDOWN_COLUMNS_MAX if markdown else LINE_COLUMNS_MAX
+    for number, line in enumerate(source.lines, 1):
+        if len(line) > limit and not (markdown and line.startswith("|")):  # a table row cannot be broken
+            yield Finding(source.path, number, f"line of {len(line)} columns, at most {limit}")
+        if line != line.rstrip():
+            yield Finding(source.path, number, "space at the end of the line")
+        if UNFINISHED.search(line):
+            yield Finding(source.path, number, "unfinished work: finish it, or open an issue")
+    if source.text and not source.text.endswith("\n"):
+        yield Finding(source.path, len(source.lines), "no newline at the end of the file")
+
+
+def check_licence(source):
+    head = source.lines[:2] if source.text.startswith("#!") else source.lines[:1]
+    if not any(SPDX in line for line in head):
+        yield Finding(source.path, 1, f"first line must be '{SPDX}' in a comment")
+
+
+def check_file_length(source):
+    if len(source.lines) > FILE_LINES_MAX:
+        yield Finding(source.path, 1, f"file of {len(source.lines)} lines, at most {FILE_LINES_MAX}")
+
+
+def long_share(functions):
+    """Share of functions over the limit among those long enough to count; 0 when there are none."""
+    counted = [f for f in functions if f.lines >= FUNCTION_LINES_COUNTED]
+    return sum(f.lines > FUNCTION_LINES_MAX for f in counted) / len(counted) if counted else 0.0
+
+
+def check_functions(functions):
+    """`functions` of all files of one kind: a few may be long, none very long."""
+    share = long_share(functions)
+    for function in functions:
+        text = f"function {function.name} has {function.lines} lines"
+        if function.lines > FUNCTION_LINES_HARD_MAX:
+            yield Finding(function.path, function.line, f"{text}, never more than {FUNCTION_LINES_HARD_MAX}")
+        elif function.lines > FUNCTION_LINES_MAX and share > LONG_SHARE_MAX:
+            yield Finding(function.path, function.line, f"{text}, {share:.1%} exceed {FUNCTION_LINES_MAX}")
+
+
+def check_lock_table(root):
+    """docs/LOCKING.md lists every rank of base/lock_rank.h, in its order, and no other."""
+    header, table = os.path.join(root, "base/lock_rank.h"), os.path.join(root, "docs/LOCKING.md")
+    if not os.path.exists(header):
+        return
+    with open(header, encoding="utf-8") as file:
+        ranks = re.findall(r"^\s+(k[A-Z]\w*)", file.read(), re.MULTILINE)
+    listed = []
+    if os.path.exists(table):
+        with open(table, encoding="utf-8") as file:
+            listed = re.findall(r"^\| *`(k[A-Z]\w*)` *\|", file.read(), re.MULTILINE)
+    for rank in ranks:
+        if rank not in listed:
+            yield Finding("docs/LOCKING.md", 1, f"lock rank {rank} of base/lock_rank.h is not in the table")
+    for rank in listed:
+        if rank not in ranks:
+            yield Finding("docs/LOCKING.md", 1, f"lock rank {rank} is not in base/lock_rank.h")
+    if sorted(ranks) == sorted(listed) and ranks != listed:
+        yield Finding("docs/LOCKING.md", 1, "lock ranks are not in the order of base/lock_rank.h")
+
+
+def is_script(source):
+    name = os.path.basename(source.path)
+    return (source.path.endswith((".py", ".sh")) or source.text.startswith("#!")
+            or name in ("meson.build", "meson_options.txt", ".clang-format"))
+
+
+def check_source(source, root):
+    """Every rule that looks at one file."""
+    if source.path.endswith(".md"):
+        return list(check_text(source))
+    if not source.is_cpp and not is_script(source):
+        return []
+    findings = [*check_text(source), *check_licence(source), *check_file_length(source)]
+    if source.is_cpp:
+        findings += [*check_layers(source, root), *check_folder(source), *check_headers_used(source),
+                     *check_code(source), *check_pragma_once(source)]
+    return findings

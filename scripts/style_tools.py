@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""The rules that need a compiler or a formatter."""
+
+import os
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+from style_rules import Finding
+
+JOBS = 2
+FORMATTERS = ["clang-format-14"]  # other versions lay out some lines differently
+COMPILERS = ["g++", "clang++-14", "clang++"]
+PACKAGES = ["fuse3", "liburing", "libzstd", "libxxhash", "libisal", "blkid", "jansson", "doctest"]
+# A header is judged by errors alone; warnings are the build's business.
+COMPILE_FLAGS = ["-std=c++20", "-fno-exceptions", "-fno-rtti", "-fsyntax-only", "-w", "-x", "c++",
+                 "-D_FILE_OFFSET_BITS=64", "-D_GNU_SOURCE", "-DFUSE_USE_VERSION=314",
+                 "-DDOCTEST_CONFIG_NO_EXCEPTIONS_BUT_WITH_ALL_ASSERTS", "-I."]
+
+
+def first_program(names):
+    return next((name for name in names if shutil.which(name)), None)
+
+
+def package_flags():
+    flags = []
+    for package in PACKAGES:
+        command = ["pkg-config", "--cflags", package]
+        try:
+            flags += subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        except (OSError, subprocess.CalledProcessError):
+            continue  # a header that needs it then fails to compile, by name
+    return flags
+
+
+def check_headers_alone(root, headers):
+    """Each header compiles as the only include of a file."""
+    compiler = first_program(COMPILERS)
+    if compiler is None or not headers:
+        return []
+    command = [compiler, *COMPILE_FLAGS, *package_flags(), "-"]
+
+    def compile_one(header):
+        text = f'#include "{header}"\n'
+        run = subprocess.run(command, input=text, capture_output=True, text=True, cwd=root, check=False)
+        return None if run.returncode == 0 else header_finding(header, run.stderr)
+
+    with ThreadPoolExecutor(JOBS) as pool:
+        return [finding for finding in pool.map(compile_one, headers) if finding]
+
+
+def header_finding(header, errors):
+    match = re.search(r"^(\S+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", errors, re.MULTILINE)
+    if match is None:
+        return Finding(header, 1, "header does not compile on its own")
+    path, line = os.path.normpath(match.group(1)), int(match.group(2))
+    where = f"{path}:{line}: " if path != header else ""
+    return Finding(header, line if path == header else 1,
+                   f"header does not compile on its own: {where}{match.group(3)}")
+
+
+def check_format(root, paths):
+    """One finding per file that clang-format would change."""
+    formatter = first_program(FORMATTERS)
+    if formatter is None or not paths:
+        return []
+    batches = [paths[start::JOBS] for start in range(JOBS) if paths[start::JOBS]]
+    with ThreadPoolExecutor(JOBS) as pool:
+        results = pool.map(lambda batch: format_batch(root, formatter, batch), batches)
+        return [finding for found in results for finding in found]
+
+
+def format_batch(root, formatter, paths):
+    run = subprocess.run([formatter, "--dry-run", "-Werror", *paths], capture_output=True, text=True,
+                         cwd=root, check=False)
+    first = {}
+    for path, line in re.findall(r"^(\S+?):(\d+):\d+: error:", run.stderr, re.MULTILINE):
+        first.setdefault(path, int(line))
+    return [Finding(path, line, "not formatted: clang-format-14 -i") for path, line in first.items()]

@@ -1,0 +1,177 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Builds and runs every test; installs what it needs. Run as root (mounts need it); safe to repeat.
+#   scripts/test.sh [--quick]     --quick: style and unit tests only
+# A stage that fails does not stop the stages that do not need it. The last line is the total.
+# JOBS=N sets the number of parallel jobs.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+quick=false
+passed=0
+failed=0
+failed_stages=()
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+# Tests print their seeds; sanitizers must stop a test at the first finding.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:check_initialization_order=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}
+
+# A compile job takes up to 1.5 GiB with a sanitizer.
+default_jobs() {
+    local cores memory
+    cores=$(nproc)
+    memory=$(awk '/^MemAvailable/ { print int($2 / 1572864) }' /proc/meminfo)
+    [ "$memory" -ge 1 ] || memory=1
+    echo $((cores < memory ? cores : memory))
+}
+
+# count_files RESULT...: adds what the result files of a test run say.
+count_files() {
+    local more_passed more_failed
+    read -r more_passed more_failed < <(scripts/test_count.py "$@")
+    passed=$((passed + more_passed))
+    failed=$((failed + more_failed))
+}
+
+# stage NAME COMMAND...: runs it, says how long it took, remembers a failure.
+stage() {
+    local name=$1 started=$SECONDS outcome=ok failed_before=$failed
+    shift
+    echo "== $name"
+    if ! "$@"; then
+        outcome=FAILED
+        failed_stages+=("$name")
+        [ "$failed" -gt "$failed_before" ] || failed=$((failed + 1))
+    fi
+    echo "-- $name: $outcome, $((SECONDS - started)) s"
+    [ "$outcome" = ok ]
+}
+
+first_program() {
+    local name
+    for name in "$@"; do
+        command -v "$name" && return 0
+    done
+    return 1
+}
+
+# The distribution's pytest belongs to the distribution's Python, which may not be the first in PATH.
+python_with_pytest() {
+    local python
+    for python in /usr/bin/python3 python3; do
+        "$python" -c 'import pytest' 2>/dev/null && echo "$python" && return 0
+    done
+    return 1
+}
+
+run_pytest() {
+    local report=$logs/pytest.xml python status=0
+    python=$(python_with_pytest) || { echo "no Python with pytest"; return 1; }
+    rm -f "$report"
+    "$python" -m pytest -q -p no:cacheprovider --junitxml="$report" "$@" || status=$?
+    [ ! -s "$report" ] || count_files "$report"
+    return $status
+}
+
+check_style() {
+    scripts/style --report || return 1
+    passed=$((passed + 1))
+}
+
+# configure FOLDER OPTION...: a folder left half made by an interrupted run starts again.
+configure() {
+    local folder=$1
+    shift
+    if [ -f "$folder/build.ninja" ]; then
+        meson configure "$folder" "$@" >"$logs/setup" 2>&1 && return 0
+    fi
+    rm -rf "$folder"
+    meson setup "$folder" "$@" >"$logs/setup" 2>&1 || { tail -n 30 "$logs/setup"; return 1; }
+}
+
+build() {
+    local folder=$1
+    configure "$@" || return 1
+    ninja -C "$folder" -j "$jobs" >"$logs/build" 2>&1 && return 0
+    grep -v '^\[' "$logs/build" | head -n 80
+    return 1
+}
+
+# run_meson FOLDER OPTION...: Meson builds what the chosen tests need. No test at all is not a failure.
+run_meson() {
+    local folder=$1 log=$1/meson-logs/testlog.json status=0
+    shift
+    rm -f "$log"
+    meson test -C "$folder" --print-errorlogs --num-processes "$jobs" "$@" >"$logs/tests" 2>&1 || status=$?
+    grep -v -E '^(ninja: .*|\[[0-9]+/[0-9]+\].*|[A-Z][A-Za-z ]*: +[0-9]+ *|Full log.*|)$' "$logs/tests"
+    [ ! -s "$log" ] || count_files "$log"
+    return $status
+}
+
+# clang's thread sanitizer cannot place its shadow when the kernel randomises addresses widely.
+run_meson_tsan() {
+    local wrapper=()
+    setarch -R true 2>/dev/null && wrapper=(setarch -R)
+    run_meson build-tsan --suite tsan --timeout-multiplier 10 ${wrapper[0]:+--wrapper "${wrapper[*]}"}
+}
+
+have_mount_tests() {
+    compgen -G 'tests/mount/test_*.py' >/dev/null || { echo "no mount tests in the tree"; return 1; }
+    [ -c /dev/fuse ] || modprobe fuse 2>/dev/null
+    [ -c /dev/fuse ] || { echo "skipped: mount tests, no /dev/fuse"; return 1; }
+    [ "$(id -u)" -eq 0 ] || { echo "skipped: mount tests, not root"; return 1; }
+}
+
+run_mount_tests() {
+    COWRAID_BUILD_DIR=$PWD/build-test run_pytest tests/mount
+}
+
+stages_quick() {
+    stage "self-tests of scripts/style" run_pytest tests/style
+    stage "style" check_style
+    stage "build (g++)" build build-test "${test_options[@]}" &&
+        stage "unit tests" run_meson build-test --no-suite sim --no-suite crash --no-suite mutant
+}
+
+stages_all() {
+    stage "self-tests of scripts/style" run_pytest tests/style
+    stage "style" check_style
+    if stage "build (g++)" build build-test "${test_options[@]}"; then
+        stage "unit, simulator, crash and mutant tests" run_meson build-test --timeout-multiplier 2
+        have_mount_tests && stage "mount tests" run_mount_tests
+    fi
+    # The sanitizer builds are also the check that clang compiles everything without a warning.
+    export CXX=$clang
+    stage "build (${clang##*/}, address and undefined sanitizer)" build build-asan "${asan_options[@]}" &&
+        stage "unit and simulator tests, address and undefined sanitizer" \
+            run_meson build-asan --no-suite crash --no-suite mutant --timeout-multiplier 5
+    stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
+        stage "threaded tests, thread sanitizer" run_meson_tsan
+}
+
+test_options=(-Dbuildtype=debugoptimized -Ddebug_checks=true)
+sanitizer_options=(-Ddebug=true -Doptimization=1 -Ddebug_checks=true -Db_lundef=false)
+asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined -Dcpp_args=-fno-sanitize-recover=all)
+tsan_options=("${sanitizer_options[@]}" -Db_sanitize=thread)
+
+main() {
+    case "${1:-}" in
+    --quick) quick=true ;;
+    "") ;;
+    *) sed -n '3,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    esac
+    stage "dependencies" scripts/install-deps.sh || echo "going on with what is there"
+    jobs=${JOBS:-$(default_jobs)}
+    clang=$(first_program clang++-14 clang++ g++)
+    export CXX=g++
+    if $quick; then stages_quick; else stages_all; fi
+    echo "total time: $SECONDS s"
+    [ ${#failed_stages[@]} -eq 0 ] || printf 'failed: %s\n' "${failed_stages[@]}"
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ] && [ ${#failed_stages[@]} -eq 0 ]
+}
+
+main "$@"
