@@ -48,8 +48,8 @@ struct RowRegion {
 struct SpaceWindow {
     VolumeAddress group_address;
     uint64_t first_stripe = 0;
-    Generation last_write;  // of earlier commits; `written` says the current one wrote too
-    bool written = false;
+    Generation last_write;  // of released commits
+    bool written = false;  // the current commit, or one before it that is not released yet, wrote into it
     uint32_t block_count = 0;
     uint32_t used_count = 0;
     std::vector<uint8_t> bitmap;  // empty when used_count is 0 or block_count
@@ -75,10 +75,11 @@ public:
 };
 
 struct SpaceNumbers {
-    uint64_t total_blocks;     // of the groups of that content
-    uint64_t used_blocks;      // referenced by the open state: allocated and not freed
-    uint64_t free_row_blocks;  // in rows that hold nothing: what can be written now
-    uint64_t pinned_blocks;    // freed, not reusable yet
+    uint64_t total_blocks;  // of the groups of that content
+    uint64_t used_blocks;  // referenced by the open state: allocated and not freed
+    uint64_t free_row_blocks;  // in rows of open groups that hold nothing: what can be written now
+    uint64_t free_stripe_blocks;  // the part of them in stripes that hold nothing
+    uint64_t pinned_blocks;  // freed, not reusable yet
 };
 
 struct AllocationStatistics {
@@ -96,9 +97,10 @@ public:
     enum class GroupState : uint8_t {
         kPlanned,  // in the map of a commit that is not durable yet: takes nothing
         kOpen,
-        kClosed,   // takes no new data: a member is missing, or it is being migrated
+        kClosed,  // takes no new data: a member is missing, or it is being migrated
     };
-    // `usage` as recorded (all free for a new group).
+    // `usage` as recorded; with no used block the group is all free, whatever else it says. A group whose
+    // windows turn out not to add up to it gives no space.
     void add_group(const GroupRecord& group, const GroupUsage& usage, GroupState state);
     void set_group_state(VolumeAddress group_address, GroupState state);
     // Only when nothing of it is used or pinned; kBusy otherwise.
@@ -108,21 +110,27 @@ public:
     // contiguous addresses. Whole stripes first, contiguous; the tail in as few rows as possible of the
     // stream's open stripe, which the next call continues; free rows of used stripes when no stripe is
     // free. The blocks are used from now on, on behalf of `transaction`. kNoSpace: nothing was taken.
+    // Single blocks are refused only when fewer free rows exist than they fill. Units of several blocks need
+    // them in one column of neighbouring rows (of neighbouring stripes, whole and free, where a chunk is
+    // shorter than a unit): what such runs leave over is not used for them.
     // Thread-safe; reads the space source at most for groups it turns to (no lock held then).
     Status allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_count, TransactionId transaction,
                     std::vector<RowRegion>& out);
 
-    // The open state no longer refers to these blocks. They stay unusable until release(). Thread-safe.
+    // The open state no longer refers to these blocks, which lie in one group. They stay unusable until
+    // release(). kCorrupt: they are not all used, nothing was changed; a group that is not in memory is not
+    // read for this, then the call succeeds and only what is used is freed. Thread-safe.
     Status free_blocks(VolumeAddress address, uint64_t block_count, TransactionId transaction);
 
-    // Commit side. Applies everything that happened on behalf of `transaction` or earlier to the recorded
-    // state and returns the windows and summaries that changed since the last call for the same or an
-    // earlier transaction. May be called again in the same commit after further allocations (the loop of
-    // design 5.5); a window is returned again only when it changed again.
+    // Commit side: collect() and release() are called by one thread at a time. Applies everything that
+    // happened on behalf of `transaction` or earlier to the recorded state and returns the windows and
+    // summaries that changed since the last call for the same or an earlier transaction. May be called again
+    // in the same commit after further allocations (the loop of design 5.5); a window is returned again only
+    // when it changed again. Fails, with nothing applied, when a changed group's state cannot be read.
     Status collect(TransactionId transaction, std::vector<SpaceWindow>& windows,
                    std::vector<GroupUsage>& usages);
-    // The commit of `transaction` is durable and no reader uses an older one: its frees become free rows.
-    // last_write of the windows it wrote becomes `generation`.
+    // The commit of `transaction` is durable and no reader uses an older one: its frees, and those of earlier
+    // ones, become free rows. last_write of the windows they wrote becomes `generation`.
     void release(TransactionId transaction, Generation generation);
 
     [[nodiscard]] SpaceNumbers numbers(uint32_t content) const;
@@ -130,7 +138,11 @@ public:
     // Groups of which nothing is used or pinned: candidates for giving their slots back.
     [[nodiscard]] std::vector<VolumeAddress> empty_groups(uint32_t content) const;
     // Whether the recorded or open state uses the block; for check and repair. Loads the group.
+    // kInvalid: not a data address of any group.
     Result<bool> is_used(VolumeAddress address);
+    // Drops the bitmaps of groups without open changes, the longest unused first, until those in memory take
+    // at most `budget_bytes`. Returns the bytes they take then. Thread-safe.
+    uint64_t evict_idle(uint64_t budget_bytes);
 
 private:
     struct Impl;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "alloc/slot_plan.h"
 #include "base/status.h"
 #include "format/group_map_codec.h"
 #include "format/profile.h"
@@ -16,20 +17,22 @@ namespace cowraid {
 // Not thread-safe: guarded by its owner.
 class SlotAllocator {
 public:
-    // Members with `usable` false keep their slots but get no new groups.
+    // Members with `usable` false keep their slots but get no new groups. Each member once.
     void add_member(const MemberRecord& member, bool usable);
     void set_usable(MemberId member, bool usable);
-    // Marks the slots of an existing group; kCorrupt when one is taken twice.
+    // Marks the slots of an existing group; kCorrupt, and nothing is marked, when one is taken twice or does
+    // not exist.
     Status take(const GroupRecord& group);
     void give_back(const GroupRecord& group);
 
     // A new group of `profile` from free slots of usable members, most free space first, as wide as the
-    // profile allows; column size from the members' slot sizes and the volume's size (docs/DESIGN.md), so
-    // that the volume never needs more than kMaxGroups groups. Takes the slots. Fills everything but
-    // address, content, flags, generation. kNoSpace when fewer than min_members members have room.
+    // profile allows; column size from the members' slot sizes and the volume's size (slot_plan.h), so that
+    // the volume never needs more than kMaxGroups groups. Takes the slots. Fills everything but address,
+    // content, flags, generation. kNoSpace when fewer than min_members members have room.
     Result<GroupRecord> plan_group(const Profile& profile, uint32_t chunk_bytes);
 
-    // Blocks of data that groups of `profile` could still hold: plans until nothing fits, without taking.
+    // Blocks of data that groups of `profile` could still hold: exactly what plan_group() would give until
+    // kNoSpace, without taking it. Takes about a microsecond per member and group.
     [[nodiscard]] uint64_t potential_blocks(const Profile& profile, uint32_t chunk_bytes) const;
     [[nodiscard]] uint64_t free_bytes(MemberId member) const;
 
@@ -40,8 +43,15 @@ private:
         std::vector<bool> taken;
         uint64_t free_slots;
     };
+    enum class Mark : uint8_t { kFree, kTaken };
+
     [[nodiscard]] Member* find(MemberId id);
+    static bool mark(Member& member, const std::vector<SlotRun>& runs, Mark mark);
+    static std::vector<SlotRun> pick_slots(const Member& member, uint64_t count);
+    [[nodiscard]] std::vector<MemberRoom> rooms() const;
+
     std::vector<Member> members_;
+    uint64_t group_count_ = 0;
 };
 
 }  // namespace cowraid

@@ -24,7 +24,8 @@ public:
     static Result<Ref<const Node>> parse(AlignedBuffer content, const BlockRef& ref, const Uuid& volume_uuid,
                                          uint64_t tree_id, int level);
 
-    [[nodiscard]] const BlockRef& ref() const { return ref_; }
+    // Not ref(): that counts references.
+    [[nodiscard]] const BlockRef& block_ref() const { return ref_; }
     [[nodiscard]] uint32_t level() const { return level_; }
     [[nodiscard]] bool is_leaf() const { return level_ == 0; }
     [[nodiscard]] uint64_t tree_id() const;

@@ -19,11 +19,11 @@ constexpr uint64_t kInsertStepLimit = 128;
 // A miss being read. Readers of the same node wait for its outcome instead of reading it again.
 struct Load : RefCounted<Load> {
     Load(const BlockRef& wanted_ref, uint64_t wanted_tree, int wanted_level)
-        : ref(wanted_ref), tree_id(wanted_tree), level(wanted_level)
+        : wanted(wanted_ref), tree_id(wanted_tree), level(wanted_level)
     {
     }
 
-    const BlockRef ref;
+    const BlockRef wanted;
     const uint64_t tree_id;
     const int level;
     // The rest is guarded by the shard's mutex.
@@ -68,7 +68,7 @@ struct NodeCache::Shard {
     // Adds or replaces. Returns how many entries were added.
     uint32_t put(Ref<const Node> node) CW_REQUIRES(mutex)
     {
-        const uint64_t address = node->ref().address.value;
+        const uint64_t address = node->block_ref().address.value;
         const auto [place, added] = index.try_emplace(address, static_cast<uint32_t>(entries.size()));
         if (added)
             entries.push_back({std::move(node), false});
@@ -81,10 +81,10 @@ struct NodeCache::Shard {
     Ref<const Node> remove(uint32_t place) CW_REQUIRES(mutex)
     {
         Ref<const Node> node = std::move(entries[place].node);
-        index.erase(node->ref().address.value);
+        index.erase(node->block_ref().address.value);
         if (place + 1 != entries.size()) {
             entries[place] = std::move(entries.back());
-            index[entries[place].node->ref().address.value] = place;
+            index[entries[place].node->block_ref().address.value] = place;
         }
         entries.pop_back();
         return node;
@@ -109,7 +109,7 @@ struct NodeCache::Shard {
     Load* find_load(const BlockRef& ref, uint64_t tree_id, int level) CW_REQUIRES(mutex)
     {
         for (const Ref<Load>& load : loads) {
-            if (load->ref == ref && load->tree_id == tree_id && load->level == level && load->cacheable)
+            if (load->wanted == ref && load->tree_id == tree_id && load->level == level && load->cacheable)
                 return load.get();
         }
         return nullptr;
@@ -124,8 +124,8 @@ struct NodeCache::Shard {
         load.err = read.err();
         if (read.ok()) {
             load.node = *read;
-            const Entry* entry = find(load.ref.address);
-            const bool newest = entry == nullptr || entry->node->ref().generation <= load.ref.generation;
+            const Entry* entry = find(load.wanted.address);
+            const bool newest = entry == nullptr || entry->node->block_ref().generation <= load.wanted.generation;
             if (load.cacheable && newest)
                 added = put(load.node);
         }
@@ -137,7 +137,7 @@ struct NodeCache::Shard {
     void forget_loads(VolumeAddress address) CW_REQUIRES(mutex)
     {
         for (const Ref<Load>& load : loads) {
-            if (load->ref.address == address)
+            if (load->wanted.address == address)
                 load->cacheable = false;
         }
     }
@@ -165,7 +165,7 @@ Result<Ref<const Node>> NodeCache::get(const BlockRef& ref, uint64_t tree_id, in
     {
         MutexLock lock(shard.mutex);
         Entry* entry = shard.find(ref.address);
-        if (entry != nullptr && entry->node->ref() == ref) {
+        if (entry != nullptr && entry->node->block_ref() == ref) {
             ++shard.hits;
             entry->recently_used = true;
             if (!matches(*entry->node, tree_id, level))
@@ -202,7 +202,7 @@ Result<Ref<const Node>> NodeCache::read_and_parse(const BlockRef& ref, uint64_t 
 
 void NodeCache::insert(Ref<const Node> node)
 {
-    const VolumeAddress address = node->ref().address;
+    const VolumeAddress address = node->block_ref().address;
     Shard& shard = shard_of(address);
     {
         MutexLock lock(shard.mutex);

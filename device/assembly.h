@@ -24,10 +24,15 @@ struct AssembledMember {
 };
 
 struct Assembly {
-    Superblock superblock;                 // the newest commit, as its members recorded it
+    // The newest commit, as its members recorded it; only the lines of members that are stale by an older
+    // epoch are changed to missing, so that the table agrees with `members`.
+    Superblock superblock;
     std::vector<AssembledMember> members;  // one per line of the member table, by rising id
-    // Copies that were damaged while others were fine: to be counted once the volume is writable.
+    // Copies that were damaged while others were fine: to be counted once the volume is writable. A torn
+    // slot of the commit after the newest does not count: a power cut leaves it.
     std::vector<MemberId> damaged_rings;
+    // One line each about devices that were left out, for the log and the terminal.
+    std::vector<std::string> notes;
 
     [[nodiscard]] size_t usable_count() const;
     [[nodiscard]] std::vector<MemberId> missing() const;  // absent or stale
@@ -40,7 +45,10 @@ struct Assembly {
 //    epoch the highest generation wins; when no superblock contains the others, split brain (kInvalid);
 //  - a member is stale only by the head's member table or by an older epoch, never by comparing generations
 //    inside one epoch (a crash between superblock writes leaves neighbours one commit apart).
-// On failure `why` holds one line for the user, with the next step.
+//  - a device without a superblock, or one that cannot be read, is left out with a note when it can be one
+//    of the absent members, and refused (kInvalid) when none is absent.
+// kUnsupported: a newer format. kNotFound: no device carries a superblock. On failure `why` holds one line
+// for the user, with the next step.
 Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why);
 
 }  // namespace cowraid

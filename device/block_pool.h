@@ -33,8 +33,8 @@ private:
     static constexpr uint32_t kSlabBlocks = 256;
 
     std::vector<std::unique_ptr<std::byte[]>> slabs_;
-    std::vector<uint64_t> hashes_;                     // by index
-    std::unordered_map<uint64_t, uint32_t> by_hash_;   // next free key on a collision
+    std::vector<uint64_t> hashes_;  // by index
+    std::unordered_map<uint64_t, uint32_t> by_hash_;  // next free key on a collision
 };
 
 // Content of one device: block number to index in the pool. Blocks not listed are zeros.

@@ -129,9 +129,9 @@ void FileDevice::discard(IoRequest& request)
         uint64_t range[2] = {request.offset.value, request.discard_bytes};
         result = ioctl(fd_.get(), BLKDISCARD, range);
     } else {
-        result = fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                           static_cast<off_t>(request.offset.value),
-                           static_cast<off_t>(request.discard_bytes));
+        result =
+            fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      static_cast<off_t>(request.offset.value), static_cast<off_t>(request.discard_bytes));
     }
     const bool unsupported = errno == EOPNOTSUPP || errno == ENOSYS || errno == ENOTTY || errno == EINVAL;
     if (result != 0 && !unsupported)

@@ -26,7 +26,8 @@ void Recorder::set_start(uint32_t number, BlockDevice& source)
     const uint64_t size = source.size_bytes();
     for (uint64_t offset = 0; offset < size; offset += kReadBytes) {
         const iovec vector{buffer.data(), std::min(kReadBytes, size - offset)};
-        IoRequest request{.kind = IoKind::kRead, .device = &source, .offset = {offset}, .vectors = {&vector, 1}};
+        IoRequest request{
+            .kind = IoKind::kRead, .device = &source, .offset = {offset}, .vectors = {&vector, 1}};
         source.perform(request);
         CW_ASSERT(request.result.ok());
         MutexLock lock(mutex_);
@@ -72,7 +73,8 @@ void Recorder::record_content(RecordedWrite& write, const IoRequest& request)
 size_t Recorder::begin_write(uint32_t number, const IoRequest& request)
 {
     MutexLock lock(mutex_);
-    RecordedWrite write{.device = number, .first_block = request.offset.value / kBlockBytes, .issued = clock_++};
+    RecordedWrite write{
+        .device = number, .first_block = request.offset.value / kBlockBytes, .issued = clock_++};
     record_content(write, request);
     writes_.push_back(std::move(write));
     devices_[number].volatile_writes.push_back(writes_.size() - 1);
@@ -133,7 +135,8 @@ std::vector<uint64_t> Recorder::instants() const
 }
 
 RecordingDevice::RecordingDevice(Recorder& recorder, std::unique_ptr<BlockDevice> inner)
-    : recorder_(recorder), inner_(std::move(inner)),
+    : recorder_(recorder),
+      inner_(std::move(inner)),
       number_(recorder.add_device(inner_->name(), inner_->size_bytes()))
 {
 }

@@ -21,10 +21,10 @@ inline constexpr uint64_t kNever = UINT64_MAX;
 // overlap were on their way together.
 struct RecordedWrite {
     uint32_t device;
-    uint64_t first_block;            // block number on the device
-    std::vector<uint32_t> content;   // index in the pool, per block
+    uint64_t first_block;  // block number on the device
+    std::vector<uint32_t> content;  // index in the pool, per block
     uint64_t issued;
-    uint64_t completed = kNever;   // kNever: it failed, so anything may have been stored
+    uint64_t completed = kNever;  // kNever: it failed, so anything may have been stored
     // When the first flush completed that was issued after this write had completed; kNever: none did.
     uint64_t durable = kNever;
 };

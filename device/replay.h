@@ -18,9 +18,9 @@ namespace cowraid {
 
 // A write that reached its member although no flush covered it.
 struct ChosenWrite {
-    uint32_t write;           // index in Recorder::writes()
+    uint32_t write;  // index in Recorder::writes()
     uint32_t unit_bytes = 0;  // 0: whole; 512 or 4096: torn, each unit survives with probability 1/2 ...
-    uint64_t seed = 0;        // ... as this seed says
+    uint64_t seed = 0;  // ... as this seed says
 };
 
 // A device with the content of one crash state. Own writes stay its own, and are durable at once. Not

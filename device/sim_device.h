@@ -41,8 +41,8 @@ private:
 // How a cache loses its content. Each write since the last flush is kept, torn or dropped on its own.
 struct PowerCutOptions {
     uint32_t keep_percent = 40;
-    uint32_t tear_percent = 20;   // the rest is dropped
-    uint32_t unit_bytes = 512;    // of a torn write each unit survives or not: 512 or 4096
+    uint32_t tear_percent = 20;  // the rest is dropped
+    uint32_t unit_bytes = 512;  // of a torn write each unit survives or not: 512 or 4096
 };
 
 class SimDevice final : public BlockDevice {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/buffer.h"
+#include "device/lineage.h"
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
 
@@ -131,22 +132,12 @@ Result<std::vector<Slot>> read_slots(BlockDevice& device, bool& read_error)
     return slots;
 }
 
-size_t absent_count(const Superblock& superblock)
-{
-    return static_cast<size_t>(
-        std::count_if(superblock.members.begin(), superblock.members.end(),
-                      [](const MemberRecord& record) { return record.state != MemberState::kPresent; }));
-}
-
-// Of two volumes the one created last counts, then the newer commit; a copy that knows of more absent
-// members was written later.
+// Of two volumes the one created last counts.
 bool newer(const Superblock& a, const Superblock& b)
 {
     if (a.volume_uuid != b.volume_uuid && a.created_seconds != b.created_seconds)
         return a.created_seconds > b.created_seconds;
-    if (a.generation != b.generation)
-        return a.generation > b.generation;
-    return absent_count(a) > absent_count(b);
+    return newer_commit(a, b);
 }
 
 const Superblock* newest_of(const std::vector<Slot>& slots)
@@ -190,7 +181,7 @@ Result<RingReading> read_rings(BlockDevice& device)
         if (slot.superblock && slot.superblock->volume_uuid == volume && slot.superblock->member_id == member)
             reading.valid.push_back(std::move(*slot.superblock));
     }
-    std::stable_sort(reading.valid.begin(), reading.valid.end(), newer);
+    std::stable_sort(reading.valid.begin(), reading.valid.end(), newer_commit);
     const auto same = [](const Superblock& a, const Superblock& b) {
         return a.generation == b.generation;
     };

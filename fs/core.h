@@ -7,8 +7,10 @@
 #include <string>
 
 #include "alloc/allocator.h"
+#include "base/event.h"
 #include "base/mutex.h"
 #include "btree/node_cache.h"
+#include "fs/background.h"
 #include "fs/block_state.h"
 #include "fs/commit_queue.h"
 #include "fs/dirty_account.h"
@@ -16,6 +18,7 @@
 #include "fs/inode.h"
 #include "fs/item_store.h"
 #include "fs/mount_options.h"
+#include "fs/space_budget.h"
 #include "fs/transaction.h"
 #include "fs/volume.h"
 
@@ -42,15 +45,21 @@ struct FilesystemCore {
     // One directory rename at a time, so that no cycle can arise.
     Mutex rename_mutex{LockRank::kRename};
     DirtyAccount dirty;
+    SpaceBudget space;
+    Event flush_done;  // some inode may have no flushing blocks any more
     CommitQueue commits;
+    RemovalQueue removals;
 
     std::atomic<uint64_t> next_inode{0};
     std::atomic<uint64_t> inode_count{0};
     std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
+    std::atomic<uint64_t> commit_count{0};
     std::atomic<bool> read_only{false};
     // After an error that a commit could not carry: everything that changes fails, reads go on.
     std::atomic<bool> stopped{false};
     std::string read_only_reason;  // constant while other threads run
+
+    Background background;  // last: its threads use everything above
 
     // Stops the filesystem for writing and says why, once.
     void stop(const char* reason);

@@ -27,6 +27,8 @@ public:
     [[nodiscard]] uint64_t blocks() const;
     // True while writers should ask for a flush: above half of the bound.
     [[nodiscard]] bool wants_flush() const;
+    // At or above the bound: writers must wait.
+    [[nodiscard]] bool full() const;
     // Waits until less than the bound is dirty. Called without locks. False when `stopped` was called.
     bool wait_for_room();
     void stop();

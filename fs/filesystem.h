@@ -62,8 +62,9 @@ struct VolumeStatistics {
 class DirectorySink {
 public:
     virtual ~DirectorySink() = default;
-    // `next_cursor` continues behind this entry. `attributes` is set when they were asked for; the entry
-    // then carries a lookup reference unless its name is "." or "..". False: full, this entry not taken.
+    // `next_cursor` continues behind this entry. `attributes` is set when they were asked for and the inode
+    // could be read; the entry then carries a lookup reference unless its name is "." or "..". False: full,
+    // this entry not taken.
     virtual bool entry(std::string_view name, InodeNumber inode, uint32_t mode_type, uint64_t next_cursor,
                        const Attributes* attributes) = 0;
 };

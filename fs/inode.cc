@@ -154,15 +154,19 @@ Status InodeTable::load(Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 
 Ref<Inode> InodeTable::create(InodeNumber number, const InodeAttributes& attributes)
 {
-    Ref<Inode> inode = make_ref<Inode>(number);
-    {
-        MutexLock lock(inode->mutex);
-        inode->attributes = attributes;
-        inode->loaded = true;
-    }
     Shard& shard = shard_of(number);
-    MutexLock lock(shard.mutex);
-    shard.inodes[number.value] = inode;
+    Ref<Inode> inode;
+    {
+        // Whoever asked for the number before it existed holds the same object.
+        MutexLock lock(shard.mutex);
+        Ref<Inode>& slot = shard.inodes[number.value];
+        if (!slot)
+            slot = make_ref<Inode>(number);
+        inode = slot;
+    }
+    MutexLock lock(inode->mutex);
+    inode->attributes = attributes;
+    inode->loaded = true;
     return inode;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <ctime>
 #include <memory>
@@ -59,6 +60,8 @@ struct Inode : RefCounted<Inode> {
     // the flush itself: truncate, fallocate and removal wait for it first (fs/flush.h).
     DirtyMap dirty CW_GUARDED_BY(mutex);
     DirtyMap flushing CW_GUARDED_BY(mutex);
+    // Odd while extent items change (under the mutex); readers without the mutex compare before and after.
+    std::atomic<uint64_t> extent_version{0};
     // In the list of inodes with dirty data (fs/flush.h).
     bool on_dirty_list CW_GUARDED_BY(mutex) = false;
 

@@ -10,4 +10,11 @@ namespace cowraid {
 // item that unlink made keeps it findable until the work is done.
 void queue_removal(FilesystemCore& core, InodeNumber inode);
 
+// Deletes data, attributes, item and orphan mark, in pieces small enough for one transaction each; does
+// nothing when the inode has names or is remembered again. Removal thread, or the simulator's step.
+Status remove_inode(FilesystemCore& core, InodeNumber inode);
+
+// Queues every inode with an orphan mark: left over by a crash, or unlinked while open at unmount.
+Status queue_orphans(FilesystemCore& core);
+
 }  // namespace cowraid

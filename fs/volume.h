@@ -3,6 +3,7 @@
 // Changed by mount and by the commit thread only, except where noted.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,6 +74,10 @@ public:
     // First writes of a mount: marks missing members, stamps a random epoch when degraded, rewrites
     // superblock and map on all present members, flushed.
     Status begin_writing();
+    // The present members may be read but must not be written (half of them or fewer, or below a minimum).
+    [[nodiscard]] bool read_only_advised() const { return read_only_advised_; }
+    // Present but behind: they count as missing until they are caught up.
+    [[nodiscard]] const std::vector<MemberId>& stale_members() const { return stale_; }
     void set_label(const std::string& label) { superblock_.label = label; }
 
 private:
@@ -88,8 +93,14 @@ private:
     bool map_changed_ = false;
     std::vector<VolumeAddress> planned_;   // groups of the map not yet published
     std::vector<GroupRecord> dropped_;     // slots return when the map without them is durable
-    mutable Mutex mutex_{LockRank::kLeaf};  // slots_ and potential, read by statfs
+    bool map_written_ = false;            // superblock_.map names a place that must not be overwritten
+    MapRef pending_map_;                  // of the map written but not yet named by a superblock
+    bool read_only_advised_ = false;
     std::vector<MemberId> stale_;
+    // slots_ and what they could still hold, read by statfs; indexed data, metadata, system.
+    mutable Mutex mutex_{LockRank::kSlots};
+    mutable std::array<uint64_t, 3> potential_{};
+    mutable std::array<bool, 3> potential_known_{};
 };
 
 }  // namespace cowraid

@@ -49,8 +49,8 @@ struct ReadPiece {
     std::byte* memory = nullptr;  // 4096-aligned, block_count * 4096 bytes, the caller's
     const Checksum* checksums = nullptr;  // one per block
     const ContentCheck* check = nullptr;  // of the whole piece
-    Status result;                        // per piece: ok, kTooManyFaults, kInvalid (no such address)
-    uint32_t bad_blocks = 0;              // on kTooManyFaults: how many could not be had
+    Status result;  // per piece: ok, kTooManyFaults, kInvalid (no such address)
+    uint32_t bad_blocks = 0;  // on kTooManyFaults: how many could not be had
 };
 
 // Whole rows of one group to be written: either `stripe_count` whole stripes (first_row 0, all rows) or
@@ -81,7 +81,8 @@ struct BadBlock {
 
 struct ArrayStatistics {
     uint64_t full_stripes, full_rows, pad_blocks;  // rows outside full stripes; zeros written
-    uint64_t data_bytes_written, member_bytes_written;
+    uint64_t data_bytes_written, member_bytes_written;  // without pads; with pads, parity and copies
+    // Blocks that readers asked for; of those, had only through redundancy; rewritten on a member; lost.
     uint64_t blocks_read, blocks_reconstructed, blocks_repaired, blocks_unrecoverable;
 };
 
@@ -96,10 +97,13 @@ struct ArrayGroup : RefCounted<ArrayGroup> {
         uint64_t bytes;
     };
     std::vector<std::vector<Extent>> extents;
+    std::vector<std::vector<uint64_t>> starts;  // starts[column][i]: byte of the column where extent i begins
 
     // Where byte `offset` of a column lies, and how many bytes follow contiguously.
     [[nodiscard]] Extent locate(uint32_t column, uint64_t offset) const;
 };
+
+struct ArrayState;
 
 class Array {
 public:
@@ -141,11 +145,16 @@ public:
     Status check_stripes(VolumeAddress group_address, uint64_t first_stripe, uint64_t stripe_count,
                          std::vector<BadBlock>& found);
 
+    // Reads every copy of `block_count` blocks of a mirrored group separately and reports those of which
+    // `check` does not approve, without changing anything: for content that has no checksum per block. On a
+    // parity group it looks at the data blocks alone. kInvalid as for read().
+    Status check_copies(VolumeAddress address, uint32_t block_count, const ContentCheck& check,
+                        std::vector<BadBlock>& found);
+
     [[nodiscard]] ArrayStatistics statistics() const;
 
 private:
-    struct Impl;
-    std::unique_ptr<Impl> impl_;
+    std::unique_ptr<ArrayState> state_;
 };
 
 }  // namespace cowraid

@@ -20,8 +20,8 @@ namespace cowraid {
 
 struct Geometry {
     uint32_t data_columns = 1;  // k
-    uint32_t parity = 0;        // m
-    uint32_t copies = 1;        // of each data column; more than one only with parity 0
+    uint32_t parity = 0;  // m
+    uint32_t copies = 1;  // of each data column; more than one only with parity 0
     uint32_t chunk_bytes = kDefaultChunkBytes;
     uint64_t column_bytes = 0;
 

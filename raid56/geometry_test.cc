@@ -17,7 +17,7 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    {1, 0, 1}, {5, 0, 1}, {1, 0, 2}, {1, 0, 3}, {1, 0, 4}, {3, 0, 2}, {8, 0, 2}, {1, 1, 1}, {2, 1, 1},
+    {1, 0, 1}, {5, 0, 1}, {1, 0, 2},  {1, 0, 3}, {1, 0, 4}, {3, 0, 2}, {8, 0, 2}, {1, 1, 1},  {2, 1, 1},
     {3, 1, 1}, {7, 1, 1}, {15, 1, 1}, {1, 2, 1}, {2, 2, 1}, {3, 2, 1}, {6, 2, 1}, {14, 2, 1}, {40, 2, 1},
 };
 
@@ -25,7 +25,10 @@ constexpr uint32_t kChunks[] = {4096, 8192, 16384, 32768, 65536, 131072, 262144,
 
 Geometry make(const Shape& shape, uint32_t chunk_bytes, uint64_t stripes)
 {
-    return {.data_columns = shape.k, .parity = shape.m, .copies = shape.copies, .chunk_bytes = chunk_bytes,
+    return {.data_columns = shape.k,
+            .parity = shape.m,
+            .copies = shape.copies,
+            .chunk_bytes = chunk_bytes,
             .column_bytes = stripes * chunk_bytes};
 }
 
@@ -94,7 +97,8 @@ TEST_CASE("places on members are distinct: (group column, column offset) is a bi
         const Geometry geometry = make(shape, 8192, 2 * (shape.k * shape.copies + shape.m) + 1);
         const uint64_t column_blocks = geometry.row_count();
         std::vector<uint32_t> hits(geometry.columns() * column_blocks);
-        for (uint64_t offset = 0; offset < (shape.k + shape.m) * geometry.column_bytes; offset += kBlockBytes) {
+        for (uint64_t offset = 0; offset < (shape.k + shape.m) * geometry.column_bytes;
+             offset += kBlockBytes) {
             const BlockPlace place = place_of(geometry, offset);
             for (uint32_t copy = 0; copy < shape.copies; ++copy) {
                 const uint32_t column = group_column(geometry, place.stripe, place.column, copy);

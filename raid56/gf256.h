@@ -14,7 +14,8 @@ namespace cowraid {
 inline constexpr uint32_t kGfPolynomial = 0x11d;
 
 struct GfTables {
-    std::array<uint8_t, 510> power{};      // power[i] = 2^i; twice the period, so that sums of logs need no modulo
+    std::array<uint8_t, 510>
+        power{};  // power[i] = 2^i; twice the period, so that sums of logs need no modulo
     std::array<uint8_t, 256> logarithm{};  // logarithm[0] is meaningless
 };
 

@@ -20,7 +20,8 @@ inline constexpr uint32_t kMaxDataColumns = 255;
 inline constexpr uint32_t kMaxParity = 2;
 
 // parity[p] := parity p of data. data.size() = k >= 1, parity.size() = m in 0..2.
-void parity_generate(std::span<const std::byte* const> data, std::span<std::byte* const> parity, size_t bytes);
+void parity_generate(std::span<const std::byte* const> data, std::span<std::byte* const> parity,
+                     size_t bytes);
 
 // The slow byte loop that the fast code is held against.
 void parity_generate_reference(std::span<const std::byte* const> data, std::span<std::byte* const> parity,

@@ -56,7 +56,7 @@ struct RecoveryPlan {
     size_t erased_count = 0;
     size_t wanted_count = 0;
     std::vector<uint32_t> inputs;
-    bool plain_xor = false;             // one wanted column and every coefficient 1
+    bool plain_xor = false;  // one wanted column and every coefficient 1
     std::vector<unsigned char> tables;  // ISA-L's expanded coefficients
 
     [[nodiscard]] bool serves(uint32_t k_wanted, uint32_t m_wanted, std::span<const uint32_t> erased_wanted,

@@ -9,7 +9,8 @@
 namespace cowraid {
 
 struct ParityFunctions {
-    void (*generate)(std::span<const std::byte* const> data, std::span<std::byte* const> parity, size_t bytes);
+    void (*generate)(std::span<const std::byte* const> data, std::span<std::byte* const> parity,
+                     size_t bytes);
     void (*recover)(std::span<std::byte* const> columns, uint32_t k, std::span<const uint32_t> erased,
                     size_t bytes);
 };

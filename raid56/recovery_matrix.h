@@ -16,7 +16,7 @@ uint8_t parity_coefficient(uint32_t parity, uint32_t column);
 
 // Every wanted column as a sum over exactly k surviving columns.
 struct RecoveryMatrix {
-    std::vector<uint32_t> inputs;       // k surviving columns: data by rising number, then parity
+    std::vector<uint32_t> inputs;  // k surviving columns: data by rising number, then parity
     std::vector<uint8_t> coefficients;  // wanted.size() rows of k
 };
 

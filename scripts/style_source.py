@@ -22,6 +22,7 @@ LITERAL = re.compile(
     r"|(?P<char>(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+')",
     re.DOTALL)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
+MACRO = re.compile(r"[A-Z][A-Z0-9_]+")
 TOKEN = re.compile(r'[A-Za-z_]\w*|\d[\w.\']*|""|::|->|[-+*/%&|^=!<>]=|[^\s\w]')
 
 
@@ -228,7 +229,12 @@ def opens_function(head):
     if any(index > closes[0] for index in top_level(head, lambda i: head[i] == ":")):
         return head[-1] in (")", "}")  # a constructor's initialisers end before its body
     tail = head[closes[-1] + 1:]
-    return tail[:1] in (["->"], ["requires"]) or all(text in QUALIFIERS for text in tail)
+    return tail[:1] in (["->"], ["requires"]) or all(is_qualifier(text) for text in tail)
+
+
+def is_qualifier(text):
+    """What may stand between a parameter list and its body: keywords, and macros of attributes."""
+    return text in QUALIFIERS or MACRO.fullmatch(text) is not None
 
 
 def function_name(head):

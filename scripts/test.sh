@@ -86,7 +86,8 @@ configure() {
     local folder=$1
     shift
     if [ -f "$folder/build.ninja" ]; then
-        meson configure "$folder" "$@" >"$logs/setup" 2>&1 && return 0
+        meson configure "$folder" "$@" >"$logs/setup" 2>&1 &&
+            ninja -C "$folder" build.ninja >"$logs/setup" 2>&1 && return 0
     fi
     rm -rf "$folder"
     meson setup "$folder" "$@" >"$logs/setup" 2>&1 || { tail -n 30 "$logs/setup"; return 1; }

@@ -95,9 +95,10 @@ class FunctionMeasure(unittest.TestCase):
 
     def test_templates_trailing_returns_attributes_and_macros(self):
         code = ("template <typename T, typename... A>\n[[nodiscard]] auto f(T t) -> Result<T>\n{\n}\n"
-                "void g() CW_REQUIRES(mutex_)\n{\n}\nstatic struct stat h(int fd)\n{\n}\n"
+                "void g() CW_REQUIRES(mutex_)\n{\n}\nvoid n() const CW_NO_ANALYSIS\n{\n}\n"
+                "static struct stat h(int fd)\n{\n}\n"
                 'TEST_CASE("a { b")\n{\n}\nextern "C" int m()\n{\n}\n')
-        self.assertEqual([f[0] for f in functions_of(code)], ["f", "g", "h", "TEST_CASE", "m"])
+        self.assertEqual([f[0] for f in functions_of(code)], ["f", "g", "n", "h", "TEST_CASE", "m"])
 
     def test_lambda_belongs_to_its_function(self):
         code = ("void f()\n{\n    run([&](int a) {\n        return a;\n    });\n}\n"

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+#include "alloc/allocator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "alloc/allocator_impl.h"
+#include "base/assert.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint32_t kContentBits = kGroupData | kGroupMetadata | kGroupSystem;
+
+}  // namespace
+
+size_t GroupList::lower_bound(VolumeAddress address) const
+{
+    const auto found = std::lower_bound(
+        groups.begin(), groups.end(), address,
+        [](const Ref<SpaceGroup>& group, VolumeAddress wanted) { return group->address() < wanted; });
+    return static_cast<size_t>(found - groups.begin());
+}
+
+Ref<GroupList> Allocator::Impl::snapshot()
+{
+    ReadLock lock(list_lock);
+    return list;
+}
+
+Ref<SpaceGroup> Allocator::Impl::find(VolumeAddress address)
+{
+    ReadLock lock(list_lock);
+    const size_t behind = list->lower_bound(address + 1);
+    if (behind == 0)
+        return {};
+    Ref<SpaceGroup> group = list->groups[behind - 1];
+    return group->block_of({round_down(address.value, kBlockBytes)}) == ~uint64_t{0} ? Ref<SpaceGroup>()
+                                                                                     : group;
+}
+
+void Allocator::Impl::insert(Ref<SpaceGroup> group)
+{
+    WriteLock lock(list_lock);
+    if (list->reference_count() > 1) {
+        Ref<GroupList> copy = make_ref<GroupList>();
+        copy->groups = list->groups;
+        list = std::move(copy);
+    }
+    const size_t at = list->lower_bound(group->address());
+    CW_ASSERT(at == list->groups.size() || list->groups[at]->address() != group->address());
+    list->groups.insert(list->groups.begin() + static_cast<ptrdiff_t>(at), std::move(group));
+}
+
+void Allocator::Impl::erase(const SpaceGroup& group)
+{
+    WriteLock lock(list_lock);
+    Ref<GroupList> copy = make_ref<GroupList>();
+    for (const Ref<SpaceGroup>& other : list->groups) {
+        if (other.get() != &group)
+            copy->groups.push_back(other);
+    }
+    list = std::move(copy);
+}
+
+Status Allocator::Impl::load(SpaceGroup& group)
+{
+    group.note_use(clock.fetch_add(1, std::memory_order_relaxed));
+    return group.ensure_loaded(source);
+}
+
+Allocator::Allocator(SpaceSource& source) : impl_(std::make_unique<Impl>(source)) { }
+
+Allocator::~Allocator() = default;
+
+void Allocator::add_group(const GroupRecord& group, const GroupUsage& usage, GroupState state)
+{
+    ContentTotals& totals = impl_->totals[group.content & kContentBits];
+    impl_->insert(make_ref<SpaceGroup>(group, usage, state, totals));
+}
+
+void Allocator::set_group_state(VolumeAddress group_address, GroupState state)
+{
+    const Ref<SpaceGroup> group = impl_->find(group_address);
+    CW_ASSERT(group && group->address() == group_address);
+    group->set_state(state);
+}
+
+Status Allocator::remove_group(VolumeAddress group_address)
+{
+    const Ref<SpaceGroup> group = impl_->find(group_address);
+    if (!group || group->address() != group_address)
+        return Err::kNotFound;
+    CW_TRY(group->retire());
+    impl_->erase(*group);
+    return {};
+}
+
+Status Allocator::free_blocks(VolumeAddress address, uint64_t block_count, TransactionId transaction)
+{
+    const Ref<SpaceGroup> group = impl_->find(address);
+    if (!group)
+        return Err::kCorrupt;
+    const uint64_t first = group->block_of(address);
+    if (first == ~uint64_t{0} || block_count > group->geometry().data_blocks() - first)
+        return Err::kCorrupt;
+    if (block_count == 0)
+        return {};
+    return group->free_blocks({first, block_count}, transaction);
+}
+
+Status Allocator::collect(TransactionId transaction, std::vector<SpaceWindow>& windows,
+                          std::vector<GroupUsage>& usages)
+{
+    const Ref<GroupList> list = impl_->snapshot();
+    std::vector<SpaceGroup*> changed;
+    for (const Ref<SpaceGroup>& group : list->groups) {
+        if (!group->has_deltas(transaction))
+            continue;
+        CW_TRY(impl_->load(*group));
+        changed.push_back(group.get());
+    }
+    // A group with deltas is never evicted, so all of them are still there.
+    for (SpaceGroup* group : changed)
+        group->collect(transaction, windows, usages);
+    return {};
+}
+
+void Allocator::release(TransactionId transaction, Generation generation)
+{
+    const Ref<GroupList> list = impl_->snapshot();
+    for (const Ref<SpaceGroup>& group : list->groups)
+        group->release(transaction, generation);
+}
+
+SpaceNumbers Allocator::numbers(uint32_t content) const
+{
+    SpaceNumbers sum = {};
+    for (uint32_t bits = 0; bits < impl_->totals.size(); ++bits) {
+        if ((bits & content) == 0)
+            continue;
+        const ContentTotals& totals = impl_->totals[bits];
+        sum.total_blocks += totals.total_blocks.load(std::memory_order_relaxed);
+        sum.used_blocks += totals.used_blocks.load(std::memory_order_relaxed);
+        sum.free_row_blocks += totals.free_row_blocks.load(std::memory_order_relaxed);
+        sum.free_stripe_blocks += totals.free_stripe_blocks.load(std::memory_order_relaxed);
+        sum.pinned_blocks += totals.pinned_blocks.load(std::memory_order_relaxed);
+    }
+    return sum;
+}
+
+AllocationStatistics Allocator::statistics() const
+{
+    return {
+        .full_stripes = impl_->full_stripes.load(std::memory_order_relaxed),
+        .full_rows = impl_->full_rows.load(std::memory_order_relaxed),
+        .pad_blocks = impl_->pad_blocks.load(std::memory_order_relaxed),
+    };
+}
+
+std::vector<VolumeAddress> Allocator::empty_groups(uint32_t content) const
+{
+    const Ref<GroupList> list = impl_->snapshot();
+    std::vector<VolumeAddress> out;
+    for (const Ref<SpaceGroup>& group : list->groups) {
+        if ((group->content() & content) != 0 && group->empty())
+            out.push_back(group->address());
+    }
+    return out;
+}
+
+Result<bool> Allocator::is_used(VolumeAddress address)
+{
+    const Ref<SpaceGroup> group = impl_->find(address);
+    if (!group || group->block_of(address) == ~uint64_t{0})
+        return Err::kInvalid;
+    for (;;) {
+        CW_TRY(impl_->load(*group));
+        Result<bool> used = group->is_used(group->block_of(address));
+        if (used.ok() || used.err() != Err::kBusy)
+            return used;
+    }
+}
+
+uint64_t Allocator::evict_idle(uint64_t budget_bytes)
+{
+    const Ref<GroupList> list = impl_->snapshot();
+    struct Loaded {
+        uint64_t last_used;
+        SpaceGroup* group;
+        uint64_t bytes;
+    };
+    std::vector<Loaded> loaded;
+    uint64_t total = 0;
+    for (const Ref<SpaceGroup>& group : list->groups) {
+        const uint64_t bytes = group->memory_bytes();
+        if (bytes > 0)
+            loaded.push_back({group->last_used(), group.get(), bytes});
+        total += bytes;
+    }
+    std::sort(loaded.begin(), loaded.end(),
+              [](const Loaded& a, const Loaded& b) { return a.last_used < b.last_used; });
+    for (const Loaded& oldest : loaded) {
+        if (total <= budget_bytes)
+            break;
+        total -= oldest.bytes - std::min(oldest.bytes, oldest.group->evict());
+    }
+    return total;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include "alloc/group_space.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/assert.h"
+
+namespace cowraid {
+
+GroupSpace::GroupSpace(VolumeAddress address, const Geometry& geometry)
+    : address_(address),
+      geometry_(geometry),
+      rows_(geometry.rows()),
+      stripe_blocks_(geometry.stripe_data_blocks()),
+      free_rows_(geometry.row_count()),
+      used_(geometry.data_blocks()),
+      live_(geometry.data_blocks()),
+      free_stripes_(geometry.stripe_count())
+{
+    for (uint32_t run = 1; run < rows_; run *= 2)
+        partial_.emplace_back(geometry.stripe_count());
+}
+
+void GroupSpace::load(const SpaceWindow& window)
+{
+    if (window.used_count == 0)
+        return;
+    const uint64_t first = window.first_stripe * stripe_blocks_;
+    if (window.bitmap.empty()) {
+        const uint64_t stripes = window.block_count / stripe_blocks_;
+        used_.set(first, window.block_count);
+        live_.set(first, window.block_count);
+        free_stripes_.set_used(window.first_stripe, stripes);
+        free_rows_ -= stripes * rows_;
+        return;
+    }
+    used_.load(first, window.block_count, window.bitmap);
+    live_.load(first, window.block_count, window.bitmap);
+    for (uint64_t stripe = window.first_stripe; stripe * stripe_blocks_ < first + window.block_count;
+         ++stripe)
+        reindex(stripe, {rows_, rows_}, stripe_state(used_, geometry_, stripe));
+}
+
+void GroupSpace::reindex(uint64_t stripe, const StripeState& before, const StripeState& after)
+{
+    free_rows_ = free_rows_ - before.free_rows + after.free_rows;
+    if (before.free_rows == rows_ && after.free_rows < rows_)
+        free_stripes_.set_used(stripe, 1);
+    else if (before.free_rows < rows_ && after.free_rows == rows_)
+        free_stripes_.set_free(stripe, 1);
+    // The set of `partial_` a stripe is in; beyond them: none.
+    const auto kind = [this](const StripeState& state) -> size_t {
+        const bool partial = state.free_rows > 0 && state.free_rows < rows_;
+        return partial ? static_cast<size_t>(std::bit_width(state.longest_run)) - 1 : partial_.size();
+    };
+    const size_t from = kind(before);
+    const size_t to = kind(after);
+    if (from == to)
+        return;
+    if (from < partial_.size())
+        partial_[from].erase(stripe);
+    if (to < partial_.size())
+        partial_[to].insert(stripe);
+}
+
+void GroupSpace::mark(const RowRegion& region)
+{
+    std::vector<BlockRange> ranges;
+    append_used_ranges(region, ranges);
+    const bool whole = region.row_count == rows_;
+    const StripeState before = whole ? StripeState{} : stripe_state(used_, geometry_, region.first_stripe);
+    for (const BlockRange& range : ranges) {
+        CW_DEBUG_ASSERT(used_.none(range.first, range.count));
+        used_.set(range.first, range.count);
+        live_.set(range.first, range.count);
+    }
+    if (whole) {
+        free_stripes_.set_used(region.first_stripe, region.stripe_count);
+        free_rows_ -= region.stripe_count * rows_;
+    } else {
+        reindex(region.first_stripe, before, stripe_state(used_, geometry_, region.first_stripe));
+    }
+}
+
+void GroupSpace::give_back(const RowRegion& region)
+{
+    std::vector<BlockRange> ranges;
+    append_used_ranges(region, ranges);
+    for (const BlockRange& range : ranges)
+        CW_ASSERT(end_life(range));
+    release(ranges);
+}
+
+bool GroupSpace::end_life(const BlockRange& range)
+{
+    if (!live_.all(range.first, range.count))
+        return false;
+    live_.clear(range.first, range.count);
+    return true;
+}
+
+void GroupSpace::release(std::span<const BlockRange> ranges)
+{
+    uint64_t stripe = kNone;
+    StripeState before;
+    StripeRun emptied;  // stripes that became free side by side enter the tree as one run
+    const auto enter = [&] {
+        free_stripes_.set_free(emptied.first, emptied.count);
+        emptied = {};
+    };
+    const auto finish = [&] {
+        if (stripe == kNone)
+            return;
+        const StripeState after = stripe_state(used_, geometry_, stripe);
+        if (after.free_rows < rows_ || before.free_rows == rows_) {
+            reindex(stripe, before, after);
+            return;
+        }
+        reindex(stripe, before, {});
+        free_rows_ += rows_;
+        if (emptied.count > 0 && emptied.first + emptied.count != stripe)
+            enter();
+        emptied = {emptied.count > 0 ? emptied.first : stripe, emptied.count + 1};
+    };
+    for (const BlockRange& range : ranges) {
+        for (uint64_t block = range.first; block < range.end();) {
+            if (block / stripe_blocks_ != stripe) {
+                finish();
+                stripe = block / stripe_blocks_;
+                before = stripe_state(used_, geometry_, stripe);
+            }
+            const uint64_t stop = std::min(range.end(), (stripe + 1) * stripe_blocks_);
+            used_.clear(block, stop - block);
+            block = stop;
+        }
+    }
+    finish();
+    if (emptied.count > 0)
+        enter();
+}
+
+uint64_t GroupSpace::memory_bytes() const
+{
+    uint64_t bytes = 2 * used_.bit_count() / 8 + free_stripes_.memory_bytes();
+    for (const SummaryBitmap& stripes : partial_)
+        bytes += stripes.memory_bytes();
+    return bytes;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// The allocation view of one block group: which rows may be written. Two bits per block (used: allocated, or
+// freed and not released; live: allocated and not freed) and an index of stripes by their free rows.
+// Not thread-safe: guarded by the group's lock.
+//
+// A row may be handed out when no data block of it is used. Pads of a handed out row are never marked: the
+// row is taken until its last used block is released.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "alloc/bitmap.h"
+#include "alloc/block_range.h"
+#include "alloc/row_mask.h"
+#include "alloc/run_tree.h"
+#include "alloc/summary_bitmap.h"
+
+namespace cowraid {
+
+// What one call of allocate() still needs, and the regions it got so far.
+struct SpaceRequest {
+    Stream stream = Stream::kData;
+    uint32_t unit_blocks = 1;
+    uint64_t units = 0;  // still to be placed
+    size_t first_own = 0;  // regions before this one belong to other groups: never joined
+    std::vector<RowRegion> regions;
+};
+
+class GroupSpace {
+public:
+    // Everything free.
+    GroupSpace(VolumeAddress address, const Geometry& geometry);
+
+    // Marks the used blocks of a recorded window, which must be valid, used and live.
+    void load(const SpaceWindow& window);
+
+    // Places units into whole free stripes, then the rest into the stream's open stripe or a new one.
+    // Leaves request.units > 0 when that is not enough.
+    void take_stripes(SpaceRequest& request);
+    // Places units into free rows of partly used stripes.
+    void take_fragments(SpaceRequest& request);
+    // Takes back what nobody has seen.
+    void give_back(const RowRegion& region);
+
+    // The blocks are no longer live. False, and nothing changed, when one of them was not.
+    [[nodiscard]] bool end_life(const BlockRange& range);
+    // Freed blocks become free; `ranges` rise.
+    void release(std::span<const BlockRange> ranges);
+
+    [[nodiscard]] bool is_live(uint64_t block) const { return live_.test(block); }
+    [[nodiscard]] uint64_t free_rows() const { return free_rows_; }
+    [[nodiscard]] uint64_t free_stripes() const { return free_stripes_.free_count(); }
+    [[nodiscard]] uint64_t memory_bytes() const;
+
+private:
+    static constexpr uint64_t kNone = SummaryBitmap::kNone;
+    struct StripeRun {
+        uint64_t first = 0;
+        uint64_t count = 0;
+    };
+    // Where a stream goes on.
+    struct StreamPlace {
+        uint64_t open_stripe = kNone;  // took the last tail, may have free rows left
+        uint64_t next_stripe = 0;  // behind the last stripe it took
+    };
+
+    [[nodiscard]] StreamPlace& place(const SpaceRequest& request);
+    [[nodiscard]] uint64_t rows_needed(const SpaceRequest& request) const;
+    [[nodiscard]] StripeRun find_stripes(uint64_t from, uint64_t wanted) const;
+    [[nodiscard]] uint64_t find_partial(uint64_t wanted_rows, uint32_t unit_blocks) const;
+    [[nodiscard]] uint64_t find_tail_stripe(const SpaceRequest& request);
+    void take_whole(SpaceRequest& request);
+    void take_tail(SpaceRequest& request);
+    void take_open(SpaceRequest& request);
+    void take_region(SpaceRequest& request, const StripeRun& stripes, const RowRun& rows, uint64_t units);
+    void mark(const RowRegion& region);
+    void reindex(uint64_t stripe, const StripeState& before, const StripeState& after);
+
+    VolumeAddress address_;
+    Geometry geometry_;
+    uint32_t rows_;  // of a stripe
+    uint64_t stripe_blocks_;  // data blocks of a stripe
+    uint64_t free_rows_;
+    Bitmap used_;
+    Bitmap live_;
+    RunTree free_stripes_;
+    // Partly used stripes by the floor of log2 of their longest run of free rows.
+    std::vector<SummaryBitmap> partial_;
+    std::array<StreamPlace, kStreamCount> places_;
+};
+
+}  // namespace cowraid

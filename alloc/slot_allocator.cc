@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#include "alloc/slot_allocator.h"
+
+#include <algorithm>
+
+#include "alloc/slot_plan.h"
+#include "base/assert.h"
+
+namespace cowraid {
+
+namespace {
+
+uint64_t slots_of(const std::vector<SlotRun>& runs)
+{
+    uint64_t count = 0;
+    for (const SlotRun& run : runs)
+        count += run.slot_count;
+    return count;
+}
+
+}  // namespace
+
+void SlotAllocator::add_member(const MemberRecord& member, bool usable)
+{
+    CW_ASSERT(find(member.id) == nullptr);
+    members_.push_back({
+        .record = member,
+        .usable = usable,
+        .taken = std::vector<bool>(member.slot_count, false),
+        .free_slots = member.slot_count,
+    });
+}
+
+void SlotAllocator::set_usable(MemberId member, bool usable)
+{
+    Member* found = find(member);
+    CW_ASSERT(found != nullptr);
+    found->usable = usable;
+}
+
+SlotAllocator::Member* SlotAllocator::find(MemberId id)
+{
+    const auto found = std::find_if(members_.begin(), members_.end(),
+                                    [id](const Member& member) { return member.record.id == id; });
+    return found == members_.end() ? nullptr : &*found;
+}
+
+// Marks every slot of the runs, which must all be in the other state. On failure nothing is changed.
+bool SlotAllocator::mark(Member& member, const std::vector<SlotRun>& runs, Mark mark)
+{
+    const bool taken = mark == Mark::kTaken;
+    std::vector<uint32_t> done;
+    for (const SlotRun& run : runs) {
+        for (uint64_t slot = run.first_slot; slot < uint64_t{run.first_slot} + run.slot_count; ++slot) {
+            if (slot >= member.taken.size() || member.taken[slot] == taken) {
+                for (const uint32_t undone : done)
+                    member.taken[undone] = !taken;
+                return false;
+            }
+            member.taken[slot] = taken;
+            done.push_back(static_cast<uint32_t>(slot));
+        }
+    }
+    member.free_slots = taken ? member.free_slots - done.size() : member.free_slots + done.size();
+    return true;
+}
+
+Status SlotAllocator::take(const GroupRecord& group)
+{
+    for (size_t column = 0; column < group.columns.size(); ++column) {
+        Member* member = find(group.columns[column].member);
+        if (member != nullptr && mark(*member, group.columns[column].runs, Mark::kTaken))
+            continue;
+        while (column-- > 0)
+            CW_ASSERT(mark(*find(group.columns[column].member), group.columns[column].runs, Mark::kFree));
+        return Err::kCorrupt;
+    }
+    ++group_count_;
+    return {};
+}
+
+void SlotAllocator::give_back(const GroupRecord& group)
+{
+    for (const GroupColumn& column : group.columns) {
+        Member* member = find(column.member);
+        CW_ASSERT(member != nullptr && mark(*member, column.runs, Mark::kFree));
+    }
+    --group_count_;
+}
+
+std::vector<MemberRoom> SlotAllocator::rooms() const
+{
+    std::vector<MemberRoom> rooms;
+    for (const Member& member : members_) {
+        rooms.push_back({
+            .id = member.record.id,
+            .slot_bytes = member.record.slot_bytes,
+            .slot_count = member.record.slot_count,
+            .free_slots = member.free_slots,
+            .usable = member.usable,
+        });
+    }
+    return rooms;
+}
+
+// One run where a gap is long enough (the lowest such), else the lowest free slots. `count` are free.
+std::vector<SlotRun> SlotAllocator::pick_slots(const Member& member, uint64_t count)
+{
+    std::vector<SlotRun> gaps;  // up to the first that is long enough
+    for (uint64_t slot = 0; slot < member.taken.size(); ++slot) {
+        if (member.taken[slot])
+            continue;
+        if (gaps.empty() || uint64_t{gaps.back().first_slot} + gaps.back().slot_count != slot)
+            gaps.push_back({static_cast<uint32_t>(slot), 0});
+        ++gaps.back().slot_count;
+        if (gaps.back().slot_count == count)
+            return {gaps.back()};
+    }
+    for (size_t used = 0; used < gaps.size(); ++used) {
+        if (gaps[used].slot_count >= count) {
+            gaps[used].slot_count = static_cast<uint32_t>(count);
+            gaps.resize(used + 1);
+            break;
+        }
+        count -= gaps[used].slot_count;
+    }
+    return gaps;
+}
+
+Result<GroupRecord> SlotAllocator::plan_group(const Profile& profile, uint32_t chunk_bytes)
+{
+    const std::optional<GroupShape> shape = plan_shape(rooms(), profile, group_count_);
+    if (!shape)
+        return Err::kNoSpace;
+    GroupRecord group;
+    group.profile = profile.id;
+    group.column_bytes = shape->column_bytes;
+    group.chunk_bytes = chunk_bytes;
+    group.data_columns = shape->data_columns;
+    group.mapping_version = 1;
+    for (const size_t index : shape->members) {
+        const Member& member = members_[index];
+        const uint64_t slots = shape->column_bytes / member.record.slot_bytes;
+        group.columns.push_back({member.record.id, pick_slots(member, slots)});
+        CW_ASSERT(slots_of(group.columns.back().runs) == slots);
+    }
+    CW_ASSERT(take(group).ok());
+    return group;
+}
+
+uint64_t SlotAllocator::potential_blocks(const Profile& profile, uint32_t chunk_bytes) const
+{
+    CW_ASSERT(chunk_bytes <= kMinSlotBytes && kMinSlotBytes % chunk_bytes == 0);
+    std::vector<MemberRoom> members = rooms();
+    uint64_t blocks = 0;
+    for (uint64_t groups = group_count_;; ++groups) {
+        const std::optional<GroupShape> shape = plan_shape(members, profile, groups);
+        if (!shape)
+            return blocks;
+        blocks += shape->data_columns * (shape->column_bytes / kBlockBytes);
+        for (const size_t index : shape->members)
+            members[index].free_slots -= shape->column_bytes / members[index].slot_bytes;
+    }
+}
+
+uint64_t SlotAllocator::free_bytes(MemberId member) const
+{
+    for (const Member& candidate : members_) {
+        if (candidate.record.id == member)
+            return candidate.free_slots * candidate.record.slot_bytes;
+    }
+    return 0;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include "alloc/slot_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "format/group_map.h"
+#include "format/superblock.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint64_t kColumnsPerMember = 64;
+constexpr uint64_t kUsualMaxColumnBytes = kGiB;
+constexpr uint64_t kAimedGroups = uint64_t{kMaxGroups} / 8 * 3;
+
+// Bytes per member that groups of the profile take when they use up `bytes`: divided by the size of a column
+// this is the number of groups. Profiles of any width go on until fewer than min_members members have room;
+// others spread over all members.
+uint64_t bytes_in_series(const Profile& profile, std::vector<uint64_t> bytes)
+{
+    if (bytes.size() < profile.min_members)
+        return 0;
+    if (profile.max_columns == 0) {
+        const auto decisive = bytes.begin() + static_cast<ptrdiff_t>(profile.min_members - 1);
+        std::nth_element(bytes.begin(), decisive, bytes.end(), [](uint64_t a, uint64_t b) { return a > b; });
+        return *decisive;
+    }
+    uint64_t sum = 0;
+    for (const uint64_t part : bytes)
+        sum += part / profile.max_columns;
+    return sum;
+}
+
+uint64_t column_for(uint64_t bytes, uint64_t groups)
+{
+    return std::bit_ceil(std::max(kMinSlotBytes, divide_up(bytes, groups)));
+}
+
+struct ColumnLimits {
+    uint64_t least;  // below this the volume would run out of groups
+    uint64_t target;  // larger only if a member's slots are
+};
+
+ColumnLimits column_limits(std::span<const MemberRoom> members, const Profile& profile, uint64_t group_count)
+{
+    std::vector<uint64_t> whole;
+    std::vector<uint64_t> rest;
+    uint64_t largest = 0;
+    uint64_t free = 0;
+    for (const MemberRoom& member : members) {
+        whole.push_back(member.slot_count * member.slot_bytes);
+        rest.push_back(member.usable ? member.free_bytes() : 0);
+        largest = std::max(largest, whole.back());
+        free += rest.back();
+    }
+    ColumnLimits limits;
+    limits.least = column_for(bytes_in_series(profile, rest), divide_up(kMaxGroups - group_count, 2));
+    limits.target =
+        std::clamp(std::bit_floor(largest / kColumnsPerMember), kMinSlotBytes, kUsualMaxColumnBytes);
+    limits.target = std::max(limits.target, column_for(bytes_in_series(profile, whole), kAimedGroups));
+    if (profile.max_columns > 1) {
+        const uint64_t width = profile.max_columns;
+        limits.target = std::min(limits.target, std::bit_floor(free / (width * (width + 1))));
+    }
+    limits.target = std::max(limits.target, limits.least);
+    return limits;
+}
+
+// Members that can hold a column of that size, most free space first, as many as the profile can use.
+std::vector<size_t> choose_members(std::span<const MemberRoom> members, const Profile& profile,
+                                   uint64_t column_bytes)
+{
+    std::vector<size_t> chosen;
+    for (size_t index = 0; index < members.size(); ++index) {
+        const MemberRoom& member = members[index];
+        if (member.usable && member.slot_bytes <= column_bytes && member.free_bytes() >= column_bytes)
+            chosen.push_back(index);
+    }
+    std::sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) {
+        const uint64_t free_a = members[a].free_bytes();
+        const uint64_t free_b = members[b].free_bytes();
+        return free_a != free_b ? free_a > free_b : members[a].id < members[b].id;
+    });
+    size_t width =
+        profile.max_columns == 0 ? chosen.size() : std::min<size_t>(chosen.size(), profile.max_columns);
+    width -= (width - std::min<size_t>(width, profile.parity)) % profile.copies;
+    chosen.resize(width < profile.min_members ? 0 : width);
+    return chosen;
+}
+
+}  // namespace
+
+std::optional<GroupShape> plan_shape(std::span<const MemberRoom> members, const Profile& profile,
+                                     uint64_t group_count)
+{
+    if (group_count >= kMaxGroups)
+        return std::nullopt;
+    const ColumnLimits limits = column_limits(members, profile, group_count);
+    uint64_t top = limits.target;
+    for (const MemberRoom& member : members)
+        top = std::max(top, member.slot_bytes);
+    GroupShape best;
+    // Falling sizes: of equal width the largest up to the target wins, else the smallest above it.
+    for (uint64_t column = top; column >= limits.least; column /= 2) {
+        std::vector<size_t> chosen = choose_members(members, profile, column);
+        const bool better = chosen.size() > best.members.size() ||
+                            (chosen.size() == best.members.size() && best.column_bytes > limits.target);
+        if (!chosen.empty() && better) {
+            best.column_bytes = column;
+            best.members = std::move(chosen);
+        }
+    }
+    if (best.members.empty())
+        return std::nullopt;
+    best.data_columns = (static_cast<uint32_t>(best.members.size()) - profile.parity) / profile.copies;
+    return best;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include "alloc/space_group.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace cowraid {
+
+SpaceGroup::SpaceGroup(const GroupRecord& record, const GroupUsage& usage, State state, ContentTotals& totals)
+    : address_(record.address),
+      content_(record.content),
+      geometry_(geometry_of(record)),
+      totals_(totals),
+      state_(state),
+      recorded_(usage),
+      live_blocks_(usage.used_blocks)
+{
+    CW_ASSERT(geometry_.chunk_bytes % kBlockBytes == 0 && geometry_.chunk_bytes <= kMaxChunkBytes);
+    CW_ASSERT(geometry_.data_columns > 0 && geometry_.stripe_count() > 0);
+    if (usage.used_blocks == 0)
+        recorded_ = {address_, 0, geometry_.row_count(), geometry_.stripe_count()};
+    recorded_.group_address = address_;
+    free_rows_ = recorded_.free_rows;
+    free_stripes_ = recorded_.free_stripes;
+    // A summary that cannot be true: loading would say the same.
+    if (usage.used_blocks > geometry_.data_blocks() || free_rows_ > geometry_.row_count() ||
+        free_stripes_ > geometry_.stripe_count()) {
+        load_state_ = LoadState::kBroken;
+        live_blocks_ = geometry_.data_blocks();
+    }
+    MutexLock lock(mutex_);
+    totals_.total_blocks += geometry_.data_blocks();
+    publish();
+}
+
+uint64_t SpaceGroup::block_of(VolumeAddress address) const
+{
+    if (address < address_ || address - address_ >= geometry_.data_blocks() * kBlockBytes ||
+        (address - address_) % kBlockBytes != 0)
+        return ~uint64_t{0};
+    return (address - address_) / kBlockBytes;
+}
+
+void SpaceGroup::publish()
+{
+    if (space_ != nullptr) {
+        free_rows_ = space_->free_rows();
+        free_stripes_ = space_->free_stripes();
+    }
+    const bool open = state_ == State::kOpen && !retired_ && load_state_ != LoadState::kBroken;
+    const uint64_t rows = open ? free_rows_ : 0;
+    const uint64_t stripes = open ? free_stripes_ : 0;
+    free_rows_hint_.store(rows, std::memory_order_relaxed);
+    free_stripes_hint_.store(stripes, std::memory_order_relaxed);
+    const auto update = [](std::atomic<uint64_t>& total, uint64_t& published, uint64_t value) {
+        // Modulo 2^64, so that the difference may be negative.
+        if (value != published)
+            total.fetch_add(value - published, std::memory_order_relaxed);
+        published = value;
+    };
+    update(totals_.used_blocks, published_used_, live_blocks_);
+    update(totals_.pinned_blocks, published_pinned_, pinned_blocks_);
+    update(totals_.free_row_blocks, published_free_, rows * geometry_.data_columns);
+    update(totals_.free_stripe_blocks, published_stripes_, stripes * geometry_.stripe_data_blocks());
+}
+
+void SpaceGroup::set_state(State state)
+{
+    MutexLock lock(mutex_);
+    state_ = state;
+    publish();
+}
+
+bool SpaceGroup::clean() const
+{
+    return takes_ == 0 && deltas_.empty() && pins_.empty() && !unreleased_;
+}
+
+Status SpaceGroup::retire()
+{
+    MutexLock lock(mutex_);
+    while (load_state_ == LoadState::kChanging)
+        loaded_changed_.wait(mutex_);
+    if (retired_)
+        return Err::kNotFound;
+    if (live_blocks_ > 0 || pinned_blocks_ > 0 || takes_ > 0)
+        return Err::kBusy;
+    retired_ = true;
+    totals_.total_blocks -= geometry_.data_blocks();
+    publish();
+    return {};
+}
+
+bool SpaceGroup::empty()
+{
+    MutexLock lock(mutex_);
+    return state_ != State::kPlanned && live_blocks_ == 0 && pinned_blocks_ == 0 && takes_ == 0;
+}
+
+SpaceGroup::Delta& SpaceGroup::delta_of(TransactionId transaction)
+{
+    dirty_.store(true, std::memory_order_relaxed);
+    for (Delta& delta : deltas_) {
+        if (delta.transaction == transaction)
+            return delta;
+    }
+    return deltas_.emplace_back(Delta{.transaction = transaction, .allocated = {}, .freed = {}});
+}
+
+SpaceGroup::TakeResult SpaceGroup::take(Pass pass, SpaceRequest& request)
+{
+    MutexLock lock(mutex_);
+    if (state_ != State::kOpen || retired_ || load_state_ == LoadState::kBroken)
+        return TakeResult::kNothing;
+    if (load_state_ != LoadState::kLoaded)
+        return TakeResult::kNotLoaded;
+    const uint64_t before = request.units;
+    request.first_own = request.regions.size();
+    if (pass == Pass::kStripes)
+        space_->take_stripes(request);
+    else
+        space_->take_fragments(request);
+    if (request.units == before)
+        return TakeResult::kNothing;
+    live_blocks_ += (before - request.units) * request.unit_blocks;
+    ++takes_;
+    publish();
+    return TakeResult::kTaken;
+}
+
+void SpaceGroup::commit_take(std::span<const RowRegion> regions, TransactionId transaction)
+{
+    MutexLock lock(mutex_);
+    Delta& delta = delta_of(transaction);
+    for (const RowRegion& region : regions)
+        append_used_ranges(region, delta.allocated);
+    --takes_;
+}
+
+void SpaceGroup::cancel_take(std::span<const RowRegion> regions)
+{
+    MutexLock lock(mutex_);
+    for (const RowRegion& region : regions) {
+        space_->give_back(region);
+        live_blocks_ -= region.used_blocks;
+    }
+    --takes_;
+    publish();
+}
+
+Status SpaceGroup::free_blocks(const BlockRange& range, TransactionId transaction)
+{
+    MutexLock lock(mutex_);
+    if (retired_ || range.count > live_blocks_)
+        return Err::kCorrupt;
+    // A group that is not in memory is asked later (apply_early_frees): nobody waits for a read here.
+    if (load_state_ == LoadState::kLoaded && !space_->end_life(range))
+        return Err::kCorrupt;
+    append_range(delta_of(transaction).freed, range);
+    live_blocks_ -= range.count;
+    pinned_blocks_ += range.count;
+    publish();
+    return {};
+}
+
+bool SpaceGroup::has_deltas(TransactionId transaction)
+{
+    if (!dirty_.load(std::memory_order_relaxed))
+        return false;
+    MutexLock lock(mutex_);
+    return std::any_of(deltas_.begin(), deltas_.end(),
+                       [=](const Delta& delta) { return delta.transaction <= transaction; });
+}
+
+}  // namespace cowraid

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT
+#include "device/assembly.h"
+
+#include <algorithm>
+
+#include "device/lineage.h"
+#include "format/to_text.h"
+
+namespace cowraid {
+
+namespace {
+
+// A device whose rings have a valid superblock of this volume.
+struct Candidate {
+    std::unique_ptr<BlockDevice> device;
+    RingReading reading;
+
+    [[nodiscard]] const Superblock& newest() const { return reading.valid.front(); }
+};
+
+// A device that says nothing about its identity.
+struct Unidentified {
+    std::string name;
+    bool unreadable;
+};
+
+std::string quoted(const BlockDevice& device)
+{
+    return printable(device.name());
+}
+
+std::string names_of(const std::vector<const Candidate*>& candidates)
+{
+    std::string names;
+    for (const Candidate* candidate : candidates)
+        names += (names.empty() ? "" : " ") + quoted(*candidate->device);
+    return names;
+}
+
+// Assembles one set of devices; a step per member function, in the order of assemble().
+class Assembler {
+public:
+    explicit Assembler(std::string& why) : why_(why) { }
+
+    Status read(std::vector<std::unique_ptr<BlockDevice>> devices);
+    Status check_one_volume();
+    Status check_identities();
+    Status choose_head();
+    Status check_table();
+    Assembly build();
+
+private:
+    Status refuse_split(const std::vector<const Candidate*>& side);
+    [[nodiscard]] const Candidate* best_covering() const;
+    void place(Assembly& assembly, Candidate& candidate);
+    [[nodiscard]] bool ring_damaged(const Candidate& candidate, bool stale) const;
+
+    std::string& why_;
+    std::vector<Candidate> candidates_;
+    std::vector<Unidentified> unidentified_;
+    const Candidate* head_ = nullptr;
+    Superblock superblock_;  // head's
+};
+
+Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
+{
+    std::string names;
+    for (auto& device : devices) {
+        const std::string name = quoted(*device);
+        names += (names.empty() ? "" : " ") + name;
+        Result<RingReading> reading = read_rings(*device);
+        if (reading.ok()) {
+            candidates_.push_back({std::move(device), reading.take()});
+        } else if (reading.err() == Err::kUnsupported) {
+            why_ = name + " needs " + unsupported_reason(*device) + ": use a newer version of cowraid";
+            return Err::kUnsupported;
+        } else {
+            unidentified_.push_back({name, reading.err() != Err::kNotFound});
+        }
+    }
+    if (!candidates_.empty())
+        return {};
+    why_ = names.empty() ? "no devices were given: name at least one member of the volume"
+                         : "no superblock of a cowraid volume on " + names +
+                               ": check the names, or make a volume with mkfs.cowraid";
+    return Err::kNotFound;
+}
+
+Status Assembler::check_one_volume()
+{
+    // The volume most devices belong to, so that one stranger among many is the one that gets named.
+    const Candidate* reference = nullptr;
+    size_t most = 0;
+    for (const Candidate& candidate : candidates_) {
+        const auto votes = static_cast<size_t>(
+            std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& other) {
+                return other.newest().volume_uuid == candidate.newest().volume_uuid;
+            }));
+        if (votes > most) {
+            most = votes;
+            reference = &candidate;
+        }
+    }
+    for (const Candidate& candidate : candidates_) {
+        if (candidate.newest().volume_uuid == reference->newest().volume_uuid)
+            continue;
+        why_ = quoted(*candidate.device) + " belongs to volume " + uuid_text(candidate.newest().volume_uuid) +
+               ", but " + quoted(*reference->device) + " to " + uuid_text(reference->newest().volume_uuid) +
+               ": give members of one volume only";
+        return Err::kInvalid;
+    }
+    return {};
+}
+
+Status Assembler::check_identities()
+{
+    std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+        return a.newest().member_id < b.newest().member_id;
+    });
+    for (size_t index = 1; index < candidates_.size(); ++index) {
+        const Candidate& a = candidates_[index - 1];
+        const Candidate& b = candidates_[index];
+        if (a.newest().member_id != b.newest().member_id)
+            continue;
+        why_ = quoted(*a.device) + " and " + quoted(*b.device) + " both are member " +
+               std::to_string(a.newest().member_id.value) + " of volume " +
+               uuid_text(a.newest().volume_uuid) + ": one is a copy, leave it out";
+        return Err::kInvalid;
+    }
+    return {};
+}
+
+// The newest commit among the superblocks whose history contains every other's newest epoch.
+const Candidate* Assembler::best_covering() const
+{
+    const Candidate* best = nullptr;
+    for (const Candidate& candidate : candidates_) {
+        const bool covers = std::all_of(candidates_.begin(), candidates_.end(), [&](const Candidate& other) {
+            return history_covers(candidate.newest(), other.newest());
+        });
+        if (covers && (best == nullptr || newer_commit(candidate.newest(), best->newest())))
+            best = &candidate;
+    }
+    return best;
+}
+
+Status Assembler::refuse_split(const std::vector<const Candidate*>& side)
+{
+    std::vector<const Candidate*> others;
+    for (const Candidate& candidate : candidates_) {
+        if (std::find(side.begin(), side.end(), &candidate) == side.end())
+            others.push_back(&candidate);
+    }
+    why_ =
+        "split brain: " + names_of(side) + " and " + names_of(others) +
+        " were each written without the other; mount only the devices of the side to keep, with -o degraded";
+    return Err::kInvalid;
+}
+
+Status Assembler::choose_head()
+{
+    head_ = best_covering();
+    const bool split = head_ == nullptr;
+    if (split)
+        head_ = &*std::max_element(
+            candidates_.begin(), candidates_.end(),
+            [](const Candidate& a, const Candidate& b) { return newer_commit(b.newest(), a.newest()); });
+    std::vector<const Candidate*> side;
+    for (const Candidate& candidate : candidates_) {
+        if (history_covers(head_->newest(), candidate.newest()) &&
+            !diverged(head_->reading, candidate.newest()))
+            side.push_back(&candidate);
+    }
+    if (split || side.size() != candidates_.size())
+        return refuse_split(side);
+    superblock_ = head_->newest();
+    return {};
+}
+
+// What the head's table says about each device, and whether unidentified ones can be its absent members.
+Status Assembler::check_table()
+{
+    size_t known = 0;
+    for (const Candidate& candidate : candidates_) {
+        const Superblock& newest = candidate.newest();
+        const MemberRecord* line = superblock_.member(newest.member_id);
+        if (line == nullptr)
+            continue;
+        ++known;
+        if (line->uuid == newest.member(newest.member_id)->uuid)
+            continue;
+        why_ = quoted(*candidate.device) + " says it is member " + std::to_string(newest.member_id.value) +
+               " of volume " + uuid_text(superblock_.volume_uuid) +
+               ", but that member is another device: leave it out";
+        return Err::kInvalid;
+    }
+    for (const Unidentified& device : unidentified_) {
+        if (device.unreadable || known < superblock_.members.size())
+            continue;
+        why_ = device.name + " carries no cowraid superblock, and all members of volume " +
+               uuid_text(superblock_.volume_uuid) + " are present without it: leave it out";
+        return Err::kInvalid;
+    }
+    return {};
+}
+
+// Damage that a power cut during the next commit cannot explain.
+bool Assembler::ring_damaged(const Candidate& candidate, bool stale) const
+{
+    const uint64_t next_slot = superblock_.generation.next().value % kSuperblockSlotCount;
+    for (const uint32_t mask : candidate.reading.damaged_mask) {
+        if ((mask & ~(1u << next_slot)) != 0)
+            return true;
+    }
+    // More than one commit behind in the same epoch without having been away: its newest copies vanished.
+    const Superblock& newest = candidate.newest();
+    return candidate.reading.read_error ||
+           (!stale && newest.epochs.front().epoch == superblock_.epochs.front().epoch &&
+            newest.generation.value + 1 < superblock_.generation.value);
+}
+
+void Assembler::place(Assembly& assembly, Candidate& candidate)
+{
+    const Superblock& newest = candidate.newest();
+    const std::string name = quoted(*candidate.device);
+    const std::string member = "member " + std::to_string(newest.member_id.value);
+    MemberRecord* line = assembly.superblock.member(newest.member_id);
+    if (line == nullptr) {
+        assembly.notes.push_back(name + " was " + member + " and has been removed: left out");
+        return;
+    }
+    if (candidate.device->size_bytes() < line->size_bytes) {
+        assembly.notes.push_back(name + " (" + member + ") has " +
+                                 std::to_string(candidate.device->size_bytes()) + " bytes, less than the " +
+                                 std::to_string(line->size_bytes) + " it had: left out");
+        return;
+    }
+    const std::optional<Generation> missed = missed_from(superblock_, newest);
+    if (missed && line->state == MemberState::kPresent) {
+        line->state = MemberState::kMissing;
+        line->missing_since = *missed;
+    }
+    if (ring_damaged(candidate, missed.has_value()))
+        assembly.damaged_rings.push_back(newest.member_id);
+    const auto slot = std::find_if(assembly.members.begin(), assembly.members.end(),
+                                   [&](const AssembledMember& have) { return have.id == newest.member_id; });
+    slot->stale = missed.has_value();
+    slot->device = std::move(candidate.device);
+}
+
+Assembly Assembler::build()
+{
+    Assembly assembly;
+    assembly.superblock = superblock_;
+    for (const MemberRecord& record : superblock_.members)
+        assembly.members.push_back({.id = record.id});
+    for (Candidate& candidate : candidates_)
+        place(assembly, candidate);
+    for (const Unidentified& device : unidentified_)
+        assembly.notes.push_back(device.name + (device.unreadable
+                                                    ? " cannot be read: left out"
+                                                    : " carries no cowraid superblock: left out"));
+    return assembly;
+}
+
+}  // namespace
+
+size_t Assembly::usable_count() const
+{
+    return members.size() - missing().size();
+}
+
+std::vector<MemberId> Assembly::missing() const
+{
+    std::vector<MemberId> ids;
+    for (const AssembledMember& member : members) {
+        if (member.device == nullptr || member.stale)
+            ids.push_back(member.id);
+    }
+    return ids;
+}
+
+Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why)
+{
+    Assembler assembler(why);
+    CW_TRY(assembler.read(std::move(devices)));
+    CW_TRY(assembler.check_one_volume());
+    CW_TRY(assembler.check_identities());
+    CW_TRY(assembler.choose_head());
+    CW_TRY(assembler.check_table());
+    return assembler.build();
+}
+
+}  // namespace cowraid

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+#include "device/loop_backing.h"
+#include "device/open_member.h"
+#include "device/signature.h"
+#include "device/test_support.h"
+#include "format/superblock.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+Err open_error(const std::string& path, const OpenOptions& options, std::string& why)
+{
+    why.clear();
+    const auto device = open_member(path, options, why);
+    CHECK(why.empty() == device.ok());
+    if (!device.ok()) {
+        CHECK(why.find(path) != std::string::npos);
+        CHECK(why.find('\n') == std::string::npos);
+    }
+    return device.err();
+}
+
+// Runs a program without a shell; false when it is missing or fails.
+bool run_program(std::vector<std::string> words)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        std::vector<char*> arguments;
+        for (auto& word : words)
+            arguments.push_back(word.data());
+        arguments.push_back(nullptr);
+        const int sink = open("/dev/null", O_RDWR | O_CLOEXEC);
+        dup2(sink, 1);
+        dup2(sink, 2);
+        execvp(arguments[0], arguments.data());
+        _exit(127);
+    }
+    int status = -1;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+std::string signature_of(const std::string& path)
+{
+    const UniqueFd fd(open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+    REQUIRE(fd.valid());
+    auto found = probe_signature(fd.get());
+    REQUIRE(found.ok());
+    return found.take();
+}
+
+}  // namespace
+
+TEST_CASE("what cannot be a member is refused with a reason")
+{
+    const TempDir dir;
+    std::string why;
+    CHECK(open_error(dir.path("nothing"), {}, why) == Err::kNotFound);
+    CHECK(open_error("/dev/shm", {}, why) == Err::kInvalid);
+    CHECK(why.find("neither a block device nor a regular file") != std::string::npos);
+    CHECK(open_error("/dev/null", {}, why) == Err::kInvalid);
+    REQUIRE(mkfifo(dir.path("pipe").c_str(), 0600) == 0);
+    CHECK(open_error(dir.path("pipe"), {}, why) == Err::kInvalid);
+    CHECK(open_error(dir.file("good", kMiB), {}, why) == Err::kOk);
+}
+
+TEST_CASE("an image is used by one program at a time, looked at by any")
+{
+    const TempDir dir;
+    const std::string path = dir.file("image", kMiB);
+    std::string why;
+    auto holder = open_member(path, {}, why);
+    REQUIRE(holder.ok());
+    CHECK(open_error(path, {}, why) == Err::kBusy);
+    CHECK(why.find("in use") != std::string::npos);
+    CHECK(open_error(path, {.read_only = true}, why) == Err::kBusy);
+    CHECK(open_error(path, {.read_only = true, .exclusive = false}, why) == Err::kOk);
+    holder = Result<std::unique_ptr<FileDevice>>(Err::kIo);
+    CHECK(open_error(path, {}, why) == Err::kOk);
+}
+
+TEST_CASE("a read-only open cannot write")
+{
+    const TempDir dir;
+    std::string why;
+    auto device = open_member(dir.file("image", kMiB), {.read_only = true}, why);
+    REQUIRE(device.ok());
+    AlignedBuffer block = AlignedBuffer::zeroed(kBlockBytes);
+    CHECK(read(**device, 0, block).ok());
+    CHECK(write(**device, 0, block).err() == Err::kIo);
+    CHECK((*device)->size_bytes() == kMiB);
+}
+
+TEST_CASE("descriptors of others are checked before they are used")
+{
+    const TempDir dir;
+    const std::string path = dir.file("image", kMiB + 1000);
+    std::string why;
+    auto fd = open_member_fd(path, {}, why);
+    REQUIRE(fd.ok());
+    const UniqueFd received(dup(fd->get()));  // the lock belongs to both
+    auto device = make_device_from_fd(fd.take(), path, {}, why);
+    REQUIRE(device.ok());
+    CHECK((*device)->size_bytes() == kMiB);  // whole blocks only
+    CHECK(std::string((*device)->name()) == path);
+    device = Result<std::unique_ptr<FileDevice>>(Err::kIo);
+    CHECK(open_error(path, {}, why) == Err::kBusy);
+
+    const auto refused = [&](int flags, const OpenOptions& options) {
+        return make_device_from_fd(UniqueFd(open(path.c_str(), flags | O_CLOEXEC)), path, options, why).err();
+    };
+    CHECK(refused(O_RDWR, {}) == Err::kInvalid);  // neither direct nor synchronous
+    CHECK(refused(O_RDONLY | O_DIRECT, {}) == Err::kInvalid);
+    CHECK(refused(O_RDONLY | O_DIRECT, {.read_only = true}) == Err::kOk);
+    CHECK(refused(O_RDWR | O_DSYNC, {}) == Err::kOk);
+    CHECK(refused(O_RDWR | O_DIRECT | O_APPEND, {}) == Err::kInvalid);
+    CHECK(refused(O_RDWR | O_DIRECT | O_NONBLOCK, {}) == Err::kInvalid);
+    CHECK(refused(O_PATH, {.read_only = true}) == Err::kInvalid);
+    CHECK(make_device_from_fd(UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC)), "x", {}, why).err() ==
+          Err::kInvalid);
+    CHECK(make_device_from_fd(UniqueFd(), "x", {}, why).err() == Err::kInvalid);
+}
+
+TEST_CASE("loop devices: exclusive, write-protected, and their backing files")
+{
+    const TempDir dir;
+    const std::string path = dir.file("backing", 64 * kMiB);
+    std::string why;
+    {
+        const LoopDevice loop(path);
+        if (loop.name().empty()) {
+            MESSAGE("no loop devices here: skipped");
+            return;
+        }
+        struct stat info;
+        REQUIRE(stat(path.c_str(), &info) == 0);
+        CHECK(loop_device_over(info) == loop.name());
+        CHECK(open_error(path, {}, why) == Err::kBusy);
+        CHECK(why.find(loop.name()) != std::string::npos);
+        CHECK(open_error(path, {.read_only = true, .exclusive = false}, why) == Err::kOk);
+        {
+            auto holder = open_member(loop.name(), {}, why);
+            REQUIRE(holder.ok());
+            AlignedBuffer block = AlignedBuffer::zeroed(kBlockBytes);
+            CHECK(write(**holder, 0, block).ok());
+            CHECK(open_error(loop.name(), {}, why) == Err::kBusy);
+            CHECK(open_error(loop.name(), {.read_only = true, .exclusive = false}, why) == Err::kOk);
+        }
+        CHECK(open_error(loop.name(), {}, why) == Err::kOk);
+        const UniqueFd fd(open(loop.name().c_str(), O_RDWR | O_CLOEXEC));
+        int read_only = 1;
+        REQUIRE(ioctl(fd.get(), BLKROSET, &read_only) == 0);
+        CHECK(open_error(loop.name(), {}, why) == Err::kReadOnly);
+        CHECK(open_error(loop.name(), {.read_only = true}, why) == Err::kOk);
+        read_only = 0;
+        REQUIRE(ioctl(fd.get(), BLKROSET, &read_only) == 0);
+    }
+    CHECK(open_error(path, {}, why) == Err::kOk);
+}
+
+TEST_CASE("foreign signatures are named and wiped")
+{
+    const TempDir dir;
+    const std::string path = dir.file("image", 64 * kMiB);
+    CHECK(signature_of(path).empty());
+    CHECK(signature_of(dir.file("empty", 0)).empty());
+    struct {
+        std::vector<std::string> words;
+        std::string expected;
+    } makers[] = {{{"mkfs.ext4", "-q", "-F", path}, "ext4"},
+                  {{"mkfs.btrfs", "-q", "-f", "-m", "single", path}, "btrfs"},
+                  {{"mkswap", path}, "swap"}};
+    int made = 0;
+    for (const auto& maker : makers) {
+        if (!run_program(maker.words)) {
+            MESSAGE("not available here: " << maker.words[0]);
+            continue;
+        }
+        ++made;
+        CHECK(signature_of(path).find(maker.expected) != std::string::npos);
+        const UniqueFd fd(open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+        CHECK(wipe_signatures(fd.get()).ok());
+        CHECK(signature_of(path).empty());
+    }
+    CHECK(made >= 1);
+}
+
+TEST_CASE("a partition table and a member of ours are named and wiped, beside each other")
+{
+    const TempDir dir;
+    const std::string path = dir.file("image", 64 * kMiB);
+    const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    const le64 magic = kSuperblockMagic;
+    const auto at = static_cast<off_t>(kSuperblockRingOffset[1] + 3 * kSuperblockSlotBytes);
+    REQUIRE(pwrite(fd.get(), &magic, sizeof magic, at + 8) == sizeof magic);
+    CHECK(signature_of(path) == "cowraid");
+    // A table with one partition of type 0x83, from sector 2048.
+    std::byte table[512]{};
+    const unsigned char entry[] = {0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 64, 0, 0};
+    std::memcpy(table + 446, entry, sizeof entry);
+    table[510] = std::byte{0x55};
+    table[511] = std::byte{0xaa};
+    REQUIRE(pwrite(fd.get(), table, sizeof table, 0) == sizeof table);
+    CHECK(signature_of(path) == "cowraid, dos partition table");
+    CHECK(wipe_signatures(fd.get()).ok());
+    CHECK(signature_of(path).empty());
+    const UniqueFd read_only(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    CHECK(probe_signature(read_only.get()).ok());
+}

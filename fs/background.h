@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// The threads of a mounted filesystem: one commits, one deletes unlinked inodes.
+#pragma once
+
+#include <pthread.h>
+
+#include <deque>
+
+#include "base/mutex.h"
+#include "base/units.h"
+
+namespace cowraid {
+
+struct FilesystemCore;
+
+class RemovalQueue {
+public:
+    void push(InodeNumber inode);
+    // Waits for work; false when stop() was called.
+    bool pop(InodeNumber& inode);
+    bool try_pop(InodeNumber& inode);
+    void stop();
+
+private:
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar condition_;
+    std::deque<InodeNumber> inodes_ CW_GUARDED_BY(mutex_);
+    bool stopped_ CW_GUARDED_BY(mutex_) = false;
+};
+
+class Background {
+public:
+    explicit Background(FilesystemCore& core) : core_(core) {}
+    ~Background() { stop(); }
+    Background(const Background&) = delete;
+    Background& operator=(const Background&) = delete;
+
+    void start();
+    // Ends both threads; what is queued stays for the next mount. Idempotent.
+    void stop();
+
+private:
+    static void* commit_main(void* self);
+    static void* removal_main(void* self);
+
+    FilesystemCore& core_;
+    pthread_t commit_thread_{};
+    pthread_t removal_thread_{};
+    bool running_ = false;
+};
+
+}  // namespace cowraid

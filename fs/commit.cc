@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit.h"
+
+#include "base/log.h"
+#include "fs/commit_trees.h"
+#include "fs/flush.h"
+
+namespace cowraid {
+
+namespace {
+
+// What a commit starts from: everything that changed up to one moment.
+struct ClosedTransaction {
+    Ref<Transaction> transaction;
+    Ref<const Committed> base;
+    FlushBatch batch;
+    VolumeCounters counters;
+};
+
+// The view of the transaction being committed: nothing newer.
+View view_of(const ClosedTransaction& closed)
+{
+    return {closed.transaction, {}, closed.base};
+}
+
+bool nothing_to_commit(FilesystemCore& core)
+{
+    return !core.timeline.open()->dirty && !core.volume->map_changed() &&
+           !core.volume->member_failed_since_commit();
+}
+
+// The one moment in which no operation runs: what returned before it is in, the rest is not.
+ClosedTransaction close_transaction(FilesystemCore& core)
+{
+    WriteLock gate(core.gate);
+    ClosedTransaction closed;
+    closed.base = core.timeline.view().committed;
+    closed.transaction = core.timeline.close_open();
+    closed.batch = begin_flush(core, closed.transaction);
+    closed.counters.next_inode = core.next_inode;
+    closed.counters.inode_count = core.inode_count;
+    closed.counters.reserved_blocks = static_cast<uint64_t>(core.reserved_blocks.load());
+    return closed;
+}
+
+// Steps 4b to 4e of the write path: everything durable, then the superblocks, durable too.
+Status make_durable(FilesystemCore& core, Generation generation, const BlockRef& root)
+{
+    Volume& volume = *core.volume;
+    CW_TRY(volume.write_map(generation));
+    CW_TRY(volume.flush());
+    CW_TRY(volume.write_superblock(generation, root));
+    CW_TRY(volume.flush());
+    // A member that failed while its superblock was written is still called present by the others'.
+    while (volume.member_failed_since_commit()) {
+        generation = generation.next();
+        CW_TRY(volume.write_superblock(generation, root));
+        CW_TRY(volume.flush());
+    }
+    volume.commit_done(core.allocator);
+    return {};
+}
+
+void publish(FilesystemCore& core, const ClosedTransaction& closed, Generation generation,
+             CommittedTrees& trees)
+{
+    for (Ref<const Node>& node : trees.nodes)
+        core.cache.insert(std::move(node));
+    Ref<Committed> committed = make_ref<Committed>();
+    committed->generation = generation;
+    committed->transaction = closed.transaction->id;
+    committed->file_tree = trees.file_tree;
+    committed->checksum_tree = trees.checksum_tree;
+    committed->free_space_tree = trees.free_space_tree;
+    core.timeline.publish(Ref<const Committed>(committed.get()));
+}
+
+void release_freed(FilesystemCore& core)
+{
+    for (const Timeline::Released& released : core.timeline.take_released())
+        core.allocator.release(released.transaction, released.generation);
+}
+
+// Publishes a changed map without new trees, so that a commit finds room in groups that exist.
+Status publish_map(FilesystemCore& core)
+{
+    return make_durable(core, core.volume->superblock().generation.next(), core.volume->superblock().root);
+}
+
+Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
+{
+    if (core.allocator.numbers(kGroupData).free_row_blocks < data_blocks) {
+        release_freed(core);
+        CW_TRY(plan_for(core, data_blocks));
+    }
+    return core.volume->map_changed() ? publish_map(core) : Status();
+}
+
+Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
+{
+    CW_TRY(ensure_room(core, closed.batch.block_count));
+    const Generation generation = core.volume->superblock().generation.next();
+    CW_TRY(write_flush(core, closed.batch, view_of(closed), generation));
+    // Flushing may have used up promises of fallocate that the transaction's numbers still contain.
+    closed.counters.reserved_blocks -= closed.batch.reserved_used;
+    CommittedTrees trees;
+    CW_TRY(commit_trees(core, *closed.transaction, *closed.base, closed.counters, generation, trees));
+    CW_TRY(make_durable(core, generation, trees.root));
+    publish(core, closed, generation, trees);
+    return {};
+}
+
+}  // namespace
+
+Status commit_now(FilesystemCore& core)
+{
+    if (core.stopped)
+        return Err::kShutdown;
+    release_freed(core);
+    CW_TRY(plan_ahead(core));
+    if (nothing_to_commit(core))
+        return {};
+    ClosedTransaction closed = close_transaction(core);
+    const Status status = run_commit(core, closed);
+    if (!status.ok()) {
+        CW_LOG_ERROR("commit failed: %s", err_text(status.err()));
+        core.stop("a commit failed");
+        core.commits.finished(closed.transaction->id, status);
+        return status;
+    }
+    const TransactionId id = closed.transaction->id;
+    closed = ClosedTransaction();
+    release_freed(core);
+    refresh_budget(core);
+    core.commit_count.fetch_add(1);
+    core.commits.finished(id, {});
+    return {};
+}
+
+Status flush_now(FilesystemCore& core)
+{
+    if (core.stopped)
+        return Err::kShutdown;
+    FlushBatch batch;
+    View view;
+    {
+        ReadLock gate(core.gate);
+        view = core.timeline.view();
+        batch = begin_flush(core, view.open);
+    }
+    Status status = ensure_room(core, batch.block_count);
+    if (status.ok())
+        status = write_flush(core, batch, view, core.volume->superblock().generation.next());
+    if (!status.ok()) {
+        CW_LOG_ERROR("writing data failed: %s", err_text(status.err()));
+        core.stop("writing data failed");
+        core.commits.finished(view.open->id, status);
+        return status;
+    }
+    return {};
+}
+
+Status force_commit(FilesystemCore& core)
+{
+    const Ref<Transaction> open = core.timeline.open();
+    open->dirty = true;
+    if (core.options.manual_commit)
+        return commit_now(core);
+    return core.commits.wait(open->id);
+}
+
+void ask_for_flush(FilesystemCore& core)
+{
+    if (core.options.manual_commit)
+        flush_now(core).ignore();  // an error has stopped the filesystem; the writer sees that
+    else
+        core.commits.request_flush();
+}
+
+}  // namespace cowraid

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// From the open transaction to a durable generation (design 5.4), and the thread that does it.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "fs/core.h"
+
+namespace cowraid {
+
+// One round of the commit thread's work: commits the open transaction if anything changed. Commit thread,
+// or the only thread of a manual_commit filesystem. An error has stopped the filesystem.
+Status commit_now(FilesystemCore& core);
+// Writes dirty data of the open transaction without committing.
+Status flush_now(FilesystemCore& core);
+// A commit that contains everything done before the call; waits for it. No locks held.
+Status force_commit(FilesystemCore& core);
+// A flush soon, or at once where no thread would do it.
+void ask_for_flush(FilesystemCore& core);
+
+// Plans groups while the free room of published ones is short of what the next commits may need. Plans are
+// in the map of the next commit and take data after it.
+Status plan_ahead(FilesystemCore& core);
+// Plans data groups until `data_blocks` are free or slots run out. The caller publishes the map.
+Status plan_for(FilesystemCore& core, uint64_t data_blocks);
+// Closes groups with columns on members out of service, opens the others. Mount, and after a failure.
+void close_degraded_groups(FilesystemCore& core);
+// Recomputes what the budget may promise.
+void refresh_budget(FilesystemCore& core);
+
+}  // namespace cowraid

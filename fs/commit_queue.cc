@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit_queue.h"
+
+#include <algorithm>
+
+namespace cowraid {
+
+namespace {
+
+class Blocking : public Completion {
+public:
+    void done(Status status) override
+    {
+        MutexLock lock(mutex_);
+        status_ = status;
+        finished_ = true;
+        condition_.notify_one();
+    }
+    Status wait()
+    {
+        MutexLock lock(mutex_);
+        while (!finished_)
+            condition_.wait(mutex_);
+        return status_;
+    }
+
+private:
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar condition_;
+    bool finished_ CW_GUARDED_BY(mutex_) = false;
+    Status status_ CW_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+void CommitQueue::wait_async(TransactionId id, Completion* completion)
+{
+    Status answer;
+    {
+        MutexLock lock(mutex_);
+        if (failure_.ok() && finished_ < id) {
+            waiters_.push_back({id, completion});
+            requested_.commit = true;
+            wake_.notify_all();
+            return;
+        }
+        answer = finished_ >= id ? Status() : failure_;
+    }
+    completion->done(answer);
+}
+
+Status CommitQueue::wait(TransactionId id)
+{
+    Blocking blocking;
+    wait_async(id, &blocking);
+    return blocking.wait();
+}
+
+void CommitQueue::request_flush()
+{
+    MutexLock lock(mutex_);
+    requested_.flush = true;
+    wake_.notify_all();
+}
+
+void CommitQueue::request_stop()
+{
+    MutexLock lock(mutex_);
+    requested_.stop = true;
+    wake_.notify_all();
+}
+
+CommitQueue::Work CommitQueue::sleep(uint64_t milliseconds)
+{
+    MutexLock lock(mutex_);
+    bool in_time = true;
+    while (!requested_.commit && !requested_.flush && !requested_.stop && in_time)
+        in_time = wake_.wait_for(mutex_, milliseconds);
+    Work work = requested_;
+    work.commit = work.commit || !in_time;
+    requested_ = Work();
+    return work;
+}
+
+void CommitQueue::finished(TransactionId id, Status status)
+{
+    std::vector<Waiter> answered;
+    {
+        MutexLock lock(mutex_);
+        if (status.ok())
+            finished_ = id;
+        else
+            failure_ = status;
+        const auto keep = [&](const Waiter& waiter) { return status.ok() && waiter.id > id; };
+        const auto at = std::stable_partition(waiters_.begin(), waiters_.end(), keep);
+        answered.assign(at, waiters_.end());
+        waiters_.erase(at, waiters_.end());
+    }
+    for (const Waiter& waiter : answered)
+        waiter.completion->done(status);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit_trees.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <unordered_map>
+
+#include "btree/cow_tree.h"
+#include "format/items.h"
+#include "fs/flush.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint32_t kNodeBlocks = kNodeBytes / kBlockBytes;
+
+// Lays the new checksums of a window over the stored ones.
+class ChecksumCombiner : public Combiner {
+public:
+    Status combine(const Key&, std::span<const std::byte> old_value, std::span<const std::byte> update,
+                   std::vector<std::byte>& out) override
+    {
+        ChecksumWindow window;
+        ChecksumWindow stored;
+        if (!decode_checksum_window(update, window))
+            return Err::kCorrupt;
+        if (!old_value.empty()) {
+            if (!decode_checksum_window(old_value, stored))
+                return Err::kCorrupt;
+            for (size_t i = 0; i < kChecksumWindowBlocks; ++i)
+                if ((window.mask >> i & 1) == 0)
+                    window.checksums[i] = stored.checksums[i];
+            window.mask |= stored.mask;
+        }
+        out = encode_checksum_window(window);
+        return {};
+    }
+};
+
+// Owned payloads of a batch of updates.
+class UpdateList {
+public:
+    void put(const Key& key, std::vector<std::byte> value, TreeUpdate::Kind kind = TreeUpdate::Kind::kPut)
+    {
+        entries_.push_back({key, kind, std::move(value)});
+    }
+    void erase(const Key& key) { entries_.push_back({key, TreeUpdate::Kind::kErase, {}}); }
+    [[nodiscard]] bool empty() const { return entries_.empty(); }
+
+    Status apply_to(CowTree& tree, Combiner* combiner)
+    {
+        std::sort(entries_.begin(), entries_.end(),
+                  [](const Entry& a, const Entry& b) { return a.key < b.key; });
+        std::vector<TreeUpdate> updates;
+        updates.reserve(entries_.size());
+        for (const Entry& entry : entries_)
+            updates.push_back({entry.key, entry.kind, entry.value});
+        const Status status = tree.apply(updates, combiner);
+        entries_.clear();
+        return status;
+    }
+
+private:
+    struct Entry {
+        Key key;
+        TreeUpdate::Kind kind;
+        std::vector<std::byte> value;
+    };
+    std::vector<Entry> entries_;
+};
+
+template <typename Disk>
+std::vector<std::byte> bytes_of(const Disk& disk)
+{
+    std::vector<std::byte> bytes(sizeof disk);
+    std::memcpy(bytes.data(), &disk, sizeof disk);
+    return bytes;
+}
+
+Key root_key(uint64_t tree_id)
+{
+    return {tree_id, static_cast<uint8_t>(ItemType::kTreeRoot), 0};
+}
+
+std::vector<std::byte> encode_root(const TreeRoot& tree)
+{
+    DiskTreeRoot disk{};
+    disk.root = encode(tree.root);
+    return bytes_of(disk);
+}
+
+// One commit's work on trees.
+class TreeCommit {
+public:
+    TreeCommit(FilesystemCore& core, Transaction& transaction, const Committed& base, Generation generation)
+        : core_(core), transaction_(transaction), base_(base), generation_(generation)
+    {
+    }
+
+    Status commit_file_tree(CommittedTrees& out);
+    Status commit_checksum_tree(CommittedTrees& out);
+    Status commit_space_and_root(const VolumeCounters& counters, CommittedTrees& out);
+    // Writes the nodes sealed so far into the regions taken so far.
+    Status write_nodes(CommittedTrees& out);
+
+private:
+    Status assign(CowTree& tree, Stream stream);
+    Status settle(CowTree& space, CowTree& root);
+    void put_counters(const VolumeCounters& counters, UpdateList& updates);
+
+    FilesystemCore& core_;
+    Transaction& transaction_;
+    const Committed& base_;
+    Generation generation_;
+    std::vector<RowRegion> regions_;
+    std::vector<Ref<const Node>> sealed_;
+};
+
+Status TreeCommit::assign(CowTree& tree, Stream stream)
+{
+    for (const BlockRef& ref : tree.take_freed())
+        CW_TRY(core_.allocator.free_blocks(ref.address, kNodeBlocks, transaction_.id));
+    for (const VolumeAddress address : tree.take_released())
+        CW_TRY(core_.allocator.free_blocks(address, kNodeBlocks, transaction_.id));
+    const size_t count = tree.unassigned_count();
+    if (count == 0)
+        return {};
+    std::vector<RowRegion> regions;
+    CW_TRY(core_.allocator.allocate(stream, kNodeBlocks, count, transaction_.id, regions));
+    std::vector<VolumeAddress> addresses;
+    for (const RowRegion& region : regions) {
+        for (uint64_t block = 0; block < region.used_blocks; block += kNodeBlocks)
+            addresses.push_back(region.block_address(block));
+        regions_.push_back(region);
+    }
+    tree.assign(addresses);
+    return {};
+}
+
+Status TreeCommit::write_nodes(CommittedTrees& out)
+{
+    std::unordered_map<uint64_t, const Node*> by_address;
+    for (const Ref<const Node>& node : sealed_)
+        by_address.emplace(node->block_ref().address.value, node.get());
+    for (const RowRegion& region : regions_) {
+        std::vector<const std::byte*> blocks(region.block_count(), nullptr);
+        for (uint64_t block = 0; block < region.used_blocks; block += kNodeBlocks) {
+            const auto at = by_address.find(region.block_address(block).value);
+            if (at == by_address.end())
+                continue;  // given back within the commit: zeros
+            for (uint32_t i = 0; i < kNodeBlocks; ++i)
+                blocks[block + i] = at->second->content().data() + size_t{i} * kBlockBytes;
+        }
+        CW_TRY(write_region(core_, transaction_, region, blocks));
+    }
+    regions_.clear();
+    out.nodes.insert(out.nodes.end(), sealed_.begin(), sealed_.end());
+    sealed_.clear();
+    return {};
+}
+
+Status TreeCommit::commit_file_tree(CommittedTrees& out)
+{
+    CowTree tree(core_.cache, base_.file_tree);
+    const std::vector<ItemTable::Change> changes = transaction_.items.sorted();
+    std::vector<TreeUpdate> updates;
+    updates.reserve(changes.size());
+    for (const ItemTable::Change& change : changes)
+        updates.push_back(
+            {change.key, change.erased ? TreeUpdate::Kind::kErase : TreeUpdate::Kind::kPut, change.value});
+    CW_TRY(tree.apply(updates, nullptr));
+    CW_TRY(assign(tree, Stream::kMetadata));
+    out.file_tree = tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_);
+    // Under parity the checksum tree must learn of these blocks, so they are written before it.
+    return core_.volume->metadata_profile().parity > 0 ? write_nodes(out) : Status();
+}
+
+Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
+{
+    UpdateList updates;
+    for (const ChecksumTable::Entry& entry : transaction_.checksums.sorted())
+        updates.put({entry.window_address.value, static_cast<uint8_t>(ItemType::kChecksums), 0},
+                    encode_checksum_window(entry.window), TreeUpdate::Kind::kCombine);
+    CowTree tree(core_.cache, base_.checksum_tree);
+    ChecksumCombiner combiner;
+    CW_TRY(updates.apply_to(tree, &combiner));
+    CW_TRY(assign(tree, Stream::kSystem));
+    out.checksum_tree = tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_);
+    return {};
+}
+
+void TreeCommit::put_counters(const VolumeCounters& counters, UpdateList& updates)
+{
+    DiskVolume disk{};
+    disk.next_inode = counters.next_inode;
+    disk.inode_count = counters.inode_count;
+    disk.reserved_blocks = counters.reserved_blocks;
+    updates.put({0, static_cast<uint8_t>(ItemType::kVolume), 0}, bytes_of(disk));
+}
+
+// Recording an allocation changes the free-space tree, which allocates: repeats until nothing is new. Every
+// round can only touch nodes that no round touched before, so it ends.
+Status TreeCommit::settle(CowTree& space, CowTree& root)
+{
+    while (true) {
+        CW_TRY(assign(space, Stream::kSystem));
+        CW_TRY(assign(root, Stream::kSystem));
+        std::vector<SpaceWindow> windows;
+        std::vector<GroupUsage> usages;
+        CW_TRY(core_.allocator.collect(transaction_.id, windows, usages));
+        if (windows.empty() && usages.empty())
+            return {};
+        UpdateList updates;
+        for (const SpaceWindow& window : windows)
+            updates.put({window.group_address.value, static_cast<uint8_t>(ItemType::kSpaceWindow),
+                         window.first_stripe},
+                        encode_space_window(window, generation_));
+        for (const GroupUsage& usage : usages) {
+            DiskGroupSummary disk{};
+            disk.used_blocks = usage.used_blocks;
+            disk.free_rows = usage.free_rows;
+            disk.free_stripes = usage.free_stripes;
+            updates.put({0, static_cast<uint8_t>(ItemType::kGroupSummary), usage.group_address.value},
+                        bytes_of(disk));
+        }
+        CW_TRY(updates.apply_to(space, nullptr));
+    }
+}
+
+Status TreeCommit::commit_space_and_root(const VolumeCounters& counters, CommittedTrees& out)
+{
+    const Uuid& uuid = core_.volume->superblock().volume_uuid;
+    CowTree space(core_.cache, base_.free_space_tree);
+    CowTree root(core_.cache, {kRootTree, core_.volume->superblock().root});
+    UpdateList updates;
+    put_counters(counters, updates);
+    updates.put(root_key(kFirstFileTree), encode_root(out.file_tree));
+    updates.put(root_key(kChecksumTree), encode_root(out.checksum_tree));
+    updates.put(root_key(kFreeSpaceTree), encode_root(base_.free_space_tree));
+    CW_TRY(updates.apply_to(root, nullptr));
+    CW_TRY(settle(space, root));
+    out.free_space_tree = space.seal(generation_, uuid, sealed_);
+    // Same size as the line it replaces, in a leaf that is new already: allocates nothing.
+    updates.put(root_key(kFreeSpaceTree), encode_root(out.free_space_tree));
+    CW_TRY(updates.apply_to(root, nullptr));
+    CW_ASSERT(root.unassigned_count() == 0);
+    out.root = root.seal(generation_, uuid, sealed_).root;
+    return {};
+}
+
+}  // namespace
+
+Status commit_trees(FilesystemCore& core, Transaction& transaction, const Committed& base,
+                    const VolumeCounters& counters, Generation generation, CommittedTrees& out)
+{
+    TreeCommit commit(core, transaction, base, generation);
+    CW_TRY(commit.commit_file_tree(out));
+    CW_TRY(commit.commit_checksum_tree(out));
+    CW_TRY(commit.commit_space_and_root(counters, out));
+    return commit.write_nodes(out);
+}
+
+}  // namespace cowraid

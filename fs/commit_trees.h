@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// The trees of one commit: from a closed transaction to written nodes and new roots.
+#pragma once
+
+#include <vector>
+
+#include "fs/core.h"
+
+namespace cowraid {
+
+// Numbers of the volume as they were when the transaction was closed.
+struct VolumeCounters {
+    uint64_t next_inode = 0;
+    uint64_t inode_count = 0;
+    uint64_t reserved_blocks = 0;
+};
+
+struct CommittedTrees {
+    TreeRoot file_tree;
+    TreeRoot checksum_tree;
+    TreeRoot free_space_tree;
+    BlockRef root;
+    std::vector<Ref<const Node>> nodes;  // all new nodes, for the cache
+};
+
+// Merges the transaction into the trees of `base`, gives new nodes addresses, records allocation state
+// until it stands still, and writes every node. Not flushed. Commit thread.
+Status commit_trees(FilesystemCore& core, Transaction& transaction, const Committed& base,
+                    const VolumeCounters& counters, Generation generation, CommittedTrees& out);
+
+}  // namespace cowraid

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "fs/core.h"
+
+#include "base/log.h"
+
+namespace cowraid {
+
+FilesystemCore::FilesystemCore(const MountOptions& mount_options, std::unique_ptr<Volume> opened_volume,
+                               Ref<Transaction> open, Ref<const Committed> committed)
+    : options(mount_options), volume(std::move(opened_volume)),
+      timeline(std::move(open), std::move(committed)), node_reader(volume->array()),
+      cache(node_reader, volume->superblock().volume_uuid, mount_options.node_cache_bytes),
+      store(cache, timeline), space_source(cache, timeline), allocator(space_source),
+      checksums(cache, timeline), inodes(store), dirty(mount_options.dirty_bytes_max), background(*this)
+{
+    volume->array().set_verifier(&checksums);
+}
+
+FilesystemCore::~FilesystemCore()
+{
+    background.stop();
+    volume->array().set_verifier(nullptr);
+}
+
+void FilesystemCore::stop(const char* reason)
+{
+    if (stopped.exchange(true))
+        return;
+    CW_LOG_ERROR("stopped for writing: %s; unmount, look at the members, mount again", reason);
+    dirty.stop();
+    flush_done.announce();
+}
+
+}  // namespace cowraid

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#include "fs/dirty_account.h"
+
+#include <utility>
+
+#include "base/assert.h"
+#include "fs/inode.h"
+
+namespace cowraid {
+
+DirtyAccount::DirtyAccount(uint64_t bytes_max) : blocks_max_(bytes_max / kBlockBytes) {}
+
+DirtyAccount::~DirtyAccount() = default;
+
+void DirtyAccount::add_inode(Ref<Inode> inode)
+{
+    MutexLock lock(mutex_);
+    inodes_.push_back(std::move(inode));
+}
+
+std::vector<Ref<Inode>> DirtyAccount::take_inodes()
+{
+    MutexLock lock(mutex_);
+    return std::exchange(inodes_, {});
+}
+
+void DirtyAccount::add_blocks(uint64_t blocks)
+{
+    MutexLock lock(mutex_);
+    blocks_ += blocks;
+}
+
+void DirtyAccount::remove_blocks(uint64_t blocks)
+{
+    MutexLock lock(mutex_);
+    CW_ASSERT(blocks <= blocks_);
+    blocks_ -= blocks;
+    if (blocks_ < blocks_max_)
+        room_.notify_all();
+}
+
+uint64_t DirtyAccount::blocks() const
+{
+    MutexLock lock(mutex_);
+    return blocks_;
+}
+
+bool DirtyAccount::wants_flush() const
+{
+    MutexLock lock(mutex_);
+    return blocks_ >= blocks_max_ / 2;
+}
+
+bool DirtyAccount::full() const
+{
+    MutexLock lock(mutex_);
+    return blocks_ >= blocks_max_;
+}
+
+bool DirtyAccount::wait_for_room()
+{
+    MutexLock lock(mutex_);
+    while (blocks_ >= blocks_max_ && !stopped_)
+        room_.wait(mutex_);
+    return !stopped_;
+}
+
+void DirtyAccount::stop()
+{
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    room_.notify_all();
+}
+
+}  // namespace cowraid

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+#include "fs/extents.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace cowraid {
+
+namespace {
+
+constexpr auto kExtentType = static_cast<uint8_t>(ItemType::kExtent);
+// Longer extents would make every later trim rewrite more and gain nothing.
+constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
+
+// The part of `extent` from its block `skip` on, `count` blocks long.
+FileExtent slice(const FileExtent& extent, uint64_t skip, uint64_t count)
+{
+    FileExtent part = extent;
+    part.file_block += skip;
+    part.block_count = static_cast<uint32_t>(count);
+    if (extent.kind == ExtentKind::kData)
+        part.address = extent.address + skip * kBlockBytes;
+    return part;
+}
+
+}  // namespace
+
+Key extent_key(InodeNumber inode, uint64_t file_block)
+{
+    return {inode.value, kExtentType, file_block * kBlockBytes};
+}
+
+ItemBytes encode_extent(const FileExtent& extent)
+{
+    DiskExtent disk{};
+    disk.address = extent.address.value;
+    disk.generation = extent.generation.value;
+    disk.block_count = extent.block_count;
+    disk.disk_blocks = extent.kind == ExtentKind::kData ? extent.block_count : 0;
+    disk.kind = static_cast<uint8_t>(extent.kind);
+    ItemBytes payload(sizeof disk);
+    std::memcpy(payload.data(), &disk, sizeof disk);
+    return payload;
+}
+
+Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte> payload)
+{
+    DiskExtent disk;
+    if (payload.size() != sizeof disk)
+        return Err::kCorrupt;
+    std::memcpy(&disk, payload.data(), sizeof disk);
+    const bool data = disk.kind == static_cast<uint8_t>(ExtentKind::kData);
+    const bool reserved = disk.kind == static_cast<uint8_t>(ExtentKind::kReserved);
+    const uint64_t address = disk.address;
+    if ((!data && !reserved) || disk.compression != 0 || disk.block_count == 0 ||
+        address % kBlockBytes != 0 || data != (address != 0) ||
+        disk.disk_blocks != (data ? disk.block_count.get() : 0u) ||
+        address > UINT64_MAX - uint64_t{disk.block_count} * kBlockBytes)
+        return Err::kCorrupt;
+    return FileExtent{file_block, disk.block_count, static_cast<ExtentKind>(disk.kind), {address},
+                      {disk.generation}};
+}
+
+Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
+                    uint64_t block_count, std::vector<FileExtent>& out)
+{
+    out.clear();
+    const Key first = extent_key(inode, first_block);
+    Key found;
+    ItemBytes payload;
+    const Status before = store.last_at_or_before(view, first, extent_key(inode, 0), found, payload);
+    if (before.ok() && found != first) {
+        CW_ASSIGN(FileExtent extent, decode_extent(found.offset / kBlockBytes, payload));
+        if (extent.end() > first_block)
+            out.push_back(extent);
+    } else if (!before.ok() && before.err() != Err::kNotFound) {
+        return before;
+    }
+    ItemScan scan(store, view, first, extent_key(inode, first_block + block_count - 1));
+    Status status = scan.next();
+    for (; status.ok(); status = scan.next()) {
+        if (scan.key().offset % kBlockBytes != 0)
+            return Err::kCorrupt;
+        CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
+        if (!out.empty() && out.back().end() > extent.file_block)
+            return Err::kCorrupt;
+        out.push_back(extent);
+    }
+    return status.err() == Err::kNotFound ? Status() : status;
+}
+
+ExtentEditor::ExtentEditor(FilesystemCore& core, Transaction& transaction, View view, Inode& inode)
+    : core_(core), transaction_(transaction), view_(std::move(view)), inode_(inode)
+{
+    inode_.extent_version.fetch_add(1, std::memory_order_acq_rel);
+}
+
+ExtentEditor::~ExtentEditor()
+{
+    inode_.extent_version.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void ExtentEditor::put(const FileExtent& extent)
+{
+    transaction_.dirty = true;
+    transaction_.items.put(extent_key(inode_.number, extent.file_block), encode_extent(extent));
+}
+
+Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped& removed)
+{
+    const uint64_t end = first_block + block_count;
+    std::vector<FileExtent> overlapping;
+    CW_TRY(find_extents(core_.store, view_, inode_.number, first_block, block_count, overlapping));
+    for (const FileExtent& extent : overlapping) {
+        const uint64_t cut_from = std::max(extent.file_block, first_block);
+        const uint64_t cut_to = std::min(extent.end(), end);
+        const FileExtent cut = slice(extent, cut_from - extent.file_block, cut_to - cut_from);
+        if (cut.kind == ExtentKind::kData) {
+            CW_TRY(core_.allocator.free_blocks(cut.address, cut.block_count, transaction_.id));
+            removed.data_blocks += cut.block_count;
+        } else {
+            removed.reserved_blocks += cut.block_count;
+        }
+        if (extent.file_block < first_block)
+            put(slice(extent, 0, first_block - extent.file_block));
+        else
+            transaction_.items.erase(extent_key(inode_.number, extent.file_block));
+        if (extent.end() > end)
+            put(slice(extent, end - extent.file_block, extent.end() - end));
+        transaction_.dirty = true;
+    }
+    return {};
+}
+
+Status ExtentEditor::map(const FileExtent& extent)
+{
+    FileExtent joined = extent;
+    if (extent.file_block > 0) {
+        Key found;
+        ItemBytes payload;
+        const Status before =
+            core_.store.last_at_or_before(view_, extent_key(inode_.number, extent.file_block - 1),
+                                          extent_key(inode_.number, 0), found, payload);
+        if (!before.ok() && before.err() != Err::kNotFound)
+            return before;
+        if (before.ok()) {
+            CW_ASSIGN(FileExtent previous, decode_extent(found.offset / kBlockBytes, payload));
+            const bool adjoins =
+                previous.kind == extent.kind && previous.end() == extent.file_block &&
+                (extent.kind == ExtentKind::kReserved ||
+                 previous.address + uint64_t{previous.block_count} * kBlockBytes == extent.address);
+            if (adjoins && previous.block_count + extent.block_count <= kMaxExtentBlocks) {
+                joined = previous;
+                joined.block_count += extent.block_count;
+                joined.generation = extent.generation;
+            }
+        }
+    }
+    put(joined);
+    return {};
+}
+
+}  // namespace cowraid

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+#include "fs/filesystem.h"
+
+#include <sys/stat.h>
+
+#include "fs/commit.h"
+#include "fs/mount.h"
+#include "fs/namespace.h"
+#include "fs/removal.h"
+
+namespace cowraid {
+
+Filesystem::Filesystem(std::unique_ptr<FilesystemCore> core) : core_(std::move(core)) {}
+
+Filesystem::~Filesystem() = default;
+
+Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const MountOptions& options,
+                                                     std::string& why)
+{
+    CW_ASSIGN(std::unique_ptr<Volume> volume, Volume::open(std::move(assembly), options, why));
+    CW_ASSIGN(const RootContent root, read_root(*volume, why));
+    const bool advised_read_only = volume->read_only_advised();
+    std::unique_ptr<FilesystemCore> core = make_core(options, std::move(volume), root);
+    if (advised_read_only)
+        core->read_only_reason = "too few members are present for safe writing";
+    core->read_only = options.read_only || advised_read_only;
+    if (!core->read_only)
+        CW_TRY(start_writing(*core, why));
+    return std::unique_ptr<Filesystem>(new Filesystem(std::move(core)));
+}
+
+Status Filesystem::close()
+{
+    core_->background.stop();
+    if (core_->read_only)
+        return {};
+    return commit_now(*core_);
+}
+
+Status Filesystem::step(bool commit)
+{
+    InodeNumber inode;
+    while (core_->removals.try_pop(inode))
+        CW_TRY(remove_inode(*core_, inode));
+    return commit ? commit_now(*core_) : flush_now(*core_);
+}
+
+void Filesystem::sync_async(Completion* completion)
+{
+    if (core_->read_only) {
+        completion->done({});
+        return;
+    }
+    if (core_->options.manual_commit) {
+        completion->done(commit_now(*core_));
+        return;
+    }
+    const View view = core_->timeline.view();
+    if (view.open->dirty)
+        core_->commits.wait_async(view.open->id, completion);
+    else if (view.committing)
+        core_->commits.wait_async(view.committing->id, completion);
+    else
+        completion->done(core_->stopped ? Status(Err::kShutdown) : Status());
+}
+
+Status Filesystem::sync()
+{
+    if (core_->read_only)
+        return {};
+    if (core_->options.manual_commit)
+        return commit_now(*core_);
+    const View view = core_->timeline.view();
+    if (view.open->dirty)
+        return core_->commits.wait(view.open->id);
+    if (view.committing)
+        return core_->commits.wait(view.committing->id);
+    return core_->stopped ? Status(Err::kShutdown) : Status();
+}
+
+Status Filesystem::remount(bool read_only, std::string& why)
+{
+    if (read_only == core_->read_only)
+        return {};
+    if (read_only) {
+        CW_TRY(sync());
+        {
+            WriteLock gate(core_->gate);
+            core_->read_only = true;
+        }
+        core_->background.stop();
+        CW_TRY(commit_now(*core_));
+        core_->volume->array().set_read_only(true);
+        return {};
+    }
+    if (core_->volume->read_only_advised()) {
+        why = core_->read_only_reason;
+        return Err::kReadOnly;
+    }
+    core_->volume->array().set_read_only(false);
+    CW_TRY(start_writing(*core_, why));
+    core_->read_only = false;
+    return {};
+}
+
+Status Filesystem::reset_counters()
+{
+    for (const MemberRecord& member : core_->volume->superblock().members)
+        core_->volume->members().reset_counters(member.id);
+    return core_->read_only ? Status() : force_commit(*core_);
+}
+
+Result<Attributes> Filesystem::lookup(InodeNumber parent, std::string_view name)
+{
+    return lookup_name(*core_, parent, name);
+}
+
+void Filesystem::forget(InodeNumber inode, uint64_t count)
+{
+    forget_inode(*core_, inode, count);
+}
+
+Result<Attributes> Filesystem::make_node(InodeNumber parent, std::string_view name, uint32_t mode,
+                                         uint64_t rdev, const Caller& caller)
+{
+    return cowraid::make_node(*core_, parent, name, mode, rdev, {}, caller);
+}
+
+Result<Attributes> Filesystem::make_symlink(InodeNumber parent, std::string_view name,
+                                            std::string_view target, const Caller& caller)
+{
+    return cowraid::make_node(*core_, parent, name, S_IFLNK | 0777, 0, target, caller);
+}
+
+Result<Attributes> Filesystem::link(InodeNumber inode, InodeNumber new_parent, std::string_view new_name)
+{
+    return link_inode(*core_, inode, new_parent, new_name);
+}
+
+Status Filesystem::unlink(InodeNumber parent, std::string_view name)
+{
+    return unlink_name(*core_, parent, name);
+}
+
+Status Filesystem::rmdir(InodeNumber parent, std::string_view name)
+{
+    return remove_directory(*core_, parent, name);
+}
+
+Status Filesystem::rename(InodeNumber parent, std::string_view name, InodeNumber new_parent,
+                          std::string_view new_name, uint32_t flags)
+{
+    return rename_name(*core_, parent, name, new_parent, new_name, flags);
+}
+
+Result<std::string> Filesystem::read_symlink(InodeNumber inode)
+{
+    return cowraid::read_symlink(*core_, inode);
+}
+
+Status Filesystem::read_directory(InodeNumber directory, uint64_t cursor, const ReadDirectory& how,
+                                  DirectorySink& sink)
+{
+    return cowraid::read_directory(*core_, directory, cursor, how, sink);
+}
+
+Result<Attributes> Filesystem::get_attributes(InodeNumber inode)
+{
+    return cowraid::get_attributes(*core_, inode);
+}
+
+Result<Attributes> Filesystem::set_attributes(InodeNumber inode, const SetAttributes& change,
+                                              const Caller& caller)
+{
+    return cowraid::set_attributes(*core_, inode, change, caller);
+}
+
+void Filesystem::note_access(InodeNumber inode)
+{
+    cowraid::note_access(*core_, inode);
+}
+
+Status Filesystem::set_xattr(InodeNumber inode, std::string_view name, std::span<const std::byte> value,
+                             int flags)
+{
+    return cowraid::set_xattr(*core_, inode, name, value, flags);
+}
+
+Result<std::vector<std::byte>> Filesystem::get_xattr(InodeNumber inode, std::string_view name)
+{
+    return cowraid::get_xattr(*core_, inode, name);
+}
+
+Result<std::string> Filesystem::list_xattrs(InodeNumber inode)
+{
+    return cowraid::list_xattrs(*core_, inode);
+}
+
+Status Filesystem::remove_xattr(InodeNumber inode, std::string_view name)
+{
+    return cowraid::remove_xattr(*core_, inode, name);
+}
+
+Result<size_t> Filesystem::read(InodeNumber inode, uint64_t offset, std::span<std::byte> out)
+{
+    return read_file(*core_, inode, offset, out);
+}
+
+Result<size_t> Filesystem::write(InodeNumber inode, uint64_t offset, std::span<const std::byte> data,
+                                 const WriteHow& how, const Caller& caller)
+{
+    return write_file(*core_, inode, offset, data, how, caller);
+}
+
+Status Filesystem::allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length)
+{
+    if (core_->read_only)
+        return Err::kReadOnly;
+    return cowraid::allocate_range(*core_, inode, mode, offset, length);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+#include "fs/flush.h"
+
+#include <algorithm>
+
+#include "fs/commit.h"
+#include "fs/extents.h"
+
+namespace cowraid {
+
+namespace {
+
+// Data written before its extents are recorded: bounds memory held twice and the latency of write_rows().
+constexpr uint64_t kSliceBlocks = 32 * kMiB / kBlockBytes;
+
+// A run of dirty blocks of one file.
+struct Piece {
+    Ref<Inode> inode;
+    uint64_t file_block;
+    DirtyExtent extent;
+};
+
+std::vector<Piece> pieces_of(const FlushBatch& batch)
+{
+    std::vector<Piece> pieces;
+    for (const Ref<Inode>& inode : batch.inodes) {
+        MutexLock lock(inode->mutex);
+        for (const auto& [file_block, extent] : inode->flushing.extents())
+            pieces.push_back({inode, file_block, extent});
+    }
+    return pieces;
+}
+
+// Hands out the blocks of all pieces one after another.
+class BlockStream {
+public:
+    explicit BlockStream(const std::vector<Piece>& pieces) : pieces_(pieces) {}
+
+    // The next block: its memory, and where it belongs.
+    const std::byte* next(const Piece*& piece, uint64_t& file_block)
+    {
+        piece = &pieces_[piece_];
+        file_block = piece->file_block + block_;
+        const std::byte* memory = piece->extent.block(block_);
+        if (++block_ == piece->extent.block_count) {
+            ++piece_;
+            block_ = 0;
+        }
+        return memory;
+    }
+
+private:
+    const std::vector<Piece>& pieces_;
+    size_t piece_ = 0;
+    uint32_t block_ = 0;
+};
+
+// A contiguous run of one file at contiguous addresses.
+struct MappedRun {
+    Inode* inode;
+    FileExtent extent;
+};
+
+void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
+                 Generation generation)
+{
+    if (!runs.empty()) {
+        MappedRun& last = runs.back();
+        if (last.inode == piece.inode.get() && last.extent.end() == file_block &&
+            last.extent.address + uint64_t{last.extent.block_count} * kBlockBytes == address) {
+            ++last.extent.block_count;
+            return;
+        }
+    }
+    runs.push_back({piece.inode.get(), {file_block, 1, ExtentKind::kData, address, generation}});
+}
+
+// Records the checksums of a written rectangle, data, pads and parity, by address.
+void record_checksums(ChecksumTable& table, const RowRegion& region, std::span<const Checksum> checksums)
+{
+    const Geometry& geometry = region.geometry;
+    const uint32_t columns = geometry.data_columns + geometry.parity;
+    size_t at = 0;
+    for (uint64_t stripe = region.first_stripe; stripe < region.first_stripe + region.stripe_count; ++stripe)
+        for (uint32_t column = 0; column < columns; ++column) {
+            const uint64_t offset = offset_of(geometry, {stripe, column, region.first_row});
+            table.put(region.group_address + offset, checksums.subspan(at, region.row_count));
+            at += region.row_count;
+        }
+}
+
+}  // namespace
+
+Status write_region(FilesystemCore& core, Transaction& transaction, const RowRegion& region,
+                    std::span<const std::byte* const> blocks)
+{
+    const Geometry& geometry = region.geometry;
+    std::vector<Checksum> checksums(region.stripe_count * (geometry.data_columns + geometry.parity) *
+                                    region.row_count);
+    RowWrite write;
+    write.group_address = region.group_address;
+    write.first_stripe = region.first_stripe;
+    write.stripe_count = region.stripe_count;
+    write.first_row = region.first_row;
+    write.row_count = region.row_count;
+    write.blocks = blocks;
+    write.checksums = checksums;
+    CW_TRY(core.volume->array().write_rows({&write, 1}));
+    // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by address.
+    const Ref<const ArrayGroup> group = core.volume->array().group_at(region.group_address);
+    if (geometry.parity > 0 || (group->record.content & kGroupData) != 0)
+        record_checksums(transaction.checksums, region, checksums);
+    return {};
+}
+
+std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max)
+{
+    std::vector<RowRegion> parts;
+    const uint64_t stripe_blocks = uint64_t{region.geometry.data_columns} * region.row_count;
+    const uint64_t stripes_max = std::max<uint64_t>(1, blocks_max / stripe_blocks);
+    for (uint64_t done = 0; done < region.stripe_count; done += stripes_max) {
+        RowRegion part = region;
+        part.first_stripe += done;
+        part.stripe_count = std::min(stripes_max, region.stripe_count - done);
+        const uint64_t skipped = done * stripe_blocks;
+        part.used_blocks = region.used_blocks > skipped
+                               ? std::min(region.used_blocks - skipped, part.block_count())
+                               : 0;
+        parts.push_back(part);
+    }
+    return parts;
+}
+
+FlushBatch begin_flush(FilesystemCore& core, const Ref<Transaction>& transaction)
+{
+    FlushBatch batch;
+    batch.transaction = transaction;
+    batch.inodes = core.dirty.take_inodes();
+    std::sort(batch.inodes.begin(), batch.inodes.end(),
+              [](const Ref<Inode>& a, const Ref<Inode>& b) { return a->number < b->number; });
+    for (const Ref<Inode>& inode : batch.inodes) {
+        MutexLock lock(inode->mutex);
+        CW_ASSERT(inode->flushing.empty());
+        inode->flushing.swap(inode->dirty);
+        inode->on_dirty_list = false;
+        batch.block_count += inode->flushing.block_count();
+    }
+    return batch;
+}
+
+Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const View& view, Inode& inode,
+                          int64_t delta) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    if (delta == 0)
+        return {};
+    inode.attributes.data_blocks += static_cast<uint64_t>(delta);
+    const Ref<Transaction> open = core.timeline.open();
+    const Key key = inode_key(inode.number);
+    transaction.dirty = true;
+    if (open->id == transaction.id) {
+        transaction.items.put(key, encode_inode(inode.attributes));
+        return {};
+    }
+    // The item of the closed transaction has that transaction's size and times; only the count is new.
+    ItemBytes payload;
+    CW_TRY(core.store.get(view, key, payload));
+    CW_ASSIGN(InodeAttributes closed, decode_inode(payload));
+    closed.data_blocks += static_cast<uint64_t>(delta);
+    transaction.items.put(key, encode_inode(closed));
+    if (open->items.get(key, payload) == ItemState::kPresent)
+        open->items.put(key, encode_inode(inode.attributes));
+    return {};
+}
+
+namespace {
+
+// Puts one run into the file's mapping and drops its blocks from memory.
+Status record_run(FilesystemCore& core, FlushBatch& batch, const View& view, const MappedRun& run)
+{
+    Inode& inode = *run.inode;
+    Transaction& transaction = *batch.transaction;
+    MutexLock lock(inode.mutex);
+    Unmapped removed;
+    {
+        ExtentEditor editor(core, transaction, view, inode);
+        CW_TRY(editor.unmap(run.extent.file_block, run.extent.block_count, removed));
+        CW_TRY(editor.map(run.extent));
+        inode.flushing.erase(run.extent.file_block, run.extent.block_count);
+    }
+    // A reserved block was counted when it was promised.
+    const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
+                          static_cast<int64_t>(removed.reserved_blocks);
+    CW_TRY(adjust_data_blocks(core, transaction, view, inode, delta));
+    if (removed.reserved_blocks != 0) {
+        batch.reserved_used += removed.reserved_blocks;
+        core.reserved_blocks.fetch_sub(static_cast<int64_t>(removed.reserved_blocks));
+        core.space.return_data(removed.reserved_blocks);
+    }
+    return {};
+}
+
+Status write_part(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation,
+                  const RowRegion& part, BlockStream& stream)
+{
+    std::vector<const std::byte*> blocks(part.block_count(), nullptr);
+    std::vector<MappedRun> runs;
+    for (uint64_t i = 0; i < part.used_blocks; ++i) {
+        const Piece* piece;
+        uint64_t file_block;
+        blocks[i] = stream.next(piece, file_block);
+        extend_runs(runs, *piece, file_block, part.block_address(i), generation);
+    }
+    CW_TRY(write_region(core, *batch.transaction, part, blocks));
+    for (const MappedRun& run : runs)
+        CW_TRY(record_run(core, batch, view, run));
+    core.dirty.remove_blocks(part.used_blocks);
+    return {};
+}
+
+}  // namespace
+
+Status write_flush(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation)
+{
+    if (batch.block_count == 0)
+        return {};
+    std::vector<RowRegion> regions;
+    CW_TRY(core.allocator.allocate(Stream::kData, 1, batch.block_count, batch.transaction->id, regions));
+    core.space.return_data(batch.block_count);
+    refresh_budget(core);
+    batch.transaction->dirty = true;
+    const std::vector<Piece> pieces = pieces_of(batch);
+    BlockStream stream(pieces);
+    for (const RowRegion& region : regions)
+        for (const RowRegion& part : split_region(region, kSliceBlocks))
+            CW_TRY(write_part(core, batch, view, generation, part, stream));
+    core.flush_done.announce();
+    return {};
+}
+
+void wait_for_flush(FilesystemCore& core, Inode& inode)
+{
+    while (true) {
+        const uint64_t ticket = core.flush_done.ticket();
+        {
+            MutexLock lock(inode.mutex);
+            if (inode.flushing.empty())
+                return;
+        }
+        if (core.stopped || core.options.manual_commit)
+            return;
+        core.flush_done.wait_past(ticket);
+    }
+}
+
+}  // namespace cowraid

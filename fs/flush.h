@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// Dirty file data to members: gathered over all files, allocated together, written as rows and stripes,
+// recorded as extents and checksums of one transaction (design 5.2 and 5.3).
+//
+// An inode's blocks move from `dirty` to `flushing` under its mutex. While it has flushing blocks, only the
+// flush changes its extent items; wait_for_flush() is how truncate and its like wait their turn.
+#pragma once
+
+#include <vector>
+
+#include "fs/core.h"
+
+namespace cowraid {
+
+struct FlushBatch {
+    Ref<Transaction> transaction;
+    std::vector<Ref<Inode>> inodes;
+    uint64_t block_count = 0;
+    uint64_t reserved_used = 0;  // blocks that fallocate had promised and this batch stored
+};
+
+// Moves everything dirty to flushing, on behalf of `transaction`. Requires that no operation is inside the
+// gate on behalf of another transaction: the gate held exclusively, or shared with `transaction` open.
+FlushBatch begin_flush(FilesystemCore& core, const Ref<Transaction>& transaction);
+
+// Writes and records the batch. `view` has the batch's transaction as its newest layer. Commit thread. An
+// error leaves the data in memory and must stop the filesystem.
+Status write_flush(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation);
+
+// Writes one rectangle and records the checksums of every block of it, parity and pads included.
+Status write_region(FilesystemCore& core, Transaction& transaction, const RowRegion& region,
+                    std::span<const std::byte* const> blocks);
+// Cuts a region of many stripes into parts of whole stripes, each of at most about `blocks_max` blocks.
+std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max);
+
+// Waits until the inode has no flushing blocks. Called without locks.
+void wait_for_flush(FilesystemCore& core, Inode& inode);
+
+// Adds `delta` to the inode's count of stored blocks, in the item of `transaction` and in newer ones.
+// Requires inode.mutex.
+Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const View& view, Inode& inode,
+                          int64_t delta);
+
+}  // namespace cowraid

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+#include "fs/mount.h"
+
+#include <cstring>
+#include <unordered_map>
+
+#include "format/items.h"
+#include "fs/commit.h"
+#include "fs/removal.h"
+
+namespace cowraid {
+
+namespace {
+
+template <typename Disk>
+Status lookup_struct(NodeCache& cache, const TreeRoot& tree, const Key& key, Disk& out)
+{
+    std::vector<std::byte> payload;
+    CW_TRY(tree_lookup(cache, tree, key, payload));
+    if (payload.size() != sizeof out)
+        return Err::kCorrupt;
+    std::memcpy(&out, payload.data(), sizeof out);
+    return {};
+}
+
+Status lookup_root(NodeCache& cache, const TreeRoot& root, TreeRoot& tree)
+{
+    DiskTreeRoot disk;
+    const Key key{tree.tree_id, static_cast<uint8_t>(ItemType::kTreeRoot), 0};
+    CW_TRY(lookup_struct(cache, root, key, disk));
+    tree.root = decode(disk.root);
+    return {};
+}
+
+Status read_usages(NodeCache& cache, const TreeRoot& tree, std::vector<GroupUsage>& usages)
+{
+    const auto type = static_cast<uint8_t>(ItemType::kGroupSummary);
+    TreeCursor cursor(cache, tree);
+    CW_TRY(cursor.seek({0, type, 0}));
+    while (cursor.valid() && cursor.key().object == 0 && cursor.key().type == type) {
+        DiskGroupSummary disk;
+        if (cursor.payload().size() != sizeof disk)
+            return Err::kCorrupt;
+        std::memcpy(&disk, cursor.payload().data(), sizeof disk);
+        usages.push_back({{cursor.key().offset}, disk.used_blocks, disk.free_rows, disk.free_stripes});
+        CW_TRY(cursor.next());
+    }
+    return {};
+}
+
+Status read_root_tree(Volume& volume, RootContent& content)
+{
+    constexpr uint64_t kCacheBytes = 4 * kMiB;
+    ArrayNodeReader reader(volume.array());
+    NodeCache cache(reader, volume.superblock().volume_uuid, kCacheBytes);
+    const TreeRoot root{kRootTree, volume.superblock().root};
+    Ref<Committed> committed = make_ref<Committed>();
+    committed->generation = volume.superblock().generation;
+    CW_TRY(lookup_root(cache, root, committed->file_tree));
+    CW_TRY(lookup_root(cache, root, committed->checksum_tree));
+    CW_TRY(lookup_root(cache, root, committed->free_space_tree));
+    DiskVolume disk;
+    CW_TRY(lookup_struct(cache, root, {0, static_cast<uint8_t>(ItemType::kVolume), 0}, disk));
+    content.counters = {disk.next_inode, disk.inode_count, disk.reserved_blocks};
+    if (content.counters.next_inode <= kRootInode || content.counters.next_inode > kMaxInode)
+        return Err::kCorrupt;
+    content.committed = Ref<const Committed>(committed.get());
+    return read_usages(cache, committed->free_space_tree, content.usages);
+}
+
+}  // namespace
+
+Result<RootContent> read_root(Volume& volume, std::string& why)
+{
+    RootContent content;
+    const Status status = read_root_tree(volume, content);
+    if (!status.ok()) {
+        why = std::string("the root tree cannot be read: ") + err_text(status.err());
+        return status;
+    }
+    return content;
+}
+
+std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::unique_ptr<Volume> volume,
+                                          const RootContent& root)
+{
+    auto core = std::make_unique<FilesystemCore>(options, std::move(volume),
+                                                 make_ref<Transaction>(TransactionId{1}), root.committed);
+    std::unordered_map<uint64_t, GroupUsage> usages;
+    for (const GroupUsage& usage : root.usages)
+        usages.emplace(usage.group_address.value, usage);
+    for (const GroupRecord& group : core->volume->map().groups) {
+        const Geometry geometry = geometry_of(group);
+        GroupUsage usage{group.address, 0, geometry.row_count(), geometry.stripe_count()};
+        if (const auto at = usages.find(group.address.value); at != usages.end())
+            usage = at->second;
+        core->allocator.add_group(group, usage, Allocator::GroupState::kOpen);
+    }
+    close_degraded_groups(*core);
+    core->next_inode = root.counters.next_inode;
+    core->inode_count = root.counters.inode_count;
+    core->reserved_blocks = static_cast<int64_t>(root.counters.reserved_blocks);
+    core->space.force_data(root.counters.reserved_blocks);
+    refresh_budget(*core);
+    return core;
+}
+
+Status start_writing(FilesystemCore& core, std::string& why)
+{
+    Status status = core.volume->begin_writing();
+    if (!status.ok()) {
+        why = std::string("writing superblocks failed: ") + err_text(status.err());
+        return status;
+    }
+    status = plan_ahead(core);
+    if (status.ok())
+        status = queue_orphans(core);
+    if (!status.ok()) {
+        why = std::string("preparing to write failed: ") + err_text(status.err());
+        return status;
+    }
+    refresh_budget(core);
+    if (!core.options.manual_commit)
+        core.background.start();
+    return {};
+}
+
+}  // namespace cowraid

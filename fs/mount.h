@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// From an opened volume to a running filesystem.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fs/commit_trees.h"
+#include "fs/core.h"
+
+namespace cowraid {
+
+// What the root tree of the last commit says.
+struct RootContent {
+    Ref<const Committed> committed;
+    VolumeCounters counters;
+    std::vector<GroupUsage> usages;  // of groups that were ever written
+};
+
+// Reads root tree and group summaries: a few nodes, whatever the size of the volume.
+Result<RootContent> read_root(Volume& volume, std::string& why);
+
+// A core over the volume with its groups in the allocator; starts nothing and writes nothing.
+std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::unique_ptr<Volume> volume,
+                                          const RootContent& root);
+
+// First writes, room ahead, orphans, threads. `why` on failure.
+Status start_writing(FilesystemCore& core, std::string& why);
+
+}  // namespace cowraid

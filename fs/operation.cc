@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "fs/operation.h"
+
+#include <ctime>
+
+#include "fs/commit.h"
+
+namespace cowraid {
+
+namespace {
+
+SpaceBudget::Pending pending_changes(FilesystemCore& core, uint32_t item_count)
+{
+    const View view = core.timeline.view();
+    SpaceBudget::Pending pending;
+    pending.entries = view.open->items.entry_count() + item_count;
+    pending.bytes = view.open->items.byte_count() + uint64_t{item_count} * 256;
+    if (view.committing) {
+        pending.entries += view.committing->items.entry_count();
+        pending.bytes += view.committing->items.byte_count();
+    }
+    pending.data_blocks = core.dirty.blocks();
+    return pending;
+}
+
+}  // namespace
+
+Status Operation::begin(Kind kind, uint32_t item_count)
+{
+    // Two commits: the first may only make the second able to release what it freed.
+    for (int attempt = 0;; ++attempt) {
+        if (core_.stopped)
+            return Err::kShutdown;
+        if (core_.read_only)
+            return Err::kReadOnly;
+        if (core_.space.metadata_fits(pending_changes(core_, item_count), kind == Kind::kShrink))
+            break;
+        if (attempt == 2) {
+            if (kind == Kind::kShrink)
+                break;
+            return Err::kNoSpace;
+        }
+        CW_TRY(force_commit(core_));
+    }
+    core_.gate.lock_shared();
+    if (core_.stopped || core_.read_only) {
+        core_.gate.unlock_shared();
+        return core_.stopped ? Err::kShutdown : Err::kReadOnly;
+    }
+    transaction_ = core_.timeline.open();
+    return {};
+}
+
+void Operation::end()
+{
+    if (!transaction_)
+        return;
+    transaction_.reset();
+    core_.gate.unlock_shared();
+}
+
+Operation::~Operation()
+{
+    end();
+}
+
+void Operation::put(const Key& key, std::span<const std::byte> value)
+{
+    transaction_->dirty = true;
+    transaction_->items.put(key, value);
+}
+
+void Operation::erase(const Key& key)
+{
+    transaction_->dirty = true;
+    transaction_->items.erase(key);
+}
+
+void Operation::store(Inode& inode)
+{
+    put(inode_key(inode.number), encode_inode(inode.attributes));
+}
+
+timespec current_time()
+{
+    timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return now;
+}
+
+}  // namespace cowraid

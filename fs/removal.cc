@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+#include "fs/removal.h"
+
+#include "fs/commit.h"
+#include "fs/extents.h"
+#include "fs/flush.h"
+#include "fs/operation.h"
+
+namespace cowraid {
+
+namespace {
+
+// Items one operation may erase.
+constexpr uint32_t kPieceItems = 512;
+
+enum class Progress : uint8_t { kMore, kDone };
+
+Key orphan_key(InodeNumber inode)
+{
+    return {0, static_cast<uint8_t>(ItemType::kOrphan), inode.value};
+}
+
+void drop_dirty(FilesystemCore& core, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    const uint64_t blocks = inode.dirty.block_count();
+    inode.dirty.clear();
+    core.dirty.remove_blocks(blocks);
+    core.space.return_data(blocks);
+}
+
+// Erases up to kPieceItems items of the inode other than the inode item; frees what extents held.
+Result<Progress> erase_items(FilesystemCore& core, Operation& operation,
+                             Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    const View view = core.store.view();
+    const Key first = next_key(inode_key(inode.number));
+    const Key last{inode.number.value, UINT8_MAX, UINT64_MAX};
+    Unmapped removed;
+    {
+        ExtentEditor editor(core, operation.transaction(), view, inode);
+        ItemScan scan(core.store, view, first, last);
+        for (uint32_t count = 0; count < kPieceItems; ++count) {
+            const Status status = scan.next();
+            if (status.err() == Err::kNotFound)
+                return Progress::kDone;
+            CW_TRY(status);
+            if (scan.key().type == static_cast<uint8_t>(ItemType::kExtent)) {
+                CW_ASSIGN(FileExtent extent,
+                          decode_extent(scan.key().offset / kBlockBytes, scan.value()));
+                CW_TRY(editor.unmap(extent.file_block, extent.block_count, removed));
+            }
+            operation.erase(scan.key());
+        }
+    }
+    core.reserved_blocks.fetch_sub(static_cast<int64_t>(removed.reserved_blocks));
+    core.space.return_data(removed.reserved_blocks);
+    inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
+    operation.store(inode);
+    return Progress::kMore;
+}
+
+Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
+{
+    wait_for_flush(core, inode);
+    Operation operation(core);
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + 4));
+    MutexLock lock(inode.mutex);
+    if (inode.removed || inode.attributes.link_count != 0 || core.inodes.remembered(inode.number))
+        return Progress::kDone;
+    if (!inode.flushing.empty())
+        return Progress::kMore;
+    drop_dirty(core, inode);
+    CW_ASSIGN(const Progress progress, erase_items(core, operation, inode));
+    if (progress == Progress::kMore)
+        return Progress::kMore;
+    operation.erase(inode_key(inode.number));
+    operation.erase(orphan_key(inode.number));
+    inode.removed = true;
+    core.inode_count.fetch_sub(1);
+    return Progress::kDone;
+}
+
+}  // namespace
+
+void queue_removal(FilesystemCore& core, InodeNumber inode)
+{
+    if (!core.read_only && !core.stopped)
+        core.removals.push(inode);
+}
+
+Status remove_inode(FilesystemCore& core, InodeNumber number)
+{
+    {
+        CW_ASSIGN(const Ref<Inode> inode, core.inodes.get(number));
+        while (true) {
+            CW_ASSIGN(const Progress progress, remove_piece(core, *inode));
+            if (progress == Progress::kDone)
+                break;
+        }
+    }
+    core.inodes.prune(number);
+    return {};
+}
+
+Status queue_orphans(FilesystemCore& core)
+{
+    const auto type = static_cast<uint8_t>(ItemType::kOrphan);
+    ItemScan scan(core.store, core.store.view(), {0, type, 0}, {0, type, UINT64_MAX});
+    Status status = scan.next();
+    for (; status.ok(); status = scan.next())
+        queue_removal(core, {scan.key().offset});
+    return status.err() == Err::kNotFound ? Status() : status;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+#include "fs/volume.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "device/superblock_store.h"
+
+namespace cowraid {
+
+namespace {
+
+// Why the volume cannot be mounted with these members, or empty. Fills `must_be_read_only`.
+std::string judge_missing(const Superblock& superblock, const GroupMap& map,
+                          const std::vector<MemberId>& missing, const MountOptions& options,
+                          bool& must_be_read_only)
+{
+    must_be_read_only = false;
+    if (missing.empty())
+        return {};
+    std::string names;
+    for (const MemberId id : missing)
+        names += (names.empty() ? "" : ", ") + std::to_string(id.value);
+    if (!options.degraded && !options.rescue)
+        return "member " + names + " missing; add the device, or mount with -o degraded";
+    for (const GroupRecord& group : map.groups) {
+        const auto absent = static_cast<uint32_t>(
+            std::count_if(group.columns.begin(), group.columns.end(), [&](const GroupColumn& column) {
+                return std::find(missing.begin(), missing.end(), column.member) != missing.end();
+            }));
+        if (absent <= find_profile(group.profile)->tolerance)
+            continue;
+        if (options.rescue && options.read_only) {
+            must_be_read_only = true;
+            return {};
+        }
+        return "member " + names + " missing, more than " + find_profile(group.profile)->name +
+               " tolerates; what is left can be read with -o ro,rescue";
+    }
+    const size_t present = superblock.members.size() - missing.size();
+    must_be_read_only = present * 2 <= superblock.members.size() ||
+                        present < find_profile(superblock.data_profile)->min_members ||
+                        present < find_profile(superblock.metadata_profile)->min_members;
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
+{
+    std::unique_ptr<Volume> volume(new Volume());
+    const std::vector<MemberId> missing = assembly.missing();
+    volume->superblock_ = std::move(assembly.superblock);
+    for (AssembledMember& member : assembly.members) {
+        const MemberRecord& record = *volume->superblock_.member(member.id);
+        if (member.stale)
+            volume->stale_.push_back(member.id);
+        // A stale member is absent until it is caught up: nothing is read from it.
+        volume->members_.add(member.id, member.stale ? nullptr : std::move(member.device), record.counters);
+    }
+    Result<GroupMap> map = read_group_map(volume->members_, volume->superblock_);
+    if (!map.ok()) {
+        why = "the block-group map cannot be read on any member";
+        return map.err();
+    }
+    volume->map_ = map.take();
+    bool must_be_read_only = false;
+    why = judge_missing(volume->superblock_, volume->map_, missing, options, must_be_read_only);
+    if (!why.empty())
+        return Err::kInvalid;
+    volume->read_only_advised_ = must_be_read_only;
+    Array::Options array_options;
+    array_options.read_only = options.read_only || must_be_read_only;
+    volume->array_ = std::make_unique<Array>(volume->members_, array_options);
+    CW_TRY(volume->install_groups(why));
+    return volume;
+}
+
+std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>> devices,
+                                       Superblock superblock)
+{
+    CW_ASSERT(devices.size() == superblock.members.size());
+    std::unique_ptr<Volume> volume(new Volume());
+    volume->superblock_ = std::move(superblock);
+    for (size_t i = 0; i < devices.size(); ++i) {
+        const MemberRecord& record = volume->superblock_.members[i];
+        volume->members_.add(record.id, std::move(devices[i]), record.counters);
+        volume->slots_.add_member(record, true);
+    }
+    volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
+    return volume;
+}
+
+Status Volume::install_groups(std::string& why)
+{
+    for (const MemberRecord& record : superblock_.members)
+        slots_.add_member(record, members_.device(record.id) != nullptr);
+    for (const GroupRecord& group : map_.groups) {
+        const Status taken = slots_.take(group);
+        const Status added = taken.ok() ? array_->add_group(group, superblock_) : taken;
+        if (!added.ok()) {
+            why = "the block-group map contradicts itself at address " + std::to_string(group.address.value);
+            return added;
+        }
+    }
+    return {};
+}
+
+bool Volume::system_is_metadata() const
+{
+    return metadata_profile().parity == 0;
+}
+
+const Profile& Volume::system_profile() const
+{
+    if (system_is_metadata())
+        return metadata_profile();
+    return *find_profile(metadata_profile().parity == 1 ? ProfileId::kRaid1 : ProfileId::kRaid1c3);
+}
+
+const Profile& Volume::profile_for(uint32_t content) const
+{
+    if (content & kGroupData)
+        return data_profile();
+    return content & kGroupMetadata ? metadata_profile() : system_profile();
+}
+
+std::vector<MemberId> Volume::missing_members() const
+{
+    std::vector<MemberId> missing;
+    for (const MemberRecord& record : superblock_.members)
+        if (members_.device(record.id) == nullptr)
+            missing.push_back(record.id);
+    return missing;
+}
+
+bool Volume::member_failed_since_commit() const
+{
+    return std::any_of(superblock_.members.begin(), superblock_.members.end(), [&](const MemberRecord& r) {
+        return r.state == MemberState::kPresent && members_.device(r.id) == nullptr;
+    });
+}
+
+size_t Volume::quorum() const
+{
+    return superblock_.members.size() / 2 + 1;
+}
+
+Status Volume::plan_group(uint32_t content, Allocator& allocator)
+{
+    if ((content & (kGroupMetadata | kGroupSystem)) != 0 && system_is_metadata())
+        content = kGroupMetadata | kGroupSystem;
+    if (map_.groups.size() >= kMaxGroups)
+        return Err::kNoSpace;
+    MutexLock lock(mutex_);
+    CW_ASSIGN(GroupRecord group, slots_.plan_group(profile_for(content), superblock_.chunk_bytes));
+    group.address = {superblock_.next_group_address};
+    group.content = content;
+    group.created_generation = superblock_.generation.next();
+    superblock_.next_group_address += group.span_bytes();
+    CW_TRY(array_->add_group(group, superblock_));
+    const Geometry geometry = geometry_of(group);
+    allocator.add_group(group, {group.address, 0, geometry.row_count(), geometry.stripe_count()},
+                        Allocator::GroupState::kPlanned);
+    planned_.push_back(group.address);
+    map_.groups.push_back(std::move(group));
+    map_changed_ = true;
+    potential_known_ = {};
+    return {};
+}
+
+Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
+{
+    const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                 [&](const GroupRecord& group) { return group.address == address; });
+    if (at == map_.groups.end())
+        return Err::kNotFound;
+    CW_TRY(allocator.remove_group(address));
+    array_->remove_group(address);
+    dropped_.push_back(std::move(*at));
+    map_.groups.erase(at);
+    map_changed_ = true;
+    return {};
+}
+
+uint64_t Volume::potential_blocks(uint32_t content) const
+{
+    MutexLock lock(mutex_);
+    const size_t index = content & kGroupData ? 0 : content & kGroupMetadata ? 1 : 2;
+    if (!potential_known_[index]) {
+        potential_[index] = slots_.potential_blocks(profile_for(content), superblock_.chunk_bytes);
+        potential_known_[index] = true;
+    }
+    return potential_[index];
+}
+
+Status Volume::write_map(Generation generation)
+{
+    if (!map_changed_)
+        return {};
+    map_.generation = generation;
+    MapRef reference;
+    const std::vector<std::byte> bytes = encode_group_map(map_, superblock_.volume_uuid, reference);
+    // The place that the last durable superblock names must survive until the next one is durable.
+    const uint32_t place = map_written_ ? superblock_.map.place ^ 1 : 0;
+    reference.place = place;
+    reference.generation = generation;
+    CW_TRY(write_group_map(members_, superblock_, bytes, place, quorum()));
+    pending_map_ = reference;
+    return {};
+}
+
+Status Volume::flush()
+{
+    return flush_members(members_, quorum());
+}
+
+void Volume::note_member_states(Generation generation)
+{
+    for (MemberRecord& record : superblock_.members) {
+        record.counters = members_.counters(record.id);
+        if (members_.device(record.id) != nullptr || record.state != MemberState::kPresent)
+            continue;
+        record.state = members_.failed(record.id) ? MemberState::kFailed : MemberState::kMissing;
+        record.missing_since = generation;
+        CW_LOG_ERROR("member %u is out of service since commit %llu", record.id.value,
+                     static_cast<unsigned long long>(generation.value));
+        MutexLock lock(mutex_);
+        slots_.set_usable(record.id, false);
+        potential_known_ = {};
+    }
+}
+
+Status Volume::write_superblock(Generation generation, const BlockRef& root)
+{
+    superblock_.generation = generation;
+    superblock_.root = root;
+    if (map_changed_)
+        superblock_.map = pending_map_;
+    note_member_states(generation);
+    return write_superblocks(members_, superblock_, quorum());
+}
+
+void Volume::commit_done(Allocator& allocator)
+{
+    if (!map_changed_)
+        return;
+    map_changed_ = false;
+    map_written_ = true;
+    for (const VolumeAddress address : planned_)
+        allocator.set_group_state(address, Allocator::GroupState::kOpen);
+    planned_.clear();
+    MutexLock lock(mutex_);
+    for (const GroupRecord& group : dropped_)
+        slots_.give_back(group);
+    dropped_.clear();
+    potential_known_ = {};
+}
+
+Status Volume::begin_writing()
+{
+    const bool was_degraded = degraded();
+    if (was_degraded) {
+        const Generation generation = superblock_.generation.next();
+        superblock_.epochs.insert(superblock_.epochs.begin(), {random_u64(), generation});
+        if (superblock_.epochs.size() > kEpochHistoryCount)
+            superblock_.epochs.resize(kEpochHistoryCount);
+    }
+    // Every present member gets the chosen map in both places' stead and the superblock, before any other
+    // write: neighbours that a crash left one commit apart are alike again.
+    CW_TRY(flush());
+    map_changed_ = true;
+    map_written_ = true;
+    const Generation generation = superblock_.generation.next();
+    CW_TRY(write_map(generation));
+    CW_TRY(flush());
+    CW_TRY(write_superblock(generation, superblock_.root));
+    CW_TRY(flush());
+    map_changed_ = false;
+    return {};
+}
+
+}  // namespace cowraid

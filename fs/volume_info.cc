@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// What a mounted volume tells about itself.
+#include <algorithm>
+
+#include "fs/core.h"
+
+namespace cowraid {
+
+namespace {
+
+std::vector<MemberInfo> member_infos(FilesystemCore& core)
+{
+    std::vector<MemberInfo> infos;
+    for (const MemberRecord& record : core.volume->superblock().members) {
+        MemberInfo info;
+        info.id = record.id;
+        info.size_bytes = record.size_bytes;
+        info.state = record.state;
+        info.counters = core.volume->members().counters(record.id);
+        const BlockDevice* device = core.volume->members().device(record.id);
+        if (device != nullptr)
+            info.path = device->name();
+        else if (record.state == MemberState::kPresent)
+            info.state = core.volume->members().failed(record.id) ? MemberState::kFailed
+                                                                  : MemberState::kMissing;
+        for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
+            for (const GroupColumn& column : group->record.columns)
+                if (column.member == record.id)
+                    info.used_bytes += group->record.column_bytes;
+        infos.push_back(std::move(info));
+    }
+    return infos;
+}
+
+std::vector<SpaceInfo> space_infos(FilesystemCore& core)
+{
+    std::vector<SpaceInfo> infos;
+    std::vector<uint32_t> contents{kGroupData};
+    if (core.volume->system_is_metadata())
+        contents.push_back(kGroupMetadata | kGroupSystem);
+    else
+        contents.insert(contents.end(), {kGroupMetadata, kGroupSystem});
+    for (const uint32_t content : contents) {
+        const SpaceNumbers numbers = core.allocator.numbers(content);
+        SpaceInfo info{};
+        info.profile = core.volume->profile_for(content).id;
+        info.content = content;
+        info.total_bytes = numbers.total_blocks * kBlockBytes;
+        info.used_bytes = numbers.used_blocks * kBlockBytes;
+        for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
+            if ((group->record.content & content) != 0)
+                info.raw_bytes += group->record.column_bytes * group->record.columns.size();
+        infos.push_back(info);
+    }
+    return infos;
+}
+
+}  // namespace
+
+VolumeStatistics Filesystem::statistics()
+{
+    const SpaceNumbers data = core_->allocator.numbers(kGroupData);
+    const uint64_t potential = core_->volume->potential_blocks(kGroupData);
+    VolumeStatistics statistics{};
+    statistics.block_bytes = kBlockBytes;
+    statistics.total_blocks = data.total_blocks + potential;
+    statistics.available_blocks = core_->space.data_available();
+    const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
+    statistics.free_blocks = std::max(unused, statistics.available_blocks);
+    statistics.inode_count = core_->inode_count;
+    return statistics;
+}
+
+VolumeInfo Filesystem::info()
+{
+    FilesystemCore& core = *core_;
+    const Superblock& superblock = core.volume->superblock();
+    VolumeInfo info;
+    info.uuid = superblock.volume_uuid;
+    info.label = superblock.label;
+    info.generation = superblock.generation;
+    info.chunk_bytes = superblock.chunk_bytes;
+    info.data_profile = superblock.data_profile;
+    info.metadata_profile = superblock.metadata_profile;
+    info.read_only = core.read_only || core.stopped;
+    info.read_only_reason = core.stopped ? "stopped after an error" : core.read_only_reason;
+    info.degraded = core.volume->degraded();
+    info.members = member_infos(core);
+    info.spaces = space_infos(core);
+    for (const MemberInfo& member : info.members)
+        info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
+    info.available_bytes = core.space.data_available() * kBlockBytes;
+    info.reserve_bytes = core.space.metadata_reserve_blocks() * kBlockBytes;
+    const ArrayStatistics array = core.volume->array().statistics();
+    info.full_stripes = array.full_stripes;
+    info.full_rows = array.full_rows;
+    info.pad_blocks = array.pad_blocks;
+    info.data_bytes_written = array.data_bytes_written;
+    info.member_bytes_written = array.member_bytes_written;
+    info.blocks_reconstructed = array.blocks_reconstructed;
+    info.blocks_repaired = array.blocks_repaired;
+    info.blocks_unrecoverable = array.blocks_unrecoverable;
+    info.commits = core.commit_count;
+    info.dirty_bytes = core.dirty.blocks() * kBlockBytes;
+    const NodeCache::Statistics nodes = core.cache.statistics();
+    info.node_cache_hits = nodes.hits;
+    info.node_cache_misses = nodes.misses;
+    info.node_cache_bytes = nodes.bytes;
+    return info;
+}
+
+}  // namespace cowraid

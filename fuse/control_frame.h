@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// Frames of the control socket: four bytes of length, little-endian, then that many bytes of JSON.
+//   request  {"command": NAME, ...}
+//   answer   {"ok": true, "result": {...}} or {"ok": false, "error": {"code": "EROFS", "message": TEXT}}
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace cowraid {
+
+inline constexpr uint32_t kControlRequestBytesMax = 64 * 1024;
+// Answers list every member.
+inline constexpr uint32_t kControlAnswerBytesMax = 4 * 1024 * 1024;
+inline constexpr uint32_t kControlDeadlineMilliseconds = 5000;
+
+struct FrameLimits {
+    uint32_t bytes_max = kControlRequestBytesMax;
+    // For the whole frame, not per byte; 0: no limit.
+    uint32_t milliseconds = kControlDeadlineMilliseconds;
+};
+
+// kNotFound: the peer closed before the first byte. kTooBig: a length above the limit or of 0. kInterrupted:
+// the time ran out. kIo: closed inside a frame, or a socket error. After an error the stream is unusable.
+Result<std::string> read_frame(int fd, const FrameLimits& limits);
+// kTooBig, kInterrupted and kIo as above. Never raises SIGPIPE.
+Status write_frame(int fd, std::string_view body, const FrameLimits& limits);
+
+}  // namespace cowraid

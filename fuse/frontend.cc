@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/frontend.h"
+
+#include <cerrno>
+
+namespace cowraid {
+
+namespace {
+
+// One request that waits for a commit. Deletes itself.
+class DurableReply final : public Completion {
+public:
+    explicit DurableReply(fuse_req_t request) : request_(request), frontend_(frontend_of(request))
+    {
+        MutexLock lock(frontend_.parked_mutex);
+        ++frontend_.parked;
+    }
+    void set_written(size_t bytes)
+    {
+        is_write_ = true;
+        written_ = bytes;
+    }
+
+    void done(Status status) override
+    {
+        if (status.ok() && is_write_)
+            fuse_reply_write(request_, written_);
+        else
+            reply_status(request_, status);
+        Frontend& frontend = frontend_;
+        delete this;
+        MutexLock lock(frontend.parked_mutex);
+        if (--frontend.parked == 0)
+            frontend.parked_changed.notify_all();
+    }
+
+private:
+    fuse_req_t request_;
+    Frontend& frontend_;
+    bool is_write_ = false;
+    size_t written_ = 0;
+};
+
+}  // namespace
+
+Caller caller_of(fuse_req_t request)
+{
+    const fuse_ctx* context = fuse_req_ctx(request);
+    return {.uid = context->uid, .gid = context->gid, .umask = context->umask};
+}
+
+struct stat stat_of(const Attributes& attributes)
+{
+    struct stat out{};
+    out.st_ino = attributes.inode.value;
+    out.st_mode = attributes.mode;
+    out.st_nlink = attributes.link_count;
+    out.st_uid = attributes.uid;
+    out.st_gid = attributes.gid;
+    out.st_rdev = attributes.rdev;
+    out.st_size = static_cast<off_t>(attributes.size_bytes);
+    out.st_blocks = static_cast<blkcnt_t>(attributes.block_count_512);
+    out.st_blksize = kBlockSizeHint;
+    out.st_atim = attributes.accessed;
+    out.st_mtim = attributes.modified;
+    out.st_ctim = attributes.changed;
+    return out;
+}
+
+fuse_entry_param entry_of(const Frontend& frontend, const Attributes& attributes)
+{
+    fuse_entry_param out{};
+    out.ino = node_of(frontend, attributes.inode);
+    out.generation = attributes.generation;
+    out.attr = stat_of(attributes);
+    out.attr_timeout = kCacheSeconds;
+    out.entry_timeout = kCacheSeconds;
+    return out;
+}
+
+void reply_status(fuse_req_t request, Status status)
+{
+    fuse_reply_err(request, err_to_errno(status.err()));
+}
+
+void reply_entry(fuse_req_t request, const Result<Attributes>& attributes)
+{
+    if (!attributes.ok()) {
+        reply_status(request, attributes.status());
+        return;
+    }
+    const Frontend& frontend = frontend_of(request);
+    const fuse_entry_param entry = entry_of(frontend, *attributes);
+    if (fuse_reply_entry(request, &entry) == -ENOENT)
+        frontend.filesystem->forget(attributes->inode, 1);
+}
+
+void reply_attributes(fuse_req_t request, const Result<Attributes>& attributes)
+{
+    if (!attributes.ok()) {
+        reply_status(request, attributes.status());
+        return;
+    }
+    const struct stat answer = stat_of(*attributes);
+    fuse_reply_attr(request, &answer, kCacheSeconds);
+}
+
+void forget_cached_attributes(const Frontend& frontend, InodeNumber inode)
+{
+    // A negative offset leaves cached pages alone, so this takes no lock a request could hold. A failure
+    // means that the kernel no longer knows the inode.
+    (void)fuse_lowlevel_notify_inval_inode(frontend.session, node_of(frontend, inode), -1, 0);
+}
+
+void reply_when_durable(fuse_req_t request)
+{
+    filesystem_of(request).sync_async(new DurableReply(request));
+}
+
+void reply_write_when_durable(fuse_req_t request, size_t written)
+{
+    auto* reply = new DurableReply(request);
+    reply->set_written(written);
+    filesystem_of(request).sync_async(reply);
+}
+
+void wait_for_parked(Frontend& frontend)
+{
+    MutexLock lock(frontend.parked_mutex);
+    while (frontend.parked != 0)
+        frontend.parked_changed.wait(frontend.parked_mutex);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// What every request handler of fuse/ shares.
+#pragma once
+
+#include <fuse3/fuse_lowlevel.h>
+#include <sys/stat.h>
+
+#include <atomic>
+
+#include "base/mutex.h"
+#include "fs/filesystem.h"
+
+namespace cowraid {
+
+// Nobody but this mount changes the volume, so the kernel may trust what it once saw.
+inline constexpr double kCacheSeconds = 86400;
+inline constexpr double kNegativeCacheSeconds = 3600;
+// Largest READ and WRITE; libfuse 3.14 ends the session above it.
+inline constexpr uint32_t kMaxTransferBytes = 1024 * 1024;
+inline constexpr unsigned kBlockSizeHint = 128 * 1024;  // st_blksize
+
+// State of one mount, the `userdata` of its FUSE session.
+struct Frontend {
+    Filesystem* filesystem = nullptr;
+    InodeNumber root;  // node id 1
+    fuse_session* session = nullptr;
+
+    // The INIT exchange, see fuse/init_exchange.h. Written by the thread that serves INIT, before others.
+    std::atomic<bool> negotiated{false};
+    uint64_t init_unique = 0;
+    uint64_t offered_flags = 0;
+    // The kernel leaves clearing of set-id bits to this side.
+    std::atomic<bool> clears_set_id{false};
+
+    // Requests that wait for a commit.
+    Mutex parked_mutex{LockRank::kSession};
+    CondVar parked_changed;
+    uint64_t parked CW_GUARDED_BY(parked_mutex) = 0;
+};
+
+// Handlers, one file per group: names, attributes, directories, file data, extended attributes.
+void add_name_ops(fuse_lowlevel_ops& ops);
+void add_attribute_ops(fuse_lowlevel_ops& ops);
+void add_directory_ops(fuse_lowlevel_ops& ops);
+void add_file_ops(fuse_lowlevel_ops& ops);
+void add_xattr_ops(fuse_lowlevel_ops& ops);
+
+inline Frontend& frontend_of(fuse_req_t request)
+{
+    return *static_cast<Frontend*>(fuse_req_userdata(request));
+}
+
+inline Filesystem& filesystem_of(fuse_req_t request)
+{
+    return *frontend_of(request).filesystem;
+}
+
+// FUSE calls the root directory 1; every other node id is the inode number.
+inline InodeNumber inode_of(const Frontend& frontend, fuse_ino_t node)
+{
+    return node == FUSE_ROOT_ID ? frontend.root : InodeNumber{node};
+}
+
+inline InodeNumber inode_of(fuse_req_t request, fuse_ino_t node)
+{
+    return inode_of(frontend_of(request), node);
+}
+
+inline fuse_ino_t node_of(const Frontend& frontend, InodeNumber inode)
+{
+    return inode == frontend.root ? FUSE_ROOT_ID : inode.value;
+}
+
+Caller caller_of(fuse_req_t request);
+struct stat stat_of(const Attributes& attributes);
+fuse_entry_param entry_of(const Frontend& frontend, const Attributes& attributes);
+
+void reply_status(fuse_req_t request, Status status);
+// Hands out one lookup reference; takes it back when the kernel no longer wants the answer.
+void reply_entry(fuse_req_t request, const Result<Attributes>& attributes);
+void reply_attributes(fuse_req_t request, const Result<Attributes>& attributes);
+
+// The permission bits left after the set-id bits are cleared as POSIX asks: set-gid counts only with group
+// execute, otherwise it once meant mandatory locking. Directories keep theirs.
+inline uint32_t without_set_id(uint32_t mode)
+{
+    if (S_ISDIR(mode))
+        return mode & 07777;
+    const uint32_t group_bits = (mode & S_IXGRP) != 0 ? S_ISGID : 0;
+    return mode & 07777 & ~(S_ISUID | group_bits);
+}
+
+inline bool has_set_id(uint32_t mode)
+{
+    return without_set_id(mode) != (mode & 07777);
+}
+
+// Makes the kernel ask for the attributes of `inode` again: it keeps a file's mode for a day.
+void forget_cached_attributes(const Frontend& frontend, InodeNumber inode);
+
+// Replies when everything done so far is durable: with `written` bytes for a WRITE, else with success.
+void reply_when_durable(fuse_req_t request);
+void reply_write_when_durable(fuse_req_t request, size_t written);
+// Returns when no request waits for a commit.
+void wait_for_parked(Frontend& frontend);
+
+}  // namespace cowraid

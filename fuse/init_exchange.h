@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Reads requests and writes replies for libfuse, to take part in the INIT exchange: libfuse 3.14 knows
+// neither of two flags we want.
+//  - HANDLE_KILLPRIV_V2: without it the kernel asks for security.capability before every buffered write.
+//  - DIRECT_IO_ALLOW_MMAP: without it a file opened O_DIRECT cannot be mapped shared.
+#pragma once
+
+#include <fuse3/fuse_lowlevel.h>
+
+#include <cstddef>
+#include <span>
+
+#include "fuse/frontend.h"
+
+namespace cowraid {
+
+// The calls to give to fuse_session_custom_io(); the session's userdata must be its Frontend.
+const fuse_custom_io& session_io();
+
+// Remembers what the kernel offers when `request` (header included) is an INIT.
+void note_init_request(Frontend& frontend, std::span<const std::byte> request);
+// Adds to an INIT reply, `header` and `body` as they go to the kernel, the flags that we want and that the
+// kernel offered. Does nothing for other replies.
+void extend_init_reply(Frontend& frontend, std::span<const std::byte> header, std::span<std::byte> body);
+
+}  // namespace cowraid

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/open_reply.h"
+
+#include <fcntl.h>
+#include <linux/fuse.h>
+
+namespace cowraid {
+
+namespace {
+
+// Linux 6.2; older headers do not have it and older kernels ignore it.
+constexpr uint32_t kOpenParallelDirectWrites = 1 << 6;
+
+}  // namespace
+
+OpenCacheMode open_cache_mode(int open_flags)
+{
+    const bool write_only = (open_flags & O_ACCMODE) == O_WRONLY;
+    return write_only || (open_flags & O_DIRECT) != 0 ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
+}
+
+void reply_open(fuse_req_t request, OpenCacheMode mode)
+{
+    fuse_open_out answer{};
+    answer.open_flags =
+        mode == OpenCacheMode::kDirect ? FOPEN_DIRECT_IO | kOpenParallelDirectWrites : FOPEN_KEEP_CACHE;
+    fuse_reply_buf(request, reinterpret_cast<const char*>(&answer), sizeof answer);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// How the kernel caches an open file.
+#pragma once
+
+#include <fuse3/fuse_lowlevel.h>
+
+#include <cstdint>
+
+namespace cowraid {
+
+enum class OpenCacheMode : uint8_t {
+    kCached,  // page cache, write-through; pages survive until memory is needed
+    kDirect,  // no page cache: one copy less. The kernel drops cached pages that such a write overlaps
+};
+
+// O_DIRECT and write-only opens go without the page cache, the others may be read again or mapped.
+OpenCacheMode open_cache_mode(int open_flags);
+
+// Answers OPEN. By hand, because libfuse 3.14 cannot say FOPEN_PARALLEL_DIRECT_WRITES.
+void reply_open(fuse_req_t request, OpenCacheMode mode);
+
+}  // namespace cowraid

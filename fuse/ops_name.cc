@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// lookup, forget and everything that changes names.
+#include "fuse/frontend.h"
+
+namespace cowraid {
+
+namespace {
+
+void op_lookup(fuse_req_t request, fuse_ino_t parent, const char* name)
+{
+    auto found = filesystem_of(request).lookup(inode_of(request, parent), name);
+    if (found.ok() || found.err() != Err::kNotFound) {
+        reply_entry(request, found);
+        return;
+    }
+    // Node 0 with a timeout: the kernel remembers that the name does not exist.
+    fuse_entry_param absent{};
+    absent.entry_timeout = kNegativeCacheSeconds;
+    fuse_reply_entry(request, &absent);
+}
+
+void op_forget(fuse_req_t request, fuse_ino_t node, uint64_t count)
+{
+    filesystem_of(request).forget(inode_of(request, node), count);
+    fuse_reply_none(request);
+}
+
+void op_forget_multi(fuse_req_t request, size_t count, fuse_forget_data* forgets)
+{
+    const Frontend& frontend = frontend_of(request);
+    for (size_t i = 0; i < count; ++i)
+        frontend.filesystem->forget(inode_of(frontend, forgets[i].ino), forgets[i].nlookup);
+    fuse_reply_none(request);
+}
+
+void op_mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device)
+{
+    reply_entry(request, filesystem_of(request).make_node(inode_of(request, parent), name, mode, device,
+                                                          caller_of(request)));
+}
+
+void op_mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode)
+{
+    reply_entry(request, filesystem_of(request).make_node(inode_of(request, parent), name,
+                                                          (mode & 07777) | S_IFDIR, 0, caller_of(request)));
+}
+
+void op_symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name)
+{
+    reply_entry(request, filesystem_of(request).make_symlink(inode_of(request, parent), name, target,
+                                                             caller_of(request)));
+}
+
+void op_link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name)
+{
+    reply_entry(request, filesystem_of(request).link(inode_of(request, node), inode_of(request, new_parent),
+                                                     new_name));
+}
+
+void op_unlink(fuse_req_t request, fuse_ino_t parent, const char* name)
+{
+    reply_status(request, filesystem_of(request).unlink(inode_of(request, parent), name));
+}
+
+void op_rmdir(fuse_req_t request, fuse_ino_t parent, const char* name)
+{
+    reply_status(request, filesystem_of(request).rmdir(inode_of(request, parent), name));
+}
+
+void op_rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
+               const char* new_name, unsigned flags)
+{
+    reply_status(request, filesystem_of(request).rename(inode_of(request, parent), name,
+                                                        inode_of(request, new_parent), new_name, flags));
+}
+
+void op_readlink(fuse_req_t request, fuse_ino_t node)
+{
+    const auto target = filesystem_of(request).read_symlink(inode_of(request, node));
+    if (target.ok())
+        fuse_reply_readlink(request, target->c_str());
+    else
+        reply_status(request, target.status());
+}
+
+}  // namespace
+
+void add_name_ops(fuse_lowlevel_ops& ops)
+{
+    ops.lookup = op_lookup;
+    ops.forget = op_forget;
+    ops.forget_multi = op_forget_multi;
+    ops.mknod = op_mknod;
+    ops.mkdir = op_mkdir;
+    ops.symlink = op_symlink;
+    ops.link = op_link;
+    ops.unlink = op_unlink;
+    ops.rmdir = op_rmdir;
+    ops.rename = op_rename;
+    ops.readlink = op_readlink;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// Extended attributes: user.* and trusted.*. The kernel lets only root at trusted.*.
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <string_view>
+
+#include "fuse/frontend.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr std::string_view kUserPrefix = "user.";
+constexpr std::string_view kTrustedPrefix = "trusted.";
+constexpr std::string_view kSecurityPrefix = "security.";
+
+bool stored_namespace(std::string_view name)
+{
+    return name.starts_with(kUserPrefix) || name.starts_with(kTrustedPrefix);
+}
+
+void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, size_t bytes,
+                 int flags)
+{
+    if (!stored_namespace(name)) {
+        fuse_reply_err(request, EOPNOTSUPP);
+        return;
+    }
+    const std::span<const char> chars(value, bytes);
+    reply_status(request, filesystem_of(request).set_xattr(inode_of(request, node), name,
+                                                           std::as_bytes(chars), flags));
+}
+
+// A size of 0 asks how much room the answer needs.
+void reply_xattr_bytes(fuse_req_t request, const void* bytes, size_t count, size_t room)
+{
+    if (room == 0)
+        fuse_reply_xattr(request, count);
+    else if (count > room)
+        fuse_reply_err(request, ERANGE);
+    else
+        fuse_reply_buf(request, static_cast<const char*>(bytes), count);
+}
+
+void op_getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t room)
+{
+    if (!stored_namespace(name)) {
+        // The kernel asks for security.capability on its own and remembers an ENOSYS for all names.
+        const bool security = std::string_view(name).starts_with(kSecurityPrefix);
+        fuse_reply_err(request, security ? ENODATA : EOPNOTSUPP);
+        return;
+    }
+    const auto value = filesystem_of(request).get_xattr(inode_of(request, node), name);
+    if (value.ok())
+        reply_xattr_bytes(request, value->data(), value->size(), room);
+    else
+        reply_status(request, value.status());
+}
+
+// `names` without those that only root may see.
+std::string visible_names(const std::string& names, uid_t uid)
+{
+    if (uid == 0)
+        return names;
+    std::string out;
+    for (size_t begin = 0; begin < names.size();) {
+        const size_t end = std::min(names.find('\0', begin), names.size() - 1);
+        const std::string_view name(names.data() + begin, end - begin);
+        if (!name.starts_with(kTrustedPrefix))
+            out.append(names, begin, end + 1 - begin);
+        begin = end + 1;
+    }
+    return out;
+}
+
+void op_listxattr(fuse_req_t request, fuse_ino_t node, size_t room)
+{
+    const auto names = filesystem_of(request).list_xattrs(inode_of(request, node));
+    if (!names.ok()) {
+        reply_status(request, names.status());
+        return;
+    }
+    const std::string visible = visible_names(*names, fuse_req_ctx(request)->uid);
+    reply_xattr_bytes(request, visible.data(), visible.size(), room);
+}
+
+void op_removexattr(fuse_req_t request, fuse_ino_t node, const char* name)
+{
+    if (!stored_namespace(name)) {
+        fuse_reply_err(request, EOPNOTSUPP);
+        return;
+    }
+    reply_status(request, filesystem_of(request).remove_xattr(inode_of(request, node), name));
+}
+
+}  // namespace
+
+void add_xattr_ops(fuse_lowlevel_ops& ops)
+{
+    ops.setxattr = op_setxattr;
+    ops.getxattr = op_getxattr;
+    ops.listxattr = op_listxattr;
+    ops.removexattr = op_removexattr;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/session.h"
+
+#include <csignal>
+#include <cstring>
+#include <ctime>
+
+#include "base/log.h"
+#include "fuse/frontend.h"
+#include "fuse/init_exchange.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint32_t kMaxBackground = 128;
+constexpr uint32_t kCongestionThreshold = 96;
+constexpr uint32_t kMaxReadAheadBytes = 4 * 1024 * 1024;
+constexpr long kStopRetryNanoseconds = 20'000'000;
+// Wakes the serving thread out of its wait; the handler does nothing.
+constexpr int kWakeSignal = SIGUSR1;
+
+void on_init(void*, fuse_conn_info* connection)
+{
+    constexpr unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS |
+        FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_CACHE_SYMLINKS |
+        FUSE_CAP_EXPLICIT_INVAL_DATA;
+    // Left out on purpose: WRITEBACK_CACHE (times and sizes would be the kernel's), the lock flags (locks
+    // stay local), SPLICE (every byte is hashed anyway), AUTO_INVAL_DATA (this mount is the only writer),
+    // HANDLE_KILLPRIV (its version 2 is asked for in fuse/init_exchange.cc; where the kernel lacks that, it
+    // clears set-id bits itself).
+    connection->want = connection->capable & wanted;
+    connection->max_write = kMaxTransferBytes;
+    connection->max_readahead = kMaxReadAheadBytes;
+    connection->max_background = kMaxBackground;
+    connection->congestion_threshold = kCongestionThreshold;
+    connection->time_gran = 1;
+}
+
+fuse_lowlevel_ops make_ops()
+{
+    fuse_lowlevel_ops ops{};
+    ops.init = on_init;
+    add_name_ops(ops);
+    add_attribute_ops(ops);
+    add_directory_ops(ops);
+    add_file_ops(ops);
+    add_xattr_ops(ops);
+    return ops;
+}
+
+void log_from_libfuse(fuse_log_level level, const char* format, va_list arguments)
+{
+    char line[512];
+    vsnprintf(line, sizeof line, format, arguments);
+    line[strcspn(line, "\n")] = '\0';
+    const bool serious = level <= FUSE_LOG_ERR;
+    log_message(serious ? LogLevel::kError : LogLevel::kDebug, "%s", line);
+}
+
+void do_nothing(int) { }
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const SessionOptions& options)
+{
+    fuse_set_log_func(log_from_libfuse);
+    std::unique_ptr<Session> session(new Session);
+    session->options_ = options;
+    session->frontend_ = std::make_unique<Frontend>();
+    Frontend& frontend = *session->frontend_;
+    frontend.filesystem = &filesystem;
+    frontend.root = options.root;
+
+    static const fuse_lowlevel_ops ops = make_ops();
+    char program[] = "cowraid";
+    char* arguments[] = {program, nullptr};
+    fuse_args args = FUSE_ARGS_INIT(1, arguments);
+    frontend.session = fuse_session_new(&args, &ops, sizeof ops, &frontend);
+    if (frontend.session == nullptr)
+        return Err::kIo;
+    return session;
+}
+
+Session::~Session()
+{
+    wait_for_parked(*frontend_);
+    if (frontend_->session != nullptr)
+        fuse_session_destroy(frontend_->session);
+}
+
+Status Session::serve(UniqueFd fuse_fd)
+{
+    fuse_session* const session = frontend_->session;
+    if (fuse_session_custom_io(session, &session_io(), fuse_fd.get()) != 0)
+        return Err::kIo;
+    (void)fuse_fd.release();  // the session's now
+
+    struct sigaction wake{};
+    wake.sa_handler = do_nothing;  // without SA_RESTART: a wait returns
+    sigaction(kWakeSignal, &wake, nullptr);
+
+    fuse_loop_config* const config = fuse_loop_cfg_create();
+    fuse_loop_cfg_set_clone_fd(config, 1);
+    fuse_loop_cfg_set_max_threads(config, options_.max_threads);
+    fuse_loop_cfg_set_idle_threads(config, options_.idle_threads);
+    serving_thread_.store(pthread_self());
+    serving_.store(true);
+    const int result = fuse_session_loop_mt(session, config);
+    serving_.store(false);
+    fuse_loop_cfg_destroy(config);
+    return result >= 0 ? Status() : Status(Err::kIo);
+}
+
+void Session::stop()
+{
+    fuse_session_exit(frontend_->session);
+    // The serving thread looks at the flag between waits; a signal sent just before it waits is lost, so
+    // repeat until it has left.
+    while (serving_.load()) {
+        pthread_kill(serving_thread_.load(), kWakeSignal);
+        const timespec pause{.tv_sec = 0, .tv_nsec = kStopRetryNanoseconds};
+        nanosleep(&pause, nullptr);
+    }
+}
+
+}  // namespace cowraid

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Serves one mounted FUSE file system from a Filesystem.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "fs/filesystem.h"
+
+namespace cowraid {
+
+struct Frontend;
+
+struct SessionOptions {
+    InodeNumber root;  // of the volume: node id 1
+    // Threads above this are not started, however many requests wait. Generous, because a throttled writer
+    // holds its thread.
+    uint32_t max_threads = 64;
+    uint32_t idle_threads = 10;
+};
+
+class Session {
+public:
+    // `filesystem` must outlive the session. kIo when libfuse refuses.
+    static Result<std::unique_ptr<Session>> create(Filesystem& filesystem, const SessionOptions& options);
+    // Waits for requests that wait for a commit: Filesystem::close() comes first.
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    // Serves the connection `fuse_fd` (an opened and mounted /dev/fuse) until it is unmounted or stop() is
+    // called. Once. kIo when the connection cannot be served.
+    Status serve(UniqueFd fuse_fd);
+    // Makes serve() return soon, even while the mount is in use: its users get ENOTCONN. Thread-safe.
+    void stop();
+
+private:
+    Session() = default;
+
+    std::unique_ptr<Frontend> frontend_;
+    SessionOptions options_;
+    std::atomic<pthread_t> serving_thread_{0};
+    std::atomic<bool> serving_{false};
+};
+
+}  // namespace cowraid

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// The array's public face. Each operation is in a file of its own: read.cc, write_rows.cc, check_stripes.cc,
+// check_copies.cc.
+#include "raid56/array.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "raid56/array_state.h"
+#include "raid56/check.h"
+#include "raid56/read.h"
+#include "raid56/write_rows.h"
+
+namespace cowraid {
+
+uint32_t ArrayState::missing_columns(const ArrayGroup& group) const
+{
+    uint32_t missing = 0;
+    for (const GroupColumn& column : group.record.columns)
+        missing += members.device(column.member) == nullptr;
+    return missing;
+}
+
+bool ArrayState::fail_members(const ArrayGroup& group, std::span<const MemberId> ids)
+{
+    MutexLock guard(failure_mutex);
+    uint32_t lost = 0;
+    for (const GroupColumn& column : group.record.columns)
+        lost += members.device(column.member) == nullptr ||
+                std::find(ids.begin(), ids.end(), column.member) != ids.end();
+    if (lost > group.tolerance)
+        return false;
+    for (const MemberId id : ids)
+        if (members.mark_failed(id))
+            CW_LOG_ERROR("member %u: taken out of service after errors", id.value);
+    return true;
+}
+
+BlockLocation locate_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place,
+                           uint32_t copy)
+{
+    const uint32_t column = group_column(group.geometry, place.stripe, place.column, copy);
+    const MemberId member = group.record.columns[column].member;
+    return {member, state.members.device(member),
+            group.locate(column, column_offset(group.geometry, place)).offset};
+}
+
+Array::Array(MemberSet& members, const Options& options) : state_(std::make_unique<ArrayState>(members))
+{
+    set_read_only(options.read_only);
+}
+
+Array::~Array() = default;
+
+void Array::set_verifier(BlockVerifier* verifier)
+{
+    state_->verifier.store(verifier, std::memory_order_release);
+}
+
+void Array::set_read_only(bool read_only)
+{
+    state_->read_only.store(read_only, std::memory_order_release);
+}
+
+Status Array::add_group(const GroupRecord& record, const Superblock& superblock)
+{
+    CW_ASSIGN(Ref<const ArrayGroup> group, make_array_group(record, superblock));
+    return state_->groups.add(std::move(group));
+}
+
+void Array::remove_group(VolumeAddress address)
+{
+    state_->groups.remove(address);
+}
+
+Ref<const ArrayGroup> Array::group_at(VolumeAddress address) const
+{
+    return Ref<const ArrayGroup>(state_->groups.list()->find(address));
+}
+
+std::vector<Ref<const ArrayGroup>> Array::groups() const
+{
+    return state_->groups.list()->groups;
+}
+
+uint32_t Array::missing_columns(const ArrayGroup& group) const
+{
+    return state_->missing_columns(group);
+}
+
+Status Array::read(std::span<ReadPiece> pieces)
+{
+    return read_pieces(*state_, pieces);
+}
+
+Status Array::write_rows(std::span<RowWrite> writes)
+{
+    return write_rows_to(*state_, writes);
+}
+
+Status Array::check_stripes(VolumeAddress group_address, uint64_t first_stripe, uint64_t stripe_count,
+                            std::vector<BadBlock>& found)
+{
+    return check_stripes_of(*state_, group_address, first_stripe, stripe_count, found);
+}
+
+Status Array::check_copies(VolumeAddress address, uint32_t block_count, const ContentCheck& check,
+                           std::vector<BadBlock>& found)
+{
+    return check_copies_of(*state_, address, block_count, check, found);
+}
+
+ArrayStatistics Array::statistics() const
+{
+    const auto get = [](const std::atomic<uint64_t>& counter) {
+        return counter.load(std::memory_order_relaxed);
+    };
+    const ArrayState::Counters& counters = state_->counters;
+    return {
+        .full_stripes = get(counters.full_stripes),
+        .full_rows = get(counters.full_rows),
+        .pad_blocks = get(counters.pad_blocks),
+        .data_bytes_written = get(counters.data_bytes_written),
+        .member_bytes_written = get(counters.member_bytes_written),
+        .blocks_read = get(counters.blocks_read),
+        .blocks_reconstructed = get(counters.blocks_reconstructed),
+        .blocks_repaired = get(counters.blocks_repaired),
+        .blocks_unrecoverable = get(counters.blocks_unrecoverable),
+    };
+}
+
+}  // namespace cowraid

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// What the operations of the array share. Private to raid56/.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "base/mutex.h"
+#include "device/member_set.h"
+#include "raid56/array.h"
+#include "raid56/buffer_pool.h"
+#include "raid56/group_table.h"
+#include "raid56/stripe_lock.h"
+
+namespace cowraid {
+
+struct ArrayState {
+    explicit ArrayState(MemberSet& member_set) : members(member_set) { }
+
+    MemberSet& members;
+    std::atomic<BlockVerifier*> verifier{nullptr};
+    std::atomic<bool> read_only{false};
+    GroupTable groups;
+    StripeLocks stripe_locks;
+    BufferPool buffers;
+    // Makes "does the group still carry one more?" and marking that one failed a single step.
+    Mutex failure_mutex{LockRank::kStripe};
+
+    struct Counters {
+        std::atomic<uint64_t> full_stripes{0}, full_rows{0}, pad_blocks{0};
+        std::atomic<uint64_t> data_bytes_written{0}, member_bytes_written{0};
+        std::atomic<uint64_t> blocks_read{0}, blocks_reconstructed{0}, blocks_repaired{0};
+        std::atomic<uint64_t> blocks_unrecoverable{0};
+    } counters;
+
+    [[nodiscard]] uint32_t missing_columns(const ArrayGroup& group) const;
+    // Takes members out of service after errors, if the group's columns then missing are still within its
+    // tolerance. False: they are not, and nothing was changed.
+    bool fail_members(const ArrayGroup& group, std::span<const MemberId> ids);
+};
+
+inline void bump(std::atomic<uint64_t>& counter, uint64_t amount)
+{
+    counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+// Where one block of a stripe is. The rest of its chunk follows contiguously. `device` is null while the
+// member is not in service.
+struct BlockLocation {
+    MemberId member;
+    BlockDevice* device = nullptr;
+    DeviceOffset offset;
+};
+
+BlockLocation locate_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place,
+                           uint32_t copy);
+
+// The address of a block, parity blocks included.
+inline VolumeAddress address_of(const ArrayGroup& group, const BlockPlace& place)
+{
+    return group.record.address + offset_of(group.geometry, place);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// The block groups in memory: resolved to device offsets, sorted by address, replaced as a whole.
+#pragma once
+
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/ref.h"
+#include "base/status.h"
+#include "raid56/array.h"
+
+namespace cowraid {
+
+// Resolves a record against the member table. kInvalid when they contradict each other: the record may come
+// from a hostile disk.
+Result<Ref<const ArrayGroup>> make_array_group(const GroupRecord& record, const Superblock& superblock);
+
+// An immutable state of the table.
+struct GroupList : RefCounted<GroupList> {
+    std::vector<Ref<const ArrayGroup>> groups;  // by rising address
+
+    // The group whose span (parity addresses included) holds `address`, or null. Lives as long as the list.
+    [[nodiscard]] const ArrayGroup* find(VolumeAddress address) const;
+};
+
+// Thread-safe. A reader holds the list it started with, however the table changes meanwhile.
+class GroupTable {
+public:
+    GroupTable();
+
+    [[nodiscard]] Ref<const GroupList> list() const;
+    // kInvalid when its address range overlaps that of another group.
+    Status add(Ref<const ArrayGroup> group);
+    // Nothing happens when no group begins at `address`.
+    void remove(VolumeAddress address);
+
+private:
+    mutable Mutex mutex_{LockRank::kGroupMap};
+    Ref<const GroupList> list_ CW_GUARDED_BY(mutex_);
+};
+
+}  // namespace cowraid

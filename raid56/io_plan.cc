@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+#include "raid56/io_plan.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "device/member_set.h"
+
+namespace cowraid {
+
+namespace {
+
+bool in_order(const IoPart& a, const IoPart& b)
+{
+    return a.member != b.member ? a.member < b.member : a.offset < b.offset;
+}
+
+}  // namespace
+
+void IoPlan::add(const IoPart& part)
+{
+    if (!parts_.empty()) {
+        IoPart& last = parts_.back();
+        if (last.member == part.member && last.owner == part.owner &&
+            last.offset + last.bytes == part.offset && last.memory + last.bytes == part.memory) {
+            last.bytes += part.bytes;
+            return;
+        }
+    }
+    parts_.push_back(part);
+}
+
+void IoPlan::sort_parts()
+{
+    if (!std::is_sorted(parts_.begin(), parts_.end(), in_order))
+        std::sort(parts_.begin(), parts_.end(), in_order);
+}
+
+// Bytes to be skipped so that `next` continues the request that ends with `last`; UINT64_MAX when it cannot.
+uint64_t IoPlan::bridge_to(const IoPart& last, const IoPart& next) const
+{
+    const DeviceOffset end = last.offset + last.bytes;
+    if (last.member != next.member || last.device != next.device || next.offset < end)
+        return UINT64_MAX;
+    const uint64_t gap = next.offset.value - end.value;
+    return gap == 0 || (kind_ == IoKind::kRead && gap <= kBridgeBytes) ? gap : UINT64_MAX;
+}
+
+void IoPlan::add_vector(std::byte* memory, uint64_t bytes)
+{
+    vectors_.push_back({.iov_base = memory, .iov_len = bytes});
+}
+
+void IoPlan::build_runs()
+{
+    vectors_.reserve(parts_.size() * 2);  // never moved: requests point into it
+    for (size_t i = 0; i < parts_.size(); ++i) {
+        const IoPart& part = parts_[i];
+        const uint64_t gap = i == 0 ? UINT64_MAX : bridge_to(parts_[i - 1], part);
+        if (gap == UINT64_MAX) {
+            runs_.push_back({i, 0, vectors_.size(), 0, false});
+        } else if (gap > 0) {
+            if (scratch_.size() == 0)
+                scratch_ = AlignedBuffer(kBridgeBytes);
+            add_vector(scratch_.data(), gap);
+            runs_.back().bridged = true;
+        }
+        add_vector(part.memory, part.bytes);
+        ++runs_.back().part_count;
+        runs_.back().vector_count = vectors_.size() - runs_.back().first_vector;
+    }
+}
+
+void IoPlan::submit()
+{
+    requests_.reserve(runs_.size());
+    for (const Run& run : runs_) {
+        const IoPart& first = parts_[run.first_part];
+        requests_.push_back({
+            .kind = kind_,
+            .device = first.device,
+            .offset = first.offset,
+            .vectors = std::span(vectors_).subspan(run.first_vector, run.vector_count),
+        });
+    }
+    run_io(requests_);
+    for (size_t i = 0; i < runs_.size(); ++i)
+        for (size_t part = 0; part < runs_[i].part_count; ++part)
+            parts_[runs_[i].first_part + part].result = requests_[i].result;
+}
+
+void IoPlan::read_blocks(std::span<IoPart> blocks)
+{
+    vectors_.clear();
+    requests_.clear();
+    vectors_.reserve(blocks.size());
+    requests_.reserve(blocks.size());
+    for (const IoPart& block : blocks) {
+        add_vector(block.memory, block.bytes);
+        requests_.push_back({.kind = kind_,
+                             .device = block.device,
+                             .offset = block.offset,
+                             .vectors = std::span(vectors_).last(1)});
+    }
+    run_io(requests_);
+    for (size_t i = 0; i < blocks.size(); ++i)
+        blocks[i].result = requests_[i].result;
+}
+
+// Splits the parts of failed requests into blocks and reads each by itself.
+void IoPlan::read_one_by_one()
+{
+    std::vector<IoPart> kept;
+    std::vector<IoPart> blocks;
+    std::vector<FailedRun> failed;
+    for (size_t i = 0; i < runs_.size(); ++i) {
+        const std::span<IoPart> parts = std::span(parts_).subspan(runs_[i].first_part, runs_[i].part_count);
+        if (requests_[i].result != Status(Err::kIo) || requests_[i].bytes() == kBlockBytes) {
+            kept.insert(kept.end(), parts.begin(), parts.end());
+            continue;
+        }
+        const size_t first = blocks.size();
+        for (const IoPart& part : parts)
+            for (uint64_t at = 0; at < part.bytes; at += kBlockBytes)
+                blocks.push_back({part.member,
+                                  part.device,
+                                  part.offset + at,
+                                  part.memory + at,
+                                  kBlockBytes,
+                                  part.owner,
+                                  {}});
+        failed.push_back({first, blocks.size() - first, runs_[i].bridged});
+    }
+    if (blocks.empty())
+        return;
+    read_blocks(blocks);
+    for (const FailedRun& run : failed)
+        count_if_gone(std::span(blocks).subspan(run.first_block, run.block_count), run.bridged);
+    kept.insert(kept.end(), blocks.begin(), blocks.end());
+    parts_ = std::move(kept);
+}
+
+// An error that the second read did not meet still happened. In a bridged gap nobody misses anything.
+void IoPlan::count_if_gone(std::span<const IoPart> blocks, bool bridged)
+{
+    const bool gone =
+        std::all_of(blocks.begin(), blocks.end(), [](const IoPart& block) { return block.result.ok(); });
+    if (gone && !bridged)
+        members_.count(blocks.front().member, MemberCounter::kReadErrors);
+}
+
+void IoPlan::count_failed_writes()
+{
+    for (size_t i = 0; i < runs_.size(); ++i)
+        if (requests_[i].result == Status(Err::kIo))
+            members_.count(parts_[runs_[i].first_part].member, MemberCounter::kWriteErrors);
+}
+
+void IoPlan::run()
+{
+    CW_ASSERT(runs_.empty() && (kind_ == IoKind::kRead || kind_ == IoKind::kWrite));
+    if (parts_.empty())
+        return;
+    sort_parts();
+    build_runs();
+    submit();
+    const bool any_failed = std::any_of(requests_.begin(), requests_.end(),
+                                        [](const IoRequest& request) { return !request.result.ok(); });
+    if (!any_failed)
+        return;
+    if (kind_ == IoKind::kRead)
+        read_one_by_one();
+    else
+        count_failed_writes();
+}
+
+}  // namespace cowraid

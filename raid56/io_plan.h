@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Collects pieces of I/O on many members and carries them out as few large vectored requests, one batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "device/block_device.h"
+#include "device/member_set.h"
+
+namespace cowraid {
+
+// Contiguous on a member and in memory.
+struct IoPart {
+    MemberId member;
+    BlockDevice* device = nullptr;
+    DeviceOffset offset;
+    std::byte* memory = nullptr;  // only read from by a write plan
+    uint64_t bytes = 0;
+    uint32_t owner = 0;  // the caller's: whose bytes these are
+    Status result;  // after run()
+};
+
+// Usage: add() everything, run() once, look at parts(). Not thread-safe.
+class IoPlan {
+public:
+    // `members` counts every failed write request, and read errors that were gone when the blocks were read
+    // again one by one. Other read errors are the caller's to count: it knows which blocks matter.
+    IoPlan(IoKind kind, MemberSet& members) : kind_(kind), members_(members) { }
+
+    void reserve(size_t parts) { parts_.reserve(parts); }
+    // Joins the part to the one added before where it continues it.
+    void add(const IoPart& part);
+    // One request per run of parts that adjoin on a member. A read also bridges small gaps. When a read of
+    // many blocks fails, its blocks are read one by one, so that afterwards exactly the parts (then single
+    // blocks) that cannot be read have a failed result.
+    void run();
+    // In no particular order.
+    [[nodiscard]] std::span<IoPart> parts() { return parts_; }
+
+    // A request costs a device and its driver about as much as this many bytes, so that reading and
+    // throwing away a gap of that size is cheaper than a second request.
+    static constexpr uint64_t kBridgeBytes = 32 * kKiB;
+
+private:
+    struct Run {
+        size_t first_part;
+        size_t part_count;
+        size_t first_vector;
+        size_t vector_count;
+        bool bridged;
+    };
+    struct FailedRun {
+        size_t first_block;
+        size_t block_count;
+        bool bridged;
+    };
+
+    void sort_parts();
+    [[nodiscard]] uint64_t bridge_to(const IoPart& last, const IoPart& next) const;
+    void build_runs();
+    void add_vector(std::byte* memory, uint64_t bytes);
+    void submit();
+    void count_failed_writes();
+    void read_blocks(std::span<IoPart> blocks);
+    void read_one_by_one();
+    void count_if_gone(std::span<const IoPart> blocks, bool bridged);
+
+    IoKind kind_;
+    MemberSet& members_;
+    std::vector<IoPart> parts_;
+    std::vector<Run> runs_;
+    std::vector<iovec> vectors_;
+    std::vector<IoRequest> requests_;
+    AlignedBuffer scratch_;  // receives what lies in bridged gaps; never looked at
+};
+
+}  // namespace cowraid

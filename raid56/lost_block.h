@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// What the stages of healing pass on to each other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "raid56/array_state.h"
+
+namespace cowraid {
+
+enum class FaultCause : uint8_t {
+    kMissing,  // the member is not in service, or went away
+    kReadError,  // the device said so
+    kWrong,  // read, but not what it must be
+};
+
+// A block a reader wants that its member did not deliver.
+struct LostBlock {
+    const ArrayGroup* group = nullptr;
+    BlockPlace place;
+    uint32_t copy = 0;  // the one that was read
+    uint32_t piece = 0;  // index into the call's pieces
+    std::byte* memory = nullptr;  // where the content goes
+    Checksum wanted = 0;
+    FaultCause cause = FaultCause::kMissing;
+    Checksum seen = 0;  // of the wrong content
+    bool recovered = false;
+};
+
+// Counts a fault of the block on its member, by kind. Nothing for a missing member.
+void count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
+                 FaultCause cause);
+
+// Blocks that this call already read and verified, by address, so that a sibling is not read twice.
+class KnownBlocks {
+public:
+    void add(VolumeAddress address, uint64_t block_count, std::byte* memory);
+    // After the last add(), before the first find().
+    void sort();
+    // Content of the block at `address`, or null.
+    [[nodiscard]] std::byte* find(VolumeAddress address) const;
+
+private:
+    struct Run {
+        VolumeAddress address;
+        uint64_t bytes;
+        std::byte* memory;
+    };
+    std::vector<Run> runs_;
+};
+
+// Mirrored groups: tries the other copies of every lost block until one matches, and repairs the bad ones.
+void recover_from_copies(ArrayState& state, std::span<LostBlock> lost);
+
+// Parity groups: solves every lost block from its row, verifies it, and repairs what was found bad in the
+// rows. Reorders `lost`.
+void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost);
+
+// A block of a piece with a ContentCheck that could not be read.
+struct UnreadBlock {
+    uint32_t block = 0;  // of the piece
+    FaultCause cause = FaultCause::kMissing;
+};
+
+// A piece that its ContentCheck rejects, or that has unread blocks: finds content that it accepts and leaves
+// it in the piece's memory. `unread` by rising block. False: there is none.
+bool recover_content(ArrayState& state, const ArrayGroup& group, const ReadPiece& piece,
+                     std::span<const UnreadBlock> unread);
+
+}  // namespace cowraid

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT
+// One read: resolve pieces to members, fetch everything as one batch, verify every block, and hand what is
+// lost to recovery. The healthy path ends after the verification.
+#include "raid56/read.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "raid56/io_plan.h"
+#include "raid56/lost_block.h"
+
+namespace cowraid {
+
+namespace {
+
+// A mirrored member is read in runs of this length before the next one takes over: long enough for large
+// requests, short enough that one reader keeps all copies busy.
+constexpr uint64_t kCopyRunBytes = kMiB;
+
+// The copy to read first. Copies of a stripe lie on group columns of different remainder modulo `copies`,
+// so choosing a remainder per run of stripes makes each member's share of a run contiguous.
+uint32_t preferred_copy(const Geometry& geometry, uint64_t stripe)
+{
+    if (geometry.copies == 1)
+        return 0;
+    const uint64_t run = stripe * geometry.chunk_bytes / kCopyRunBytes;
+    return static_cast<uint32_t>((run + geometry.copies - stripe % geometry.copies) % geometry.copies);
+}
+
+struct PieceState {
+    const ArrayGroup* group = nullptr;  // null: no such address
+    std::vector<UnreadBlock> unread;  // of a piece with a ContentCheck
+    bool suspect = false;  // its ContentCheck said no, or could not be asked
+};
+
+class ReadCall {
+public:
+    ReadCall(ArrayState& state, std::span<ReadPiece> pieces)
+        : state_(state),
+          pieces_(pieces),
+          list_(state.groups.list()),
+          states_(pieces.size()),
+          plan_(IoKind::kRead, state.members)
+    {
+    }
+    Status run();
+
+private:
+    void resolve(uint32_t index);
+    void plan_piece(uint32_t index);
+    void plan_chunk(uint32_t index, const BlockPlace& place, uint32_t block_count, std::byte* memory);
+    void lose(uint32_t index, std::byte* memory, uint32_t copy, FaultCause cause, Checksum seen);
+    void judge(const IoPart& part);
+    void ask_contents();
+    [[nodiscard]] KnownBlocks known_blocks();
+    void recover();
+    void give_up(const LostBlock& lost);
+    Status finish();
+
+    [[nodiscard]] uint32_t block_at(uint32_t index, const std::byte* memory) const
+    {
+        return static_cast<uint32_t>((memory - pieces_[index].memory) / kBlockBytes);
+    }
+
+    ArrayState& state_;
+    std::span<ReadPiece> pieces_;
+    Ref<const GroupList> list_;  // keeps the groups alive
+    std::vector<PieceState> states_;
+    IoPlan plan_;
+    std::vector<LostBlock> lost_;
+};
+
+void ReadCall::resolve(uint32_t index)
+{
+    ReadPiece& piece = pieces_[index];
+    CW_ASSERT((piece.checksums == nullptr) != (piece.check == nullptr));
+    piece.result = Err::kOk;
+    piece.bad_blocks = 0;
+    const ArrayGroup* group = list_->find(piece.address);
+    const uint64_t bytes = uint64_t{piece.block_count} * kBlockBytes;
+    if (group == nullptr || piece.address.value % kBlockBytes != 0 || piece.block_count == 0) {
+        piece.result = Err::kInvalid;
+        return;
+    }
+    const uint64_t offset = piece.address - group->record.address;
+    const uint64_t data_bytes = group->record.data_bytes();
+    if (offset >= data_bytes || bytes > data_bytes - offset) {
+        piece.result = Err::kInvalid;
+        return;
+    }
+    states_[index].group = group;
+    bump(state_.counters.blocks_read, piece.block_count);
+    plan_piece(index);
+}
+
+// Cuts the piece at chunk borders.
+void ReadCall::plan_piece(uint32_t index)
+{
+    const ReadPiece& piece = pieces_[index];
+    const ArrayGroup& group = *states_[index].group;
+    const Geometry& geometry = group.geometry;
+    uint64_t offset = piece.address - group.record.address;
+    std::byte* memory = piece.memory;
+    uint32_t left = piece.block_count;
+    while (left > 0) {
+        const BlockPlace place = place_of(geometry, offset);
+        const uint32_t count = std::min(left, geometry.rows() - place.row);
+        plan_chunk(index, place, count, memory);
+        offset += uint64_t{count} * kBlockBytes;
+        memory += uint64_t{count} * kBlockBytes;
+        left -= count;
+    }
+}
+
+void ReadCall::plan_chunk(uint32_t index, const BlockPlace& place, uint32_t block_count, std::byte* memory)
+{
+    const ArrayGroup& group = *states_[index].group;
+    const uint32_t first = preferred_copy(group.geometry, place.stripe);
+    BlockLocation location;
+    for (uint32_t i = 0; i < group.geometry.copies && location.device == nullptr; ++i)
+        location = locate_block(state_, group, place, (first + i) % group.geometry.copies);
+    if (location.device == nullptr) {
+        for (uint32_t i = 0; i < block_count; ++i)
+            lose(index, memory + size_t{i} * kBlockBytes, first, FaultCause::kMissing, 0);
+        return;
+    }
+    plan_.add({location.member,
+               location.device,
+               location.offset,
+               memory,
+               uint64_t{block_count} * kBlockBytes,
+               index,
+               {}});
+}
+
+void ReadCall::lose(uint32_t index, std::byte* memory, uint32_t copy, FaultCause cause, Checksum seen)
+{
+    const ReadPiece& piece = pieces_[index];
+    const ArrayGroup* group = states_[index].group;
+    const uint32_t block = block_at(index, memory);
+    if (piece.check != nullptr) {
+        states_[index].unread.push_back({block, cause});
+        return;
+    }
+    const uint64_t offset = piece.address - group->record.address + uint64_t{block} * kBlockBytes;
+    lost_.push_back({
+        .group = group,
+        .place = place_of(group->geometry, offset),
+        .copy = copy,
+        .piece = index,
+        .memory = memory,
+        .wanted = piece.checksums[block],
+        .cause = cause,
+        .seen = seen,
+    });
+}
+
+// Which copy of `place` the member holds.
+uint32_t copy_on(const ArrayGroup& group, const BlockPlace& place, MemberId member)
+{
+    for (uint32_t copy = 0; copy < group.geometry.copies; ++copy)
+        if (group.record.columns[group_column(group.geometry, place.stripe, place.column, copy)].member ==
+            member)
+            return copy;
+    CW_ASSERT(false);
+}
+
+void ReadCall::judge(const IoPart& part)
+{
+    const ReadPiece& piece = pieces_[part.owner];
+    const ArrayGroup& group = *states_[part.owner].group;
+    if (part.result.ok() && piece.check != nullptr)
+        return;
+    for (uint64_t at = 0; at < part.bytes; at += kBlockBytes) {
+        std::byte* memory = part.memory + at;
+        const uint32_t block = block_at(part.owner, memory);
+        FaultCause cause = FaultCause::kWrong;
+        Checksum seen = 0;
+        if (part.result.ok()) {
+            seen = checksum_of(memory, kBlockBytes);
+            if (seen == piece.checksums[block])
+                continue;
+        } else {
+            cause = part.result.err() == Err::kMemberGone ? FaultCause::kMissing : FaultCause::kReadError;
+        }
+        const uint64_t offset = piece.address - group.record.address + uint64_t{block} * kBlockBytes;
+        lose(part.owner, memory, copy_on(group, place_of(group.geometry, offset), part.member), cause, seen);
+    }
+}
+
+void ReadCall::ask_contents()
+{
+    for (uint32_t index = 0; index < pieces_.size(); ++index) {
+        const ReadPiece& piece = pieces_[index];
+        PieceState& state = states_[index];
+        if (state.group != nullptr && piece.check != nullptr)
+            state.suspect = !state.unread.empty() ||
+                            !piece.check->matches({piece.memory, size_t{piece.block_count} * kBlockBytes});
+    }
+}
+
+// Everything read in this call that is verified: the pieces without their lost blocks.
+KnownBlocks ReadCall::known_blocks()
+{
+    std::sort(lost_.begin(), lost_.end(), [](const LostBlock& a, const LostBlock& b) {
+        return a.piece != b.piece ? a.piece < b.piece : a.memory < b.memory;
+    });
+    KnownBlocks known;
+    auto lost = lost_.begin();
+    for (uint32_t index = 0; index < pieces_.size(); ++index) {
+        const ReadPiece& piece = pieces_[index];
+        if (states_[index].group == nullptr || states_[index].suspect)
+            continue;
+        uint32_t begin = 0;
+        for (; lost != lost_.end() && lost->piece == index; ++lost) {
+            const uint32_t block = block_at(index, lost->memory);
+            known.add(piece.address + uint64_t{begin} * kBlockBytes, block - begin,
+                      piece.memory + size_t{begin} * kBlockBytes);
+            begin = block + 1;
+        }
+        known.add(piece.address + uint64_t{begin} * kBlockBytes, piece.block_count - begin,
+                  piece.memory + size_t{begin} * kBlockBytes);
+    }
+    known.sort();
+    return known;
+}
+
+void ReadCall::recover()
+{
+    if (!lost_.empty()) {
+        const KnownBlocks known = known_blocks();
+        const auto mirrored = std::partition(lost_.begin(), lost_.end(), [](const LostBlock& lost) {
+            return lost.group->geometry.parity == 0;
+        });
+        recover_from_copies(state_, {lost_.begin(), mirrored});
+        recover_from_parity(state_, known, {mirrored, lost_.end()});
+    }
+    for (uint32_t index = 0; index < pieces_.size(); ++index) {
+        PieceState& state = states_[index];
+        if (!state.suspect)
+            continue;
+        // Parts come sorted by member, and a fault may come from planning or from the device.
+        std::sort(state.unread.begin(), state.unread.end(),
+                  [](const UnreadBlock& a, const UnreadBlock& b) { return a.block < b.block; });
+        state.suspect = !recover_content(state_, *state.group, pieces_[index], state.unread);
+    }
+}
+
+void ReadCall::give_up(const LostBlock& lost)
+{
+    ReadPiece& piece = pieces_[lost.piece];
+    piece.result = Err::kTooManyFaults;
+    ++piece.bad_blocks;
+    std::memset(lost.memory, 0, kBlockBytes);  // no wrong bytes, not even beside an error
+    bump(state_.counters.blocks_unrecoverable, 1);
+    if (BlockVerifier* verifier = state_.verifier.load(std::memory_order_acquire); verifier != nullptr)
+        verifier->unrecoverable(address_of(*lost.group, lost.place));
+}
+
+Status ReadCall::finish()
+{
+    for (const LostBlock& lost : lost_) {
+        if (lost.recovered)
+            bump(state_.counters.blocks_reconstructed, 1);
+        else
+            give_up(lost);
+    }
+    Status first;
+    for (uint32_t index = 0; index < pieces_.size(); ++index) {
+        ReadPiece& piece = pieces_[index];
+        if (states_[index].suspect) {
+            piece.result = Err::kTooManyFaults;
+            piece.bad_blocks = piece.block_count;
+            std::memset(piece.memory, 0, size_t{piece.block_count} * kBlockBytes);
+            bump(state_.counters.blocks_unrecoverable, piece.block_count);
+            if (BlockVerifier* verifier = state_.verifier.load(std::memory_order_acquire);
+                verifier != nullptr)
+                verifier->unrecoverable(piece.address);
+        }
+        if (first.ok())
+            first = piece.result;
+    }
+    return first;
+}
+
+Status ReadCall::run()
+{
+    plan_.reserve(pieces_.size());
+    for (uint32_t index = 0; index < pieces_.size(); ++index)
+        resolve(index);
+    plan_.run();
+    for (const IoPart& part : plan_.parts())
+        judge(part);
+    ask_contents();
+    recover();
+    return finish();
+}
+
+}  // namespace
+
+Status read_pieces(ArrayState& state, std::span<ReadPiece> pieces)
+{
+    return ReadCall(state, pieces).run();
+}
+
+}  // namespace cowraid

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+// The reading half of reconstruction. Rows with lost blocks are worked on many at a time: what is missing of
+// all of them is read as one batch, judged, and the rows are solved; rows that were not solved read more.
+// Of a row no more is read than it takes: k good blocks, data before parity; the rest only when a sibling
+// turns out bad or the result does not match.
+#include "raid56/reconstruct.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/checksum.h"
+#include "raid56/expectations.h"
+#include "raid56/io_plan.h"
+
+namespace cowraid {
+
+namespace {
+
+// Memory for siblings of the rows worked on at a time; at least one row.
+constexpr size_t kSiblingBytes = 16 * kMiB;
+
+auto row_order(const LostBlock& lost)
+{
+    return std::tuple(lost.group->record.address, lost.place.stripe, lost.place.row);
+}
+
+// A cell to be read.
+struct CellRead {
+    Row* row;
+    uint32_t column;
+
+    [[nodiscard]] RowCell& cell() const { return row->cells[column]; }
+    [[nodiscard]] auto order() const
+    {
+        return std::tuple(row->group->record.address, row->stripe, column, row->row);
+    }
+};
+
+class RowBatch {
+public:
+    RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost);
+    void run();
+
+private:
+    void make_row(std::span<LostBlock> lost);
+    void choose_reads();
+    void choose_reads_of(Row& row);
+    void read();
+    void judge();
+    void count_unsolved();
+
+    ArrayState& state_;
+    const KnownBlocks& known_;
+    std::vector<RowCell> cells_;
+    std::vector<Row> rows_;
+    BufferPool::Loan memory_;
+    size_t memory_used_ = 0;
+    std::vector<CellRead> reads_;  // of this round, in the order of their memory
+    std::vector<RepairItem> repairs_;
+};
+
+// Every cell of the batch once: more is never read.
+size_t cells_of(std::span<const LostBlock> lost)
+{
+    size_t cells = 0;
+    for (size_t i = 0; i < lost.size(); ++i)
+        if (i == 0 || row_order(lost[i]) != row_order(lost[i - 1]))
+            cells += lost[i].group->geometry.columns();
+    return cells;
+}
+
+RowBatch::RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost)
+    : state_(state),
+      known_(known),
+      cells_(cells_of(lost)),
+      memory_(state.buffers, cells_.size() * kBlockBytes)
+{
+    for (size_t first = 0; first < lost.size();) {
+        size_t end = first + 1;
+        while (end < lost.size() && row_order(lost[end]) == row_order(lost[first]))
+            ++end;
+        make_row(lost.subspan(first, end - first));
+        first = end;
+    }
+}
+
+void RowBatch::make_row(std::span<LostBlock> lost)
+{
+    const ArrayGroup& group = *lost[0].group;
+    const size_t before = rows_.empty() ? 0
+                                        : static_cast<size_t>(rows_.back().cells.data() - cells_.data()) +
+                                              rows_.back().cells.size();
+    Row row{
+        .group = &group,
+        .stripe = lost[0].place.stripe,
+        .row = lost[0].place.row,
+        .cells = std::span(cells_).subspan(before, group.geometry.columns()),
+        .lost = lost,
+    };
+    for (uint32_t column = 0; column < row.cells.size(); ++column) {
+        RowCell& cell = row.cells[column];
+        if (column < row.data_columns())
+            cell.memory = known_.find(address_of(group, row.place(column)));
+        if (cell.memory != nullptr)
+            cell.state = RowCell::State::kGood;
+        else if (locate_block(state_, group, row.place(column), 0).device == nullptr)
+            cell.state = RowCell::State::kAway;
+    }
+    // After the siblings: a block that one piece lost may have been good when another piece read it.
+    for (const LostBlock& block : lost) {
+        RowCell& cell = row.cells[block.place.column];
+        if (cell.state == RowCell::State::kGood)
+            cell.memory = nullptr;
+        cell.cause = block.cause;
+        cell.seen = block.seen;
+        cell.state = block.cause == FaultCause::kMissing ? RowCell::State::kAway : RowCell::State::kBad;
+    }
+    rows_.push_back(row);
+}
+
+void RowBatch::choose_reads_of(Row& row)
+{
+    std::vector<uint32_t> unread;
+    for (uint32_t column = 0; column < row.cells.size(); ++column)
+        if (row.cells[column].state == RowCell::State::kUnread)
+            unread.push_back(column);
+    const uint32_t usable = row.usable_count();
+    const uint32_t k = row.data_columns();
+    // With k usable cells the row was tried and did not come out right: all the rest is needed.
+    const size_t needed = usable >= k ? std::max<size_t>(unread.size(), 1) : k - usable;
+    if (needed > unread.size()) {
+        row.done = true;
+        return;
+    }
+    for (size_t i = 0; i < needed; ++i)
+        reads_.push_back({&row, unread[i]});
+}
+
+void RowBatch::choose_reads()
+{
+    reads_.clear();
+    for (Row& row : rows_)
+        if (!row.done)
+            choose_reads_of(row);
+    // Memory in the order of the members, so that a chunk's rows become one piece of memory.
+    std::sort(reads_.begin(), reads_.end(),
+              [](const CellRead& a, const CellRead& b) { return a.order() < b.order(); });
+    for (const CellRead& read : reads_) {
+        read.cell().memory = memory_.data() + memory_used_;
+        memory_used_ += kBlockBytes;
+    }
+    CW_ASSERT(memory_used_ <= cells_.size() * kBlockBytes);
+}
+
+void RowBatch::read()
+{
+    IoPlan plan(IoKind::kRead, state_.members);
+    const std::byte* base = reads_[0].cell().memory;
+    for (const CellRead& read : reads_) {
+        const BlockLocation location =
+            locate_block(state_, *read.row->group, read.row->place(read.column), 0);
+        RowCell& cell = read.cell();
+        cell.state = RowCell::State::kAway;
+        if (location.device != nullptr)
+            plan.add({location.member, location.device, location.offset, cell.memory, kBlockBytes, 0, {}});
+    }
+    plan.run();
+    for (const IoPart& part : plan.parts()) {
+        for (uint64_t at = 0; at < part.bytes; at += kBlockBytes) {
+            RowCell& cell = reads_[static_cast<size_t>(part.memory + at - base) / kBlockBytes].cell();
+            if (part.result.ok()) {
+                cell.state = RowCell::State::kUnknown;
+            } else if (part.result == Status(Err::kIo)) {
+                cell.state = RowCell::State::kBad;
+                cell.cause = FaultCause::kReadError;
+            }
+        }
+    }
+}
+
+void RowBatch::judge()
+{
+    Expectations expectations;
+    for (const CellRead& read : reads_)
+        expectations.add(*read.row->group, read.row->place(read.column), &read.cell().expected);
+    expectations.ask(state_.verifier.load(std::memory_order_acquire));
+    for (const CellRead& read : reads_) {
+        RowCell& cell = read.cell();
+        if (cell.state != RowCell::State::kUnknown || !cell.expected.known)
+            continue;
+        cell.seen = checksum_of(cell.memory, kBlockBytes);
+        cell.state = cell.seen == cell.expected.checksum ? RowCell::State::kGood : RowCell::State::kBad;
+        cell.cause = FaultCause::kWrong;
+    }
+}
+
+// What could not be repaired is at least counted.
+void RowBatch::count_unsolved()
+{
+    for (const Row& row : rows_)
+        for (const LostBlock& lost : row.lost)
+            if (!lost.recovered)
+                count_fault(state_, *lost.group, lost.place, 0, lost.cause);
+}
+
+void RowBatch::run()
+{
+    do {
+        for (Row& row : rows_)
+            if (!row.done)
+                solve_row(row, repairs_);
+        choose_reads();
+        if (!reads_.empty()) {
+            read();
+            judge();
+        }
+    } while (!reads_.empty());
+    count_unsolved();
+    repair_blocks(state_, repairs_);
+}
+
+}  // namespace
+
+void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost)
+{
+    std::sort(lost.begin(), lost.end(), [](const LostBlock& a, const LostBlock& b) {
+        return std::tuple(row_order(a), a.place.column) < std::tuple(row_order(b), b.place.column);
+    });
+    for (size_t first = 0; first < lost.size();) {
+        size_t bytes = 0;
+        size_t end = first;
+        while (end < lost.size()) {
+            const bool new_row = end == first || row_order(lost[end]) != row_order(lost[end - 1]);
+            const size_t row_bytes = size_t{lost[end].group->geometry.columns()} * kBlockBytes;
+            if (new_row && end != first && bytes + row_bytes > kSiblingBytes)
+                break;
+            bytes += new_row ? row_bytes : 0;
+            ++end;
+        }
+        RowBatch(state, known, lost.subspan(first, end - first)).run();
+        first = end;
+    }
+}
+
+}  // namespace cowraid

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Solving lost blocks of a parity group from the rows they are in.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "raid56/lost_block.h"
+#include "raid56/repair.h"
+
+namespace cowraid {
+
+// One block of a row as this call knows it.
+struct RowCell {
+    enum class State : uint8_t {
+        kUnread,
+        kAway,  // its member is missing
+        kGood,  // what it must be
+        kUnknown,  // read, but nobody says what it must be
+        kBad,  // unreadable, or not what it must be
+    };
+    State state = State::kUnread;
+    std::byte* memory = nullptr;
+    BlockExpectation expected;
+    FaultCause cause = FaultCause::kMissing;  // of a bad cell
+    Checksum seen = 0;
+};
+
+// One row with lost blocks: k + m cells by logical column.
+struct Row {
+    const ArrayGroup* group = nullptr;
+    uint64_t stripe = 0;
+    uint32_t row = 0;
+    std::span<RowCell> cells;
+    std::span<LostBlock> lost;
+    bool done = false;  // solved, or beyond hope
+
+    [[nodiscard]] uint32_t data_columns() const { return group->geometry.data_columns; }
+    [[nodiscard]] BlockPlace place(uint32_t column) const { return {stripe, column, row}; }
+    // Cells that may serve as input.
+    [[nodiscard]] uint32_t usable_count() const;
+};
+
+// Tries to solve the row's lost blocks from its usable cells: every choice of k of them, those of unknown
+// content left out first, until each lost block matches its checksum. Then also solves bad siblings and adds
+// what is to be rewritten to `repairs` (their content stays in the cells' and the reader's memory). Sets
+// row.done when nothing is lost any more.
+void solve_row(Row& row, std::vector<RepairItem>& repairs);
+
+}  // namespace cowraid

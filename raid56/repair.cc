@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+#include "raid56/repair.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/checksum.h"
+#include "base/log.h"
+#include "raid56/expectations.h"
+#include "raid56/io_plan.h"
+
+namespace cowraid {
+
+namespace {
+
+auto repair_order(const RepairItem& item)
+{
+    return std::tuple(item.group->record.address, item.place.stripe, item.place.column, item.copy,
+                      item.place.row);
+}
+
+// Several pieces of one call may have met the same bad block.
+void sort_and_drop_repeated(std::vector<RepairItem>& items)
+{
+    std::sort(items.begin(), items.end(),
+              [](const RepairItem& a, const RepairItem& b) { return repair_order(a) < repair_order(b); });
+    const auto end = std::unique(items.begin(), items.end(), [](const RepairItem& a, const RepairItem& b) {
+        return repair_order(a) == repair_order(b);
+    });
+    items.erase(end, items.end());
+}
+
+// What the verifier's answer means for one block.
+enum class Verdict : uint8_t { kWrite, kCountOnly, kOutdated };
+
+Verdict judge(const RepairItem& item, const BlockExpectation& expected, bool has_verifier)
+{
+    if (item.authority == RepairItem::Authority::kCaller)
+        return Verdict::kWrite;
+    if (expected.known)
+        return expected.checksum == item.checksum ? Verdict::kWrite : Verdict::kOutdated;
+    if (item.authority == RepairItem::Authority::kVerifierOrCaller || !has_verifier)
+        return Verdict::kWrite;
+    return Verdict::kCountOnly;
+}
+
+// Drops what no longer matters and counts what may not be written.
+void ask_verifier(ArrayState& state, std::vector<RepairItem>& items)
+{
+    BlockVerifier* verifier = state.verifier.load(std::memory_order_acquire);
+    std::vector<BlockExpectation> expected(items.size());
+    Expectations expectations;
+    for (size_t i = 0; i < items.size(); ++i)
+        if (items[i].authority != RepairItem::Authority::kCaller)
+            expectations.add(*items[i].group, items[i].place, &expected[i]);
+    expectations.ask(verifier);
+    const bool read_only = state.read_only.load(std::memory_order_acquire);
+    size_t kept = 0;
+    for (size_t i = 0; i < items.size(); ++i) {
+        const RepairItem& item = items[i];
+        const Verdict verdict = judge(item, expected[i], verifier != nullptr);
+        if (verdict == Verdict::kWrite && !read_only)
+            items[kept++] = item;
+        else if (verdict != Verdict::kOutdated)
+            count_fault(state, *item.group, item.place, item.copy, item.cause);
+    }
+    items.resize(kept);
+}
+
+// The repairs of one stripe, done while its lock is held.
+class StripeRepair {
+public:
+    StripeRepair(ArrayState& state, std::span<const RepairItem> items)
+        : state_(state),
+          items_(items),
+          loan_(state.buffers, items.size() * kBlockBytes),
+          todo_(items.size(), true)
+    {
+    }
+    void run();
+
+private:
+    void read_back();
+    void confirm();
+    void write();
+    void verify();
+    [[nodiscard]] std::byte* scratch(size_t index) { return loan_.data() + index * kBlockBytes; }
+
+    ArrayState& state_;
+    std::span<const RepairItem> items_;
+    BufferPool::Loan loan_;
+    std::vector<bool> todo_;
+    std::vector<Status> results_;
+};
+
+// Reads every block still to do into the scratch memory.
+void StripeRepair::read_back()
+{
+    IoPlan plan(IoKind::kRead, state_.members);
+    results_.assign(items_.size(), Err::kMemberGone);
+    for (size_t i = 0; i < items_.size(); ++i) {
+        const BlockLocation location =
+            locate_block(state_, *items_[i].group, items_[i].place, items_[i].copy);
+        if (todo_[i] && location.device != nullptr)
+            plan.add({location.member, location.device, location.offset, scratch(i), kBlockBytes, 0, {}});
+    }
+    plan.run();
+    for (const IoPart& part : plan.parts())
+        for (uint64_t at = 0; at < part.bytes; at += kBlockBytes)
+            results_[static_cast<size_t>(part.memory + at - loan_.data()) / kBlockBytes] = part.result;
+}
+
+// A block that is right by now was repaired by another reader; one that holds something else again was
+// written since. Only what is still as bad as it was seen is counted and goes on.
+void StripeRepair::confirm()
+{
+    for (size_t i = 0; i < items_.size(); ++i) {
+        const RepairItem& item = items_[i];
+        FaultCause cause = FaultCause::kReadError;
+        if (results_[i].ok()) {
+            cause = FaultCause::kWrong;
+            todo_[i] = item.cause == FaultCause::kWrong && checksum_of(scratch(i), kBlockBytes) == item.seen;
+        } else {
+            todo_[i] = results_[i] == Status(Err::kIo);
+        }
+        if (todo_[i])
+            count_fault(state_, *item.group, item.place, item.copy, cause);
+    }
+}
+
+void StripeRepair::write()
+{
+    IoPlan plan(IoKind::kWrite, state_.members);
+    for (size_t i = 0; i < items_.size(); ++i) {
+        const BlockLocation location =
+            locate_block(state_, *items_[i].group, items_[i].place, items_[i].copy);
+        if (!todo_[i] || location.device == nullptr) {
+            todo_[i] = false;
+            continue;
+        }
+        // A write plan does not change the memory behind it.
+        plan.add({location.member,
+                  location.device,
+                  location.offset,
+                  const_cast<std::byte*>(items_[i].content),
+                  kBlockBytes,
+                  static_cast<uint32_t>(i),
+                  {}});
+    }
+    plan.run();
+    std::vector<MemberId> failed;
+    for (const IoPart& part : plan.parts()) {
+        if (part.result.ok())
+            continue;
+        todo_[part.owner] = false;
+        if (std::find(failed.begin(), failed.end(), part.member) == failed.end())
+            failed.push_back(part.member);
+    }
+    // A member that cannot store a repair goes, unless that costs more than the bad block: its other blocks
+    // are still worth having where redundancy is used up.
+    for (const MemberId id : failed)
+        if (!state_.fail_members(*items_[0].group, std::span(&id, 1)))
+            CW_LOG_ERROR(
+                "member %u: cannot store a repaired block; stays in service, there is no spare redundancy",
+                id.value);
+}
+
+void StripeRepair::verify()
+{
+    for (size_t i = 0; i < items_.size(); ++i) {
+        if (!todo_[i])
+            continue;
+        const RepairItem& item = items_[i];
+        const BlockLocation location = locate_block(state_, *item.group, item.place, item.copy);
+        const auto address = static_cast<unsigned long long>(address_of(*item.group, item.place).value);
+        if (results_[i].ok() && checksum_of(scratch(i), kBlockBytes) == item.checksum) {
+            state_.members.count(location.member, MemberCounter::kRepaired);
+            bump(state_.counters.blocks_repaired, 1);
+            CW_LOG_INFO("member %u: repaired the block of volume address %llu", location.member.value,
+                        address);
+        } else if (location.device != nullptr) {
+            CW_LOG_ERROR("member %u: the block of volume address %llu is still bad after its repair",
+                         location.member.value, address);
+        }
+    }
+}
+
+void StripeRepair::run()
+{
+    read_back();
+    confirm();
+    if (std::find(todo_.begin(), todo_.end(), true) == todo_.end())
+        return;
+    write();
+    read_back();
+    verify();
+}
+
+}  // namespace
+
+void repair_blocks(ArrayState& state, std::vector<RepairItem>& items)
+{
+    sort_and_drop_repeated(items);
+    ask_verifier(state, items);
+    for (size_t first = 0; first < items.size();) {
+        const StripeKey key{items[first].group->record.address, items[first].place.stripe};
+        size_t end = first + 1;
+        while (end < items.size() && items[end].group->record.address == key.group &&
+               items[end].place.stripe == key.stripe)
+            ++end;
+        const StripeLockSet lock(state.stripe_locks, std::span(&key, 1));
+        StripeRepair(state, std::span<const RepairItem>(items).subspan(first, end - first)).run();
+        first = end;
+    }
+}
+
+}  // namespace cowraid

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <vector>
+
+#include "raid56/lost_block.h"
+
+namespace cowraid {
+
+// One bad block on a member in service, and what belongs there.
+struct RepairItem {
+    const ArrayGroup* group = nullptr;
+    BlockPlace place;
+    uint32_t copy = 0;
+    const std::byte* content = nullptr;  // 4096 bytes, unchanged until repair_blocks() returns
+    Checksum checksum = 0;  // of `content`
+    FaultCause cause = FaultCause::kWrong;
+    Checksum seen = 0;  // of what the block held when it was found wrong
+    // Whose word it takes to write.
+    enum class Authority : uint8_t {
+        kVerifier,  // the verifier expects this checksum now; it alone knows
+        kVerifierOrCaller,  // the verifier expects it or has no opinion: the reader brought the checksum
+        kCaller,  // it is not asked: it may itself be reading these very blocks (tree nodes)
+    } authority = Authority::kVerifier;
+};
+
+// Counts each fault on its member and rewrites the block, under the stripe lock: only where the authority
+// still wants this content and the block still holds what was seen, so that neither a newer write is
+// overwritten nor a fault counted by two readers. Reads every block again afterwards. On a read-only array
+// the faults are counted and nothing is written. Takes no array lock while it asks the verifier.
+void repair_blocks(ArrayState& state, std::vector<RepairItem>& items);
+
+}  // namespace cowraid

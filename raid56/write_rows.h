@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <span>
+
+#include "raid56/array_state.h"
+
+namespace cowraid {
+
+// Array::write_rows().
+Status write_rows_to(ArrayState& state, std::span<RowWrite> writes);
+
+}  // namespace cowraid

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#include "tools/control_client.h"
+
+#include <dirent.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "fuse/control_frame.h"
+#include "fuse/control_path.h"
+
+namespace cowraid {
+
+Result<ControlClient> ControlClient::connect(const Uuid& volume)
+{
+    const std::string path = control_socket_path(volume);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path)
+        return Err::kNameTooLong;
+    memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd.valid())
+        return Err::kIo;
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+        return errno == EACCES || errno == EPERM ? Err::kAccess : Err::kNotFound;
+    return ControlClient(std::move(fd));
+}
+
+Result<Json> ControlClient::next(uint32_t milliseconds)
+{
+    const FrameLimits limits{.bytes_max = kControlAnswerBytesMax, .milliseconds = milliseconds};
+    CW_ASSIGN(const std::string frame, read_frame(fd_.get(), limits));
+    return json_parse_object(frame);
+}
+
+Result<Json> ControlClient::call(const std::string& command, const json_t* arguments, std::string& why)
+{
+    return exchange(command, arguments, 0, why);
+}
+
+Result<Json> ControlClient::exchange(const std::string& command, const json_t* arguments,
+                                     uint32_t milliseconds, std::string& why)
+{
+    Json request = json_make_object();
+    if (arguments != nullptr)
+        CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
+    json_put_text(request.get(), "command", command);
+    why = "the daemon of the volume does not answer; see the system log";
+    CW_TRY(write_frame(fd_.get(), json_print(request.get()), {}));
+    auto answer = next(milliseconds);
+    if (!answer.ok())
+        return Err::kIo;
+    if (!json_get_flag(answer->get(), "ok")) {
+        const json_t* const error = json_get(answer->get(), "error");
+        if (const std::string message = json_get_text(error, "message"); !message.empty())
+            why = message;
+        return json_get_text(error, "code") == "EBUSY" ? Err::kBusy : Err::kIo;
+    }
+    why.clear();
+    return Json(json_incref(json_object_get(answer->get(), "result")));
+}
+
+Result<MountedVolume> ControlClient::mounted_volume()
+{
+    std::string why;
+    CW_ASSIGN(const Json result, exchange("mount", nullptr, kControlDeadlineMilliseconds, why));
+    MountedVolume out;
+    CW_ASSIGN(out.uuid, uuid_parse(json_get_text(result.get(), "uuid")));
+    out.mount_point = json_get_text(result.get(), "mount_point");
+    out.device = json_get_text(result.get(), "device");
+    out.closing = json_get_flag(result.get(), "closing");
+    return out;
+}
+
+std::optional<MountedVolume> find_mounted_volume(const Uuid& volume)
+{
+    auto client = ControlClient::connect(volume);
+    if (!client.ok())
+        return std::nullopt;
+    auto mounted = client->mounted_volume();
+    if (!mounted.ok())
+        return std::nullopt;
+    return mounted.take();
+}
+
+std::vector<MountedVolume> list_mounted_volumes()
+{
+    std::vector<MountedVolume> out;
+    DIR* const directory = opendir(control_directory().c_str());
+    if (directory == nullptr)
+        return out;
+    while (const dirent* entry = readdir(directory)) {
+        const auto uuid = uuid_parse(entry->d_name);
+        if (!uuid.ok())
+            continue;
+        if (auto mounted = find_mounted_volume(*uuid); mounted.has_value())
+            out.push_back(std::move(*mounted));
+    }
+    closedir(directory);
+    return out;
+}
+
+}  // namespace cowraid

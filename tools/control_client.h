@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Talks to the daemons of mounted volumes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "base/uuid.h"
+#include "fuse/json.h"
+
+namespace cowraid {
+
+// What a daemon says of its mount without touching the volume.
+struct MountedVolume {
+    Uuid uuid;
+    std::string mount_point;
+    std::string device;  // "major:minor" of the mount; empty while it starts
+    bool closing = false;  // unmounted, writing its last commit
+};
+
+class ControlClient {
+public:
+    // kNotFound: nobody serves this volume. kAccess: not ours to ask.
+    static Result<ControlClient> connect(const Uuid& volume);
+
+    // Sends {"command": command} with the members of `arguments` (may be null) and waits for the answer
+    // without limit, because a sync may take long. On failure `why` is what the daemon said.
+    Result<Json> call(const std::string& command, const json_t* arguments, std::string& why);
+    // One more answer on a held connection; kInterrupted after `milliseconds` (0: no limit), kNotFound when
+    // the daemon closed it.
+    Result<Json> next(uint32_t milliseconds);
+    // Waits five seconds at most: a daemon answers this whatever its members do.
+    Result<MountedVolume> mounted_volume();
+
+private:
+    explicit ControlClient(UniqueFd fd) : fd_(std::move(fd)) { }
+    Result<Json> exchange(const std::string& command, const json_t* arguments, uint32_t milliseconds,
+                          std::string& why);
+
+    UniqueFd fd_;
+};
+
+// Every volume that a daemon serves now.
+std::vector<MountedVolume> list_mounted_volumes();
+std::optional<MountedVolume> find_mounted_volume(const Uuid& volume);
+
+}  // namespace cowraid

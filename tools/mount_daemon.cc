@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount_daemon.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/log.h"
+#include "device/open_member.h"
+#include "format/items.h"
+#include "fs/filesystem.h"
+#include "fuse/control.h"
+#include "fuse/control_path.h"
+#include "fuse/session.h"
+#include "tools/daemon_commands.h"
+#include "tools/handshake.h"
+#include "tools/signal_watch.h"
+#include "tools/text.h"
+
+namespace cowraid {
+
+namespace {
+
+#ifndef PR_SET_IO_FLUSHER
+constexpr int PR_SET_IO_FLUSHER = 57;
+#endif
+
+constexpr const char* kOutOfMemoryScore = "-1000";
+
+void write_text_file(const char* path, const char* text)
+{
+    const UniqueFd file(open(path, O_WRONLY | O_CLOEXEC));
+    if (file.valid())
+        (void)!write(file.get(), text, strlen(text));
+}
+
+void redirect_to_null(std::initializer_list<int> descriptors)
+{
+    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    for (const int fd : descriptors) {
+        if (null.valid())
+            dup2(null.get(), fd);
+    }
+}
+
+// Before any other thread starts, because threads inherit all of it.
+void prepare_process(const MountRequest& request)
+{
+    signal(SIGPIPE, SIG_IGN);
+    block_watched_signals();
+    if (!request.foreground) {
+        setsid();
+        redirect_to_null({STDIN_FILENO, STDOUT_FILENO});
+    }
+    (void)!chdir("/");
+    umask(0077);
+    // Writing back dirty pages may wait for this process: its own allocations must not wait for them.
+    prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
+    if (geteuid() == 0) {
+        write_text_file("/proc/self/oom_score_adj", kOutOfMemoryScore);
+        const rlimit unlimited{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+        setrlimit(RLIMIT_MEMLOCK, &unlimited);
+    }
+}
+
+Status receive_members(int channel, const MountRequest& request,
+                       std::vector<std::unique_ptr<BlockDevice>>& devices, std::string& why)
+{
+    for (;;) {
+        auto message = receive_handshake(channel);
+        if (!message.ok())
+            return message.err();
+        if (message->kind == HandshakeKind::kOpen)
+            return {};
+        if (message->kind != HandshakeKind::kMember || !message->fd.valid())
+            return Err::kIo;
+        CW_ASSIGN(auto device,
+                  make_device_from_fd(std::move(message->fd), message->text,
+                                      {.read_only = request.options.read_only, .exclusive = false}, why));
+        devices.push_back(std::move(device));
+    }
+}
+
+// One mounted volume, from open to closed.
+class VolumeServer {
+public:
+    VolumeServer(UniqueFd channel, const MountRequest& request)
+        : channel_(std::move(channel)), request_(request)
+    {
+    }
+
+    // False: told the helper why, or the helper is gone.
+    bool open();
+    bool serve();
+    Status close();
+
+private:
+    Status start_control(std::string& why);
+    bool fail(const std::string& why);
+    void on_signal(int number);
+
+    UniqueFd channel_;
+    const MountRequest& request_;
+    std::unique_ptr<Filesystem> filesystem_;
+    std::unique_ptr<VolumeControl> commands_;
+    std::unique_ptr<ControlServer> control_;
+    std::unique_ptr<Session> session_;
+    Uuid uuid_;
+    std::string device_;
+};
+
+bool VolumeServer::fail(const std::string& why)
+{
+    send_handshake(channel_.get(), HandshakeKind::kFailed, why, -1).ignore();
+    return false;
+}
+
+Status VolumeServer::start_control(std::string& why)
+{
+    commands_ = std::make_unique<VolumeControl>(*filesystem_, request_.directory);
+    const std::string path = control_socket_path(uuid_);
+    Status status = make_control_directories(uuid_);
+    if (status.ok()) {
+        auto server = ControlServer::start({.path = path, .owner = geteuid()}, *commands_);
+        status = server.status();
+        if (server.ok())
+            control_ = server.take();
+    }
+    if (!status.ok())
+        why = "control socket " + path + ": " + err_text(status.err()) + "; is /run writable?";
+    return status;
+}
+
+bool VolumeServer::open()
+{
+    std::vector<std::unique_ptr<BlockDevice>> devices;
+    std::string why;
+    if (!receive_members(channel_.get(), request_, devices, why).ok())
+        return fail(why);
+    auto assembly = assemble(std::move(devices), why);
+    if (!assembly.ok())
+        return fail(why);
+    auto filesystem = Filesystem::open(assembly.take(), request_.options, why);
+    if (!filesystem.ok())
+        return fail(why.empty() ? err_text(filesystem.err()) : why);
+    filesystem_ = filesystem.take();
+    const VolumeInfo info = filesystem_->info();
+    uuid_ = info.uuid;
+    if (!start_control(why).ok())
+        return fail(why);
+    auto session = Session::create(*filesystem_, {.root = InodeNumber{kRootInode}});
+    if (!session.ok())
+        return fail("libfuse refused to start");
+    session_ = session.take();
+    Json opened = json_make_object();
+    json_put_text(opened.get(), "uuid", uuid_text(uuid_));
+    json_put_flag(opened.get(), "read_only", info.read_only);
+    json_put_text(opened.get(), "reason", info.read_only_reason);
+    return send_handshake(channel_.get(), HandshakeKind::kOpened, json_print(opened.get()), -1).ok();
+}
+
+void VolumeServer::on_signal(int number)
+{
+    CW_LOG_INFO("signal %d: unmounting %s", number, request_.directory.c_str());
+    // Gone from the tree and unused: the session ends by itself. Else it is ended for its users.
+    if (!detach_and_wait(request_.directory, device_, *session_))
+        session_->stop();
+}
+
+bool VolumeServer::serve()
+{
+    auto message = receive_handshake(channel_.get());
+    if (!message.ok() || message->kind != HandshakeKind::kServe || !message->fd.valid())
+        return false;
+    device_ = message->text;
+    commands_->set_device(device_);
+    if (!request_.foreground) {
+        log_use_syslog("cowraid");
+        redirect_to_null({STDERR_FILENO});
+    }
+    SignalWatch watch([](void* self, int number) { static_cast<VolumeServer*>(self)->on_signal(number); },
+                      this);
+    return session_->serve(std::move(message->fd)).ok();
+}
+
+// Commit, release the members, and only then let go of the clients that wait for it.
+Status VolumeServer::close()
+{
+    if (filesystem_ == nullptr)
+        return {};
+    if (commands_ != nullptr)
+        commands_->close_gate();
+    const Status status = filesystem_->close();
+    if (!status.ok())
+        CW_LOG_ERROR("the last commit of %s failed: %s", request_.source.c_str(), err_text(status.err()));
+    session_.reset();
+    filesystem_.reset();
+    if (control_ != nullptr) {
+        Json closed = json_make_object();
+        json_put_flag(closed.get(), "ok", status.ok());
+        json_put_text(closed.get(), "message", err_text(status.err()));
+        remove_control_socket(uuid_);
+        control_->announce(closed.get());
+        control_.reset();
+    }
+    return status;
+}
+
+}  // namespace
+
+int run_mount_daemon(UniqueFd channel, const MountRequest& request)
+{
+    prepare_process(request);
+    VolumeServer server(std::move(channel), request);
+    const bool served = server.open() && server.serve();
+    const Status closed = server.close();
+    return served && closed.ok() ? 0 : 1;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount_point.h"
+
+#include <fcntl.h>
+#include <fuse3/fuse_lowlevel.h>
+#include <spawn.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tools/mount_table.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr const char* kFuseDevice = "/dev/fuse";
+
+struct BdiSetting {
+    const char* name;
+    const char* value;
+};
+// strict_limit before max_ratio: the ratio binds only without it.
+constexpr BdiSetting kBdiSettings[] = {
+    {"strict_limit", "0"}, {"max_ratio", "100"}, {"read_ahead_kb", "4096"}};
+
+std::string errno_line(const std::string& what)
+{
+    return what + ": " + strerror(errno);
+}
+
+bool detach_dead_mount(const std::string& directory)
+{
+    const auto table = read_mount_table();
+    if (!table.ok())
+        return false;
+    const MountEntry* const entry = mount_at(*table, directory);
+    return entry != nullptr && entry->type == kMountType &&
+        umount2(directory.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0;
+}
+
+Result<UniqueFd> attach_as_root(const MountRequest& request, std::string& why)
+{
+    UniqueFd connection(open(kFuseDevice, O_RDWR | O_CLOEXEC));
+    if (!connection.valid()) {
+        why = errno_line(kFuseDevice) + "; load the fuse module: modprobe fuse";
+        return Err::kIo;
+    }
+    std::string data = "fd=" + std::to_string(connection.get()) +
+        ",rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other";
+    if (!request.kernel_data.empty())
+        data += "," + request.kernel_data;
+    if (mount(request.source.c_str(), request.directory.c_str(), kMountType, request.kernel_flags,
+              data.c_str()) != 0) {
+        why = errno_line("mounting on " + request.directory);
+        return Err::kIo;
+    }
+    return connection;
+}
+
+// A session of libfuse is the way to fusermount3; only its descriptor is wanted.
+Result<UniqueFd> attach_as_user(const MountRequest& request, std::string& why)
+{
+    std::string fsname = "fsname=";
+    for (const char c : request.source) {
+        if (c == ',' || c == '\\')
+            fsname += '\\';
+        fsname += c;
+    }
+    std::string options = fsname + ",subtype=cowraid,default_permissions";
+    options += (request.kernel_flags & MS_RDONLY) != 0 ? ",ro" : ",rw";
+    if ((request.kernel_flags & MS_NOEXEC) != 0)
+        options += ",noexec";
+    if (request.allow_other)
+        options += ",allow_other";
+    char program[] = "mount.cowraid";
+    char flag[] = "-o";
+    char* arguments[] = {program, flag, options.data(), nullptr};
+    fuse_args args = FUSE_ARGS_INIT(3, arguments);
+    const fuse_lowlevel_ops none{};
+    fuse_session* const session = fuse_session_new(&args, &none, sizeof none, nullptr);
+    if (session == nullptr || fuse_session_mount(session, request.directory.c_str()) != 0) {
+        why = "mounting on " + request.directory + " was refused; is fusermount3 installed?";
+        return Err::kIo;
+    }
+    // The session keeps its own descriptor until this program ends, on purpose: closing it would unmount.
+    return UniqueFd(fcntl(fuse_session_fd(session), F_DUPFD_CLOEXEC, 0));
+}
+
+std::string device_mounted_at(const std::string& directory)
+{
+    const auto table = read_mount_table();
+    const MountEntry* const entry = table.ok() ? mount_at(*table, directory) : nullptr;
+    return entry == nullptr ? std::string() : entry->device;
+}
+
+// umount2 for users: fusermount3 -u, lazily.
+Status detach_as_user(const std::string& directory)
+{
+    const char* arguments[] = {"fusermount3", "-u", "-q", "-z", "--", directory.c_str(), nullptr};
+    pid_t child = 0;
+    if (posix_spawnp(&child, arguments[0], nullptr, nullptr, const_cast<char* const*>(arguments), environ) !=
+        0)
+        return Err::kIo;
+    int result = 0;
+    while (waitpid(child, &result, 0) < 0) {
+        if (errno != EINTR)
+            return Err::kIo;
+    }
+    return result == 0 ? Status(Err::kBusy) : Status(Err::kIo);
+}
+
+// Writes back what programs dirtied through shared mappings: a forced end would lose it.
+void write_back(const std::string& directory, const std::string& device)
+{
+    const UniqueFd root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct stat info{};
+    if (!root.valid() || fstat(root.get(), &info) != 0)
+        return;
+    if (std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev)) == device)
+        (void)syncfs(root.get());
+}
+
+}  // namespace
+
+Status prepare_mount_point(const std::string& directory, std::string& why)
+{
+    struct stat info{};
+    int result = stat(directory.c_str(), &info);
+    if (result != 0 && errno == ENOTCONN && detach_dead_mount(directory))
+        result = stat(directory.c_str(), &info);
+    if (result != 0) {
+        const int error = errno;
+        why = errno_line("mount point " + directory);
+        if (error == ENOENT)
+            why += "; create it with mkdir";
+        return error == ENOENT ? Err::kNotFound : error == EACCES ? Err::kAccess : Err::kIo;
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        why = "mount point " + directory + " is not a directory; name one";
+        return Err::kNotDirectory;
+    }
+    return {};
+}
+
+Result<KernelMount> attach_mount(const MountRequest& request, std::string& why)
+{
+    KernelMount mounted;
+    if (geteuid() == 0) {
+        CW_ASSIGN(mounted.connection, attach_as_root(request, why));
+    } else {
+        CW_ASSIGN(mounted.connection, attach_as_user(request, why));
+    }
+    mounted.device = device_mounted_at(request.directory);
+    return mounted;
+}
+
+void tune_mount(const std::string& device)
+{
+    if (geteuid() != 0 || device.empty())
+        return;
+    for (const BdiSetting& setting : kBdiSettings) {
+        const std::string path = "/sys/class/bdi/" + device + "/" + setting.name;
+        const UniqueFd file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+        if (file.valid())
+            (void)!write(file.get(), setting.value, strlen(setting.value));
+    }
+}
+
+Status remount_kernel(const MountRequest& request, std::string& why)
+{
+    if (mount(request.source.c_str(), request.directory.c_str(), kMountType,
+              request.kernel_flags | MS_REMOUNT, nullptr) == 0)
+        return {};
+    const bool busy = errno == EBUSY;
+    why = errno_line("remounting " + request.directory);
+    if (busy)
+        why += "; files are open for writing";
+    return busy ? Err::kBusy : Err::kIo;
+}
+
+Status detach_mount(const std::string& directory, const std::string& device)
+{
+    if (device_mounted_at(directory) != device)
+        return Err::kNotFound;
+    write_back(directory, device);
+    if (geteuid() != 0)
+        return detach_as_user(directory);
+    if (umount2(directory.c_str(), UMOUNT_NOFOLLOW) == 0)
+        return {};
+    if (umount2(directory.c_str(), UMOUNT_NOFOLLOW | MNT_DETACH) == 0)
+        return Err::kBusy;
+    return Err::kIo;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// The kernel's side of a mount: attaching, tuning, remounting, detaching.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "tools/mount_request.h"
+
+namespace cowraid {
+
+// Whether something can be mounted on the directory. A dead mount of a killed daemon there is detached
+// first. kNotFound, kNotDirectory, kAccess, kIo with one line in `why`.
+Status prepare_mount_point(const std::string& directory, std::string& why);
+
+struct KernelMount {
+    UniqueFd connection;  // /dev/fuse, mounted; nobody serves it yet
+    std::string device;   // "major:minor"
+};
+
+// Mounts a FUSE connection as the request says; users who are not root go through fusermount3.
+Result<KernelMount> attach_mount(const MountRequest& request, std::string& why);
+
+// Lifts the limits that FUSE mounts start with: 1 % of the dirty pages, 128 KiB of read-ahead. Needs root;
+// a failure costs speed only.
+void tune_mount(const std::string& device);
+
+// Changes the mount flags. kBusy when files are open for writing and the request is read-only.
+Status remount_kernel(const MountRequest& request, std::string& why);
+
+// Takes the mount `device` off `directory`, writing back what programs dirtied through mappings. kOk: it is
+// gone. kBusy: it is in use and was detached only from the tree. kNotFound: another mount is there, or none.
+Status detach_mount(const std::string& directory, const std::string& device);
+
+}  // namespace cowraid

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount_table.h"
+
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tools/text.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr size_t kFieldDevice = 2;
+constexpr size_t kFieldDirectory = 4;
+constexpr size_t kFieldFlags = 5;
+constexpr size_t kFieldsBeforeOptional = 6;
+
+bool is_octal(char c)
+{
+    return c >= '0' && c <= '7';
+}
+
+// The kernel writes blanks and backslashes as \ooo.
+std::string unescape(std::string_view text)
+{
+    std::string out;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const bool escape = text[i] == '\\' && i + 3 < text.size() && is_octal(text[i + 1]) &&
+            is_octal(text[i + 2]) && is_octal(text[i + 3]);
+        if (!escape) {
+            out += text[i];
+            continue;
+        }
+        out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+        i += 3;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<MountEntry> parse_mount_table(std::string_view text)
+{
+    std::vector<MountEntry> table;
+    for (const std::string_view line : split(text, '\n')) {
+        const auto fields = split(line, ' ');
+        size_t dash = kFieldsBeforeOptional;
+        while (dash < fields.size() && fields[dash] != "-")
+            ++dash;
+        if (dash + 2 >= fields.size())
+            continue;
+        table.push_back({.device = std::string(fields[kFieldDevice]),
+                         .directory = unescape(fields[kFieldDirectory]),
+                         .type = std::string(fields[dash + 1]),
+                         .source = unescape(fields[dash + 2]),
+                         .flags = std::string(fields[kFieldFlags])});
+    }
+    return table;
+}
+
+Result<std::vector<MountEntry>> read_mount_table()
+{
+    FILE* const file = fopen("/proc/self/mountinfo", "re");
+    if (file == nullptr)
+        return Err::kIo;
+    std::string text;
+    char piece[4096];
+    size_t count;
+    while ((count = fread(piece, 1, sizeof piece, file)) > 0)
+        text.append(piece, count);
+    fclose(file);
+    return parse_mount_table(text);
+}
+
+const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::string& directory)
+{
+    const MountEntry* found = nullptr;
+    for (const MountEntry& entry : table) {
+        if (entry.directory == directory)
+            found = &entry;
+    }
+    return found;
+}
+
+bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device)
+{
+    for (const MountEntry& entry : table) {
+        if (entry.device == device)
+            return true;
+    }
+    return false;
+}
+
+std::string mount_point_path(const std::string& path)
+{
+    char resolved[PATH_MAX];
+    if (realpath(path.c_str(), resolved) != nullptr)
+        return resolved;
+    // A dead mount may refuse even that; its parent does not.
+    std::string text = absolute_path(path);
+    while (text.size() > 1 && text.back() == '/')
+        text.pop_back();
+    const size_t slash = text.rfind('/');
+    if (slash == std::string::npos || realpath(text.substr(0, slash + 1).c_str(), resolved) == nullptr)
+        return text;
+    const std::string parent = resolved;
+    return (parent == "/" ? "" : parent) + text.substr(slash);
+}
+
+}  // namespace cowraid

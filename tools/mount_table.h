@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// What the kernel has mounted, from /proc/self/mountinfo.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace cowraid {
+
+inline constexpr const char* kMountType = "fuse.cowraid";
+
+struct MountEntry {
+    std::string device;     // "major:minor"
+    std::string directory;  // unescaped
+    std::string type;
+    std::string source;  // unescaped
+    std::string flags;   // per mount: "rw,nosuid"
+};
+
+// In the order they were mounted: the last entry of a directory is the one on top.
+std::vector<MountEntry> parse_mount_table(std::string_view text);
+// kIo when the table cannot be read.
+Result<std::vector<MountEntry>> read_mount_table();
+
+// The topmost mount at exactly this directory; null when nothing is mounted there.
+const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::string& directory);
+bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device);
+
+// `path` as the mount table spells it: absolute, without links and dots. Works on a dead FUSE mount too.
+std::string mount_point_path(const std::string& path);
+
+}  // namespace cowraid

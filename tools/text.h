@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Numbers as people type and read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace cowraid {
+
+enum class SizeStyle : uint8_t {
+    kIec,  // 1.50GiB
+    kSi,   // 1.61GB
+    kRaw,  // 1610612736
+};
+
+std::string size_text(uint64_t bytes, SizeStyle style = SizeStyle::kIec);
+
+// A whole number with an optional suffix k, m, g, t, p or e, base 1024, in either case, with or without "B"
+// or "iB" behind it. kInvalid for anything else; kRange when it does not fit.
+Result<uint64_t> parse_size(std::string_view text);
+// A whole decimal number. kInvalid, kRange.
+Result<uint64_t> parse_number(std::string_view text);
+
+// The pieces of `text` between separators; an empty text has one empty piece.
+std::vector<std::string_view> split(std::string_view text, char separator);
+// "a, b and c"; "nothing" for none.
+std::string join_words(const std::vector<std::string>& words);
+
+// A path with the working directory in front unless it is absolute. Follows no links.
+std::string absolute_path(const std::string& path);
+
+}  // namespace cowraid
