@@ -38,6 +38,22 @@ uint64_t column_for(uint64_t bytes, uint64_t groups)
     return std::bit_ceil(std::max(kMinSlotBytes, divide_up(bytes, groups)));
 }
 
+// Bytes of data that mirrors of `copies` members each can hold at best: the largest n for which the sum of
+// min(free, n) is n * copies. Members with more than n take part in every group.
+uint64_t mirror_bytes(std::vector<uint64_t> free, uint64_t copies)
+{
+    if (free.size() < copies)
+        return 0;
+    std::sort(free.begin(), free.end(), [](uint64_t a, uint64_t b) { return a > b; });
+    uint64_t sum = 0;
+    for (const uint64_t part : free)
+        sum += part;
+    size_t full = 0;  // members with more than n
+    while (free[full] > sum / (copies - full))
+        sum -= free[full++];
+    return sum / (copies - full);
+}
+
 struct ColumnLimits {
     uint64_t least;  // below this the volume would run out of groups
     uint64_t target;  // larger only if a member's slots are
@@ -48,22 +64,19 @@ ColumnLimits column_limits(std::span<const MemberRoom> members, const Profile& p
     std::vector<uint64_t> whole;
     std::vector<uint64_t> rest;
     uint64_t largest = 0;
-    uint64_t free = 0;
     for (const MemberRoom& member : members) {
         whole.push_back(member.slot_count * member.slot_bytes);
         rest.push_back(member.usable ? member.free_bytes() : 0);
         largest = std::max(largest, whole.back());
-        free += rest.back();
     }
     ColumnLimits limits;
     limits.least = column_for(bytes_in_series(profile, rest), divide_up(kMaxGroups - group_count, 2));
     limits.target =
         std::clamp(std::bit_floor(largest / kColumnsPerMember), kMinSlotBytes, kUsualMaxColumnBytes);
     limits.target = std::max(limits.target, column_for(bytes_in_series(profile, whole), kAimedGroups));
-    if (profile.max_columns > 1) {
-        const uint64_t width = profile.max_columns;
-        limits.target = std::min(limits.target, std::bit_floor(free / (width * (width + 1))));
-    }
+    if (profile.max_columns > 1)
+        limits.target = std::min(limits.target,
+                                 std::bit_floor(mirror_bytes(rest, profile.copies) / (profile.copies + 1)));
     limits.target = std::max(limits.target, limits.least);
     return limits;
 }

@@ -7,10 +7,9 @@
 //   - more where the volume would else need more than about 3/8 of kMaxGroups groups, and where what is free
 //     would else need more than half of the groups that are left;
 //   - less where a member has less room left, so that its last slots are used and the width is kept;
-//   - for mirrors at most what keeps the members' free space levelled: taking C bytes from each of the w
-//     members with most space can be undone by no later choice as long as C <= free / (w (w + 1)), so that
-//     with slots of one size all but less than one slot per copy of min over n of (sum of min(free_i, n s))
-//     is used.
+//   - for mirrors of w copies at most n / (w + 1), when n bytes of data are what could still be held at best:
+//     the w members with most space may then give up that much without lowering n by more, so that with slots
+//     of one size all of n is reached.
 #pragma once
 
 #include <cstdint>

@@ -71,11 +71,12 @@ void TreeChecker::check_range(const Node& node, const KeyRange& range)
     const Key first = node.key(0);
     const Key last = node.key(node.item_count() - 1);
     if (!range.holds(first))
-        report(node.block_ref(), "first key " + key_text(first) + " is outside its parent's range, which starts at " +
-                               key_text(range.low));
+        report(node.block_ref(), "first key " + key_text(first) +
+                                     " is outside its parent's range, which starts at " +
+                                     key_text(range.low));
     if (!range.holds(last))
-        report(node.block_ref(), "last key " + key_text(last) + " is outside its parent's range, which ends at " +
-                               key_text(range.high));
+        report(node.block_ref(), "last key " + key_text(last) +
+                                     " is outside its parent's range, which ends at " + key_text(range.high));
 }
 
 void TreeChecker::walk(const BlockRef& ref, int level, const KeyRange& range)

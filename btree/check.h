@@ -20,8 +20,10 @@ public:
 };
 
 // Checks that keys rise across the whole tree, children lie inside their parents' key ranges, levels fall
-// by one, no node is reached twice, child generations do not exceed their parents'. Depth is bounded, so a
-// crafted tree cannot loop. Every node read is also verified by the cache.
+// by one, no node is reached twice or overlaps another, child generations do not exceed their parents'.
+// Depth is bounded and no node is entered twice, so a crafted tree cannot loop. Every node read is also
+// verified by the cache. What is wrong with the tree, unreadable nodes included, goes to the visitor and is
+// no error of the walk.
 Status check_tree(NodeCache& cache, const TreeRoot& tree, TreeVisitor& visitor);
 
 }  // namespace cowraid

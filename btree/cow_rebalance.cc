@@ -102,8 +102,7 @@ Result<const std::byte*> CowTree::Impl::leaf_image(const TreeChildren& siblings,
     const TreeChild& child = siblings[index];
     if (child.pending)
         return std::as_const(*child.pending).image.data();
-    CW_ASSIGN(node,
-              read_inside(cache, child.ref, base.tree_id, 0, sibling_range(siblings, index, range)));
+    CW_ASSIGN(node, read_inside(cache, child.ref, base.tree_id, 0, sibling_range(siblings, index, range)));
     return node->content().data();
 }
 

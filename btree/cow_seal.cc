@@ -45,8 +45,8 @@ BlockRef CowTree::Impl::seal_node(PendingNode& node, Generation generation, cons
     header.generation = generation.value;
     header.tree_id = base.tree_id;
     header.level = static_cast<uint16_t>(node.level);
-    header.item_count =
-        node.is_leaf() ? node_header(image.data()).item_count.get() : static_cast<uint32_t>(node.children.size());
+    header.item_count = node.is_leaf() ? node_header(image.data()).item_count.get()
+                                       : static_cast<uint32_t>(node.children.size());
     std::memcpy(image.data(), &header, sizeof header);
     const Checksum checksum = checksum_of(image.span().subspan(sizeof header.checksum));
     header.checksum = checksum;

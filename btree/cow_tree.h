@@ -25,8 +25,8 @@ namespace cowraid {
 
 struct TreeUpdate {
     enum class Kind : uint8_t {
-        kPut,      // insert or replace
-        kErase,    // remove; nothing when absent
+        kPut,  // insert or replace
+        kErase,  // remove; nothing when absent
         kCombine,  // Combiner makes the new payload from the old one and `value`
     };
     Key key;
@@ -51,8 +51,11 @@ public:
     CowTree(const CowTree&) = delete;
     CowTree& operator=(const CowTree&) = delete;
 
-    // Merges updates, sorted by key without duplicates. On an error (a node that cannot be read) the object
-    // is unusable and must be dropped. `combiner` may be null when no update is kCombine.
+    // Merges updates, sorted by key without duplicates. An update that leaves its item as it is (an erase of
+    // nothing, the same payload again) changes nothing. On an error the object is unusable and must be
+    // dropped: kIo, kTooManyFaults, kCorrupt (a node that cannot be read or contradicts its parent), kTooBig
+    // (more than kMaxItemBytes out of the combiner), the combiner's own. `combiner` may be null when no
+    // update is kCombine.
     Status apply(std::span<const TreeUpdate> updates, Combiner* combiner);
 
     [[nodiscard]] bool changed() const;
@@ -67,7 +70,9 @@ public:
     std::vector<VolumeAddress> take_released();
 
     // Freezes the tree: stamps addresses, generation and checksums bottom-up. Requires
-    // unassigned_count() == 0. `nodes` receives every new node; the caller writes and caches them.
+    // unassigned_count() == 0 and a generation above the base's (the caller has refused a base root that
+    // claims a generation beyond the superblock's). `nodes` receives every new node, children before
+    // parents; the caller writes and caches them. Afterwards only take_freed() and take_released() are left.
     TreeRoot seal(Generation generation, const Uuid& volume_uuid, std::vector<Ref<const Node>>& nodes);
 
 private:

@@ -60,8 +60,8 @@ struct CowTree::Impl {
     // Takes a node out of the tree. Its memory stays until the caller drops it.
     void retire(const TreeChild& child);
     std::unique_ptr<PendingNode> make_pending(uint32_t level);
-    // Turn a list of items or children into nodes, appended to `out`. `old_*` is the size of what they replace:
-    // only nodes that shrank ask for a merge.
+    // Turn a list of items or children into nodes, appended to `out`. `old_*` is the size of what they
+    // replace: only nodes that shrank ask for a merge.
     void emit_leaves(FillMode mode, uint64_t old_bytes, TreeChildren& out);
     void emit_internals(TreeChildren children, uint32_t level, FillMode mode, size_t old_count,
                         TreeChildren& out);
@@ -76,8 +76,8 @@ struct CowTree::Impl {
     NodeCache& cache;
     const TreeRoot base;
     std::optional<TreeChild> root;  // none: the tree is empty
-    bool is_usable = true;          // false after an error and after seal()
-    Combiner* combiner = nullptr;   // of the running apply()
+    bool is_usable = true;  // false after an error and after seal()
+    Combiner* combiner = nullptr;  // of the running apply()
 
     size_t unassigned_count = 0;
     std::vector<VolumeAddress> spare_addresses;  // of nodes retired by the running apply(), for new ones

@@ -57,7 +57,7 @@ public:
 };
 
 struct Plan {
-    uint64_t key_count;       // keys are drawn from this many
+    uint64_t key_count;  // keys are drawn from this many
     uint64_t max_batch;
     uint64_t max_item_bytes;
     uint64_t full_percent;  // of the items have max_item_bytes
@@ -150,7 +150,8 @@ void ModelRun::random_batch(CowTree& tree)
             update.kind = TreeUpdate::Kind::kErase;
         else if (random_.chance(1, 4))
             update.kind = TreeUpdate::Kind::kCombine;
-        values.push_back(random_bytes(update.kind == TreeUpdate::Kind::kCombine ? 300 : plan_.max_item_bytes));
+        values.push_back(
+            random_bytes(update.kind == TreeUpdate::Kind::kCombine ? 300 : plan_.max_item_bytes));
         update.value = values.back();
         updates.push_back(update);
     }
@@ -252,11 +253,11 @@ Bytes bytes_of(size_t count, uint8_t value)
 TEST_CASE("random batches agree with a map, and every node is accounted for")
 {
     const Plan plans[] = {
-        {200, 30, 100, 5, 30, 20},                // one or two leaves
-        {20000, 3000, 300, 5, 20, 15},            // many small items
-        {3000, 900, kMaxItemBytes, 80, 20, 12},   // two items to a leaf, three levels
-        {3000, 900, kMaxItemBytes, 50, 55, 25},   // erased about as fast as filled
-        {60000, 3, 64, 0, 10, 60},                // tiny batches
+        {200, 30, 100, 5, 30, 20},  // one or two leaves
+        {20000, 3000, 300, 5, 20, 15},  // many small items
+        {3000, 900, kMaxItemBytes, 80, 20, 12},  // two items to a leaf, three levels
+        {3000, 900, kMaxItemBytes, 50, 55, 25},  // erased about as fast as filled
+        {60000, 3, 64, 0, 10, 60},  // tiny batches
     };
     const uint64_t base = test_seed(1000);
     uint64_t released = 0;

@@ -133,7 +133,8 @@ TEST_CASE("thinning out a tree joins its nodes")
     order.resize(order.size() * 9 / 10);
     for (size_t done = 0; done < order.size(); done += 5000) {
         const std::set<Key> batch(order.begin() + static_cast<ptrdiff_t>(done),
-                                  order.begin() + static_cast<ptrdiff_t>(std::min(done + 5000, order.size())));
+                                  order.begin() +
+                                      static_cast<ptrdiff_t>(std::min(done + 5000, order.size())));
         std::vector<TreeUpdate> updates;
         for (const Key& key : batch)
             updates.push_back({key, TreeUpdate::Kind::kErase, {}});

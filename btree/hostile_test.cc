@@ -132,7 +132,9 @@ void Victim::damage()
 // Everything a mount would do with it.
 void Victim::use()
 {
-    const auto note = [this](Status status) { ++(status.ok() ? worked : failed); };
+    const auto note = [this](Status status) {
+        ++(status.ok() ? worked : failed);
+    };
     Counter counter;
     note(check_tree(cache, root, counter));
     TreeCursor cursor(cache, root);
@@ -204,7 +206,8 @@ TEST_CASE("a node that is reached twice, or at the wrong level, is found by ever
         REQUIRE(node_header(image.data()).level == 1);
         auto* items = const_cast<DiskChildItem*>(child_items(image.data()));
         if (wrong_level) {
-            // A copy of the root at another address: a child of the level of its parent, the shape of a cycle.
+            // A copy of the root at another address: a child of the level of its parent, the shape of a
+            // cycle.
             const VolumeAddress address = victim.store.allocate(victim.random);
             Bytes copy = image;
             reinterpret_cast<DiskNodeHeader*>(copy.data())->address = address.value;

@@ -29,8 +29,8 @@ struct LeafPiece {
 
 struct LeafMerge {
     std::vector<LeafPiece> pieces;  // by rising key
-    uint64_t bytes = 0;             // room all pieces take
-    bool changed = false;           // false: the updates leave the leaf as it is
+    uint64_t bytes = 0;  // room all pieces take
+    bool changed = false;  // false: the updates leave the leaf as it is
 
     // Adds items of an image behind what is there already.
     void add_run(const std::byte* image, uint32_t first, uint32_t count);
@@ -41,7 +41,8 @@ struct LeafMerge {
 };
 
 // Merges `updates`, sorted by key, into the items of `image` (null: no items). An update that would leave its
-// item as it is does not count as a change. kTooBig when the combiner makes more than kMaxItemBytes; its errors.
+// item as it is does not count as a change. kTooBig when the combiner makes more than kMaxItemBytes; its
+// errors.
 Status merge_leaf(const std::byte* image, std::span<const TreeUpdate> updates, Combiner* combiner,
                   LeafMerge& out);
 

@@ -14,7 +14,7 @@ namespace cowraid {
 // How an overflowing node is split.
 enum class FillMode : uint8_t {
     kBalanced,  // evenly, with room for what comes between
-    kAppend,    // packed: what comes next lies behind the last key
+    kAppend,  // packed: what comes next lies behind the last key
 };
 
 // How much of `remaining` the next of several nodes should take, in the unit of `room`.

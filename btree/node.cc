@@ -74,6 +74,7 @@ bool internal_is_valid(const std::byte* image)
 Node::Node(AlignedBuffer content, const BlockRef& ref) : content_(std::move(content)), ref_(ref)
 {
     const DiskNodeHeader& header = node_header(content_.data());
+    tree_id_ = header.tree_id;
     level_ = header.level;
     item_count_ = header.item_count;
 }
@@ -91,11 +92,6 @@ Result<Ref<const Node>> Node::parse(AlignedBuffer content, const BlockRef& ref, 
     if (node_header(image).level == 0 ? !leaf_is_valid(image) : !internal_is_valid(image))
         return Err::kCorrupt;
     return Ref<const Node>(new Node(std::move(content), ref));
-}
-
-uint64_t Node::tree_id() const
-{
-    return node_header(content_.data()).tree_id;
 }
 
 Key Node::key(uint32_t index) const

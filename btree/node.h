@@ -28,7 +28,7 @@ public:
     [[nodiscard]] const BlockRef& block_ref() const { return ref_; }
     [[nodiscard]] uint32_t level() const { return level_; }
     [[nodiscard]] bool is_leaf() const { return level_ == 0; }
-    [[nodiscard]] uint64_t tree_id() const;
+    [[nodiscard]] uint64_t tree_id() const { return tree_id_; }
     [[nodiscard]] uint32_t item_count() const { return item_count_; }
     [[nodiscard]] Key key(uint32_t index) const;
     // Leaves only. Points into the node; valid while it is referenced.
@@ -48,6 +48,7 @@ private:
 
     AlignedBuffer content_;
     BlockRef ref_;
+    uint64_t tree_id_ = 0;
     uint32_t level_ = 0;
     uint32_t item_count_ = 0;
 };

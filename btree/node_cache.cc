@@ -125,7 +125,8 @@ struct NodeCache::Shard {
         if (read.ok()) {
             load.node = *read;
             const Entry* entry = find(load.wanted.address);
-            const bool newest = entry == nullptr || entry->node->block_ref().generation <= load.wanted.generation;
+            const bool newest =
+                entry == nullptr || entry->node->block_ref().generation <= load.wanted.generation;
             if (load.cacheable && newest)
                 added = put(load.node);
         }
@@ -144,7 +145,9 @@ struct NodeCache::Shard {
 };
 
 NodeCache::NodeCache(NodeReader& reader, const Uuid& volume_uuid, uint64_t budget_bytes)
-    : reader_(reader), volume_uuid_(volume_uuid), budget_bytes_(budget_bytes),
+    : reader_(reader),
+      volume_uuid_(volume_uuid),
+      budget_bytes_(budget_bytes),
       shards_(std::make_unique<Shard[]>(kShardCount))
 {
 }

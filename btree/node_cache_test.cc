@@ -219,7 +219,8 @@ TEST_CASE("threads hammer a small cache")
             for (int i = 0; i < 20000; ++i) {
                 const BlockRef& ref = refs[random.below(refs.size())];
                 Result<Ref<const Node>> node = cache.get(ref, kRootTree, 0);
-                if (!node.ok() || (*node)->block_ref() != ref || (*node)->key(0).object != ref.address.value) {
+                if (!node.ok() || (*node)->block_ref() != ref ||
+                    (*node)->key(0).object != ref.address.value) {
                     ++wrong;
                     continue;
                 }

@@ -30,7 +30,7 @@ struct PendingNode {
     bool wants_merge = false;
     // It is the left one of two halves, which would share a neighbour's room.
     bool wants_share = false;
-    AlignedBuffer image;              // leaves: everything but the header is final
+    AlignedBuffer image;  // leaves: everything but the header is final
     std::vector<TreeChild> children;  // internal nodes
 
     [[nodiscard]] bool is_leaf() const { return level == 0; }

@@ -28,7 +28,7 @@ Status tree_lookup(NodeCache& cache, const TreeRoot& tree, const Key& key, std::
 // kCorrupt; after an error the cursor is invalid.
 class TreeCursor {
 public:
-    TreeCursor(NodeCache& cache, const TreeRoot& tree) : cache_(cache), tree_(tree) {}
+    TreeCursor(NodeCache& cache, const TreeRoot& tree) : cache_(cache), tree_(tree) { }
 
     // Stands on the first item with key >= `key`; invalid when there is none.
     Status seek(const Key& key);

@@ -18,7 +18,7 @@ class BlockDevice;
 enum class IoKind : uint8_t {
     kRead,
     kWrite,
-    kFlush,    // makes durable what completed before the batch that holds it was started
+    kFlush,  // makes durable what completed before the batch that holds it was started
     kDiscard,  // content becomes undefined; a hint that may do nothing
 };
 
@@ -50,7 +50,8 @@ public:
     // Carries out one request in the calling thread and sets its result. Loops over short transfers.
     virtual void perform(IoRequest& request) = 0;
     // A descriptor opened O_DIRECT for which io_uring may do the work instead of perform(); -1 when
-    // perform() must be called (simulated devices and the wrappers around others).
+    // perform() must be called (simulated devices and the wrappers around others). Before the descriptor is
+    // closed the implementation calls ring_forget_file() (device/ring.h).
     [[nodiscard]] virtual int ring_fd() const { return -1; }
 };
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <csignal>
 #include <thread>
 
+#include "base/log.h"
 #include "device/file_device.h"
 #include "device/open_member.h"
 #include "device/ring.h"
@@ -90,6 +95,20 @@ void scatter_round_trip(uint64_t seed, std::span<BlockDevice* const> devices)
     reads.run();
     for (size_t index = 0; index < reads.memory.size(); ++index)
         REQUIRE(same(reads.memory[index].span(), writes.memory[index].span()));
+}
+
+// From now on io_uring_setup() of this process fails with EPERM, as in a container.
+bool refuse_io_uring()
+{
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{std::size(program), program};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
 AlignedBuffer content_of(const std::string& path)
@@ -260,6 +279,31 @@ TEST_CASE("a ring does not outlive fork, and the child gets its own")
     AlignedBuffer in(kBlockBytes);
     REQUIRE(read(*device, kBlockBytes, in).ok());
     CHECK(same(in.span(), out.span()));
+}
+
+TEST_CASE("a kernel that refuses io_uring is served by the fallback")
+{
+    const TempDir dir;
+    const std::string path = dir.file("m", 1 * kMiB);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (!refuse_io_uring())
+            _exit(2);
+        log_set_level(LogLevel::kError);
+        const uint64_t before = io_statistics().ring_enters;
+        std::string why;
+        const auto device = open_member(path, {}, why);
+        Prng prng(6);
+        AlignedBuffer out = random_buffer(prng, 1 * kMiB);
+        AlignedBuffer in(1 * kMiB);
+        const bool ok = device.ok() && write(**device, 0, out).ok() && flush(**device).ok() &&
+                        read(**device, 0, in).ok() && same(in.span(), out.span());
+        _exit(ok && Ring::of_this_thread() == nullptr && io_statistics().ring_enters == before ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a closed device is released by every ring")

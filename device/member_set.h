@@ -22,11 +22,11 @@ enum class MemberCounter : uint8_t {
     kWriteErrors,
     kReadErrors,
     kFlushErrors,
-    kCorruption,   // a data or metadata block failed its checksum
-    kGeneration,   // a valid block of another address or generation (lost or misdirected write)
-    kParity,       // a parity block failed its checksum
-    kSuperblock,   // a superblock or block-group map copy was bad
-    kRepaired,     // blocks rewritten with reconstructed content
+    kCorruption,  // a data or metadata block failed its checksum
+    kGeneration,  // a valid block of another address or generation (lost or misdirected write)
+    kParity,  // a parity block failed its checksum
+    kSuperblock,  // a superblock or block-group map copy was bad
+    kRepaired,  // blocks rewritten with reconstructed content
 };
 static_assert(static_cast<size_t>(MemberCounter::kRepaired) + 1 == kMemberCounterCount);
 

@@ -40,6 +40,7 @@ bool run_program(std::vector<std::string> words)
         const int sink = open("/dev/null", O_RDWR | O_CLOEXEC);
         dup2(sink, 1);
         dup2(sink, 2);
+        setenv("PATH", "/usr/sbin:/sbin:/usr/bin:/bin", 1);
         execvp(arguments[0], arguments.data());
         _exit(127);
     }

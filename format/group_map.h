@@ -42,14 +42,14 @@ static_assert(sizeof(DiskGroupMap) == 64);
 
 struct DiskGroup {
     le32 record_bytes;  // this header, its columns and their slot runs
-    le32 content;       // kGroupData | ...
-    le32 profile;       // ProfileId
+    le32 content;  // kGroupData | ...
+    le32 profile;  // ProfileId
     le32 flags;
-    le64 address;        // of the first byte; the group spans (data_columns + parity) * column_bytes
-    le64 column_bytes;   // of one column on one member
+    le64 address;  // of the first byte; the group spans (data_columns + parity) * column_bytes
+    le64 column_bytes;  // of one column on one member
     le32 chunk_bytes;
-    le32 data_columns;   // k; copies of mirrored profiles count once
-    le32 column_count;   // members: k * copies + parity
+    le32 data_columns;  // k; copies of mirrored profiles count once
+    le32 column_count;  // members: k * copies + parity
     le32 mapping_version;
     le64 created_generation;
     uint8_t reserved[8];

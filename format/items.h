@@ -18,20 +18,20 @@ inline constexpr uint32_t kMaxLinks = 65000;
 enum class ItemType : uint8_t {
     // root tree
     kTreeRoot = 1,  // tree id, 0: DiskTreeRoot
-    kVolume = 2,    // 0, 0: DiskVolume
+    kVolume = 2,  // 0, 0: DiskVolume
     // file trees
-    kInode = 16,    // inode, 0: DiskInode
-    kLink = 17,     // inode, link sequence: DiskLink + name; one per name of the inode
-    kDirent = 18,   // directory, cursor: DiskDirent + name; cursor = name hash << 8 | collision number
-    kXattr = 19,    // inode, name hash << 8 | collision number: DiskXattr + name + value
+    kInode = 16,  // inode, 0: DiskInode
+    kLink = 17,  // inode, link sequence: DiskLink + name; one per name of the inode
+    kDirent = 18,  // directory, cursor: DiskDirent + name; cursor = name hash << 8 | collision number
+    kXattr = 19,  // inode, name hash << 8 | collision number: DiskXattr + name + value
     kSymlink = 20,  // inode, 0: the target
-    kExtent = 21,   // inode, file offset: DiskExtent
-    kOrphan = 22,   // 0, inode: nothing; unlinked while open, removed at the next mount
+    kExtent = 21,  // inode, file offset: DiskExtent
+    kOrphan = 22,  // 0, inode: nothing; unlinked while open, removed at the next mount
     // checksum tree
     kChecksums = 32,  // address of the window, 0: DiskChecksumWindow + checksums
     // free-space tree
     kGroupSummary = 48,  // 0, group address: DiskGroupSummary
-    kSpaceWindow = 49,   // group address, first stripe: DiskSpaceWindow + bitmap
+    kSpaceWindow = 49,  // group address, first stripe: DiskSpaceWindow + bitmap
 };
 
 struct DiskTreeRoot {
@@ -57,7 +57,7 @@ static_assert(sizeof(DiskTime) == 12);
 struct DiskInode {
     le64 size_bytes;
     le64 data_blocks;  // 4 KiB blocks stored or reserved, as st_blocks * 8
-    le64 generation;   // commit that created it, for file handles
+    le64 generation;  // commit that created it, for file handles
     le64 rdev;
     le32 mode;
     le32 uid;
@@ -85,7 +85,7 @@ static_assert(sizeof(DiskLink) == 18);
 struct DiskDirent {
     le64 inode;
     le64 link_sequence;  // of the inode's DiskLink
-    le32 mode_type;      // S_IFMT bits
+    le32 mode_type;  // S_IFMT bits
     le16 name_bytes;
     // name follows
 };
@@ -104,11 +104,11 @@ enum class ExtentKind : uint8_t {
 };
 
 struct DiskExtent {
-    le64 address;      // volume address; contiguous
-    le64 generation;   // commit that wrote it
+    le64 address;  // volume address; contiguous
+    le64 generation;  // commit that wrote it
     le32 block_count;  // of the file
     le32 disk_blocks;  // stored; smaller than block_count only when compressed
-    uint8_t kind;      // ExtentKind
+    uint8_t kind;  // ExtentKind
     uint8_t compression;  // 0: none
     le16 reserved1;
     le32 offset_blocks;  // into the decompressed extent; 0 when not compressed
@@ -127,7 +127,7 @@ static_assert(sizeof(DiskChecksumWindow) == 8);
 
 struct DiskGroupSummary {
     le64 used_blocks;  // blocks the commit refers to
-    le64 free_rows;    // rows without a used block
+    le64 free_rows;  // rows without a used block
     le64 free_stripes;
     uint8_t reserved[40];
 };

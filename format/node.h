@@ -15,15 +15,15 @@ inline constexpr uint32_t kNodeMaxLevel = 15;
 inline constexpr uint64_t kRootTree = 1;
 inline constexpr uint64_t kChecksumTree = 2;
 inline constexpr uint64_t kFreeSpaceTree = 3;
-inline constexpr uint64_t kRemapTree = 4;       // reserved: cleaning moves blocks (design section 5)
-inline constexpr uint64_t kReferenceTree = 5;   // reserved: counts of shared blocks
+inline constexpr uint64_t kRemapTree = 4;  // reserved: cleaning moves blocks (design section 5)
+inline constexpr uint64_t kReferenceTree = 5;  // reserved: counts of shared blocks
 inline constexpr uint64_t kFirstFileTree = 256;
 
 struct DiskNodeHeader {
     le64 checksum;  // xxh3-64 of the node behind this field; pointers to the node repeat it
     le64 magic;
     uint8_t volume_uuid[16];
-    le64 address;     // the volume address it was written to
+    le64 address;  // the volume address it was written to
     le64 generation;  // the commit that wrote it
     le64 tree_id;
     le16 level;  // 0: leaf

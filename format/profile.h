@@ -12,14 +12,14 @@ namespace cowraid {
 
 struct Profile {
     ProfileId id;
-    const char* name;        // as typed: "raid6"
-    const char* title;       // as printed: "RAID6"
-    uint32_t copies;         // of every data column
-    uint32_t parity;         // parity columns
-    uint32_t min_members;    // fewest columns of a group
-    uint32_t max_columns;    // 0: as many members as have room
-    uint32_t tolerance;      // members that may be lost
-    bool allocatable;        // this version can make groups of it
+    const char* name;  // as typed: "raid6"
+    const char* title;  // as printed: "RAID6"
+    uint32_t copies;  // of every data column
+    uint32_t parity;  // parity columns
+    uint32_t min_members;  // fewest columns of a group
+    uint32_t max_columns;  // 0: as many members as have room
+    uint32_t tolerance;  // members that may be lost
+    bool allocatable;  // this version can make groups of it
 };
 
 std::span<const Profile> profiles();

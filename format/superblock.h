@@ -43,7 +43,7 @@ static_assert(sizeof(DiskBlockRef) == 24);
 enum class MemberState : uint32_t {
     kPresent = 1,  // took part in the last commit
     kMissing = 2,  // absent since `missing_since`; stale for what was written from then on
-    kFailed = 3,   // taken out of service after errors since `missing_since`
+    kFailed = 3,  // taken out of service after errors since `missing_since`
 };
 
 struct DiskMember {
@@ -52,11 +52,11 @@ struct DiskMember {
     uint8_t uuid[16];
     le64 size_bytes;
     le64 missing_since;  // generation of the first commit without it; 0 while present
-    le64 slots_offset;   // device offset of slot 0
-    le64 slot_bytes;     // power of two
+    le64 slots_offset;  // device offset of slot 0
+    le64 slot_bytes;  // power of two
     le64 slot_count;
     le64 map_offset[2];  // the two places of the block-group map
-    le64 map_bytes;      // room of each
+    le64 map_bytes;  // room of each
     le64 intent_log_offset;
     le64 intent_log_bytes;
     le64 fsync_log_offset;
@@ -90,11 +90,11 @@ struct DiskSuperblock {
     le32 block_bytes;
     le32 node_bytes;
     le32 chunk_bytes;
-    le32 data_profile;      // ProfileId
+    le32 data_profile;  // ProfileId
     le32 metadata_profile;  // ProfileId
     le64 next_group_address;
     le64 created_seconds;  // since 1970
-    DiskBlockRef root;     // root tree; address 0 in a volume without trees yet
+    DiskBlockRef root;  // root tree; address 0 in a volume without trees yet
     le64 map_generation;
     le64 map_checksum;
     le32 map_bytes;

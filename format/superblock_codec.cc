@@ -122,9 +122,8 @@ bool root_valid(const Superblock& superblock)
 bool map_ref_valid(const Superblock& superblock)
 {
     const MapRef& map = superblock.map;
-    return map.place < 2 && map.bytes != 0 && map.bytes % kBlockBytes == 0 && map.bytes <= kMaxMapBytes
- && map.generation.value != 0 &&
-           map.generation <= superblock.generation;
+    return map.place < 2 && map.bytes != 0 && map.bytes % kBlockBytes == 0 && map.bytes <= kMaxMapBytes &&
+           map.generation.value != 0 && map.generation <= superblock.generation;
 }
 
 bool superblock_valid(const Superblock& superblock)

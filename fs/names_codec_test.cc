@@ -35,7 +35,7 @@ struct Layers {
             Ref<Committed> next = make_ref<Committed>();
             next->transaction = committing->id;
             next->file_tree = commit(tree, cache, nodes, random, {++generation});
-            timeline.publish(next);
+            timeline.publish(Ref<const Committed>(next.get()));
         }
         committing = timeline.close_open();
     }
@@ -43,7 +43,7 @@ struct Layers {
     Prng random{1};
     TestStore nodes;
     NodeCache cache{nodes, test_uuid(), 16 * kMiB};
-    Timeline timeline{make_ref<Transaction>(TransactionId{1}), make_ref<Committed>()};
+    Timeline timeline{make_ref<Transaction>(TransactionId{1}), Ref<const Committed>(new Committed())};
     ItemStore store{cache, timeline};
     Ref<Transaction> committing;
     uint64_t generation = 0;

@@ -35,6 +35,7 @@ public:
     Status serve(UniqueFd fuse_fd);
     // Makes serve() return soon, even while the mount is in use: its users get ENOTCONN. Thread-safe.
     void stop();
+    [[nodiscard]] bool serving() const { return serving_.load(); }
 
 private:
     Session() = default;

@@ -2,6 +2,7 @@
 // From the name of a volume to its members.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 

@@ -2,12 +2,14 @@
 #include "tools/mount_daemon.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
-#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -20,8 +22,8 @@
 #include "fuse/session.h"
 #include "tools/daemon_commands.h"
 #include "tools/handshake.h"
+#include "tools/mount_point.h"
 #include "tools/signal_watch.h"
-#include "tools/text.h"
 
 namespace cowraid {
 
@@ -32,6 +34,8 @@ constexpr int PR_SET_IO_FLUSHER = 57;
 #endif
 
 constexpr const char* kOutOfMemoryScore = "-1000";
+constexpr int kDetachRounds = 100;
+constexpr int kDetachRoundMilliseconds = 20;
 
 void write_text_file(const char* path, const char* text)
 {
@@ -168,9 +172,11 @@ bool VolumeServer::open()
 void VolumeServer::on_signal(int number)
 {
     CW_LOG_INFO("signal %d: unmounting %s", number, request_.directory.c_str());
-    // Gone from the tree and unused: the session ends by itself. Else it is ended for its users.
-    if (!detach_and_wait(request_.directory, device_, *session_))
-        session_->stop();
+    // Unused and gone from the tree, the session ends by itself. Else it is ended for those who use it.
+    const bool gone = detach_mount(request_.directory, device_).ok();
+    for (int round = 0; gone && session_->serving() && round < kDetachRounds; ++round)
+        poll(nullptr, 0, kDetachRoundMilliseconds);
+    session_->stop();
 }
 
 bool VolumeServer::serve()

@@ -87,8 +87,10 @@ Result<UniqueFd> attach_as_user(const MountRequest& request, std::string& why)
         why = "mounting on " + request.directory + " was refused; is fusermount3 installed?";
         return Err::kIo;
     }
-    // The session keeps its own descriptor until this program ends, on purpose: closing it would unmount.
-    return UniqueFd(fcntl(fuse_session_fd(session), F_DUPFD_CLOEXEC, 0));
+    // The session itself is left alone until this program ends: to destroy it would unmount.
+    UniqueFd connection(fuse_session_fd(session));
+    fcntl(connection.get(), F_SETFD, FD_CLOEXEC);
+    return connection;
 }
 
 std::string device_mounted_at(const std::string& directory)
@@ -98,10 +100,10 @@ std::string device_mounted_at(const std::string& directory)
     return entry == nullptr ? std::string() : entry->device;
 }
 
-// umount2 for users: fusermount3 -u, lazily.
-Status detach_as_user(const std::string& directory)
+// umount2 for users.
+Status unmount_as_user(const std::string& directory, bool lazy)
 {
-    const char* arguments[] = {"fusermount3", "-u", "-q", "-z", "--", directory.c_str(), nullptr};
+    const char* arguments[] = {"fusermount3", lazy ? "-uqz" : "-uq", "--", directory.c_str(), nullptr};
     pid_t child = 0;
     if (posix_spawnp(&child, arguments[0], nullptr, nullptr, const_cast<char* const*>(arguments), environ) !=
         0)
@@ -111,7 +113,7 @@ Status detach_as_user(const std::string& directory)
         if (errno != EINTR)
             return Err::kIo;
     }
-    return result == 0 ? Status(Err::kBusy) : Status(Err::kIo);
+    return result == 0 ? Status() : Status(Err::kBusy);
 }
 
 // Writes back what programs dirtied through shared mappings: a forced end would lose it.
@@ -183,18 +185,32 @@ Status remount_kernel(const MountRequest& request, std::string& why)
     return busy ? Err::kBusy : Err::kIo;
 }
 
+Status unmount(const std::string& directory, int flags, std::string& why)
+{
+    if (geteuid() != 0) {
+        const Status status = unmount_as_user(directory, (flags & MNT_DETACH) != 0);
+        if (!status.ok())
+            why = "fusermount3 refused to unmount " + directory + "; is it in use?";
+        return status;
+    }
+    if (umount2(directory.c_str(), flags | UMOUNT_NOFOLLOW) == 0)
+        return {};
+    const bool busy = errno == EBUSY;
+    why = errno_line("unmounting " + directory);
+    if (busy)
+        why += "; see who uses it: fuser -vm " + directory;
+    return busy ? Err::kBusy : Err::kIo;
+}
+
 Status detach_mount(const std::string& directory, const std::string& device)
 {
     if (device_mounted_at(directory) != device)
         return Err::kNotFound;
     write_back(directory, device);
-    if (geteuid() != 0)
-        return detach_as_user(directory);
-    if (umount2(directory.c_str(), UMOUNT_NOFOLLOW) == 0)
+    std::string ignored;
+    if (unmount(directory, 0, ignored).ok())
         return {};
-    if (umount2(directory.c_str(), UMOUNT_NOFOLLOW | MNT_DETACH) == 0)
-        return Err::kBusy;
-    return Err::kIo;
+    return unmount(directory, MNT_DETACH, ignored).ok() ? Err::kBusy : Err::kIo;
 }
 
 }  // namespace cowraid

@@ -29,6 +29,9 @@ void tune_mount(const std::string& device);
 // Changes the mount flags. kBusy when files are open for writing and the request is read-only.
 Status remount_kernel(const MountRequest& request, std::string& why);
 
+// umount2(2) with `flags`, for users fusermount3. kBusy, kIo with `why`.
+Status unmount(const std::string& directory, int flags, std::string& why);
+
 // Takes the mount `device` off `directory`, writing back what programs dirtied through mappings. kOk: it is
 // gone. kBusy: it is in use and was detached only from the tree. kNotFound: another mount is there, or none.
 Status detach_mount(const std::string& directory, const std::string& device);

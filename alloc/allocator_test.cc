@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: MIT
+// What the allocator promises, case by case.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "alloc/test_model.h"
+
+using namespace cowraid;
+
+namespace {
+
+constexpr VolumeAddress kFirst = {16 * kMiB};
+constexpr TransactionId kOne = {1};
+constexpr TransactionId kTwo = {2};
+constexpr TransactionId kThree = {3};
+constexpr uint32_t kAnything = kGroupData | kGroupMetadata | kGroupSystem;
+
+// An allocator over one disk, with shorthands.
+struct Fixture {
+    TestDisk disk;
+    Allocator allocator{disk};
+
+    GroupRecord add(VolumeAddress address, ProfileId profile, uint32_t data_columns, uint64_t chunk_bytes,
+                    uint64_t stripes, uint32_t content = kAnything)
+    {
+        const GroupRecord group =
+            test_group(address, profile, data_columns, static_cast<uint32_t>(chunk_bytes), stripes, content);
+        allocator.add_group(group, disk.usage(group), Allocator::GroupState::kOpen);
+        return group;
+    }
+    std::vector<RowRegion> take(uint64_t units, TransactionId transaction = kOne,
+                                Stream stream = Stream::kData, uint32_t unit_blocks = 1)
+    {
+        std::vector<RowRegion> regions;
+        REQUIRE(allocator.allocate(stream, unit_blocks, units, transaction, regions).ok());
+        return regions;
+    }
+    bool refused(uint64_t units, uint32_t unit_blocks = 1)
+    {
+        std::vector<RowRegion> regions;
+        return allocator.allocate(Stream::kData, unit_blocks, units, kOne, regions) == Err::kNoSpace;
+    }
+    void commit(TransactionId transaction, Generation generation)
+    {
+        collect(transaction, generation);
+        allocator.release(transaction, generation);
+    }
+    std::vector<SpaceWindow> collect(TransactionId transaction, Generation generation)
+    {
+        std::vector<SpaceWindow> windows;
+        std::vector<GroupUsage> usages;
+        REQUIRE(allocator.collect(transaction, windows, usages).ok());
+        disk.record(windows, usages, generation);
+        return windows;
+    }
+};
+
+void check_region(const RowRegion& region, uint64_t first_stripe, uint64_t stripe_count, uint32_t first_row,
+                  uint32_t row_count, uint64_t used_blocks)
+{
+    CHECK(region.first_stripe == first_stripe);
+    CHECK(region.stripe_count == stripe_count);
+    CHECK(region.first_row == first_row);
+    CHECK(region.row_count == row_count);
+    CHECK(region.used_blocks == used_blocks);
+}
+
+uint64_t rows_of(const std::vector<RowRegion>& regions)
+{
+    uint64_t rows = 0;
+    for (const RowRegion& region : regions)
+        rows += region.stripe_count * region.row_count;
+    return rows;
+}
+
+}  // namespace
+
+TEST_CASE("full stripes of an empty group are one region, and the next call goes on behind them")
+{
+    for (const uint64_t chunk : {4 * kKiB, 16 * kKiB, 64 * kKiB, kMiB}) {
+        for (const uint32_t k : {1u, 2u, 3u, 14u}) {
+            CAPTURE(chunk);
+            CAPTURE(k);
+            Fixture f;
+            f.add(kFirst, ProfileId::kRaid6, k, chunk, 200);
+            const uint64_t stripe_blocks = chunk / kBlockBytes * k;
+            const auto rows = static_cast<uint32_t>(chunk / kBlockBytes);
+            const auto regions = f.take(100 * stripe_blocks);
+            REQUIRE(regions.size() == 1);
+            check_region(regions[0], 0, 100, 0, rows, 100 * stripe_blocks);
+            CHECK(regions[0].block_address(0) == kFirst);
+            CHECK(regions[0].block_address(stripe_blocks) == kFirst + chunk * k);
+            const auto more = f.take(7 * stripe_blocks);
+            REQUIRE(more.size() == 1);
+            check_region(more[0], 100, 7, 0, rows, 7 * stripe_blocks);
+            CHECK(f.allocator.statistics().full_stripes == 107);
+            CHECK(f.allocator.statistics().pad_blocks == 0);
+        }
+    }
+}
+
+TEST_CASE("the tail takes as few rows as possible and the next call continues there")
+{
+    Fixture f;
+    f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);  // stripes of 64 blocks, 16 rows
+    auto regions = f.take(2 * 64 + 5);
+    REQUIRE(regions.size() == 2);
+    check_region(regions[0], 0, 2, 0, 16, 128);
+    check_region(regions[1], 2, 1, 0, 2, 5);
+    // Down the first column, then the next one.
+    CHECK(regions[1].block_address(1) - regions[1].block_address(0) == kBlockBytes);
+    CHECK(regions[1].block_address(2) - regions[1].block_address(0) == 64 * kKiB);
+    regions = f.take(9);
+    REQUIRE(regions.size() == 1);
+    check_region(regions[0], 2, 1, 2, 3, 9);
+    // Whole stripes go behind the open one, the tail still into it.
+    regions = f.take(3 * 64 + 4);
+    REQUIRE(regions.size() == 2);
+    check_region(regions[0], 3, 3, 0, 16, 192);
+    check_region(regions[1], 2, 1, 5, 1, 4);
+    // Ten rows are left of it; thirteen are needed.
+    regions = f.take(50);
+    REQUIRE(regions.size() == 2);
+    check_region(regions[0], 2, 1, 6, 10, 40);
+    check_region(regions[1], 6, 1, 0, 3, 10);
+    const AllocationStatistics statistics = f.allocator.statistics();
+    CHECK(statistics.full_stripes == 5);
+    CHECK(statistics.full_rows == 2 + 3 + 1 + 10 + 3);
+    CHECK(statistics.pad_blocks == 3 + 3 + 2);
+}
+
+TEST_CASE("a tail that fills every row of a stripe joins the stripes before it")
+{
+    Fixture f;
+    f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);
+    const auto regions = f.take(3 * 64 + 62);
+    REQUIRE(regions.size() == 1);
+    check_region(regions[0], 0, 4, 0, 16, 254);
+    check_region(f.take(1)[0], 4, 1, 0, 1, 1);
+}
+
+TEST_CASE("streams do not share stripes while there are free ones")
+{
+    Fixture f;
+    f.add(kFirst, ProfileId::kRaid5, 3, 64 * kKiB, 50);
+    check_region(f.take(1, kOne, Stream::kData)[0], 0, 1, 0, 1, 1);
+    check_region(f.take(1, kOne, Stream::kMetadata, 4)[0], 1, 1, 0, 4, 4);
+    check_region(f.take(1, kOne, Stream::kSystem, 4)[0], 2, 1, 0, 4, 4);
+    check_region(f.take(2, kOne, Stream::kData)[0], 0, 1, 1, 1, 2);
+    check_region(f.take(4, kOne, Stream::kMetadata, 4)[0], 1, 1, 4, 8, 16);
+    check_region(f.take(1, kOne, Stream::kSystem, 4)[0], 2, 1, 4, 4, 4);
+}
+
+TEST_CASE("streams take groups of their content only, open ones only")
+{
+    Fixture f;
+    f.add({kGiB}, ProfileId::kRaid1, 1, 64 * kKiB, 4, kGroupMetadata);
+    f.add({2 * kGiB}, ProfileId::kRaid5, 3, 64 * kKiB, 4, kGroupData);
+    f.add({3 * kGiB}, ProfileId::kRaid1, 1, 64 * kKiB, 4, kGroupSystem | kGroupMetadata);
+    CHECK(f.take(1, kOne, Stream::kData)[0].group_address.value == 2 * kGiB);
+    CHECK(f.take(1, kOne, Stream::kMetadata)[0].group_address.value == kGiB);
+    CHECK(f.take(1, kOne, Stream::kSystem)[0].group_address.value == 3 * kGiB);
+    f.allocator.set_group_state({kGiB}, Allocator::GroupState::kClosed);
+    CHECK(f.take(1, kOne, Stream::kMetadata)[0].group_address.value == 3 * kGiB);
+    f.allocator.set_group_state({2 * kGiB}, Allocator::GroupState::kPlanned);
+    CHECK(f.refused(1));
+    CHECK(f.allocator.numbers(kGroupData).free_row_blocks == 0);
+    CHECK(f.allocator.numbers(kGroupData).total_blocks == 4 * 48);
+    f.allocator.set_group_state({2 * kGiB}, Allocator::GroupState::kOpen);
+    CHECK(f.take(4 * 48 - 3, kOne, Stream::kData).size() == 2);
+    CHECK(f.refused(1));
+}
+
+TEST_CASE("an allocation goes on in the next group, all or nothing")
+{
+    Fixture f;
+    f.add({kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 4);
+    f.add({2 * kGiB}, ProfileId::kRaid5, 3, 64 * kKiB, 4);
+    const uint64_t room = 4 * 32 + 4 * 48;
+    CHECK(f.refused(room + 1));
+    CHECK(f.allocator.numbers(kGroupData).used_blocks == 0);
+    CHECK(f.allocator.statistics().full_stripes == 0);
+    const auto regions = f.take(room);
+    REQUIRE(regions.size() == 2);
+    check_region(regions[0], 0, 4, 0, 16, 128);
+    check_region(regions[1], 0, 4, 0, 16, 192);
+    CHECK(f.refused(1));
+}
+
+TEST_CASE("a fragmented group hands out every free row")
+{
+    Fixture f;
+    const uint64_t stripes = 40;
+    f.add(kFirst, ProfileId::kRaid6, 3, 64 * kKiB, stripes);
+    f.take(stripes * 48);
+    f.commit(kOne, {1});
+    // Rows 1, 4, 5, 6 and 11 of every stripe: three columns each.
+    const std::pair<uint64_t, uint64_t> holes[] = {{1, 1}, {4, 3}, {11, 1}};
+    for (uint64_t stripe = 0; stripe < stripes; ++stripe) {
+        for (uint64_t column = 0; column < 3; ++column) {
+            for (const auto& [row, count] : holes)
+                REQUIRE(
+                    f.allocator
+                        .free_blocks(kFirst + (stripe * 48 + column * 16 + row) * kBlockBytes, count, kTwo)
+                        .ok());
+        }
+    }
+    CHECK(f.refused(1));  // pinned
+    CHECK(f.allocator.numbers(kGroupData).pinned_blocks == stripes * 15);
+    f.collect(kTwo, {2});
+    CHECK(f.refused(1));
+    f.allocator.release(kTwo, {2});
+    CHECK(f.allocator.numbers(kGroupData).free_row_blocks == stripes * 15);
+    CHECK(f.allocator.numbers(kGroupData).free_stripe_blocks == 0);
+    CHECK(f.refused(1, 4));
+    auto regions = f.take(7);
+    REQUIRE(regions.size() == 1);
+    CHECK(regions[0].row_count == 3);
+    CHECK(f.refused(stripes * 15 - 9 + 1));
+    regions = f.take(stripes * 15 - 9);
+    CHECK(rows_of(regions) == stripes * 5 - 3);
+    CHECK(f.allocator.numbers(kGroupData).free_row_blocks == 0);
+    CHECK(f.refused(1));
+}
+
+TEST_CASE("half a row freed is no free row")
+{
+    Fixture f;
+    f.add(kFirst, ProfileId::kRaid5, 3, 16 * kKiB, 1);
+    f.take(12);
+    f.commit(kOne, {1});
+    REQUIRE(f.allocator.free_blocks(kFirst, 8, kTwo).ok());  // columns 0 and 1
+    f.commit(kTwo, {2});
+    CHECK(f.refused(1));
+    REQUIRE(f.allocator.free_blocks(kFirst + 9 * kBlockBytes, 1, kThree).ok());
+    f.commit(kThree, {3});
+    check_region(f.take(3)[0], 0, 1, 1, 1, 3);
+    CHECK(f.refused(1));
+}
+
+TEST_CASE("units of four blocks stay in one column, or in whole stripes of short chunks")
+{
+    for (const uint64_t chunk : {4 * kKiB, 8 * kKiB, 16 * kKiB, 64 * kKiB}) {
+        for (const uint32_t k : {1u, 3u, 5u}) {
+            CAPTURE(chunk);
+            CAPTURE(k);
+            Fixture f;
+            f.add(kFirst, ProfileId::kRaid6, k, chunk, 100);
+            const auto rows = static_cast<uint32_t>(chunk / kBlockBytes);
+            uint64_t taken = 0;
+            for (const uint64_t units : {1u, 2u, 7u, 1u, 13u}) {
+                for (const RowRegion& region : f.take(units, kOne, Stream::kMetadata, 4)) {
+                    if (rows >= 4)
+                        CHECK(region.row_count % 4 == 0);
+                    else
+                        CHECK(region.row_count == rows);
+                    CHECK(region.used_blocks % 4 == 0);
+                    for (uint64_t block = 0; block < region.used_blocks; block += 4)
+                        CHECK(region.block_address(block + 3) - region.block_address(block) ==
+                              3 * kBlockBytes);
+                    taken += region.used_blocks;
+                }
+            }
+            CHECK(taken == 4 * 24);
+            CHECK(f.allocator.numbers(kGroupData).used_blocks == taken);
+        }
+    }
+}
+
+TEST_CASE("a commit records its own transaction and nothing of the open one")
+{
+    Fixture f;
+    const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 64);
+    const auto first = f.take(64, kOne);
+    const auto second = f.take(64, kTwo);
+    REQUIRE(f.allocator.free_blocks(first[0].block_address(3), 2, kTwo).ok());
+    const auto windows = f.collect(kOne, {1});
+    REQUIRE(windows.size() == 1);
+    CHECK(windows[0].used_count == 64);
+    CHECK(windows[0].written);
+    CHECK(f.disk.is_used(group, 3));
+    CHECK_FALSE(f.disk.is_used(group, 64));
+    CHECK(f.disk.usage(group).used_blocks == 64);
+    CHECK(f.disk.usage(group).free_stripes == 63);
+    // The commit allocates for itself while it collects.
+    f.take(1, kOne, Stream::kMetadata, 4);
+    CHECK(f.collect(kOne, {1}).size() == 1);
+    CHECK(f.collect(kOne, {1}).empty());
+    CHECK(f.disk.usage(group).used_blocks == 68);
+    f.allocator.release(kOne, {1});
+    CHECK(f.allocator.numbers(kGroupData).pinned_blocks == 2);
+    f.commit(kTwo, {2});
+    CHECK(f.disk.usage(group).used_blocks == 68 - 2 + 64);
+    CHECK_FALSE(f.disk.is_used(group, 3));
+    CHECK(f.allocator.numbers(kGroupData).pinned_blocks == 0);
+}
+
+TEST_CASE("allocated and freed in one transaction: never recorded, pinned until release")
+{
+    Fixture f;
+    const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 1);
+    const auto regions = f.take(32, kOne);
+    REQUIRE(f.allocator.free_blocks(kFirst, 32, kOne).ok());
+    CHECK(f.allocator.numbers(kGroupData).used_blocks == 0);
+    CHECK(f.refused(1));
+    const auto windows = f.collect(kOne, {5});
+    REQUIRE(windows.size() == 1);
+    CHECK(windows[0].used_count == 0);
+    CHECK(windows[0].written);  // the rows were written, so a member that was away must catch up
+    CHECK(f.disk.usage(group).used_blocks == 0);
+    CHECK(f.refused(1));
+    CHECK(f.allocator.empty_groups(kGroupData).empty());
+    f.allocator.release(kOne, {5});
+    CHECK(f.allocator.empty_groups(kGroupData).size() == 1);
+    check_region(f.take(32, kTwo)[0], 0, 1, 0, 16, 32);
+}
+
+TEST_CASE("a window written by a commit that is not released counts as written in the next one")
+{
+    Fixture f;
+    f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 1);
+    f.take(32, kOne);
+    f.collect(kOne, {1});
+    REQUIRE(f.allocator.free_blocks(kFirst, 1, kTwo).ok());
+    const auto early = f.collect(kTwo, {2});
+    REQUIRE(early.size() == 1);
+    CHECK(early[0].written);
+    f.allocator.release(kOne, {1});
+    f.allocator.release(kTwo, {2});
+    REQUIRE(f.allocator.free_blocks(kFirst + kBlockBytes, 1, kThree).ok());
+    const auto late = f.collect(kThree, {3});
+    REQUIRE(late.size() == 1);
+    CHECK_FALSE(late[0].written);
+    CHECK(late[0].last_write.value == 1);
+}
+
+TEST_CASE("freeing what is not used is refused, or dropped when the group was not in memory")
+{
+    Fixture f;
+    const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 8);
+    f.take(32, kOne);
+    CHECK(f.allocator.free_blocks(kFirst + 31 * kBlockBytes, 2, kOne) == Err::kCorrupt);
+    CHECK(f.allocator.free_blocks({512}, 1, kOne) == Err::kCorrupt);
+    CHECK(f.allocator.free_blocks(kFirst + 512, 1, kOne) == Err::kCorrupt);
+    CHECK(f.allocator.free_blocks(kFirst + group.data_bytes(), 1, kOne) == Err::kCorrupt);
+    CHECK(f.allocator.free_blocks(kFirst + 31 * kBlockBytes, ~uint64_t{0}, kOne) == Err::kCorrupt);
+    REQUIRE(f.allocator.free_blocks(kFirst, 1, kOne).ok());
+    CHECK(f.allocator.free_blocks(kFirst, 1, kOne) == Err::kCorrupt);
+    f.commit(kOne, {1});
+
+    CHECK(f.allocator.evict_idle(0) == 0);
+    const uint64_t loads = f.disk.loads;
+    CHECK(f.allocator.free_blocks(kFirst, 1, kTwo).ok());  // not used: found out later
+    CHECK(f.allocator.free_blocks(kFirst + 8 * kBlockBytes, 3, kTwo).ok());
+    CHECK(f.allocator.free_blocks(kFirst + 9 * kBlockBytes, 1, kTwo).ok());  // a second time
+    CHECK(f.disk.loads == loads);
+    CHECK(f.allocator.evict_idle(0) == 0);
+    f.commit(kTwo, {2});
+    CHECK(f.disk.loads == loads + 1);
+    CHECK(f.disk.usage(group).used_blocks == 28);
+    CHECK(f.allocator.numbers(kGroupData).used_blocks == 28);
+    CHECK(f.allocator.numbers(kGroupData).pinned_blocks == 0);
+}
+
+TEST_CASE("a group whose windows make no sense gives no space")
+{
+    const GroupRecord group = test_group(kFirst, ProfileId::kRaid5, 3, 64 * kKiB, 60, kGroupData);
+    // Windows of 42 stripes, 2016 blocks.
+    SpaceWindow good = {.group_address = kFirst, .block_count = 2016, .used_count = 1, .bitmap = {}};
+    good.bitmap.assign(252, 0);
+    good.bitmap[0] = 1;
+    const GroupUsage usage = {kFirst, 1, 60 * 16 - 1, 59};
+    enum class Damage { kNone, kStripe, kBeyond, kCount, kUsed, kBitmap, kBits, kTwice, kSummary, kRead };
+    for (int kind = 0; kind <= static_cast<int>(Damage::kRead); ++kind) {
+        CAPTURE(kind);
+        const auto damage = static_cast<Damage>(kind);
+        TestDisk disk;
+        SpaceWindow window = good;
+        GroupUsage summary = usage;
+        window.first_stripe = damage == Damage::kStripe ? 1 : damage == Damage::kBeyond ? 84 : 0;
+        window.block_count += damage == Damage::kCount ? 48 : 0;
+        window.used_count += damage == Damage::kUsed ? 1 : 0;
+        window.bitmap.resize(damage == Damage::kBitmap ? 251 : 252);
+        window.bitmap[5] = damage == Damage::kBits ? 1 : 0;
+        summary.free_rows += damage == Damage::kSummary ? 1 : 0;
+        disk.fails = damage == Damage::kRead ? Status(Err::kIo) : Status();
+        disk.windows[{kFirst.value, 0}] = window;
+        if (damage == Damage::kTwice)
+            disk.windows[{kFirst.value, 1}] = window;
+        Allocator allocator(disk);
+        allocator.add_group(group, summary, Allocator::GroupState::kOpen);
+        std::vector<RowRegion> regions;
+        const bool ok = allocator.allocate(Stream::kData, 1, 10, kOne, regions).ok();
+        CHECK(ok == (damage == Damage::kNone));
+        CHECK((allocator.numbers(kGroupData).free_row_blocks > 0) == ok);
+        CHECK(allocator.is_used(kFirst).ok() == ok);
+        CHECK(allocator.free_blocks(kFirst, 1, kOne).ok());
+        std::vector<SpaceWindow> windows;
+        std::vector<GroupUsage> usages;
+        CHECK(allocator.collect(kOne, windows, usages).ok() == ok);
+        CHECK(windows.empty() != ok);
+    }
+}
+
+TEST_CASE("groups leave when nothing is used or pinned")
+{
+    Fixture f;
+    f.add({kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 4);
+    f.add({2 * kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 4);
+    const auto regions = f.take(1);
+    REQUIRE(regions[0].group_address.value == kGiB);
+    CHECK(f.allocator.remove_group({kGiB}) == Err::kBusy);
+    CHECK(f.allocator.empty_groups(kGroupData) == std::vector<VolumeAddress>{{2 * kGiB}});
+    REQUIRE(f.allocator.free_blocks({kGiB}, 1, kOne).ok());
+    CHECK(f.allocator.remove_group({kGiB}) == Err::kBusy);
+    f.commit(kOne, {1});
+    CHECK(f.allocator.remove_group({kGiB}).ok());
+    CHECK(f.allocator.remove_group({kGiB}) == Err::kNotFound);
+    CHECK(f.allocator.remove_group({2 * kGiB + 1}) == Err::kNotFound);
+    CHECK(f.allocator.numbers(kGroupData).total_blocks == 128);
+    CHECK(f.take(1, kTwo)[0].group_address.value == 2 * kGiB);
+}
+
+TEST_CASE("only idle groups are evicted, the longest unused first")
+{
+    Fixture f;
+    for (uint64_t index = 1; index <= 3; ++index) {
+        f.add({index * kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 100, kGroupData);
+        f.take(3200, kOne);  // fills it
+    }
+    CHECK(f.allocator.evict_idle(0) > 0);
+    f.commit(kOne, {1});
+    CHECK(f.allocator.evict_idle(1 * kMiB) > 0);
+    CHECK(*f.allocator.is_used({kGiB}));  // now the one used last
+    const uint64_t all = f.allocator.evict_idle(1 * kMiB);
+    CHECK(f.allocator.evict_idle(all - 1) == all / 3 * 2);
+    const uint64_t loads = f.disk.loads;
+    CHECK(*f.allocator.is_used({kGiB + 100 * kBlockBytes}));
+    CHECK(*f.allocator.is_used({3 * kGiB}));
+    CHECK(f.disk.loads == loads);
+    CHECK(*f.allocator.is_used({2 * kGiB}));
+    CHECK(f.disk.loads == loads + 1);
+    CHECK(f.allocator.is_used({4 * kGiB}).err() == Err::kInvalid);
+    REQUIRE(f.allocator.free_blocks({2 * kGiB}, 3200, kTwo).ok());
+    CHECK(f.allocator.evict_idle(0) == all / 3);
+    f.commit(kTwo, {2});
+    CHECK(f.allocator.evict_idle(0) == 0);
+    CHECK(f.take(3200, kThree)[0].group_address.value == 2 * kGiB);
+}
+
+TEST_CASE("when free stripes are scarce, tails go into used ones")
+{
+    Fixture f;
+    f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 320);
+    f.take(316 * 32, kOne);
+    REQUIRE(f.allocator.free_blocks(kFirst + 4 * kBlockBytes, 3, kOne).ok());
+    REQUIRE(f.allocator.free_blocks(kFirst + 20 * kBlockBytes, 3, kOne).ok());
+    f.commit(kOne, {1});
+    check_region(f.take(5, kTwo)[0], 0, 1, 4, 3, 5);
+    check_region(f.take(5, kTwo)[0], 316, 1, 0, 3, 5);
+}

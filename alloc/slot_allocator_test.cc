@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "alloc/slot_allocator.h"
+#include "alloc/test_model.h"
+
+using namespace cowraid;
+
+namespace {
+
+const Profile& profile(const char* name)
+{
+    const Profile* found = find_profile(std::string_view(name));
+    REQUIRE(found != nullptr);
+    return *found;
+}
+
+MemberRecord member_of_size(uint32_t id, uint64_t size_bytes)
+{
+    Result<MemberRecord> record = plan_member_layout(size_bytes);
+    REQUIRE(record.ok());
+    record->id = {id};
+    return *record;
+}
+
+// A member with that many slots of 16 MiB.
+MemberRecord member_of_slots(uint32_t id, uint64_t slots)
+{
+    MemberRecord record;
+    record.id = {id};
+    record.slot_bytes = kMinSlotBytes;
+    record.slot_count = slots;
+    return record;
+}
+
+struct Filled {
+    std::vector<GroupRecord> groups;
+    uint64_t data_bytes = 0;
+};
+
+// Plans until nothing fits. Checks every group and that the forecast was right.
+Filled fill(SlotAllocator& slots, const std::vector<MemberRecord>& members, const Profile& wanted)
+{
+    const uint64_t potential = slots.potential_blocks(wanted, kDefaultChunkBytes);
+    Filled filled;
+    std::set<std::pair<uint32_t, uint32_t>> taken;
+    for (;;) {
+        Result<GroupRecord> group = slots.plan_group(wanted, kDefaultChunkBytes);
+        if (!group.ok()) {
+            CHECK(group.err() == Err::kNoSpace);
+            break;
+        }
+        CHECK(group->profile == wanted.id);
+        CHECK(group->columns.size() == group->data_columns * wanted.copies + wanted.parity);
+        CHECK(group->columns.size() >= wanted.min_members);
+        CHECK(is_power_of_two(group->column_bytes));
+        std::set<uint32_t> distinct;
+        for (const GroupColumn& column : group->columns) {
+            const auto member = std::find_if(members.begin(), members.end(),
+                                             [&](const MemberRecord& m) { return m.id == column.member; });
+            REQUIRE(member != members.end());
+            uint64_t bytes = 0;
+            for (const SlotRun& run : column.runs) {
+                for (uint32_t slot = run.first_slot; slot < run.first_slot + run.slot_count; ++slot) {
+                    if (slot >= member->slot_count || !taken.insert({column.member.value, slot}).second)
+                        FAIL_CHECK("slot taken twice, or not there");
+                }
+                bytes += run.slot_count * member->slot_bytes;
+            }
+            CHECK(bytes == group->column_bytes);
+            CHECK(distinct.insert(column.member.value).second);
+        }
+        filled.data_bytes += group->data_bytes();
+        filled.groups.push_back(std::move(*group));
+    }
+    CHECK(filled.data_bytes == potential * kBlockBytes);
+    CHECK(slots.potential_blocks(wanted, kDefaultChunkBytes) == 0);
+    return filled;
+}
+
+SlotAllocator with_members(const std::vector<MemberRecord>& members)
+{
+    SlotAllocator slots;
+    for (const MemberRecord& member : members)
+        slots.add_member(member, true);
+    return slots;
+}
+
+// What parity groups as wide as possible, then narrower ones, hold: slots of one size.
+uint64_t widest_first(std::vector<uint64_t> slots, uint32_t parity, uint32_t min_members)
+{
+    std::sort(slots.begin(), slots.end());
+    uint64_t data = 0;
+    uint64_t level = 0;
+    for (size_t index = 0; index < slots.size(); ++index) {
+        const uint64_t width = slots.size() - index;
+        if (width >= min_members)
+            data += (slots[index] - level) * (width - parity);
+        level = slots[index];
+    }
+    return data;
+}
+
+// The most copies-fold mirrors that any choice of members allows.
+uint64_t mirror_optimum(const std::vector<uint64_t>& slots, uint32_t copies)
+{
+    uint64_t best = 0;
+    for (uint64_t groups = 1;; ++groups) {
+        uint64_t room = 0;
+        for (const uint64_t count : slots)
+            room += std::min(count, groups);
+        if (room < groups * copies)
+            return best;
+        best = groups;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("uneven members: the capacity of each profile")
+{
+    struct Row {
+        const char* profile;
+        std::vector<uint64_t> gib;
+        uint64_t slots;  // of data, 16 MiB each: members of 1, 2, 3, 4 GiB have 60, 124, 188, 252
+    };
+    const Row rows[] = {
+        {"raid5", {1, 1, 2, 4}, 60 * 3 + 64 * 1},
+        {"raid5", {1, 1, 1, 1}, 60 * 3},
+        {"raid5", {1, 4}, 60},
+        {"raid5", {4}, 0},
+        {"raid6", {1, 1, 2, 4}, 60 * 2},
+        {"raid6", {1, 2, 3, 4, 4}, 60 * 3 + 64 * 2 + 64 * 1},
+        {"raid6", {4, 4}, 0},
+        {"raid1", {1, 1, 2, 4}, 60 + 60 + 124},
+        {"raid1", {1, 1, 1}, 90},
+        {"raid1", {2, 2, 3}, (124 + 124 + 188) / 2},
+        {"raid1c3", {1, 1, 2, 4}, 60 + 60},
+        {"raid1c3", {2, 2, 2, 2}, 124 * 4 / 3},
+        {"single", {1, 2, 4}, 60 + 124 + 252},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(std::string(row.profile));
+        CAPTURE(row.slots);
+        std::vector<MemberRecord> members;
+        for (const uint64_t gib : row.gib)
+            members.push_back(member_of_size(static_cast<uint32_t>(members.size() + 1), gib * kGiB));
+        SlotAllocator slots = with_members(members);
+        const Filled filled = fill(slots, members, profile(row.profile));
+        CHECK(filled.data_bytes == row.slots * kMinSlotBytes);
+        // The first group is the widest.
+        size_t widest = 0;
+        for (const GroupRecord& group : filled.groups)
+            widest = std::max(widest, group.columns.size());
+        if (!filled.groups.empty())
+            CHECK(filled.groups[0].columns.size() == widest);
+    }
+}
+
+TEST_CASE("random members with slots of one size reach the optimum")
+{
+    const uint64_t seed = test_seed();
+    CAPTURE(seed);
+    Prng random(seed);
+    uint64_t groups = 0;
+    for (int round = 0; round < 150; ++round) {
+        CAPTURE(round);
+        std::vector<MemberRecord> members;
+        std::vector<uint64_t> counts;
+        const uint64_t count = random.between(1, 9);
+        for (uint64_t index = 0; index < count; ++index) {
+            counts.push_back(random.between(1, uint64_t{4} << random.below(9)));
+            members.push_back(member_of_slots(static_cast<uint32_t>(index + 1), counts.back()));
+        }
+        for (const char* name : {"single", "raid1", "raid1c3", "raid5", "raid6"}) {
+            CAPTURE(std::string(name));
+            const Profile& wanted = profile(name);
+            SlotAllocator slots = with_members(members);
+            const Filled filled = fill(slots, members, wanted);
+            const uint64_t expected = wanted.max_columns == 0
+                                          ? widest_first(counts, wanted.parity, wanted.min_members)
+                                          : mirror_optimum(counts, wanted.copies);
+            CHECK(filled.data_bytes == expected * kMinSlotBytes);
+            groups += filled.groups.size();
+        }
+    }
+    CHECK(groups > 1000);
+}
+
+TEST_CASE("members with slots of different sizes, of different states")
+{
+    const uint64_t seed = test_seed();
+    CAPTURE(seed);
+    Prng random(seed);
+    for (int round = 0; round < 60; ++round) {
+        CAPTURE(round);
+        std::vector<MemberRecord> members;
+        SlotAllocator slots;
+        std::set<uint32_t> unusable;
+        for (uint32_t id = 1; id <= random.between(2, 8); ++id) {
+            members.push_back(member_of_size(id, (64 * kMiB << random.below(14)) + random.below(kGiB)));
+            slots.add_member(members.back(), true);
+            if (random.chance(1, 6)) {
+                slots.set_usable({id}, false);
+                unusable.insert(id);
+            }
+        }
+        const auto& all = profiles();
+        const Filled filled = fill(slots, members, all[random.below(all.size())]);
+        CHECK(filled.groups.size() <= kMaxGroups / 2);
+        for (const GroupRecord& group : filled.groups) {
+            for (const GroupColumn& column : group.columns)
+                CHECK(!unusable.contains(column.member.value));
+        }
+    }
+}
+
+TEST_CASE("large volumes stay below half of the groups there can be")
+{
+    struct Row {
+        const char* profile;
+        uint32_t members;
+        uint64_t bytes;
+    };
+    const Row rows[] = {
+        {"raid6", 14, 16 * kTiB},   {"raid1", 14, 16 * kTiB}, {"single", 14, 16 * kTiB},
+        {"raid1c3", 60, 20 * kTiB}, {"raid5", 3, 16 * kTiB},  {"single", 1, 16 * kTiB},
+        {"single", 240, kGiB},      {"raid1", 240, kGiB},     {"raid6", 200, 2 * kTiB},
+        {"raid1", 4, kTiB},         {"raid5", 4, 64 * kMiB},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(std::string(row.profile));
+        CAPTURE(row.members);
+        CAPTURE(row.bytes);
+        std::vector<MemberRecord> members;
+        for (uint32_t id = 1; id <= row.members; ++id)
+            members.push_back(member_of_size(id, row.bytes));
+        SlotAllocator slots = with_members(members);
+        const Filled filled = fill(slots, members, profile(row.profile));
+        CHECK(filled.groups.size() <= kMaxGroups / 2);
+        uint64_t left = 0;
+        for (const MemberRecord& member : members)
+            left += slots.free_bytes(member.id);
+        CHECK(left < profile(row.profile).copies * members[0].slot_bytes);
+    }
+}
+
+TEST_CASE("columns are small on small volumes and grow with the members")
+{
+    const std::pair<uint64_t, uint64_t> sizes[] = {{64 * kMiB, 16 * kMiB},
+                                                   {kGiB, 16 * kMiB},
+                                                   {5 * kGiB, 64 * kMiB},
+                                                   {70 * kGiB, kGiB},
+                                                   {16 * kTiB, 16 * kGiB}};
+    for (const auto& [member_bytes, column_bytes] : sizes) {
+        CAPTURE(member_bytes);
+        std::vector<MemberRecord> members;
+        for (uint32_t id = 1; id <= 4; ++id)
+            members.push_back(member_of_size(id, member_bytes));
+        SlotAllocator slots = with_members(members);
+        CHECK(slots.plan_group(profile("raid6"), kDefaultChunkBytes)->column_bytes == column_bytes);
+    }
+}
+
+TEST_CASE("mirrors are spread over the members")
+{
+    std::vector<MemberRecord> members;
+    for (uint32_t id = 1; id <= 5; ++id)
+        members.push_back(member_of_slots(id, 640));
+    SlotAllocator slots = with_members(members);
+    for (int round = 0; round < 10; ++round) {
+        REQUIRE(slots.plan_group(profile("raid1"), kDefaultChunkBytes).ok());
+        uint64_t least = ~uint64_t{0};
+        uint64_t most = 0;
+        for (const MemberRecord& member : members) {
+            least = std::min(least, slots.free_bytes(member.id));
+            most = std::max(most, slots.free_bytes(member.id));
+        }
+        CHECK(most - least <= 128 * kMiB);  // one column
+    }
+}
+
+TEST_CASE("a volume that grows never runs out of groups")
+{
+    SlotAllocator slots;
+    std::vector<MemberRecord> members;
+    uint64_t groups = 0;
+    for (uint32_t id = 1; id <= 12; ++id) {
+        members.push_back(member_of_size(id, 16 * kGiB << id));
+        slots.add_member(members.back(), true);
+        while (slots.plan_group(profile("single"), kDefaultChunkBytes).ok())
+            ++groups;
+        CHECK(groups < kMaxGroups);
+        CHECK(slots.free_bytes({id}) * 100 <= members.back().slot_count * members.back().slot_bytes);
+    }
+    CHECK(groups > 500);
+}
+
+TEST_CASE("existing groups take their slots, once, and give them back")
+{
+    SlotAllocator slots = with_members({member_of_slots(1, 10), member_of_slots(2, 10)});
+    GroupRecord group;
+    group.columns = {{{1}, {{0, 2}, {4, 2}}}, {{2}, {{6, 4}}}};
+    REQUIRE(slots.take(group).ok());
+    CHECK(slots.free_bytes({1}) == 6 * kMinSlotBytes);
+    CHECK(slots.take(group) == Err::kCorrupt);
+    const auto refused = [&](std::vector<GroupColumn> columns) {
+        GroupRecord other;
+        other.columns = std::move(columns);
+        const bool corrupt = slots.take(other) == Err::kCorrupt;
+        return corrupt && slots.free_bytes({1}) == 6 * kMinSlotBytes &&
+               slots.free_bytes({2}) == 6 * kMinSlotBytes;
+    };
+    CHECK(refused({{{1}, {{2, 1}}}, {{2}, {{5, 2}}}}));
+    CHECK(refused({{{1}, {{2, 1}, {2, 1}}}}));
+    CHECK(refused({{{1}, {{9, 2}}}}));
+    CHECK(refused({{{1}, {{0xffffffff, 0xffffffff}}}}));
+    CHECK(refused({{{1}, {{2, 1}}}, {{3}, {{0, 1}}}}));
+    slots.give_back(group);
+    CHECK(slots.free_bytes({1}) == 10 * kMinSlotBytes);
+    CHECK(slots.free_bytes({7}) == 0);
+
+    // Gaps that are too short are passed over while one is long enough, and used when none is.
+    group.columns = {{{1}, {{1, 1}, {3, 1}, {5, 1}}}, {{2}, {{1, 1}, {3, 1}, {5, 1}}}};
+    REQUIRE(slots.take(group).ok());
+    std::map<uint64_t, size_t> runs;
+    for (;;) {
+        const Result<GroupRecord> planned = slots.plan_group(profile("raid5"), kDefaultChunkBytes);
+        if (!planned.ok())
+            break;
+        for (const GroupColumn& column : planned->columns)
+            runs[column.runs[0].first_slot] += column.runs.size();
+    }
+    CHECK(runs.size() == 7);
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+// Random lives of a volume, mounted, crashed, degraded and healed as the filesystem would do it, against a
+// model that knows which commit each member really has in full.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "device/assembly.h"
+#include "device/sample_volume.h"
+#include "format/sample.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr uint32_t kMembers = 5;
+constexpr uint32_t kMajority = 3;
+
+class Life {
+public:
+    explicit Life(uint64_t seed) : volume_(seed, kMembers), prng_(seed)
+    {
+        for (const uint32_t id : volume_.all())
+            complete_[id] = 0;
+    }
+
+    // One mount with a random set of members: some commits, maybe a member lost on the way, maybe a crash.
+    void mount_once()
+    {
+        std::string why;
+        const Result<Assembly> assembly = assemble(volume_.devices(random_ids()), why);
+        CAPTURE(why);
+        REQUIRE(assembly.ok());
+        const uint64_t head = commit_of(assembly->superblock);
+        for (const AssembledMember& member : assembly->members) {
+            if (member.device == nullptr || member.stale)
+                continue;
+            // The heart of it: what counts as usable has all of the commit.
+            REQUIRE(descends(complete_[member.id.value], head));
+        }
+        if (assembly->usable_count() < kMajority) {
+            ++read_only;
+            return;
+        }
+        REQUIRE(descends(head, acknowledged_));
+        parent_ = head;
+        write_as(*assembly);
+    }
+
+    // Both sides of a random split go on by themselves; true when the two are then refused together.
+    bool split()
+    {
+        std::vector<Ids> sides(2);
+        for (const uint32_t id : volume_.all())
+            sides[prng_.below(2)].push_back(id);
+        if (sides[0].empty() || sides[1].empty())
+            return true;
+        for (const Ids& side : sides) {
+            std::string why;
+            const Result<Assembly> assembly = assemble(volume_.devices(side), why);
+            REQUIRE(assembly.ok());
+            Superblock state = assembly->superblock;
+            volume_.mount_degraded(state, side);
+            for (uint64_t count = prng_.between(1, 4); count > 0; --count)
+                volume_.commit(state, side);
+        }
+        std::string why;
+        const Result<Assembly> both = assemble(volume_.devices(volume_.all()), why);
+        return both.err() == Err::kInvalid && why.starts_with("split brain: ");
+    }
+
+    uint64_t crashes = 0, degraded = 0, failures = 0, heals = 0, read_only = 0, acknowledgements = 0;
+
+private:
+    Ids random_ids()
+    {
+        Ids ids = volume_.all();
+        for (uint64_t away = prng_.below(4); away > 0; --away) {
+            if (prng_.chance(2, 3))
+                ids.erase(ids.begin() + static_cast<ptrdiff_t>(prng_.below(ids.size())));
+        }
+        return ids;
+    }
+
+    static uint64_t commit_of(const Superblock& superblock)
+    {
+        return superblock.label.empty() ? 0 : std::stoull(superblock.label);
+    }
+
+    // Whether commit `of` is `ancestor` or was made on top of it; copy-on-write keeps what is below.
+    [[nodiscard]] bool descends(uint64_t of, uint64_t ancestor) const
+    {
+        while (of > ancestor)
+            of = parents_.at(of);
+        return of == ancestor;
+    }
+
+    void write_as(const Assembly& assembly)
+    {
+        Superblock state = assembly.superblock;
+        Ids in_service;
+        for (const AssembledMember& member : assembly.members) {
+            if (member.device != nullptr && !member.stale)
+                in_service.push_back(member.id.value);
+        }
+        if (in_service.size() < kMembers) {
+            volume_.mount_degraded(state, in_service);
+            ++degraded;
+        }
+        for (const AssembledMember& member : assembly.members) {
+            if (member.stale && prng_.chance(1, 2)) {  // caught up before the first commit
+                volume_.restore(state, member.id.value);
+                in_service.push_back(member.id.value);
+                complete_[member.id.value] = parent_;
+                ++heals;
+            }
+        }
+        for (uint64_t count = prng_.between(1, 10); count > 0; --count) {
+            if (in_service.size() > kMajority && prng_.chance(1, 8)) {
+                const size_t index = prng_.below(in_service.size());
+                volume_.fail(state, in_service[index]);
+                in_service.erase(in_service.begin() + static_cast<ptrdiff_t>(index));
+                ++failures;
+            }
+            if (!commit(state, in_service))
+                return;
+        }
+    }
+
+    // False after a crash: data is flushed everywhere, superblocks reached some members only.
+    bool commit(Superblock& state, const Ids& in_service)
+    {
+        const uint64_t number = ++last_commit_;
+        parents_[number] = parent_;
+        state.label = std::to_string(number);
+        for (const uint32_t id : in_service)
+            complete_[id] = number;
+        if (prng_.chance(1, 5)) {
+            Ids reached;
+            for (const uint32_t id : in_service) {
+                if (prng_.chance(1, 2))
+                    reached.push_back(id);
+                else if (prng_.chance(1, 3))
+                    volume_.rot_slot(id, static_cast<uint32_t>(prng_.below(2)), state.generation.value + 1);
+            }
+            volume_.commit(state, reached);
+            ++crashes;
+            return false;
+        }
+        volume_.commit(state, in_service);
+        parent_ = number;
+        acknowledged_ = number;
+        ++acknowledgements;
+        return true;
+    }
+
+    SampleVolume volume_;
+    Prng prng_;
+    std::map<uint64_t, uint64_t> parents_;  // of each commit the one it was made on
+    std::map<uint32_t, uint64_t> complete_;  // the newest commit each member has in full
+    uint64_t last_commit_ = 0;
+    uint64_t acknowledged_ = 0;
+    uint64_t parent_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("assembly: random lives lose no acknowledged commit and trust no incomplete member")
+{
+    const uint64_t first = test_seed(500);
+    uint64_t crashes = 0, degraded = 0, failures = 0, heals = 0, read_only = 0, acknowledgements = 0;
+    for (uint64_t seed = first; seed < first + 150; ++seed) {
+        CAPTURE(seed);
+        Life life(seed);
+        for (int mount = 0; mount < 12; ++mount)
+            life.mount_once();
+        CHECK(life.split());
+        crashes += life.crashes;
+        degraded += life.degraded;
+        failures += life.failures;
+        heals += life.heals;
+        read_only += life.read_only;
+        acknowledgements += life.acknowledgements;
+    }
+    MESSAGE("commits ", acknowledgements, ", crashes ", crashes, ", degraded mounts ", degraded,
+            ", failures ", failures, ", heals ", heals, ", read-only mounts ", read_only);
+    CHECK(acknowledgements > 2000);
+    CHECK(crashes > 300);
+    CHECK(degraded > 300);
+    CHECK(failures > 100);
+    CHECK(heals > 100);
+    CHECK(read_only > 20);
+}

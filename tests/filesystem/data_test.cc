@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+// File data through the whole stack on simulated members.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "format/items.h"
+#include "tests/support/sim_volume.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr InodeNumber kRoot{kRootInode};
+
+uint64_t seed()
+{
+    const char* text = getenv("COWRAID_SEED");
+    return text != nullptr ? strtoull(text, nullptr, 0) : 1;
+}
+
+std::vector<std::byte> random_content(Prng& prng, size_t bytes)
+{
+    std::vector<std::byte> content(bytes);
+    prng.fill(content.data(), bytes);
+    return content;
+}
+
+void write_all(Filesystem& fs, InodeNumber inode, uint64_t offset, const std::vector<std::byte>& content)
+{
+    size_t done = 0;
+    while (done < content.size()) {
+        const size_t part = std::min<size_t>(content.size() - done, kMiB);
+        const Result<size_t> written =
+            fs.write(inode, offset + done, std::span(content).subspan(done, part), {}, {});
+        REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
+        done += *written;
+    }
+}
+
+std::vector<std::byte> read_all(Filesystem& fs, InodeNumber inode, uint64_t size)
+{
+    std::vector<std::byte> content(size);
+    size_t done = 0;
+    while (done < size) {
+        const size_t part = std::min<size_t>(size - done, kMiB);
+        const Result<size_t> got = fs.read(inode, done, std::span(content).subspan(done, part));
+        REQUIRE_MESSAGE(got.ok(), err_text(got.err()));
+        REQUIRE(*got > 0);
+        done += *got;
+    }
+    return content;
+}
+
+InodeNumber make_file(Filesystem& fs, const char* name)
+{
+    const Result<Attributes> made = fs.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+    REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+    return made->inode;
+}
+
+InodeNumber find_file(Filesystem& fs, const char* name)
+{
+    const Result<Attributes> found = fs.lookup(kRoot, name);
+    REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
+    return found->inode;
+}
+
+void mount(SimVolume& volume, const MountOptions& options, const std::vector<uint32_t>& absent = {})
+{
+    std::string why;
+    const Status status = volume.mount(options, why, absent);
+    REQUIRE_MESSAGE(status.ok(), why);
+}
+
+void make_and_mount(SimVolume& volume)
+{
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    mount(volume, manual_options());
+}
+
+const VolumeShape kShapes[] = {
+    {1, 96 * kMiB, ProfileId::kSingle, ProfileId::kSingle, 64 * 1024},
+    {2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024},
+    {3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},
+    {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024},
+    {4, 160 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 4 * 1024},
+    {5, 160 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 16 * 1024},
+    {6, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 1024 * 1024},
+};
+
+}  // namespace
+
+TEST_CASE("data survives unmount, for every profile")
+{
+    for (const VolumeShape& shape : kShapes) {
+        CAPTURE(shape.member_count);
+        CAPTURE(shape.chunk_bytes);
+        CAPTURE(static_cast<uint32_t>(shape.data_profile));
+        Prng prng(seed());
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        const auto big = random_content(prng, 9 * kMiB + 12345);
+        const auto small = random_content(prng, 700);
+        write_all(volume.fs(), make_file(volume.fs(), "big"), 0, big);
+        write_all(volume.fs(), make_file(volume.fs(), "small"), 0, small);
+        CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, manual_options());
+        CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
+        CHECK(read_all(volume.fs(), find_file(volume.fs(), "small"), small.size()) == small);
+        for (const MemberInfo& member : volume.fs().info().members)
+            for (const uint64_t counter : member.counters)
+                CHECK(counter == 0);
+    }
+}
+
+TEST_CASE("random writes, truncates and holes equal a byte array")
+{
+    Prng prng(seed());
+    SimVolume volume({4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * 1024});
+    make_and_mount(volume);
+    InodeNumber inode = make_file(volume.fs(), "f");
+    std::vector<std::byte> model;
+    for (int step = 0; step < 600; ++step) {
+        CAPTURE(step);
+        const uint64_t kind = prng.below(12);
+        if (kind < 7) {
+            const uint64_t offset = prng.below(2 * kMiB);
+            const auto data = random_content(prng, 1 + prng.below(prng.chance(1, 4) ? 300000 : 9000));
+            write_all(volume.fs(), inode, offset, data);
+            model.resize(std::max<size_t>(model.size(), offset + data.size()));
+            std::memcpy(model.data() + offset, data.data(), data.size());
+        } else if (kind == 7) {
+            SetAttributes change;
+            change.size_bytes = prng.below(2 * kMiB);
+            REQUIRE(volume.fs().set_attributes(inode, change, {}).ok());
+            model.resize(*change.size_bytes);
+        } else if (kind == 8) {
+            const uint64_t offset = prng.below(2 * kMiB);
+            const uint64_t length = 1 + prng.below(100000);
+            REQUIRE(volume.fs()
+                        .allocate_range(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length)
+                        .ok());
+            if (offset < model.size())
+                std::memset(model.data() + offset, 0, std::min<size_t>(length, model.size() - offset));
+        } else if (kind == 9) {
+            const uint64_t offset = prng.below(2 * kMiB);
+            const uint64_t length = 1 + prng.below(100000);
+            REQUIRE(volume.fs().allocate_range(inode, 0, offset, length).ok());
+            model.resize(std::max<size_t>(model.size(), offset + length));
+        } else if (kind == 10) {
+            REQUIRE(volume.fs().step(prng.chance(1, 2)).ok());
+        } else {
+            REQUIRE(volume.unmount().ok());
+            mount(volume, manual_options());
+            inode = find_file(volume.fs(), "f");
+        }
+        REQUIRE(volume.fs().get_attributes(inode)->size_bytes == model.size());
+        if (step % 20 == 0)
+            REQUIRE(read_all(volume.fs(), inode, model.size()) == model);
+    }
+    REQUIRE(read_all(volume.fs(), inode, model.size()) == model);
+}
+
+TEST_CASE("degraded: every loss within tolerance reads everything back")
+{
+    for (const VolumeShape& shape : kShapes) {
+        if (shape.member_count < 3)
+            continue;
+        CAPTURE(shape.member_count);
+        CAPTURE(static_cast<uint32_t>(shape.data_profile));
+        Prng prng(seed());
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        const auto big = random_content(prng, 5 * kMiB + 777);
+        write_all(volume.fs(), make_file(volume.fs(), "big"), 0, big);
+        REQUIRE(volume.unmount().ok());
+        MountOptions options = manual_options();
+        options.read_only = true;
+        options.degraded = true;
+        const bool two = shape.data_profile == ProfileId::kRaid6;
+        for (uint32_t a = 0; a < shape.member_count; ++a)
+            for (uint32_t b = a; b < (two ? shape.member_count : a + 1); ++b) {
+                CAPTURE(a);
+                CAPTURE(b);
+                mount(volume, options, {a, b});
+                CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
+                volume.kill();
+            }
+    }
+}
+
+TEST_CASE("a power cut loses nothing that sync acknowledged")
+{
+    for (const VolumeShape& shape : kShapes) {
+        Prng prng(seed() + shape.member_count);
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        InodeNumber inode = make_file(volume.fs(), "f");
+        std::vector<std::byte> synced;
+        for (int round = 0; round < 12; ++round) {
+            CAPTURE(round);
+            auto content = random_content(prng, 1 + prng.below(500000));
+            write_all(volume.fs(), inode, synced.size(), content);
+            synced.insert(synced.end(), content.begin(), content.end());
+            REQUIRE(volume.fs().sync().ok());
+            write_all(volume.fs(), inode, synced.size(), random_content(prng, 100000));
+            if (prng.chance(1, 2))
+                REQUIRE(volume.fs().step(false).ok());
+            volume.power_cut(prng);
+            mount(volume, manual_options());
+            inode = find_file(volume.fs(), "f");
+            REQUIRE(read_all(volume.fs(), inode, synced.size()) == synced);
+            SetAttributes change;
+            change.size_bytes = synced.size();
+            REQUIRE(volume.fs().set_attributes(inode, change, {}).ok());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#include "tests/support/sim_volume.h"
+
+#include <algorithm>
+
+#include "device/assembly.h"
+
+namespace cowraid::test {
+
+MountOptions manual_options()
+{
+    MountOptions options;
+    options.manual_commit = true;
+    return options;
+}
+
+SimVolume::SimVolume(const VolumeShape& shape) : shape_(shape)
+{
+    for (uint32_t i = 0; i < shape.member_count; ++i)
+        members_.push_back(
+            std::make_unique<SimDevice>("member" + std::to_string(i + 1), shape.member_bytes));
+}
+
+SimVolume::~SimVolume() = default;
+
+std::vector<std::unique_ptr<BlockDevice>> SimVolume::borrow(const std::vector<uint32_t>& absent)
+{
+    std::vector<std::unique_ptr<BlockDevice>> devices;
+    for (uint32_t i = 0; i < members_.size(); ++i)
+        if (std::find(absent.begin(), absent.end(), i) == absent.end())
+            devices.push_back(std::make_unique<BorrowedDevice>(*members_[i]));
+    return devices;
+}
+
+Status SimVolume::make(std::string& why)
+{
+    MakeOptions options;
+    options.label = "sim";
+    options.data_profile = shape_.data_profile;
+    options.metadata_profile = shape_.metadata_profile;
+    options.chunk_bytes = shape_.chunk_bytes;
+    std::vector<std::unique_ptr<BlockDevice>> devices = borrow({});
+    return make_volume(devices, options, why).status();
+}
+
+Status SimVolume::mount(const MountOptions& options, std::string& why, const std::vector<uint32_t>& absent)
+{
+    CW_ASSIGN(Assembly assembly, assemble(borrow(absent), why));
+    CW_ASSIGN(fs_, Filesystem::open(std::move(assembly), options, why));
+    return {};
+}
+
+Status SimVolume::unmount()
+{
+    const Status status = fs_->close();
+    fs_.reset();
+    return status;
+}
+
+void SimVolume::power_cut(Prng& prng, const PowerCutOptions& options)
+{
+    fs_.reset();
+    for (const std::unique_ptr<SimDevice>& member : members_)
+        member->power_cut(prng, options);
+}
+
+}  // namespace cowraid::test

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// A whole volume on simulated members, without FUSE: made, mounted, cut off, mounted again.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "device/sim_device.h"
+#include "fs/check.h"
+#include "fs/filesystem.h"
+#include "fs/make_volume.h"
+
+namespace cowraid::test {
+
+struct VolumeShape {
+    uint32_t member_count = 4;
+    uint64_t member_bytes = 96 * kMiB;
+    ProfileId data_profile = ProfileId::kRaid6;
+    ProfileId metadata_profile = ProfileId::kRaid1c3;
+    uint32_t chunk_bytes = kDefaultChunkBytes;
+};
+
+// A device that passes everything to another one that outlives it, so that a mount may own it.
+class BorrowedDevice final : public BlockDevice {
+public:
+    explicit BorrowedDevice(BlockDevice& device) : device_(device) {}
+    [[nodiscard]] uint64_t size_bytes() const override { return device_.size_bytes(); }
+    [[nodiscard]] const char* name() const override { return device_.name(); }
+    void perform(IoRequest& request) override
+    {
+        request.device = &device_;
+        device_.perform(request);
+        request.device = this;
+    }
+
+private:
+    BlockDevice& device_;
+};
+
+class SimVolume {
+public:
+    // Members without content.
+    explicit SimVolume(const VolumeShape& shape);
+    ~SimVolume();
+    SimVolume(const SimVolume&) = delete;
+    SimVolume& operator=(const SimVolume&) = delete;
+
+    Status make(std::string& why);
+    // Leaves out the members whose index (from 0) is in `absent`.
+    Status mount(const MountOptions& options, std::string& why, const std::vector<uint32_t>& absent = {});
+    // Closes: everything durable.
+    Status unmount();
+    // Power fails for all members at once; what was not flushed is lost in part.
+    void power_cut(Prng& prng, const PowerCutOptions& options = {});
+    // The daemon dies; members keep their caches.
+    void kill() { fs_.reset(); }
+
+    [[nodiscard]] Filesystem& fs() { return *fs_; }
+    [[nodiscard]] bool mounted() const { return fs_ != nullptr; }
+    [[nodiscard]] SimDevice& member(uint32_t index) { return *members_[index]; }
+    [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members_.size()); }
+    [[nodiscard]] const VolumeShape& shape() const { return shape_; }
+
+    // Offline check; the volume must not be mounted.
+    Status check(CheckReport& report, std::string& why, const std::vector<uint32_t>& absent = {});
+
+private:
+    std::vector<std::unique_ptr<BlockDevice>> borrow(const std::vector<uint32_t>& absent);
+
+    VolumeShape shape_;
+    std::vector<std::unique_ptr<SimDevice>> members_;
+    std::unique_ptr<Filesystem> fs_;
+};
+
+MountOptions manual_options();
+
+}  // namespace cowraid::test

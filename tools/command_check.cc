@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// cowraid check
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+
+#include "fs/check.h"
+#include "tools/command.h"
+#include "tools/control_client.h"
+#include "tools/load_report.h"
+#include "tools/member_search.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr size_t kFindingLinesMax = 1000;
+constexpr int kTreesKey = 2000;
+constexpr int kAllKey = 2001;
+
+struct CheckArguments {
+    CommandOptions common;
+    bool force = false;
+    bool all = false;
+    CheckOptions check;
+};
+
+constexpr argp_option kOptions[] = {
+    {"force", 'f', nullptr, 0, "check a mounted volume too; it may change meanwhile", 0},
+    {"trees-only", kTreesKey, nullptr, 0, "do not read file data and parity", 0},
+    {"all", kAllKey, nullptr, 0, "list every finding", 0},
+    {},
+};
+
+error_t parse_option(int key, char*, argp_state* state)
+{
+    auto& arguments = *static_cast<CheckArguments*>(state->input);
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &arguments.common;
+        return 0;
+    case 'f':
+        arguments.force = true;
+        return 0;
+    case kTreesKey:
+        arguments.check.verify_data = false;
+        return 0;
+    case kAllKey:
+        arguments.all = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+bool parse(int argc, char** argv, CheckArguments& arguments)
+{
+    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
+    static const argp parser = {
+        .options = kOptions,
+        .parser = parse_option,
+        .args_doc = "MEMBER...|LABEL|UUID",
+        .doc = "Read everything in an unmounted volume and say what is wrong. Changes nothing.\v"
+               "Exit codes: 0 clean, 1 could not be checked, 2 usage, 3 something was found.",
+        .children = children,
+        .help_filter = nullptr,
+        .argp_domain = nullptr};
+    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+}
+
+Result<VolumeMembers> find_unmounted(const CheckArguments& arguments, std::string& why)
+{
+    const auto& operands = arguments.common.operands;
+    VolumeSpec spec;
+    struct stat info{};
+    if (operands.size() == 1 && stat(operands.front().c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+        CW_ASSIGN(const VolumeTarget target, find_target(operands.front(), why));
+        spec.name = "UUID=" + uuid_text(target.uuid);
+    } else {
+        CW_ASSIGN(spec, parse_volume_spec(operands, why));
+    }
+    CW_ASSIGN(VolumeMembers volume, find_volume(spec, why));
+    const auto mounted = find_mounted_volume(volume.uuid);
+    if (mounted.has_value() && !arguments.force) {
+        why = "the volume is mounted at " + mounted->mount_point + "; unmount it, or use --force to look anyway";
+        return Err::kBusy;
+    }
+    return volume;
+}
+
+void print_finding(const CheckFinding& finding)
+{
+    std::string place;
+    if (finding.member != 0)
+        place += ", member " + std::to_string(finding.member);
+    if (finding.address != 0)
+        place += ", address " + std::to_string(finding.address);
+    printf("%s: %s%s (%s)\n", finding.kind.c_str(), finding.text.c_str(), place.c_str(),
+           finding.repairable ? "repairable" : "not repairable");
+}
+
+void print_report(const VolumeMembers& volume, const CheckReport& report, const CheckArguments& arguments)
+{
+    const size_t lines = arguments.all ? report.findings.size()
+                                       : std::min(report.findings.size(), kFindingLinesMax);
+    for (size_t i = 0; i < lines; ++i)
+        print_finding(report.findings[i]);
+    if (lines < report.findings.size())
+        printf("... and %zu more; --all lists them\n", report.findings.size() - lines);
+    printf("UUID:                %s\n", uuid_text(volume.uuid).c_str());
+    printf("Inodes:              %" PRIu64 " (%" PRIu64 " files, %" PRIu64 " directories)\n", report.inodes,
+           report.files, report.directories);
+    printf("Extents:             %" PRIu64 "\n", report.extents);
+    printf("Tree nodes:          %" PRIu64 "\n", report.nodes);
+    printf("Data blocks:         %" PRIu64 "\n", report.data_blocks);
+    printf("Checksums verified:  %" PRIu64 "\n", report.checksums_verified);
+    printf("Parity rows:         %" PRIu64 "\n", report.parity_rows_verified);
+    std::map<std::string, size_t> kinds;
+    for (const CheckFinding& finding : report.findings)
+        ++kinds[finding.kind];
+    std::vector<std::string> counts;
+    for (const auto& [kind, count] : kinds)
+        counts.push_back(std::to_string(count) + " " + kind);
+    printf("Result:              %s\n", counts.empty() ? "clean" : join_words(counts).c_str());
+}
+
+void print_report_json(const VolumeMembers& volume, const CheckReport& report)
+{
+    Json out = json_with_schema("check");
+    json_put_text(out.get(), "uuid", uuid_text(volume.uuid));
+    json_put_flag(out.get(), "clean", report.clean());
+    json_put_integer(out.get(), "inodes", report.inodes);
+    json_put_integer(out.get(), "directories", report.directories);
+    json_put_integer(out.get(), "files", report.files);
+    json_put_integer(out.get(), "extents", report.extents);
+    json_put_integer(out.get(), "nodes", report.nodes);
+    json_put_integer(out.get(), "data_blocks", report.data_blocks);
+    json_put_integer(out.get(), "checksums_verified", report.checksums_verified);
+    json_put_integer(out.get(), "parity_rows_verified", report.parity_rows_verified);
+    Json findings = json_make_array();
+    for (const CheckFinding& finding : report.findings) {
+        Json line = json_make_object();
+        json_put_text(line.get(), "kind", finding.kind);
+        json_put_text(line.get(), "text", finding.text);
+        json_put_integer(line.get(), "address", finding.address);
+        json_put_integer(line.get(), "member", finding.member);
+        json_put_flag(line.get(), "repairable", finding.repairable);
+        json_array_append_new(findings.get(), line.release());
+    }
+    json_put(out.get(), "findings", std::move(findings));
+    print_json(out.get());
+}
+
+Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume, std::string& why)
+{
+    CW_ASSIGN(volume, find_unmounted(arguments, why));
+    const MemberAccess access = arguments.force ? MemberAccess::kLook : MemberAccess::kReadOnly;
+    std::vector<std::string> warnings;
+    CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));
+    for (const std::string& warning : warnings)
+        print_warning(kProgram, warning);
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why));
+    CheckReport report;
+    CW_TRY(check_volume(std::move(assembly), arguments.check, report, why));
+    return report;
+}
+
+}  // namespace
+
+int command_check(int argc, char** argv, CommandOptions common)
+{
+    CheckArguments arguments{.common = std::move(common)};
+    if (!parse(argc, argv, arguments))
+        return kExitUsage;
+    if (arguments.common.operands.empty()) {
+        print_error(kProgram, arguments.common.format, Err::kInvalid, "name a member, a label or a uuid");
+        return kExitUsage;
+    }
+    VolumeMembers volume;
+    std::string why;
+    const auto report = check(arguments, volume, why);
+    if (!report.ok())
+        return command_failed(arguments.common, report.err(), why);
+    if (arguments.common.format == OutputFormat::kJson)
+        print_report_json(volume, *report);
+    else
+        print_report(volume, *report, arguments);
+    return report->clean() ? kExitOk : kExitFindings;
+}
+
+}  // namespace cowraid

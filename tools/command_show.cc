@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// cowraid filesystem show
+#include <cstdio>
+#include <map>
+
+#include "tools/command.h"
+#include "tools/load_report.h"
+
+namespace cowraid {
+
+namespace {
+
+uint64_t used_bytes(const VolumeInfo& info)
+{
+    uint64_t sum = 0;
+    for (const SpaceInfo& space : info.spaces)
+        sum += space.used_bytes;
+    return sum;
+}
+
+void print_member(const MemberInfo& member, SizeStyle sizes)
+{
+    std::string place = member.path.empty() ? "MISSING" : member.path;
+    if (!member.path.empty() && member.state != MemberState::kPresent)
+        place += member.state == MemberState::kFailed ? " FAILED" : " STALE";
+    printf("\tdevid %4u size %s used %s path %s\n", member.id.value,
+           size_text(member.size_bytes, sizes).c_str(), size_text(member.used_bytes, sizes).c_str(),
+           place.c_str());
+}
+
+void print_volume(const VolumeReport& report, SizeStyle sizes)
+{
+    const VolumeInfo& info = report.info;
+    const std::string label = info.label.empty() ? "none" : "'" + info.label + "'";
+    printf("Label: %s  uuid: %s\n", label.c_str(), uuid_text(info.uuid).c_str());
+    const std::string used = report.has_usage ? size_text(used_bytes(info), sizes) : "unknown";
+    printf("\tTotal devices %zu FS bytes used %s\n", info.members.size(), used.c_str());
+    if (report.mounted)
+        printf("\tMounted at %s%s\n", report.mount_point.c_str(), info.read_only ? " (read-only)" : "");
+    std::vector<std::string> missing;
+    for (const MemberInfo& member : info.members) {
+        print_member(member, sizes);
+        if (member.path.empty() || member.state != MemberState::kPresent)
+            missing.push_back("devid " + std::to_string(member.id.value));
+    }
+    if (!missing.empty())
+        printf("\t*** Some devices missing: %s\n", join_words(missing).c_str());
+    if (!report.problem.empty())
+        printf("\t*** Cannot be opened: %s\n", report.problem.c_str());
+    printf("\n");
+}
+
+// Every volume of which a member or a daemon was found.
+std::vector<VolumeReport> load_all()
+{
+    std::map<Uuid, VolumeMembers> found;
+    for (FoundMember& member : scan_members({})) {
+        VolumeMembers& volume = found[member.superblock.volume_uuid];
+        volume.uuid = member.superblock.volume_uuid;
+        volume.label = member.superblock.label;
+        volume.members.push_back(std::move(member));
+    }
+    std::vector<VolumeReport> reports;
+    const auto add = [&](const Result<VolumeReport>& report, const Uuid& uuid, const std::string& why) {
+        if (report.ok())
+            reports.push_back(*report);
+        else
+            print_warning(kProgram, "volume " + uuid_text(uuid) + ": " + why);
+    };
+    for (const MountedVolume& mounted : list_mounted_volumes()) {
+        std::string why;
+        add(load_mounted_report(mounted.uuid, why), mounted.uuid, why);
+        found.erase(mounted.uuid);
+    }
+    for (const auto& [uuid, members] : found) {
+        std::string why;
+        add(load_offline_report(members, why), uuid, why);
+    }
+    return reports;
+}
+
+void print_reports(const std::vector<VolumeReport>& reports, const CommandOptions& options)
+{
+    if (options.format == OutputFormat::kText) {
+        for (const VolumeReport& report : reports)
+            print_volume(report, options.sizes);
+        return;
+    }
+    Json out = json_with_schema("filesystem-show");
+    Json volumes = json_make_array();
+    for (const VolumeReport& report : reports)
+        json_array_append_new(volumes.get(), encode_report(report).release());
+    json_put(out.get(), "volumes", std::move(volumes));
+    print_json(out.get());
+}
+
+}  // namespace
+
+int command_show(int argc, char** argv, CommandOptions options)
+{
+    if (!parse_common(argc, argv, "[VOLUME]", "Show a volume, or all that are found.", options))
+        return kExitUsage;
+    if (options.operands.empty()) {
+        print_reports(load_all(), options);
+        return kExitOk;
+    }
+    if (!has_one_operand(options, "a volume"))
+        return kExitUsage;
+    std::string why;
+    const auto target = find_target(options.operands.front(), why);
+    if (!target.ok())
+        return command_failed(options, target.err(), why);
+    const auto report = load_report(*target, why);
+    if (!report.ok())
+        return command_failed(options, report.err(), why);
+    print_reports({*report}, options);
+    return kExitOk;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// cowraid GROUP COMMAND ...: finds the command and runs it.
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/command.h"
+#include "tools/prefix_match.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr Command kCommands[] = {
+    {"filesystem", "show", "volumes, their members, and which are missing", command_show},
+    {"filesystem", "usage", "where the space is", command_usage},
+    {"filesystem", "df", "space per profile", command_df},
+    {"filesystem", "sync", "commit what is written", command_sync},
+    {"device", "stats", "error counters of members", command_stats},
+    {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
+};
+
+void print_usage(FILE* out)
+{
+    fprintf(out, "Usage: cowraid [--json] COMMAND [OPTION...] [VOLUME]\n\n");
+    for (const Command& command : kCommands) {
+        const std::string name = command.group == nullptr ? std::string(command.name)
+                                                          : std::string(command.group) + " " + command.name;
+        fprintf(out, "  %-18s %s\n", name.c_str(), command.summary);
+    }
+    fprintf(out, "\nVOLUME is a mount point, a member, a label or a uuid. Command words may be shortened as\n"
+                 "long as one command is meant. Each command has --help.\n");
+}
+
+// The distinct words of one level: groups and single commands, or the commands of a group.
+std::vector<std::string_view> words_of(const char* group)
+{
+    std::vector<std::string_view> words;
+    for (const Command& command : kCommands) {
+        std::string_view word;
+        if (group == nullptr)
+            word = command.group != nullptr ? command.group : command.name;
+        else if (command.group != nullptr && strcmp(command.group, group) == 0)
+            word = command.name;
+        if (!word.empty() && (words.empty() || words.back() != word))
+            words.push_back(word);
+    }
+    return words;
+}
+
+// The word that `typed` means; empty when it means none or several, after saying so.
+std::string_view resolve_word(const std::vector<std::string_view>& words, std::string_view typed)
+{
+    const PrefixMatch match = match_prefix(words, typed);
+    if (match.unique())
+        return words[match.candidates.front()];
+    std::vector<std::string> names;
+    if (match.candidates.empty())
+        names.assign(words.begin(), words.end());
+    for (const size_t index : match.candidates)
+        names.emplace_back(words[index]);
+    fprintf(stderr, "cowraid: '%.*s' %s: %s\n", static_cast<int>(typed.size()), typed.data(),
+            match.candidates.empty() ? "is not a command; there are" : "may mean", join_words(names).c_str());
+    return {};
+}
+
+const Command* find_command(const char* group, std::string_view name)
+{
+    for (const Command& command : kCommands) {
+        const bool same_group = group == nullptr
+            ? command.group == nullptr
+            : command.group != nullptr && strcmp(command.group, group) == 0;
+        if (same_group && name == command.name)
+            return &command;
+    }
+    return nullptr;
+}
+
+// `argv` begins at the first word. Sets `used` to the number of words.
+const Command* resolve_command(int argc, char** argv, int& used)
+{
+    const std::string_view first = resolve_word(words_of(nullptr), argv[0]);
+    if (first.empty())
+        return nullptr;
+    used = 1;
+    if (const Command* single = find_command(nullptr, first); single != nullptr)
+        return single;
+    const std::string group(first);
+    if (argc < 2 || argv[1][0] == '-') {
+        std::vector<std::string> names;
+        for (const std::string_view word : words_of(group.c_str()))
+            names.emplace_back(word);
+        fprintf(stderr, "cowraid: 'cowraid %s' needs one of %s\n", group.c_str(), join_words(names).c_str());
+        return nullptr;
+    }
+    const std::string_view second = resolve_word(words_of(group.c_str()), argv[1]);
+    used = 2;
+    return second.empty() ? nullptr : find_command(group.c_str(), second);
+}
+
+int run(int argc, char** argv)
+{
+    CommandOptions options;
+    int next = 1;
+    for (; next < argc && argv[next][0] == '-'; ++next) {
+        const std::string_view option = argv[next];
+        if (option == "--json") {
+            options.format = OutputFormat::kJson;
+        } else if (option == "--help" || option == "-h" || option == "-?") {
+            print_usage(stdout);
+            return kExitOk;
+        } else if (option == "--version" || option == "-V") {
+            printf("cowraid %s\n", COWRAID_VERSION);
+            return kExitOk;
+        } else {
+            fprintf(stderr, "cowraid: unknown option '%s'; options of a command follow it\n", argv[next]);
+            return kExitUsage;
+        }
+    }
+    if (next == argc || strcmp(argv[next], "help") == 0) {
+        print_usage(next == argc ? stderr : stdout);
+        return next == argc ? kExitUsage : kExitOk;
+    }
+    int used = 0;
+    const Command* const command = resolve_command(argc - next, argv + next, used);
+    if (command == nullptr)
+        return kExitUsage;
+    std::string name = std::string("cowraid ") + (command->group != nullptr ? command->group : "");
+    name += command->group != nullptr ? std::string(" ") + command->name : command->name;
+    // The command parses from its last word on, which stands for its full name.
+    argv[next + used - 1] = name.data();
+    argp_err_exit_status = kExitUsage;
+    return command->run(argc - next - used + 1, argv + next + used - 1, options);
+}
+
+}  // namespace
+
+}  // namespace cowraid
+
+int main(int argc, char** argv)
+{
+    return cowraid::run(argc, argv);
+}

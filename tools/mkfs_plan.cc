@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mkfs_plan.h"
+
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "device/scan.h"
+#include "device/signature.h"
+#include "format/profile.h"
+#include "tools/text.h"
+
+namespace cowraid {
+
+namespace {
+
+Status invalid(std::string& why, std::string text)
+{
+    why = std::move(text);
+    return Err::kInvalid;
+}
+
+ProfileId default_data_profile(size_t device_count)
+{
+    switch (device_count) {
+    case 1:
+        return ProfileId::kSingle;
+    case 2:
+        return ProfileId::kRaid1;
+    case 3:
+        return ProfileId::kRaid5;
+    default:
+        return ProfileId::kRaid6;
+    }
+}
+
+std::vector<std::string> profile_names()
+{
+    std::vector<std::string> names;
+    for (const Profile& profile : profiles()) {
+        if (profile.allocatable)
+            names.emplace_back(profile.name);
+    }
+    return names;
+}
+
+Result<const Profile*> parse_profile(const std::string& text, size_t device_count, std::string& why)
+{
+    const Profile* const profile = find_profile(text);
+    if (profile == nullptr || !profile->allocatable) {
+        const char* const problem = profile == nullptr ? "is not a profile" : "cannot be made yet";
+        return invalid(why, "'" + text + "' " + problem + "; there are " + join_words(profile_names()));
+    }
+    if (device_count < profile->min_members)
+        return invalid(why, text + " needs at least " + std::to_string(profile->min_members) +
+                           " devices, " + std::to_string(device_count) + " named; add devices or choose another");
+    return profile;
+}
+
+Status set_profiles(const MkfsArguments& arguments, MakeOptions& options, std::vector<std::string>& warnings,
+                    std::string& why)
+{
+    const size_t count = arguments.devices.size();
+    const char* const data_name = find_profile(default_data_profile(count))->name;
+    CW_ASSIGN(const Profile* data, parse_profile(arguments.data_profile.value_or(data_name), count, why));
+    const char* const metadata_name = find_profile(default_metadata_profile(data->id, count))->name;
+    CW_ASSIGN(const Profile* metadata,
+              parse_profile(arguments.metadata_profile.value_or(metadata_name), count, why));
+    options.data_profile = data->id;
+    options.metadata_profile = metadata->id;
+    if (metadata->tolerance < data->tolerance)
+        warnings.push_back(std::string("metadata (") + metadata->name + ") survives the loss of " +
+                           std::to_string(metadata->tolerance) + " devices, data (" + data->name + ") of " +
+                           std::to_string(data->tolerance) + ": the volume is only as safe as its metadata");
+    return {};
+}
+
+Status set_chunk(const MkfsArguments& arguments, MakeOptions& options, std::string& why)
+{
+    if (!arguments.chunk_size.has_value())
+        return {};
+    const auto bytes = parse_size(*arguments.chunk_size);
+    if (!bytes.ok() || *bytes < kMinChunkBytes || *bytes > kMaxChunkBytes || !is_power_of_two(*bytes))
+        return invalid(why, "chunk size '" + *arguments.chunk_size +
+                           "': give a power of two from 4K to 1M, such as 64K");
+    options.chunk_bytes = static_cast<uint32_t>(*bytes);
+    return {};
+}
+
+struct Identity {
+    dev_t device;
+    ino_t inode;
+    friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+// Block devices by number, files by inode; two names of one thing are equal.
+Identity identity_of(const struct stat& info)
+{
+    if (S_ISBLK(info.st_mode))
+        return {.device = info.st_rdev, .inode = 0};
+    return {.device = info.st_dev, .inode = info.st_ino};
+}
+
+Status check_named_once(const std::vector<std::string>& paths, std::string& why)
+{
+    std::vector<Identity> seen;
+    for (size_t i = 0; i < paths.size(); ++i) {
+        struct stat info{};
+        if (stat(paths[i].c_str(), &info) != 0)
+            continue;  // opening it says more
+        const Identity identity = identity_of(info);
+        const auto twin = std::find(seen.begin(), seen.end(), identity);
+        if (twin != seen.end())
+            return invalid(why, paths[i] + " and " + paths[static_cast<size_t>(twin - seen.begin())] +
+                               " are the same device; name each once");
+        seen.push_back(identity);
+    }
+    return {};
+}
+
+Result<uint64_t> size_of(int fd)
+{
+    struct stat info{};
+    if (fstat(fd, &info) != 0)
+        return Err::kIo;
+    if (!S_ISBLK(info.st_mode))
+        return static_cast<uint64_t>(info.st_size);
+    uint64_t bytes = 0;
+    if (ioctl(fd, BLKGETSIZE64, &bytes) != 0)
+        return Err::kIo;
+    return bytes;
+}
+
+Result<MkfsDevice> open_one(const std::string& path, bool force, std::string& why)
+{
+    MkfsDevice device{.path = absolute_path(path), .fd = {}, .size_bytes = 0, .signature = {}};
+    CW_ASSIGN(device.fd, open_member_fd(path, {.read_only = false, .exclusive = true}, why));
+    const auto size = size_of(device.fd.get());
+    auto signature = probe_signature(device.fd.get());
+    if (!size.ok() || !signature.ok()) {
+        why = path + " cannot be read; check the device";
+        return Err::kIo;
+    }
+    device.size_bytes = *size;
+    if (device.size_bytes < kMinMemberBytes)
+        return invalid(why, path + " has " + size_text(device.size_bytes) + ", a member needs at least " +
+                           size_text(kMinMemberBytes) + "; use a larger one");
+    device.signature = signature.take();
+    if (!device.signature.empty() && !force) {
+        why = path + " holds " + device.signature + "; to overwrite it use -f";
+        return Err::kExists;
+    }
+    return device;
+}
+
+}  // namespace
+
+Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std::string>& warnings,
+                                std::string& why)
+{
+    MakeOptions options;
+    if (arguments.devices.empty())
+        return invalid(why, "name at least one device");
+    if (arguments.devices.size() > kMaxMembers)
+        return invalid(why, "a volume has at most " + std::to_string(kMaxMembers) + " members");
+    CW_TRY(set_profiles(arguments, options, warnings, why));
+    CW_TRY(set_chunk(arguments, options, why));
+    options.label = arguments.label.value_or("");
+    if (options.label.size() >= kLabelBytes || options.label.find_first_of("\n/") != std::string::npos)
+        return invalid(why, "the label must be shorter than " + std::to_string(kLabelBytes) +
+                           " bytes, without slashes and line breaks");
+    if (arguments.uuid.has_value()) {
+        const auto uuid = uuid_parse(*arguments.uuid);
+        if (!uuid.ok() || *uuid == Uuid{})
+            return invalid(why, "'" + *arguments.uuid +
+                               "' is not a uuid; it looks like 01234567-89ab-cdef-0123-456789abcdef");
+        options.volume_uuid = *uuid;
+    }
+    return options;
+}
+
+Result<std::vector<MkfsDevice>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why)
+{
+    CW_TRY(check_named_once(arguments.devices, why));
+    std::vector<MkfsDevice> devices;
+    for (const std::string& path : arguments.devices) {
+        CW_ASSIGN(MkfsDevice device, open_one(path, arguments.force, why));
+        devices.push_back(std::move(device));
+    }
+    return devices;
+}
+
+Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& devices, std::string& why)
+{
+    if (uuid == Uuid{})
+        return {};
+    for (const FoundMember& found : scan_members({})) {
+        const bool ours = std::any_of(devices.begin(), devices.end(), [&](const MkfsDevice& device) {
+            return device.path == found.path;
+        });
+        if (found.superblock.volume_uuid != uuid || ours)
+            continue;
+        why = "volume " + uuid_text(uuid) + " exists already, on " + found.path + "; choose another uuid";
+        return Err::kExists;
+    }
+    return {};
+}
+
+}  // namespace cowraid

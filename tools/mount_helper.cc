@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount_helper.h"
+
+#include <sys/mount.h>
+#include <sys/statfs.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "fuse/json.h"
+#include "tools/control_client.h"
+#include "tools/handshake.h"
+#include "tools/member_search.h"
+#include "tools/mount_point.h"
+#include "tools/mount_table.h"
+
+namespace cowraid {
+
+namespace {
+
+int failed(const std::string& why)
+{
+    print_mount_message(why);
+    return kMountFailed;
+}
+
+// Nobody may serve the volume. One that is just being unmounted is waited for.
+bool volume_is_free(const VolumeMembers& volume, std::string& why)
+{
+    auto mounted = find_mounted_volume(volume.uuid);
+    if (mounted.has_value() && mounted->closing) {
+        if (auto client = ControlClient::connect(volume.uuid); client.ok()) {
+            std::string ignored;
+            if (client->call("shutdown-wait", nullptr, ignored).ok())
+                (void)client->next(0).ok();
+        }
+        mounted = find_mounted_volume(volume.uuid);
+    }
+    if (!mounted.has_value())
+        return true;
+    why = "volume " + uuid_text(volume.uuid) + " is already mounted at " + mounted->mount_point;
+    return false;
+}
+
+MemberAccess access_of(const MountRequest& request)
+{
+    if (request.options.rescue)
+        return MemberAccess::kReadOnly;
+    return request.options.read_only ? MemberAccess::kReadWriteIfPossible : MemberAccess::kReadWrite;
+}
+
+Status send_members(int channel, const MountRequest& request, std::string& why)
+{
+    VolumeSpec spec = request.volume;
+    spec.paths.insert(spec.paths.end(), request.device_options.begin(), request.device_options.end());
+    CW_ASSIGN(const VolumeMembers volume, find_volume(spec, why));
+    if (!volume_is_free(volume, why))
+        return Err::kBusy;
+    std::vector<std::string> warnings;
+    CW_ASSIGN(const auto members, open_members(volume, access_of(request), warnings, why));
+    for (const std::string& warning : warnings)
+        print_mount_message("warning: " + warning);
+    if (request.fake)
+        return {};
+    for (const OpenedMember& member : members) {
+        why = "the daemon ended early; see the system log";
+        CW_TRY(send_handshake(channel, HandshakeKind::kMember, member.path, member.fd.get()));
+    }
+    return send_handshake(channel, HandshakeKind::kOpen, {}, -1);
+}
+
+// What the daemon found: read-only by need, or why it gave up.
+Result<Json> receive_opened(int channel, std::string& why)
+{
+    auto message = receive_handshake(channel);
+    if (message.ok() && message->kind == HandshakeKind::kOpened)
+        return json_parse_object(message->text);
+    if (message.ok() && message->kind == HandshakeKind::kFailed && !message->text.empty())
+        why = message->text;
+    else
+        why = "the daemon ended without a reason; see the system log";
+    return Err::kIo;
+}
+
+// The first statfs waits for INIT and for the daemon's first answer.
+bool mount_answers(const std::string& directory)
+{
+    struct statfs ignored{};
+    int result;
+    do
+        result = statfs(directory.c_str(), &ignored);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
+int mount_and_serve(int channel, const MountRequest& request)
+{
+    std::string why;
+    auto mounted = attach_mount(request, why);
+    if (!mounted.ok())
+        return failed(why);
+    const Status sent =
+        send_handshake(channel, HandshakeKind::kServe, mounted->device, mounted->connection.get());
+    // Only the daemon's copy counts now: when it dies, requests fail instead of waiting for this program.
+    mounted->connection = UniqueFd();
+    if (!sent.ok() || !mount_answers(request.directory)) {
+        detach_mount(request.directory, mounted->device).ignore();
+        return failed("the daemon does not serve the mount; see the system log");
+    }
+    tune_mount(mounted->device);
+    return kMountOk;
+}
+
+}  // namespace
+
+void print_mount_message(const std::string& text)
+{
+    fprintf(stderr, "mount.cowraid: %s\n", text.c_str());
+}
+
+int run_mount_helper(UniqueFd channel, const MountRequest& request)
+{
+    std::string why;
+    if (!prepare_mount_point(request.directory, why).ok())
+        return failed(why);
+    if (!send_members(channel.get(), request, why).ok())
+        return failed(why);
+    if (request.fake)
+        return kMountOk;
+    const auto opened = receive_opened(channel.get(), why);
+    if (!opened.ok())
+        return failed(why);
+    MountRequest actual = request;
+    if (json_get_flag(opened->get(), "read_only") && !request.options.read_only) {
+        actual.kernel_flags |= MS_RDONLY;
+        print_mount_message("warning: mounted read-only: " + json_get_text(opened->get(), "reason"));
+    }
+    if (request.verbose)
+        print_mount_message("volume " + json_get_text(opened->get(), "uuid") + " is open");
+    return mount_and_serve(channel.get(), actual);
+}
+
+int run_remount(const MountRequest& request)
+{
+    const auto table = read_mount_table();
+    const MountEntry* const entry = table.ok() ? mount_at(*table, request.directory) : nullptr;
+    if (entry == nullptr || entry->type != kMountType)
+        return failed("no cowraid volume is mounted at " + request.directory);
+    std::optional<Uuid> uuid;
+    for (const MountedVolume& mounted : list_mounted_volumes()) {
+        if (mounted.device == entry->device)
+            uuid = mounted.uuid;
+    }
+    if (!uuid.has_value())
+        return failed("the daemon of " + request.directory + " does not answer; see the system log");
+    auto client = ControlClient::connect(*uuid);
+    if (!client.ok())
+        return failed("the daemon of " + request.directory + " does not answer; see the system log");
+
+    MountRequest actual = request;
+    actual.source = entry->source;
+    std::string why;
+    // The kernel's side is the stricter one while they differ.
+    if (request.options.read_only && !remount_kernel(actual, why).ok())
+        return failed(why);
+    Json arguments = json_make_object();
+    json_put_flag(arguments.get(), "read_only", request.options.read_only);
+    if (!client->call("remount", arguments.get(), why).ok())
+        return failed(why);
+    if (!request.options.read_only && !remount_kernel(actual, why).ok())
+        return failed(why);
+    return kMountOk;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// Command words may be shortened as long as one command is meant.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cowraid {
+
+struct PrefixMatch {
+    std::vector<size_t> candidates;  // indices into the words; exactly one: that is it
+
+    [[nodiscard]] bool unique() const { return candidates.size() == 1; }
+};
+
+// The words that begin with `typed`; a word equal to it wins alone. An empty `typed` matches nothing.
+PrefixMatch match_prefix(std::span<const std::string_view> words, std::string_view typed);
+
+}  // namespace cowraid

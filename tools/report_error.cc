@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#include "tools/report_error.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "tools/volume_json.h"
+
+namespace cowraid {
+
+void print_json(const json_t* value)
+{
+    printf("%s\n", json_print(value, 2).c_str());
+}
+
+void print_error(const char* program, OutputFormat format, Err err, const std::string& why)
+{
+    const std::string text = why.empty() ? err_text(err) : why;
+    fprintf(stderr, "%s: %s\n", program, text.c_str());
+    if (format != OutputFormat::kJson)
+        return;
+    const char* const code = strerrorname_np(err_to_errno(err));
+    Json error = json_make_object();
+    json_put_text(error.get(), "code", code != nullptr ? code : "EIO");
+    json_put_text(error.get(), "message", text);
+    Json out = json_with_schema("error");
+    json_put(out.get(), "error", std::move(error));
+    print_json(out.get());
+}
+
+void print_warning(const char* program, const std::string& text)
+{
+    fprintf(stderr, "%s: warning: %s\n", program, text.c_str());
+}
+
+}  // namespace cowraid

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+// umount.fuse.cowraid DIR: what umount(8) calls. Returns when the members are written and free.
+#include <argp.h>
+#include <sys/mount.h>
+
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/control_client.h"
+#include "tools/mount_helper.h"
+#include "tools/mount_point.h"
+#include "tools/mount_table.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint32_t kLookMilliseconds = 200;
+// A daemon that has not noticed after this many looks serves another mount of the same volume.
+constexpr int kLooksMax = 15;
+
+struct Arguments {
+    std::vector<std::string> directories;
+    int flags = 0;
+    bool read_only_when_busy = false;
+    bool verbose = false;
+};
+
+constexpr argp_option kOptions[] = {
+    {nullptr, 'f', nullptr, 0, "force", 0},
+    {nullptr, 'l', nullptr, 0, "lazy: detach now, clean up when no longer used", 0},
+    {nullptr, 'r', nullptr, 0, "make read-only when it cannot be unmounted", 0},
+    {nullptr, 'v', nullptr, 0, "say what is done", 0},
+    {nullptr, 'n', nullptr, 0, "accepted for umount(8), does nothing", 0},
+    {nullptr, 't', "TYPE", 0, "accepted for umount(8), does nothing", 0},
+    {nullptr, 'N', "NAMESPACE", OPTION_HIDDEN, "accepted for umount(8), does nothing", 0},
+    {},
+};
+
+error_t parse_option(int key, char* argument, argp_state* state)
+{
+    auto& arguments = *static_cast<Arguments*>(state->input);
+    switch (key) {
+    case 'f':
+        arguments.flags |= MNT_FORCE;
+        return 0;
+    case 'l':
+        arguments.flags |= MNT_DETACH;
+        return 0;
+    case 'r':
+        arguments.read_only_when_busy = true;
+        return 0;
+    case 'v':
+        arguments.verbose = true;
+        return 0;
+    case 'n':
+    case 't':
+    case 'N':
+        return 0;
+    case ARGP_KEY_ARG:
+        arguments.directories.emplace_back(argument);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+void print_message(const std::string& text)
+{
+    fprintf(stderr, "umount.fuse.cowraid: %s\n", text.c_str());
+}
+
+// The daemon of one mount, told to say when it has finished. Nothing when it is dead.
+struct Waiter {
+    Uuid uuid;
+    ControlClient client;
+};
+
+std::optional<Waiter> find_waiter(const std::string& device)
+{
+    for (const MountedVolume& mounted : list_mounted_volumes()) {
+        if (mounted.device != device)
+            continue;
+        auto client = ControlClient::connect(mounted.uuid);
+        std::string ignored;
+        if (client.ok() && client->call("shutdown-wait", nullptr, ignored).ok())
+            return Waiter{.uuid = mounted.uuid, .client = client.take()};
+    }
+    return std::nullopt;
+}
+
+// Until the members are free. kIo when the last commit failed; `why` says so.
+Status wait_for_daemon(Waiter& waiter, const Arguments& arguments, std::string& why)
+{
+    Status outcome;
+    for (int looks = 0;;) {
+        const auto message = waiter.client.next(kLookMilliseconds);
+        if (message.ok()) {
+            if (!json_get_flag(message->get(), "ok")) {
+                why = "the last commit failed: " + json_get_text(message->get(), "message");
+                outcome = Err::kIo;
+            }
+            continue;
+        }
+        if (message.err() != Err::kInterrupted)
+            return outcome;
+        const auto mounted = find_mounted_volume(waiter.uuid);
+        if (mounted.has_value() && !mounted->closing && ++looks >= kLooksMax) {
+            if (arguments.verbose)
+                print_message("the volume is still in use elsewhere");
+            return outcome;
+        }
+    }
+}
+
+int unmount_one(const std::string& text, const Arguments& arguments)
+{
+    const std::string directory = mount_point_path(text);
+    const auto table = read_mount_table();
+    const MountEntry* const entry = table.ok() ? mount_at(*table, directory) : nullptr;
+    if (entry == nullptr || entry->type != kMountType) {
+        print_message("no cowraid volume is mounted at " + directory);
+        return kMountFailed;
+    }
+    auto waiter = find_waiter(entry->device);
+    std::string why;
+    const Status status = unmount(directory, arguments.flags, why);
+    if (status.err() == Err::kBusy && arguments.read_only_when_busy) {
+        MountRequest request;
+        request.directory = directory;
+        request.options.read_only = true;
+        request.kernel_flags = MS_RDONLY | MS_NOSUID | MS_NODEV;
+        return run_remount(request);
+    }
+    if (!status.ok()) {
+        print_message(why);
+        return kMountFailed;
+    }
+    const auto left = read_mount_table();
+    const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
+    if (!waiter.has_value() || mounted_elsewhere)
+        return kMountOk;
+    if (!wait_for_daemon(*waiter, arguments, why).ok()) {
+        print_message(why);
+        return kMountFailed;
+    }
+    if (arguments.verbose)
+        print_message(directory + " is unmounted, its members are free");
+    return kMountOk;
+}
+
+int run(int argc, char** argv)
+{
+    static const argp parser = {.options = kOptions,
+                                .parser = parse_option,
+                                .args_doc = "DIRECTORY...",
+                                .doc = "Unmount a cowraid volume and wait for its last commit.",
+                                .children = nullptr,
+                                .help_filter = nullptr,
+                                .argp_domain = nullptr};
+    argp_err_exit_status = kMountUsage;
+    Arguments arguments;
+    if (argp_parse(&parser, argc, argv, 0, nullptr, &arguments) != 0)
+        return kMountUsage;
+    if (arguments.directories.empty()) {
+        print_message("name a mount point");
+        return kMountUsage;
+    }
+    int result = kMountOk;
+    for (const std::string& directory : arguments.directories)
+        result |= unmount_one(directory, arguments);
+    return result;
+}
+
+}  // namespace
+
+}  // namespace cowraid
+
+const char* argp_program_version = "umount.fuse.cowraid " COWRAID_VERSION;
+
+int main(int argc, char** argv)
+{
+    return cowraid::run(argc, argv);
+}
