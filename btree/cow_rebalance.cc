@@ -46,9 +46,14 @@ Status CowTree::Impl::rebalance(TreeChildren& siblings, uint32_t level, const Ke
     size_t i = 0;
     while (i < siblings.size() && siblings.size() > 1) {
         if (wants_merge(siblings[i])) {
+            const size_t start = start_with_neighbour(siblings, i, 1);
+            if (!can_read(siblings, start, 2, level, range)) {
+                siblings[i].pending->wants_merge = false;
+                continue;
+            }
             // One sibling fewer, or two that no longer want to merge: the loop ends.
-            i = start_with_neighbour(siblings, i, 1);
-            CW_TRY(join(siblings, i, 2, level, range));
+            CW_TRY(join(siblings, start, 2, level, range));
+            i = start;
         } else if (wants_share(siblings[i])) {
             siblings[i].pending->wants_share = false;
             if (siblings.size() > 2 && i + 1 < siblings.size())
@@ -61,11 +66,27 @@ Status CowTree::Impl::rebalance(TreeChildren& siblings, uint32_t level, const Ke
     return {};
 }
 
+// Small nodes are no fault: an unreadable neighbour must not stop changes that do not need it.
+bool CowTree::Impl::can_read(const TreeChildren& siblings, size_t first, size_t count, uint32_t level,
+                             const KeyRange& range)
+{
+    for (size_t i = first; i < first + count; ++i) {
+        const TreeChild& child = siblings[i];
+        if (!child.pending && !read_inside(cache, child.ref, base.tree_id, static_cast<int>(level),
+                                           sibling_range(siblings, i, range))
+                                   .ok())
+            return false;
+    }
+    return true;
+}
+
 // A split left two halves at `first`. When a neighbour has room for a part of them, the three become two.
 // Without that, leaves filled at the same pace all split at the same time and stay half empty together.
 Status CowTree::Impl::share(TreeChildren& siblings, size_t first, const KeyRange& range)
 {
     const size_t start = start_with_neighbour(siblings, first, 2);
+    if (!can_read(siblings, start, 3, 0, range))
+        return {};
     uint64_t bytes = 0;
     for (size_t i = start; i < start + 3; ++i) {
         Ref<const Node> node;

@@ -47,6 +47,8 @@ struct CowTree::Impl {
 
     // Joins nodes of a list of siblings that became small with their neighbours. `range` is the list's.
     Status rebalance(TreeChildren& siblings, uint32_t level, const KeyRange& range);
+    bool can_read(const TreeChildren& siblings, size_t first, size_t count, uint32_t level,
+                  const KeyRange& range);
     Status share(TreeChildren& siblings, size_t first, const KeyRange& range);
     // Replaces `count` siblings by as few nodes as hold their content.
     Status join(TreeChildren& siblings, size_t first, size_t count, uint32_t level, const KeyRange& range);

@@ -46,13 +46,14 @@ public:
     }
     void item(const Key& key, std::span<const std::byte> payload) override
     {
-        CHECK(items.emplace(key, Bytes(payload.begin(), payload.end())).second);
+        duplicates += items.emplace(key, Bytes(payload.begin(), payload.end())).second ? 0 : 1;
     }
     void problem(const std::string& text) override { problems.push_back(text); }
 
     std::set<uint64_t> addresses;
     uint32_t top_level = 0;
     Model items;
+    uint64_t duplicates = 0;
     std::vector<std::string> problems;
 };
 
@@ -215,6 +216,7 @@ void ModelRun::verify()
     REQUIRE(check_tree(*cache_, root_, found).ok());
     CHECK(found.problems == std::vector<std::string>{});
     CHECK((found.items == model_));
+    CHECK(found.duplicates == 0);
     std::set<uint64_t> stored;
     for (const auto& [address, content] : store_.nodes())
         stored.insert(address);
@@ -309,6 +311,18 @@ TEST_CASE("updates without effect leave the tree alone")
     std::vector<Ref<const Node>> nodes;
     CHECK(second.seal({2}, test_uuid(), nodes).root == root.root);
     CHECK(nodes.empty());
+
+    CowTree third(cache, root);
+    const TreeUpdate change[] = {{{2500, 1, 2500}, TreeUpdate::Kind::kErase, {}}};
+    REQUIRE(third.apply(change, nullptr).ok());
+    const size_t path = assign_all(third, store, random).size();
+    CHECK(path == 2);
+    CHECK(third.take_freed().size() == path);
+    REQUIRE(third.apply(erases, nullptr).ok());  // now over pending nodes
+    CHECK(third.unassigned_count() == 0);
+    CHECK(third.take_freed().empty());
+    CHECK(third.seal({2}, test_uuid(), nodes).root.generation == Generation{2});
+    CHECK(nodes.size() == path);
 }
 
 TEST_CASE("one changed item replaces one path, and a second change in the commit keeps its addresses")
@@ -348,6 +362,48 @@ TEST_CASE("one changed item replaces one path, and a second change in the commit
     }
 }
 
+TEST_CASE("a thinned-out subtree joins its committed neighbour, unless that cannot be read")
+{
+    for (const bool readable : {true, false}) {
+        Prng random(test_seed(11));
+        TestStore store;
+        NodeCache cache(store, test_uuid(), 64 * kMiB);
+        CowTree first(cache, {kRootTree, {}});
+        const Bytes value = bytes_of(100, 1);
+        std::vector<TreeUpdate> updates;
+        for (uint64_t i = 0; i < 60000; ++i)
+            updates.push_back({{i, 1, 0}, TreeUpdate::Kind::kPut, value});
+        REQUIRE(first.apply(updates, nullptr).ok());
+        const TreeRoot root = commit(first, cache, store, random, {1});
+        const Ref<const Node> top = cache.get(root.root, kRootTree, -1).take();
+        REQUIRE(top->level() == 2);
+        REQUIRE(top->item_count() == 2);
+        const BlockRef neighbour = top->child(1);
+        if (!readable) {
+            store.erase(neighbour.address);
+            cache.drop(neighbour.address);
+        }
+        CowTree second(cache, root);
+        std::vector<TreeUpdate> erases;
+        const uint64_t end = top->key(1).object;
+        for (uint64_t i = 2000; i < end; ++i)
+            erases.push_back({{i, 1, 0}, TreeUpdate::Kind::kErase, {}});
+        REQUIRE(second.apply(erases, nullptr).ok());
+        const std::vector<BlockRef> freed = second.take_freed();
+        CHECK(std::ranges::count(freed, neighbour) == (readable ? 1 : 0));
+        assign_all(second, store, random);
+        std::vector<Ref<const Node>> nodes;
+        const TreeRoot after = second.seal({2}, test_uuid(), nodes);
+        CHECK(nodes.back()->level() == (readable ? 1 : 2));
+        for (const Ref<const Node>& node : nodes)
+            cache.insert(node);
+        Collector found;
+        REQUIRE(check_tree(cache, after, found).ok());
+        CHECK(found.problems.size() == (readable ? 0 : 1));
+        CHECK(found.items.size() == (readable ? 60000 - end + 2000 : 2000));
+    }
+}
+
 TEST_CASE("a failing read makes apply fail and leaves the committed tree alone")
 {
     Prng random(test_seed(9));
@@ -360,7 +416,7 @@ TEST_CASE("a failing read makes apply fail and leaves the committed tree alone")
         updates.push_back({{i, 1, 0}, TreeUpdate::Kind::kPut, value});
     REQUIRE(first.apply(updates, nullptr).ok());
     const TreeRoot root = commit(first, cache, store, random, {1});
-    for (uint64_t n : {1, 2, 3, 50}) {
+    for (const uint64_t n : {1, 2, 3, 50}) {
         cache.clear();
         store.fail_read(n);
         CowTree tree(cache, root);

@@ -237,10 +237,12 @@ TEST_CASE("a node that is reached twice, or at the wrong level, is found by ever
     }
 }
 
-TEST_CASE("sixteen levels that fan out to one node each are walked in no time")
+// A chain of nodes from a leaf up to the highest level. Leaf: as many empty items as fit. Every internal node
+// is full of children; `others` says where those beside the first lead.
+enum class Others : uint8_t { kSameNode, kNowhere };
+
+TreeRoot build_tower(TestStore& store, Others others)
 {
-    TestStore store;
-    NodeCache cache(store, test_uuid(), 64 * kMiB);
     BlockRef below;
     for (uint32_t level = 0; level <= kNodeMaxLevel; ++level) {
         Bytes image(kNodeBytes);
@@ -251,23 +253,34 @@ TEST_CASE("sixteen levels that fan out to one node each are walked in no time")
         header.generation = 1;
         header.tree_id = kRootTree;
         header.level = static_cast<uint16_t>(level);
-        header.item_count = level == 0 ? 1 : kMaxChildren;
+        header.item_count = level == 0 ? kNodeRoomBytes / sizeof(DiskLeafItem) : kMaxChildren;
         std::memcpy(image.data(), &header, sizeof header);
-        if (level == 0) {
-            DiskLeafItem item{};
-            item.data_offset = kNodeBytes;
-            std::memcpy(image.data() + sizeof header, &item, sizeof item);
-        }
-        for (uint32_t i = 0; level > 0 && i < kMaxChildren; ++i) {
+        for (uint32_t i = 0; i < header.item_count; ++i) {
+            if (level == 0) {
+                DiskLeafItem item{};
+                item.offset = i * 2;
+                item.data_offset = kNodeBytes;
+                std::memcpy(image.data() + sizeof header + i * sizeof item, &item, sizeof item);
+                continue;
+            }
             DiskChildItem item{};
-            item.offset = i;
+            item.object = i == 0 ? 0 : level * 1000 + i;
             item.child = encode(below);
+            if (i > 0 && others == Others::kNowhere)
+                item.child.address = kGiB;
             std::memcpy(image.data() + sizeof header + i * sizeof item, &item, sizeof item);
         }
         below = {{(level + 1) * kNodeBytes}, {1}, stamp(image)};
         store.write(below.address, image);
     }
-    const TreeRoot root{kRootTree, below};
+    return {kRootTree, below};
+}
+
+TEST_CASE("sixteen levels that fan out to one node each are walked in no time")
+{
+    TestStore store;
+    NodeCache cache(store, test_uuid(), 64 * kMiB);
+    const TreeRoot root = build_tower(store, Others::kSameNode);
     Counter counter;
     REQUIRE(check_tree(cache, root, counter).ok());
     CHECK(counter.nodes == kNodeMaxLevel + 1);
@@ -279,8 +292,27 @@ TEST_CASE("sixteen levels that fan out to one node each are walked in no time")
     while (status.ok() && cursor.valid() && ++steps < 100000)
         status = cursor.next();
     CHECK(status.err() == Err::kCorrupt);
-    // A root that cannot grow any more is an error, not an assertion.
-    CowTree tree(cache, root);
-    const TreeUpdate update[] = {{kMinKey, TreeUpdate::Kind::kPut, std::as_bytes(std::span("x", 1))}};
+}
+
+TEST_CASE("a root that can rise no further is an error, not an assertion")
+{
+    TestStore store;
+    NodeCache cache(store, test_uuid(), 64 * kMiB);
+    CowTree tree(cache, build_tower(store, Others::kNowhere));
+    const TreeUpdate update[] = {{{0, 0, 301}, TreeUpdate::Kind::kPut, {}}};  // splits every node of the path
     CHECK(tree.apply(update, nullptr).err() == Err::kCorrupt);
+    CHECK(store.reads() > kNodeMaxLevel);
+}
+
+TEST_CASE("nodes that overlap are found")
+{
+    Victim victim(2);
+    Bytes& image = content_at(victim.store, victim.root.root.address.value);
+    REQUIRE(node_header(image.data()).level == 1);
+    auto* items = const_cast<DiskChildItem*>(child_items(image.data()));
+    items[1].child.address = items[0].child.address + kBlockBytes;
+    victim.root.root.checksum = stamp(image);
+    Counter counter;
+    REQUIRE(check_tree(victim.cache, victim.root, counter).ok());
+    CHECK(counter.has("overlaps another node"));
 }

@@ -51,7 +51,7 @@ public:
 
 private:
     Status refuse_split(const std::vector<const Candidate*>& side);
-    [[nodiscard]] const Candidate* best_covering() const;
+    [[nodiscard]] std::vector<const Candidate*> side_of(const Candidate& head) const;
     void place(Assembly& assembly, Candidate& candidate);
     [[nodiscard]] bool ring_damaged(const Candidate& candidate, bool stale) const;
 
@@ -130,18 +130,18 @@ Status Assembler::check_identities()
     return {};
 }
 
-// The newest commit among the superblocks whose history contains every other's newest epoch.
-const Candidate* Assembler::best_covering() const
+// Everybody whose commits are part of the head's past.
+std::vector<const Candidate*> Assembler::side_of(const Candidate& head) const
 {
-    const Candidate* best = nullptr;
+    std::vector<const Superblock*> all;
+    for (const Candidate& candidate : candidates_)
+        all.push_back(&candidate.newest());
+    std::vector<const Candidate*> side;
     for (const Candidate& candidate : candidates_) {
-        const bool covers = std::all_of(candidates_.begin(), candidates_.end(), [&](const Candidate& other) {
-            return history_covers(candidate.newest(), other.newest());
-        });
-        if (covers && (best == nullptr || newer_commit(candidate.newest(), best->newest())))
-            best = &candidate;
+        if (follows(head.reading, candidate.newest(), all))
+            side.push_back(&candidate);
     }
-    return best;
+    return side;
 }
 
 Status Assembler::refuse_split(const std::vector<const Candidate*>& side)
@@ -157,22 +157,19 @@ Status Assembler::refuse_split(const std::vector<const Candidate*>& side)
     return Err::kInvalid;
 }
 
+// The newest commit among those that all others follow.
 Status Assembler::choose_head()
 {
-    head_ = best_covering();
-    const bool split = head_ == nullptr;
-    if (split)
-        head_ = &*std::max_element(
-            candidates_.begin(), candidates_.end(),
-            [](const Candidate& a, const Candidate& b) { return newer_commit(b.newest(), a.newest()); });
-    std::vector<const Candidate*> side;
+    const Candidate* newest = &candidates_.front();
     for (const Candidate& candidate : candidates_) {
-        if (history_covers(head_->newest(), candidate.newest()) &&
-            !diverged(head_->reading, candidate.newest()))
-            side.push_back(&candidate);
+        if (newer_commit(candidate.newest(), newest->newest()))
+            newest = &candidate;
+        if (side_of(candidate).size() == candidates_.size() &&
+            (head_ == nullptr || newer_commit(candidate.newest(), head_->newest())))
+            head_ = &candidate;
     }
-    if (split || side.size() != candidates_.size())
-        return refuse_split(side);
+    if (head_ == nullptr)
+        return refuse_split(side_of(*newest));
     superblock_ = head_->newest();
     return {};
 }
@@ -224,7 +221,7 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
     const Superblock& newest = candidate.newest();
     const std::string name = quoted(*candidate.device);
     const std::string member = "member " + std::to_string(newest.member_id.value);
-    MemberRecord* line = assembly.superblock.member(newest.member_id);
+    const MemberRecord* line = superblock_.member(newest.member_id);
     if (line == nullptr) {
         assembly.notes.push_back(name + " was " + member + " and has been removed: left out");
         return;
@@ -236,15 +233,12 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
         return;
     }
     const std::optional<Generation> missed = missed_from(superblock_, newest);
-    if (missed && line->state == MemberState::kPresent) {
-        line->state = MemberState::kMissing;
-        line->missing_since = *missed;
-    }
     if (ring_damaged(candidate, missed.has_value()))
         assembly.damaged_rings.push_back(newest.member_id);
     const auto slot = std::find_if(assembly.members.begin(), assembly.members.end(),
                                    [&](const AssembledMember& have) { return have.id == newest.member_id; });
     slot->stale = missed.has_value();
+    slot->missed_from = missed.value_or(Generation{});
     slot->device = std::move(candidate.device);
 }
 

@@ -19,13 +19,17 @@ struct AssembledMember {
     std::unique_ptr<BlockDevice> device;  // null: absent, or present but not usable
     // A usable device that missed commits (the chosen member table calls it missing or failed, or its
     // newest superblock is of an older epoch). Its rings and map must be rewritten and what was written
-    // since `MemberRecord::missing_since` caught up before it counts as present.
+    // from commit `missed_from` on caught up before it counts as present.
     bool stale = false;
+    // The first commit that may be missing on a stale member. The member table says the same, unless it
+    // still calls the member present: then the next commit must record it as missing since here.
+    Generation missed_from;
 };
 
 struct Assembly {
-    // The newest commit, as its members recorded it; only the lines of members that are stale by an older
-    // epoch are changed to missing, so that the table agrees with `members`.
+    // The newest commit, exactly as its members recorded it. Before anything else is written it must be
+    // made durable on every usable member, unchanged and with its map: until then a crash may have left it
+    // on a single one, while the others name the map place that the next commit will overwrite.
     Superblock superblock;
     std::vector<AssembledMember> members;  // one per line of the member table, by rising id
     // Copies that were damaged while others were fine: to be counted once the volume is writable. A torn
@@ -41,8 +45,9 @@ struct Assembly {
 // Groups the devices into one volume and chooses the superblock to go by:
 //  - all devices must carry the same volume uuid (kInvalid, naming the foreign one);
 //  - two devices with the same member id are refused (kInvalid: duplicate or clone, both named);
-//  - the head is the superblock whose epoch history contains every other member's newest epoch; within one
-//    epoch the highest generation wins; when no superblock contains the others, split brain (kInvalid);
+//  - the head is the superblock whose epoch history contains every other member's newest epoch, or knows that
+//    what the other wrote was never acknowledged; within one epoch the highest generation wins; when no
+//    superblock contains the others, split brain (kInvalid);
 //  - a member is stale only by the head's member table or by an older epoch, never by comparing generations
 //    inside one epoch (a crash between superblock writes leaves neighbours one commit apart).
 //  - a device without a superblock, or one that cannot be read, is left out with a note when it can be one

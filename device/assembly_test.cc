@@ -21,7 +21,7 @@ struct Arranged {
     SampleVolume volume{77, kMemberCount};
     std::vector<std::unique_ptr<BlockDevice>> devices;
     // Filled by scenarios that expect a certain first missed commit.
-    uint64_t missing_since = 0;
+    uint64_t missed_from = 0;
 
     void give(const Ids& ids)
     {
@@ -149,7 +149,7 @@ const Scenario kHealthy[] = {
              a.volume.commit(a.volume.state, {2});
              a.volume.commit(before, {1, 3, 4});
              a.give({1, 2, 3, 4});
-             a.missing_since = 2;
+             a.missed_from = 2;
          },
      .generation = 2,
      .stale = {4},
@@ -164,7 +164,7 @@ const Scenario kStale[] = {
              a.volume.mount_degraded(a.volume.state, {1, 2, 4});
              commits(a.volume, a.volume.state, {1, 2, 4}, 12);
              a.give({1, 2, 3, 4});
-             a.missing_since = 7;
+             a.missed_from = 7;
          },
      .generation = 18,
      .stale = {3},
@@ -176,7 +176,7 @@ const Scenario kStale[] = {
              a.volume.fail(a.volume.state, 2);
              commits(a.volume, a.volume.state, {1, 3, 4}, 2);
              a.give({1, 2, 3, 4});
-             a.missing_since = 7;
+             a.missed_from = 7;
          },
      .generation = 8,
      .stale = {2},
@@ -202,7 +202,7 @@ const Scenario kStale[] = {
              a.volume.mount_degraded(a.volume.state, {2, 3, 4});
              commits(a.volume, a.volume.state, {2, 3, 4}, 4);
              a.give({1, 2, 3, 4});
-             a.missing_since = 7;
+             a.missed_from = 7;
          },
      .generation = 10,
      .stale = {1},
@@ -215,7 +215,7 @@ const Scenario kStale[] = {
              a.volume.restore(a.volume.state, 4);
              a.volume.commit(a.volume.state, {1, 2, 3});
              a.give({1, 2, 3, 4});
-             a.missing_since = 2;
+             a.missed_from = 2;
          },
      .generation = 7,
      .stale = {4},
@@ -232,7 +232,7 @@ const Scenario kStale[] = {
              image->peek(0, head);
              a.volume.disk(3).poke(0, head);
              a.give({1, 2, 3});
-             a.missing_since = 4;
+             a.missed_from = 4;
          },
      .generation = 11,
      .stale = {3},
@@ -246,7 +246,7 @@ const Scenario kStale[] = {
                  a.volume.commit(a.volume.state, {1, 2, 3});
              }
              a.give({1, 2, 3, 4});
-             a.missing_since = 4;
+             a.missed_from = 4;
          },
      .generation = 73,
      .stale = {4},
@@ -579,12 +579,14 @@ void check_accepted(const Scenario& scenario, const Arranged& arranged, const As
         stale.push_back(member.id.value);
         CHECK(member.device != nullptr);
         const MemberRecord* record = assembly.superblock.member(member.id);
-        CHECK(record->state != MemberState::kPresent);
-        if (arranged.missing_since != 0)
-            CHECK(record->missing_since.value == arranged.missing_since);
+        if (record->state != MemberState::kPresent)
+            CHECK(member.missed_from == record->missing_since);
+        CHECK(member.missed_from.value != 0);
+        if (arranged.missed_from != 0)
+            CHECK(member.missed_from.value == arranged.missed_from);
     }
     CHECK(stale == scenario.stale);
-    // What the assembly says must be storable again.
+    // It must be possible to write it again as it is.
     CHECK(decode_superblock(encode_superblock(assembly.superblock)).ok());
 }
 

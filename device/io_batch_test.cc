@@ -128,8 +128,8 @@ TEST_CASE("scattered batches on files: the ring and the fallback store the same 
     const uint64_t seed = test_seed();
     CAPTURE(seed);
     const TempDir dir;
-    const std::string paths[] = {dir.file("ring0", 8 * kMiB), dir.file("ring1", 8 * kMiB),
-                                 dir.file("plain0", 8 * kMiB), dir.file("plain1", 8 * kMiB)};
+    const std::string paths[] = {dir.file("ring0", 16 * kMiB), dir.file("ring1", 16 * kMiB),
+                                 dir.file("plain0", 16 * kMiB), dir.file("plain1", 16 * kMiB)};
     const IoStatistics before = io_statistics();
     for (const bool with_ring : {true, false}) {
         in_thread(with_ring, [&] {
@@ -143,8 +143,8 @@ TEST_CASE("scattered batches on files: the ring and the fallback store the same 
     CHECK(same(content_of(paths[1]).span(), content_of(paths[3]).span()));
     CHECK_FALSE(same(content_of(paths[0]).span(), content_of(paths[1]).span()));
     const IoStatistics after = io_statistics();
-    CHECK(after.write_bytes - before.write_bytes == 32 * kMiB);
-    CHECK(after.read_bytes - before.read_bytes == 32 * kMiB);
+    CHECK(after.write_bytes - before.write_bytes == 64 * kMiB);
+    CHECK(after.read_bytes - before.read_bytes == 64 * kMiB);
     CHECK(after.batches - before.batches == 4);
     CHECK(after.ring_enters > before.ring_enters);
     CHECK(after.writes - before.writes == after.reads - before.reads);
@@ -153,8 +153,8 @@ TEST_CASE("scattered batches on files: the ring and the fallback store the same 
 TEST_CASE("batches that mix simulated members and files")
 {
     const TempDir dir;
-    const auto file = open_file(dir.file("m", 12 * kMiB));
-    SimDevice sim("sim", 12 * kMiB);
+    const auto file = open_file(dir.file("m", 16 * kMiB));
+    SimDevice sim("sim", 16 * kMiB);
     BlockDevice* devices[] = {file.get(), &sim};
     scatter_round_trip(test_seed() + 1, devices);
 }

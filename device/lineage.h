@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "device/superblock_store.h"
 #include "format/superblock_codec.h"
@@ -14,17 +15,15 @@ namespace cowraid {
 // of more absent members. A strict order among superblocks of one volume and one epoch.
 bool newer_commit(const Superblock& a, const Superblock& b);
 
-// Whether `head` knows of everything `other` can have recorded: other's newest epoch is in head's history,
-// or fell off its end and other's last commit is older than all that head lists.
-bool history_covers(const Superblock& head, const Superblock& other);
-
-// Whether `other`, though covered, has acknowledged commits that are not part of head's past: it went on in
-// an epoch after head's side had left it, or both have the same commit number of the same epoch with
-// different content. `head` is the newest superblock of `head_reading`, its older slots are compared too.
-bool diverged(const RingReading& head_reading, const Superblock& other);
+// Whether the commits of `other` are part of the past of `head` (the newest superblock of `head_reading`,
+// whose older slots are compared too), or were never acknowledged, so that nothing is lost when head goes on
+// without them. False: each side holds acknowledged commits of its own, or nobody can tell. `all` has the
+// newest superblock of every member at hand, head and other included: what they recorded is evidence.
+bool follows(const RingReading& head_reading, const Superblock& other,
+             std::span<const Superblock* const> all);
 
 // The first commit whose writes the member behind `other` may have missed; none when it took part in all of
-// them. `other` must be covered and not diverged, and its member must have a line in head's table.
+// them. `other` must follow `head`, and its member must have a line in head's table.
 std::optional<Generation> missed_from(const Superblock& head, const Superblock& other);
 
 }  // namespace cowraid

@@ -48,7 +48,7 @@ void SampleVolume::fill(MemberSet& members, const Ids& ids)
     }
 }
 
-void SampleVolume::commit(Superblock& history, const Ids& ids)
+void SampleVolume::commit(Superblock& history, const Ids& ids, const Ids& reached)
 {
     history.generation = history.generation.next();
     history.map.place ^= 1;
@@ -57,6 +57,22 @@ void SampleVolume::commit(Superblock& history, const Ids& ids)
     MemberSet members;
     fill(members, ids);
     CW_ASSERT(write_group_map(members, history, map, history.map.place, ids.size()).ok());
+    CW_ASSERT(flush_members(members, ids.size()).ok());
+    MemberSet lucky;
+    fill(lucky, reached);
+    CW_ASSERT(write_superblocks(lucky, history, reached.size()).ok());
+    CW_ASSERT(flush_members(lucky, reached.size()).ok());
+}
+
+void SampleVolume::rewrite(const Superblock& history, const Ids& ids)
+{
+    MapRef ref = history.map;
+    const std::vector<std::byte> map =
+        encode_group_map({.generation = history.map.generation, .groups = {}}, history.volume_uuid, ref);
+    CW_ASSERT(ref.checksum == history.map.checksum);
+    MemberSet members;
+    fill(members, ids);
+    CW_ASSERT(write_group_map(members, history, map, ref.place, ids.size()).ok());
     CW_ASSERT(flush_members(members, ids.size()).ok());
     CW_ASSERT(write_superblocks(members, history, ids.size()).ok());
     CW_ASSERT(flush_members(members, ids.size()).ok());

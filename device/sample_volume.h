@@ -38,14 +38,18 @@ public:
     // Members with these disks; the others of the table are absent.
     void fill(MemberSet& members, const Ids& ids);
 
-    // The next commit of the history `state`, with a map, written to members `ids` only.
-    void commit(Superblock& state, const Ids& ids);
+    // The next commit of `history`, with a map, written to members `ids` only.
+    void commit(Superblock& history, const Ids& ids) { commit(history, ids, ids); }
+    // As above, but a crash lets the superblock reach only `reached` of them.
+    void commit(Superblock& history, const Ids& ids, const Ids& reached);
+    // What every mount does first: the chosen commit again, unchanged.
+    void rewrite(const Superblock& history, const Ids& ids);
     // What a mount with only `ids` records in its first commit: the others missing, a new epoch.
-    void mount_degraded(Superblock& state, const Ids& ids);
+    void mount_degraded(Superblock& history, const Ids& ids);
     // What the commit after a member failed at run time records.
-    void fail(Superblock& state, uint32_t id);
+    void fail(Superblock& history, uint32_t id);
     // A member that caught up.
-    void restore(Superblock& state, uint32_t id);
+    void restore(Superblock& history, uint32_t id);
     // Overwrites slot `generation` % 8 in the given ring with random bytes.
     void rot_slot(uint32_t id, uint32_t ring, uint64_t generation);
 

@@ -2,6 +2,7 @@
 #include "fs/commit.h"
 
 #include "base/log.h"
+#include "fs/commit_mutant.h"
 #include "fs/commit_trees.h"
 #include "fs/flush.h"
 
@@ -47,10 +48,13 @@ ClosedTransaction close_transaction(FilesystemCore& core)
 Status make_durable(FilesystemCore& core, Generation generation, const BlockRef& root)
 {
     Volume& volume = *core.volume;
-    CW_TRY(volume.write_map(generation));
+    const bool map_late = is_mutant(core.options, CommitMutant::kMapAfterSuperblock);
+    CW_TRY(volume.write_map(map_late ? Volume::MapWrite::kPrepare : Volume::MapWrite::kNow, generation));
     CW_TRY(volume.flush());
     CW_TRY(volume.write_superblock(generation, root));
     CW_TRY(volume.flush());
+    if (map_late)
+        CW_TRY(volume.write_map(Volume::MapWrite::kNow, generation));
     // A member that failed while its superblock was written is still called present by the others'.
     while (volume.member_failed_since_commit()) {
         generation = generation.next();

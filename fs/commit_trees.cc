@@ -8,6 +8,7 @@
 
 #include "btree/cow_tree.h"
 #include "format/items.h"
+#include "fs/commit_mutant.h"
 #include "fs/flush.h"
 
 namespace cowraid {
@@ -124,6 +125,8 @@ Status TreeCommit::assign(CowTree& tree, Stream stream)
         CW_TRY(core_.allocator.free_blocks(ref.address, kNodeBlocks, transaction_.id));
     for (const VolumeAddress address : tree.take_released())
         CW_TRY(core_.allocator.free_blocks(address, kNodeBlocks, transaction_.id));
+    if (is_mutant(core_.options, CommitMutant::kReuseBeforeDurable))
+        core_.allocator.release(transaction_.id, generation_);
     const size_t count = tree.unassigned_count();
     if (count == 0)
         return {};
@@ -180,8 +183,10 @@ Status TreeCommit::commit_file_tree(CommittedTrees& out)
 Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
 {
     UpdateList updates;
+    const bool stale = is_mutant(core_.options, CommitMutant::kStaleChecksums);
     for (const ChecksumTable::Entry& entry : transaction_.checksums.sorted())
-        updates.put({entry.window_address.value, static_cast<uint8_t>(ItemType::kChecksums), 0},
+        if (!stale)
+            updates.put({entry.window_address.value, static_cast<uint8_t>(ItemType::kChecksums), 0},
                     encode_checksum_window(entry.window), TreeUpdate::Kind::kCombine);
     CowTree tree(core_.cache, base_.checksum_tree);
     ChecksumCombiner combiner;
@@ -210,7 +215,7 @@ Status TreeCommit::settle(CowTree& space, CowTree& root)
         std::vector<SpaceWindow> windows;
         std::vector<GroupUsage> usages;
         CW_TRY(core_.allocator.collect(transaction_.id, windows, usages));
-        if (windows.empty() && usages.empty())
+        if ((windows.empty() && usages.empty()) || is_mutant(core_.options, CommitMutant::kStaleFreeSpace))
             return {};
         UpdateList updates;
         for (const SpaceWindow& window : windows)

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "device/superblock_store.h"
+#include "fs/commit_mutant.h"
 
 namespace cowraid {
 
@@ -71,6 +72,8 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     if (!why.empty())
         return Err::kInvalid;
     volume->read_only_advised_ = must_be_read_only;
+    volume->map_written_ = true;
+    volume->map_in_place_ = is_mutant(options, CommitMutant::kMapInPlace);
     Array::Options array_options;
     array_options.read_only = options.read_only || must_be_read_only;
     volume->array_ = std::make_unique<Array>(volume->members_, array_options);
@@ -196,7 +199,7 @@ uint64_t Volume::potential_blocks(uint32_t content) const
     return potential_[index];
 }
 
-Status Volume::write_map(Generation generation)
+Status Volume::write_map(MapWrite how, Generation generation)
 {
     if (!map_changed_)
         return {};
@@ -204,12 +207,14 @@ Status Volume::write_map(Generation generation)
     MapRef reference;
     const std::vector<std::byte> bytes = encode_group_map(map_, superblock_.volume_uuid, reference);
     // The place that the last durable superblock names must survive until the next one is durable.
-    const uint32_t place = map_written_ ? superblock_.map.place ^ 1 : 0;
+    const uint32_t other = map_in_place_ ? 0 : 1;
+    const uint32_t place = map_written_ ? superblock_.map.place ^ other : 0;
     reference.place = place;
     reference.generation = generation;
-    CW_TRY(write_group_map(members_, superblock_, bytes, place, quorum()));
     pending_map_ = reference;
-    return {};
+    if (how == MapWrite::kPrepare)
+        return {};
+    return write_group_map(members_, superblock_, bytes, place, quorum());
 }
 
 Status Volume::flush()
@@ -274,7 +279,7 @@ Status Volume::begin_writing()
     map_changed_ = true;
     map_written_ = true;
     const Generation generation = superblock_.generation.next();
-    CW_TRY(write_map(generation));
+    CW_TRY(write_map(MapWrite::kNow, generation));
     CW_TRY(flush());
     CW_TRY(write_superblock(generation, superblock_.root));
     CW_TRY(flush());

@@ -63,8 +63,10 @@ public:
     [[nodiscard]] uint64_t potential_blocks(uint32_t content) const;
 
     // Durability, in this order (design 5.4). `generation` is the one being committed.
-    // Writes the map into its alternate place if it changed.
-    Status write_map(Generation generation);
+    // Writes the map into its alternate place if it changed. kPrepare only makes it known to the superblock
+    // (a wrong protocol, for the crash tests).
+    enum class MapWrite : uint8_t { kNow, kPrepare };
+    Status write_map(MapWrite how, Generation generation);
     Status flush();
     // Records the commit: roots, map, member states and counters. Does not flush.
     Status write_superblock(Generation generation, const BlockRef& root);
@@ -96,6 +98,7 @@ private:
     bool map_written_ = false;            // superblock_.map names a place that must not be overwritten
     MapRef pending_map_;                  // of the map written but not yet named by a superblock
     bool read_only_advised_ = false;
+    bool map_in_place_ = false;  // a wrong protocol, for the crash tests
     std::vector<MemberId> stale_;
     // slots_ and what they could still hold, read by statfs; indexed data, metadata, system.
     mutable Mutex mutex_{LockRank::kSlots};

@@ -325,8 +325,12 @@ bool TestVolume::disk_is_right(const std::vector<uint32_t>& without)
 
 std::vector<std::byte> TestVolume::image(uint32_t member) const
 {
-    std::vector<std::byte> all(sims[member]->size_bytes());
-    sims[member]->peek(0, all);
+    std::vector<std::byte> all;
+    for (const SlotRun& run : record.columns[member].runs) {
+        std::vector<std::byte> begin(kMiB);
+        sims[member]->peek(superblock.members[member].slots_offset + run.first_slot * kSlotBytes, begin);
+        all.insert(all.end(), begin.begin(), begin.end());
+    }
     return all;
 }
 

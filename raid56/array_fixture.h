@@ -102,7 +102,7 @@ public:
     [[nodiscard]] static MemberId member_id(uint32_t member) { return {member + 1}; }
     // Whether every block written, parity included, is on its member (those not in `without`) as it must be.
     [[nodiscard]] bool disk_is_right(const std::vector<uint32_t>& without = {});
-    // Everything on one member.
+    // The first mebibyte of each slot run of one member.
     [[nodiscard]] std::vector<std::byte> image(uint32_t member) const;
     [[nodiscard]] uint64_t counter(uint32_t member, MemberCounter counter) const;
     // Sum of all counters of all members but `except` (UINT32_MAX: of all).

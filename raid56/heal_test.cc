@@ -200,6 +200,7 @@ TEST_CASE("beyond m exactly the faulty blocks fail, others come, and nothing on 
         std::vector<std::vector<std::byte>> before;
         for (uint32_t member = 0; member < volume.member_count(); ++member)
             before.push_back(volume.image(member));
+        volume.forget_requests();
         uint32_t lost = 0;
         for (uint32_t block = 0; block < 2 * volume.geometry.stripe_data_blocks(); ++block) {
             ReadPiece piece = volume.piece(block, 1);
@@ -217,6 +218,7 @@ TEST_CASE("beyond m exactly the faulty blocks fail, others come, and nothing on 
         CHECK(all.bad_blocks == lost);
         for (uint32_t member = 0; member < volume.member_count(); ++member)
             CHECK(volume.image(member) == before[member]);
+        CHECK(volume.requests(IoKind::kWrite) == 0);
         CHECK(volume.array->statistics().blocks_repaired == 0);
     }
 }

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 
+#include "format/to_text.h"
 #include "tools/command.h"
 #include "tools/load_report.h"
 
@@ -31,7 +32,7 @@ void print_member(const MemberInfo& member, SizeStyle sizes)
 void print_volume(const VolumeReport& report, SizeStyle sizes)
 {
     const VolumeInfo& info = report.info;
-    const std::string label = info.label.empty() ? "none" : "'" + info.label + "'";
+    const std::string label = info.label.empty() ? "none" : "'" + printable(info.label) + "'";
     printf("Label: %s  uuid: %s\n", label.c_str(), uuid_text(info.uuid).c_str());
     const std::string used = report.has_usage ? size_text(used_bytes(info), sizes) : "unknown";
     printf("\tTotal devices %zu FS bytes used %s\n", info.members.size(), used.c_str());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "format/to_text.h"
 #include "tools/command.h"
 #include "tools/load_report.h"
 

@@ -92,8 +92,9 @@ Status complete_request(Arguments& arguments, std::string& why)
     arguments.operands.pop_back();
     request.source = join_sources(arguments.operands);
     // A remount goes by the mount point; fstab's source may name a volume that is not there any more.
-    if (!request.remount)
+    if (!request.remount) {
         CW_ASSIGN(request.volume, parse_volume_spec(arguments.operands, why));
+    }
     return check_mount_request(request, why);
 }
 

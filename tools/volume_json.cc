@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "format/profile.h"
+#include "format/to_text.h"
 
 namespace cowraid {
 
@@ -154,19 +155,6 @@ void encode_identity(const VolumeReport& report, json_t* object)
 }
 
 }  // namespace
-
-const char* member_state_name(MemberState state)
-{
-    switch (state) {
-    case MemberState::kPresent:
-        return "present";
-    case MemberState::kMissing:
-        return "missing";
-    case MemberState::kFailed:
-        return "failed";
-    }
-    return "unknown";
-}
 
 std::string content_name(uint32_t content)
 {

@@ -29,8 +29,6 @@ Json encode_report(const VolumeReport& report);
 // kInvalid when it is not such an object. Unknown words become the zero value.
 Result<VolumeReport> decode_report(const json_t* object);
 
-// "present", "missing", "failed".
-const char* member_state_name(MemberState state);
 // "data", "metadata", "system", "data+metadata".
 std::string content_name(uint32_t content);
 // As typed: "raid6"; "unknown" for a number that is none.

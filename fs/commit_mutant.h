@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Deliberately wrong commit protocols, for the crash tests only. Crash replay must catch every one of them:
+// a harness that cannot tell them from the right one proves nothing. Those that can be had by tampering with
+// the requests of one device live in tests/crash/mutant_device.h; the others need a hook in the code.
+#pragma once
+
+#include <cstdint>
+
+#include "fs/mount_options.h"
+
+namespace cowraid {
+
+enum class CommitMutant : uint32_t {
+    kNone = 0,
+    // Hooks in fs/.
+    kMapAfterSuperblock,  // a changed block-group map is written behind the superblock that names it
+    kMapInPlace,          // a changed map overwrites the one that the last superblock names
+    kReuseBeforeDurable,  // space freed by a commit is handed out before the commit is durable
+    kStaleFreeSpace,      // allocation state is not recorded
+    kStaleChecksums,      // checksums of new blocks are not recorded
+    // Tampering with requests.
+    kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
+    kNoFinalFlush,           // acknowledges while superblocks are still in caches
+    kSkipMemberFlush,        // the first member is never flushed
+    kSkipMemberData,         // the first member gets no data, and nothing records that
+    kOneSuperblock,          // only the first member gets superblocks
+    kFixedRingSlot,          // every superblock overwrites the one before it
+    kCount,
+};
+
+inline bool is_mutant(const MountOptions& options, CommitMutant mutant)
+{
+    return options.commit_mutant == static_cast<uint32_t>(mutant);
+}
+
+}  // namespace cowraid

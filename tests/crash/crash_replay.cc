@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT
+#include "tests/crash/crash_replay.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/assert.h"
+#include "base/checksum.h"
+#include "device/recording_device.h"
+#include "device/replay.h"
+#include "format/profile.h"
+#include "tests/crash/mutant_device.h"
+#include "tests/crash/subsets.h"
+#include "tests/crash/workload.h"
+
+namespace cowraid::test {
+
+namespace {
+
+// Up to this many undetermined writes, all subsets are tried.
+constexpr uint32_t kExhaustiveWrites = 8;
+constexpr uint32_t kRandomSubsets = 24;
+// One state in this many also gets the offline check, which reads everything.
+constexpr uint64_t kCheckEvery = 16;
+
+// Members lost before recovery and after it, by index.
+struct Losses {
+    std::vector<uint32_t> before;
+    std::vector<uint32_t> after;
+};
+
+std::vector<Losses> all_losses(uint32_t member_count, uint32_t tolerance)
+{
+    std::vector<Losses> losses{{}};
+    for (uint32_t a = 0; a < member_count; ++a) {
+        if (tolerance >= 1) {
+            losses.push_back({{a}, {}});
+            losses.push_back({{}, {a}});
+        }
+        for (uint32_t b = 0; tolerance >= 2 && b < member_count; ++b) {
+            if (a == b)
+                continue;
+            losses.push_back({{a}, {b}});
+            if (a < b) {
+                losses.push_back({{a, b}, {}});
+                losses.push_back({{}, {a, b}});
+            }
+        }
+    }
+    return losses;
+}
+
+class Replay {
+public:
+    explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1) {}
+
+    CrashReport run();
+
+private:
+    void record();
+    void try_instant(ReplayCursor& cursor, uint64_t instant);
+    void try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses);
+    std::string recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
+                        size_t acknowledged);
+    std::string compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
+                        const std::vector<uint32_t>& absent, bool writable, size_t acknowledged);
+    std::string check(std::vector<std::unique_ptr<ReplayDevice>>& devices);
+    static std::vector<std::unique_ptr<BlockDevice>>
+    borrow(std::vector<std::unique_ptr<ReplayDevice>>& devices, const std::vector<uint32_t>& absent);
+
+    CrashOptions options_;
+    Prng prng_;
+    Recorder recorder_;
+    std::vector<DirectoryState> snapshots_;  // what commit k made durable
+    std::unordered_set<uint64_t> seen_;
+    std::vector<Losses> losses_;
+    size_t next_loss_ = 0;
+    CrashReport report_;
+};
+
+void Replay::record()
+{
+    SimVolume volume(options_.shape);
+    std::string why;
+    CW_ASSERT(volume.make(why).ok());
+    std::vector<std::unique_ptr<BlockDevice>> devices;
+    for (uint32_t i = 0; i < options_.shape.member_count; ++i) {
+        SimDevice& member = volume.member(i);
+        const uint32_t number = recorder_.add_device(member.name(), member.size_bytes());
+        recorder_.set_start(number, member);
+        auto recording =
+            std::make_unique<RecordingDevice>(recorder_, std::make_unique<BorrowedDevice>(member));
+        devices.push_back(std::make_unique<MutantDevice>(
+            std::move(recording), static_cast<CommitMutant>(options_.commit_mutant), i == 0));
+    }
+    MountOptions options = manual_options();
+    options.commit_mutant = options_.commit_mutant;
+    Result<Assembly> assembly = assemble(std::move(devices), why);
+    CW_ASSERT(assembly.ok());
+    Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
+    CW_ASSERT(fs.ok());
+    Workload workload(**fs, options_.seed);
+    snapshots_.push_back({});
+    recorder_.mark(0, "mounted");
+    for (uint32_t commit = 1; commit <= options_.commits; ++commit) {
+        workload.change();
+        snapshots_.push_back(workload.state());
+        CW_ASSERT((*fs)->step(true).ok());
+        recorder_.mark(commit, "acknowledged");
+    }
+}
+
+std::vector<std::unique_ptr<BlockDevice>> Replay::borrow(std::vector<std::unique_ptr<ReplayDevice>>& devices,
+                                                         const std::vector<uint32_t>& absent)
+{
+    std::vector<std::unique_ptr<BlockDevice>> borrowed;
+    for (uint32_t i = 0; i < devices.size(); ++i)
+        if (std::find(absent.begin(), absent.end(), i) == absent.end())
+            borrowed.push_back(std::make_unique<BorrowedDevice>(*devices[i]));
+    return borrowed;
+}
+
+// Mounts and compares with the snapshots that may be there: the last acknowledged one, or the one whose
+// commit was under way. Empty when all is well.
+std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
+                            const std::vector<uint32_t>& absent, bool writable, size_t acknowledged)
+{
+    std::string why;
+    Result<Assembly> assembly = assemble(borrow(devices, absent), why);
+    if (!assembly.ok())
+        return "assembly refused: " + why;
+    MountOptions options = manual_options();
+    options.degraded = !absent.empty();
+    options.read_only = !writable;
+    Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
+    if (!fs.ok())
+        return "mount refused: " + why;
+    DirectoryState state;
+    if (!read_state(**fs, state, why))
+        return why;
+    const bool last = state == snapshots_[acknowledged];
+    const bool next = acknowledged + 1 < snapshots_.size() && state == snapshots_[acknowledged + 1];
+    if (!last && !next)
+        return "content is neither the acknowledged commit's nor the next one's";
+    for (const MemberInfo& member : (*fs)->info().members)
+        for (size_t kind = 0; kind < member.counters.size(); ++kind)
+            if (member.counters[kind] != 0 && kind != static_cast<size_t>(MemberCounter::kSuperblock))
+                return "a clean crash charged member " + std::to_string(member.id.value);
+    if (writable && !(*fs)->close().ok())
+        return "unmount after recovery failed";
+    return {};
+}
+
+std::string Replay::check(std::vector<std::unique_ptr<ReplayDevice>>& devices)
+{
+    std::string why;
+    Result<Assembly> assembly = assemble(borrow(devices, {}), why);
+    if (!assembly.ok())
+        return "assembly after recovery refused: " + why;
+    CheckReport report;
+    ++report_.checks;
+    if (!check_volume(assembly.take(), {}, report, why).ok())
+        return "check failed: " + why;
+    return report.clean() ? "" : "check: " + report.findings.front().kind + ": " + report.findings.front().text;
+}
+
+std::string Replay::recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
+                            size_t acknowledged)
+{
+    std::string problem = compare(devices, losses.before, true, acknowledged);
+    if (!problem.empty())
+        return "recovery: " + problem;
+    if (losses.before.empty() && report_.states % kCheckEvery == 0) {
+        problem = check(devices);
+        if (!problem.empty())
+            return problem;
+    }
+    if (!losses.after.empty()) {
+        std::vector<uint32_t> absent = losses.before;
+        absent.insert(absent.end(), losses.after.begin(), losses.after.end());
+        problem = compare(devices, absent, false, acknowledged);
+        if (!problem.empty())
+            return "after loss: " + problem;
+    }
+    return {};
+}
+
+std::string text_of(const Losses& losses)
+{
+    std::string text = "lost before:";
+    for (const uint32_t member : losses.before)
+        text += " " + std::to_string(member + 1);
+    text += ", lost after:";
+    for (const uint32_t member : losses.after)
+        text += " " + std::to_string(member + 1);
+    return text;
+}
+
+void Replay::try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses)
+{
+    std::vector<std::unique_ptr<ReplayDevice>> devices;
+    uint64_t hash = checksum_of(text_of(losses).data(), text_of(losses).size());
+    for (uint32_t i = 0; i < recorder_.device_count(); ++i) {
+        devices.push_back(cursor.device(i, choice[i]));
+        const bool lost =
+            std::find(losses.before.begin(), losses.before.end(), i) != losses.before.end();
+        hash = hash * 0x9e3779b97f4a7c15u + (lost ? 1 : devices.back()->content_hash());
+    }
+    if (!seen_.insert(hash).second) {
+        ++report_.duplicates;
+        return;
+    }
+    ++report_.states;
+    if (!losses.before.empty() || !losses.after.empty())
+        ++report_.losses;
+    size_t acknowledged = 0;
+    for (const RecordedMark& mark : cursor.marks())
+        acknowledged = mark.value;
+    const std::string problem = recover(devices, losses, acknowledged);
+    if (problem.empty())
+        return;
+    ++report_.violations;
+    if (report_.first_violation.empty())
+        report_.first_violation = "instant " + std::to_string(cursor.instant()) + ", " + text_of(losses) +
+                                  ": " + problem;
+}
+
+void Replay::try_instant(ReplayCursor& cursor, uint64_t instant)
+{
+    cursor.advance(instant);
+    if (cursor.marks().empty())
+        return;  // the mount itself is not acknowledged yet; its writes are the same as later ones
+    ++report_.instants;
+    const SubsetPlan plan =
+        plan_subsets(cursor, recorder_.device_count(), kExhaustiveWrites, kRandomSubsets, prng_);
+    report_.exhaustive_instants += plan.exhaustive ? 1 : 0;
+    for (const CrashChoice& choice : plan.choices) {
+        // Every choice without loss, and with a few of the loss pairs in turn.
+        try_state(cursor, choice, losses_[0]);
+        for (int turn = 0; turn < 2 && losses_.size() > 1; ++turn) {
+            next_loss_ = next_loss_ % (losses_.size() - 1) + 1;
+            try_state(cursor, choice, losses_[next_loss_]);
+        }
+        const bool stop = options_.stop_at_violation && report_.violations > 0;
+        if (stop || report_.states >= options_.states_max)
+            return;
+    }
+}
+
+CrashReport Replay::run()
+{
+    record();
+    losses_ = all_losses(options_.shape.member_count,
+                         std::min(find_profile(options_.shape.data_profile)->tolerance,
+                                  find_profile(options_.shape.metadata_profile)->tolerance));
+    ReplayCursor cursor(recorder_);
+    const std::vector<uint64_t> instants = recorder_.instants();
+    for (size_t i = options_.shard; i < instants.size(); i += options_.shard_count) {
+        try_instant(cursor, instants[i]);
+        if (report_.states >= options_.states_max || (options_.stop_at_violation && report_.violations > 0))
+            break;
+    }
+    return report_;
+}
+
+}  // namespace
+
+CrashReport run_crash_replay(const CrashOptions& options)
+{
+    return Replay(options).run();
+}
+
+}  // namespace cowraid::test

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "tests/crash/workload.h"
+
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/checksum.h"
+#include "format/items.h"
+
+namespace cowraid::test {
+
+namespace {
+
+constexpr InodeNumber kRoot{kRootInode};
+constexpr uint64_t kNames = 12;
+constexpr uint64_t kMaxFileBytes = 200 * kKiB;
+
+class NameSink final : public DirectorySink {
+public:
+    bool entry(std::string_view name, InodeNumber inode, uint32_t, uint64_t, const Attributes*) override
+    {
+        if (name != "." && name != "..")
+            names.emplace(name, inode);
+        return true;
+    }
+    std::map<std::string, InodeNumber> names;
+};
+
+}  // namespace
+
+std::string Workload::random_name()
+{
+    return "file" + std::to_string(prng_.below(kNames));
+}
+
+void Workload::write()
+{
+    const std::string name = random_name();
+    std::vector<std::byte>& content = files_[name];
+    Result<Attributes> found = fs_.lookup(kRoot, name);
+    if (found.err() == Err::kNotFound)
+        found = fs_.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+    CW_ASSERT(found.ok());
+    const uint64_t offset = prng_.below(content.size() + 1);
+    std::vector<std::byte> data(1 + prng_.below(prng_.chance(1, 5) ? 90000 : 6000));
+    prng_.fill(data.data(), data.size());
+    if (offset + data.size() <= kMaxFileBytes) {
+        CW_ASSERT(fs_.write(found->inode, offset, data, {}, {}).ok());
+        content.resize(std::max<size_t>(content.size(), offset + data.size()));
+        std::memcpy(content.data() + offset, data.data(), data.size());
+    } else {
+        SetAttributes change;
+        change.size_bytes = prng_.below(content.size() + 1);
+        CW_ASSERT(fs_.set_attributes(found->inode, change, {}).ok());
+        content.resize(*change.size_bytes);
+    }
+    fs_.forget(found->inode, 1);
+}
+
+void Workload::remove()
+{
+    const std::string name = random_name();
+    const Status status = fs_.unlink(kRoot, name);
+    CW_ASSERT(status.ok() == (files_.erase(name) == 1));
+}
+
+void Workload::rename()
+{
+    const std::string from = random_name();
+    const std::string to = random_name();
+    if (from == to || files_.find(from) == files_.end())
+        return;
+    CW_ASSERT(fs_.rename(kRoot, from, kRoot, to, 0).ok());
+    files_[to] = std::move(files_[from]);
+    files_.erase(from);
+}
+
+void Workload::change()
+{
+    for (uint64_t count = 1 + prng_.below(6); count > 0; --count) {
+        const uint64_t kind = prng_.below(10);
+        if (kind < 7)
+            write();
+        else if (kind < 9)
+            remove();
+        else
+            rename();
+    }
+}
+
+DirectoryState Workload::state() const
+{
+    DirectoryState state;
+    for (const auto& [name, content] : files_)
+        state[name] = {content.size(), checksum_of(content)};
+    return state;
+}
+
+bool read_state(Filesystem& fs, DirectoryState& out, std::string& why)
+{
+    NameSink sink;
+    if (!fs.read_directory(kRoot, 0, {}, sink).ok()) {
+        why = "the root directory cannot be read";
+        return false;
+    }
+    for (const auto& [name, inode] : sink.names) {
+        const Result<Attributes> attributes = fs.get_attributes(inode);
+        if (!attributes.ok()) {
+            why = name + ": no attributes: " + err_text(attributes.err());
+            return false;
+        }
+        std::vector<std::byte> content(attributes->size_bytes);
+        const Result<size_t> got = fs.read(inode, 0, content);
+        if (!got.ok() || *got != content.size()) {
+            why = name + ": cannot be read: " + err_text(got.err());
+            return false;
+        }
+        out[name] = {content.size(), checksum_of(content)};
+    }
+    return true;
+}
+
+}  // namespace cowraid::test

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// What crash replay records: small files in the root directory, changed and synced over and over.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "fs/filesystem.h"
+
+namespace cowraid::test {
+
+// A directory as it should be: name to checksum and size of the content.
+struct FileState {
+    uint64_t size = 0;
+    uint64_t checksum = 0;
+    friend bool operator==(const FileState&, const FileState&) = default;
+};
+using DirectoryState = std::map<std::string, FileState>;
+
+// Drives one filesystem and knows what it must contain.
+class Workload {
+public:
+    Workload(Filesystem& fs, uint64_t seed) : fs_(fs), prng_(seed) {}
+
+    // A few random operations. Aborts when one fails: nothing is wrong with the members here.
+    void change();
+    [[nodiscard]] DirectoryState state() const;
+
+private:
+    void write();
+    void remove();
+    void rename();
+    [[nodiscard]] std::string random_name();
+
+    Filesystem& fs_;
+    Prng prng_;
+    std::map<std::string, std::vector<std::byte>> files_;
+};
+
+// Reads the root directory of `fs` back. False and a line in `why` when something cannot be read.
+bool read_state(Filesystem& fs, DirectoryState& out, std::string& why);
+
+}  // namespace cowraid::test
