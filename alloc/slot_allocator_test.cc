@@ -257,13 +257,14 @@ TEST_CASE("columns are small on small volumes and grow with the members")
                                                    {5 * kGiB, 64 * kMiB},
                                                    {70 * kGiB, kGiB},
                                                    {16 * kTiB, 16 * kGiB}};
-    for (const auto& [member_bytes, column_bytes] : sizes) {
+    for (const auto& size : sizes) {
+        const uint64_t member_bytes = size.first;
         CAPTURE(member_bytes);
         std::vector<MemberRecord> members;
         for (uint32_t id = 1; id <= 4; ++id)
             members.push_back(member_of_size(id, member_bytes));
         SlotAllocator slots = with_members(members);
-        CHECK(slots.plan_group(profile("raid6"), kDefaultChunkBytes)->column_bytes == column_bytes);
+        CHECK(slots.plan_group(profile("raid6"), kDefaultChunkBytes)->column_bytes == size.second);
     }
 }
 

@@ -20,6 +20,7 @@ std::atomic<LogLevel> threshold{LogLevel::kInfo};
 int syslog_priority(LogLevel level)
 {
     switch (level) {
+    case LogLevel::kNone:
     case LogLevel::kError:
         return LOG_ERR;
     case LogLevel::kWarning:

@@ -4,7 +4,7 @@
 
 namespace cowraid {
 
-enum class LogLevel { kError, kWarning, kInfo, kDebug };
+enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 
 [[gnu::format(printf, 2, 3)]] void log_message(LogLevel level, const char* format, ...);
 

@@ -31,8 +31,14 @@ public:
     void mount_once()
     {
         std::string why;
-        const Result<Assembly> assembly = assemble(volume_.devices(random_ids()), why);
+        const Ids given = random_ids();
+        if (std::getenv("DBG")) { std::string g; for (auto i : given) g += std::to_string(i) + " "; MESSAGE("MOUNT ", g, " acked ", acknowledged_);
+            for (const uint32_t id : volume_.all()) { auto r = read_rings(volume_.disk(id)); auto& n = r->valid.front(); std::string t; for (auto& m : n.members) t += m.state==MemberState::kPresent ? "P " : std::to_string(m.missing_since.value) + " ";
+              std::string e; for (size_t i = 0; i < n.epochs.size() && i < 4; ++i) e += std::to_string(n.epochs[i].epoch % 1000) + "@" + std::to_string(n.epochs[i].generation.value) + " ";
+              MESSAGE("  ", id, " gen ", n.generation.value, " label ", n.label, " complete ", complete_[id], " table ", t, " epochs ", e); } }
+        const Result<Assembly> assembly = assemble(volume_.devices(given), why);
         CAPTURE(why);
+        if (std::getenv("DBG") && assembly.ok()) MESSAGE(" -> head label ", assembly->superblock.label, " gen ", assembly->superblock.generation.value, " missing ", assembly->missing().size());
         REQUIRE(assembly.ok());
         const uint64_t head = commit_of(assembly->superblock);
         Ids usable;
@@ -144,6 +150,12 @@ private:
             volume_.mount_degraded(state, in_service);
             ++degraded;
         }
+        // Member states and epoch are durable before the first write of data.
+        if (prng_.chance(1, 6)) {
+            crash(state, in_service);
+            return;
+        }
+        volume_.commit(state, in_service);
         for (const AssembledMember& member : assembly.members) {
             if (member.stale && prng_.chance(1, 2)) {  // caught up before the first commit
                 volume_.restore(state, member.id.value);
@@ -164,6 +176,21 @@ private:
         }
     }
 
+    // Superblocks of the next commit reach some members, some of the others have torn slots.
+    void crash(Superblock& state, const Ids& in_service)
+    {
+        const Ids reached = some_of(in_service);
+        volume_.commit(state, in_service, reached);
+        for (const uint32_t id : in_service) {
+            const bool missed = std::find(reached.begin(), reached.end(), id) == reached.end();
+            for (const uint32_t ring : {0u, 1u}) {
+                if (missed && prng_.chance(1, 3))
+                    volume_.rot_slot(id, ring, state.generation.value);
+            }
+        }
+        ++crashes;
+    }
+
     // False after a crash: data is flushed everywhere, superblocks reached some members only.
     bool commit(Superblock& state, const Ids& in_service)
     {
@@ -173,16 +200,7 @@ private:
         for (const uint32_t id : in_service)
             complete_[id] = number;
         if (prng_.chance(1, 5)) {
-            const Ids reached = some_of(in_service);
-            volume_.commit(state, in_service, reached);
-            for (const uint32_t id : in_service) {
-                const bool missed = std::find(reached.begin(), reached.end(), id) == reached.end();
-                if (missed && prng_.chance(1, 3))  // torn in one ring or both
-                    volume_.rot_slot(id, 0, state.generation.value);
-                if (missed && prng_.chance(1, 3))
-                    volume_.rot_slot(id, 1, state.generation.value);
-            }
-            ++crashes;
+            crash(state, in_service);
             return false;
         }
         volume_.commit(state, in_service);

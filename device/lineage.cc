@@ -51,28 +51,53 @@ bool older_than_history(const Superblock& head, const Superblock& other)
     return line == nullptr || (absent(*line) && other.generation < line->missing_since);
 }
 
-// Whether member `id` took part in the commit that began `epoch` on head's side.
-bool took_part(const Superblock& head, const EpochRecord& epoch, MemberId id,
+// Whether all of a member's commits are among those that led to `head`.
+bool on_line(const Superblock& head, const Superblock& other)
+{
+    const size_t position = position_of(head.epochs, other.epochs.front().epoch);
+    if (position == 0)
+        return other.generation <= head.generation;
+    return position < head.epochs.size() && other.generation < head.epochs[position - 1].generation;
+}
+
+// Whether `other` has exactly one commit that is not among those that led to `head`: one more in an epoch
+// that head's side then left, or the first of an epoch of its own.
+bool one_commit_apart(const Superblock& head, const Superblock& other)
+{
+    const size_t position = position_of(head.epochs, other.epochs.front().epoch);
+    if (position < head.epochs.size())
+        return position != 0 && other.generation == head.epochs[position - 1].generation;
+    if (other.epochs.size() < 2 || other.epochs.front().generation != other.generation)
+        return false;
+    const size_t before = position_of(head.epochs, other.epochs[1].epoch);
+    if (before == 0)
+        return other.generation <= head.generation;
+    return before < head.epochs.size() && other.generation <= head.epochs[before - 1].generation;
+}
+
+// Whether member `id` has the commit of head's side that is numbered `generation`.
+bool took_part(const Superblock& head, Generation generation, MemberId id,
                std::span<const Superblock* const> all)
 {
-    // Later commits were only made once that one was on every member its table counts as present.
+    // A mount writes the commit it found to every member it has before it makes the next one. So whoever the
+    // table counts as present in a later commit has this one; the commit itself may have been cut short.
     const MemberRecord* line = head.member(id);
-    if (head.generation > epoch.generation && line != nullptr &&
-        (!absent(*line) || line->missing_since > epoch.generation))
+    if (line != nullptr &&
+        (absent(*line) ? line->missing_since > generation.next() : head.generation > generation))
         return true;
     return std::any_of(all.begin(), all.end(), [&](const Superblock* newest) {
-        return newest->member_id == id && position_of(newest->epochs, epoch.epoch) < newest->epochs.size();
+        return newest->member_id == id && newest->generation >= generation && on_line(head, *newest);
     });
 }
 
-// `other` has one commit that head's side has not, numbered as the one that began `epoch` there. A commit is
-// acknowledged when every member it counts as present has it; a member that went along with head's side
-// instead has it not.
-bool never_acknowledged(const Superblock& head, const EpochRecord& epoch, const Superblock& other,
+// A commit is acknowledged when every member it counts as present has it. A member that has the commit of the
+// same number of head's side has it not.
+bool never_acknowledged(const Superblock& head, const Superblock& other,
                         std::span<const Superblock* const> all)
 {
     return std::any_of(other.members.begin(), other.members.end(), [&](const MemberRecord& record) {
-        return record.id != other.member_id && !absent(record) && took_part(head, epoch, record.id, all);
+        return record.id != other.member_id && !absent(record) &&
+               took_part(head, other.generation, record.id, all);
     });
 }
 
@@ -88,25 +113,8 @@ bool follows(const RingReading& head_reading, const Superblock& other, std::span
     const Superblock& head = head_reading.valid.front();
     if (contradicted(head_reading, other))
         return false;
-    // `branch` is the epoch in which head's side left the newest epoch that both know.
-    size_t common = position_of(head.epochs, other.epochs.front().epoch);
-    if (common == 0)
-        return other.generation <= head.generation;
-    if (common < head.epochs.size()) {
-        const EpochRecord& branch = head.epochs[common - 1];
-        if (other.generation != branch.generation)
-            return other.generation < branch.generation;
-        return never_acknowledged(head, branch, other, all);
-    }
-    // The other may have begun an epoch of its own, with one commit that a crash cut short.
-    if (other.epochs.size() > 1 && other.epochs.front().generation == other.generation) {
-        common = position_of(head.epochs, other.epochs[1].epoch);
-        if (common != 0 && common < head.epochs.size() &&
-            head.epochs[common - 1].generation == other.generation &&
-            never_acknowledged(head, head.epochs[common - 1], other, all))
-            return true;
-    }
-    return older_than_history(head, other);
+    return on_line(head, other) || older_than_history(head, other) ||
+           (one_commit_apart(head, other) && never_acknowledged(head, other, all));
 }
 
 std::optional<Generation> missed_from(const Superblock& head, const Superblock& other)

@@ -15,10 +15,10 @@ struct CheckFinding {
     // Stable words: "tree", "inode", "directory", "extent", "space", "checksum", "parity", "superblock",
     // "map", "member".
     std::string kind;
-    std::string text;          // one line
-    uint64_t address = 0;      // volume address, when there is one
-    uint32_t member = 0;       // member id, when there is one
-    bool repairable = false;   // redundancy is there: reading or scrubbing heals it
+    std::string text;  // one line
+    uint64_t address = 0;  // volume address, when there is one
+    uint32_t member = 0;  // member id, when there is one
+    bool repairable = false;  // redundancy is there: reading or scrubbing heals it
 };
 
 struct CheckReport {

@@ -62,7 +62,8 @@ std::vector<ChecksumTable::Entry> ChecksumTable::sorted() const
 
 std::vector<std::byte> encode_checksum_window(const ChecksumWindow& window)
 {
-    std::vector<std::byte> payload(sizeof(DiskChecksumWindow) + sizeof(Checksum) * std::popcount(window.mask));
+    std::vector<std::byte> payload(sizeof(DiskChecksumWindow) +
+                                   sizeof(Checksum) * std::popcount(window.mask));
     DiskChecksumWindow head;
     head.mask = window.mask;
     std::memcpy(payload.data(), &head, sizeof head);

@@ -177,6 +177,7 @@ private:
     Filesystem& fs() { return volume_.fs(); }
     InodeNumber number(size_t index) { return model_.inodes[index].number; }
     std::string some_name();
+    std::string some_name_in(size_t directory);
     size_t some_directory();
     size_t some_inode();
     void expect(Event event, Err got, Err expected);
@@ -203,6 +204,15 @@ std::string Run::some_name()
     // Few, so that they meet; of all lengths.
     const uint64_t i = random_.below(9);
     return i < 7 ? "name" + std::to_string(i) : std::string(i == 7 ? 255 : 120, 'n');
+}
+
+// As often as not one that exists.
+std::string Run::some_name_in(size_t directory)
+{
+    const std::map<std::string, size_t>& children = model_.inodes[directory].children;
+    if (children.empty() || random_.chance(1, 2))
+        return some_name();
+    return std::next(children.begin(), static_cast<ptrdiff_t>(random_.below(children.size())))->first;
 }
 
 size_t Run::some_directory()
@@ -258,7 +268,7 @@ void Run::link()
 void Run::remove()
 {
     const size_t parent = some_directory();
-    const std::string name = some_name();
+    const std::string name = some_name_in(parent);
     const bool directory = random_.chance(1, 2);
     const Status got = directory ? fs().rmdir(number(parent), name) : fs().unlink(number(parent), name);
     expect(directory ? kRmdir : kUnlink, got.err(), model_.remove(parent, name, directory));
@@ -270,8 +280,8 @@ void Run::rename()
     const uint32_t flags = choices[random_.below(4)];
     const size_t from = some_directory();
     const size_t to = random_.chance(1, 4) ? from : some_directory();
-    const std::string name = some_name();
-    const std::string new_name = some_name();
+    const std::string name = some_name_in(from);
+    const std::string new_name = some_name_in(to);
     INFO("rename ", name, " to ", new_name, " flags ", flags);
     const Err got = fs().rename(number(from), name, number(to), new_name, flags).err();
     const Err expected = model_.rename(from, name, to, new_name, flags);
@@ -281,7 +291,7 @@ void Run::rename()
 void Run::lookup()
 {
     const size_t parent = some_directory();
-    const std::string name = some_name();
+    const std::string name = some_name_in(parent);
     const Result<Attributes> found = fs().lookup(number(parent), name);
     const auto at = model_.inodes[parent].children.find(name);
     const bool exists = at != model_.inodes[parent].children.end();
@@ -443,10 +453,11 @@ TEST_CASE("random operations on names agree with the model")
         for (size_t event = 0; event < kEventCount; ++event)
             events[event] += run.events[event];
     }
-    for (size_t event = 0; event < kEventCount; ++event) {
+    // One seed that somebody repeats need not have everything.
+    for (size_t event = 0; event < kEventCount && run_count > 1; ++event) {
         CAPTURE(event);
-        CHECK(events[event] >= run_count);
+        CHECK(events[event] >= 2 * run_count);
     }
+    CHECK(events[kMake] >= 50 * run_count);
     CHECK(events[kRename] >= 20 * run_count);
-    CHECK(events[kExchange] >= 5 * run_count);
 }

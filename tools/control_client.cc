@@ -69,6 +69,7 @@ Result<MountedVolume> ControlClient::mounted_volume()
     CW_ASSIGN(const Json result, exchange("mount", nullptr, kControlDeadlineMilliseconds, why));
     MountedVolume out;
     CW_ASSIGN(out.uuid, uuid_parse(json_get_text(result.get(), "uuid")));
+    out.label = json_get_text(result.get(), "label");
     out.mount_point = json_get_text(result.get(), "mount_point");
     out.device = json_get_text(result.get(), "device");
     out.closing = json_get_flag(result.get(), "closing");
@@ -84,6 +85,19 @@ std::optional<MountedVolume> find_mounted_volume(const Uuid& volume)
     if (!mounted.ok())
         return std::nullopt;
     return mounted.take();
+}
+
+std::optional<MountedVolume> find_mounted_volume(const std::string& name)
+{
+    std::optional<MountedVolume> found;
+    for (MountedVolume& mounted : list_mounted_volumes()) {
+        if (name != "UUID=" + uuid_text(mounted.uuid) && name != "LABEL=" + mounted.label)
+            continue;
+        if (found.has_value())
+            return std::nullopt;
+        found = std::move(mounted);
+    }
+    return found;
 }
 
 std::vector<MountedVolume> list_mounted_volumes()

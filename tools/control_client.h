@@ -16,6 +16,7 @@ namespace cowraid {
 // What a daemon says of its mount without touching the volume.
 struct MountedVolume {
     Uuid uuid;
+    std::string label;
     std::string mount_point;
     std::string device;  // "major:minor" of the mount; empty while it starts
     bool closing = false;  // unmounted, writing its last commit
@@ -46,5 +47,7 @@ private:
 // Every volume that a daemon serves now.
 std::vector<MountedVolume> list_mounted_volumes();
 std::optional<MountedVolume> find_mounted_volume(const Uuid& volume);
+// By "UUID=..." or "LABEL=..." (VolumeSpec::name); nothing unless exactly one is mounted.
+std::optional<MountedVolume> find_mounted_volume(const std::string& name);
 
 }  // namespace cowraid

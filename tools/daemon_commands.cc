@@ -17,7 +17,10 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
 };
 
 VolumeControl::VolumeControl(Filesystem& filesystem, std::string mount_point)
-    : filesystem_(filesystem), uuid_(filesystem.info().uuid), mount_point_(std::move(mount_point))
+    : filesystem_(filesystem),
+      uuid_(filesystem.info().uuid),
+      label_(filesystem.info().label),
+      mount_point_(std::move(mount_point))
 {
 }
 
@@ -57,6 +60,7 @@ Status VolumeControl::mount(const json_t*, ControlAnswer& answer, std::string&)
     answer.result = json_with_schema("mount");
     json_t* const out = answer.result.get();
     json_put_text(out, "uuid", uuid_text(uuid_));
+    json_put_text(out, "label", label_);
     json_put_text(out, "mount_point", mount_point_);
     {
         MutexLock lock(device_mutex_);

@@ -46,6 +46,7 @@ private:
 
     Filesystem& filesystem_;
     const Uuid uuid_;
+    const std::string label_;
     const std::string mount_point_;
     RwLock gate_{LockRank::kSession};  // shared by commands that use the filesystem
     std::atomic<bool> closing_{false};

@@ -70,6 +70,11 @@ Result<VolumeTarget> find_target(const std::string& text, std::string& why)
         return target_of_directory(text, info, why);
     CW_ASSIGN(const VolumeSpec spec, parse_volume_spec({text}, why));
     VolumeTarget target;
+    if (const auto mounted = find_mounted_volume(spec.name); spec.paths.empty() && mounted.has_value()) {
+        target.uuid = mounted->uuid;
+        target.mounted = true;
+        return target;
+    }
     auto members = find_volume(spec, why);
     if (!members.ok()) {
         if (result == 0 && S_ISDIR(info.st_mode))

@@ -27,21 +27,20 @@ int failed(const std::string& why)
 }
 
 // Nobody may serve the volume. One that is just being unmounted is waited for.
-bool volume_is_free(const VolumeMembers& volume, std::string& why)
+Status check_not_mounted(std::optional<MountedVolume> mounted, std::string& why)
 {
-    auto mounted = find_mounted_volume(volume.uuid);
     if (mounted.has_value() && mounted->closing) {
-        if (auto client = ControlClient::connect(volume.uuid); client.ok()) {
+        if (auto client = ControlClient::connect(mounted->uuid); client.ok()) {
             std::string ignored;
             if (client->call("shutdown-wait", nullptr, ignored).ok())
                 (void)client->next(0).ok();
         }
-        mounted = find_mounted_volume(volume.uuid);
+        mounted = find_mounted_volume(mounted->uuid);
     }
     if (!mounted.has_value())
-        return true;
-    why = "volume " + uuid_text(volume.uuid) + " is already mounted at " + mounted->mount_point;
-    return false;
+        return {};
+    why = "volume " + uuid_text(mounted->uuid) + " is already mounted at " + mounted->mount_point;
+    return Err::kBusy;
 }
 
 MemberAccess access_of(const MountRequest& request)
@@ -55,9 +54,11 @@ Status send_members(int channel, const MountRequest& request, std::string& why)
 {
     VolumeSpec spec = request.volume;
     spec.paths.insert(spec.paths.end(), request.device_options.begin(), request.device_options.end());
+    // A mounted volume of image files may be known by name only to its daemon.
+    if (spec.paths.empty())
+        CW_TRY(check_not_mounted(find_mounted_volume(spec.name), why));
     CW_ASSIGN(const VolumeMembers volume, find_volume(spec, why));
-    if (!volume_is_free(volume, why))
-        return Err::kBusy;
+    CW_TRY(check_not_mounted(find_mounted_volume(volume.uuid), why));
     std::vector<std::string> warnings;
     CW_ASSIGN(const auto members, open_members(volume, access_of(request), warnings, why));
     for (const std::string& warning : warnings)

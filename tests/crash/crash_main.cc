@@ -106,6 +106,6 @@ int main(int argc, char** argv)
     const argp parser{options, parse_option, nullptr, "Crash replay of commits over several members.",
                       nullptr, nullptr, nullptr};
     argp_parse(&parser, argc, argv, 0, nullptr, &arguments);
-    log_set_level(LogLevel::kError);
+    log_set_level(LogLevel::kNone);
     return arguments.mutants ? run_mutants(arguments.crash) : run_once(arguments.crash);
 }

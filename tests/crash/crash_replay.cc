@@ -18,7 +18,7 @@ namespace cowraid::test {
 namespace {
 
 // Up to this many undetermined writes, all subsets are tried.
-constexpr uint32_t kExhaustiveWrites = 8;
+constexpr uint32_t kExhaustiveWrites = 12;
 constexpr uint32_t kRandomSubsets = 24;
 // One state in this many also gets the offline check, which reads everything.
 constexpr uint64_t kCheckEvery = 16;
@@ -57,8 +57,8 @@ public:
     CrashReport run();
 
 private:
-    void record();
-    void try_instant(ReplayCursor& cursor, uint64_t instant);
+    Status record();
+    void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
     void try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses);
     std::string recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
                         size_t acknowledged);
@@ -78,7 +78,7 @@ private:
     CrashReport report_;
 };
 
-void Replay::record()
+Status Replay::record()
 {
     SimVolume volume(options_.shape);
     std::string why;
@@ -86,10 +86,9 @@ void Replay::record()
     std::vector<std::unique_ptr<BlockDevice>> devices;
     for (uint32_t i = 0; i < options_.shape.member_count; ++i) {
         SimDevice& member = volume.member(i);
-        const uint32_t number = recorder_.add_device(member.name(), member.size_bytes());
-        recorder_.set_start(number, member);
         auto recording =
             std::make_unique<RecordingDevice>(recorder_, std::make_unique<BorrowedDevice>(member));
+        recorder_.set_start(recording->number(), member);
         devices.push_back(std::make_unique<MutantDevice>(
             std::move(recording), static_cast<CommitMutant>(options_.commit_mutant), i == 0));
     }
@@ -103,11 +102,12 @@ void Replay::record()
     snapshots_.push_back({});
     recorder_.mark(0, "mounted");
     for (uint32_t commit = 1; commit <= options_.commits; ++commit) {
-        workload.change();
+        CW_TRY(workload.change());
         snapshots_.push_back(workload.state());
-        CW_ASSERT((*fs)->step(true).ok());
+        CW_TRY((*fs)->step(true));
         recorder_.mark(commit, "acknowledged");
     }
+    return {};
 }
 
 std::vector<std::unique_ptr<BlockDevice>> Replay::borrow(std::vector<std::unique_ptr<ReplayDevice>>& devices,
@@ -225,15 +225,19 @@ void Replay::try_state(ReplayCursor& cursor, const CrashChoice& choice, const Lo
                                   ": " + problem;
 }
 
-void Replay::try_instant(ReplayCursor& cursor, uint64_t instant)
+// Tries at most `budget` states of this instant, a random choice of those there are.
+void Replay::try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget)
 {
     cursor.advance(instant);
     if (cursor.marks().empty())
         return;  // the mount itself is not acknowledged yet; its writes are the same as later ones
     ++report_.instants;
-    const SubsetPlan plan =
+    SubsetPlan plan =
         plan_subsets(cursor, recorder_.device_count(), kExhaustiveWrites, kRandomSubsets, prng_);
-    report_.exhaustive_instants += plan.exhaustive ? 1 : 0;
+    const uint64_t stop_at = report_.states + budget;
+    report_.exhaustive_instants += plan.exhaustive && plan.choices.size() * 3 <= budget ? 1 : 0;
+    for (size_t i = plan.choices.size(); i > 1; --i)
+        std::swap(plan.choices[i - 1], plan.choices[prng_.below(i)]);
     for (const CrashChoice& choice : plan.choices) {
         // Every choice without loss, and with a few of the loss pairs in turn.
         try_state(cursor, choice, losses_[0]);
@@ -242,21 +246,28 @@ void Replay::try_instant(ReplayCursor& cursor, uint64_t instant)
             try_state(cursor, choice, losses_[next_loss_]);
         }
         const bool stop = options_.stop_at_violation && report_.violations > 0;
-        if (stop || report_.states >= options_.states_max)
+        if (stop || report_.states >= stop_at)
             return;
     }
 }
 
 CrashReport Replay::run()
 {
-    record();
+    if (const Status recorded = record(); !recorded.ok()) {
+        report_.violations = 1;
+        report_.first_violation = std::string("the workload itself failed: ") + err_text(recorded.err());
+        return report_;
+    }
     losses_ = all_losses(options_.shape.member_count,
                          std::min(find_profile(options_.shape.data_profile)->tolerance,
                                   find_profile(options_.shape.metadata_profile)->tolerance));
     ReplayCursor cursor(recorder_);
     const std::vector<uint64_t> instants = recorder_.instants();
     for (size_t i = options_.shard; i < instants.size(); i += options_.shard_count) {
-        try_instant(cursor, instants[i]);
+        // What earlier instants did not use is there for the later ones.
+        const uint64_t instants_left = divide_up(instants.size() - i, options_.shard_count);
+        const uint64_t states_left = options_.states_max - report_.states;
+        try_instant(cursor, instants[i], divide_up(states_left, instants_left));
         if (report_.states >= options_.states_max || (options_.stop_at_violation && report_.violations > 0))
             break;
     }

@@ -5,7 +5,6 @@
 
 #include <cstring>
 
-#include "base/assert.h"
 #include "base/checksum.h"
 #include "format/items.h"
 
@@ -35,59 +34,65 @@ std::string Workload::random_name()
     return "file" + std::to_string(prng_.below(kNames));
 }
 
-void Workload::write()
+Status Workload::write()
 {
     const std::string name = random_name();
     std::vector<std::byte>& content = files_[name];
     Result<Attributes> found = fs_.lookup(kRoot, name);
     if (found.err() == Err::kNotFound)
         found = fs_.make_node(kRoot, name, S_IFREG | 0644, 0, {});
-    CW_ASSERT(found.ok());
+    CW_TRY(found.status());
     const uint64_t offset = prng_.below(content.size() + 1);
     std::vector<std::byte> data(1 + prng_.below(prng_.chance(1, 5) ? 90000 : 6000));
     prng_.fill(data.data(), data.size());
     if (offset + data.size() <= kMaxFileBytes) {
-        CW_ASSERT(fs_.write(found->inode, offset, data, {}, {}).ok());
+        CW_TRY(fs_.write(found->inode, offset, data, {}, {}));
         content.resize(std::max<size_t>(content.size(), offset + data.size()));
         std::memcpy(content.data() + offset, data.data(), data.size());
     } else {
         SetAttributes change;
         change.size_bytes = prng_.below(content.size() + 1);
-        CW_ASSERT(fs_.set_attributes(found->inode, change, {}).ok());
+        CW_TRY(fs_.set_attributes(found->inode, change, {}));
         content.resize(*change.size_bytes);
     }
     fs_.forget(found->inode, 1);
+    return {};
 }
 
-void Workload::remove()
+Status Workload::remove()
 {
     const std::string name = random_name();
     const Status status = fs_.unlink(kRoot, name);
-    CW_ASSERT(status.ok() == (files_.erase(name) == 1));
+    const bool was_there = files_.erase(name) == 1;
+    if (status.ok() == was_there)
+        return {};
+    return status.ok() ? Status(Err::kExists) : status;
 }
 
-void Workload::rename()
+Status Workload::rename()
 {
     const std::string from = random_name();
     const std::string to = random_name();
     if (from == to || files_.find(from) == files_.end())
-        return;
-    CW_ASSERT(fs_.rename(kRoot, from, kRoot, to, 0).ok());
+        return {};
+    CW_TRY(fs_.rename(kRoot, from, kRoot, to, 0));
     files_[to] = std::move(files_[from]);
     files_.erase(from);
+    return {};
 }
 
-void Workload::change()
+Status Workload::change()
 {
     for (uint64_t count = 1 + prng_.below(6); count > 0; --count) {
         const uint64_t kind = prng_.below(10);
         if (kind < 7)
-            write();
+            CW_TRY(write());
         else if (kind < 9)
-            remove();
+            CW_TRY(remove());
         else
-            rename();
+            CW_TRY(rename());
     }
+    return {};
 }
 
 DirectoryState Workload::state() const

@@ -24,14 +24,14 @@ class Workload {
 public:
     Workload(Filesystem& fs, uint64_t seed) : fs_(fs), prng_(seed) {}
 
-    // A few random operations. Aborts when one fails: nothing is wrong with the members here.
-    void change();
+    // A few random operations. None may fail: nothing is wrong with the members here.
+    Status change();
     [[nodiscard]] DirectoryState state() const;
 
 private:
-    void write();
-    void remove();
-    void rename();
+    Status write();
+    Status remove();
+    Status rename();
     [[nodiscard]] std::string random_name();
 
     Filesystem& fs_;

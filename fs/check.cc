@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "fs/check.h"
+
+#include "fs/block_state.h"
+#include "fs/check_passes.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint64_t kNodeCacheBytes = 64 * kMiB;
+
+// Lets the array ask for checksums while it is alive.
+class VerifierInstalled {
+public:
+    VerifierInstalled(Array& array, BlockVerifier& verifier) : array_(array)
+    {
+        array_.set_verifier(&verifier);
+    }
+    ~VerifierInstalled() { array_.set_verifier(nullptr); }
+    VerifierInstalled(const VerifierInstalled&) = delete;
+    VerifierInstalled& operator=(const VerifierInstalled&) = delete;
+
+private:
+    Array& array_;
+};
+
+void run_passes(CheckContext& context)
+{
+    check_members(context);
+    const CheckedRoots roots = check_root_tree(context);
+    auto committed = make_ref<Committed>();
+    committed->generation = context.generation();
+    if (roots.checksum_tree)
+        committed->checksum_tree = *roots.checksum_tree;
+    Timeline timeline(make_ref<Transaction>(TransactionId{1}), Ref<const Committed>(committed.get()));
+    ChecksumLookup checksums(context.cache, timeline);
+    const VerifierInstalled installed(context.volume.array(), checksums);
+
+    check_file_tree(context, roots);
+    if (roots.checksum_tree)
+        check_checksum_tree(context, *roots.checksum_tree);
+    if (roots.space_tree) {
+        check_space_nodes(context, *roots.space_tree);
+        check_space_windows(context, *roots.space_tree);
+    }
+    check_checksum_cover(context);
+    if (context.options.verify_data)
+        check_stored_blocks(context);
+}
+
+}  // namespace
+
+Status check_volume(Assembly assembly, const CheckOptions& options, CheckReport& report, std::string& why)
+{
+    report = {};
+    MountOptions mount;
+    mount.read_only = true;
+    mount.degraded = true;
+    Result<std::unique_ptr<Volume>> volume = Volume::open(std::move(assembly), mount, why);
+    if (!volume.ok()) {
+        if (why.empty())
+            why = std::string("the volume cannot be opened: ") + err_text(volume.err());
+        return Err::kIo;
+    }
+    Findings findings(report);
+    ArrayNodeReader reader((*volume)->array());
+    NodeCache cache(reader, (*volume)->superblock().volume_uuid, kNodeCacheBytes);
+    BlockCensus census((*volume)->array());
+    CheckContext context{
+        .volume = **volume, .cache = cache, .findings = findings, .census = census, .options = options};
+    run_passes(context);
+    findings.close();
+    return {};
+}
+
+}  // namespace cowraid

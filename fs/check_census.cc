@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "fs/check_census.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "format/items.h"
+
+namespace cowraid {
+
+bool BlockCensus::Group::keeps_checksums() const
+{
+    return geometry().parity > 0 || (content() & kGroupData) != 0;
+}
+
+BlockCensus::BlockCensus(const Array& array)
+{
+    for (const Ref<const ArrayGroup>& group : array.groups())
+        groups_.push_back(
+            {group, Bitmap(group->geometry.data_blocks()), Bitmap(group->record.span_bytes() / kBlockBytes)});
+}
+
+BlockCensus::Group* BlockCensus::find(VolumeAddress address)
+{
+    const auto after =
+        std::upper_bound(groups_.begin(), groups_.end(), address,
+                         [](VolumeAddress wanted, const Group& group) { return wanted < group.address(); });
+    if (after == groups_.begin())
+        return nullptr;
+    Group& group = *std::prev(after);
+    return address - group.address() < group.array_group->record.span_bytes() ? &group : nullptr;
+}
+
+BlockCensus::Claimed BlockCensus::claim(VolumeAddress address, uint64_t block_count, uint32_t content)
+{
+    if (address.value % kBlockBytes != 0)
+        return {Claim::kUnaligned, {}};
+    Group* group = find(address);
+    if (group == nullptr)
+        return {Claim::kOutside, {}};
+    const uint64_t first = (address - group->address()) / kBlockBytes;
+    const uint64_t blocks = group->geometry().data_blocks();
+    if (first >= blocks || block_count > blocks - first)
+        return {Claim::kOutside, {}};
+    if ((group->content() & content) == 0)
+        return {Claim::kWrongContent, {}};
+    Claimed claimed;
+    if (!group->used.none(first, block_count)) {
+        uint64_t twice = first;
+        while (!group->used.test(twice))
+            ++twice;
+        claimed = {Claim::kTwice, address + (twice - first) * kBlockBytes};
+    }
+    group->used.set(first, block_count);
+    return claimed;
+}
+
+uint32_t BlockCensus::note_checksums(VolumeAddress window_address, uint64_t mask)
+{
+    uint32_t outside = 0;
+    while (mask != 0) {
+        const auto first = static_cast<uint32_t>(std::countr_zero(mask));
+        auto count = static_cast<uint64_t>(std::countr_one(mask >> first));
+        const VolumeAddress address = window_address + uint64_t{first} * kBlockBytes;
+        if (Group* group = find(address); group != nullptr) {
+            const uint64_t at = (address - group->address()) / kBlockBytes;
+            count = std::min(count, group->checksums.bit_count() - at);
+            group->checksums.set(at, count);
+        } else {
+            count = 1;
+            ++outside;
+        }
+        mask &= ~((count == 64 ? UINT64_MAX : (uint64_t{1} << count) - 1) << first);
+    }
+    return outside;
+}
+
+const char* claim_text(BlockCensus::Claim claim)
+{
+    switch (claim) {
+    case BlockCensus::Claim::kTaken:
+        return "is fine";
+    case BlockCensus::Claim::kUnaligned:
+        return "does not begin at a block";
+    case BlockCensus::Claim::kOutside:
+        return "is not inside the data addresses of one block group";
+    case BlockCensus::Claim::kWrongContent:
+        return "lies in a block group for other content";
+    case BlockCensus::Claim::kTwice:
+        return "holds blocks that something else refers to as well";
+    }
+    return "?";
+}
+
+}  // namespace cowraid

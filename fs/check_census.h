@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// What a check saw of every block of the volume: one bit for "referenced", one for "has a checksum". Memory
+// is two bits per block, less where nothing lies.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "alloc/bitmap.h"
+#include "base/ref.h"
+#include "base/units.h"
+#include "raid56/array.h"
+
+namespace cowraid {
+
+class BlockCensus {
+public:
+    struct Group {
+        Ref<const ArrayGroup> array_group;
+        Bitmap used;  // data blocks, by address
+        Bitmap checksums;  // data blocks, then parity blocks, by address
+
+        [[nodiscard]] const Geometry& geometry() const { return array_group->geometry; }
+        [[nodiscard]] VolumeAddress address() const { return array_group->record.address; }
+        [[nodiscard]] uint32_t content() const { return array_group->record.content; }
+        // Whether blocks of it are known by checksums of their address: data, and all that parity covers.
+        [[nodiscard]] bool keeps_checksums() const;
+    };
+
+    explicit BlockCensus(const Array& array);
+
+    enum class Claim : uint8_t {
+        kTaken,
+        kUnaligned,
+        kOutside,  // not among the data addresses of one group
+        kWrongContent,  // the group is for something else
+        kTwice,  // some of the blocks are referenced already
+    };
+    struct Claimed {
+        Claim claim = Claim::kTaken;
+        VolumeAddress first_twice;  // kTwice: the first such block
+    };
+    // Something refers to the blocks. Only kTaken and kTwice mark them.
+    Claimed claim(VolumeAddress address, uint64_t block_count, uint32_t content);
+
+    // Blocks of a checksum window by its mask. Returns how many of them lie outside every group.
+    uint32_t note_checksums(VolumeAddress window_address, uint64_t mask);
+
+    // By rising address.
+    [[nodiscard]] std::vector<Group>& groups() { return groups_; }
+    // The group whose span (parity addresses included) holds the address, or null.
+    [[nodiscard]] Group* find(VolumeAddress address);
+
+private:
+    std::vector<Group> groups_;
+};
+
+// For messages.
+const char* claim_text(BlockCensus::Claim claim);
+
+}  // namespace cowraid

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// Reads every block that has a checksum, on every member, and parity against its data.
+//
+// Only rows that hold a referenced block: others are free, and a crash leaves there what a commit was about
+// to refer to, without the checksums that it would have recorded.
+#include <algorithm>
+
+#include "alloc/row_mask.h"
+#include "fs/check_bad_blocks.h"
+#include "fs/check_passes.h"
+
+namespace cowraid {
+
+namespace {
+
+// What one call looks at, all columns together.
+constexpr uint64_t kPieceBytes = 32 * kMiB;
+
+class GroupScrub {
+public:
+    GroupScrub(CheckContext& context, const BlockCensus::Group& group)
+        : context_(context), group_(group), geometry_(group.geometry())
+    {
+    }
+    void run();
+
+private:
+    // Where redundancy is counted: a row under parity, else a block.
+    [[nodiscard]] uint64_t unit_of(const BadBlock& bad) const;
+    [[nodiscard]] bool row_in_use(const BadBlock& bad) const;
+    [[nodiscard]] bool stripe_in_use(uint64_t stripe) const;
+    void check_piece(uint64_t first_stripe, uint64_t stripe_count);
+    void count(uint64_t stripe);
+    void judge(std::vector<BadBlock>& found);
+    void note_gone(const BadBlock& bad);
+
+    CheckContext& context_;
+    const BlockCensus::Group& group_;
+    const Geometry& geometry_;
+    std::vector<MemberId> gone_;  // present when the check began
+};
+
+bool GroupScrub::stripe_in_use(uint64_t stripe) const
+{
+    const uint64_t blocks = geometry_.stripe_data_blocks();
+    return !group_.used.none(stripe * blocks, blocks);
+}
+
+bool GroupScrub::row_in_use(const BadBlock& bad) const
+{
+    const BlockPlace place = place_of(geometry_, bad.address - group_.address());
+    const Bits256 rows = used_rows(group_.used, geometry_, place.stripe);
+    return (rows.words[place.row / 64] >> place.row % 64 & 1) != 0;
+}
+
+uint64_t GroupScrub::unit_of(const BadBlock& bad) const
+{
+    const uint64_t offset = bad.address - group_.address();
+    if (geometry_.parity == 0)
+        return offset;
+    const BlockPlace place = place_of(geometry_, offset);
+    return place.stripe * geometry_.rows() + place.row;
+}
+
+// A member that was there when the check began.
+void GroupScrub::note_gone(const BadBlock& bad)
+{
+    if (context_.volume.members().device(bad.member) == nullptr ||
+        std::find(gone_.begin(), gone_.end(), bad.member) != gone_.end())
+        return;
+    gone_.push_back(bad.member);
+    context_.findings.add({.kind = "member",
+                           .text = "went away during the check",
+                           .address = bad.address.value,
+                           .member = bad.member.value});
+}
+
+void GroupScrub::judge(std::vector<BadBlock>& found)
+{
+    std::erase_if(found, [&](const BadBlock& bad) { return !row_in_use(bad); });
+    std::stable_sort(found.begin(), found.end(),
+                     [&](const BadBlock& a, const BadBlock& b) { return unit_of(a) < unit_of(b); });
+    std::vector<JudgedBlock> judged;
+    for (size_t first = 0; first < found.size();) {
+        size_t end = first;
+        uint32_t faults = 0;
+        for (; end < found.size() && unit_of(found[end]) == unit_of(found[first]); ++end)
+            // Parity that is not that of good data costs nothing: it can be computed again.
+            faults += found[end].kind != BadBlock::Kind::kParityMismatch;
+        for (; first < end; ++first) {
+            if (found[first].kind == BadBlock::Kind::kMissing)
+                note_gone(found[first]);
+            judged.push_back({found[first], faults <= group_.array_group->tolerance});
+        }
+    }
+    report_bad_blocks(context_, "checksum", "data", std::move(judged));
+}
+
+// For the report: what check_piece() looked at.
+void GroupScrub::count(uint64_t stripe)
+{
+    const Bits256 rows = used_rows(group_.used, geometry_, stripe);
+    for (uint32_t column = 0; column < geometry_.data_columns + geometry_.parity; ++column) {
+        const uint64_t first = offset_of(geometry_, {stripe, column, 0}) / kBlockBytes;
+        for (uint32_t row = rows.next_set(0, geometry_.rows()); row < geometry_.rows();
+             row = rows.next_set(row + 1, geometry_.rows())) {
+            context_.report().checksums_verified += group_.checksums.test(first + row) * geometry_.copies;
+            context_.report().parity_rows_verified += column == geometry_.data_columns;
+        }
+    }
+}
+
+void GroupScrub::check_piece(uint64_t first_stripe, uint64_t stripe_count)
+{
+    std::vector<BadBlock> found;
+    const Status status =
+        context_.volume.array().check_stripes(group_.address(), first_stripe, stripe_count, found);
+    CW_ASSERT(status.ok());  // the group is the array's own
+    for (uint64_t stripe = first_stripe; stripe < first_stripe + stripe_count; ++stripe)
+        count(stripe);
+    judge(found);
+}
+
+void GroupScrub::run()
+{
+    const uint64_t stripe_bytes = uint64_t{geometry_.columns()} * geometry_.chunk_bytes;
+    const uint64_t piece = std::max<uint64_t>(kPieceBytes / stripe_bytes, 1);
+    for (uint64_t stripe = 0; stripe < geometry_.stripe_count();) {
+        uint64_t end = stripe;
+        while (end < geometry_.stripe_count() && end - stripe < piece && stripe_in_use(end))
+            ++end;
+        if (end > stripe)
+            check_piece(stripe, end - stripe);
+        else
+            ++end;
+        stripe = end;
+    }
+}
+
+}  // namespace
+
+void check_stored_blocks(CheckContext& context)
+{
+    for (const BlockCensus::Group& group : context.census.groups())
+        if (group.keeps_checksums())
+            GroupScrub(context, group).run();
+}
+
+}  // namespace cowraid
