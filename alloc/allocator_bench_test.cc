@@ -27,6 +27,33 @@ double collect_ms(Allocator& allocator, TransactionId transaction, uint64_t& win
     return now_ms() - start;
 }
 
+// Frees a row or five in every third stripe of the full group, then fills it again.
+void measure_fragments(Allocator& allocator)
+{
+    for (uint64_t stripe = 0; stripe < 300000; stripe += 3) {
+        for (uint64_t column = 0; column < 14; ++column) {
+            const VolumeAddress address = {kMiB + ((stripe * 14 + column) * 16 + stripe % 11) * kBlockBytes};
+            for (uint64_t row = 0; row < 5; ++row)
+                allocator.free_blocks(address + row * kBlockBytes, 1, {3}).ignore();
+        }
+    }
+    uint64_t windows = 0;
+    collect_ms(allocator, {3}, windows);
+    double start = now_ms();
+    allocator.release({3}, {3});
+    MESSAGE("release of 7 million blocks: ", now_ms() - start, " ms");
+    uint64_t calls = 0;
+    uint64_t count = 0;
+    start = now_ms();
+    std::vector<RowRegion> regions;
+    for (; allocator.allocate(Stream::kData, 1, 100, {4}, regions).ok(); regions.clear()) {
+        ++calls;
+        count += regions.size();
+    }
+    MESSAGE(calls, " calls of 100 blocks until the fragmented group was full: ", now_ms() - start, " ms, ",
+            count, " regions");
+}
+
 }  // namespace
 
 TEST_CASE("measure: streaming, random frees, fragments" * doctest::skip())
@@ -75,28 +102,7 @@ TEST_CASE("measure: streaming, random frees, fragments" * doctest::skip())
     MESSAGE(freed, " random single blocks freed: ", spent, " ms, collect ", collected, " ms, ", windows,
             " windows, release ", now_ms() - start, " ms");
 
-    // Every tenth row becomes free.
-    for (uint64_t stripe = 0; stripe < 300000; stripe += 3) {
-        for (uint64_t column = 0; column < 14; ++column) {
-            const VolumeAddress address = {kMiB + ((stripe * 14 + column) * 16 + stripe % 11) * kBlockBytes};
-            for (uint64_t row = 0; row < 5; ++row)
-                allocator.free_blocks(address + row * kBlockBytes, 1, {3}).ignore();
-        }
-    }
-    collect_ms(allocator, {3}, windows);
-    start = now_ms();
-    allocator.release({3}, {3});
-    MESSAGE("release of 7 million blocks: ", now_ms() - start, " ms");
-    uint64_t calls = 0;
-    uint64_t count = 0;
-    start = now_ms();
-    for (regions.clear(); allocator.allocate(Stream::kData, 1, 100, {4}, regions).ok(); regions.clear()) {
-        ++calls;
-        count += regions.size();
-    }
-    MESSAGE(calls, " calls of 100 blocks until the fragmented group was full: ", now_ms() - start, " ms, ",
-            count, " regions");
-    start = now_ms();
+    measure_fragments(allocator);
     allocator.evict_idle(0);
     MESSAGE("memory: ", allocator.evict_idle(~uint64_t{0}) * 8 / blocks, " bits per block");
 }

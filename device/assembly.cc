@@ -133,9 +133,9 @@ Status Assembler::check_identities()
 // Everybody whose commits are part of the head's past.
 std::vector<const Candidate*> Assembler::side_of(const Candidate& head) const
 {
-    std::vector<const Superblock*> all;
+    std::vector<const RingReading*> all;
     for (const Candidate& candidate : candidates_)
-        all.push_back(&candidate.newest());
+        all.push_back(&candidate.reading);
     std::vector<const Candidate*> side;
     for (const Candidate& candidate : candidates_) {
         if (follows(head.reading, candidate.newest(), all))

@@ -32,13 +32,31 @@ public:
     {
         std::string why;
         const Ids given = random_ids();
-        if (std::getenv("DBG")) { std::string g; for (auto i : given) g += std::to_string(i) + " "; MESSAGE("MOUNT ", g, " acked ", acknowledged_);
-            for (const uint32_t id : volume_.all()) { auto r = read_rings(volume_.disk(id)); auto& n = r->valid.front(); std::string t; for (auto& m : n.members) t += m.state==MemberState::kPresent ? "P " : std::to_string(m.missing_since.value) + " ";
-              std::string e; for (size_t i = 0; i < n.epochs.size() && i < 4; ++i) e += std::to_string(n.epochs[i].epoch % 1000) + "@" + std::to_string(n.epochs[i].generation.value) + " ";
-              MESSAGE("  ", id, " gen ", n.generation.value, " label ", n.label, " complete ", complete_[id], " table ", t, " epochs ", e); } }
+        if (std::getenv("DBG")) {
+            std::string g;
+            for (auto i : given)
+                g += std::to_string(i) + " ";
+            MESSAGE("MOUNT ", g, " acked ", acknowledged_);
+            for (const uint32_t id : volume_.all()) {
+                auto r = read_rings(volume_.disk(id));
+                auto& n = r->valid.front();
+                std::string t;
+                for (auto& m : n.members)
+                    t +=
+                        m.state == MemberState::kPresent ? "P " : std::to_string(m.missing_since.value) + " ";
+                std::string e;
+                for (size_t i = 0; i < n.epochs.size() && i < 4; ++i)
+                    e += std::to_string(n.epochs[i].epoch % 1000) + "@" +
+                         std::to_string(n.epochs[i].generation.value) + " ";
+                MESSAGE("  ", id, " gen ", n.generation.value, " label ", n.label, " complete ",
+                        complete_[id], " table ", t, " epochs ", e);
+            }
+        }
         const Result<Assembly> assembly = assemble(volume_.devices(given), why);
         CAPTURE(why);
-        if (std::getenv("DBG") && assembly.ok()) MESSAGE(" -> head label ", assembly->superblock.label, " gen ", assembly->superblock.generation.value, " missing ", assembly->missing().size());
+        if (std::getenv("DBG") && assembly.ok())
+            MESSAGE(" -> head label ", assembly->superblock.label, " gen ",
+                    assembly->superblock.generation.value, " missing ", assembly->missing().size());
         REQUIRE(assembly.ok());
         const uint64_t head = commit_of(assembly->superblock);
         Ids usable;
@@ -85,7 +103,8 @@ public:
                 auto r = read_rings(volume_.disk(id));
                 MESSAGE(to_text(r->valid.front()));
             }
-            if (both.ok()) MESSAGE("head ", to_text(both->superblock));
+            if (both.ok())
+                MESSAGE("head ", to_text(both->superblock));
         }
         return both.err() == Err::kInvalid && why.starts_with("split brain: ");
     }
@@ -158,6 +177,7 @@ private:
         volume_.commit(state, in_service);
         for (const AssembledMember& member : assembly.members) {
             if (member.stale && prng_.chance(1, 2)) {  // caught up before the first commit
+                volume_.rewrite(state, {member.id.value});
                 volume_.restore(state, member.id.value);
                 in_service.push_back(member.id.value);
                 complete_[member.id.value] = parent_;

@@ -77,7 +77,7 @@ bool one_commit_apart(const Superblock& head, const Superblock& other)
 
 // Whether member `id` has the commit of head's side that is numbered `generation`.
 bool took_part(const Superblock& head, Generation generation, MemberId id,
-               std::span<const Superblock* const> all)
+               std::span<const RingReading* const> all)
 {
     // A mount writes the commit it found to every member it has before it makes the next one. So whoever the
     // table counts as present in a later commit has this one; the commit itself may have been cut short.
@@ -85,19 +85,33 @@ bool took_part(const Superblock& head, Generation generation, MemberId id,
     if (line != nullptr &&
         (absent(*line) ? line->missing_since > generation.next() : head.generation > generation))
         return true;
-    return std::any_of(all.begin(), all.end(), [&](const Superblock* newest) {
-        return newest->member_id == id && newest->generation >= generation && on_line(head, *newest);
+    return std::any_of(all.begin(), all.end(), [&](const RingReading* reading) {
+        const Superblock& newest = reading->valid.front();
+        return newest.member_id == id && newest.generation >= generation && on_line(head, newest);
     });
 }
 
-// A commit is acknowledged when every member it counts as present has it. A member that has the commit of the
-// same number of head's side has it not.
+// Whether the rings of member `id`, intact where it would be, lack commit `generation`.
+bool lacks(Generation generation, MemberId id, std::span<const RingReading* const> all)
+{
+    return std::any_of(all.begin(), all.end(), [&](const RingReading* reading) {
+        const Superblock& newest = reading->valid.front();
+        uint32_t damaged = 0;
+        for (const uint32_t mask : reading->damaged_mask)
+            damaged |= mask;
+        return newest.member_id == id && newest.generation < generation && !reading->read_error &&
+               (damaged >> generation.value % kSuperblockSlotCount & 1) == 0;
+    });
+}
+
+// A commit is acknowledged when every member it counts as present has it. Neither a member that has the
+// commit of the same number of head's side has it, nor one that is not as far.
 bool never_acknowledged(const Superblock& head, const Superblock& other,
-                        std::span<const Superblock* const> all)
+                        std::span<const RingReading* const> all)
 {
     return std::any_of(other.members.begin(), other.members.end(), [&](const MemberRecord& record) {
         return record.id != other.member_id && !absent(record) &&
-               took_part(head, other.generation, record.id, all);
+               (took_part(head, other.generation, record.id, all) || lacks(other.generation, record.id, all));
     });
 }
 
@@ -108,7 +122,8 @@ bool newer_commit(const Superblock& a, const Superblock& b)
     return a.generation != b.generation ? a.generation > b.generation : absent_count(a) > absent_count(b);
 }
 
-bool follows(const RingReading& head_reading, const Superblock& other, std::span<const Superblock* const> all)
+bool follows(const RingReading& head_reading, const Superblock& other,
+             std::span<const RingReading* const> all)
 {
     const Superblock& head = head_reading.valid.front();
     if (contradicted(head_reading, other))

@@ -20,7 +20,7 @@ bool newer_commit(const Superblock& a, const Superblock& b);
 // without them. False: each side holds acknowledged commits of its own, or nobody can tell. `all` has the
 // newest superblock of every member at hand, head and other included: what they recorded is evidence.
 bool follows(const RingReading& head_reading, const Superblock& other,
-             std::span<const Superblock* const> all);
+             std::span<const RingReading* const> all);
 
 // The first commit whose writes the member behind `other` may have missed; none when it took part in all of
 // them. `other` must follow `head`, and its member must have a line in head's table.

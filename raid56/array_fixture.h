@@ -132,7 +132,7 @@ private:
     void make_members(uint32_t columns);
     void make_group();
 
-    mutable Mutex mutex_{LockRank::kLeaf};
+    mutable Mutex mutex_{LockRank::kMemberSet};
     std::map<uint64_t, std::vector<std::byte>> contents_;  // by address, parity included
     std::map<uint64_t, Checksum> checksums_;
     struct Prepared {

@@ -160,17 +160,25 @@ int run_remount(const MountRequest& request)
     if (!client.ok())
         return failed("the daemon of " + request.directory + " does not answer; see the system log");
 
-    MountRequest actual = request;
+    // What is mounted, changed by what is asked: the kernel replaces all flags at once.
+    MountRequest actual;
     actual.source = entry->source;
+    actual.directory = request.directory;
+    actual.sloppy = true;
     std::string why;
+    CW_ASSERT(parse_mount_options(entry->flags, actual, why).ok());
+    for (const std::string& list : request.option_lists) {
+        if (!parse_mount_options(list, actual, why).ok())
+            return failed(why);
+    }
     // The kernel's side is the stricter one while they differ.
-    if (request.options.read_only && !remount_kernel(actual, why).ok())
+    if (actual.options.read_only && !remount_kernel(actual, why).ok())
         return failed(why);
     Json arguments = json_make_object();
-    json_put_flag(arguments.get(), "read_only", request.options.read_only);
+    json_put_flag(arguments.get(), "read_only", actual.options.read_only);
     if (!client->call("remount", arguments.get(), why).ok())
         return failed(why);
-    if (!request.options.read_only && !remount_kernel(actual, why).ok())
+    if (!actual.options.read_only && !remount_kernel(actual, why).ok())
         return failed(why);
     return kMountOk;
 }

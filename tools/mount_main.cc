@@ -3,6 +3,7 @@
 #include <argp.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -23,7 +24,6 @@ constexpr int kForegroundKey = 256;
 
 struct Arguments {
     std::vector<std::string> operands;
-    std::vector<std::string> option_lists;
     MountRequest request;
 };
 
@@ -44,7 +44,7 @@ error_t parse_option(int key, char* argument, argp_state* state)
     auto& arguments = *static_cast<Arguments*>(state->input);
     switch (key) {
     case 'o':
-        arguments.option_lists.emplace_back(argument);
+        arguments.request.option_lists.emplace_back(argument);
         return 0;
     case kForegroundKey:
         arguments.request.foreground = true;
@@ -81,8 +81,11 @@ std::string join_sources(const std::vector<std::string>& operands)
 Status complete_request(Arguments& arguments, std::string& why)
 {
     MountRequest& request = arguments.request;
-    request.kernel_flags = MS_NOSUID | MS_NODEV;
-    for (const std::string& list : arguments.option_lists)
+    // For root what mount(8) calls the defaults: it strips "suid" and "dev" because they are. A user's own
+    // volume must not bring set-id programs.
+    if (geteuid() != 0)
+        request.kernel_flags = MS_NOSUID | MS_NODEV;
+    for (const std::string& list : request.option_lists)
         CW_TRY(parse_mount_options(list, request, why));
     if (arguments.operands.size() < 2) {
         why = "name at least one member (or label, or uuid) and the mount point; --help lists the options";

@@ -25,6 +25,7 @@ struct MountRequest {
     bool sloppy = false;      // unknown options are ignored
     bool verbose = false;
     bool foreground = false;  // the program that was started serves, for debugging
+    std::vector<std::string> option_lists;    // every -o, unparsed
     std::vector<std::string> device_options;  // device=
     std::vector<std::string> warnings;        // options that were ignored
 };

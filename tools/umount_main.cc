@@ -131,8 +131,7 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     if (status.err() == Err::kBusy && arguments.read_only_when_busy) {
         MountRequest request;
         request.directory = directory;
-        request.options.read_only = true;
-        request.kernel_flags = MS_RDONLY | MS_NOSUID | MS_NODEV;
+        request.option_lists = {"remount,ro"};
         return run_remount(request);
     }
     if (!status.ok()) {
