@@ -27,7 +27,7 @@ double collect_ms(Allocator& allocator, TransactionId transaction, uint64_t& win
     return now_ms() - start;
 }
 
-// Frees a row or five in every third stripe of the full group, then fills it again.
+// Frees five rows of every third stripe of the full group, then fills it again.
 void measure_fragments(Allocator& allocator)
 {
     for (uint64_t stripe = 0; stripe < 300000; stripe += 3) {

@@ -18,7 +18,7 @@ enum class LockRank : uint8_t {
     kItemTable,  // fs/: one shard of an item table
     kChecksumTable,  // fs/: one shard of a checksum table
     kSnapshot,  // fs/: the current committed root and who reads from older ones
-    kSlots,          // fs/: member slots of the volume, planning of block groups
+    kSlots,  // fs/: member slots of the volume, planning of block groups
     kAllocator,  // alloc/: groups, open stripes, reservations
     kGroupSpace,  // alloc/: bitmap of one block group
     kNodeCache,  // btree/: one shard of the node cache

@@ -91,16 +91,14 @@ bool took_part(const Superblock& head, Generation generation, MemberId id,
     });
 }
 
-// Whether the rings of member `id`, intact where it would be, lack commit `generation`.
+// Whether the rings of member `id` were read and lack commit `generation`. A slot damaged in both rings lacks
+// it as well: a crash tears what was never acknowledged, while rot of an acknowledged commit in both rings
+// would have to hit every member that two such sides have in common.
 bool lacks(Generation generation, MemberId id, std::span<const RingReading* const> all)
 {
     return std::any_of(all.begin(), all.end(), [&](const RingReading* reading) {
         const Superblock& newest = reading->valid.front();
-        uint32_t damaged = 0;
-        for (const uint32_t mask : reading->damaged_mask)
-            damaged |= mask;
-        return newest.member_id == id && newest.generation < generation && !reading->read_error &&
-               (damaged >> generation.value % kSuperblockSlotCount & 1) == 0;
+        return newest.member_id == id && newest.generation < generation && !reading->read_error;
     });
 }
 

@@ -75,17 +75,19 @@ Status reserve_piece(FilesystemCore& core, Inode& inode, Range piece)
     }
     MutexLock lock(inode.mutex);
     const View view = core.store.view();
-    Result<std::vector<Range>> holes = inode.flushing.empty()
-                                           ? find_holes(core, view, inode.number, piece)
-                                           : Result<std::vector<Range>>(Err::kBusy);
+    Result<std::vector<Range>> holes = inode.flushing.empty() ? find_holes(core, view, inode.number, piece)
+                                                              : Result<std::vector<Range>>(Err::kBusy);
     if (!holes.ok()) {
         core.space.return_data(promised);
         return holes.err();
     }
     ExtentEditor editor(core, operation.transaction(), view, inode);
     for (const Range& hole : *holes)
-        CW_TRY(editor.map({hole.first_block, static_cast<uint32_t>(hole.end_block - hole.first_block),
-                           ExtentKind::kReserved, {}, {}}));
+        CW_TRY(editor.map({hole.first_block,
+                           static_cast<uint32_t>(hole.end_block - hole.first_block),
+                           ExtentKind::kReserved,
+                           {},
+                           {}}));
     const uint64_t reserved = total_blocks(*holes);
     core.space.return_data(promised - reserved);
     core.reserved_blocks.fetch_add(static_cast<int64_t>(reserved));

@@ -30,7 +30,7 @@ private:
 
 class Background {
 public:
-    explicit Background(FilesystemCore& core) : core_(core) {}
+    explicit Background(FilesystemCore& core) : core_(core) { }
     ~Background() { stop(); }
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;

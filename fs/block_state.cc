@@ -16,7 +16,7 @@ namespace {
 // A node is what its pointer's checksum says; the node's own copy of it is not part of the sum.
 class NodeContent : public ContentCheck {
 public:
-    explicit NodeContent(Checksum checksum) : checksum_(checksum) {}
+    explicit NodeContent(Checksum checksum) : checksum_(checksum) { }
     [[nodiscard]] bool matches(std::span<const std::byte> content) const override
     {
         return checksum_of(content.subspan(sizeof(DiskNodeHeader::checksum))) == checksum_;

@@ -14,7 +14,7 @@ namespace cowraid {
 
 class ArrayNodeReader : public NodeReader {
 public:
-    explicit ArrayNodeReader(Array& array) : array_(array) {}
+    explicit ArrayNodeReader(Array& array) : array_(array) { }
     Status read_node(const BlockRef& ref, std::span<std::byte> out) override;
 
 private:
@@ -24,7 +24,7 @@ private:
 // Checksums of blocks by volume address, through all layers.
 class ChecksumLookup : public BlockVerifier {
 public:
-    ChecksumLookup(NodeCache& cache, Timeline& timeline) : cache_(cache), timeline_(timeline) {}
+    ChecksumLookup(NodeCache& cache, Timeline& timeline) : cache_(cache), timeline_(timeline) { }
 
     // As of `view`. An error means that the checksum tree could not be read.
     Status lookup(const View& view, VolumeAddress address, std::span<BlockExpectation> out);
@@ -39,7 +39,7 @@ private:
 
 class TreeSpaceSource : public SpaceSource {
 public:
-    TreeSpaceSource(NodeCache& cache, Timeline& timeline) : cache_(cache), timeline_(timeline) {}
+    TreeSpaceSource(NodeCache& cache, Timeline& timeline) : cache_(cache), timeline_(timeline) { }
     Status load_windows(VolumeAddress group_address, std::vector<SpaceWindow>& out) override;
 
 private:

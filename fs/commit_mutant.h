@@ -14,17 +14,17 @@ enum class CommitMutant : uint32_t {
     kNone = 0,
     // Hooks in fs/.
     kMapAfterSuperblock,  // a changed block-group map is written behind the superblock that names it
-    kMapInPlace,          // a changed map overwrites the one that the last superblock names
+    kMapInPlace,  // a changed map overwrites the one that the last superblock names
     kReuseBeforeDurable,  // space freed by a commit is handed out before the commit is durable
-    kStaleFreeSpace,      // allocation state is not recorded
-    kStaleChecksums,      // checksums of new blocks are not recorded
+    kStaleFreeSpace,  // allocation state is not recorded
+    kStaleChecksums,  // checksums of new blocks are not recorded
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
-    kNoFinalFlush,           // acknowledges while superblocks are still in caches
-    kSkipMemberFlush,        // the first member is never flushed
-    kSkipMemberData,         // the first member gets no data, and nothing records that
-    kOneSuperblock,          // only the first member gets superblocks
-    kFixedRingSlot,          // every superblock overwrites the one before it
+    kNoFinalFlush,  // acknowledges while superblocks are still in caches
+    kSkipMemberFlush,  // the first member is never flushed
+    kSkipMemberData,  // the first member gets no data, and nothing records that
+    kOneSuperblock,  // only the first member gets superblocks
+    kFixedRingSlot,  // every superblock overwrites the one before it
     kCount,
 };
 

@@ -91,7 +91,9 @@ void CommitQueue::finished(TransactionId id, Status status)
             finished_ = id;
         else
             failure_ = status;
-        const auto keep = [&](const Waiter& waiter) { return status.ok() && waiter.id > id; };
+        const auto keep = [&](const Waiter& waiter) {
+            return status.ok() && waiter.id > id;
+        };
         const auto at = std::stable_partition(waiters_.begin(), waiters_.end(), keep);
         answered.assign(at, waiters_.end());
         waiters_.erase(at, waiters_.end());

@@ -72,8 +72,7 @@ private:
     std::vector<Entry> entries_;
 };
 
-template <typename Disk>
-std::vector<std::byte> bytes_of(const Disk& disk)
+template <typename Disk> std::vector<std::byte> bytes_of(const Disk& disk)
 {
     std::vector<std::byte> bytes(sizeof disk);
     std::memcpy(bytes.data(), &disk, sizeof disk);
@@ -187,7 +186,7 @@ Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
     for (const ChecksumTable::Entry& entry : transaction_.checksums.sorted())
         if (!stale)
             updates.put({entry.window_address.value, static_cast<uint8_t>(ItemType::kChecksums), 0},
-                    encode_checksum_window(entry.window), TreeUpdate::Kind::kCombine);
+                        encode_checksum_window(entry.window), TreeUpdate::Kind::kCombine);
     CowTree tree(core_.cache, base_.checksum_tree);
     ChecksumCombiner combiner;
     CW_TRY(updates.apply_to(tree, &combiner));

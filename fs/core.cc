@@ -7,11 +7,18 @@ namespace cowraid {
 
 FilesystemCore::FilesystemCore(const MountOptions& mount_options, std::unique_ptr<Volume> opened_volume,
                                Ref<Transaction> open, Ref<const Committed> committed)
-    : options(mount_options), volume(std::move(opened_volume)),
-      timeline(std::move(open), std::move(committed)), node_reader(volume->array()),
+    : options(mount_options),
+      volume(std::move(opened_volume)),
+      timeline(std::move(open), std::move(committed)),
+      node_reader(volume->array()),
       cache(node_reader, volume->superblock().volume_uuid, mount_options.node_cache_bytes),
-      store(cache, timeline), space_source(cache, timeline), allocator(space_source),
-      checksums(cache, timeline), inodes(store), dirty(mount_options.dirty_bytes_max), background(*this)
+      store(cache, timeline),
+      space_source(cache, timeline),
+      allocator(space_source),
+      checksums(cache, timeline),
+      inodes(store),
+      dirty(mount_options.dirty_bytes_max),
+      background(*this)
 {
     volume->array().set_verifier(&checksums);
 }

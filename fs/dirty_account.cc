@@ -8,7 +8,7 @@
 
 namespace cowraid {
 
-DirtyAccount::DirtyAccount(uint64_t bytes_max) : blocks_max_(bytes_max / kBlockBytes) {}
+DirtyAccount::DirtyAccount(uint64_t bytes_max) : blocks_max_(bytes_max / kBlockBytes) { }
 
 DirtyAccount::~DirtyAccount() = default;
 

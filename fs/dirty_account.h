@@ -22,7 +22,7 @@ public:
     void add_inode(Ref<Inode> inode);
     std::vector<Ref<Inode>> take_inodes();
 
-    void add_blocks(uint64_t blocks);     // became dirty; never waits
+    void add_blocks(uint64_t blocks);  // became dirty; never waits
     void remove_blocks(uint64_t blocks);  // flushed or dropped; wakes writers
     [[nodiscard]] uint64_t blocks() const;
     // True while writers should ask for a flush: above half of the bound.

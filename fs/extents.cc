@@ -57,8 +57,8 @@ Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte>
         disk.disk_blocks != (data ? disk.block_count.get() : 0u) ||
         address > UINT64_MAX - uint64_t{disk.block_count} * kBlockBytes)
         return Err::kCorrupt;
-    return FileExtent{file_block, disk.block_count, static_cast<ExtentKind>(disk.kind), {address},
-                      {disk.generation}};
+    return FileExtent{
+        file_block, disk.block_count, static_cast<ExtentKind>(disk.kind), {address}, {disk.generation}};
 }
 
 Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,

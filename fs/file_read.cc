@@ -29,8 +29,8 @@ void copy_cached(const DirtyMap& map, const BlockRange& range, std::vector<Block
     const uint64_t end = range.first_block + range.block_count;
     for (auto at = map.first_ending_after(block); at != map.extents().end() && at->first < end; ++at) {
         if (at->first > block) {
-            gaps.push_back({block, at->first - block,
-                            range.memory + (block - range.first_block) * kBlockBytes});
+            gaps.push_back(
+                {block, at->first - block, range.memory + (block - range.first_block) * kBlockBytes});
             block = at->first;
         }
         const uint64_t stop = std::min(end, at->first + at->second.block_count);
@@ -66,7 +66,8 @@ void place_extents(const std::vector<FileExtent>& extents, const BlockRange& gap
     const uint64_t end = gap.first_block + gap.block_count;
     const auto zero_until = [&](uint64_t stop) {
         if (stop > block)
-            std::memset(gap.memory + (block - gap.first_block) * kBlockBytes, 0, (stop - block) * kBlockBytes);
+            std::memset(gap.memory + (block - gap.first_block) * kBlockBytes, 0,
+                        (stop - block) * kBlockBytes);
         block = std::max(block, stop);
     };
     for (const FileExtent& extent : extents) {

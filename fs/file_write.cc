@@ -37,7 +37,8 @@ struct PendingWrite {
 void fill_buffer(PendingWrite& write)
 {
     write.buffer = make_ref<SharedBuffer>(write.block_count() * kBlockBytes);
-    std::memcpy(write.buffer->buffer.data() + write.offset % kBlockBytes, write.data.data(), write.data.size());
+    std::memcpy(write.buffer->buffer.data() + write.offset % kBlockBytes, write.data.data(),
+                write.data.size());
     write.have_edges = false;
 }
 
@@ -196,8 +197,8 @@ Status perform_write(FilesystemCore& core, const Ref<Inode>& inode, PendingWrite
         Result<Outcome> outcome = apply_write(core, inode, write, blocks, caller);
         while (outcome.ok() && *outcome == Outcome::kEdgesNeeded) {
             const Status edges = read_edges(core, *inode, write);
-            outcome = edges.ok() ? apply_write(core, inode, write, blocks, caller)
-                                 : Result<Outcome>(edges.err());
+            outcome =
+                edges.ok() ? apply_write(core, inode, write, blocks, caller) : Result<Outcome>(edges.err());
         }
         if (outcome.ok() && *outcome == Outcome::kDone)
             return {};

@@ -10,7 +10,7 @@
 
 namespace cowraid {
 
-Filesystem::Filesystem(std::unique_ptr<FilesystemCore> core) : core_(std::move(core)) {}
+Filesystem::Filesystem(std::unique_ptr<FilesystemCore> core) : core_(std::move(core)) { }
 
 Filesystem::~Filesystem() = default;
 

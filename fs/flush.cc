@@ -34,7 +34,7 @@ std::vector<Piece> pieces_of(const FlushBatch& batch)
 // Hands out the blocks of all pieces one after another.
 class BlockStream {
 public:
-    explicit BlockStream(const std::vector<Piece>& pieces) : pieces_(pieces) {}
+    explicit BlockStream(const std::vector<Piece>& pieces) : pieces_(pieces) { }
 
     // The next block: its memory, and where it belongs.
     const std::byte* next(const Piece*& piece, uint64_t& file_block)
@@ -123,9 +123,8 @@ std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max
         part.first_stripe += done;
         part.stripe_count = std::min(stripes_max, region.stripe_count - done);
         const uint64_t skipped = done * stripe_blocks;
-        part.used_blocks = region.used_blocks > skipped
-                               ? std::min(region.used_blocks - skipped, part.block_count())
-                               : 0;
+        part.used_blocks =
+            region.used_blocks > skipped ? std::min(region.used_blocks - skipped, part.block_count()) : 0;
         parts.push_back(part);
     }
     return parts;

@@ -218,8 +218,8 @@ size_t InodeTable::size() const
 InodeLocks::InodeLocks(std::initializer_list<Inode*> inodes)
 {
     for (Inode* inode : inodes)
-        if (inode != nullptr && std::find(locked_.begin(), locked_.begin() + count_, inode) ==
-                                    locked_.begin() + count_)
+        if (inode != nullptr &&
+            std::find(locked_.begin(), locked_.begin() + count_, inode) == locked_.begin() + count_)
             locked_[count_++] = inode;
     std::sort(locked_.begin(), locked_.begin() + count_,
               [](const Inode* a, const Inode* b) { return a->number < b->number; });

@@ -46,7 +46,7 @@ Result<InodeAttributes> decode_inode(std::span<const std::byte> payload);
 Key inode_key(InodeNumber inode);
 
 struct Inode : RefCounted<Inode> {
-    explicit Inode(InodeNumber inode_number) : number(inode_number) {}
+    explicit Inode(InodeNumber inode_number) : number(inode_number) { }
 
     const InodeNumber number;
     // Protects everything below. Nested locks go by rising inode number.
@@ -72,7 +72,7 @@ struct Inode : RefCounted<Inode> {
 // Inodes by number. An inode stays while it has lookup references, dirty data, or users.
 class InodeTable {
 public:
-    explicit InodeTable(ItemStore& store) : store_(store) {}
+    explicit InodeTable(ItemStore& store) : store_(store) { }
 
     // The inode, loaded. kNotFound (callers turn it into kStale where the number came from outside).
     Result<Ref<Inode>> get(InodeNumber number);

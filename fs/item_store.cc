@@ -33,8 +33,8 @@ Status ItemStore::last_at_or_before(const View& view, const Key& bound, const Ke
         for (const Transaction* layer : {view.open.get(), view.committing.get()}) {
             Key key;
             ItemBytes value;
-            const ItemState here = layer == nullptr ? ItemState::kAbsent
-                                                    : layer->items.last_at_or_before(limit, key, value);
+            const ItemState here =
+                layer == nullptr ? ItemState::kAbsent : layer->items.last_at_or_before(limit, key, value);
             if (here == ItemState::kAbsent || key < floor || (any && key <= found))
                 continue;
             any = true;
@@ -84,8 +84,8 @@ Status ItemScan::next()
         for (const Transaction* layer : {view_.open.get(), view_.committing.get()}) {
             Key key;
             ItemBytes value;
-            const ItemState here = layer == nullptr ? ItemState::kAbsent
-                                                    : layer->items.first_at_or_after(from_, key, value);
+            const ItemState here =
+                layer == nullptr ? ItemState::kAbsent : layer->items.first_at_or_after(from_, key, value);
             if (here == ItemState::kAbsent || (any && key >= key_))
                 continue;
             any = true;

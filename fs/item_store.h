@@ -11,7 +11,7 @@ namespace cowraid {
 
 class ItemStore {
 public:
-    ItemStore(NodeCache& cache, Timeline& timeline) : cache_(cache), timeline_(timeline) {}
+    ItemStore(NodeCache& cache, Timeline& timeline) : cache_(cache), timeline_(timeline) { }
 
     [[nodiscard]] View view() const { return timeline_.view(); }
     // kNotFound when there is no such item. May read nodes from members.

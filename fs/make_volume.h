@@ -15,16 +15,16 @@ namespace cowraid {
 
 struct MakeOptions {
     std::string label;  // at most kLabelBytes - 1 bytes
-    Uuid volume_uuid;   // all zero: a random one
+    Uuid volume_uuid;  // all zero: a random one
     ProfileId data_profile = ProfileId::kSingle;
     ProfileId metadata_profile = ProfileId::kSingle;
     uint32_t chunk_bytes = 64 * 1024;  // power of two, 4 KiB..1 MiB
-    uint64_t created_seconds = 0;      // 0: now
+    uint64_t created_seconds = 0;  // 0: now
 };
 
 struct MakeResult {
     Uuid volume_uuid;
-    uint64_t raw_bytes = 0;        // sum of the members
+    uint64_t raw_bytes = 0;  // sum of the members
     uint64_t available_bytes = 0;  // what can be written, as statfs would say
 };
 

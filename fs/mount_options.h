@@ -17,7 +17,7 @@ struct MountOptions {
     bool rescue = false;
     AccessTime access_time = AccessTime::kRelative;
     uint32_t commit_seconds = 5;  // 1..300
-    uint64_t dirty_bytes_max = 256 * kMiB;       // writers wait above it
+    uint64_t dirty_bytes_max = 256 * kMiB;  // writers wait above it
     uint64_t node_cache_bytes = 128 * kMiB;
     // No threads: the caller drives step(). For the simulator.
     bool manual_commit = false;

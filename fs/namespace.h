@@ -31,7 +31,6 @@ Result<std::vector<std::byte>> get_xattr(FilesystemCore& core, InodeNumber inode
 Result<std::string> list_xattrs(FilesystemCore& core, InodeNumber inode);
 Status remove_xattr(FilesystemCore& core, InodeNumber inode, std::string_view name);
 
-
 // Data (fs/file_*.cc).
 Result<size_t> read_file(FilesystemCore& core, InodeNumber inode, uint64_t offset, std::span<std::byte> out);
 Result<size_t> write_file(FilesystemCore& core, InodeNumber inode, uint64_t offset,

@@ -17,7 +17,7 @@ public:
     // the reserve; kGrow ones get kNoSpace before that.
     enum class Kind : uint8_t { kGrow, kShrink };
 
-    explicit Operation(FilesystemCore& core) : core_(core) {}
+    explicit Operation(FilesystemCore& core) : core_(core) { }
     ~Operation();
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;

@@ -45,8 +45,7 @@ Result<Progress> erase_items(FilesystemCore& core, Operation& operation,
                 return Progress::kDone;
             CW_TRY(status);
             if (scan.key().type == static_cast<uint8_t>(ItemType::kExtent)) {
-                CW_ASSIGN(FileExtent extent,
-                          decode_extent(scan.key().offset / kBlockBytes, scan.value()));
+                CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
                 CW_TRY(editor.unmap(extent.file_block, extent.block_count, removed));
             }
             operation.erase(scan.key());

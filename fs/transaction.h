@@ -16,7 +16,7 @@ namespace cowraid {
 
 // Everything that changed since the previous transaction was closed. An operation belongs to exactly one.
 struct Transaction : RefCounted<Transaction> {
-    explicit Transaction(TransactionId number) : id(number) {}
+    explicit Transaction(TransactionId number) : id(number) { }
 
     const TransactionId id;
     ItemTable items;

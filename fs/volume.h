@@ -93,10 +93,10 @@ private:
     GroupMap map_;
     SlotAllocator slots_;
     bool map_changed_ = false;
-    std::vector<VolumeAddress> planned_;   // groups of the map not yet published
-    std::vector<GroupRecord> dropped_;     // slots return when the map without them is durable
-    bool map_written_ = false;            // superblock_.map names a place that must not be overwritten
-    MapRef pending_map_;                  // of the map written but not yet named by a superblock
+    std::vector<VolumeAddress> planned_;  // groups of the map not yet published
+    std::vector<GroupRecord> dropped_;  // slots return when the map without them is durable
+    bool map_written_ = false;  // superblock_.map names a place that must not be overwritten
+    MapRef pending_map_;  // of the map written but not yet named by a superblock
     bool read_only_advised_ = false;
     bool map_in_place_ = false;  // a wrong protocol, for the crash tests
     std::vector<MemberId> stale_;

@@ -21,8 +21,8 @@ std::vector<MemberInfo> member_infos(FilesystemCore& core)
         if (device != nullptr)
             info.path = device->name();
         else if (record.state == MemberState::kPresent)
-            info.state = core.volume->members().failed(record.id) ? MemberState::kFailed
-                                                                  : MemberState::kMissing;
+            info.state =
+                core.volume->members().failed(record.id) ? MemberState::kFailed : MemberState::kMissing;
         for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
             for (const GroupColumn& column : group->record.columns)
                 if (column.member == record.id)

@@ -104,7 +104,7 @@ int main(int argc, char** argv)
         {nullptr, 0, nullptr, 0, nullptr, 0}};
     Arguments arguments;
     const argp parser{options, parse_option, nullptr, "Crash replay of commits over several members.",
-                      nullptr, nullptr, nullptr};
+                      nullptr, nullptr,      nullptr};
     argp_parse(&parser, argc, argv, 0, nullptr, &arguments);
     log_set_level(LogLevel::kNone);
     return arguments.mutants ? run_mutants(arguments.crash) : run_once(arguments.crash);

@@ -52,7 +52,7 @@ std::vector<Losses> all_losses(uint32_t member_count, uint32_t tolerance)
 
 class Replay {
 public:
-    explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1) {}
+    explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1) { }
 
     CrashReport run();
 
@@ -161,7 +161,8 @@ std::string Replay::check(std::vector<std::unique_ptr<ReplayDevice>>& devices)
     ++report_.checks;
     if (!check_volume(assembly.take(), {}, report, why).ok())
         return "check failed: " + why;
-    return report.clean() ? "" : "check: " + report.findings.front().kind + ": " + report.findings.front().text;
+    return report.clean() ? ""
+                          : "check: " + report.findings.front().kind + ": " + report.findings.front().text;
 }
 
 std::string Replay::recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
@@ -202,8 +203,7 @@ void Replay::try_state(ReplayCursor& cursor, const CrashChoice& choice, const Lo
     uint64_t hash = checksum_of(text_of(losses).data(), text_of(losses).size());
     for (uint32_t i = 0; i < recorder_.device_count(); ++i) {
         devices.push_back(cursor.device(i, choice[i]));
-        const bool lost =
-            std::find(losses.before.begin(), losses.before.end(), i) != losses.before.end();
+        const bool lost = std::find(losses.before.begin(), losses.before.end(), i) != losses.before.end();
         hash = hash * 0x9e3779b97f4a7c15u + (lost ? 1 : devices.back()->content_hash());
     }
     if (!seen_.insert(hash).second) {
@@ -221,8 +221,8 @@ void Replay::try_state(ReplayCursor& cursor, const CrashChoice& choice, const Lo
         return;
     ++report_.violations;
     if (report_.first_violation.empty())
-        report_.first_violation = "instant " + std::to_string(cursor.instant()) + ", " + text_of(losses) +
-                                  ": " + problem;
+        report_.first_violation =
+            "instant " + std::to_string(cursor.instant()) + ", " + text_of(losses) + ": " + problem;
 }
 
 // Tries at most `budget` states of this instant, a random choice of those there are.

@@ -14,10 +14,10 @@ struct CrashOptions {
     VolumeShape shape;
     uint64_t seed = 1;
     uint64_t states_max = 20000;  // distinct states to try
-    uint32_t shard = 0;           // of shard_count: takes every shard_count-th instant
+    uint32_t shard = 0;  // of shard_count: takes every shard_count-th instant
     uint32_t shard_count = 1;
     uint32_t commit_mutant = 0;
-    uint32_t commits = 40;         // of the workload
+    uint32_t commits = 40;  // of the workload
     bool stop_at_violation = true;
 };
 

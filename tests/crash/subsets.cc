@@ -25,8 +25,7 @@ public:
     [[nodiscard]] size_t size() const { return all_.size(); }
 
     // Adds the choice of the writes for which `kept(index)` holds.
-    template <typename Kept>
-    void add(Kept kept, uint32_t torn_percent = 0)
+    template <typename Kept> void add(Kept kept, uint32_t torn_percent = 0)
     {
         CrashChoice choice(device_count_);
         for (size_t i = 0; i < all_.size(); ++i) {

@@ -22,7 +22,7 @@ using DirectoryState = std::map<std::string, FileState>;
 // Drives one filesystem and knows what it must contain.
 class Workload {
 public:
-    Workload(Filesystem& fs, uint64_t seed) : fs_(fs), prng_(seed) {}
+    Workload(Filesystem& fs, uint64_t seed) : fs_(fs), prng_(seed) { }
 
     // A few random operations. None may fail: nothing is wrong with the members here.
     Status change();

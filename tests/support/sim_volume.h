@@ -25,7 +25,7 @@ struct VolumeShape {
 // A device that passes everything to another one that outlives it, so that a mount may own it.
 class BorrowedDevice final : public BlockDevice {
 public:
-    explicit BorrowedDevice(BlockDevice& device) : device_(device) {}
+    explicit BorrowedDevice(BlockDevice& device) : device_(device) { }
     [[nodiscard]] uint64_t size_bytes() const override { return device_.size_bytes(); }
     [[nodiscard]] const char* name() const override { return device_.name(); }
     void perform(IoRequest& request) override
