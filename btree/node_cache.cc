@@ -49,6 +49,7 @@ bool matches(const Node& node, uint64_t tree_id, int level)
 }  // namespace
 
 struct NodeCache::Shard {
+    // Also held while node_count_ follows a change of this shard, so that the count never drops below zero.
     mutable Mutex mutex{LockRank::kNodeCache};
     CondVar load_done;
     std::unordered_map<uint64_t, uint32_t> index CW_GUARDED_BY(mutex);  // address -> place in entries
@@ -116,9 +117,8 @@ struct NodeCache::Shard {
     }
 
     // Publishes the outcome of a miss. Returns how many entries were added.
-    uint32_t finish(Load& load, const Result<Ref<const Node>>& read)
+    uint32_t finish(Load& load, const Result<Ref<const Node>>& read) CW_REQUIRES(mutex)
     {
-        MutexLock lock(mutex);
         uint32_t added = 0;
         load.done = true;
         load.err = read.err();
@@ -189,7 +189,10 @@ Result<Ref<const Node>> NodeCache::get(const BlockRef& ref, uint64_t tree_id, in
         shard.loads.push_back(load);
     }
     Result<Ref<const Node>> read = read_and_parse(ref, tree_id, level);
-    node_count_.fetch_add(shard.finish(*load, read), std::memory_order_relaxed);
+    {
+        MutexLock lock(shard.mutex);
+        node_count_.fetch_add(shard.finish(*load, read), std::memory_order_relaxed);
+    }
     shrink_to_budget(kInsertStepLimit);
     return read;
 }

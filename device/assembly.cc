@@ -52,6 +52,7 @@ public:
 private:
     Status refuse_split(const std::vector<const Candidate*>& side);
     [[nodiscard]] std::vector<const Candidate*> side_of(const Candidate& head) const;
+    [[nodiscard]] size_t complete_under(const Candidate& head) const;
     void place(Assembly& assembly, Candidate& candidate);
     [[nodiscard]] bool ring_damaged(const Candidate& candidate, bool stale) const;
 
@@ -138,7 +139,7 @@ std::vector<const Candidate*> Assembler::side_of(const Candidate& head) const
         all.push_back(&candidate.reading);
     std::vector<const Candidate*> side;
     for (const Candidate& candidate : candidates_) {
-        if (follows(head.reading, candidate.newest(), all))
+        if (follows(head.reading, candidate.reading, all))
             side.push_back(&candidate);
     }
     return side;
@@ -157,16 +158,34 @@ Status Assembler::refuse_split(const std::vector<const Candidate*>& side)
     return Err::kInvalid;
 }
 
-// The newest commit among those that all others follow.
+// Members that have everything under this head.
+size_t Assembler::complete_under(const Candidate& head) const
+{
+    return static_cast<size_t>(
+        std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
+            return head.newest().member(candidate.newest().member_id) != nullptr &&
+                   !missed_from(head.newest(), candidate.newest()).has_value();
+        }));
+}
+
+// The commit that all others follow. Where two follow each other, both only recorded member states: the one
+// that more members went along with, then the newer one.
 Status Assembler::choose_head()
 {
     const Candidate* newest = &candidates_.front();
+    size_t most = 0;
     for (const Candidate& candidate : candidates_) {
         if (newer_commit(candidate.newest(), newest->newest()))
             newest = &candidate;
-        if (side_of(candidate).size() == candidates_.size() &&
-            (head_ == nullptr || newer_commit(candidate.newest(), head_->newest())))
-            head_ = &candidate;
+        if (side_of(candidate).size() != candidates_.size())
+            continue;
+        const size_t complete = complete_under(candidate);
+        const bool better = head_ == nullptr || complete > most ||
+                            (complete == most && newer_commit(candidate.newest(), head_->newest()));
+        if (!better)
+            continue;
+        most = complete;
+        head_ = &candidate;
     }
     if (head_ == nullptr)
         return refuse_split(side_of(*newest));

@@ -217,6 +217,7 @@ private:
         const uint64_t number = ++last_commit_;
         parents_[number] = parent_;
         state.label = std::to_string(number);
+        state.root = {.address = {kBlockBytes}, .generation = state.generation.next(), .checksum = number};
         for (const uint32_t id : in_service)
             complete_[id] = number;
         if (prng_.chance(1, 5)) {

@@ -91,6 +91,14 @@ bool took_part(const Superblock& head, Generation generation, MemberId id,
     });
 }
 
+// Whether the newest commit only recorded member states or an epoch, as the first one of every mount: the
+// trees are those of the commit before, so nobody was promised anything that only this one has.
+bool changes_nothing(const RingReading& reading)
+{
+    return reading.valid.size() > 1 && reading.valid[1].generation.next() == reading.valid[0].generation &&
+           reading.valid[1].root == reading.valid[0].root;
+}
+
 // Whether the rings of member `id` were read and lack commit `generation`. A slot damaged in both rings lacks
 // it as well: a crash tears what was never acknowledged, while rot of an acknowledged commit in both rings
 // would have to hit every member that two such sides have in common.
@@ -120,14 +128,16 @@ bool newer_commit(const Superblock& a, const Superblock& b)
     return a.generation != b.generation ? a.generation > b.generation : absent_count(a) > absent_count(b);
 }
 
-bool follows(const RingReading& head_reading, const Superblock& other,
+bool follows(const RingReading& head_reading, const RingReading& other_reading,
              std::span<const RingReading* const> all)
 {
     const Superblock& head = head_reading.valid.front();
+    const Superblock& other = other_reading.valid.front();
     if (contradicted(head_reading, other))
         return false;
     return on_line(head, other) || older_than_history(head, other) ||
-           (one_commit_apart(head, other) && never_acknowledged(head, other, all));
+           (one_commit_apart(head, other) &&
+            (changes_nothing(other_reading) || never_acknowledged(head, other, all)));
 }
 
 std::optional<Generation> missed_from(const Superblock& head, const Superblock& other)

@@ -15,12 +15,11 @@ namespace cowraid {
 // of more absent members. A strict order among superblocks of one volume and one epoch.
 bool newer_commit(const Superblock& a, const Superblock& b);
 
-// Whether the commits of `other` are part of the past of `head` (the newest superblock of `head_reading`,
-// whose older slots are compared too), or were never acknowledged, so that nothing is lost when head goes on
-// without them. False: each side holds acknowledged commits of its own, or nobody can tell. `all` has the
-// newest superblock of every member at hand, head and other included: what they recorded is evidence.
-bool follows(const RingReading& head_reading, const Superblock& other,
-             std::span<const RingReading* const> all);
+// Whether the newest commit of `other` is part of the past of head's newest, or can be given up: it changed
+// nothing but member states, or was never acknowledged. False: each side holds acknowledged commits of its
+// own, or nobody can tell. `all` has the rings of every member at hand, head and other included: what they
+// recorded, and what not, is evidence.
+bool follows(const RingReading& head, const RingReading& other, std::span<const RingReading* const> all);
 
 // The first commit whose writes the member behind `other` may have missed; none when it took part in all of
 // them. `other` must follow `head`, and its member must have a line in head's table.

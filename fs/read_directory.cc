@@ -59,6 +59,12 @@ private:
         delivered_ = delivered_ || !full_;
     }
     void give_dot(std::string_view name, InodeNumber inode, uint64_t next_cursor);
+    // An entry without its inode is damage; one that went since its batch was gathered is nothing.
+    bool still_there(const Dirent& entry)
+    {
+        const Result<DirentSlot> slot = find_name(core_, directory_, entry.name);
+        return !slot.ok() || (slot->found && slot->entry.inode == entry.inode);
+    }
 
     FilesystemCore& core_;
     const InodeNumber directory_;
@@ -98,8 +104,8 @@ void Listing::deliver(const Dirent& entry)
         return;
     }
     Result<InodeUse> inode = use_entry(core_, directory_, entry);
-    if (inode.err() == Err::kNotFound)
-        return;  // deleted since the batch was gathered
+    if (inode.err() == Err::kNotFound && !still_there(entry))
+        return;
     if (!inode.ok()) {
         // One inode that cannot be read does not hide the rest of the directory.
         give(entry.name, entry.inode, entry.mode_type, next_cursor, nullptr);

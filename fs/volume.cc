@@ -13,6 +13,14 @@ namespace cowraid {
 
 namespace {
 
+// Whether a stale member may simply take part again. One that was absent when it was left out missed nothing
+// in its own block groups: they were closed for allocation from the first write on. One that failed while
+// writes were under way may have missed some, and must be caught up first.
+bool missed_nothing(const AssembledMember& member, const MemberRecord& record)
+{
+    return member.stale && member.device != nullptr && record.state == MemberState::kMissing;
+}
+
 // Why the volume cannot be mounted with these members, or empty. Fills `must_be_read_only`.
 std::string judge_missing(const Superblock& superblock, const GroupMap& map,
                           const std::vector<MemberId>& missing, const MountOptions& options,
@@ -52,12 +60,16 @@ std::string judge_missing(const Superblock& superblock, const GroupMap& map,
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
-    const std::vector<MemberId> missing = assembly.missing();
+    std::vector<MemberId> missing;
     volume->superblock_ = std::move(assembly.superblock);
     for (AssembledMember& member : assembly.members) {
         const MemberRecord& record = *volume->superblock_.member(member.id);
-        if (member.stale)
+        if (missed_nothing(member, record))
+            member.stale = false;
+        else if (member.stale && member.device != nullptr)
             volume->stale_.push_back(member.id);
+        if (member.stale || member.device == nullptr)
+            missing.push_back(member.id);
         // A stale member is absent until it is caught up: nothing is read from it.
         volume->members_.add(member.id, member.stale ? nullptr : std::move(member.device), record.counters);
     }
@@ -226,6 +238,11 @@ void Volume::note_member_states(Generation generation)
 {
     for (MemberRecord& record : superblock_.members) {
         record.counters = members_.counters(record.id);
+        if (members_.device(record.id) != nullptr && record.state == MemberState::kMissing) {
+            record.state = MemberState::kPresent;
+            record.missing_since = {};
+            CW_LOG_INFO("member %u takes part again", record.id.value);
+        }
         if (members_.device(record.id) != nullptr || record.state != MemberState::kPresent)
             continue;
         record.state = members_.failed(record.id) ? MemberState::kFailed : MemberState::kMissing;

@@ -21,15 +21,27 @@ uint32_t ArrayState::missing_columns(const ArrayGroup& group) const
     return missing;
 }
 
-bool ArrayState::fail_members(const ArrayGroup& group, std::span<const MemberId> ids)
+namespace {
+
+// Whether the group would lose data without `ids`, which it does not lose yet.
+bool depends_on(const ArrayState& state, const ArrayGroup& group, std::span<const MemberId> ids)
 {
-    MutexLock guard(failure_mutex);
-    uint32_t lost = 0;
+    uint32_t leaving = 0;
     for (const GroupColumn& column : group.record.columns)
-        lost += members.device(column.member) == nullptr ||
-                std::find(ids.begin(), ids.end(), column.member) != ids.end();
-    if (lost > group.tolerance)
-        return false;
+        leaving += std::find(ids.begin(), ids.end(), column.member) != ids.end() &&
+                   state.members.device(column.member) != nullptr;
+    return leaving > 0 && state.missing_columns(group) + leaving > group.tolerance;
+}
+
+}  // namespace
+
+bool ArrayState::fail_members(std::span<const MemberId> ids)
+{
+    const Ref<const GroupList> list = groups.list();
+    MutexLock guard(failure_mutex);
+    for (const Ref<const ArrayGroup>& group : list->groups)
+        if (depends_on(*this, *group, ids))
+            return false;
     for (const MemberId id : ids)
         if (members.mark_failed(id))
             CW_LOG_ERROR("member %u: taken out of service after errors", id.value);

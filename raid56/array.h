@@ -68,7 +68,9 @@ struct RowWrite {
     // Out, same order with parity columns behind the data columns of each stripe:
     // stripe_count * (k + m) * row_count checksums.
     std::span<Checksum> checksums;
-    Status result;  // ok when enough members took it: at most `tolerance` columns of the group failed
+    // Ok when enough members took it: at most `tolerance` columns of the group are missing or failed, and
+    // those that failed could be taken out of service. kTooManyFaults, kReadOnly, kInvalid (no such rows).
+    Status result;
 };
 
 // What check_stripes() found wrong with one block.
@@ -136,8 +138,9 @@ public:
     Status read(std::span<ReadPiece> pieces);
 
     // Computes checksums and parity and writes all rows as one batch: one contiguous vectored request per
-    // member wherever rows adjoin. Not flushed. A member that fails is counted and marked failed; the write
-    // succeeds while redundancy carries it. Returns the first failure. Thread-safe for disjoint rows.
+    // member wherever rows adjoin. Not flushed. A member that fails is counted and marked failed, unless some
+    // group would lose data without it; the write succeeds while redundancy carries it. Returns the first
+    // failure; after one, rows may hold anything. Thread-safe for disjoint rows.
     Status write_rows(std::span<RowWrite> writes);
 
     // Reads every column of the given stripes and reports blocks that are not what they should be, without

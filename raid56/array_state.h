@@ -35,9 +35,9 @@ struct ArrayState {
     } counters;
 
     [[nodiscard]] uint32_t missing_columns(const ArrayGroup& group) const;
-    // Takes members out of service after errors, if the group's columns then missing are still within its
-    // tolerance. False: they are not, and nothing was changed.
-    bool fail_members(const ArrayGroup& group, std::span<const MemberId> ids);
+    // Takes members out of service after errors, unless that costs more than it saves: when some group with
+    // a column on them would then miss more columns than it tolerates. False: nothing was changed.
+    bool fail_members(std::span<const MemberId> ids);
 };
 
 inline void bump(std::atomic<uint64_t>& counter, uint64_t amount)

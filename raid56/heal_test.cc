@@ -242,19 +242,29 @@ TEST_CASE("a sector that stays bad takes its member out of service, without an e
     CHECK(volume.all_counters() == 2);
 }
 
-TEST_CASE("with no redundancy to spare a member with a sticky sector stays in service")
+TEST_CASE("a member whose loss would cost another group its data stays in service")
 {
     TestVolume volume({ProfileId::kRaid6, 4, 16384});
     REQUIRE(volume.write(0, 2).ok());
     const TestVolume::Spot spot = volume.spot({0, 1, 0});
-    volume.remove(volume.spot({0, 0, 0}).member);
-    volume.remove(volume.spot({0, 2, 0}).member);
+    GroupRecord single = volume.record;
+    single.address = TestVolume::kGroup + volume.record.span_bytes();
+    single.profile = ProfileId::kSingle;
+    single.data_columns = 1;
+    single.column_bytes = TestVolume::kSlotBytes;
+    single.columns = {{.member = TestVolume::member_id(spot.member), .runs = {{5, 1}}}};
+    REQUIRE(volume.array->add_group(single, volume.superblock).ok());
     volume.faults[spot.member]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
-    const BlockPlace other{1, 0, 0};  // a row in which two other members are gone, and this one is bad: lost
-    (void)other;
-    ReadPiece piece = volume.piece(0, 32);
-    CHECK(volume.array->read(std::span(&piece, 1)).ok());
+    volume.rot({0, 1, 0});
+    CHECK(volume.read_back(0, 32));
+    CHECK(volume.counter(spot.member, MemberCounter::kWriteErrors) == 1);
     CHECK_FALSE(volume.set.failed(TestVolume::member_id(spot.member)));
+    // Nor is a write taken for good whose loss nobody would record.
+    CHECK(volume.write(2, 1).err() == Err::kTooManyFaults);
+    CHECK_FALSE(volume.set.failed(TestVolume::member_id(spot.member)));
+    volume.array->remove_group(single.address);
+    CHECK(volume.write(2, 1).ok());
+    CHECK(volume.set.failed(TestVolume::member_id(spot.member)));
 }
 
 TEST_CASE("a repair that the device loses is not counted as one")

@@ -43,7 +43,8 @@ uint64_t IoPlan::bridge_to(const IoPart& last, const IoPart& next) const
     if (last.member != next.member || last.device != next.device || next.offset < end)
         return UINT64_MAX;
     const uint64_t gap = next.offset.value - end.value;
-    return gap == 0 || (kind_ == IoKind::kRead && gap <= kBridgeBytes) ? gap : UINT64_MAX;
+    const bool bridge = kind_ == IoKind::kRead && may_bridge_ && gap <= kBridgeBytes;
+    return gap == 0 || bridge ? gap : UINT64_MAX;
 }
 
 void IoPlan::add_vector(std::byte* memory, uint64_t bytes)

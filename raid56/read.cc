@@ -90,6 +90,8 @@ void ReadCall::resolve(uint32_t index)
         return;
     }
     states_[index].group = group;
+    if (state_.missing_columns(*group) > 0)
+        plan_.forbid_bridges();  // parity will be needed
     bump(state_.counters.blocks_read, piece.block_count);
     plan_piece(index);
 }

@@ -155,6 +155,7 @@ void RowBatch::choose_reads()
 void RowBatch::read()
 {
     IoPlan plan(IoKind::kRead, state_.members);
+    plan.forbid_bridges();  // what lies between was read by this call already
     const std::byte* base = reads_[0].cell().memory;
     for (const CellRead& read : reads_) {
         const BlockLocation location =

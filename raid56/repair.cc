@@ -90,6 +90,7 @@ private:
     std::span<const RepairItem> items_;
     BufferPool::Loan loan_;
     std::vector<bool> todo_;
+    size_t confirmed_ = 0;
     std::vector<Status> results_;
 };
 
@@ -123,8 +124,10 @@ void StripeRepair::confirm()
         } else {
             todo_[i] = results_[i] == Status(Err::kIo);
         }
-        if (todo_[i])
-            count_fault(state_, *item.group, item.place, item.copy, cause);
+        if (!todo_[i])
+            continue;
+        count_fault(state_, *item.group, item.place, item.copy, cause);  // I-17
+        ++confirmed_;
     }
 }
 
@@ -159,37 +162,35 @@ void StripeRepair::write()
     // A member that cannot store a repair goes, unless that costs more than the bad block: its other blocks
     // are still worth having where redundancy is used up.
     for (const MemberId id : failed)
-        if (!state_.fail_members(*items_[0].group, std::span(&id, 1)))
-            CW_LOG_ERROR(
-                "member %u: cannot store a repaired block; stays in service, there is no spare redundancy",
-                id.value);
+        if (!state_.fail_members(std::span(&id, 1)))
+            CW_LOG_ERROR("member %u: cannot store a repaired block; kept, no redundancy is left", id.value);
 }
 
 void StripeRepair::verify()
 {
+    size_t repaired = 0;
     for (size_t i = 0; i < items_.size(); ++i) {
-        if (!todo_[i])
+        if (!todo_[i] || !results_[i].ok() || checksum_of(scratch(i), kBlockBytes) != items_[i].checksum)
             continue;
         const RepairItem& item = items_[i];
-        const BlockLocation location = locate_block(state_, *item.group, item.place, item.copy);
-        const auto address = static_cast<unsigned long long>(address_of(*item.group, item.place).value);
-        if (results_[i].ok() && checksum_of(scratch(i), kBlockBytes) == item.checksum) {
-            state_.members.count(location.member, MemberCounter::kRepaired);
-            bump(state_.counters.blocks_repaired, 1);
-            CW_LOG_INFO("member %u: repaired the block of volume address %llu", location.member.value,
-                        address);
-        } else if (location.device != nullptr) {
-            CW_LOG_ERROR("member %u: the block of volume address %llu is still bad after its repair",
-                         location.member.value, address);
-        }
+        state_.members.count(locate_block(state_, *item.group, item.place, item.copy).member,
+                             MemberCounter::kRepaired);
+        ++repaired;
     }
+    bump(state_.counters.blocks_repaired, repaired);
+    const auto address = static_cast<unsigned long long>(address_of(*items_[0].group, items_[0].place).value);
+    if (repaired < confirmed_)
+        CW_LOG_ERROR("stripe of volume address %llu: %zu of %zu bad blocks could not be repaired", address,
+                     confirmed_ - repaired, confirmed_);
+    else
+        CW_LOG_WARNING("stripe of volume address %llu: %zu bad blocks repaired", address, repaired);
 }
 
 void StripeRepair::run()
 {
     read_back();
     confirm();
-    if (std::find(todo_.begin(), todo_.end(), true) == todo_.end())
+    if (confirmed_ == 0)
         return;
     write();
     read_back();

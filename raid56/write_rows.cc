@@ -199,15 +199,14 @@ void WriteCall::flush_batch()
     batch_bytes_ = 0;
 }
 
-// A write is good while the members it missed are within what its group tolerates; those are then out of
-// service, so that nobody takes their old content for the new.
+// A write is good while redundancy carries the members it missed; those are then out of service, so that
+// nobody takes their old content for the new (I-5).
 void WriteCall::settle()
 {
     for (uint32_t i = 0; i < writes_.size(); ++i) {
         if (lost_[i].empty())
             continue;
-        const ArrayGroup* group = list_->find(writes_[i].group_address);
-        if (!state_.fail_members(*group, lost_[i]))
+        if (!state_.fail_members(lost_[i]))
             writes_[i].result = Err::kTooManyFaults;
     }
 }

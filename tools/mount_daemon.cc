@@ -24,6 +24,7 @@
 #include "tools/handshake.h"
 #include "tools/mount_point.h"
 #include "tools/signal_watch.h"
+#include "tools/user_mount_table.h"
 
 namespace cowraid {
 
@@ -174,6 +175,7 @@ void VolumeServer::on_signal(int number)
     CW_LOG_INFO("signal %d: unmounting %s", number, request_.directory.c_str());
     // Unused and gone from the tree, the session ends by itself. Else it is ended for those who use it.
     const bool gone = detach_mount(request_.directory, device_).ok();
+    remove_umount_helper(request_.directory);
     for (int round = 0; gone && session_->serving() && round < kDetachRounds; ++round)
         poll(nullptr, 0, kDetachRoundMilliseconds);
     session_->stop();

@@ -15,6 +15,7 @@
 #include "tools/member_search.h"
 #include "tools/mount_point.h"
 #include "tools/mount_table.h"
+#include "tools/user_mount_table.h"
 
 namespace cowraid {
 
@@ -111,6 +112,7 @@ int mount_and_serve(int channel, const MountRequest& request)
         return failed("the daemon does not serve the mount; see the system log");
     }
     tune_mount(mounted->device);
+    add_umount_helper(request.source, request.directory);
     return kMountOk;
 }
 

@@ -13,6 +13,7 @@
 #include "tools/mount_helper.h"
 #include "tools/mount_point.h"
 #include "tools/mount_table.h"
+#include "tools/user_mount_table.h"
 
 namespace cowraid {
 
@@ -139,6 +140,8 @@ int unmount_one(const std::string& text, const Arguments& arguments)
         return kMountFailed;
     }
     const auto left = read_mount_table();
+    if (left.ok() && mount_at(*left, directory) == nullptr)
+        remove_umount_helper(directory);
     const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
     if (!waiter.has_value() || mounted_elsewhere)
         return kMountOk;

@@ -224,3 +224,91 @@ TEST_CASE("a power cut loses nothing that sync acknowledged")
         }
     }
 }
+
+TEST_CASE("a member that was absent takes part again, and nothing it holds is old")
+{
+    Prng prng(seed());
+    SimVolume volume({4, 160 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    const auto first = random_content(prng, 3 * kMiB);
+    write_all(volume.fs(), make_file(volume.fs(), "first"), 0, first);
+    REQUIRE(volume.unmount().ok());
+
+    std::string why;
+    CHECK_FALSE(volume.mount(manual_options(), why, {1}).ok());
+    CHECK(why.find("degraded") != std::string::npos);
+    MountOptions degraded = manual_options();
+    degraded.degraded = true;
+    mount(volume, degraded, {1});
+    CHECK_FALSE(volume.fs().info().read_only);
+    const auto second = random_content(prng, 2 * kMiB);
+    write_all(volume.fs(), make_file(volume.fs(), "second"), 0, second);
+    REQUIRE(volume.unmount().ok());
+
+    mount(volume, manual_options());
+    CHECK_FALSE(volume.fs().info().degraded);
+    CHECK(read_all(volume.fs(), find_file(volume.fs(), "first"), first.size()) == first);
+    const auto third = random_content(prng, 2 * kMiB);
+    write_all(volume.fs(), make_file(volume.fs(), "third"), 0, third);
+    REQUIRE(volume.unmount().ok());
+
+    // Each other member may now be lost: the returned one must carry its share.
+    for (uint32_t lost = 0; lost < 4; ++lost) {
+        mount(volume, degraded, {lost});
+        CHECK(read_all(volume.fs(), find_file(volume.fs(), "first"), first.size()) == first);
+        CHECK(read_all(volume.fs(), find_file(volume.fs(), "second"), second.size()) == second);
+        CHECK(read_all(volume.fs(), find_file(volume.fs(), "third"), third.size()) == third);
+        for (const MemberInfo& member : volume.fs().info().members)
+            for (const uint64_t counter : member.counters)
+                CHECK(counter == 0);
+        REQUIRE(volume.unmount().ok());
+    }
+}
+
+TEST_CASE("both halves written on their own are refused together")
+{
+    SimVolume volume({4, 160 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024});
+    make_and_mount(volume);
+    REQUIRE(volume.unmount().ok());
+    MountOptions degraded = manual_options();
+    degraded.degraded = true;
+    // Half of the members never write.
+    mount(volume, degraded, {0, 1});
+    CHECK(volume.fs().info().read_only);
+    CHECK(volume.fs().make_node(kRoot, "x", S_IFREG | 0644, 0, {}).err() == Err::kReadOnly);
+    volume.kill();
+}
+
+TEST_CASE("a full volume says so, keeps what it has, and can be emptied")
+{
+    Prng prng(seed());
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024});
+    make_and_mount(volume);
+    std::vector<std::vector<std::byte>> contents;
+    Err err = Err::kOk;
+    while (err == Err::kOk) {
+        contents.push_back(random_content(prng, 700000));
+        const std::string name = "f" + std::to_string(contents.size());
+        const Result<Attributes> made = volume.fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        err = volume.fs().write(made->inode, 0, contents.back(), {}, {}).err();
+        REQUIRE(contents.size() < 1000);
+    }
+    CHECK(err == Err::kNoSpace);
+    CHECK(contents.size() > 30);
+    contents.pop_back();
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+    for (size_t i = 0; i < contents.size(); ++i) {
+        const std::string name = "f" + std::to_string(i + 1);
+        REQUIRE(read_all(volume.fs(), find_file(volume.fs(), name.c_str()), contents[i].size()) ==
+                contents[i]);
+        const Result<Attributes> found = volume.fs().lookup(kRoot, name);
+        REQUIRE(volume.fs().unlink(kRoot, name).ok());
+        volume.fs().forget(found->inode, 2);
+    }
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    write_all(volume.fs(), make_file(volume.fs(), "again"), 0, random_content(prng, 20 * kMiB));
+    REQUIRE(volume.unmount().ok());
+}
