@@ -296,6 +296,20 @@ TEST_CASE("a commit records its own transaction and nothing of the open one")
     CHECK(f.allocator.numbers(kGroupData).pinned_blocks == 0);
 }
 
+TEST_CASE("what cancels out between two collects of a commit is not recorded again")
+{
+    Fixture f;
+    f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 32);
+    f.take(40, kOne);
+    CHECK(f.collect(kOne, {1}).size() == 1);
+    const auto regions = f.take(2, kOne);
+    REQUIRE(f.allocator.free_blocks(regions[0].block_address(0), 1, kOne).ok());
+    REQUIRE(f.allocator.free_blocks(regions[0].block_address(1), 1, kOne).ok());
+    CHECK(f.collect(kOne, {1}).empty());
+    f.take(2, kOne);
+    CHECK(f.collect(kOne, {1}).size() == 1);
+}
+
 TEST_CASE("allocated and freed in one transaction: never recorded, pinned until release")
 {
     Fixture f;
@@ -400,6 +414,21 @@ TEST_CASE("a group whose windows make no sense gives no space")
         std::vector<GroupUsage> usages;
         CHECK(allocator.collect(kOne, windows, usages).ok() == ok);
         CHECK(windows.empty() != ok);
+    }
+}
+
+TEST_CASE("bits behind the last block of a window are refused")
+{
+    for (const uint8_t bits : {uint8_t{0x01}, uint8_t{0x21}, uint8_t{0x81}}) {
+        CAPTURE(bits);
+        TestDisk disk;
+        SpaceWindow window = {.group_address = kFirst, .block_count = 5, .used_count = 1, .bitmap = {}};
+        window.bitmap.push_back(bits);
+        disk.windows[{kFirst.value, 0}] = window;
+        Allocator allocator(disk);
+        allocator.add_group(test_group(kFirst, ProfileId::kRaid1, 1, 4 * kKiB, 5, kAnything),
+                            {kFirst, 1, 4, 4}, Allocator::GroupState::kOpen);
+        CHECK(allocator.is_used(kFirst).ok() == (bits == 0x01));
     }
 }
 

@@ -192,6 +192,24 @@ TEST_CASE("random members with slots of one size reach the optimum")
     CHECK(groups > 1000);
 }
 
+TEST_CASE("equal mirrors do not strand the last slots of one member")
+{
+    for (const uint64_t count : {999u, 1000u, 1016u}) {
+        for (uint32_t width = 2; width <= 5; ++width) {
+            CAPTURE(count);
+            CAPTURE(width);
+            std::vector<MemberRecord> members;
+            for (uint32_t id = 1; id <= width; ++id)
+                members.push_back(member_of_slots(id, count));
+            SlotAllocator pairs = with_members(members);
+            CHECK(fill(pairs, members, profile("raid1")).data_bytes == count * width / 2 * kMinSlotBytes);
+            SlotAllocator triples = with_members(members);
+            const uint64_t expected = width < 3 ? 0 : count * width / 3;
+            CHECK(fill(triples, members, profile("raid1c3")).data_bytes == expected * kMinSlotBytes);
+        }
+    }
+}
+
 TEST_CASE("members with slots of different sizes, of different states")
 {
     const uint64_t seed = test_seed();

@@ -93,6 +93,7 @@ public:
             REQUIRE(assembly.ok());
             Superblock state = assembly->superblock;
             volume_.mount_degraded(state, side);
+            volume_.commit_states(state, side, side);
             for (uint64_t count = prng_.between(1, 4); count > 0; --count)
                 volume_.commit(state, side);
         }
@@ -171,10 +172,12 @@ private:
         }
         // Member states and epoch are durable before the first write of data.
         if (prng_.chance(1, 6)) {
-            crash(state, in_service);
+            const Ids reached = some_of(in_service);
+            volume_.commit_states(state, in_service, reached);
+            tear(state.generation, in_service, reached);
             return;
         }
-        volume_.commit(state, in_service);
+        volume_.commit_states(state, in_service, in_service);
         for (const AssembledMember& member : assembly.members) {
             if (member.stale && prng_.chance(1, 2)) {  // caught up before the first commit
                 volume_.rewrite(state, {member.id.value});
@@ -196,16 +199,14 @@ private:
         }
     }
 
-    // Superblocks of the next commit reach some members, some of the others have torn slots.
-    void crash(Superblock& state, const Ids& in_service)
+    // A crash while the superblocks of `generation` were written: some that it did not reach are torn.
+    void tear(Generation generation, const Ids& in_service, const Ids& reached)
     {
-        const Ids reached = some_of(in_service);
-        volume_.commit(state, in_service, reached);
         for (const uint32_t id : in_service) {
             const bool missed = std::find(reached.begin(), reached.end(), id) == reached.end();
             for (const uint32_t ring : {0u, 1u}) {
                 if (missed && prng_.chance(1, 3))
-                    volume_.rot_slot(id, ring, state.generation.value);
+                    volume_.rot_slot(id, ring, generation.value);
             }
         }
         ++crashes;
@@ -217,11 +218,12 @@ private:
         const uint64_t number = ++last_commit_;
         parents_[number] = parent_;
         state.label = std::to_string(number);
-        state.root = {.address = {kBlockBytes}, .generation = state.generation.next(), .checksum = number};
         for (const uint32_t id : in_service)
             complete_[id] = number;
         if (prng_.chance(1, 5)) {
-            crash(state, in_service);
+            const Ids reached = some_of(in_service);
+            volume_.commit(state, in_service, reached);
+            tear(state.generation, in_service, reached);
             return false;
         }
         volume_.commit(state, in_service);

@@ -50,6 +50,13 @@ void SampleVolume::fill(MemberSet& members, const Ids& ids)
 
 void SampleVolume::commit(Superblock& history, const Ids& ids, const Ids& reached)
 {
+    history.root = {
+        .address = {kBlockBytes}, .generation = history.generation.next(), .checksum = prng.next()};
+    commit_states(history, ids, reached);
+}
+
+void SampleVolume::commit_states(Superblock& history, const Ids& ids, const Ids& reached)
+{
     history.generation = history.generation.next();
     history.map.place ^= 1;
     const std::vector<std::byte> map =

@@ -38,10 +38,12 @@ public:
     // Members with these disks; the others of the table are absent.
     void fill(MemberSet& members, const Ids& ids);
 
-    // The next commit of `history`, with a map, written to members `ids` only.
+    // The next commit of `history`, with new trees and a map, written to members `ids` only.
     void commit(Superblock& history, const Ids& ids) { commit(history, ids, ids); }
     // As above, but a crash lets the superblock reach only `reached` of them.
     void commit(Superblock& history, const Ids& ids, const Ids& reached);
+    // A commit that records member states and epochs: the trees stay.
+    void commit_states(Superblock& history, const Ids& ids, const Ids& reached);
     // What every mount does first: the chosen commit again, unchanged.
     void rewrite(const Superblock& history, const Ids& ids);
     // What a mount with only `ids` records in its first commit: the others missing, a new epoch.

@@ -31,27 +31,47 @@ BlockCensus::Group* BlockCensus::find(VolumeAddress address)
     return address - group.address() < group.array_group->record.span_bytes() ? &group : nullptr;
 }
 
-BlockCensus::Claimed BlockCensus::claim(VolumeAddress address, uint64_t block_count, uint32_t content)
+// The part of the range that lies in the group of its first block; 0 blocks when there is none.
+uint64_t BlockCensus::claim_in_group(VolumeAddress address, uint64_t block_count, uint32_t content,
+                                     Claimed& claimed)
 {
-    if (address.value % kBlockBytes != 0)
-        return {Claim::kUnaligned, {}};
     Group* group = find(address);
-    if (group == nullptr)
-        return {Claim::kOutside, {}};
-    const uint64_t first = (address - group->address()) / kBlockBytes;
-    const uint64_t blocks = group->geometry().data_blocks();
-    if (first >= blocks || block_count > blocks - first)
-        return {Claim::kOutside, {}};
-    if ((group->content() & content) == 0)
-        return {Claim::kWrongContent, {}};
-    Claimed claimed;
-    if (!group->used.none(first, block_count)) {
+    const uint64_t first = group == nullptr ? 0 : (address - group->address()) / kBlockBytes;
+    if (group == nullptr || first >= group->geometry().data_blocks()) {
+        claimed.claim = Claim::kOutside;
+        return 0;
+    }
+    if ((group->content() & content) == 0) {
+        claimed.claim = Claim::kWrongContent;
+        return 0;
+    }
+    const uint64_t count = std::min(block_count, group->geometry().data_blocks() - first);
+    if (claimed.claim == Claim::kTaken && !group->used.none(first, count)) {
         uint64_t twice = first;
         while (!group->used.test(twice))
             ++twice;
         claimed = {Claim::kTwice, address + (twice - first) * kBlockBytes};
     }
-    group->used.set(first, block_count);
+    group->used.set(first, count);
+    return count;
+}
+
+BlockCensus::Claimed BlockCensus::claim(VolumeAddress address, uint64_t block_count, uint32_t content)
+{
+    Claimed claimed;
+    if (address.value % kBlockBytes != 0)
+        return {Claim::kUnaligned, {}};
+    uint64_t done = claim_in_group(address, block_count, content, claimed);
+    if (done == 0 || done == block_count)
+        return claimed;
+    claimed.claim = Claim::kCrossesGroup;
+    while (done < block_count) {
+        Claimed rest{Claim::kCrossesGroup, {}};
+        const uint64_t more = claim_in_group(address + done * kBlockBytes, block_count - done, content, rest);
+        if (more == 0)
+            return rest;
+        done += more;
+    }
     return claimed;
 }
 
@@ -83,7 +103,9 @@ const char* claim_text(BlockCensus::Claim claim)
     case BlockCensus::Claim::kUnaligned:
         return "does not begin at a block";
     case BlockCensus::Claim::kOutside:
-        return "is not inside the data addresses of one block group";
+        return "lies outside the data addresses of all block groups";
+    case BlockCensus::Claim::kCrossesGroup:
+        return "crosses the end of a block group";
     case BlockCensus::Claim::kWrongContent:
         return "lies in a block group for other content";
     case BlockCensus::Claim::kTwice:

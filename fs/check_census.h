@@ -32,7 +32,8 @@ public:
     enum class Claim : uint8_t {
         kTaken,
         kUnaligned,
-        kOutside,  // not among the data addresses of one group
+        kOutside,  // no data addresses of a group
+        kCrossesGroup,  // in several groups
         kWrongContent,  // the group is for something else
         kTwice,  // some of the blocks are referenced already
     };
@@ -40,7 +41,7 @@ public:
         Claim claim = Claim::kTaken;
         VolumeAddress first_twice;  // kTwice: the first such block
     };
-    // Something refers to the blocks. Only kTaken and kTwice mark them.
+    // Something refers to the blocks. Marks those that are data blocks of a group for this content.
     Claimed claim(VolumeAddress address, uint64_t block_count, uint32_t content);
 
     // Blocks of a checksum window by its mask. Returns how many of them lie outside every group.
@@ -52,6 +53,8 @@ public:
     [[nodiscard]] Group* find(VolumeAddress address);
 
 private:
+    uint64_t claim_in_group(VolumeAddress address, uint64_t block_count, uint32_t content, Claimed& claimed);
+
     std::vector<Group> groups_;
 };
 

@@ -93,7 +93,10 @@ void GroupScrub::judge(std::vector<BadBlock>& found)
             judged.push_back({found[first], faults <= group_.array_group->tolerance});
         }
     }
-    report_bad_blocks(context_, "checksum", "data", std::move(judged));
+    if ((group_.content() & kGroupData) != 0)
+        report_bad_blocks(context_, "checksum", "data", std::move(judged));
+    else
+        report_bad_blocks(context_, "tree", "tree node", std::move(judged));
 }
 
 // For the report: what check_piece() looked at.

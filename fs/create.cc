@@ -45,11 +45,14 @@ uint32_t item_count(std::string_view symlink_target)
     return 5 + static_cast<uint32_t>(symlink_target.size() / 256);
 }
 
+// Never beyond the limit, because the next number is part of every commit.
 Result<InodeNumber> next_inode_number(FilesystemCore& core)
 {
-    const uint64_t number = core.next_inode.fetch_add(1, std::memory_order_relaxed);
-    if (number > kMaxInode)
-        return Err::kNoSpace;
+    uint64_t number = core.next_inode.load(std::memory_order_relaxed);
+    do {
+        if (number >= kMaxInode)
+            return Err::kNoSpace;
+    } while (!core.next_inode.compare_exchange_weak(number, number + 1, std::memory_order_relaxed));
     return InodeNumber{number};
 }
 

@@ -149,7 +149,11 @@ Status ExtentEditor::map(const FileExtent& extent)
                 previous.kind == extent.kind && previous.end() == extent.file_block &&
                 (extent.kind == ExtentKind::kReserved ||
                  previous.address + uint64_t{previous.block_count} * kBlockBytes == extent.address);
-            if (adjoins && previous.block_count + extent.block_count <= kMaxExtentBlocks) {
+            // Groups may lie side by side in the address space; an extent stays inside one.
+            const bool same_group =
+                extent.kind == ExtentKind::kReserved || core_.volume->array().group_at(previous.address) ==
+                                                            core_.volume->array().group_at(extent.address);
+            if (adjoins && same_group && previous.block_count + extent.block_count <= kMaxExtentBlocks) {
                 joined = previous;
                 joined.block_count += extent.block_count;
                 joined.generation = extent.generation;

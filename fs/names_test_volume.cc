@@ -11,7 +11,6 @@ namespace {
 constexpr size_t kMemberCount = 4;
 constexpr uint64_t kMemberBytes = 256 * kMiB;
 
-// A device that outlives the filesystem which owns this view of it.
 class DeviceView final : public BlockDevice {
 public:
     explicit DeviceView(BlockDevice& device) : device_(device) { }
@@ -28,7 +27,7 @@ std::vector<std::unique_ptr<BlockDevice>> views_of(std::vector<std::unique_ptr<S
 {
     std::vector<std::unique_ptr<BlockDevice>> views;
     for (const std::unique_ptr<SimDevice>& member : members)
-        views.push_back(std::make_unique<DeviceView>(*member));
+        views.push_back(view_of(*member));
     return views;
 }
 
@@ -73,6 +72,11 @@ void TestVolume::reopen(const MountOptions& options)
 {
     options_ = options;
     reopen();
+}
+
+std::unique_ptr<BlockDevice> view_of(BlockDevice& device)
+{
+    return std::make_unique<DeviceView>(device);
 }
 
 MountOptions manual_options()

@@ -36,6 +36,9 @@ private:
     std::unique_ptr<Filesystem> fs_;
 };
 
+// A device for one owner more: `device` outlives it.
+std::unique_ptr<BlockDevice> view_of(BlockDevice& device);
+
 // No threads: commits happen where the test asks for them.
 MountOptions manual_options();
 

@@ -28,33 +28,25 @@ void drop_dirty(FilesystemCore& core, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
     core.space.return_data(blocks);
 }
 
-// Erases up to kPieceItems items of the inode other than the inode item; frees what extents held.
-Result<Progress> erase_items(FilesystemCore& core, Operation& operation,
-                             Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+// Erases up to kPieceItems items of the inode other than the inode item.
+Result<Progress> erase_items(FilesystemCore& core, Operation& operation, Inode& inode, Unmapped& removed)
 {
     const View view = core.store.view();
     const Key first = next_key(inode_key(inode.number));
     const Key last{inode.number.value, UINT8_MAX, UINT64_MAX};
-    Unmapped removed;
-    {
-        ExtentEditor editor(core, operation.transaction(), view, inode);
-        ItemScan scan(core.store, view, first, last);
-        for (uint32_t count = 0; count < kPieceItems; ++count) {
-            const Status status = scan.next();
-            if (status.err() == Err::kNotFound)
-                return Progress::kDone;
-            CW_TRY(status);
-            if (scan.key().type == static_cast<uint8_t>(ItemType::kExtent)) {
-                CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
-                CW_TRY(editor.unmap(extent.file_block, extent.block_count, removed));
-            }
-            operation.erase(scan.key());
+    ExtentEditor editor(core, operation.transaction(), view, inode);
+    ItemScan scan(core.store, view, first, last);
+    for (uint32_t count = 0; count < kPieceItems; ++count) {
+        const Status status = scan.next();
+        if (status.err() == Err::kNotFound)
+            return Progress::kDone;
+        CW_TRY(status);
+        if (scan.key().type == static_cast<uint8_t>(ItemType::kExtent)) {
+            CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
+            CW_TRY(editor.unmap(extent.file_block, extent.block_count, removed));
         }
+        operation.erase(scan.key());
     }
-    core.reserved_blocks.fetch_sub(static_cast<int64_t>(removed.reserved_blocks));
-    core.space.return_data(removed.reserved_blocks);
-    inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
-    operation.store(inode);
     return Progress::kMore;
 }
 
@@ -69,9 +61,15 @@ Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
     if (!inode.flushing.empty())
         return Progress::kMore;
     drop_dirty(core, inode);
-    CW_ASSIGN(const Progress progress, erase_items(core, operation, inode));
-    if (progress == Progress::kMore)
+    Unmapped removed;
+    CW_ASSIGN(const Progress progress, erase_items(core, operation, inode, removed));
+    core.reserved_blocks.fetch_sub(static_cast<int64_t>(removed.reserved_blocks));
+    core.space.return_data(removed.reserved_blocks);
+    if (progress == Progress::kMore) {
+        inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
+        operation.store(inode);
         return Progress::kMore;
+    }
     operation.erase(inode_key(inode.number));
     operation.erase(orphan_key(inode.number));
     inode.removed = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How fast the array turns memory into requests and back, per core: write_rows() and read() on members that
-// swallow writes and answer reads from one buffer, so that checksums and parity are what is measured.
+// swallow writes and answer reads with nothing, so that checksums and parity are what is measured; then
+// degraded reads from members that copy, for which content is needed.
 // Usage: bench_write [data columns] [parity] [chunk KiB]
 #include <algorithm>
 #include <cstdio>
@@ -26,6 +27,30 @@ public:
     void perform(IoRequest& request) override { request.result = Err::kOk; }
 };
 
+// Keeps what is written, as one flat piece of memory from `base` on.
+class FlatDevice final : public BlockDevice {
+public:
+    explicit FlatDevice(size_t bytes) : memory_(bytes) { }
+    [[nodiscard]] uint64_t size_bytes() const override { return 1 * kTiB; }
+    [[nodiscard]] const char* name() const override { return "flat"; }
+    void perform(IoRequest& request) override
+    {
+        size_t at = request.offset.value - kBase;
+        for (const iovec& vector : request.vectors) {
+            if (request.kind == IoKind::kWrite)
+                std::memcpy(memory_.data() + at, vector.iov_base, vector.iov_len);
+            else
+                std::memcpy(vector.iov_base, memory_.data() + at, vector.iov_len);
+            at += vector.iov_len;
+        }
+        request.result = Err::kOk;
+    }
+    static constexpr uint64_t kBase = 16 * kMiB;
+
+private:
+    AlignedBuffer memory_;
+};
+
 // Processor time: figures are per core, and other work on the machine disturbs them less.
 double now()
 {
@@ -35,10 +60,10 @@ double now()
 }
 
 struct Bench {
-    Bench(uint32_t k, uint32_t m, uint32_t chunk_bytes);
+    Bench(uint32_t k, uint32_t m, uint32_t chunk_bytes, bool flat);
     RowWrite write_of(uint64_t first_stripe, uint64_t stripe_count);
     void run_write();
-    void run_read();
+    void run_read(const char* what);
     void run_parity_alone() const;
 
     uint32_t k;
@@ -54,7 +79,7 @@ struct Bench {
     static constexpr double kSeconds = 1.0;
 };
 
-Bench::Bench(uint32_t data_columns, uint32_t parity, uint32_t chunk)
+Bench::Bench(uint32_t data_columns, uint32_t parity, uint32_t chunk, bool flat)
     : k(data_columns),
       m(parity),
       chunk_bytes(chunk),
@@ -69,10 +94,13 @@ Bench::Bench(uint32_t data_columns, uint32_t parity, uint32_t chunk)
     record.chunk_bytes = chunk_bytes;
     record.data_columns = k;
     for (uint32_t i = 1; i <= k + m; ++i) {
-        members.add({i}, std::make_unique<NullDevice>(), {});
+        std::unique_ptr<BlockDevice> device = std::make_unique<NullDevice>();
+        if (flat)
+            device = std::make_unique<FlatDevice>(stripes * chunk_bytes);
+        members.add({i}, std::move(device), {});
         MemberRecord line;
         line.id = {i};
-        line.slots_offset = 16 * kMiB;
+        line.slots_offset = FlatDevice::kBase;
         line.slot_bytes = kGiB;
         line.slot_count = 4;
         superblock.members.push_back(line);
@@ -116,7 +144,7 @@ void Bench::run_write()
     fprintf(stderr, "write_rows  %6.2f GB/s of data\n", static_cast<double>(bytes) / (now() - start) / 1e9);
 }
 
-void Bench::run_read()
+void Bench::run_read(const char* what)
 {
     const size_t piece_blocks = 2048;
     std::vector<Checksum> wanted;
@@ -136,7 +164,7 @@ void Bench::run_read()
             bytes += piece_blocks * kBlockBytes;
         }
     }
-    fprintf(stderr, "read        %6.2f GB/s\n", static_cast<double>(bytes) / (now() - start) / 1e9);
+    fprintf(stderr, "%-11s %6.2f GB/s\n", what, static_cast<double>(bytes) / (now() - start) / 1e9);
 }
 
 void Bench::run_parity_alone() const
@@ -165,10 +193,22 @@ uint32_t argument(int count, char** arguments, int index, uint32_t fallback)
 
 int main(int count, char** arguments)
 {
-    Bench bench(argument(count, arguments, 1, 6), argument(count, arguments, 2, 2),
-                argument(count, arguments, 3, 64) * 1024);
-    fprintf(stderr, "%u+%u, chunk %u KiB\n", bench.k, bench.m, bench.chunk_bytes / 1024);
-    bench.run_write();
-    bench.run_read();
-    bench.run_parity_alone();
+    const uint32_t k = argument(count, arguments, 1, 6);
+    const uint32_t m = argument(count, arguments, 2, 2);
+    const uint32_t chunk_bytes = argument(count, arguments, 3, 64) * 1024;
+    fprintf(stderr, "%u+%u, chunk %u KiB\n", k, m, chunk_bytes / 1024);
+    {
+        Bench bench(k, m, chunk_bytes, false);
+        bench.run_write();
+        bench.run_read("read");
+        bench.run_parity_alone();
+    }
+    Bench bench(k, m, chunk_bytes, true);
+    RowWrite all = bench.write_of(0, bench.stripes);
+    CW_ASSERT(bench.array->write_rows(std::span(&all, 1)).ok());
+    bench.run_read("read + copy");
+    for (uint32_t lost = 1; lost <= m; ++lost) {
+        bench.members.mark_failed({lost});
+        bench.run_read(lost == 1 ? "one lost" : "two lost");
+    }
 }

@@ -137,10 +137,11 @@ void StripeRepair::write()
     for (size_t i = 0; i < items_.size(); ++i) {
         const BlockLocation location =
             locate_block(state_, *items_[i].group, items_[i].place, items_[i].copy);
-        if (!todo_[i] || location.device == nullptr) {
-            todo_[i] = false;
+        // Hashed once more: nothing may reach a member by a repair but what was verified.
+        todo_[i] = todo_[i] && location.device != nullptr &&
+                   checksum_of(items_[i].content, kBlockBytes) == items_[i].checksum;
+        if (!todo_[i])
             continue;
-        }
         // A write plan does not change the memory behind it.
         plan.add({location.member,
                   location.device,

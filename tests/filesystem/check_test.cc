@@ -264,6 +264,14 @@ void put(FilesystemCore& core, const Key& key, std::span<const std::byte> payloa
     open->dirty = true;
 }
 
+// Changes something harmless, so that the commit has an item.
+void touch(FilesystemCore& core)
+{
+    InodeAttributes attributes = attributes_of(core, kRoot);
+    attributes.accessed.tv_sec += 1;
+    put(core, inode_key(kRoot), encode_inode(attributes));
+}
+
 // Commits damage into a copy of the filled volume and checks it. Every finding must be of one of the kinds
 // (separated by spaces), and each kind must be found.
 void expect_kinds(const char* what, void (*damage)(FilesystemCore&), const std::set<std::string>& kinds)
@@ -534,6 +542,69 @@ TEST_CASE("rot in copies of nodes")
     CHECK(!lost.findings[0].repairable);
 }
 
+namespace {
+
+// Every node of a tree, and its level.
+class NodeList final : public TreeVisitor {
+public:
+    void node(const Node& node) override { refs.emplace_back(node.block_ref(), node.level()); }
+    void item(const Key&, std::span<const std::byte>) override { }
+    void problem(const std::string&) override { }
+    std::vector<std::pair<BlockRef, uint32_t>> refs;
+};
+
+NodeList nodes_of(Image& image, uint64_t tree_id)
+{
+    const std::unique_ptr<FilesystemCore> core = image.clone().open_core();
+    const Ref<const Committed> committed = core->timeline.view().committed;
+    NodeList list;
+    const TreeRoot& root = tree_id == kFirstFileTree  ? committed->file_tree
+                           : tree_id == kChecksumTree ? committed->checksum_tree
+                                                      : committed->free_space_tree;
+    REQUIRE(check_tree(core->cache, root, list).ok());
+    REQUIRE(!list.refs.empty());
+    return list;
+}
+
+}  // namespace
+
+TEST_CASE("a lost node is one finding, without those that only follow from it")
+{
+    Image sound = raid6_image();
+    size_t leaves = 0;
+    for (const uint64_t tree : {kFirstFileTree, kChecksumTree, kFreeSpaceTree})
+        for (const auto& [ref, level] : nodes_of(sound, tree).refs) {
+            CAPTURE(tree);
+            CAPTURE(level);
+            CAPTURE(ref.address.value);
+            leaves += level == 0;
+            Image image = raid6_image();
+            for (uint32_t copy = 0; copy < 3; ++copy)
+                image.rot(ref.address, copy);
+            const CheckReport report = image.check();
+            INFO(text_of(report));
+            REQUIRE(report.findings.size() == 1);
+            CHECK(report.findings[0].kind == "tree");
+            CHECK(!report.findings[0].repairable);
+        }
+    CHECK(leaves >= 5);
+}
+
+TEST_CASE("rot in metadata under parity")
+{
+    Image image = filled_image({5, 160 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 16 * 1024});
+    const VolumeAddress node = nodes_of(image, kFirstFileTree).refs.back().first.address;
+    const StoredAt at = image.rot(node);
+    require_findings(image.check(), {{"tree", node.value, at.id.value, true}});
+    CheckOptions trees;
+    trees.verify_data = false;
+    require_findings(image.check(trees), {{"tree", node.value, at.id.value, true}});
+    const VolumeAddress p = image.parity_of(node, 0);
+    const StoredAt parity = image.rot(p);
+    require_findings(image.check(),
+                     {{"tree", node.value, at.id.value, true}, {"parity", p.value, parity.id.value, true}});
+}
+
 TEST_CASE("rot in copies of the superblock and of the map")
 {
     Image image = raid6_image();
@@ -750,7 +821,7 @@ TEST_CASE("wrong extents, space and checksums")
                      std::vector<RowRegion> regions;
                      const Ref<Transaction> open = core.timeline.open();
                      REQUIRE(core.allocator.allocate(Stream::kData, 1, 5, open->id, regions).ok());
-                     open->dirty = true;
+                     touch(core);
                  },
                  {"space"});
     expect_kinds("blocks in use recorded as free",
@@ -760,7 +831,7 @@ TEST_CASE("wrong extents, space and checksums")
                      REQUIRE(find_extents(core.store, core.store.view(), big, 0, 1, extents).ok());
                      const Ref<Transaction> open = core.timeline.open();
                      REQUIRE(core.allocator.free_blocks(extents.front().address, 1, open->id).ok());
-                     open->dirty = true;
+                     touch(core);
                  },
                  {"space"});
     expect_kinds(

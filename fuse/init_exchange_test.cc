@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/init_exchange.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+
+#include <cstring>
+
+#include "fuse/open_reply.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint32_t kKillPriv2 = 1u << 28;
+constexpr uint32_t kExtension = 1u << 30;
+constexpr uint32_t kAllowMmap2 = 1u << 4;  // bit 36, in the second word
+constexpr uint64_t kUnique = 77;
+
+struct Request {
+    fuse_in_header header{};
+    uint32_t body[16]{};  // major, minor, max_readahead, flags, flags2
+};
+
+Request make_init(uint32_t flags, uint32_t flags2)
+{
+    Request request;
+    request.header.len = sizeof request;
+    request.header.opcode = FUSE_INIT;
+    request.header.unique = kUnique;
+    request.body[3] = flags;
+    request.body[4] = flags2;
+    return request;
+}
+
+struct Reply {
+    fuse_out_header header{.len = sizeof(fuse_out_header) + 64, .error = 0, .unique = kUnique};
+    uint32_t body[16]{};  // flags at 3, flags2 at 8
+};
+
+template <typename T> std::span<const std::byte> bytes_of(const T& value)
+{
+    return std::as_bytes(std::span<const T, 1>(&value, 1));
+}
+
+void exchange(Frontend& frontend, const Request& request, Reply& reply)
+{
+    note_init_request(frontend, bytes_of(request));
+    extend_init_reply(frontend, bytes_of(reply.header),
+                      std::as_writable_bytes(std::span<uint32_t>(reply.body)));
+}
+
+}  // namespace
+
+TEST_CASE("init: takes what the kernel offers")
+{
+    Frontend frontend;
+    Reply reply;
+    reply.body[3] = FUSE_ASYNC_READ;
+    exchange(frontend, make_init(kKillPriv2 | kExtension | FUSE_ASYNC_READ, kAllowMmap2), reply);
+    CHECK(reply.body[3] == (FUSE_ASYNC_READ | kKillPriv2 | kExtension));
+    CHECK(reply.body[8] == kAllowMmap2);
+    CHECK(frontend.clears_set_id.load());
+    CHECK(frontend.negotiated.load());
+}
+
+TEST_CASE("init: asks for nothing that was not offered")
+{
+    Frontend frontend;
+    Reply reply;
+    reply.body[3] = FUSE_ASYNC_READ;
+    // Without the extension bit the second word means nothing.
+    exchange(frontend, make_init(FUSE_ASYNC_READ, kAllowMmap2), reply);
+    CHECK(reply.body[3] == FUSE_ASYNC_READ);
+    CHECK(reply.body[8] == 0);
+    CHECK_FALSE(frontend.clears_set_id.load());
+}
+
+TEST_CASE("init: other requests, failures and short answers are left alone")
+{
+    Frontend frontend;
+    Request other = make_init(kKillPriv2 | kExtension, kAllowMmap2);
+    other.header.opcode = FUSE_GETATTR;
+    Reply reply;
+    exchange(frontend, other, reply);
+    CHECK(reply.body[3] == 0);
+
+    note_init_request(frontend, bytes_of(make_init(kKillPriv2 | kExtension, kAllowMmap2)));
+    Reply failed;
+    failed.header.error = -71;
+    extend_init_reply(frontend, bytes_of(failed.header),
+                      std::as_writable_bytes(std::span<uint32_t>(failed.body)));
+    CHECK(failed.body[3] == 0);
+    Reply foreign;
+    foreign.header.unique = kUnique + 1;
+    extend_init_reply(frontend, bytes_of(foreign.header),
+                      std::as_writable_bytes(std::span<uint32_t>(foreign.body)));
+    CHECK(foreign.body[3] == 0);
+    Reply old;
+    extend_init_reply(frontend, bytes_of(old.header),
+                      std::as_writable_bytes(std::span<uint32_t>(old.body).first(6)));
+    CHECK(old.body[3] == 0);
+    CHECK_FALSE(frontend.negotiated.load());
+
+    // Too short to hold the flags.
+    const Request request = make_init(kKillPriv2, 0);
+    note_init_request(frontend, bytes_of(request).first(sizeof(fuse_in_header) + 8));
+    note_init_request(frontend, bytes_of(request).first(4));
+    CHECK(frontend.offered_flags == (uint64_t{kKillPriv2} | kExtension | (uint64_t{kAllowMmap2} << 32)));
+}
+
+TEST_CASE("open: who goes through the page cache")
+{
+    CHECK(open_cache_mode(O_RDONLY) == OpenCacheMode::kCached);
+    CHECK(open_cache_mode(O_RDWR) == OpenCacheMode::kCached);
+    CHECK(open_cache_mode(O_WRONLY) == OpenCacheMode::kDirect);
+    CHECK(open_cache_mode(O_WRONLY | O_APPEND) == OpenCacheMode::kDirect);
+    CHECK(open_cache_mode(O_RDONLY | O_DIRECT) == OpenCacheMode::kDirect);
+    CHECK(open_cache_mode(O_RDWR | O_DIRECT) == OpenCacheMode::kDirect);
+}
+
+TEST_CASE("set-id bits: cleared as POSIX asks")
+{
+    CHECK(without_set_id(S_IFREG | 06777) == 0777);
+    CHECK(without_set_id(S_IFREG | 02767) == 02767);  // no group execute: not a set-id program
+    CHECK(without_set_id(S_IFREG | 04600) == 0600);
+    CHECK(without_set_id(S_IFDIR | 02755) == 02755);
+    CHECK_FALSE(has_set_id(S_IFREG | 0777));
+    CHECK_FALSE(has_set_id(S_IFDIR | 06777));
+    CHECK(has_set_id(S_IFREG | 04711));
+}
+
+TEST_CASE("nodes: the root is 1 for FUSE, others keep their number")
+{
+    Frontend frontend;
+    frontend.root = InodeNumber{256};
+    CHECK(inode_of(frontend, FUSE_ROOT_ID) == InodeNumber{256});
+    CHECK(inode_of(frontend, 257) == InodeNumber{257});
+    CHECK(node_of(frontend, InodeNumber{256}) == FUSE_ROOT_ID);
+    CHECK(node_of(frontend, InodeNumber{300}) == 300);
+    Attributes root;
+    root.inode = {256};
+    CHECK(stat_of(root).st_ino == 256);
+    CHECK(entry_of(frontend, root).ino == FUSE_ROOT_ID);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+#include "tests/sim/actor.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+
+#include "format/items.h"
+
+namespace cowraid::test {
+
+namespace {
+
+bool is_directory(const ModelInode& inode)
+{
+    return inode.is_directory() && inode.links > 0;
+}
+
+bool is_file(const ModelInode& inode)
+{
+    return inode.is_file();
+}
+
+}  // namespace
+
+InodeNumber Actor::some_inode(Wanted wanted)
+{
+    InodeNumber chosen{0};
+    uint64_t seen = 0;
+    for (const auto& [number, shared] : model().inodes())
+        if (wanted(shared->inode) && number != filler_.value && prng().below(++seen) == 0)
+            chosen = {number};
+    return chosen;
+}
+
+InodeNumber Actor::some_directory()
+{
+    // Now and then one that was removed while somebody still uses it.
+    if (prng().chance(1, 40)) {
+        const InodeNumber removed = some_inode(
+            [](const ModelInode& inode) { return inode.is_directory() && inode.links == 0; });
+        if (removed.value != 0)
+            return removed;
+    }
+    return some_inode(is_directory);
+}
+
+InodeNumber Actor::some_file()
+{
+    if (prng().chance(1, 10)) {
+        const InodeNumber unlinked =
+            some_inode([](const ModelInode& inode) { return inode.is_file() && inode.links == 0; });
+        if (unlinked.value != 0) {
+            world_.events.add(Event::kUseUnlinked);
+            return unlinked;
+        }
+    }
+    return some_inode(is_file);
+}
+
+// Few, so that they meet; of all lengths, the longest not allowed.
+std::string Actor::some_name()
+{
+    const uint64_t choice = prng().below(60);
+    if (choice == 0)
+        return std::string(256, 'x');
+    if (choice < 4)
+        return std::string(choice < 3 ? 255 : 120, static_cast<char>('a' + choice));
+    return "name" + std::to_string(prng().below(14));
+}
+
+// More often than not one that exists.
+std::string Actor::some_name_in(InodeNumber directory)
+{
+    const std::map<std::string, InodeNumber>& children = model().at(directory).children;
+    if (children.empty() || prng().chance(1, 3))
+        return some_name();
+    return std::next(children.begin(), static_cast<ptrdiff_t>(prng().below(children.size())))->first;
+}
+
+void Actor::receive_reference(InodeNumber inode)
+{
+    world_.hold(inode);
+    if (!prng().chance(1, 4))
+        world_.let_go(inode, 1);
+}
+
+void Actor::flush()
+{
+    world_.note("flush");
+    const Status status = fs().step(false);
+    if (world_.settle("flush", status.err(), Err::kOk))
+        world_.events.add(Event::kFlush);
+}
+
+void Actor::commit()
+{
+    const bool by_sync = prng().chance(1, 2);
+    world_.note(by_sync ? "sync" : "commit");
+    const Status status = by_sync ? fs().sync() : fs().step(true);
+    if (!world_.returned(Event::kCommit))
+        return;
+    if (!status.ok())
+        world_.violation("commit: %s", err_text(status.err()));
+    else
+        world_.committed();
+}
+
+void Actor::fill_volume()
+{
+    const Result<Attributes> made = fs().make_node({kRootInode}, "filler", S_IFREG | 0600, 0, {});
+    if (!world_.settle("create", made.err(), Err::kOk))
+        return;
+    filler_ = made->inode;
+    fs().forget(filler_, 1);
+    ModelInode inode;
+    inode.mode = S_IFREG | 0600;
+    inode.modified = made->modified;
+    model().make({kRootInode}, "filler", filler_, std::move(inode));
+    const uint64_t available = fs().statistics().available_blocks * kBlockBytes;
+    const uint64_t spare = prng().between(512 * kKiB, 6 * kMiB);
+    if (available <= spare)
+        return;
+    world_.note("reserve all but %llu of %llu bytes", static_cast<unsigned long long>(spare),
+                static_cast<unsigned long long>(available));
+    const Status status = fs().allocate_range(filler_, FALLOC_FL_KEEP_SIZE, 0, available - spare);
+    world_.settle("fallocate", status.err(), Err::kOk, Growth::kSome);
+}
+
+void Actor::step_durability()
+{
+    if (prng().chance(1, 2))
+        flush();
+    else
+        commit();
+}
+
+void Actor::step()
+{
+    const uint64_t choice = prng().below(100);
+    if (choice < 34)
+        step_names();
+    else if (choice < 47)
+        step_attributes();
+    else if (choice < 95)
+        step_data();
+    else
+        step_durability();
+}
+
+}  // namespace cowraid::test

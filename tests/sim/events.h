@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// What happened in simulated runs, by kind, and how often each kind must at least happen.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace cowraid::test {
+
+// Event, text, the least number per thousand seeds (0: may stay away). Far below what is usual, so that only
+// a kind that stopped happening falls short.
+#define COWRAID_SIM_EVENTS(X)                                                                                \
+    X(kCreate, "create", 20000)                                                                              \
+    X(kMakeDirectory, "mkdir", 8000)                                                                         \
+    X(kMakeSpecial, "mknod", 3000)                                                                           \
+    X(kSymlink, "symlink", 5000)                                                                             \
+    X(kLink, "link", 4000)                                                                                   \
+    X(kUnlink, "unlink", 10000)                                                                              \
+    X(kRmdir, "rmdir", 1000)                                                                                 \
+    X(kRename, "rename", 8000)                                                                               \
+    X(kReplace, "rename over another", 1000)                                                                 \
+    X(kExchange, "rename exchange", 1000)                                                                    \
+    X(kWrite, "write", 100000)                                                                               \
+    X(kAppend, "append", 10000)                                                                              \
+    X(kTruncate, "truncate", 20000)                                                                          \
+    X(kAllocate, "fallocate", 5000)                                                                          \
+    X(kPunch, "punch hole", 3000)                                                                            \
+    X(kZeroRange, "zero range", 2000)                                                                        \
+    X(kRead, "read", 50000)                                                                                  \
+    X(kReadDirectory, "readdir", 5000)                                                                       \
+    X(kLookup, "lookup", 10000)                                                                              \
+    X(kSetAttributes, "setattr", 10000)                                                                      \
+    X(kSetXattr, "setxattr", 10000)                                                                          \
+    X(kRemoveXattr, "removexattr", 1000)                                                                     \
+    X(kForget, "forget", 5000)                                                                               \
+    X(kUseUnlinked, "use of an unlinked file", 500)                                                          \
+    X(kRefused, "refused as expected", 10000)                                                                \
+    X(kFlush, "flush", 10000)                                                                                \
+    X(kCommit, "commit asked for", 20000)                                                                    \
+    X(kImplicitCommit, "commit inside an operation", 20)                                                     \
+    X(kNoSpace, "ENOSPC", 500)                                                                               \
+    X(kFullDelete, "deletion on a full volume", 200)                                                         \
+    X(kReservedWrite, "write into reserved space on a full volume", 50)                                      \
+    X(kMount, "mount", 4000)                                                                                 \
+    X(kDegradedMount, "degraded mount, writable", 100)                                                       \
+    X(kReadOnlyDegradedMount, "degraded mount, read-only", 100)                                              \
+    X(kUnmount, "unmount", 1000)                                                                             \
+    X(kKill, "kill", 300)                                                                                    \
+    X(kPowerCut, "power cut", 3000)                                                                          \
+    X(kCutInCommit, "power cut inside a commit", 500)                                                        \
+    X(kCutInOperation, "power cut inside another call", 20)                                                  \
+    X(kCutInMount, "power cut inside a mount", 20)                                                           \
+    X(kNewerState, "cut commit turned out durable", 20)                                                      \
+    X(kRotBits, "fault: flipped bits", 50)                                                                   \
+    X(kRotBlocks, "fault: noise over blocks", 50)                                                            \
+    X(kRotWide, "fault: noise over a tenth", 50)                                                             \
+    X(kRotRing, "fault: a superblock ring", 50)                                                              \
+    X(kRotBothRings, "fault: both superblock rings", 5)                                                      \
+    X(kRotMap, "fault: block-group maps", 50)                                                                \
+    X(kLatent, "fault: latent read errors", 50)                                                              \
+    X(kReadError, "fault: transient read errors", 50)                                                        \
+    X(kLostWrite, "fault: lost writes", 50)                                                                  \
+    X(kLostFlush, "fault: lost flushes", 50)                                                                 \
+    X(kMisdirected, "fault: misdirected writes", 50)                                                         \
+    X(kFlippedRead, "fault: bits flipped by reads", 50)                                                      \
+    X(kFlippedWrite, "fault: bits flipped by writes", 50)                                                    \
+    X(kStaleRead, "fault: stale reads", 50)                                                                  \
+    X(kTornWrite, "fault: torn writes, acknowledged", 50)                                                    \
+    X(kGoneLive, "fault: member gone while mounted", 20)                                                     \
+    X(kWriteError, "fault: write error", 20)                                                                 \
+    X(kFlushError, "fault: flush error", 20)                                                                 \
+    X(kAbsent, "fault: member absent at mount", 100)                                                         \
+    X(kFaultHit, "requests hit by a fault", 5000)                                                            \
+    X(kReconstructed, "blocks reconstructed", 5000)                                                          \
+    X(kRepaired, "blocks repaired", 1000)                                                                    \
+    X(kCompare, "whole tree compared", 6000)                                                                 \
+    X(kCheck, "offline check", 1000)                                                                         \
+    X(kCleanCheck, "offline check, clean", 500)                                                              \
+    X(kHealed, "all faults healed, checked", 20)
+
+enum class Event : size_t {
+#define COWRAID_SIM_EVENT_NAME(name, text, minimum) name,
+    COWRAID_SIM_EVENTS(COWRAID_SIM_EVENT_NAME)
+#undef COWRAID_SIM_EVENT_NAME
+        kCount,
+};
+
+class EventCounts {
+public:
+    void add(Event event, uint64_t amount = 1) { counts_[static_cast<size_t>(event)] += amount; }
+    [[nodiscard]] uint64_t of(Event event) const { return counts_[static_cast<size_t>(event)]; }
+    void add_all(const EventCounts& other);
+    // One line per kind. Returns the number of kinds below their minimum for `seed_count` seeds, each marked
+    // in its line; kinds with a minimum below one for so few seeds may stay away.
+    [[nodiscard]] size_t print(uint64_t seed_count) const;
+
+private:
+    std::array<uint64_t, static_cast<size_t>(Event::kCount)> counts_{};
+};
+
+}  // namespace cowraid::test

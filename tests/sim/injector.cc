@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+#include "tests/sim/injector.h"
+
+#include <algorithm>
+
+#include "format/superblock.h"
+
+namespace cowraid::test {
+
+namespace {
+
+// Faults that leave the member in service, and those that may cost it.
+constexpr Event kMild[] = {
+    Event::kRotBits,     Event::kRotBlocks,   Event::kRotWide,      Event::kRotRing,
+    Event::kRotMap,      Event::kLatent,      Event::kReadError,    Event::kLostWrite,
+    Event::kLostFlush,   Event::kMisdirected, Event::kFlippedRead,  Event::kFlippedWrite,
+    Event::kStaleRead,   Event::kTornWrite,
+};
+constexpr Event kGrave[] = {Event::kRotBothRings, Event::kGoneLive, Event::kWriteError, Event::kFlushError};
+
+const char* text_of(Event kind)
+{
+    switch (kind) {
+#define COWRAID_SIM_EVENT_TEXT(name, text, minimum)                                                          \
+    case Event::name:                                                                                        \
+        return text;
+        COWRAID_SIM_EVENTS(COWRAID_SIM_EVENT_TEXT)
+#undef COWRAID_SIM_EVENT_TEXT
+    case Event::kCount:
+        break;
+    }
+    return "?";
+}
+
+}  // namespace
+
+std::optional<uint32_t> Injector::choose_victim()
+{
+    const uint32_t tolerance = world_.machine.shape().tolerance();
+    if (tolerance == 0)
+        return std::nullopt;
+    const auto count = world_.machine.member_count();
+    if (hurt_.size() < tolerance && world_.prng.chance(1, 2)) {
+        const auto victim = static_cast<uint32_t>(world_.prng.below(count));
+        hurt_.insert(victim);
+        return victim;
+    }
+    if (hurt_.empty())
+        return std::nullopt;
+    return *std::next(hurt_.begin(), static_cast<ptrdiff_t>(world_.prng.below(hurt_.size())));
+}
+
+std::optional<uint32_t> Injector::choose_victim_to_lose()
+{
+    const MachineShape& shape = world_.machine.shape();
+    if (shape.tight || shape.member_count() <= shape.writable_minimum() + gone_.size())
+        return std::nullopt;
+    const std::optional<uint32_t> victim = choose_victim();
+    if (victim)
+        gone_.insert(*victim);
+    return victim;
+}
+
+std::vector<uint32_t> Injector::choose_absent(Absence how)
+{
+    std::vector<uint32_t> absent;
+    const uint64_t wanted = world_.prng.between(1, std::max(1u, world_.machine.shape().tolerance()));
+    for (uint64_t i = 0; i < wanted; ++i) {
+        const std::optional<uint32_t> victim =
+            how == Absence::kWritable ? choose_victim_to_lose() : choose_victim();
+        if (victim && std::find(absent.begin(), absent.end(), *victim) == absent.end())
+            absent.push_back(*victim);
+    }
+    return absent;
+}
+
+void Injector::all_is_well()
+{
+    hurt_.clear();
+    gone_.clear();
+}
+
+void Injector::end_faults()
+{
+    for (uint32_t i = 0; i < world_.machine.member_count(); ++i) {
+        FaultDevice& cable = world_.machine.cable(i);
+        for (const FaultAction action :
+             {FaultAction::kError, FaultAction::kGone, FaultAction::kTorn, FaultAction::kLost,
+              FaultAction::kMisdirected, FaultAction::kBitFlip, FaultAction::kStale, FaultAction::kLatent})
+            world_.events.add(Event::kFaultHit, cable.hits(action) - counted_[{i, action}]),
+                counted_[{i, action}] = cable.hits(action);
+        cable.remove_all_rules();
+    }
+}
+
+void Injector::add_rule(uint32_t victim, const FaultRule& rule)
+{
+    world_.machine.cable(victim).add_rule(rule);
+}
+
+// Somewhere in use, behind the superblocks.
+uint64_t Injector::used_offset(uint32_t victim)
+{
+    const std::vector<uint64_t>& written = world_.machine.written(victim);
+    for (int attempt = 0; attempt < 50; ++attempt) {
+        const uint64_t offset = written[world_.prng.below(written.size())];
+        if (offset >= kMinHeadBytes)
+            return offset;
+    }
+    return kMinHeadBytes;
+}
+
+void Injector::noise(uint32_t victim, uint64_t offset, uint64_t bytes)
+{
+    SimDevice& disk = world_.machine.disk(victim);
+    std::vector<std::byte> content(std::min(bytes, disk.size_bytes() - offset));
+    if (!world_.prng.chance(1, 4))
+        world_.prng.fill(content.data(), content.size());
+    disk.poke(offset, content);
+}
+
+void Injector::rot_bits(uint32_t victim)
+{
+    SimDevice& disk = world_.machine.disk(victim);
+    for (uint64_t count = world_.prng.between(1, 30); count > 0; --count) {
+        const uint64_t offset = used_offset(victim) + world_.prng.below(PluggedDisk::kUnitBytes);
+        std::byte value;
+        disk.peek(offset, {&value, 1});
+        value ^= static_cast<std::byte>(1u << world_.prng.below(8));
+        disk.poke(offset, {&value, 1});
+    }
+}
+
+void Injector::rot_blocks(uint32_t victim)
+{
+    for (uint64_t count = world_.prng.between(1, 20); count > 0; --count)
+        noise(victim, used_offset(victim), world_.prng.chance(1, 2) ? 512 : 32 * kKiB);
+}
+
+void Injector::rot_wide(uint32_t victim)
+{
+    for (const uint64_t offset : world_.machine.written(victim))
+        if (offset >= kMinHeadBytes && world_.prng.chance(1, 10))
+            noise(victim, offset, PluggedDisk::kUnitBytes);
+}
+
+void Injector::rot_ring(uint32_t victim, uint32_t ring)
+{
+    noise(victim, kSuperblockRingOffset[ring], uint64_t{kSuperblockSlotBytes} * kSuperblockSlotCount);
+}
+
+// The head holds rings and maps; all but the rings.
+void Injector::rot_maps(uint32_t victim)
+{
+    for (const uint64_t offset : world_.machine.written(victim)) {
+        const bool ring = std::any_of(std::begin(kSuperblockRingOffset), std::end(kSuperblockRingOffset),
+                                      [&](uint64_t first) {
+                                          return offset >= first &&
+                                                 offset - first <
+                                                     uint64_t{kSuperblockSlotBytes} * kSuperblockSlotCount;
+                                      });
+        if (offset < kMinHeadBytes && !ring)
+            noise(victim, offset, PluggedDisk::kUnitBytes);
+    }
+}
+
+void Injector::strike(Event kind, uint32_t victim)
+{
+    Prng& prng = world_.prng;
+    FaultRule rule;
+    rule.begin = kMinHeadBytes;
+    rule.skip = prng.below(20);
+    rule.permille = static_cast<uint32_t>(prng.chance(1, 2) ? 1000 : prng.between(20, 500));
+    rule.limit = prng.chance(1, 2) ? prng.between(1, 5) : UINT64_MAX;
+    rule.unit_bytes = prng.chance(1, 2) ? 512 : 4096;
+    const bool anywhere = prng.chance(1, 3);
+    switch (kind) {
+    case Event::kRotBits:
+        return rot_bits(victim);
+    case Event::kRotBlocks:
+        return rot_blocks(victim);
+    case Event::kRotWide:
+        return rot_wide(victim);
+    case Event::kRotRing:
+        return rot_ring(victim, static_cast<uint32_t>(prng.below(kSuperblockRingCount)));
+    case Event::kRotBothRings:
+        rot_ring(victim, 0);
+        return rot_ring(victim, 1);
+    case Event::kRotMap:
+        return rot_maps(victim);
+    case Event::kLatent:
+        rule.action = FaultAction::kLatent;
+        rule.begin = used_offset(victim);
+        rule.end = rule.begin + prng.between(1, 200) * PluggedDisk::kUnitBytes;
+        rule.skip = 0;
+        rule.permille = 1000;
+        rule.limit = UINT64_MAX;
+        return add_rule(victim, rule);
+    case Event::kReadError:
+        rule.action = FaultAction::kError;
+        rule.kinds = kFaultReads;
+        return add_rule(victim, rule);
+    case Event::kLostWrite:
+        rule.action = FaultAction::kLost;
+        rule.kinds = kFaultWrites;
+        if (anywhere)
+            rule.begin = 0;
+        return add_rule(victim, rule);
+    case Event::kLostFlush:
+        rule.action = FaultAction::kLost;
+        rule.kinds = kFaultFlushes;
+        return add_rule(victim, rule);
+    case Event::kMisdirected:
+        rule.action = FaultAction::kMisdirected;
+        rule.kinds = kFaultWrites;
+        rule.limit = prng.between(1, 5);
+        rule.target_offset = std::min(used_offset(victim), world_.machine.disk(victim).size_bytes() / 2);
+        return add_rule(victim, rule);
+    case Event::kFlippedRead:
+    case Event::kFlippedWrite:
+        rule.action = FaultAction::kBitFlip;
+        rule.kinds = kind == Event::kFlippedRead ? kFaultReads : kFaultWrites;
+        rule.flip_bits = static_cast<uint32_t>(prng.between(1, 8));
+        return add_rule(victim, rule);
+    case Event::kStaleRead:
+        rule.action = FaultAction::kStale;
+        rule.skip = 0;
+        return add_rule(victim, rule);
+    case Event::kTornWrite:
+        rule.action = FaultAction::kTorn;
+        rule.error = Err::kOk;
+        return add_rule(victim, rule);
+    case Event::kGoneLive:
+        rule.action = FaultAction::kGone;
+        rule.begin = 0;
+        return add_rule(victim, rule);
+    case Event::kWriteError:
+        rule.action = prng.chance(1, 2) ? FaultAction::kError : FaultAction::kTorn;
+        rule.kinds = kFaultWrites;
+        rule.begin = 0;
+        return add_rule(victim, rule);
+    default:
+        rule.action = FaultAction::kError;
+        rule.kinds = kFaultFlushes;
+        return add_rule(victim, rule);
+    }
+}
+
+void Injector::strike()
+{
+    const bool grave = world_.prng.chance(1, 4);
+    std::optional<uint32_t> victim = grave ? choose_victim_to_lose() : std::nullopt;
+    Event kind = kGrave[world_.prng.below(std::size(kGrave))];
+    if (!victim) {
+        victim = choose_victim();
+        kind = kMild[world_.prng.below(std::size(kMild))];
+    }
+    if (!victim && hurt_.empty()) {
+        // No redundancy, or chance said no: superblocks have a second ring all the same.
+        victim = static_cast<uint32_t>(world_.prng.below(world_.machine.member_count()));
+        kind = Event::kRotRing;
+        if (world_.machine.shape().tolerance() > 0)
+            hurt_.insert(*victim);
+        else
+            rings_hurt_.insert(*victim);
+    }
+    world_.note("%s on member %u", text_of(kind), *victim + 1);
+    world_.events.add(kind);
+    strike(kind, *victim);
+}
+
+}  // namespace cowraid::test

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Hurts members, never more at a time than the profiles tolerate.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "tests/sim/world.h"
+
+namespace cowraid::test {
+
+class Injector {
+public:
+    explicit Injector(World& world) : world_(world) { }
+
+    // One fault of a kind chosen by chance, of those that are possible now; on a mounted volume.
+    void strike();
+    // Ends what is going on: rules of cables, not damage done. Dead members answer again.
+    void end_faults();
+    // Chooses members to leave out of a mount, all of them hurt from now on; none when that is not possible.
+    // `how` says whether the volume must stay writable.
+    enum class Absence : uint8_t { kReadOnly, kWritable };
+    std::vector<uint32_t> choose_absent(Absence how);
+
+    // Members with any fault since the last time all was found well, by index.
+    [[nodiscard]] const std::set<uint32_t>& hurt() const { return hurt_; }
+    // Whether a member may have gone out of service for good or its superblocks be unreadable.
+    [[nodiscard]] bool may_be_degraded() const { return !gone_.empty(); }
+    // A check of everything with every member in service found nothing.
+    void all_is_well();
+
+private:
+    std::optional<uint32_t> choose_victim();
+    // One whose loss leaves a volume that can be written.
+    std::optional<uint32_t> choose_victim_to_lose();
+    void strike(Event kind, uint32_t victim);
+    void add_rule(uint32_t victim, const FaultRule& rule);
+
+    void rot_bits(uint32_t victim);
+    void rot_blocks(uint32_t victim);
+    void rot_wide(uint32_t victim);
+    void rot_ring(uint32_t victim, uint32_t ring);
+    void rot_maps(uint32_t victim);
+    void noise(uint32_t victim, uint64_t offset, uint64_t bytes);
+    uint64_t used_offset(uint32_t victim);
+
+    World& world_;
+    std::set<uint32_t> hurt_;
+    std::set<uint32_t> gone_;  // of the hurt ones: may be out of service
+};
+
+}  // namespace cowraid::test
