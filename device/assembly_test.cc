@@ -146,8 +146,8 @@ const Scenario kHealthy[] = {
          [](Arranged& a) {
              Superblock before = a.volume.state;
              a.volume.fail(a.volume.state, 4);
-             a.volume.commit(a.volume.state, {2});
-             a.volume.commit(before, {1, 3, 4});
+             a.volume.commit_states(a.volume.state, {2}, {2});
+             a.volume.commit_states(before, {1, 3, 4}, {1, 3, 4});
              a.give({1, 2, 3, 4});
              a.missed_from = 2;
          },
@@ -501,9 +501,8 @@ const Scenario kRefused[] = {
          [](Arranged& a) {
              Superblock other = a.volume.state;
              other.members[2].uuid.bytes[0] ^= 1;
-             other.map.place ^= 1;
-             a.volume.commit(other, {3});
-             a.volume.commit(a.volume.state, {1, 2, 4});
+             a.volume.commit_states(other, {3}, {3});
+             a.volume.commit_states(a.volume.state, {1, 2, 4}, {1, 2, 4});
              a.volume.commit(a.volume.state, {1, 2, 4});
              a.give({1, 2, 3, 4});
          },

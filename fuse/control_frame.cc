@@ -9,7 +9,6 @@
 #include <ctime>
 #include <span>
 
-
 namespace cowraid {
 
 namespace {

@@ -15,7 +15,7 @@ Status make_private_directory(const std::string& path)
 {
     if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
         return errno == EACCES || errno == EPERM ? Err::kAccess : Err::kIo;
-    struct stat info{};
+    struct stat info { };
     if (lstat(path.c_str(), &info) != 0)
         return Err::kIo;
     const bool ours = S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 0022) == 0;

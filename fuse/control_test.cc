@@ -141,8 +141,9 @@ TEST_CASE("frame: goes through a socket, in pieces too")
 
 TEST_CASE("frame: lengths out of bounds are refused before they are believed")
 {
-    for (const std::string_view header : {std::string_view("\x01\x00\x01\x00", 4),  // limit + 1
-                                          std::string_view("\xff\xff\xff\xff", 4), std::string_view("\0\0\0\0", 4)}) {
+    for (const std::string_view header :
+         {std::string_view("\x01\x00\x01\x00", 4),  // limit + 1
+          std::string_view("\xff\xff\xff\xff", 4), std::string_view("\0\0\0\0", 4)}) {
         Pair pair = make_pair();
         write_raw(pair.a.get(), header);
         CHECK(read_frame(pair.b.get(), {}).err() == Err::kTooBig);
@@ -170,14 +171,14 @@ TEST_CASE("frame: ends and deadlines are told apart")
     }
     // A peer that takes nothing does not hold the writer.
     Pair full = make_pair();
-    CHECK(write_frame(full.a.get(), std::string(8 << 20, 'x'), {.bytes_max = 16 << 20, .milliseconds = 30}).err() ==
-          Err::kInterrupted);
+    CHECK(write_frame(full.a.get(), std::string(8 << 20, 'x'), {.bytes_max = 16 << 20, .milliseconds = 30})
+              .err() == Err::kInterrupted);
 }
 
 TEST_CASE("control: commands and errors")
 {
     Fixture fixture;
-    struct stat info{};
+    struct stat info { };
     REQUIRE(stat(fixture.options.path.c_str(), &info) == 0);
     CHECK((info.st_mode & 0777) == 0600);
 
@@ -199,8 +200,8 @@ TEST_CASE("control: commands and errors")
 TEST_CASE("control: malformed requests end the connection, not the server")
 {
     Fixture fixture;
-    for (const char* request : {"x", "[]", "{}", R"({"command": 1})", R"({"command": ""})", "{\"command\": \"echo\"",
-                                "\xff\xfe"}) {
+    for (const char* request :
+         {"x", "[]", "{}", R"({"command": 1})", R"({"command": ""})", "{\"command\": \"echo\"", "\xff\xfe"}) {
         const UniqueFd fd = fixture.connect();
         CHECK(error_code(ask(fd.get(), request)) == "EINVAL");
         CHECK(closed_by_server(fd.get()));

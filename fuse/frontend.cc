@@ -51,7 +51,7 @@ Caller caller_of(fuse_req_t request)
 
 struct stat stat_of(const Attributes& attributes)
 {
-    struct stat out{};
+    struct stat out { };
     out.st_ino = attributes.inode.value;
     out.st_mode = attributes.mode;
     out.st_nlink = attributes.link_count;

@@ -44,7 +44,7 @@ SetAttributes change_of(const struct stat& wanted, int to_set)
 bool clears_set_id(const SetAttributes& change, const Caller& caller)
 {
     return change.uid.has_value() || change.gid.has_value() ||
-        (change.size_bytes.has_value() && caller.uid != 0);
+           (change.size_bytes.has_value() && caller.uid != 0);
 }
 
 void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to_set, fuse_file_info*)
@@ -65,7 +65,7 @@ void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to
 void op_statfs(fuse_req_t request, fuse_ino_t)
 {
     const VolumeStatistics numbers = filesystem_of(request).statistics();
-    struct statvfs out{};
+    struct statvfs out { };
     out.f_bsize = numbers.block_bytes;
     out.f_frsize = numbers.block_bytes;
     out.f_blocks = numbers.total_blocks;

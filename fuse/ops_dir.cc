@@ -28,7 +28,7 @@ public:
         const bool dot = name == "." || name == "..";
         size_t bytes;
         if (attributes == nullptr) {
-            struct stat attr{};
+            struct stat attr { };
             attr.st_ino = inode.value;
             attr.st_mode = mode_type;
             bytes = fuse_add_direntry(request_, out, room, name_.c_str(), &attr, cursor);
@@ -69,8 +69,8 @@ void read_entries(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offse
                   const Filesystem::ReadDirectory& how)
 {
     PackingSink sink(request, bytes);
-    const Status status = filesystem_of(request).read_directory(
-        inode_of(request, node), static_cast<uint64_t>(offset), how, sink);
+    const Status status = filesystem_of(request).read_directory(inode_of(request, node),
+                                                                static_cast<uint64_t>(offset), how, sink);
     // Entries already taken hold references, so they go out; the error meets the next call.
     if (!status.ok() && sink.empty())
         reply_status(request, status);

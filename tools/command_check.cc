@@ -75,7 +75,7 @@ Result<VolumeMembers> find_unmounted(const CheckArguments& arguments, std::strin
 {
     const auto& operands = arguments.common.operands;
     VolumeSpec spec;
-    struct stat info{};
+    struct stat info { };
     if (operands.size() == 1 && stat(operands.front().c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
         CW_ASSIGN(const VolumeTarget target, find_target(operands.front(), why));
         spec.name = "UUID=" + uuid_text(target.uuid);
@@ -85,7 +85,8 @@ Result<VolumeMembers> find_unmounted(const CheckArguments& arguments, std::strin
     CW_ASSIGN(VolumeMembers volume, find_volume(spec, why));
     const auto mounted = find_mounted_volume(volume.uuid);
     if (mounted.has_value() && !arguments.force) {
-        why = "the volume is mounted at " + mounted->mount_point + "; unmount it, or use --force to look anyway";
+        why = "the volume is mounted at " + mounted->mount_point +
+              "; unmount it, or use --force to look anyway";
         return Err::kBusy;
     }
     return volume;
@@ -104,8 +105,8 @@ void print_finding(const CheckFinding& finding)
 
 void print_report(const VolumeMembers& volume, const CheckReport& report, const CheckArguments& arguments)
 {
-    const size_t lines = arguments.all ? report.findings.size()
-                                       : std::min(report.findings.size(), kFindingLinesMax);
+    const size_t lines =
+        arguments.all ? report.findings.size() : std::min(report.findings.size(), kFindingLinesMax);
     for (size_t i = 0; i < lines; ++i)
         print_finding(report.findings[i]);
     if (lines < report.findings.size())

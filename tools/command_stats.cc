@@ -47,7 +47,8 @@ bool parse(int argc, char** argv, StatsOptions& options)
     static const argp parser = {.options = kOptions,
                                 .parser = parse_option,
                                 .args_doc = "VOLUME|MEMBER",
-                                .doc = "Show the error counters of the members of a volume, or of one member.",
+                                .doc =
+                                    "Show the error counters of the members of a volume, or of one member.",
                                 .children = children,
                                 .help_filter = nullptr,
                                 .argp_domain = nullptr};
@@ -67,7 +68,8 @@ bool has_errors(const MemberInfo& member)
 void print_stats(const std::vector<MemberInfo>& members)
 {
     for (const MemberInfo& member : members) {
-        const std::string name = member.path.empty() ? "devid:" + std::to_string(member.id.value) : member.path;
+        const std::string name =
+            member.path.empty() ? "devid:" + std::to_string(member.id.value) : member.path;
         for (size_t i = 0; i < member.counters.size(); ++i)
             printf("[%s].%-17s%llu\n", name.c_str(), counter_name(i),
                    static_cast<unsigned long long>(member.counters[i]));

@@ -70,7 +70,9 @@ void print_line(const char* name, const std::string& value)
 void print_overall(const VolumeInfo& info, SizeStyle sizes)
 {
     const Totals totals = add_up(info);
-    const auto text = [sizes](uint64_t bytes) { return size_text(bytes, sizes); };
+    const auto text = [sizes](uint64_t bytes) {
+        return size_text(bytes, sizes);
+    };
     const auto number = [](double value) {
         char out[32];
         snprintf(out, sizeof out, "%.2f", value);

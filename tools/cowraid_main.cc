@@ -70,8 +70,8 @@ const Command* find_command(const char* group, std::string_view name)
 {
     for (const Command& command : kCommands) {
         const bool same_group = group == nullptr
-            ? command.group == nullptr
-            : command.group != nullptr && strcmp(command.group, group) == 0;
+                                    ? command.group == nullptr
+                                    : command.group != nullptr && strcmp(command.group, group) == 0;
         if (same_group && name == command.name)
             return &command;
     }

@@ -8,12 +8,9 @@
 namespace cowraid {
 
 const VolumeControl::Command VolumeControl::kCommands[] = {
-    {"mount", false, &VolumeControl::mount},
-    {"info", true, &VolumeControl::info},
-    {"sync", true, &VolumeControl::sync},
-    {"stats-reset", true, &VolumeControl::stats_reset},
-    {"remount", true, &VolumeControl::remount},
-    {"shutdown-wait", false, &VolumeControl::shutdown_wait},
+    {"mount", false, &VolumeControl::mount},    {"info", true, &VolumeControl::info},
+    {"sync", true, &VolumeControl::sync},       {"stats-reset", true, &VolumeControl::stats_reset},
+    {"remount", true, &VolumeControl::remount}, {"shutdown-wait", false, &VolumeControl::shutdown_wait},
 };
 
 VolumeControl::VolumeControl(Filesystem& filesystem, std::string mount_point)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// fsck.cowraid: there is nothing to do before a mount; exists so that fs_passno in fstab does not stop a boot.
+// fsck.cowraid: there is nothing to do before a mount; exists so that fs_passno in fstab does not stop a
+// boot.
 #include <sys/stat.h>
 
 #include <cerrno>

@@ -16,8 +16,7 @@ namespace {
 
 Result<VolumeTarget> target_of_directory(const std::string& text, const struct stat& info, std::string& why)
 {
-    const std::string device =
-        std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
+    const std::string device = std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
     for (const MountedVolume& mounted : list_mounted_volumes()) {
         if (mounted.device == device)
             return VolumeTarget{.uuid = mounted.uuid, .mounted = true, .members = {}, .named_device = {}};
@@ -60,7 +59,7 @@ VolumeInfo info_of_superblock(const Assembly& assembly)
 
 Result<VolumeTarget> find_target(const std::string& text, std::string& why)
 {
-    struct stat info{};
+    struct stat info { };
     const int result = stat(text.c_str(), &info);
     if (result != 0 && errno == ENOTCONN) {
         why = "the daemon of " + text + " is dead; unmount it and mount the volume again";

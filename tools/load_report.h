@@ -16,7 +16,7 @@ namespace cowraid {
 struct VolumeTarget {
     Uuid uuid;
     bool mounted = false;
-    VolumeMembers members;      // empty when named by a mount point
+    VolumeMembers members;  // empty when named by a mount point
     std::string named_device;  // absolute path when exactly one member was named
 };
 

@@ -22,8 +22,8 @@ Result<std::vector<FoundMember>> inspect_named(const std::vector<std::string>& p
         CW_ASSIGN(FoundMember member, inspect_member(path, why));
         if (!named.empty() && member.superblock.volume_uuid != named.front().superblock.volume_uuid) {
             why = path + " belongs to volume " + uuid_text(member.superblock.volume_uuid) + ", " +
-                named.front().path + " to " + uuid_text(named.front().superblock.volume_uuid) +
-                "; name members of one volume";
+                  named.front().path + " to " + uuid_text(named.front().superblock.volume_uuid) +
+                  "; name members of one volume";
             return Err::kInvalid;
         }
         named.push_back(std::move(member));

@@ -19,7 +19,7 @@ struct VolumeMembers {
     Uuid uuid;
     std::string label;
     std::vector<FoundMember> members;  // by rising member id
-    std::vector<std::string> named;    // paths that the user gave, absolute
+    std::vector<std::string> named;  // paths that the user gave, absolute
 };
 
 // Looks at every path named, then for the rest of that volume on all block devices (and beside image files).

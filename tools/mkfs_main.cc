@@ -133,7 +133,7 @@ Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::stri
     for (MkfsDevice& device : devices) {
         if (!device.signature.empty() && !wipe_signatures(device.fd.get()).ok()) {
             why = device.path + ": the old signature (" + device.signature +
-                ") cannot be wiped; check the device";
+                  ") cannot be wiped; check the device";
             return Err::kIo;
         }
         made.paths.push_back(device.path);
@@ -147,13 +147,14 @@ Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::stri
 
 int run(int argc, char** argv)
 {
-    static const argp parser = {.options = kOptions,
-                                .parser = parse_option,
-                                .args_doc = "DEVICE...",
-                                .doc = "Make a cowraid volume on block devices or image files, mixed as you like.",
-                                .children = nullptr,
-                                .help_filter = nullptr,
-                                .argp_domain = nullptr};
+    static const argp parser = {
+        .options = kOptions,
+        .parser = parse_option,
+        .args_doc = "DEVICE...",
+        .doc = "Make a cowraid volume on block devices or image files, mixed as you like.",
+        .children = nullptr,
+        .help_filter = nullptr,
+        .argp_domain = nullptr};
     argp_err_exit_status = kExitUsage;
     MkfsArguments arguments;
     if (argp_parse(&parser, argc, argv, 0, nullptr, &arguments) != 0)

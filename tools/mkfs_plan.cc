@@ -54,8 +54,8 @@ Result<const Profile*> parse_profile(const std::string& text, size_t device_coun
         return invalid(why, "'" + text + "' " + problem + "; there are " + join_words(profile_names()));
     }
     if (device_count < profile->min_members)
-        return invalid(why, text + " needs at least " + std::to_string(profile->min_members) +
-                           " devices, " + std::to_string(device_count) + " named; add devices or choose another");
+        return invalid(why, text + " needs at least " + std::to_string(profile->min_members) + " devices, " +
+                                std::to_string(device_count) + " named; add devices or choose another");
     return profile;
 }
 
@@ -84,7 +84,7 @@ Status set_chunk(const MkfsArguments& arguments, MakeOptions& options, std::stri
     const auto bytes = parse_size(*arguments.chunk_size);
     if (!bytes.ok() || *bytes < kMinChunkBytes || *bytes > kMaxChunkBytes || !is_power_of_two(*bytes))
         return invalid(why, "chunk size '" + *arguments.chunk_size +
-                           "': give a power of two from 4K to 1M, such as 64K");
+                                "': give a power of two from 4K to 1M, such as 64K");
     options.chunk_bytes = static_cast<uint32_t>(*bytes);
     return {};
 }
@@ -107,14 +107,14 @@ Status check_named_once(const std::vector<std::string>& paths, std::string& why)
 {
     std::vector<Identity> seen;
     for (size_t i = 0; i < paths.size(); ++i) {
-        struct stat info{};
+        struct stat info { };
         if (stat(paths[i].c_str(), &info) != 0)
             continue;  // opening it says more
         const Identity identity = identity_of(info);
         const auto twin = std::find(seen.begin(), seen.end(), identity);
         if (twin != seen.end())
             return invalid(why, paths[i] + " and " + paths[static_cast<size_t>(twin - seen.begin())] +
-                               " are the same device; name each once");
+                                    " are the same device; name each once");
         seen.push_back(identity);
     }
     return {};
@@ -122,7 +122,7 @@ Status check_named_once(const std::vector<std::string>& paths, std::string& why)
 
 Result<uint64_t> size_of(int fd)
 {
-    struct stat info{};
+    struct stat info { };
     if (fstat(fd, &info) != 0)
         return Err::kIo;
     if (!S_ISBLK(info.st_mode))
@@ -146,7 +146,7 @@ Result<MkfsDevice> open_one(const std::string& path, bool force, std::string& wh
     device.size_bytes = *size;
     if (device.size_bytes < kMinMemberBytes)
         return invalid(why, path + " has " + size_text(device.size_bytes) + ", a member needs at least " +
-                           size_text(kMinMemberBytes) + "; use a larger one");
+                                size_text(kMinMemberBytes) + "; use a larger one");
     device.signature = signature.take();
     if (!device.signature.empty() && !force) {
         why = path + " holds " + device.signature + "; to overwrite it use -f";
@@ -170,12 +170,12 @@ Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std:
     options.label = arguments.label.value_or("");
     if (options.label.size() >= kLabelBytes || options.label.find_first_of("\n/") != std::string::npos)
         return invalid(why, "the label must be shorter than " + std::to_string(kLabelBytes) +
-                           " bytes, without slashes and line breaks");
+                                " bytes, without slashes and line breaks");
     if (arguments.uuid.has_value()) {
         const auto uuid = uuid_parse(*arguments.uuid);
         if (!uuid.ok() || *uuid == Uuid{})
             return invalid(why, "'" + *arguments.uuid +
-                               "' is not a uuid; it looks like 01234567-89ab-cdef-0123-456789abcdef");
+                                    "' is not a uuid; it looks like 01234567-89ab-cdef-0123-456789abcdef");
         options.volume_uuid = *uuid;
     }
     return options;
@@ -197,9 +197,8 @@ Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& device
     if (uuid == Uuid{})
         return {};
     for (const FoundMember& found : scan_members({})) {
-        const bool ours = std::any_of(devices.begin(), devices.end(), [&](const MkfsDevice& device) {
-            return device.path == found.path;
-        });
+        const bool ours = std::any_of(devices.begin(), devices.end(),
+                                      [&](const MkfsDevice& device) { return device.path == found.path; });
         if (found.superblock.volume_uuid != uuid || ours)
             continue;
         why = "volume " + uuid_text(uuid) + " exists already, on " + found.path + "; choose another uuid";

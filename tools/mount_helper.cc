@@ -89,7 +89,7 @@ Result<Json> receive_opened(int channel, std::string& why)
 // The first statfs waits for INIT and for the daemon's first answer.
 bool mount_answers(const std::string& directory)
 {
-    struct statfs ignored{};
+    struct statfs ignored { };
     int result;
     do
         result = statfs(directory.c_str(), &ignored);

@@ -40,7 +40,7 @@ bool detach_dead_mount(const std::string& directory)
         return false;
     const MountEntry* const entry = mount_at(*table, directory);
     return entry != nullptr && entry->type == kMountType &&
-        umount2(directory.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0;
+           umount2(directory.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0;
 }
 
 Result<UniqueFd> attach_as_root(const MountRequest& request, std::string& why)
@@ -51,7 +51,7 @@ Result<UniqueFd> attach_as_root(const MountRequest& request, std::string& why)
         return Err::kIo;
     }
     std::string data = "fd=" + std::to_string(connection.get()) +
-        ",rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other";
+                       ",rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other";
     if (!request.kernel_data.empty())
         data += "," + request.kernel_data;
     if (mount(request.source.c_str(), request.directory.c_str(), kMountType, request.kernel_flags,
@@ -120,7 +120,7 @@ Status unmount_as_user(const std::string& directory, bool lazy)
 void write_back(const std::string& directory, const std::string& device)
 {
     const UniqueFd root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    struct stat info{};
+    struct stat info { };
     if (!root.valid() || fstat(root.get(), &info) != 0)
         return;
     if (std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev)) == device)
@@ -131,7 +131,7 @@ void write_back(const std::string& directory, const std::string& device)
 
 Status prepare_mount_point(const std::string& directory, std::string& why)
 {
-    struct stat info{};
+    struct stat info { };
     int result = stat(directory.c_str(), &info);
     if (result != 0 && errno == ENOTCONN && detach_dead_mount(directory))
         result = stat(directory.c_str(), &info);

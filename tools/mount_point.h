@@ -16,7 +16,7 @@ Status prepare_mount_point(const std::string& directory, std::string& why);
 
 struct KernelMount {
     UniqueFd connection;  // /dev/fuse, mounted; nobody serves it yet
-    std::string device;   // "major:minor"
+    std::string device;  // "major:minor"
 };
 
 // Mounts a FUSE connection as the request says; users who are not root go through fusermount3.

@@ -27,9 +27,9 @@ enum class Action : uint8_t {
     kAllowOther,
     kRemount,
     kKernelText,
-    kIgnore,        // says nothing about this mount
+    kIgnore,  // says nothing about this mount
     kInapplicable,  // known elsewhere, means nothing here: warn
-    kRefuse,        // would promise what is not kept
+    kRefuse,  // would promise what is not kept
 };
 
 enum class Value : uint8_t { kNone, kOptional, kRequired };
@@ -223,7 +223,7 @@ Status set_size(const Option& option, uint64_t minimum, uint64_t& target, std::s
     const auto bytes = parse_size(option.value);
     if (!bytes.ok() || *bytes < minimum)
         return invalid(why, std::string(option.name) + "=" + std::string(option.value) +
-                           ": give a size of at least " + size_text(minimum) + ", such as 256M");
+                                ": give a size of at least " + size_text(minimum) + ", such as 256M");
     target = *bytes;
     return {};
 }

@@ -14,20 +14,20 @@ namespace cowraid {
 
 struct MountRequest {
     VolumeSpec volume;
-    std::string source;     // as the mount table shall show it: fstab's spelling
+    std::string source;  // as the mount table shall show it: fstab's spelling
     std::string directory;  // absolute
     MountOptions options;
     unsigned long kernel_flags = 0;  // MS_* for mount(2), read-only included
-    std::string kernel_data;         // options the kernel takes as text, such as context=
-    bool allow_other = false;        // for users who are not root; root always allows
+    std::string kernel_data;  // options the kernel takes as text, such as context=
+    bool allow_other = false;  // for users who are not root; root always allows
     bool remount = false;
-    bool fake = false;        // check everything, mount nothing
-    bool sloppy = false;      // unknown options are ignored
+    bool fake = false;  // check everything, mount nothing
+    bool sloppy = false;  // unknown options are ignored
     bool verbose = false;
     bool foreground = false;  // the program that was started serves, for debugging
-    std::vector<std::string> option_lists;    // every -o, unparsed
+    std::vector<std::string> option_lists;  // every -o, unparsed
     std::vector<std::string> device_options;  // device=
-    std::vector<std::string> warnings;        // options that were ignored
+    std::vector<std::string> warnings;  // options that were ignored
 };
 
 // Adds a comma-separated list of -o to the request; double quotes protect commas. kInvalid with one line in

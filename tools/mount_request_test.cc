@@ -51,9 +51,11 @@ TEST_CASE("options: what mount(8) and fstab pass")
     const MountRequest plain = parse("rw");
     CHECK_FALSE(plain.options.read_only);
     CHECK(plain.kernel_flags == 0);
-    const MountRequest request = parse("ro,noatime,nodev,nosuid,noexec,sync,nofail,_netdev,user,x-systemd.automount");
+    const MountRequest request =
+        parse("ro,noatime,nodev,nosuid,noexec,sync,nofail,_netdev,user,x-systemd.automount");
     CHECK(request.options.read_only);
-    CHECK(request.kernel_flags == (MS_RDONLY | MS_NOATIME | MS_NODEV | MS_NOSUID | MS_NOEXEC | MS_SYNCHRONOUS));
+    CHECK(request.kernel_flags ==
+          (MS_RDONLY | MS_NOATIME | MS_NODEV | MS_NOSUID | MS_NOEXEC | MS_SYNCHRONOUS));
     CHECK(request.options.access_time == AccessTime::kNever);
     CHECK(request.warnings.empty());
 }
@@ -77,8 +79,8 @@ TEST_CASE("options: values")
     CHECK(request.device_options == std::vector<std::string>{"/dev/a", "/dev/b"});
     CHECK(request.options.degraded);
     CHECK(request.remount);
-    for (const char* list : {"commit=0", "commit=301", "commit=x", "commit", "commit=", "dirty_max=1K", "cache=-1",
-                             "device=", "degraded=ask", "ro=1", "dirsync", "subvol=x"})
+    for (const char* list : {"commit=0", "commit=301", "commit=x", "commit", "commit=", "dirty_max=1K",
+                             "cache=-1", "device=", "degraded=ask", "ro=1", "dirsync", "subvol=x"})
         CHECK_MESSAGE(!refusal(list).empty(), list);
 }
 

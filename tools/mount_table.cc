@@ -27,7 +27,7 @@ std::string unescape(std::string_view text)
     std::string out;
     for (size_t i = 0; i < text.size(); ++i) {
         const bool escape = text[i] == '\\' && i + 3 < text.size() && is_octal(text[i + 1]) &&
-            is_octal(text[i + 2]) && is_octal(text[i + 3]);
+                            is_octal(text[i + 2]) && is_octal(text[i + 3]);
         if (!escape) {
             out += text[i];
             continue;

@@ -13,11 +13,11 @@ namespace cowraid {
 inline constexpr const char* kMountType = "fuse.cowraid";
 
 struct MountEntry {
-    std::string device;     // "major:minor"
+    std::string device;  // "major:minor"
     std::string directory;  // unescaped
     std::string type;
     std::string source;  // unescaped
-    std::string flags;   // per mount: "rw,nosuid"
+    std::string flags;  // per mount: "rw,nosuid"
 };
 
 // In the order they were mounted: the last entry of a directory is the one on top.

@@ -15,7 +15,7 @@ enum class OutputFormat : uint8_t { kText, kJson };
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitFindings = 3;   // cowraid check
+inline constexpr int kExitFindings = 3;  // cowraid check
 inline constexpr int kExitCounters = 64;  // cowraid device stats -c
 
 // "PROGRAM: WHY" to standard error; for JSON also {"error": {"code", "message"}} to standard output.

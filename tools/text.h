@@ -13,7 +13,7 @@ namespace cowraid {
 
 enum class SizeStyle : uint8_t {
     kIec,  // 1.50GiB
-    kSi,   // 1.61GB
+    kSi,  // 1.61GB
     kRaw,  // 1610612736
 };
 

@@ -63,8 +63,7 @@ TEST_CASE("utab: one entry per directory, others untouched")
 {
     const std::string other = "SRC=/dev/a TARGET=/other ROOT=/ OPTS=_netdev\n";
     const std::string one = change_user_table(other, "cowraid:my pool", "/mnt/my dir");
-    CHECK(one ==
-          other + "SRC=cowraid:my\\040pool TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid\n");
+    CHECK(one == other + "SRC=cowraid:my\\040pool TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid\n");
     CHECK(change_user_table(one, "cowraid:my pool", "/mnt/my dir") == one);
     CHECK(change_user_table(one, "", "/mnt/my dir") == other);
     CHECK(change_user_table(one, "", "/mnt/my") == one);

@@ -55,7 +55,7 @@ void replace_table(const std::string& text)
     if (!file.valid())
         return;
     const bool written = write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-        fchmod(file.get(), 0644) == 0;
+                         fchmod(file.get(), 0644) == 0;
     if (!written || rename(path.c_str(), kTable) != 0)
         unlink(path.c_str());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// libmount's table of what the kernel does not know, /run/mount/utab. umount(8) takes a FUSE mount for a plain
-// "fuse" one and calls no helper, unless the table names one.
+// libmount's table of what the kernel does not know, /run/mount/utab. umount(8) takes a FUSE mount for a
+// plain "fuse" one and calls no helper, unless the table names one.
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@ void add_umount_helper(const std::string& source, const std::string& directory);
 void remove_umount_helper(const std::string& directory);
 
 // The table without the entries of `directory`, and with a new one for `source` unless that is empty.
-std::string change_user_table(std::string_view table, const std::string& source, const std::string& directory);
+std::string change_user_table(std::string_view table, const std::string& source,
+                              const std::string& directory);
 
 }  // namespace cowraid

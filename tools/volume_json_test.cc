@@ -101,7 +101,8 @@ TEST_CASE("report: the shape that programs rely on")
 
 TEST_CASE("report: what is not a report is refused")
 {
-    for (const char* text : {"{}", R"({"schema": "cowraid.mkfs"})", R"({"schema": "cowraid.volume", "uuid": "x"})"}) {
+    for (const char* text :
+         {"{}", R"({"schema": "cowraid.mkfs"})", R"({"schema": "cowraid.volume", "uuid": "x"})"}) {
         const auto parsed = json_parse_object(text);
         REQUIRE(parsed.ok());
         CHECK_FALSE(decode_report(parsed->get()).ok());
@@ -161,9 +162,11 @@ TEST_CASE("mkfs: refusals and warnings")
 {
     const std::vector<std::string> four = {"a", "b", "c", "d"};
     CHECK(plan_refusal({.devices = {}}).find("at least one device") != std::string::npos);
-    CHECK(plan_refusal({.devices = {"a", "b"}, .data_profile = "raid6"}).find("at least 3") != std::string::npos);
+    CHECK(plan_refusal({.devices = {"a", "b"}, .data_profile = "raid6"}).find("at least 3") !=
+          std::string::npos);
     CHECK(plan_refusal({.devices = four, .data_profile = "raid7"}).find("raid1c3") != std::string::npos);
-    CHECK(plan_refusal({.devices = four, .data_profile = "raid0"}).find("cannot be made yet") != std::string::npos);
+    CHECK(plan_refusal({.devices = four, .data_profile = "raid0"}).find("cannot be made yet") !=
+          std::string::npos);
     for (const char* size : {"3K", "2M", "65K", "0", "x"})
         CHECK(plan_refusal({.devices = four, .chunk_size = size}).find("64K") != std::string::npos);
     plan_refusal({.devices = four, .label = std::string(256, 'x')});
@@ -171,7 +174,8 @@ TEST_CASE("mkfs: refusals and warnings")
     plan_refusal({.devices = four, .uuid = "nonsense"});
     plan_refusal({.devices = four, .uuid = "00000000-0000-0000-0000-000000000000"});
     CHECK(plan_warnings({.devices = four, .data_profile = "raid6", .metadata_profile = "raid1c3"}).empty());
-    const auto warnings = plan_warnings({.devices = four, .data_profile = "raid6", .metadata_profile = "raid1"});
+    const auto warnings =
+        plan_warnings({.devices = four, .data_profile = "raid6", .metadata_profile = "raid1"});
     REQUIRE(warnings.size() == 1);
     CHECK(warnings[0].find("raid1") != std::string::npos);
 }

@@ -16,7 +16,7 @@ constexpr std::string_view kScheme = "cowraid:";
 
 bool exists_as_member(const std::string& path)
 {
-    struct stat info{};
+    struct stat info { };
     return stat(path.c_str(), &info) == 0 && (S_ISBLK(info.st_mode) || S_ISREG(info.st_mode));
 }
 

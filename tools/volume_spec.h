@@ -11,7 +11,7 @@ namespace cowraid {
 
 struct VolumeSpec {
     std::vector<std::string> paths;  // members, as typed
-    std::string name;                // when there are no paths: "UUID=..." or "LABEL=..."
+    std::string name;  // when there are no paths: "UUID=..." or "LABEL=..."
 };
 
 // One operand means a path (anything with a slash, or an existing device or file), several paths joined by

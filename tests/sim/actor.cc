@@ -36,8 +36,8 @@ InodeNumber Actor::some_directory()
 {
     // Now and then one that was removed while somebody still uses it.
     if (prng().chance(1, 40)) {
-        const InodeNumber removed = some_inode(
-            [](const ModelInode& inode) { return inode.is_directory() && inode.links == 0; });
+        const InodeNumber removed =
+            some_inode([](const ModelInode& inode) { return inode.is_directory() && inode.links == 0; });
         if (removed.value != 0)
             return removed;
     }
@@ -95,6 +95,7 @@ void Actor::flush()
 void Actor::commit()
 {
     const bool by_sync = prng().chance(1, 2);
+    world_.in_commit = true;
     world_.note(by_sync ? "sync" : "commit");
     const Status status = by_sync ? fs().sync() : fs().step(true);
     if (!world_.returned(Event::kCommit))
@@ -136,6 +137,7 @@ void Actor::step_durability()
 
 void Actor::step()
 {
+    world_.in_commit = false;
     const uint64_t choice = prng().below(100);
     if (choice < 34)
         step_names();

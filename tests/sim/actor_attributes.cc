@@ -82,11 +82,11 @@ void Actor::set_xattr()
 
 void Actor::remove_xattr()
 {
-    const InodeNumber inode = some_inode([](const ModelInode& candidate) { return !candidate.xattrs.empty(); });
+    const InodeNumber inode =
+        some_inode([](const ModelInode& candidate) { return !candidate.xattrs.empty(); });
     if (inode.value == 0)
         return;
-    const std::string name =
-        prng().chance(1, 8) ? "user.none" : model().at(inode).xattrs.begin()->first;
+    const std::string name = prng().chance(1, 8) ? "user.none" : model().at(inode).xattrs.begin()->first;
     world_.note("removexattr %llu %s", ull(inode), name.c_str());
     const Status status = fs().remove_xattr(inode, name);
     const Err expected = model().at(inode).xattrs.contains(name) ? Err::kOk : Err::kNoData;

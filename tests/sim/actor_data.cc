@@ -173,10 +173,13 @@ void Actor::change_range()
     if (inode.value == 0)
         return;
     const uint64_t offset = some_offset(model().at(inode));
-    const uint64_t length = std::min(prng().between(1, prng().chance(1, 4) ? 200000 : 20000),
-                                     kFileBytesMax - offset);
-    const int choices[] = {0, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                           FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE,
+    const uint64_t length =
+        std::min(prng().between(1, prng().chance(1, 4) ? 200000 : 20000), kFileBytesMax - offset);
+    const int choices[] = {0,
+                           FALLOC_FL_KEEP_SIZE,
+                           FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                           FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                           FALLOC_FL_ZERO_RANGE,
                            FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE};
     const int mode = choices[prng().below(6)];
     FileContent after = model().at(inode).content;
@@ -198,8 +201,9 @@ void Actor::write_reserved()
     if (filler_.value == 0)
         return;
     const uint64_t available = fs().statistics().available_blocks * kBlockBytes;
-    const InodeNumber inode = some_inode(
-        [](const ModelInode& candidate) { return candidate.is_file() && candidate.content.size_bytes() == 0; });
+    const InodeNumber inode = some_inode([](const ModelInode& candidate) {
+        return candidate.is_file() && candidate.content.size_bytes() == 0;
+    });
     if (inode.value == 0 || available < 2 * kBlockBytes || total_bytes(model()) > kTotalBytesMax)
         return;
     const uint64_t blocks = prng().between(1, std::min<uint64_t>(available / kBlockBytes, 64));
@@ -227,9 +231,8 @@ void Actor::read()
     const uint64_t offset = prng().below(content.size_bytes() + 2);
     AlignedBuffer buffer(prng().chance(1, 4) ? 300 * kKiB : 20 * kKiB);
     const std::span<std::byte> out = buffer.span().first(prng().between(1, buffer.size()));
-    const uint64_t wanted = offset < content.size_bytes()
-                                ? std::min<uint64_t>(out.size(), content.size_bytes() - offset)
-                                : 0;
+    const uint64_t wanted =
+        offset < content.size_bytes() ? std::min<uint64_t>(out.size(), content.size_bytes() - offset) : 0;
     world_.note("read %llu: %zu bytes at %llu", ull(inode), out.size(), ull(offset));
     const Result<size_t> got = fs().read(inode, offset, out);
     fs().note_access(inode);

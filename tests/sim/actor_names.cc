@@ -65,8 +65,8 @@ void Actor::make_symlink()
     const std::string name = some_name();
     ModelInode inode;
     inode.mode = S_IFLNK | 0777;
-    inode.target =
-        std::string(prng().between(1, prng().chance(1, 8) ? 4000 : 60), static_cast<char>('a' + prng().below(26)));
+    inode.target = std::string(prng().between(1, prng().chance(1, 8) ? 4000 : 60),
+                               static_cast<char>('a' + prng().below(26)));
     world_.note("symlink in %llu: %.20s", ull(parent), name.c_str());
     const Result<Attributes> made = fs().make_symlink(parent, name, inode.target, {});
     if (!world_.settle("symlink", made.err(), model().may_make(parent, name), Growth::kSome))
@@ -100,7 +100,8 @@ void Actor::remove()
     // Seldom the wrong call.
     const bool rmdir = prng().chance(1, 20) ? !is_directory : is_directory;
     const Model::Removal how = rmdir ? Model::Removal::kRmdir : Model::Removal::kUnlink;
-    world_.note("%s in %llu: %.20s (%llu)", rmdir ? "rmdir" : "unlink", ull(parent), name.c_str(), ull(inode));
+    world_.note("%s in %llu: %.20s (%llu)", rmdir ? "rmdir" : "unlink", ull(parent), name.c_str(),
+                ull(inode));
     const Status status = rmdir ? fs().rmdir(parent, name) : fs().unlink(parent, name);
     Err expected = model().may_remove(parent, name, how);
     if (name.size() > 255 && model().at(parent).links > 0)

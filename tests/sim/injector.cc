@@ -9,14 +9,16 @@ namespace cowraid::test {
 
 namespace {
 
-// Faults that leave the member in service, and those that may cost it.
+// Damage on the platters, and requests that go wrong. All leave the member in service: superblocks stay as
+// they are, but for one ring.
 constexpr Event kMild[] = {
-    Event::kRotBits,     Event::kRotBlocks,   Event::kRotWide,      Event::kRotRing,
-    Event::kRotMap,      Event::kLatent,      Event::kReadError,    Event::kLostWrite,
-    Event::kLostFlush,   Event::kMisdirected, Event::kFlippedRead,  Event::kFlippedWrite,
-    Event::kStaleRead,   Event::kTornWrite,
+    Event::kRotBits,      Event::kRotBlocks, Event::kRotWide,   Event::kRotRing,     Event::kRotMap,
+    Event::kLatent,       Event::kReadError, Event::kLostWrite, Event::kMisdirected, Event::kFlippedRead,
+    Event::kFlippedWrite, Event::kStaleRead, Event::kTornWrite,
 };
-constexpr Event kGrave[] = {Event::kRotBothRings, Event::kGoneLive, Event::kWriteError, Event::kFlushError};
+// What may cost the member its place.
+constexpr Event kGrave[] = {Event::kRotBothRings, Event::kGoneLive, Event::kWriteError, Event::kFlushError,
+                            Event::kLostFlush};
 
 const char* text_of(Event kind)
 {
@@ -39,14 +41,12 @@ std::optional<uint32_t> Injector::choose_victim()
     const uint32_t tolerance = world_.machine.shape().tolerance();
     if (tolerance == 0)
         return std::nullopt;
-    const auto count = world_.machine.member_count();
-    if (hurt_.size() < tolerance && world_.prng.chance(1, 2)) {
-        const auto victim = static_cast<uint32_t>(world_.prng.below(count));
+    if (hurt_.empty() || (hurt_.size() < tolerance && world_.prng.chance(1, 3))) {
+        const auto victim = static_cast<uint32_t>(world_.prng.below(world_.machine.member_count()));
         hurt_.insert(victim);
+        ever_hurt_.insert(victim);
         return victim;
     }
-    if (hurt_.empty())
-        return std::nullopt;
     return *std::next(hurt_.begin(), static_cast<ptrdiff_t>(world_.prng.below(hurt_.size())));
 }
 
@@ -82,20 +82,12 @@ void Injector::all_is_well()
 
 void Injector::end_faults()
 {
-    for (uint32_t i = 0; i < world_.machine.member_count(); ++i) {
-        FaultDevice& cable = world_.machine.cable(i);
-        for (const FaultAction action :
-             {FaultAction::kError, FaultAction::kGone, FaultAction::kTorn, FaultAction::kLost,
-              FaultAction::kMisdirected, FaultAction::kBitFlip, FaultAction::kStale, FaultAction::kLatent})
-            world_.events.add(Event::kFaultHit, cable.hits(action) - counted_[{i, action}]),
-                counted_[{i, action}] = cable.hits(action);
-        cable.remove_all_rules();
+    for (const ActiveRule& active : rules_) {
+        FaultDevice& cable = world_.machine.cable(active.member);
+        world_.events.add(Event::kFaultHit, cable.hits(active.number));
+        cable.remove_rule(active.number);
     }
-}
-
-void Injector::add_rule(uint32_t victim, const FaultRule& rule)
-{
-    world_.machine.cable(victim).add_rule(rule);
+    rules_.clear();
 }
 
 // Somewhere in use, behind the superblocks.
@@ -153,27 +145,88 @@ void Injector::rot_ring(uint32_t victim, uint32_t ring)
 void Injector::rot_maps(uint32_t victim)
 {
     for (const uint64_t offset : world_.machine.written(victim)) {
-        const bool ring = std::any_of(std::begin(kSuperblockRingOffset), std::end(kSuperblockRingOffset),
-                                      [&](uint64_t first) {
-                                          return offset >= first &&
-                                                 offset - first <
-                                                     uint64_t{kSuperblockSlotBytes} * kSuperblockSlotCount;
-                                      });
+        const bool ring = std::any_of(
+            std::begin(kSuperblockRingOffset), std::end(kSuperblockRingOffset), [&](uint64_t first) {
+                return offset >= first &&
+                       offset - first < uint64_t{kSuperblockSlotBytes} * kSuperblockSlotCount;
+            });
         if (offset < kMinHeadBytes && !ring)
             noise(victim, offset, PluggedDisk::kUnitBytes);
     }
 }
 
-void Injector::strike(Event kind, uint32_t victim)
+// What happens to which requests; the rest of the rule is chosen by chance.
+FaultRule Injector::rule_for(Event kind, uint32_t victim)
+{
+    FaultRule rule;
+    switch (kind) {
+    case Event::kReadError:
+        rule.action = FaultAction::kError;
+        rule.kinds = kFaultReads;
+        break;
+    case Event::kLostWrite:
+        rule.action = FaultAction::kLost;
+        rule.kinds = kFaultWrites;
+        break;
+    case Event::kLostFlush:
+        rule.action = FaultAction::kLost;
+        rule.kinds = kFaultFlushes;
+        break;
+    case Event::kMisdirected:
+        rule.action = FaultAction::kMisdirected;
+        rule.kinds = kFaultWrites;
+        rule.target_offset = std::min(used_offset(victim), world_.machine.disk(victim).size_bytes() / 2);
+        break;
+    case Event::kFlippedRead:
+    case Event::kFlippedWrite:
+        rule.action = FaultAction::kBitFlip;
+        rule.kinds = kind == Event::kFlippedRead ? kFaultReads : kFaultWrites;
+        break;
+    case Event::kStaleRead:
+        rule.action = FaultAction::kStale;
+        break;
+    case Event::kTornWrite:
+        rule.action = FaultAction::kTorn;
+        rule.error = Err::kOk;
+        break;
+    case Event::kGoneLive:
+        rule.action = FaultAction::kGone;
+        break;
+    case Event::kWriteError:
+        rule.action = world_.prng.chance(1, 2) ? FaultAction::kError : FaultAction::kTorn;
+        rule.kinds = kFaultWrites;
+        break;
+    default:
+        CW_ASSERT(kind == Event::kFlushError);
+        rule.kinds = kFaultFlushes;
+        break;
+    }
+    return rule;
+}
+
+void Injector::disturb(Event kind, uint32_t victim)
 {
     Prng& prng = world_.prng;
     FaultRule rule;
-    rule.begin = kMinHeadBytes;
-    rule.skip = prng.below(20);
-    rule.permille = static_cast<uint32_t>(prng.chance(1, 2) ? 1000 : prng.between(20, 500));
-    rule.limit = prng.chance(1, 2) ? prng.between(1, 5) : UINT64_MAX;
-    rule.unit_bytes = prng.chance(1, 2) ? 512 : 4096;
-    const bool anywhere = prng.chance(1, 3);
+    if (kind == Event::kLatent) {
+        rule.action = FaultAction::kLatent;
+        rule.begin = used_offset(victim);
+        rule.end = rule.begin + prng.between(1, 200) * PluggedDisk::kUnitBytes;
+    } else {
+        const bool grave = std::find(std::begin(kGrave), std::end(kGrave), kind) != std::end(kGrave);
+        rule = rule_for(kind, victim);
+        rule.begin = grave ? 0 : kMinHeadBytes;
+        rule.skip = prng.below(20);
+        rule.permille = static_cast<uint32_t>(prng.chance(1, 2) ? 1000 : prng.between(20, 500));
+        rule.limit = prng.chance(1, 2) ? prng.between(1, 5) : UINT64_MAX;
+        rule.unit_bytes = prng.chance(1, 2) ? 512 : 4096;
+        rule.flip_bits = static_cast<uint32_t>(prng.between(1, 8));
+    }
+    rules_.push_back({victim, world_.machine.cable(victim).add_rule(rule)});
+}
+
+void Injector::hit(Event kind, uint32_t victim)
+{
     switch (kind) {
     case Event::kRotBits:
         return rot_bits(victim);
@@ -182,67 +235,15 @@ void Injector::strike(Event kind, uint32_t victim)
     case Event::kRotWide:
         return rot_wide(victim);
     case Event::kRotRing:
-        return rot_ring(victim, static_cast<uint32_t>(prng.below(kSuperblockRingCount)));
+        // Always the same one of a member, so that the other carries it through.
+        return rot_ring(victim, victim % kSuperblockRingCount);
     case Event::kRotBothRings:
         rot_ring(victim, 0);
         return rot_ring(victim, 1);
     case Event::kRotMap:
         return rot_maps(victim);
-    case Event::kLatent:
-        rule.action = FaultAction::kLatent;
-        rule.begin = used_offset(victim);
-        rule.end = rule.begin + prng.between(1, 200) * PluggedDisk::kUnitBytes;
-        rule.skip = 0;
-        rule.permille = 1000;
-        rule.limit = UINT64_MAX;
-        return add_rule(victim, rule);
-    case Event::kReadError:
-        rule.action = FaultAction::kError;
-        rule.kinds = kFaultReads;
-        return add_rule(victim, rule);
-    case Event::kLostWrite:
-        rule.action = FaultAction::kLost;
-        rule.kinds = kFaultWrites;
-        if (anywhere)
-            rule.begin = 0;
-        return add_rule(victim, rule);
-    case Event::kLostFlush:
-        rule.action = FaultAction::kLost;
-        rule.kinds = kFaultFlushes;
-        return add_rule(victim, rule);
-    case Event::kMisdirected:
-        rule.action = FaultAction::kMisdirected;
-        rule.kinds = kFaultWrites;
-        rule.limit = prng.between(1, 5);
-        rule.target_offset = std::min(used_offset(victim), world_.machine.disk(victim).size_bytes() / 2);
-        return add_rule(victim, rule);
-    case Event::kFlippedRead:
-    case Event::kFlippedWrite:
-        rule.action = FaultAction::kBitFlip;
-        rule.kinds = kind == Event::kFlippedRead ? kFaultReads : kFaultWrites;
-        rule.flip_bits = static_cast<uint32_t>(prng.between(1, 8));
-        return add_rule(victim, rule);
-    case Event::kStaleRead:
-        rule.action = FaultAction::kStale;
-        rule.skip = 0;
-        return add_rule(victim, rule);
-    case Event::kTornWrite:
-        rule.action = FaultAction::kTorn;
-        rule.error = Err::kOk;
-        return add_rule(victim, rule);
-    case Event::kGoneLive:
-        rule.action = FaultAction::kGone;
-        rule.begin = 0;
-        return add_rule(victim, rule);
-    case Event::kWriteError:
-        rule.action = prng.chance(1, 2) ? FaultAction::kError : FaultAction::kTorn;
-        rule.kinds = kFaultWrites;
-        rule.begin = 0;
-        return add_rule(victim, rule);
     default:
-        rule.action = FaultAction::kError;
-        rule.kinds = kFaultFlushes;
-        return add_rule(victim, rule);
+        return disturb(kind, victim);
     }
 }
 
@@ -255,18 +256,16 @@ void Injector::strike()
         victim = choose_victim();
         kind = kMild[world_.prng.below(std::size(kMild))];
     }
-    if (!victim && hurt_.empty()) {
-        // No redundancy, or chance said no: superblocks have a second ring all the same.
-        victim = static_cast<uint32_t>(world_.prng.below(world_.machine.member_count()));
+    if (!victim) {
+        // No redundancy: superblocks have a second ring all the same.
+        victim = 0;
         kind = Event::kRotRing;
-        if (world_.machine.shape().tolerance() > 0)
-            hurt_.insert(*victim);
-        else
-            rings_hurt_.insert(*victim);
+        hurt_.insert(*victim);
     }
+    ever_hurt_.insert(*victim);
     world_.note("%s on member %u", text_of(kind), *victim + 1);
     world_.events.add(kind);
-    strike(kind, *victim);
+    hit(kind, *victim);
 }
 
 }  // namespace cowraid::test

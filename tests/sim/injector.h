@@ -26,6 +26,8 @@ public:
 
     // Members with any fault since the last time all was found well, by index.
     [[nodiscard]] const std::set<uint32_t>& hurt() const { return hurt_; }
+    // Members with any fault ever: only they may have errors counted.
+    [[nodiscard]] const std::set<uint32_t>& ever_hurt() const { return ever_hurt_; }
     // Whether a member may have gone out of service for good or its superblocks be unreadable.
     [[nodiscard]] bool may_be_degraded() const { return !gone_.empty(); }
     // A check of everything with every member in service found nothing.
@@ -35,8 +37,9 @@ private:
     std::optional<uint32_t> choose_victim();
     // One whose loss leaves a volume that can be written.
     std::optional<uint32_t> choose_victim_to_lose();
-    void strike(Event kind, uint32_t victim);
-    void add_rule(uint32_t victim, const FaultRule& rule);
+    void hit(Event kind, uint32_t victim);
+    void disturb(Event kind, uint32_t victim);
+    FaultRule rule_for(Event kind, uint32_t victim);
 
     void rot_bits(uint32_t victim);
     void rot_blocks(uint32_t victim);
@@ -46,8 +49,15 @@ private:
     void noise(uint32_t victim, uint64_t offset, uint64_t bytes);
     uint64_t used_offset(uint32_t victim);
 
+    struct ActiveRule {
+        uint32_t member;
+        size_t number;
+    };
+
     World& world_;
+    std::vector<ActiveRule> rules_;
     std::set<uint32_t> hurt_;
+    std::set<uint32_t> ever_hurt_;
     std::set<uint32_t> gone_;  // of the hurt ones: may be out of service
 };
 

@@ -17,8 +17,8 @@ uint32_t MachineShape::tolerance() const
 uint32_t MachineShape::writable_minimum() const
 {
     const uint32_t majority = member_count() / 2 + 1;
-    uint32_t minimum = std::max({majority, find_profile(data_profile)->min_members,
-                                 find_profile(metadata_profile)->min_members});
+    uint32_t minimum = std::max(
+        {majority, find_profile(data_profile)->min_members, find_profile(metadata_profile)->min_members});
     // Trees that must be readable before checksums are lie on a mirror of the same tolerance.
     if (find_profile(metadata_profile)->parity > 0)
         minimum = std::max(minimum, find_profile(metadata_profile)->tolerance + 1);
@@ -44,8 +44,8 @@ Machine::Machine(const MachineShape& shape, uint64_t seed) : shape_(shape)
 {
     for (uint32_t i = 0; i < shape.member_count(); ++i) {
         Member member;
-        member.disk = std::make_unique<SimDevice>("member" + std::to_string(i + 1), shape.member_bytes[i],
-                                                  &power_);
+        member.disk =
+            std::make_unique<SimDevice>("member" + std::to_string(i + 1), shape.member_bytes[i], &power_);
         auto plug = std::make_unique<PluggedDisk>(*member.disk);
         member.plug = plug.get();
         member.cable = std::make_unique<FaultDevice>(std::move(plug), seed + i);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a volume must hold, in plain memory: the whole tree with content. Copies are cheap, so that a state can
-// be kept for later: inodes and blocks are shared until one side changes them.
+// What a volume must hold, in plain memory: the whole tree with content. Copies are cheap, so that a state
+// can be kept for later: inodes and blocks are shared until one side changes them.
 #pragma once
 
 #include <sys/stat.h>

@@ -35,6 +35,7 @@ public:
     Model durable;  // what a crash leaves, unless it interrupts a commit
     std::map<uint64_t, uint64_t> references;  // lookup references held
     std::optional<HalfChanged> half_changed;
+    bool in_commit = false;  // the call under way, or the last one, was asked to commit
 
     Filesystem& fs() { return machine.fs(); }
 

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: MIT
+#include "tests/sim/run.h"
+
+#include <algorithm>
+
+#include "tests/sim/actor.h"
+#include "tests/sim/compare.h"
+#include "tests/sim/injector.h"
+#include "tests/sim/repeatable.h"
+#include "tests/sim/shape.h"
+#include "tests/sim/world.h"
+
+namespace cowraid::test {
+
+namespace {
+
+constexpr uint64_t kOperationsAfterwards = 100;
+
+enum class Ending : uint8_t { kCut, kCutInCommit, kCutInOperation, kKill, kUnmount };
+
+class Run {
+public:
+    Run(const RunOptions& options, const MachineShape& shape, EventCounts& events)
+        : options_(options), world_(shape, options.seed, events), actor_(world_), injector_(world_)
+    {
+        if (options.verbose)
+            world_.tell_everything();
+    }
+    void go();
+    [[nodiscard]] const World& world() const { return world_; }
+
+private:
+    [[nodiscard]] bool going() const { return !world_.failed(); }
+    Prng& prng() { return world_.prng; }
+    Machine& machine() { return world_.machine; }
+    std::vector<Ending> choose_endings();
+    void start();
+    void phase(Ending ending, uint64_t operation_count);
+    void operate(uint64_t count);
+    void last_stand();
+
+    // Ends of a mount.
+    void end(Ending ending);
+    void lose_power();
+    void operate_until_power_fails(Ending ending);
+    void count_mount();
+    void unmount();
+
+    // Begins of a mount.
+    void look_read_only();
+    void mount_again();
+    bool try_mount(MountOptions& options, const std::vector<uint32_t>& absent);
+    void settle_state();
+    bool matches_a_candidate(Model& matched);
+
+    void compare_now();
+    void check_counters();
+    void check_offline();
+
+    const RunOptions& options_;
+    World world_;
+    Actor actor_;
+    Injector injector_;
+    bool interrupted_ = false;  // the last mount ended inside a call
+};
+
+PowerCutOptions choose_cut(Prng& prng)
+{
+    PowerCutOptions options;
+    options.keep_percent = static_cast<uint32_t>(prng.below(101));
+    options.tear_percent = static_cast<uint32_t>(prng.below(101 - options.keep_percent));
+    options.unit_bytes = prng.chance(1, 2) ? 512 : 4096;
+    return options;
+}
+
+// Three power cuts at least, and something else now and then, in any order.
+std::vector<Ending> Run::choose_endings()
+{
+    std::vector<Ending> endings{Ending::kCut, Ending::kCutInCommit, Ending::kCutInCommit};
+    const Ending others[] = {Ending::kUnmount, Ending::kKill, Ending::kCutInOperation, Ending::kCutInCommit};
+    for (uint64_t count = prng().between(1, 4); count > 0; --count)
+        endings.push_back(others[prng().below(4)]);
+    for (size_t i = endings.size(); i > 1; --i)
+        std::swap(endings[i - 1], endings[prng().below(i)]);
+    return endings;
+}
+
+void Run::start()
+{
+    std::string why;
+    const Status made = machine().make(why);
+    if (!made.ok()) {
+        world_.violation("mkfs: %s", why.c_str());
+        return;
+    }
+    mount_again();
+    if (going() && machine().shape().tight)
+        actor_.fill_volume();
+}
+
+void Run::operate(uint64_t count)
+{
+    for (; count > 0 && going() && !world_.power_lost(); --count)
+        actor_.step();
+}
+
+void Run::operate_until_power_fails(Ending ending)
+{
+    if (ending == Ending::kCutInCommit) {
+        // About as far as a commit goes.
+        const uint64_t before = machine().power().events();
+        actor_.commit();
+        const uint64_t usual = machine().power().events() - before;
+        operate(prng().between(1, 30));
+        machine().power().arm(1 + prng().below(usual + 10));
+        actor_.commit();
+    } else {
+        machine().power().arm(1 + prng().below(60));
+    }
+    for (int i = 0; i < 300 && going() && !world_.power_lost(); ++i)
+        actor_.step();
+    interrupted_ = world_.power_lost();
+    if (interrupted_)
+        world_.events.add(world_.in_commit ? Event::kCutInCommit : Event::kCutInOperation);
+}
+
+void Run::lose_power()
+{
+    world_.note("power is lost%s", interrupted_ ? " inside a call" : "");
+    world_.events.add(Event::kPowerCut);
+    machine().power_cycle(prng(), choose_cut(prng()));
+}
+
+// What the mount that ends now did.
+void Run::count_mount()
+{
+    const VolumeInfo info = world_.fs().info();
+    world_.events.add(Event::kReconstructed, info.blocks_reconstructed);
+    world_.events.add(Event::kRepaired, info.blocks_repaired);
+}
+
+void Run::unmount()
+{
+    world_.note("unmount");
+    count_mount();
+    const Status status = machine().unmount();
+    if (!status.ok()) {
+        world_.violation("unmount: %s", err_text(status.err()));
+        return;
+    }
+    world_.events.add(Event::kUnmount);
+    world_.committed();
+    if (prng().chance(1, 2)) {
+        injector_.end_faults();
+        check_offline();
+    }
+}
+
+void Run::end(Ending ending)
+{
+    interrupted_ = false;
+    world_.half_changed.reset();
+    if (ending == Ending::kCutInCommit || ending == Ending::kCutInOperation)
+        operate_until_power_fails(ending);
+    if (!going())
+        return;
+    if (!world_.power_lost())
+        count_mount();
+    switch (ending) {
+    case Ending::kUnmount:
+        return unmount();
+    case Ending::kKill:
+        world_.note("kill");
+        world_.events.add(Event::kKill);
+        return machine().kill();
+    case Ending::kCut:
+    case Ending::kCutInCommit:
+    case Ending::kCutInOperation:
+        return lose_power();
+    }
+}
+
+// The states that the volume may be in: as of the last commit, or of one that was interrupted.
+bool Run::matches_a_candidate(Model& matched)
+{
+    std::string why[2];
+    for (int i = 0; i < (interrupted_ ? 2 : 1); ++i) {
+        matched = i == 0 ? world_.durable : world_.now;
+        matched.drop_unnamed();
+        why[i] = compare_tree(world_.fs(), prng(), matched, world_.half_changed);
+        if (why[i].empty()) {
+            if (i == 1)
+                world_.events.add(Event::kNewerState);
+            world_.events.add(Event::kCompare);
+            return true;
+        }
+    }
+    world_.violation("after remount: %s%s%s", why[0].c_str(),
+                     interrupted_ ? "; taken for the interrupted commit: " : "", why[1].c_str());
+    return false;
+}
+
+// Finds out which state was durable and goes on from it.
+void Run::settle_state()
+{
+    Model matched;
+    if (!matches_a_candidate(matched))
+        return;
+    world_.now = matched;
+    world_.durable = std::move(matched);
+    world_.half_changed.reset();
+    interrupted_ = false;
+    world_.note("flush");
+    const Status status = world_.fs().step(false);
+    if (!world_.settle("removing files without names", status.err(), Err::kOk))
+        return;
+    const uint64_t count = world_.fs().statistics().inode_count;
+    if (count != world_.now.inodes().size())
+        world_.violation("after remount: %llu inodes, expected %zu", static_cast<unsigned long long>(count),
+                         world_.now.inodes().size());
+}
+
+// With members left out, and without a single write.
+void Run::look_read_only()
+{
+    const std::vector<uint32_t> absent = injector_.choose_absent(Injector::Absence::kReadOnly);
+    if (absent.empty())
+        return;
+    MountOptions options = manual_options();
+    options.read_only = true;
+    options.degraded = true;
+    world_.note("mount read-only without member %u%s", absent.front() + 1,
+                absent.size() > 1 ? " and another" : "");
+    std::string why;
+    const uint64_t events_before = machine().power().events();
+    if (!machine().mount(options, why, absent).ok()) {
+        world_.violation("read-only degraded mount: %s", why.c_str());
+        return;
+    }
+    world_.events.add(Event::kReadOnlyDegradedMount);
+    world_.events.add(Event::kAbsent, absent.size());
+    Model matched;
+    matches_a_candidate(matched);
+    check_counters();
+    count_mount();
+    machine().kill();
+    if (machine().power().events() != events_before)
+        world_.violation("a read-only mount wrote to its members");
+}
+
+// False when power failed on the way, or nothing can be done.
+bool Run::try_mount(MountOptions& options, const std::vector<uint32_t>& absent)
+{
+    std::string why;
+    if (prng().chance(1, 12))
+        machine().power().arm(1 + prng().below(60));
+    Status status = machine().mount(options, why, absent);
+    if (!status.ok() && !world_.power_lost() && !options.degraded && injector_.may_be_degraded()) {
+        options.degraded = true;
+        world_.note("mount degraded (%s)", why.c_str());
+        status = machine().mount(options, why, absent);
+    }
+    if (world_.power_lost()) {
+        world_.note("power is lost inside the mount");
+        world_.events.add(Event::kPowerCut);
+        world_.events.add(Event::kCutInMount);
+        machine().power_cycle(prng(), choose_cut(prng()));
+        return false;
+    }
+    machine().power().turn_on();  // not armed any more
+    if (!status.ok())
+        world_.violation("mount: %s: %s", err_text(status.err()), why.c_str());
+    return status.ok();
+}
+
+void Run::mount_again()
+{
+    if (prng().chance(1, 2))
+        injector_.end_faults();
+    if (prng().chance(1, 5))
+        look_read_only();
+    MountOptions options = manual_options();
+    std::vector<uint32_t> absent;
+    if (prng().chance(1, 6))
+        absent = injector_.choose_absent(Injector::Absence::kWritable);
+    options.degraded = !absent.empty();
+    while (going()) {
+        world_.note("mount%s", absent.empty() ? "" : " without some members");
+        if (try_mount(options, absent))
+            break;
+    }
+    if (!going())
+        return;
+    const VolumeInfo info = world_.fs().info();
+    if (info.read_only)
+        world_.violation("the volume is mounted read-only: %s", info.read_only_reason.c_str());
+    world_.events.add(info.degraded ? Event::kDegradedMount : Event::kMount);
+    world_.events.add(Event::kAbsent, absent.size());
+    world_.mounted();
+    settle_state();
+    check_counters();
+}
+
+// Only members that were hurt may have errors counted, and nothing may be lost.
+void Run::check_counters()
+{
+    const VolumeInfo info = world_.fs().info();
+    for (uint32_t i = 0; i < info.members.size(); ++i) {
+        if (injector_.ever_hurt().contains(i))
+            continue;
+        for (size_t kind = 0; kind < kMemberCounterCount; ++kind)
+            if (info.members[i].counters[kind] != 0)
+                world_.violation("member %u was never hurt and counts %llu errors of kind %zu", i + 1,
+                                 static_cast<unsigned long long>(info.members[i].counters[kind]), kind);
+    }
+    if (info.blocks_unrecoverable != 0)
+        world_.violation("%llu blocks are lost", static_cast<unsigned long long>(info.blocks_unrecoverable));
+}
+
+void Run::compare_now()
+{
+    if (!going() || world_.power_lost())
+        return;
+    world_.note("compare everything");
+    std::string why = compare_tree(world_.fs(), prng(), world_.now, {});
+    for (const auto& [number, shared] : world_.now.inodes())
+        if (why.empty() && shared->inode.links == 0)
+            why = compare_inode(world_.fs(), prng(), {number}, shared->inode);
+    if (!world_.returned())
+        return;
+    world_.events.add(Event::kCompare);
+    if (!why.empty())
+        world_.violation("while mounted: %s", why.c_str());
+    check_counters();
+}
+
+// Whatever it finds must be the fault of members that were hurt, and must heal.
+void Run::check_offline()
+{
+    if (!going())
+        return;
+    world_.note("check");
+    CheckReport report;
+    std::string why;
+    if (!machine().check(report, why).ok()) {
+        world_.violation("check: %s", why.c_str());
+        return;
+    }
+    world_.events.add(Event::kCheck);
+    for (const CheckFinding& finding : report.findings)
+        if (finding.member == 0 || !injector_.hurt().contains(finding.member - 1) || !finding.repairable)
+            world_.violation("check: %s: %s (address %llu, member %u%s)", finding.kind.c_str(),
+                             finding.text.c_str(), static_cast<unsigned long long>(finding.address),
+                             finding.member, finding.repairable ? ", repairable" : "");
+    if (!report.clean())
+        return;
+    world_.events.add(Event::kCleanCheck);
+    world_.events.add(Event::kHealed, injector_.hurt().empty() ? 0 : 1);
+    injector_.all_is_well();
+}
+
+void Run::phase(Ending ending, uint64_t operation_count)
+{
+    if (!going())
+        return;
+    const uint64_t before_fault = prng().below(operation_count);
+    operate(before_fault);
+    injector_.strike();
+    operate(operation_count - before_fault);
+    if (prng().chance(1, 3))
+        compare_now();
+    if (going())
+        end(ending);
+    if (going())
+        mount_again();
+}
+
+// Faults are over: all can be read, the check finds nothing but what they left, and the volume goes on.
+void Run::last_stand()
+{
+    injector_.end_faults();
+    compare_now();
+    if (going())
+        end(Ending::kUnmount);
+    check_offline();
+    if (going())
+        mount_again();
+    injector_.end_faults();
+    operate(kOperationsAfterwards);
+    compare_now();
+    if (going())
+        end(Ending::kUnmount);
+    check_offline();
+}
+
+void Run::go()
+{
+    start();
+    const std::vector<Ending> endings = choose_endings();
+    for (const Ending ending : endings)
+        phase(ending, divide_up(options_.operation_count, endings.size()));
+    if (going())
+        last_stand();
+}
+
+}  // namespace
+
+RunResult run_seed(const RunOptions& options, EventCounts& events)
+{
+    repeat_from(options.seed);
+    Prng prng(options.seed);
+    const MachineShape shape = choose_shape(prng, options.data_profile);
+    RunResult result;
+    result.shape = shape_text(shape);
+    Run run(options, shape, events);
+    run.go();
+    result.ok = !run.world().failed();
+    result.violation = run.world().violation_text();
+    result.story = run.world().story();
+    return result;
+}
+
+}  // namespace cowraid::test
