@@ -53,6 +53,7 @@ private:
     Status refuse_split(const std::vector<const Candidate*>& side);
     [[nodiscard]] std::vector<const Candidate*> side_of(const Candidate& head) const;
     [[nodiscard]] size_t complete_under(const Candidate& head) const;
+    [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
     void place(Assembly& assembly, Candidate& candidate);
     [[nodiscard]] bool ring_damaged(const Candidate& candidate, bool stale) const;
 
@@ -168,24 +169,27 @@ size_t Assembler::complete_under(const Candidate& head) const
         }));
 }
 
-// The commit that all others follow. Where two follow each other, both only recorded member states: the one
-// that more members went along with, then the newer one.
+// Of two heads that follow each other: in one epoch the newer commit; else both only recorded member states,
+// and the one counts that more members went along with.
+bool Assembler::better_head(const Candidate& a, const Candidate& b) const
+{
+    if (a.newest().epochs.front().epoch == b.newest().epochs.front().epoch)
+        return newer_commit(a.newest(), b.newest());
+    const size_t complete_a = complete_under(a);
+    const size_t complete_b = complete_under(b);
+    return complete_a != complete_b ? complete_a > complete_b : newer_commit(a.newest(), b.newest());
+}
+
+// The commit that all others follow.
 Status Assembler::choose_head()
 {
     const Candidate* newest = &candidates_.front();
-    size_t most = 0;
     for (const Candidate& candidate : candidates_) {
         if (newer_commit(candidate.newest(), newest->newest()))
             newest = &candidate;
-        if (side_of(candidate).size() != candidates_.size())
-            continue;
-        const size_t complete = complete_under(candidate);
-        const bool better = head_ == nullptr || complete > most ||
-                            (complete == most && newer_commit(candidate.newest(), head_->newest()));
-        if (!better)
-            continue;
-        most = complete;
-        head_ = &candidate;
+        if (side_of(candidate).size() == candidates_.size() &&
+            (head_ == nullptr || better_head(candidate, *head_)))
+            head_ = &candidate;
     }
     if (head_ == nullptr)
         return refuse_split(side_of(*newest));

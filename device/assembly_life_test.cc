@@ -9,7 +9,6 @@
 #include "device/assembly.h"
 #include "device/sample_volume.h"
 #include "format/sample.h"
-#include "format/to_text.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -33,31 +32,9 @@ public:
     {
         std::string why;
         const Ids given = random_ids();
-        if (std::getenv("DBG")) {
-            std::string g;
-            for (auto i : given)
-                g += std::to_string(i) + " ";
-            MESSAGE("MOUNT ", g, " acked ", acknowledged_);
-            for (const uint32_t id : volume_.all()) {
-                auto r = read_rings(volume_.disk(id));
-                auto& n = r->valid.front();
-                std::string t;
-                for (auto& m : n.members)
-                    t +=
-                        m.state == MemberState::kPresent ? "P " : std::to_string(m.missing_since.value) + " ";
-                std::string e;
-                for (size_t i = 0; i < n.epochs.size() && i < 4; ++i)
-                    e += std::to_string(n.epochs[i].epoch % 1000) + "@" +
-                         std::to_string(n.epochs[i].generation.value) + " ";
-                MESSAGE("  ", id, " gen ", n.generation.value, " label ", n.label, " complete ",
-                        complete_[id], " table ", t, " epochs ", e);
-            }
-        }
+        INFO(describe(given));
         const Result<Assembly> assembly = assemble(volume_.devices(given), why);
         CAPTURE(why);
-        if (std::getenv("DBG") && assembly.ok())
-            MESSAGE(" -> head label ", assembly->superblock.label, " gen ",
-                    assembly->superblock.generation.value, " missing ", assembly->missing().size());
         REQUIRE(assembly.ok());
         const uint64_t head = commit_of(assembly->superblock);
         Ids usable;
@@ -100,14 +77,6 @@ public:
         }
         std::string why;
         const Result<Assembly> both = assemble(volume_.devices(volume_.all()), why);
-        if (std::getenv("DBG")) {
-            for (const uint32_t id : volume_.all()) {
-                auto r = read_rings(volume_.disk(id));
-                MESSAGE(to_text(r->valid.front()));
-            }
-            if (both.ok())
-                MESSAGE("head ", to_text(both->superblock));
-        }
         return both.err() == Err::kInvalid && why.starts_with("split brain: ");
     }
 
@@ -122,6 +91,28 @@ private:
                 ids.erase(ids.begin() + static_cast<ptrdiff_t>(prng_.below(ids.size())));
         }
         return ids;
+    }
+
+    // What every member's newest superblock says, for a failed check.
+    std::string describe(const Ids& given)
+    {
+        std::string text = "acknowledged " + std::to_string(acknowledged_) + ", given";
+        for (const uint32_t id : given)
+            text += " " + std::to_string(id);
+        for (const uint32_t id : volume_.all()) {
+            const Result<RingReading> reading = read_rings(volume_.disk(id));
+            if (!reading.ok())
+                continue;
+            const Superblock& newest = reading->valid.front();
+            text += "\n  " + std::to_string(id) + ": generation " + std::to_string(newest.generation.value) +
+                    " commit " + newest.label + " complete to " + std::to_string(complete_[id]) + ", missing";
+            for (const MemberRecord& record : newest.members)
+                text += " " + std::to_string(record.missing_since.value);
+            for (const EpochRecord& epoch : newest.epochs)
+                text += ", epoch " + std::to_string(epoch.epoch % 1000) + " from " +
+                        std::to_string(epoch.generation.value);
+        }
+        return text;
     }
 
     Ids some_of(const Ids& ids)
@@ -249,7 +240,7 @@ TEST_CASE("assembly: random lives lose no acknowledged commit and trust no incom
 {
     const uint64_t first = test_seed(500);
     uint64_t crashes = 0, degraded = 0, failures = 0, heals = 0, read_only = 0, acknowledgements = 0;
-    for (uint64_t seed = first; seed < first + (std::getenv("DBG") ? 1 : kLives); ++seed) {
+    for (uint64_t seed = first; seed < first + kLives; ++seed) {
         CAPTURE(seed);
         Life life(seed);
         for (int mount = 0; mount < 12; ++mount)

@@ -49,6 +49,32 @@ Status check_kind(const std::string& path, const struct stat& info, std::string&
     return Err::kInvalid;
 }
 
+// A process that was killed gives its devices back a moment after it is gone: the kernel takes its rings
+// apart in the background. Members are worth that wait before they are called in use.
+constexpr int kBusyTriesMax = 100;
+constexpr useconds_t kBusyPauseMicroseconds = 20000;
+
+int open_patiently(const std::string& path, int flags)
+{
+    for (int tries = 1;; ++tries) {
+        const int fd = open(path.c_str(), flags);
+        if (fd >= 0 || errno != EBUSY || tries == kBusyTriesMax)
+            return fd;
+        usleep(kBusyPauseMicroseconds);
+    }
+}
+
+bool lock_patiently(int fd)
+{
+    for (int tries = 1;; ++tries) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return true;
+        if (errno != EWOULDBLOCK || tries == kBusyTriesMax)
+            return false;
+        usleep(kBusyPauseMicroseconds);
+    }
+}
+
 // The flags every member is opened with.
 int open_flags(const struct stat& info, const OpenOptions& options)
 {
@@ -82,7 +108,7 @@ Status lock_image(const std::string& path, int fd, const struct stat& info, std:
         why = path + " is attached as " + loop + "; use that device, or detach it first: losetup -d " + loop;
         return Err::kBusy;
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+    if (!lock_patiently(fd))
         return explain_open_error(path, errno == EWOULDBLOCK ? EBUSY : errno, why);
     return Err::kOk;
 }
@@ -97,7 +123,7 @@ Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& opti
         return explain_open_error(path, errno, why);
     CW_TRY(check_kind(path, info, why));
     const int flags = open_flags(info, options);
-    UniqueFd fd(open(path.c_str(), flags | O_DIRECT));
+    UniqueFd fd(open_patiently(path, flags | O_DIRECT));
     // A filesystem without direct I/O: synchronous writes still report their errors at the write.
     if (!fd.valid() && errno == EINVAL)
         fd = UniqueFd(open(path.c_str(), flags | O_DSYNC));

@@ -13,16 +13,18 @@ namespace cowraid {
 
 namespace {
 
-void report_missing(CheckContext& context, const MemberRecord& record)
+// Why a member is a finding itself, or empty.
+std::string absence_of(CheckContext& context, const MemberRecord& record)
 {
     const std::vector<MemberId>& stale = context.volume.stale_members();
-    const bool behind = std::find(stale.begin(), stale.end(), record.id) != stale.end();
-    std::string text = behind ? check_text("is there, but missed what was written since commit %llu",
-                                           as_ull(record.missing_since.value))
-                              : std::string("is not there");
-    // More missing members than a group tolerates, and the volume would not have been opened.
-    context.findings.add(
-        {.kind = "member", .text = std::move(text), .member = record.id.value, .repairable = true});
+    if (std::find(stale.begin(), stale.end(), record.id) != stale.end())
+        return "is there, but missed writes to its block groups";
+    if (context.volume.members().device(record.id) == nullptr)
+        return "is not there";
+    if (record.state != MemberState::kPresent)
+        return check_text("was away since commit %llu; a mount lets it take part again",
+                          as_ull(record.missing_since.value));
+    return {};
 }
 
 Status read_at(BlockDevice& device, uint64_t offset, AlignedBuffer& buffer)
@@ -85,11 +87,16 @@ void check_map(CheckContext& context, BlockDevice& device, const MemberRecord& r
 void check_members(CheckContext& context)
 {
     for (const MemberRecord& record : context.volume.superblock().members) {
-        BlockDevice* device = context.volume.members().device(record.id);
-        if (device == nullptr) {
-            report_missing(context, record);
+        std::string absence = absence_of(context, record);
+        if (!absence.empty()) {
+            // More members missing than a group tolerates, and the volume would not have been opened.
+            context.findings.add({.kind = "member",
+                                  .text = std::move(absence),
+                                  .member = record.id.value,
+                                  .repairable = true});
             continue;
         }
+        BlockDevice* device = context.volume.members().device(record.id);
         check_rings(context, *device, record);
         check_map(context, *device, record);
     }

@@ -25,7 +25,7 @@ SpaceBudget::Pending pending_changes(FilesystemCore& core, uint32_t item_count)
 
 }  // namespace
 
-Status Operation::begin(Kind kind, uint32_t item_count)
+Status Operation::begin(Kind kind, uint32_t item_count) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     // Two commits: the first may only make the second able to release what it freed.
     for (int attempt = 0;; ++attempt) {
@@ -51,7 +51,7 @@ Status Operation::begin(Kind kind, uint32_t item_count)
     return {};
 }
 
-void Operation::end()
+void Operation::end() CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (!transaction_)
         return;
@@ -76,7 +76,7 @@ void Operation::erase(const Key& key)
     transaction_->items.erase(key);
 }
 
-void Operation::store(Inode& inode)
+void Operation::store(Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     put(inode_key(inode.number), encode_inode(inode.attributes));
 }

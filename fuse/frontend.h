@@ -33,7 +33,7 @@ struct Frontend {
     std::atomic<bool> clears_set_id{false};
 
     // Requests that wait for a commit.
-    Mutex parked_mutex{LockRank::kSession};
+    Mutex parked_mutex{LockRank::kLeaf};
     CondVar parked_changed;
     uint64_t parked CW_GUARDED_BY(parked_mutex) = 0;
 };

@@ -66,7 +66,8 @@ build_release() {
         meson setup "$build" -Dbuildtype=release -Doptimization=2 -Dwerror=false >"$log" 2>&1 ||
             { tail -n 30 "$log"; fail "meson setup"; }
     fi
-    ninja -C "$build" tools/{mkfs.cowraid,mount.cowraid,umount.fuse.cowraid,cowraid} >"$log" 2>&1 || { grep -v '^\[' "$log" | head -n 40; fail "build"; }
+    ninja -C "$build" tools/{mkfs.cowraid,mount.cowraid,umount.fuse.cowraid,cowraid} >"$log" 2>&1 ||
+        { grep -v '^\[' "$log" | head -n 40; fail "build"; }
     echo "   $((SECONDS - started)) s"
 }
 

@@ -3,9 +3,10 @@
 // boot.
 #include <sys/stat.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
+
+#include "tools/volume_spec.h"
 
 namespace {
 
@@ -13,16 +14,25 @@ namespace {
 constexpr int kOk = 0;
 constexpr int kOperationalError = 8;
 
+bool exists(const std::string& path)
+{
+    struct stat info;
+    return stat(path.c_str(), &info) == 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv)
 {
     for (int i = 1; i < argc; ++i) {
-        struct stat info;
-        // Labels and uuids are found at the mount.
-        if (strchr(argv[i], '/') == nullptr || argv[i][0] == '-' || stat(argv[i], &info) == 0)
+        std::string why;
+        if (argv[i][0] == '-')
             continue;
-        fprintf(stderr, "fsck.cowraid: %s: %s\n", argv[i], strerror(errno));
+        const auto spec = cowraid::parse_volume_spec({argv[i]}, why);
+        // Labels and uuids are found at the mount, and so is how many members may be absent.
+        if (!spec.ok() || spec->paths.empty() || std::any_of(spec->paths.begin(), spec->paths.end(), exists))
+            continue;
+        fprintf(stderr, "fsck.cowraid: %s does not exist; check the name\n", argv[i]);
         return kOperationalError;
     }
     return kOk;

@@ -61,7 +61,7 @@ Result<VolumeTarget> find_target(const std::string& text, std::string& why)
 {
     struct stat info { };
     const int result = stat(text.c_str(), &info);
-    if (result != 0 && errno == ENOTCONN) {
+    if (result != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
         why = "the daemon of " + text + " is dead; unmount it and mount the volume again";
         return Err::kIo;
     }

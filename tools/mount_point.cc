@@ -133,7 +133,7 @@ Status prepare_mount_point(const std::string& directory, std::string& why)
 {
     struct stat info { };
     int result = stat(directory.c_str(), &info);
-    if (result != 0 && errno == ENOTCONN && detach_dead_mount(directory))
+    if (result != 0 && (errno == ENOTCONN || errno == ECONNABORTED) && detach_dead_mount(directory))
         result = stat(directory.c_str(), &info);
     if (result != 0) {
         const int error = errno;

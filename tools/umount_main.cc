@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "device/open_member.h"
 #include "tools/control_client.h"
 #include "tools/mount_helper.h"
 #include "tools/mount_point.h"
 #include "tools/mount_table.h"
 #include "tools/user_mount_table.h"
+#include "tools/volume_json.h"
 
 namespace cowraid {
 
@@ -78,7 +80,33 @@ void print_message(const std::string& text)
 struct Waiter {
     Uuid uuid;
     ControlClient client;
+    std::vector<std::string> members;  // paths
 };
+
+std::vector<std::string> member_paths(ControlClient& client)
+{
+    std::vector<std::string> paths;
+    std::string ignored;
+    const auto info = client.call("info", nullptr, ignored);
+    if (!info.ok())
+        return paths;
+    const auto report = decode_report(info->get());
+    if (!report.ok())
+        return paths;
+    for (const MemberInfo& member : report->info.members)
+        if (!member.path.empty())
+            paths.push_back(member.path);
+    return paths;
+}
+
+// The kernel takes the daemon's rings apart after the process is gone; until then the devices are held.
+void wait_until_free(const std::vector<std::string>& members)
+{
+    const OpenOptions options{.read_only = true, .exclusive = true};
+    std::string ignored;
+    for (const std::string& path : members)
+        open_member_fd(path, options, ignored).status().ignore();  // waits by itself; nothing else is wanted
+}
 
 std::optional<Waiter> find_waiter(const std::string& device)
 {
@@ -87,8 +115,11 @@ std::optional<Waiter> find_waiter(const std::string& device)
             continue;
         auto client = ControlClient::connect(mounted.uuid);
         std::string ignored;
+        std::vector<std::string> members;
+        if (client.ok())
+            members = member_paths(*client);
         if (client.ok() && client->call("shutdown-wait", nullptr, ignored).ok())
-            return Waiter{.uuid = mounted.uuid, .client = client.take()};
+            return Waiter{.uuid = mounted.uuid, .client = client.take(), .members = std::move(members)};
     }
     return std::nullopt;
 }
@@ -149,6 +180,7 @@ int unmount_one(const std::string& text, const Arguments& arguments)
         print_message(why);
         return kMountFailed;
     }
+    wait_until_free(waiter->members);
     if (arguments.verbose)
         print_message(directory + " is unmounted, its members are free");
     return kMountOk;

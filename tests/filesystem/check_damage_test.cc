@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT
+// The offline check against commits whose content is wrong, and against hostile ones.
+#include <sys/stat.h>
+
+#include <cstring>
+#include <tuple>
+
+#include "fs/commit.h"
+#include "fs/dirent.h"
+#include "tests/filesystem/check_content.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+InodeNumber find_inode(FilesystemCore& core, InodeNumber directory, std::string_view name)
+{
+    const Result<DirentSlot> slot =
+        find_dirent(core.store, core.volume->superblock().name_hash_seed, directory, name);
+    REQUIRE(slot.ok());
+    REQUIRE(slot->found);
+    return slot->entry.inode;
+}
+
+InodeAttributes attributes_of(FilesystemCore& core, InodeNumber inode)
+{
+    ItemBytes payload;
+    REQUIRE(core.store.get(inode_key(inode), payload).ok());
+    const Result<InodeAttributes> attributes = decode_inode(payload);
+    REQUIRE(attributes.ok());
+    return *attributes;
+}
+
+void put(FilesystemCore& core, const Key& key, std::span<const std::byte> payload)
+{
+    const Ref<Transaction> open = core.timeline.open();
+    open->items.put(key, payload);
+    open->dirty = true;
+}
+
+// Changes something harmless, so that the commit has an item.
+void touch(FilesystemCore& core)
+{
+    InodeAttributes attributes = attributes_of(core, kRoot);
+    attributes.accessed.tv_sec += 1;
+    put(core, inode_key(kRoot), encode_inode(attributes));
+}
+
+// Commits damage into a copy of the filled volume and checks it: something is found, and all of one kind.
+void expect_kind(const char* what, const char* kind, void (*damage)(FilesystemCore&))
+{
+    CAPTURE(what);
+    Image image = raid6_image();
+    {
+        const std::unique_ptr<FilesystemCore> core = image.open_core();
+        damage(*core);
+        REQUIRE(commit_now(*core).ok());
+    }
+    const CheckReport report = image.check();
+    INFO(text_of(report));
+    CHECK(!report.clean());
+    for (const CheckFinding& finding : report.findings) {
+        CHECK(finding.kind == kind);
+        CHECK(!finding.repairable);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("wrong inodes")
+{
+    expect_kind("link count of a file", "inode", [](FilesystemCore& core) {
+        const InodeNumber inode = find_inode(core, kRoot, "big");
+        InodeAttributes attributes = attributes_of(core, inode);
+        attributes.link_count = 2;
+        put(core, inode_key(inode), encode_inode(attributes));
+    });
+    expect_kind("link count of a directory", "inode", [](FilesystemCore& core) {
+        InodeAttributes attributes = attributes_of(core, kRoot);
+        ++attributes.link_count;
+        put(core, inode_key(kRoot), encode_inode(attributes));
+    });
+    expect_kind("size of a directory", "inode", [](FilesystemCore& core) {
+        InodeAttributes attributes = attributes_of(core, kRoot);
+        attributes.size_bytes += 2;
+        put(core, inode_key(kRoot), encode_inode(attributes));
+    });
+    expect_kind("block count", "inode", [](FilesystemCore& core) {
+        const InodeNumber inode = find_inode(core, kRoot, "big");
+        InodeAttributes attributes = attributes_of(core, inode);
+        --attributes.data_blocks;
+        put(core, inode_key(inode), encode_inode(attributes));
+    });
+    expect_kind("no links and no orphan mark", "inode", [](FilesystemCore& core) {
+        core.timeline.open()->items.erase(orphan_key({find_inode(core, kRoot, "big")}));
+        InodeAttributes attributes = attributes_of(core, find_inode(core, kRoot, "big"));
+        attributes.link_count = 0;
+        put(core, inode_key(find_inode(core, kRoot, "big")), encode_inode(attributes));
+    });
+}
+
+TEST_CASE("wrong items of inodes")
+{
+    expect_kind("orphan marks", "inode", [](FilesystemCore& core) {
+        put(core, orphan_key(find_inode(core, kRoot, "big")), {});
+        put(core, orphan_key({kMaxInode}), {});
+    });
+    expect_kind("target of a symbolic link", "inode", [](FilesystemCore& core) {
+        put(core, symlink_key(find_inode(core, kRoot, "symlink")), std::as_bytes(std::span("abc", 3)));
+    });
+    expect_kind("not an inode", "inode", [](FilesystemCore& core) {
+        put(core, inode_key(find_inode(core, kRoot, "fifo")), std::as_bytes(std::span("abc", 3)));
+    });
+    expect_kind("extended attribute in the wrong place", "inode", [](FilesystemCore& core) {
+        put(core, xattr_key(find_inode(core, kRoot, "big"), kMinCursor),
+            encode_xattr("user.x", std::as_bytes(std::span("abc", 3))));
+    });
+    expect_kind("items of an unknown type", "tree", [](FilesystemCore& core) {
+        put(core, {kRootInode, 99, 7}, std::as_bytes(std::span("abc", 3)));
+    });
+}
+
+TEST_CASE("wrong names")
+{
+    expect_kind("entry of nothing", "directory", [](FilesystemCore& core) {
+        const uint64_t cursor = name_bucket(core.volume->superblock().name_hash_seed, "dangling");
+        put(core, dirent_key(kRoot, cursor), encode_dirent({cursor, {kMaxInode}, 0, S_IFREG, "dangling"}));
+        InodeAttributes attributes = attributes_of(core, kRoot);
+        attributes.size_bytes += 2 * 8;
+        put(core, inode_key(kRoot), encode_inode(attributes));
+    });
+    expect_kind("entry missing", "directory", [](FilesystemCore& core) {
+        const uint64_t cursor = name_bucket(core.volume->superblock().name_hash_seed, "fifo");
+        core.timeline.open()->items.erase(dirent_key(kRoot, cursor));
+        InodeAttributes attributes = attributes_of(core, kRoot);
+        attributes.size_bytes -= 2 * 4;
+        put(core, inode_key(kRoot), encode_inode(attributes));
+    });
+    expect_kind("entry of another type", "directory", [](FilesystemCore& core) {
+        const Result<DirentSlot> slot =
+            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, "fifo");
+        Dirent entry = slot->entry;
+        entry.mode_type = S_IFSOCK;
+        put(core, dirent_key(kRoot, entry.cursor), encode_dirent(entry));
+    });
+    expect_kind("entry where lookup does not find it", "directory", [](FilesystemCore& core) {
+        const Result<DirentSlot> slot =
+            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, "fifo");
+        Dirent entry = slot->entry;
+        core.timeline.open()->items.erase(dirent_key(kRoot, entry.cursor));
+        entry.cursor += 1024;
+        put(core, dirent_key(kRoot, entry.cursor), encode_dirent(entry));
+        put(core, link_key(entry.inode, entry.link_sequence), encode_link({kRoot, entry.cursor, entry.name}));
+    });
+}
+
+TEST_CASE("directories that cannot be reached")
+{
+    expect_kind("two directories below each other", "directory", [](FilesystemCore& core) {
+        // "directory" moves into a directory that is below it: both are cut off from the root.
+        const InodeNumber outer = find_inode(core, kRoot, "directory");
+        const Result<DirentSlot> slot =
+            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, "directory");
+        const InodeNumber inner = find_inode(core, kRoot, "sparse");
+        const Result<DirentSlot> inner_slot =
+            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, "sparse");
+        for (const auto& [inode, entry, parent] :
+             {std::tuple{outer, slot->entry, inner}, std::tuple{inner, inner_slot->entry, outer}}) {
+            core.timeline.open()->items.erase(dirent_key(kRoot, entry.cursor));
+            put(core, dirent_key(parent, entry.cursor), encode_dirent(entry));
+            put(core, link_key(inode, entry.link_sequence), encode_link({parent, entry.cursor, entry.name}));
+            InodeAttributes attributes = attributes_of(core, inode);
+            attributes.parent = parent.value;
+            attributes.link_count += 1;
+            attributes.size_bytes += 2 * (inode == outer ? 6 : 9);
+            put(core, inode_key(inode), encode_inode(attributes));
+        }
+        InodeAttributes attributes = attributes_of(core, kRoot);
+        attributes.link_count -= 2;
+        attributes.size_bytes -= 2 * (6 + 9);
+        put(core, inode_key(kRoot), encode_inode(attributes));
+    });
+}
+
+TEST_CASE("wrong extents")
+{
+    expect_kind("one block in two files", "extent", [](FilesystemCore& core) {
+        std::vector<FileExtent> extents;
+        const InodeNumber big = find_inode(core, kRoot, "big");
+        REQUIRE(find_extents(core.store, core.store.view(), big, 0, 1, extents).ok());
+        const InodeNumber fifo = find_inode(core, kRoot, "moved");
+        FileExtent extent = extents.front();
+        extent.file_block = 100;
+        put(core, extent_key(fifo, 100), encode_extent(extent));
+        InodeAttributes attributes = attributes_of(core, fifo);
+        attributes.data_blocks += extent.block_count;
+        attributes.size_bytes = kMiB * 10;
+        put(core, inode_key(fifo), encode_inode(attributes));
+    });
+    expect_kind("extents of a file overlap", "extent", [](FilesystemCore& core) {
+        std::vector<FileExtent> extents;
+        const InodeNumber inode = find_inode(core, kRoot, "promised");
+        REQUIRE(find_extents(core.store, core.store.view(), inode, 0, 1, extents).ok());
+        REQUIRE(extents.front().kind == ExtentKind::kReserved);
+        put(core, extent_key(inode, 1), encode_extent({1, 1, ExtentKind::kReserved, {}, {}}));
+        InodeAttributes attributes = attributes_of(core, inode);
+        attributes.data_blocks += 1;
+        core.reserved_blocks += 1;
+        put(core, inode_key(inode), encode_inode(attributes));
+    });
+    expect_kind(
+        "an extent outside every group, and one in a group for metadata", "extent", [](FilesystemCore& core) {
+            const InodeNumber inode = find_inode(core, kRoot, "moved");
+            put(core, extent_key(inode, 100), encode_extent({100, 3, ExtentKind::kData, {kBlockBytes}, {1}}));
+            const VolumeAddress node = core.volume->superblock().root.address;
+            put(core, extent_key(inode, 200), encode_extent({200, 1, ExtentKind::kData, node, {1}}));
+            InodeAttributes attributes = attributes_of(core, inode);
+            attributes.data_blocks += 4;
+            attributes.size_bytes = kMiB * 10;
+            put(core, inode_key(inode), encode_inode(attributes));
+        });
+    expect_kind("data behind the end", "extent", [](FilesystemCore& core) {
+        const InodeNumber inode = find_inode(core, kRoot, "big");
+        InodeAttributes attributes = attributes_of(core, inode);
+        attributes.size_bytes = 5;
+        put(core, inode_key(inode), encode_inode(attributes));
+    });
+}
+
+TEST_CASE("wrong space and checksums")
+{
+    expect_kind("blocks recorded as used by nothing", "space", [](FilesystemCore& core) {
+        std::vector<RowRegion> regions;
+        const Ref<Transaction> open = core.timeline.open();
+        REQUIRE(core.allocator.allocate(Stream::kData, 1, 5, open->id, regions).ok());
+        touch(core);
+    });
+    expect_kind("blocks in use recorded as free", "space", [](FilesystemCore& core) {
+        std::vector<FileExtent> extents;
+        const InodeNumber big = find_inode(core, kRoot, "big");
+        REQUIRE(find_extents(core.store, core.store.view(), big, 0, 1, extents).ok());
+        const Ref<Transaction> open = core.timeline.open();
+        REQUIRE(core.allocator.free_blocks(extents.front().address, 1, open->id).ok());
+        touch(core);
+    });
+    expect_kind("data without checksums", "checksum", [](FilesystemCore& core) {
+        std::vector<RowRegion> regions;
+        const Ref<Transaction> open = core.timeline.open();
+        // Beyond what was ever written.
+        REQUIRE(core.allocator.allocate(Stream::kData, 1, 2000, open->id, regions).ok());
+        const InodeNumber inode = find_inode(core, kRoot, "moved");
+        InodeAttributes attributes = attributes_of(core, inode);
+        uint64_t file_block = 0;
+        for (const RowRegion& region : regions)
+            for (uint64_t i = 0; i < region.used_blocks; ++i, ++file_block)
+                put(core, extent_key(inode, file_block),
+                    encode_extent({file_block, 1, ExtentKind::kData, region.block_address(i), {1}}));
+        attributes.data_blocks += file_block;
+        attributes.size_bytes = file_block * kBlockBytes;
+        put(core, inode_key(inode), encode_inode(attributes));
+    });
+}
+
+TEST_CASE("wrong counters")
+{
+    expect_kind("counter of inodes", "inode", [](FilesystemCore& core) {
+        core.inode_count += 5;
+        core.timeline.open()->dirty = true;
+    });
+    expect_kind("next inode", "inode", [](FilesystemCore& core) {
+        core.next_inode = kRootInode + 1;
+        core.timeline.open()->dirty = true;
+    });
+    expect_kind("counter of promised blocks", "space", [](FilesystemCore& core) {
+        core.reserved_blocks += 7;
+        core.timeline.open()->dirty = true;
+    });
+}
+
+TEST_CASE("hostile items end in findings")
+{
+    Prng prng(seed());
+    CAPTURE(seed());
+    Image sound = raid6_image();
+    const std::vector<StoredItem> items = file_tree_items(sound);
+    for (int round = 0; round < 60; ++round) {
+        CAPTURE(round);
+        Image image = raid6_image();
+        {
+            const std::unique_ptr<FilesystemCore> core = image.open_core();
+            for (int change = 0; change < 5; ++change) {
+                StoredItem item = items[prng.below(items.size())];
+                const uint64_t extremes[] = {0, 1, UINT64_MAX, UINT64_MAX - 1, prng.next(), prng.below(1000)};
+                const uint64_t value = extremes[prng.below(6)];
+                const uint64_t kind = prng.below(5);
+                if (kind == 0)
+                    item.key.offset = value;
+                else if (kind == 1)
+                    item.key.object = value;
+                else if (kind == 2 || item.payload.size() < 8)
+                    item.payload.resize(prng.below(300), std::byte{0xee});
+                else
+                    std::memcpy(item.payload.data() + prng.below(item.payload.size() / 8) * 8, &value, 8);
+                put(*core, item.key, item.payload);
+            }
+            put(*core, {300 + prng.below(100), static_cast<uint8_t>(prng.below(60)), prng.next()},
+                std::as_bytes(std::span("0123456789", 10)));
+            REQUIRE(commit_now(*core).ok());
+        }
+        CHECK(!image.check().clean());
+    }
+}
+
+TEST_CASE("hostile nodes are survived")
+{
+    Prng prng(seed());
+    CAPTURE(seed());
+    for (const uint64_t tree : {kRootTree, kChecksumTree, kFreeSpaceTree, kFirstFileTree})
+        for (int round = 0; round < 40; ++round) {
+            CAPTURE(tree);
+            CAPTURE(round);
+            Image image = raid6_image();
+            image.edit_root_node(
+                tree,
+                [](void* context, std::span<std::byte> node) {
+                    auto& random = *static_cast<Prng*>(context);
+                    const size_t used = 64 + random.below(node.size() - 72);
+                    const uint64_t extremes[] = {0, 1, UINT64_MAX, UINT64_MAX - 1, random.next()};
+                    const uint64_t value = extremes[random.below(5)];
+                    std::memcpy(node.data() + (random.chance(1, 2) ? used : 8 + random.below(200)), &value,
+                                8);
+                },
+                &prng);
+            image.check();
+        }
+}

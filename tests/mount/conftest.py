@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""A volume on loop devices (or plain images), mounted by the built programs, cleaned up whatever happens."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = Path(os.environ.get("COWRAID_BUILD_DIR", ROOT / "build-test")) / "tools"
+SCRATCH = "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+def run(*arguments, check=True, **options):
+    """Runs a command; its output is part of the failure message."""
+    command = [str(argument) for argument in arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+    if check and result.returncode != 0:
+        raise AssertionError(f"{arguments} returned {result.returncode}\n{result.stdout}{result.stderr}")
+    return result
+
+
+def tool(name, *arguments, **options):
+    return run(TOOLS / name, *arguments, **options)
+
+
+class Volume:
+    """Members as loop devices over sparse files, a mount point, and the life cycle between them."""
+
+    def __init__(self, member_count=4, member_mib=256, data="raid6", metadata="raid1c3", loops=True):
+        self.folder = Path(tempfile.mkdtemp(prefix="cowraid-test-", dir=SCRATCH))
+        self.folder.chmod(0o755)
+        self.mount_point = self.folder / "mnt"
+        self.mount_point.mkdir()
+        self.images, self.loops = [], []
+        for index in range(member_count):
+            image = self.folder / f"member{index + 1}.img"
+            with open(image, "wb") as file:
+                file.truncate(member_mib << 20)
+            self.images.append(image)
+            if loops:
+                self.loops.append(self.attach(image))
+        self.data, self.metadata = data, metadata
+
+    @staticmethod
+    def attach(image):
+        return run("losetup", "-f", "--show", "--direct-io=on", image).stdout.strip()
+
+    @property
+    def devices(self):
+        return self.loops or [str(image) for image in self.images]
+
+    def make(self, *options):
+        return tool("mkfs.cowraid", "-q", "-d", self.data, "-m", self.metadata, *options, *self.devices)
+
+    def mount(self, devices=None, options=None, check=True):
+        arguments = [*(devices or self.devices), self.mount_point]
+        if options:
+            arguments += ["-o", options]
+        return tool("mount.cowraid", *arguments, check=check)
+
+    def unmount(self):
+        return tool("umount.fuse.cowraid", self.mount_point)
+
+    def is_mounted(self):
+        with open("/proc/self/mountinfo", encoding="utf-8") as file:
+            return any(f" {self.mount_point} " in line for line in file)
+
+    def daemon(self):
+        """Process id of the daemon that serves the mount."""
+        for entry in Path("/proc").iterdir():
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+                status = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except (OSError, NotADirectoryError):
+                continue
+            if str(self.mount_point).encode() in command and b"mount.cowraid" in command[0] and status != "Z":
+                return int(entry.name)
+        raise AssertionError("no daemon found")
+
+    def kill(self):
+        os.kill(self.daemon(), 9)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                os.statvfs(self.mount_point)
+            except OSError:
+                return
+            time.sleep(0.02)
+        raise AssertionError("the mount still answers")
+
+    def check(self, expect=0):
+        result = tool("cowraid", "check", "--json", self.devices[0], check=False)
+        assert result.returncode == expect, result.stdout + result.stderr
+        return json.loads(result.stdout)
+
+    def counters(self):
+        stats = json.loads(tool("cowraid", "device", "stats", "--json", self.mount_point).stdout)
+        return stats
+
+    def hide(self, indexes):
+        """Takes members away: no program can find them until unhide()."""
+        for index in indexes:
+            run("losetup", "-d", self.loops[index])
+
+    def unhide(self, indexes):
+        for index in indexes:
+            self.loops[index] = self.attach(self.images[index])
+
+    def drop_caches(self):
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
+
+    def destroy(self):
+        if self.is_mounted():
+            run("umount", "-l", self.mount_point, check=False)
+            try:
+                os.kill(self.daemon(), 9)
+            except (AssertionError, ProcessLookupError):
+                pass
+        for device in self.loops:
+            run("losetup", "-d", device, check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def make_volume():
+    made = []
+
+    def make(**options):
+        volume = Volume(**options)
+        made.append(volume)
+        return volume
+
+    yield make
+    for volume in made:
+        volume.destroy()
+
+
+@pytest.fixture
+def volume(make_volume):
+    made = make_volume()
+    made.make()
+    made.mount()
+    return made
