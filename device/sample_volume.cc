@@ -73,16 +73,10 @@ void SampleVolume::commit_states(Superblock& history, const Ids& ids, const Ids&
 
 void SampleVolume::rewrite(const Superblock& history, const Ids& ids)
 {
-    MapRef ref = history.map;
-    const std::vector<std::byte> map =
-        encode_group_map({.generation = history.map.generation, .groups = {}}, history.volume_uuid, ref);
-    CW_ASSERT(ref.checksum == history.map.checksum);
     MemberSet members;
     fill(members, ids);
-    CW_ASSERT(write_group_map(members, history, map, ref.place, ids.size()).ok());
-    CW_ASSERT(flush_members(members, ids.size()).ok());
-    CW_ASSERT(write_superblocks(members, history, ids.size()).ok());
-    CW_ASSERT(flush_members(members, ids.size()).ok());
+    const GroupMap map{.generation = history.map.generation, .groups = {}};
+    CW_ASSERT(rewrite_commit(members, history, map, ids.size()).ok());
 }
 
 void SampleVolume::mount_degraded(Superblock& history, const Ids& ids)

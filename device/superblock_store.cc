@@ -111,6 +111,18 @@ Status write_group_map(MemberSet& members, const Superblock& superblock, std::sp
     return batch.run("block-group map write", needed);
 }
 
+Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map, size_t needed)
+{
+    MapRef ref = superblock.map;
+    const std::vector<std::byte> bytes = encode_group_map(map, superblock.volume_uuid, ref);
+    if (ref.checksum != superblock.map.checksum || ref.bytes != superblock.map.bytes)
+        return Err::kCorrupt;
+    CW_TRY(write_group_map(members, superblock, bytes, ref.place, needed));
+    CW_TRY(flush_members(members, needed));
+    CW_TRY(write_superblocks(members, superblock, needed));
+    return flush_members(members, needed);
+}
+
 Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock)
 {
     const MapRef& ref = superblock.map;

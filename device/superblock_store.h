@@ -48,6 +48,12 @@ Status write_superblocks(MemberSet& members, const Superblock& superblock, size_
 Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
                        uint32_t place, size_t needed);
 
+// What a mount does before anything else: makes the commit it found durable on every member in service, map
+// and superblock, byte for byte as it was. After a crash it may be on one member only, while the others still
+// name the map place that the next commit overwrites. kCorrupt when `map` is not the one that `superblock`
+// names; failures as for write_superblocks() and flush_members().
+Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map, size_t needed);
+
 // The map that `superblock` names, from the first member whose copy is right. Bad copies are counted.
 Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock);
 

@@ -292,3 +292,26 @@ TEST_CASE("store: a map longer than a member's room is refused before anything i
     CHECK(state.map.place == 1);
     CHECK(read_group_map(faulty.members, state).ok());
 }
+
+TEST_CASE("store: a commit found on one member is brought to all, unchanged")
+{
+    FaultyVolume faulty;
+    SampleVolume& volume = faulty.volume;
+    volume.commit(volume.state, {1, 2, 3});
+    volume.commit(volume.state, {1, 2, 3}, {3});
+    CHECK(newest_generation(volume.disk(1)) == 2);
+    const uint64_t slot = kSuperblockRingOffset[1] + volume.state.generation.value * kSuperblockSlotBytes;
+    std::byte before[kBlockBytes];
+    volume.disk(3).peek(slot, before);
+    GroupMap map{.generation = volume.state.map.generation, .groups = {}};
+    CHECK(rewrite_commit(faulty.members, volume.state, map, 3).ok());
+    std::byte after[kBlockBytes];
+    volume.disk(3).peek(slot, after);
+    CHECK(std::memcmp(before, after, sizeof before) == 0);
+    for (const uint32_t id : volume.all()) {
+        CHECK(newest_generation(volume.disk(id)) == 3);
+        CHECK(volume.disk(id).unflushed_writes() == 0);
+    }
+    map.generation = {2};
+    CHECK(rewrite_commit(faulty.members, volume.state, map, 3).err() == Err::kCorrupt);
+}

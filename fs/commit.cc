@@ -97,7 +97,11 @@ Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
         release_freed(core);
         CW_TRY(plan_for(core, data_blocks));
     }
-    return core.volume->map_changed() ? publish_map(core) : Status();
+    if (core.volume->map_changed())
+        CW_TRY(publish_map(core));
+    if (core.volume->degraded() && core.allocator.numbers(kGroupData).free_row_blocks < data_blocks)
+        open_degraded_groups(core, kGroupData);
+    return {};
 }
 
 Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
@@ -132,11 +136,19 @@ Status commit_now(FilesystemCore& core)
         core.commits.finished(closed.transaction->id, status);
         return status;
     }
+    // Data accepted before a member failed may have needed groups that are closed by now.
+    if (core.volume->degraded() && !core.last_commit)
+        close_degraded_groups(core);
     const TransactionId id = closed.transaction->id;
     closed = ClosedTransaction();
     release_freed(core);
     refresh_budget(core);
     core.commit_count.fetch_add(1);
+    if (core.last_commit) {
+        core.read_only_reason = "no room for block groups on the members that are left";
+        core.read_only = true;
+        CW_LOG_ERROR("read-only from now on: %s", core.read_only_reason.load());
+    }
     core.commits.finished(id, {});
     return {};
 }

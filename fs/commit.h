@@ -26,6 +26,9 @@ Status plan_ahead(FilesystemCore& core);
 Status plan_for(FilesystemCore& core, uint64_t data_blocks);
 // Closes groups with columns on members out of service, opens the others. Mount, and after a failure.
 void close_degraded_groups(FilesystemCore& core);
+// What was accepted before a member failed still gets its commit, in the groups there are, with what
+// tolerance they have left: opens the groups of `content` that close_degraded_groups() closed.
+void open_degraded_groups(FilesystemCore& core, uint32_t content);
 // Recomputes what the budget may promise.
 void refresh_budget(FilesystemCore& core);
 

@@ -57,9 +57,12 @@ struct FilesystemCore {
     std::atomic<bool> read_only{false};
     // After an error that a commit could not carry: everything that changes fails, reads go on.
     std::atomic<bool> stopped{false};
-    std::string read_only_reason;  // constant while other threads run
+    std::atomic<const char*> read_only_reason{""};  // static text, for the user
 
     Background background;  // last: its threads use everything above
+
+    // Member failures left no room for metadata with full tolerance: the commit under way is the last.
+    std::atomic<bool> last_commit{false};
 
     // Stops the filesystem for writing and says why, once.
     void stop(const char* reason);

@@ -26,6 +26,10 @@ Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const Mo
     core->read_only = options.read_only || advised_read_only;
     if (!core->read_only)
         CW_TRY(start_writing(*core, why));
+    if (core->last_commit) {
+        core->read_only_reason = "no room for block groups on the members that are left";
+        core->read_only = true;
+    }
     return std::unique_ptr<Filesystem>(new Filesystem(std::move(core)));
 }
 
@@ -94,7 +98,7 @@ Status Filesystem::remount(bool read_only, std::string& why)
         return {};
     }
     if (core_->volume->read_only_advised()) {
-        why = core_->read_only_reason;
+        why = core_->read_only_reason.load();
         return Err::kReadOnly;
     }
     core_->volume->array().set_read_only(false);

@@ -64,23 +64,55 @@ void close_degraded_groups(FilesystemCore& core)
             core.allocator.set_group_state(group->record.address, Allocator::GroupState::kClosed);
 }
 
+namespace {
+
+// Whether there are metadata and system groups, published or planned, with all their members. Without a
+// whole data group the volume can still be changed: writing data says that there is no space.
+bool has_whole_metadata_groups(const FilesystemCore& core)
+{
+    uint32_t missing = kGroupMetadata | kGroupSystem;
+    for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
+        if (core.volume->array().missing_columns(*group) == 0)
+            missing &= ~group->record.content;
+    return missing == 0;
+}
+
+}  // namespace
+
+void open_degraded_groups(FilesystemCore& core, uint32_t content)
+{
+    for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
+        if ((group->record.content & content) != 0 && core.volume->array().missing_columns(*group) > 0)
+            core.allocator.set_group_state(group->record.address, Allocator::GroupState::kOpen);
+}
+
 Status plan_ahead(FilesystemCore& core)
 {
+    if (core.last_commit)
+        return {};
     if (core.volume->member_failed_since_commit())
         close_degraded_groups(core);
     const uint64_t used = core.allocator.numbers(kGroupMetadata).used_blocks;
     const uint64_t metadata_wanted = std::max(kMetadataAheadBlocks, used / 2);
     // On a small volume one metadata group is a large share: the next waits until half of the last is used.
     const uint64_t total = core.allocator.numbers(kGroupMetadata).total_blocks;
-    if (metadata_room(core) < std::min(metadata_wanted, total / 2)) {
+    // With all of them closed there is no share to go by.
+    if (metadata_room(core) < std::max(kReserveBlocksMin, std::min(metadata_wanted, total / 2))) {
         CW_TRY(plan_until(core, kGroupMetadata, metadata_room(core) + 1));
         if (!core.volume->system_is_metadata())
             CW_TRY(plan_until(core, kGroupSystem, room_of(core, kGroupSystem) + 1));
     }
     const uint64_t potential = core.volume->potential_blocks(kGroupData);
-    const uint64_t data_room = room_of(core, kGroupData);
-    if (data_room < kDataAheadBlocks / 2 && potential > 0)
-        CW_TRY(plan_until(core, kGroupData, std::min(kDataAheadBlocks, data_room + divide_up(potential, 4))));
+    // A share of the volume, so that slots stay free for what comes: metadata, or other members' places when
+    // one is lost.
+    const uint64_t data_total = core.allocator.numbers(kGroupData).total_blocks;
+    const uint64_t ahead = std::min(kDataAheadBlocks, (data_total + potential) / 8);
+    if (room_of(core, kGroupData) < ahead / 2 && potential > 0)
+        CW_TRY(plan_until(core, kGroupData, ahead));
+    if (core.volume->degraded() && !has_whole_metadata_groups(core)) {
+        open_degraded_groups(core, kGroupData | kGroupMetadata | kGroupSystem);
+        core.last_commit = true;
+    }
     return {};
 }
 

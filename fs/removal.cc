@@ -2,6 +2,7 @@
 #include "fs/removal.h"
 
 #include "fs/commit.h"
+#include "fs/dirent.h"
 #include "fs/extents.h"
 #include "fs/flush.h"
 #include "fs/operation.h"
@@ -14,11 +15,6 @@ namespace {
 constexpr uint32_t kPieceItems = 512;
 
 enum class Progress : uint8_t { kMore, kDone };
-
-Key orphan_key(InodeNumber inode)
-{
-    return {0, static_cast<uint8_t>(ItemType::kOrphan), inode.value};
-}
 
 void drop_dirty(FilesystemCore& core, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
@@ -55,8 +51,10 @@ Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
     wait_for_flush(core, inode);
     Operation operation(core);
     CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + 4));
+    // Looked at before the inode's lock, which ranks higher: an inode without names gains no references.
+    const bool remembered = core.inodes.remembered(inode.number);
     MutexLock lock(inode.mutex);
-    if (inode.removed || inode.attributes.link_count != 0 || core.inodes.remembered(inode.number))
+    if (inode.removed || inode.attributes.link_count != 0 || remembered)
         return Progress::kDone;
     if (!inode.flushing.empty())
         return Progress::kMore;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "device/superblock_store.h"
+#include "format/feature_table.h"
 #include "fs/commit_mutant.h"
 
 namespace cowraid {
@@ -63,11 +64,18 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     std::vector<MemberId> missing;
     volume->superblock_ = std::move(assembly.superblock);
     for (AssembledMember& member : assembly.members) {
-        const MemberRecord& record = *volume->superblock_.member(member.id);
-        if (missed_nothing(member, record))
+        MemberRecord& record = *volume->superblock_.member(member.id);
+        if (missed_nothing(member, record)) {
             member.stale = false;
-        else if (member.stale && member.device != nullptr)
+        } else if (member.stale && member.device != nullptr) {
             volume->stale_.push_back(member.id);
+            // It missed writes while the table called it present: it must not pass for one that was merely
+            // away.
+            if (record.state == MemberState::kPresent) {
+                record.state = MemberState::kFailed;
+                record.missing_since = member.missed_from;
+            }
+        }
         if (member.stale || member.device == nullptr)
             missing.push_back(member.id);
         // A stale member is absent until it is caught up: nothing is read from it.
@@ -83,6 +91,9 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     why = judge_missing(volume->superblock_, volume->map_, missing, options, must_be_read_only);
     if (!why.empty())
         return Err::kInvalid;
+    const uint64_t unknown =
+        unhandled_features(FeatureClass::kReadOnly, volume->superblock_.readonly_features);
+    must_be_read_only = must_be_read_only || unknown != 0;
     volume->read_only_advised_ = must_be_read_only;
     volume->map_written_ = true;
     volume->map_in_place_ = is_mutant(options, CommitMutant::kMapInPlace);
@@ -283,25 +294,22 @@ void Volume::commit_done(Allocator& allocator)
 
 Status Volume::begin_writing()
 {
-    const bool was_degraded = degraded();
-    if (was_degraded) {
-        const Generation generation = superblock_.generation.next();
+    // Neighbours that a crash left one commit apart are alike again before anything else is written.
+    CW_TRY(rewrite_commit(members_, superblock_, map_, quorum()));
+    const bool returned =
+        std::any_of(superblock_.members.begin(), superblock_.members.end(), [&](const MemberRecord& record) {
+            return record.state == MemberState::kMissing && members_.device(record.id) != nullptr;
+        });
+    if (!degraded() && !returned)
+        return {};
+    const Generation generation = superblock_.generation.next();
+    if (degraded()) {
         superblock_.epochs.insert(superblock_.epochs.begin(), {random_u64(), generation});
         if (superblock_.epochs.size() > kEpochHistoryCount)
             superblock_.epochs.resize(kEpochHistoryCount);
     }
-    // Every present member gets the chosen map in both places' stead and the superblock, before any other
-    // write: neighbours that a crash left one commit apart are alike again.
-    CW_TRY(flush());
-    map_changed_ = true;
-    map_written_ = true;
-    const Generation generation = superblock_.generation.next();
-    CW_TRY(write_map(MapWrite::kNow, generation));
-    CW_TRY(flush());
     CW_TRY(write_superblock(generation, superblock_.root));
-    CW_TRY(flush());
-    map_changed_ = false;
-    return {};
+    return flush();
 }
 
 }  // namespace cowraid

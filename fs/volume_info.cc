@@ -83,7 +83,7 @@ VolumeInfo Filesystem::info()
     info.data_profile = superblock.data_profile;
     info.metadata_profile = superblock.metadata_profile;
     info.read_only = core.read_only || core.stopped;
-    info.read_only_reason = core.stopped ? "stopped after an error" : core.read_only_reason;
+    info.read_only_reason = core.stopped ? "stopped after an error" : core.read_only_reason.load();
     info.degraded = core.volume->degraded();
     info.members = member_infos(core);
     info.spaces = space_infos(core);

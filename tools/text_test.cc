@@ -59,15 +59,20 @@ TEST_CASE("prefixes: one meaning, several, none")
     CHECK(match_prefix(words, "Show").candidates.empty());
 }
 
-TEST_CASE("utab: one entry per directory, others untouched")
+TEST_CASE("utab: one entry per mounted directory, those of others untouched")
 {
-    const std::string other = "SRC=/dev/a TARGET=/other ROOT=/ OPTS=_netdev\n";
-    const std::string one = change_user_table(other, "cowraid:my pool", "/mnt/my dir");
-    CHECK(one == other + "SRC=cowraid:my\\040pool TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid\n");
-    CHECK(change_user_table(one, "cowraid:my pool", "/mnt/my dir") == one);
-    CHECK(change_user_table(one, "", "/mnt/my dir") == other);
-    CHECK(change_user_table(one, "", "/mnt/my") == one);
-    CHECK(change_user_table("", "", "/mnt").empty());
+    const std::vector<std::string> mounted = {"/other", "/mnt/my dir"};
+    const std::string other = "SRC=/dev/a TARGET=/elsewhere ROOT=/ OPTS=_netdev\n";
+    const std::string ours =
+        "SRC=cowraid:my\\040pool TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid\n";
+    const std::string one = change_user_table(other, "cowraid:my pool", "/mnt/my dir", mounted);
+    CHECK(one == other + ours);
+    CHECK(change_user_table(one, "cowraid:my pool", "/mnt/my dir", mounted) == one);
+    CHECK(change_user_table(one, "", "/mnt/my dir", mounted) == other);
+    CHECK(change_user_table(one, "", "/mnt/my", mounted) == one);
+    // What a killed daemon left.
+    CHECK(change_user_table(one, "", "/x", {"/other"}) == other);
+    CHECK(change_user_table("", "", "/mnt", mounted).empty());
 }
 
 }  // namespace cowraid

@@ -5,10 +5,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "base/unique_fd.h"
+#include "tools/mount_table.h"
 #include "tools/text.h"
 
 namespace cowraid {
@@ -18,7 +20,7 @@ namespace {
 constexpr const char* kDirectory = "/run/mount";
 constexpr const char* kTable = "/run/mount/utab";
 constexpr const char* kLock = "/run/mount/utab.lock";
-constexpr const char* kEntryTail = " ROOT=/ OPTS=uhelper=fuse.cowraid\n";
+constexpr const char* kOurOption = "uhelper=fuse.cowraid";
 
 // Blanks and backslashes as \ooo, as the kernel writes them.
 std::string escape(const std::string& text)
@@ -69,26 +71,39 @@ void change_table(const std::string& source, const std::string& directory)
     if (!lock.valid() || flock(lock.get(), LOCK_EX) != 0)
         return;
     const std::string before = read_all(kTable);
-    const std::string after = change_user_table(before, source, directory);
+    std::vector<std::string> mounted;
+    const auto kernel_table = read_mount_table();
+    if (!kernel_table.ok())
+        return;
+    for (const MountEntry& entry : *kernel_table)
+        mounted.push_back(entry.directory);
+    const std::string after = change_user_table(before, source, directory, mounted);
     if (after != before)
         replace_table(after);
 }
 
 }  // namespace
 
-std::string change_user_table(std::string_view table, const std::string& source, const std::string& directory)
+std::string change_user_table(std::string_view table, const std::string& source, const std::string& directory,
+                              const std::vector<std::string>& mounted)
 {
     const std::string target = "TARGET=" + escape(directory);
+    std::vector<std::string> mounted_targets;
+    for (const std::string& path : mounted)
+        mounted_targets.push_back("TARGET=" + escape(path));
     std::string out;
     for (const std::string_view line : split(table, '\n')) {
-        bool same = line.empty();
-        for (const std::string_view field : split(line, ' '))
-            same = same || field == target;
-        if (!same)
+        const auto fields = split(line, ' ');
+        const auto has = [&](const std::string& field) {
+            return std::find(fields.begin(), fields.end(), field) != fields.end();
+        };
+        const bool ours = line.find(kOurOption) != std::string_view::npos;
+        const bool alive = !ours || std::any_of(mounted_targets.begin(), mounted_targets.end(), has);
+        if (!line.empty() && alive && !has(target))
             out.append(line).append("\n");
     }
     if (!source.empty())
-        out += "SRC=" + escape(source) + " " + target + kEntryTail;
+        out += "SRC=" + escape(source) + " " + target + " ROOT=/ OPTS=" + kOurOption + "\n";
     return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cowraid {
 
@@ -13,8 +14,9 @@ namespace cowraid {
 void add_umount_helper(const std::string& source, const std::string& directory);
 void remove_umount_helper(const std::string& directory);
 
-// The table without the entries of `directory`, and with a new one for `source` unless that is empty.
-std::string change_user_table(std::string_view table, const std::string& source,
-                              const std::string& directory);
+// The table without the entries of `directory` and without ours for directories that are not in `mounted`
+// (left by killed daemons), and with a new one for `source` unless that is empty.
+std::string change_user_table(std::string_view table, const std::string& source, const std::string& directory,
+                              const std::vector<std::string>& mounted);
 
 }  // namespace cowraid

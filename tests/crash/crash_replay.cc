@@ -23,6 +23,9 @@ constexpr uint32_t kRandomSubsets = 24;
 // One state in this many also gets the offline check, which reads everything.
 constexpr uint64_t kCheckEvery = 16;
 
+// The commit that fills most of the volume, and so needs new block groups.
+constexpr uint32_t kGrowingCommit = 5;
+
 // Members lost before recovery and after it, by index.
 struct Losses {
     std::vector<uint32_t> before;
@@ -103,6 +106,10 @@ Status Replay::record()
     recorder_.mark(0, "mounted");
     for (uint32_t commit = 1; commit <= options_.commits; ++commit) {
         CW_TRY(workload.change());
+        if (commit == kGrowingCommit)
+            CW_TRY(workload.grow((*fs)->statistics().available_blocks * kBlockBytes / 4 * 3));
+        if (commit == kGrowingCommit + 1)
+            CW_TRY(workload.shrink());
         snapshots_.push_back(workload.state());
         CW_TRY((*fs)->step(true));
         recorder_.mark(commit, "acknowledged");

@@ -95,6 +95,27 @@ Status Workload::change()
     return {};
 }
 
+Status Workload::grow(size_t bytes)
+{
+    CW_ASSIGN(const Attributes made, fs_.make_node(kRoot, "big", S_IFREG | 0644, 0, {}));
+    std::vector<std::byte>& content = files_["big"];
+    content.resize(bytes);
+    for (size_t done = 0; done < bytes; done += kMiB) {
+        const std::span<std::byte> part =
+            std::span(content).subspan(done, std::min<size_t>(kMiB, bytes - done));
+        std::memset(part.data(), static_cast<int>(done / kMiB + 1), part.size());
+        CW_TRY(fs_.write(made.inode, done, part, {}, {}));
+    }
+    fs_.forget(made.inode, 1);
+    return {};
+}
+
+Status Workload::shrink()
+{
+    files_.erase("big");
+    return fs_.unlink(kRoot, "big");
+}
+
 DirectoryState Workload::state() const
 {
     DirectoryState state;

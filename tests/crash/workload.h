@@ -26,6 +26,9 @@ public:
 
     // A few random operations. None may fail: nothing is wrong with the members here.
     Status change();
+    // Makes a file that needs new block groups, so that the next commit changes the map; and removes it.
+    Status grow(size_t bytes);
+    Status shrink();
     [[nodiscard]] DirectoryState state() const;
 
 private:

@@ -139,12 +139,7 @@ void Actor::rename()
     world_.note("rename %llu: %.20s to %llu: %.20s, flags %u", ull(rename.from), rename.name.c_str(),
                 ull(rename.to), rename.new_name.c_str(), rename.flags);
     const Status status = fs().rename(rename.from, rename.name, rename.to, rename.new_name, rename.flags);
-    Err expected = model().may_rename(rename);
-    if (rename.name.size() > 255 || rename.new_name.size() > 255)
-        expected = Err::kNameTooLong;
-    else if (model().at(rename.from).links == 0 || model().at(rename.to).links == 0)
-        expected = Err::kNotFound;
-    if (!world_.settle("rename", status.err(), expected, Growth::kSome))
+    if (!world_.settle("rename", status.err(), model().may_rename(rename), Growth::kSome))
         return;
     count_rename(rename);
     model().rename(rename);
@@ -160,7 +155,7 @@ void Actor::lookup()
     const Result<Attributes> found = fs().lookup(parent, name);
     const InodeNumber expected = model().child(parent, name);
     Err wanted = expected.value == 0 ? Err::kNotFound : Err::kOk;
-    if (name.size() > 255 && model().at(parent).links > 0)
+    if (name.size() > 255)
         wanted = Err::kNameTooLong;
     if (!world_.settle("lookup", found.err(), wanted))
         return;

@@ -3,9 +3,12 @@
 // seed with the command that repeats it, and what happened how often; exit 1 on a violation or when a kind of
 // event happened too seldom. Ranges of seeds are shards: processes may run different ones side by side.
 #include <argp.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "base/log.h"
@@ -23,7 +26,7 @@ struct Arguments {
     RunOptions run;
 };
 
-enum Option { kSeeds = 's', kSeed = 'S', kOperations = 'n', kProfile = 'p', kVerbose = 'v' };
+enum Option { kSeeds = 's', kSeed = 'S', kOperations = 'n', kProfile = 'p', kMutant = 'M', kVerbose = 'v' };
 
 bool parse_range(const char* text, uint64_t& first, uint64_t& last)
 {
@@ -57,12 +60,38 @@ error_t parse_option(int key, char* text, argp_state* state)
         arguments.run.data_profile = profile->id;
         return 0;
     }
+    case kMutant:
+        arguments.run.commit_mutant = static_cast<uint32_t>(strtoul(text, nullptr, 10));
+        return 0;
     case kVerbose:
         arguments.run.verbose = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+char crash_line[200];
+
+// An assertion or a wild pointer is a violation too; it ends the program, but not without the seed.
+void on_crash(int signal)
+{
+    if (write(STDOUT_FILENO, crash_line, strlen(crash_line)) < 0)
+        _exit(1);
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+}
+
+void watch_for_crash(const RunOptions& options)
+{
+    snprintf(crash_line, sizeof crash_line,
+             "\nseed %llu CRASHED\n  repeat: simulator --seed %llu --ops %llu%s%s\n",
+             static_cast<unsigned long long>(options.seed), static_cast<unsigned long long>(options.seed),
+             static_cast<unsigned long long>(options.operation_count),
+             options.data_profile ? " --profile " : "",
+             options.data_profile ? find_profile(*options.data_profile)->name : "");
+    for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE})
+        std::signal(signal, on_crash);
 }
 
 // The arguments that repeat one seed.
@@ -89,6 +118,7 @@ int run_range(Arguments& arguments)
     uint64_t failures = 0;
     for (uint64_t seed = arguments.first_seed; seed <= arguments.last_seed; ++seed) {
         arguments.run.seed = seed;
+        watch_for_crash(arguments.run);
         const RunResult result = run_seed(arguments.run, events);
         if (result.ok)
             continue;
@@ -113,6 +143,7 @@ int main(int argc, char** argv)
         {"seed", kSeed, "N", 0, "one seed", 0},
         {"ops", kOperations, "N", 0, "operations of a seed (2000)", 0},
         {"profile", kProfile, "NAME", 0, "data profile, instead of one chosen by the seed", 0},
+        {"mutant", kMutant, "N", 0, "a wrong commit protocol (fs/commit_mutant.h): must be caught", 0},
         {"verbose", kVerbose, nullptr, 0, "print every step, and the filesystem's messages", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};
     Arguments arguments;

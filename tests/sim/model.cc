@@ -220,6 +220,10 @@ bool Model::is_within(InodeNumber directory, InodeNumber ancestor) const
 
 Err Model::may_rename(const Rename& rename) const
 {
+    if (rename.name.size() > 255 || rename.new_name.size() > 255)
+        return Err::kNameTooLong;
+    if (at(rename.from).links == 0 || at(rename.to).links == 0)
+        return Err::kNotFound;
     const InodeNumber source = child(rename.from, rename.name);
     const InodeNumber target = child(rename.to, rename.new_name);
     const bool exchange = rename.flags == RENAME_EXCHANGE;

@@ -30,7 +30,7 @@ public:
     [[nodiscard]] const World& world() const { return world_; }
 
 private:
-    [[nodiscard]] bool going() const { return !world_.failed(); }
+    [[nodiscard]] bool going() const { return !world_.failed() && !world_.worn_out(); }
     Prng& prng() { return world_.prng; }
     Machine& machine() { return world_.machine; }
     std::vector<Ending> choose_endings();
@@ -280,6 +280,7 @@ void Run::mount_again()
     if (prng().chance(1, 5))
         look_read_only();
     MountOptions options = manual_options();
+    options.commit_mutant = options_.commit_mutant;
     std::vector<uint32_t> absent;
     if (prng().chance(1, 6))
         absent = injector_.choose_absent(Injector::Absence::kWritable);
@@ -292,7 +293,7 @@ void Run::mount_again()
     if (!going())
         return;
     const VolumeInfo info = world_.fs().info();
-    if (info.read_only)
+    if (info.read_only && !world_.look_worn_out())
         world_.violation("the volume is mounted read-only: %s", info.read_only_reason.c_str());
     world_.events.add(info.degraded ? Event::kDegradedMount : Event::kMount);
     world_.events.add(Event::kAbsent, absent.size());
@@ -401,6 +402,12 @@ void Run::go()
         phase(ending, divide_up(options_.operation_count, endings.size()));
     if (going())
         last_stand();
+    // A volume that takes no more changes still has everything.
+    if (!world_.failed() && world_.worn_out() && !world_.power_lost()) {
+        const std::string why = compare_tree(world_.fs(), prng(), world_.now, {});
+        if (!why.empty())
+            world_.violation("read-only for lack of room: %s", why.c_str());
+    }
 }
 
 }  // namespace

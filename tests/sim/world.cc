@@ -75,7 +75,18 @@ bool World::returned(Event commit_kind)
         durable = now;
         events.add(commit_kind);
     }
-    return !power_lost() && !failed();
+    return !power_lost() && !failed() && !worn_out_;
+}
+
+bool World::look_worn_out()
+{
+    const VolumeInfo info = fs().info();
+    if (!info.degraded || !info.read_only || info.read_only_reason.find("no room") != 0)
+        return false;
+    worn_out_ = true;
+    events.add(Event::kWornOut);
+    note("  no room for block groups: read-only from now on");
+    return true;
 }
 
 bool World::space_may_be_short()
@@ -94,6 +105,8 @@ bool World::settle(const char* what, Err got, Err expected, Growth growth)
             events.add(Event::kRefused);
         return got == Err::kOk;
     }
+    if (got == Err::kReadOnly && look_worn_out())
+        return false;
     if (got == Err::kNoSpace && expected == Err::kOk && growth == Growth::kSome && space_may_be_short()) {
         events.add(Event::kNoSpace);
         note("  no space");
