@@ -36,7 +36,7 @@ void pass_time()
 extern "C" {
 
 // Simulated runs have one thread.
-ssize_t getrandom(void* buffer, size_t bytes, unsigned) noexcept
+ssize_t getrandom(void* buffer, size_t bytes, unsigned)
 {
     kernel_random.fill(buffer, bytes);
     return static_cast<ssize_t>(bytes);
