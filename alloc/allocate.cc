@@ -22,7 +22,7 @@ bool may_have(const SpaceGroup& group, SpaceGroup::Pass pass, bool current)
 
 }  // namespace
 
-bool Allocator::Impl::take_from_groups(const GroupList& groups, SpaceGroup::Pass pass, Attempt& attempt)
+bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup::Pass pass, Attempt& attempt)
 {
     SpaceRequest& request = attempt.request;
     const auto stream = static_cast<size_t>(request.stream);
@@ -49,7 +49,8 @@ bool Allocator::Impl::take_from_groups(const GroupList& groups, SpaceGroup::Pass
     return true;
 }
 
-Status Allocator::Impl::attempt_once(const GroupList& groups, Attempt& attempt, TransactionId transaction)
+Status Allocator::Impl::attempt_once(const SpaceGroupList& groups, Attempt& attempt,
+                                     TransactionId transaction)
 {
     const bool asked_all = take_from_groups(groups, SpaceGroup::Pass::kStripes, attempt) &&
                            take_from_groups(groups, SpaceGroup::Pass::kFragments, attempt);
@@ -61,13 +62,15 @@ Status Allocator::Impl::attempt_once(const GroupList& groups, Attempt& attempt, 
     return asked_all ? Err::kNoSpace : Err::kBusy;
 }
 
-Status Allocator::Impl::attempt_shared(const GroupList& groups, Attempt& attempt, TransactionId transaction)
+Status Allocator::Impl::attempt_shared(const SpaceGroupList& groups, Attempt& attempt,
+                                       TransactionId transaction)
 {
     ReadLock lock(attempt_lock);
     return attempt_once(groups, attempt, transaction);
 }
 
-Status Allocator::Impl::attempt_alone(const GroupList& groups, Attempt& attempt, TransactionId transaction)
+Status Allocator::Impl::attempt_alone(const SpaceGroupList& groups, Attempt& attempt,
+                                      TransactionId transaction)
 {
     WriteLock lock(attempt_lock);
     return attempt_once(groups, attempt, transaction);
@@ -111,7 +114,7 @@ Status Allocator::allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_co
         return Err::kNoSpace;
     bool alone = false;
     for (;;) {
-        const Ref<GroupList> groups = impl_->snapshot();
+        const Ref<SpaceGroupList> groups = impl_->snapshot();
         Attempt attempt;
         attempt.request.stream = stream;
         attempt.request.unit_blocks = unit_blocks;

@@ -15,7 +15,7 @@ constexpr uint32_t kContentBits = kGroupData | kGroupMetadata | kGroupSystem;
 
 }  // namespace
 
-size_t GroupList::lower_bound(VolumeAddress address) const
+size_t SpaceGroupList::lower_bound(VolumeAddress address) const
 {
     const auto found = std::lower_bound(
         groups.begin(), groups.end(), address,
@@ -23,7 +23,7 @@ size_t GroupList::lower_bound(VolumeAddress address) const
     return static_cast<size_t>(found - groups.begin());
 }
 
-Ref<GroupList> Allocator::Impl::snapshot()
+Ref<SpaceGroupList> Allocator::Impl::snapshot()
 {
     ReadLock lock(list_lock);
     return list;
@@ -44,7 +44,7 @@ void Allocator::Impl::insert(Ref<SpaceGroup> group)
 {
     WriteLock lock(list_lock);
     if (list->reference_count() > 1) {
-        Ref<GroupList> copy = make_ref<GroupList>();
+        Ref<SpaceGroupList> copy = make_ref<SpaceGroupList>();
         copy->groups = list->groups;
         list = std::move(copy);
     }
@@ -56,7 +56,7 @@ void Allocator::Impl::insert(Ref<SpaceGroup> group)
 void Allocator::Impl::erase(const SpaceGroup& group)
 {
     WriteLock lock(list_lock);
-    Ref<GroupList> copy = make_ref<GroupList>();
+    Ref<SpaceGroupList> copy = make_ref<SpaceGroupList>();
     for (const Ref<SpaceGroup>& other : list->groups) {
         if (other.get() != &group)
             copy->groups.push_back(other);
@@ -113,7 +113,7 @@ Status Allocator::free_blocks(VolumeAddress address, uint64_t block_count, Trans
 Status Allocator::collect(TransactionId transaction, std::vector<SpaceWindow>& windows,
                           std::vector<GroupUsage>& usages)
 {
-    const Ref<GroupList> list = impl_->snapshot();
+    const Ref<SpaceGroupList> list = impl_->snapshot();
     std::vector<SpaceGroup*> changed;
     for (const Ref<SpaceGroup>& group : list->groups) {
         if (!group->has_deltas(transaction))
@@ -129,7 +129,7 @@ Status Allocator::collect(TransactionId transaction, std::vector<SpaceWindow>& w
 
 void Allocator::release(TransactionId transaction, Generation generation)
 {
-    const Ref<GroupList> list = impl_->snapshot();
+    const Ref<SpaceGroupList> list = impl_->snapshot();
     for (const Ref<SpaceGroup>& group : list->groups)
         group->release(transaction, generation);
 }
@@ -161,7 +161,7 @@ AllocationStatistics Allocator::statistics() const
 
 std::vector<VolumeAddress> Allocator::empty_groups(uint32_t content) const
 {
-    const Ref<GroupList> list = impl_->snapshot();
+    const Ref<SpaceGroupList> list = impl_->snapshot();
     std::vector<VolumeAddress> out;
     for (const Ref<SpaceGroup>& group : list->groups) {
         if ((group->content() & content) != 0 && group->empty())
@@ -185,7 +185,7 @@ Result<bool> Allocator::is_used(VolumeAddress address)
 
 uint64_t Allocator::evict_idle(uint64_t budget_bytes)
 {
-    const Ref<GroupList> list = impl_->snapshot();
+    const Ref<SpaceGroupList> list = impl_->snapshot();
     struct Loaded {
         uint64_t last_used;
         SpaceGroup* group;

@@ -16,7 +16,7 @@
 namespace cowraid {
 
 // The groups by rising address. Shared by whoever looks at them; copied before a change while it is.
-struct GroupList : RefCounted<GroupList> {
+struct SpaceGroupList : RefCounted<SpaceGroupList> {
     std::vector<Ref<SpaceGroup>> groups;
 
     // Index of the first group at or behind `address`.
@@ -37,7 +37,7 @@ struct Attempt {
 struct Allocator::Impl {
     explicit Impl(SpaceSource& space_source) : source(space_source) { }
 
-    [[nodiscard]] Ref<GroupList> snapshot();
+    [[nodiscard]] Ref<SpaceGroupList> snapshot();
     // Null when no group has `address` among its data.
     [[nodiscard]] Ref<SpaceGroup> find(VolumeAddress address);
     void insert(Ref<SpaceGroup> group);
@@ -46,17 +46,17 @@ struct Allocator::Impl {
 
     // One attempt with the other attempts kept out or not, so that no two of them fail because each
     // holds half of what is left.
-    Status attempt_shared(const GroupList& list, Attempt& attempt, TransactionId transaction);
-    Status attempt_alone(const GroupList& list, Attempt& attempt, TransactionId transaction);
-    Status attempt_once(const GroupList& list, Attempt& attempt, TransactionId transaction);
+    Status attempt_shared(const SpaceGroupList& list, Attempt& attempt, TransactionId transaction);
+    Status attempt_alone(const SpaceGroupList& list, Attempt& attempt, TransactionId transaction);
+    Status attempt_once(const SpaceGroupList& list, Attempt& attempt, TransactionId transaction);
     // Asks the groups in turn from the stream's current one. False: attempt.unloaded must be loaded first.
-    bool take_from_groups(const GroupList& list, SpaceGroup::Pass pass, Attempt& attempt);
+    bool take_from_groups(const SpaceGroupList& list, SpaceGroup::Pass pass, Attempt& attempt);
     void finish(const Attempt& attempt, TransactionId transaction);
     static void cancel(const Attempt& attempt);
 
     SpaceSource& source;
     RwLock list_lock{LockRank::kAllocator};
-    Ref<GroupList> list CW_GUARDED_BY(list_lock) = make_ref<GroupList>();
+    Ref<SpaceGroupList> list CW_GUARDED_BY(list_lock) = make_ref<SpaceGroupList>();
     RwLock attempt_lock{LockRank::kAllocator};  // never together with list_lock
     std::array<std::atomic<uint64_t>, kStreamCount> current_group{};  // address, by stream
     std::atomic<uint64_t> clock{1};  // ticks at every use of a group

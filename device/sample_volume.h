@@ -7,24 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "device/borrowed_device.h"
 #include "device/sim_device.h"
 #include "device/superblock_store.h"
 
 namespace cowraid::test {
 
 using Ids = std::vector<uint32_t>;
-
-// Forwards to a device that somebody else owns.
-class BorrowedDevice final : public BlockDevice {
-public:
-    explicit BorrowedDevice(BlockDevice& device) : device_(device) { }
-    [[nodiscard]] uint64_t size_bytes() const override { return device_.size_bytes(); }
-    [[nodiscard]] const char* name() const override { return device_.name(); }
-    void perform(IoRequest& request) override { device_.perform(request); }
-
-private:
-    BlockDevice& device_;
-};
 
 class SampleVolume {
 public:

@@ -100,6 +100,9 @@ void FileTreeCheck::take_orphan_mark()
     if (next_orphan_ < orphans_.size() && orphans_[next_orphan_] == inode_.number) {
         inode_.orphan = true;
         ++next_orphan_;
+    } else {
+        // The mark may be in a node that cannot be read.
+        inode_.orphan = !watch_.whole() && inode_.attributes.link_count == 0;
     }
 }
 

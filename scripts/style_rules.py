@@ -169,6 +169,36 @@ def check_lock_table(root):
         yield Finding("docs/LOCKING.md", 1, "lock ranks are not in the order of base/lock_rank.h")
 
 
+TYPE_DEFINITION = re.compile(r"^(?:namespace\s*(?P<space>[\w:]*)\s*\{|(?P<end>\})"
+                             r"|(?:struct|class|union)\s+(?:[A-Z_]+\([^)]*\)\s*)?(?P<type>\w+)"
+                             r"(?:\s+final)?\s*(?::[^:;][^;]*)?\{)", re.MULTILINE)
+
+
+def named_types(source):
+    """(qualified name, line) of every type defined in column one outside an anonymous namespace."""
+    spaces = []
+    for match in TYPE_DEFINITION.finditer(source.code):
+        if match.group("type"):
+            if "" not in spaces:
+                yield "::".join([*spaces, match.group("type")]), source.code.count("\n", 0, match.start()) + 1
+        elif match.group("end"):
+            # Also ends a function or a type in column one; those never outnumber what they opened.
+            closes_space = source.text.startswith("}  // namespace", match.start())
+            spaces = spaces[:-1] if closes_space else spaces
+        else:
+            spaces.append(match.group("space"))
+
+
+def check_type_names(sources):
+    """One definition per name: of two, the linker keeps one and the other's users get it in silence."""
+    seen = {}
+    for source in sources:
+        for name, line in named_types(source) if source.is_cpp else []:
+            if name in seen:
+                yield Finding(source.path, line, f"type {name} is also defined in {seen[name]}")
+            seen.setdefault(name, f"{source.path}:{line}")
+
+
 def is_script(source):
     name = os.path.basename(source.path)
     return (source.path.endswith((".py", ".sh")) or source.text.startswith("#!")

@@ -308,6 +308,28 @@ NodeList nodes_of(Image& image, uint64_t tree_id)
 
 }  // namespace
 
+TEST_CASE("a lost node is one finding, without those that only follow from it")
+{
+    Image sound = raid6_image();
+    size_t leaf_count = 0;
+    for (const uint64_t tree : {kFirstFileTree, kChecksumTree, kFreeSpaceTree})
+        for (const auto& node : nodes_of(sound, tree).refs) {
+            const VolumeAddress address = node.first.address;
+            CAPTURE(tree);
+            CAPTURE(address.value);
+            leaf_count += node.second == 0;
+            Image image = raid6_image();
+            for (uint32_t copy = 0; copy < 3; ++copy)
+                image.rot(address, copy);
+            const CheckReport report = image.check();
+            INFO(text_of(report));
+            REQUIRE(report.findings.size() == 1);
+            CHECK(report.findings[0].kind == "tree");
+            CHECK(!report.findings[0].repairable);
+        }
+    CHECK(leaf_count >= 5);
+}
+
 TEST_CASE("rot in metadata under parity")
 {
     Image image = filled_image({5, 160 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 16 * 1024});

@@ -140,7 +140,8 @@ std::string compare_xattrs(Filesystem& fs, InodeNumber number, const ModelInode&
         if (!got.ok() || names.count(name) != 1)
             return difference("inode %llu: attribute %s: %s", ull(number.value), name.c_str(),
                               err_text(got.err()));
-        if (got->size() != value.size() || std::memcmp(got->data(), value.data(), value.size()) != 0)
+        if (got->size() != value.size() ||
+            (!value.empty() && std::memcmp(got->data(), value.data(), value.size()) != 0))
             return difference("inode %llu: attribute %s has another value", ull(number.value), name.c_str());
     }
     return {};

@@ -16,7 +16,8 @@ namespace {
 
 constexpr uint64_t kOperationsAfterwards = 100;
 
-enum class Ending : uint8_t { kCut, kCutInCommit, kCutInOperation, kKill, kUnmount };
+// kCutInFirstCommit: of a mount, when new block groups are published.
+enum class Ending : uint8_t { kCut, kCutInCommit, kCutInFirstCommit, kCutInOperation, kKill, kUnmount };
 
 class Run {
 public:
@@ -116,6 +117,8 @@ void Run::operate_until_power_fails(Ending ending)
         actor_.commit();
     } else {
         machine().power().arm(1 + prng().below(60));
+        if (ending == Ending::kCutInFirstCommit)
+            actor_.commit();
     }
     for (int i = 0; i < 300 && going() && !world_.power_lost(); ++i)
         actor_.step();
@@ -160,7 +163,8 @@ void Run::end(Ending ending)
 {
     interrupted_ = false;
     world_.half_changed.reset();
-    if (ending == Ending::kCutInCommit || ending == Ending::kCutInOperation)
+    if (ending == Ending::kCutInCommit || ending == Ending::kCutInFirstCommit ||
+        ending == Ending::kCutInOperation)
         operate_until_power_fails(ending);
     if (!going())
         return;
@@ -175,6 +179,7 @@ void Run::end(Ending ending)
         return machine().kill();
     case Ending::kCut:
     case Ending::kCutInCommit:
+    case Ending::kCutInFirstCommit:
     case Ending::kCutInOperation:
         return lose_power();
     }
@@ -362,6 +367,13 @@ void Run::check_offline()
 
 void Run::phase(Ending ending, uint64_t operation_count)
 {
+    // The first commits of a volume and of a degraded mount publish block groups.
+    while (going() && prng().chance(1, world_.fs().info().generation.value < 10 ? 2 : 12)) {
+        operate(prng().below(10));
+        end(Ending::kCutInFirstCommit);
+        if (going())
+            mount_again();
+    }
     if (!going())
         return;
     const uint64_t before_fault = prng().below(operation_count);

@@ -64,6 +64,33 @@ def function_of_lines(name, lines):
     return f"int {name}()\n{{\n" + "    step();\n" * (lines - 3) + "}\n"
 
 
+class TypeNames(unittest.TestCase):
+    EXTENT = "struct Extent {\n};\n"
+
+    @staticmethod
+    def in_space(name, text):
+        return f"namespace {name} {{\n{text}}}  // namespace {name}\n" if name else (
+            f"namespace {{\n{text}}}  // namespace\n")
+
+    def findings(self, files):
+        with Tree({path: SPDX + text for path, text in files.items()}) as tree:
+            sources = [Source(tree.root, path) for path in files]
+            return [f"{f.path}:{f.line}" for f in style_rules.check_type_names(sources)]
+
+    def test_second_definition_is_found(self):
+        other = "class Extent final : public Base<Extent> {\n};\n"
+        self.assertEqual(self.findings({"alloc/a.h": self.in_space("cowraid", self.EXTENT),
+                                        "raid56/b.cc": self.in_space("cowraid", other)}), ["raid56/b.cc:3"])
+
+    def test_other_scopes_are_not(self):
+        inner = "struct Holder {\n    struct Extent {\n    };\n};\nclass Extent;\n"
+        self.assertEqual(self.findings({
+            "alloc/a.h": self.in_space("cowraid", self.EXTENT),
+            "tests/b.h": self.in_space("cowraid::test", self.EXTENT),
+            "fs/c.cc": self.in_space("cowraid", self.in_space("", self.EXTENT)),
+            "raid56/d.h": self.in_space("cowraid", inner)}), [])
+
+
 class FunctionMeasure(unittest.TestCase):
     def test_plain_function_counts_signature_to_brace(self):
         self.assertEqual(functions_of(function_of_lines("f", 70)), [("f", 1, 70)])

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "device/borrowed_device.h"
 #include "device/sim_device.h"
 #include "fs/check.h"
 #include "fs/filesystem.h"
@@ -20,23 +21,6 @@ struct VolumeShape {
     ProfileId data_profile = ProfileId::kRaid6;
     ProfileId metadata_profile = ProfileId::kRaid1c3;
     uint32_t chunk_bytes = kDefaultChunkBytes;
-};
-
-// A device that passes everything to another one that outlives it, so that a mount may own it.
-class BorrowedDevice final : public BlockDevice {
-public:
-    explicit BorrowedDevice(BlockDevice& device) : device_(device) { }
-    [[nodiscard]] uint64_t size_bytes() const override { return device_.size_bytes(); }
-    [[nodiscard]] const char* name() const override { return device_.name(); }
-    void perform(IoRequest& request) override
-    {
-        request.device = &device_;
-        device_.perform(request);
-        request.device = this;
-    }
-
-private:
-    BlockDevice& device_;
 };
 
 class SimVolume {
