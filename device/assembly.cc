@@ -224,12 +224,13 @@ Status Assembler::check_table()
     return {};
 }
 
-// Damage that a power cut during the next commit cannot explain.
+// Damage that a power cut during the head's commit or the next one cannot explain.
 bool Assembler::ring_damaged(const Candidate& candidate, bool stale) const
 {
+    const uint64_t head_slot = superblock_.generation.value % kSuperblockSlotCount;
     const uint64_t next_slot = superblock_.generation.next().value % kSuperblockSlotCount;
     for (const uint32_t mask : candidate.reading.damaged_mask) {
-        if ((mask & ~(1u << next_slot)) != 0)
+        if ((mask & ~(1u << head_slot) & ~(1u << next_slot)) != 0)
             return true;
     }
     // More than one commit behind in the same epoch without having been away: its newest copies vanished.
@@ -261,6 +262,7 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
     const auto slot = std::find_if(assembly.members.begin(), assembly.members.end(),
                                    [&](const AssembledMember& have) { return have.id == newest.member_id; });
     slot->stale = missed.has_value();
+    slot->damaged = {newest.member_id, candidate.reading.damaged_mask};
     slot->missed_from = missed.value_or(Generation{});
     slot->device = std::move(candidate.device);
 }

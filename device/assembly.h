@@ -24,6 +24,7 @@ struct AssembledMember {
     // The first commit that may be missing on a stale member. The member table says the same, unless it
     // still calls the member present: then the next commit must record it as missing since here.
     Generation missed_from;
+    DamagedSlots damaged;  // to be erased before the first commit of a mount
 };
 
 struct Assembly {
@@ -32,8 +33,8 @@ struct Assembly {
     // on a single one, while the others name the map place that the next commit will overwrite.
     Superblock superblock;
     std::vector<AssembledMember> members;  // one per line of the member table, by rising id
-    // Copies that were damaged while others were fine: to be counted once the volume is writable. A torn
-    // slot of the commit after the newest does not count: a power cut leaves it.
+    // Copies that were damaged while others were fine: to be counted once the volume is writable. Torn slots
+    // of the newest commit and of the one after it do not count: a power cut leaves them.
     std::vector<MemberId> damaged_rings;
     // One line each about devices that were left out, for the log and the terminal.
     std::vector<std::string> notes;

@@ -262,13 +262,13 @@ const Scenario kDamaged[] = {
              a.volume.rot_slot(2, 1, 12);
              a.give({1, 2, 3, 4});
          },
-     .generation = 12,
-     .damaged = {2}},
-    {.name = "one copy of the newest slot rotten",
+     .generation = 12},
+    {.name = "one copy of the newest slot torn, and one of an older slot rotten",
      .arrange =
          [](Arranged& a) {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 11);
-             a.volume.rot_slot(4, 1, 12);
+             a.volume.rot_slot(2, 1, 12);
+             a.volume.rot_slot(4, 1, 11);
              a.give({1, 2, 3, 4});
          },
      .generation = 12,
@@ -284,8 +284,7 @@ const Scenario kDamaged[] = {
              a.give({1, 2, 3});
          },
      .generation = 7,
-     .missing = {4},
-     .damaged = {1}},
+     .missing = {4}},
     {.name = "a torn slot of the next commit is nobody's fault",
      .arrange =
          [](Arranged& a) {

@@ -111,6 +111,29 @@ Status write_group_map(MemberSet& members, const Superblock& superblock, std::sp
     return batch.run("block-group map write", needed);
 }
 
+Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged, size_t needed)
+{
+    AlignedBuffer zeros(kSuperblockSlotBytes);
+    std::memset(zeros.data(), 0, zeros.size());
+    MemberBatch batch(members, MemberCounter::kWriteErrors);
+    size_t untouched = members.ids().size();
+    for (const DamagedSlots& entry : damaged) {
+        BlockDevice* device = members.device(entry.member);
+        if (device == nullptr)
+            continue;
+        --untouched;
+        for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
+            for (uint64_t slot = 0; slot < kSuperblockSlotCount; ++slot) {
+                const DeviceOffset offset{kSuperblockRingOffset[ring] + slot * kSuperblockSlotBytes};
+                if ((entry.slots[ring] >> slot & 1) != 0)
+                    batch.add(entry.member, {.kind = IoKind::kWrite, .device = device, .offset = offset},
+                              {zeros.data(), zeros.size()});
+            }
+        }
+    }
+    return batch.run("superblock slot", needed - std::min(needed, untouched));
+}
+
 Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map, size_t needed)
 {
     MapRef ref = superblock.map;

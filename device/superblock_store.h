@@ -48,7 +48,18 @@ Status write_superblocks(MemberSet& members, const Superblock& superblock, size_
 Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
                        uint32_t place, size_t needed);
 
-// What a mount does before anything else: makes the commit it found durable on every member in service, map
+// Slots of one member that hold neither a superblock nor zeros: one bit per slot, per ring.
+struct DamagedSlots {
+    MemberId member;
+    std::array<uint32_t, kSuperblockRingCount> slots{};
+};
+
+// Overwrites the slots with zeros, as one batch, without flushing; failures as for write_superblocks(). A slot
+// that one crash tore must not stay: the next commit of the same number may be torn as well, and leave the
+// sectors in place that the first one lacked.
+Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged, size_t needed);
+
+// What a mount does before it makes a commit: makes the commit it found durable on every member in service, map
 // and superblock, byte for byte as it was. After a crash it may be on one member only, while the others still
 // name the map place that the next commit overwrites. kCorrupt when `map` is not the one that `superblock`
 // names; failures as for write_superblocks() and flush_members().

@@ -293,6 +293,41 @@ TEST_CASE("store: a map longer than a member's room is refused before anything i
     CHECK(read_group_map(faulty.members, state).ok());
 }
 
+// What two crashes of two commits with one number can leave of member 3's slot: the first sector of the one,
+// and the other sectors, which are the same in both, of the other.
+void tear_twice(SampleVolume& volume, bool erase_between)
+{
+    volume.commit(volume.state, {1, 2, 3});
+    Superblock lost = volume.state;
+    volume.commit(lost, {1, 2, 3}, {});
+    lost.member_id = {3};
+    const std::vector<std::byte> bytes = encode_superblock(lost);
+    const uint64_t slot = lost.generation.value % kSuperblockSlotCount * kSuperblockSlotBytes;
+    volume.disk(3).poke(kSuperblockRingOffset[1] + slot, std::span(bytes).first(512));
+    if (erase_between) {
+        std::string why;
+        Result<Assembly> assembly = assemble(volume.devices({1, 2, 3}), why);
+        REQUIRE(assembly.ok());
+        CHECK(assembly->superblock.generation == volume.state.generation);
+        CHECK(assembly->damaged_rings.empty());  // a crash explains it
+        MemberSet members;
+        volume.fill(members, {1, 2, 3});
+        CHECK(erase_slots(members, {{assembly->members[2].damaged}}, 3).ok());
+        CHECK(flush_members(members, 3).ok());
+    }
+    volume.disk(3).poke(kSuperblockRingOffset[1] + slot + 512, std::span(bytes).subspan(512));
+}
+
+TEST_CASE("store: a torn superblock that stays may be completed by the next torn one; erased, it cannot")
+{
+    SampleVolume left(4, 3);
+    tear_twice(left, false);
+    CHECK(newest_generation(left.disk(3)) == 3);
+    SampleVolume erased(4, 3);
+    tear_twice(erased, true);
+    CHECK(newest_generation(erased.disk(3)) == 2);
+}
+
 TEST_CASE("store: a commit found on one member is brought to all, unchanged")
 {
     FaultyVolume faulty;

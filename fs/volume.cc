@@ -78,9 +78,12 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         }
         if (member.stale || member.device == nullptr)
             missing.push_back(member.id);
+        if (!member.stale && member.damaged.slots != DamagedSlots{}.slots)
+            volume->damaged_slots_.push_back(member.damaged);
         // A stale member is absent until it is caught up: nothing is read from it.
         volume->members_.add(member.id, member.stale ? nullptr : std::move(member.device), record.counters);
     }
+    volume->damaged_rings_ = std::move(assembly.damaged_rings);
     Result<GroupMap> map = read_group_map(volume->members_, volume->superblock_);
     if (!map.ok()) {
         why = "the block-group map cannot be read on any member";
@@ -294,6 +297,11 @@ void Volume::commit_done(Allocator& allocator)
 
 Status Volume::begin_writing()
 {
+    for (const MemberId id : damaged_rings_)
+        members_.count(id, MemberCounter::kSuperblock);
+    damaged_rings_.clear();
+    CW_TRY(erase_slots(members_, damaged_slots_, quorum()));
+    damaged_slots_.clear();
     // Neighbours that a crash left one commit apart are alike again before anything else is written.
     CW_TRY(rewrite_commit(members_, superblock_, map_, quorum()));
     const bool returned =

@@ -73,8 +73,8 @@ public:
     // The superblock written last is durable: planned groups are open.
     void commit_done(Allocator& allocator);
 
-    // First writes of a mount: marks missing members, stamps a random epoch when degraded, rewrites
-    // superblock and map on all present members, flushed.
+    // First writes of a mount: erases torn superblock slots, rewrites the commit that was found on all
+    // present members; then, when degraded, marks missing members and stamps a random epoch. Flushed.
     Status begin_writing();
     // The present members may be read but must not be written (half of them or fewer, or below a minimum).
     [[nodiscard]] bool read_only_advised() const { return read_only_advised_; }
@@ -100,6 +100,8 @@ private:
     bool read_only_advised_ = false;
     bool map_in_place_ = false;  // a wrong protocol, for the crash tests
     std::vector<MemberId> stale_;
+    std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
+    std::vector<MemberId> damaged_rings_;  // not by a crash: to be counted by begin_writing()
     // slots_ and what they could still hold, read by statfs; indexed data, metadata, system.
     mutable Mutex mutex_{LockRank::kSlots};
     mutable std::array<uint64_t, 3> potential_{};
