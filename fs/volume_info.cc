@@ -64,7 +64,9 @@ VolumeStatistics Filesystem::statistics()
     VolumeStatistics statistics{};
     statistics.block_bytes = kBlockBytes;
     statistics.total_blocks = data.total_blocks + potential;
-    statistics.available_blocks = core_->space.data_available();
+    // Without room for the metadata of one more block, no data can be written either.
+    const bool full = !core_->space.metadata_fits({.entries = 2, .bytes = 512, .data_blocks = 1}, false);
+    statistics.available_blocks = full ? 0 : core_->space.data_available();
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);
     statistics.inode_count = core_->inode_count;

@@ -147,8 +147,8 @@ stages_all() {
     # The sanitizer builds are also the check that clang compiles everything without a warning.
     export CXX=$clang
     stage "build (${clang##*/}, address and undefined sanitizer)" build build-asan "${asan_options[@]}" &&
-        stage "unit tests below fs/, address and undefined sanitizer" \
-            run_meson build-asan --timeout-multiplier 5 base format device raid56 alloc btree
+        stage "unit and simulator tests, address and undefined sanitizer" \
+            run_meson build-asan --timeout-multiplier 5 --no-suite crash --no-suite mutant
     stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
         stage "threaded tests, thread sanitizer" run_meson_tsan
 }

@@ -100,9 +100,7 @@ void Actor::commit()
     const Status status = by_sync ? fs().sync() : fs().step(true);
     if (!world_.returned(Event::kCommit))
         return;
-    if (!status.ok())
-        world_.violation("commit: %s", err_text(status.err()));
-    else
+    if (world_.settle("commit", status.err(), Err::kOk))
         world_.committed();
 }
 

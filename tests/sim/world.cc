@@ -107,7 +107,7 @@ bool World::settle(const char* what, Err got, Err expected, Growth growth)
     }
     if (got == Err::kReadOnly && look_worn_out())
         return false;
-    if (got == Err::kNoSpace && expected == Err::kOk && growth == Growth::kSome && space_may_be_short()) {
+    if (got == Err::kNoSpace && growth == Growth::kSome && space_may_be_short()) {
         events.add(Event::kNoSpace);
         note("  no space");
         return false;
