@@ -54,15 +54,15 @@ struct DamagedSlots {
     std::array<uint32_t, kSuperblockRingCount> slots{};
 };
 
-// Overwrites the slots with zeros, as one batch, without flushing; failures as for write_superblocks(). A slot
-// that one crash tore must not stay: the next commit of the same number may be torn as well, and leave the
-// sectors in place that the first one lacked.
+// Overwrites the slots with zeros, as one batch, without flushing; failures as for write_superblocks(). A
+// slot that one crash tore must not stay: the next commit of the same number may be torn as well, and leave
+// the sectors in place that the first one lacked.
 Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged, size_t needed);
 
-// What a mount does before it makes a commit: makes the commit it found durable on every member in service, map
-// and superblock, byte for byte as it was. After a crash it may be on one member only, while the others still
-// name the map place that the next commit overwrites. kCorrupt when `map` is not the one that `superblock`
-// names; failures as for write_superblocks() and flush_members().
+// What a mount does before it makes a commit: makes the commit it found durable on every member in service,
+// map and superblock, byte for byte as it was. After a crash it may be on one member only, while the others
+// still name the map place that the next commit overwrites. kCorrupt when `map` is not the one that
+// `superblock` names; failures as for write_superblocks() and flush_members().
 Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map, size_t needed);
 
 // The map that `superblock` names, from the first member whose copy is right. Bad copies are counted.
