@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
@@ -33,14 +34,21 @@ std::string errno_line(const std::string& what)
     return what + ": " + strerror(errno);
 }
 
+// stat() may succeed from attributes the kernel remembers; statfs() always asks the daemon.
+bool is_dead(const std::string& directory)
+{
+    struct statfs ignored { };
+    return statfs(directory.c_str(), &ignored) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
+}
+
 bool detach_dead_mount(const std::string& directory)
 {
     const auto table = read_mount_table();
     if (!table.ok())
         return false;
     const MountEntry* const entry = mount_at(*table, directory);
-    return entry != nullptr && entry->type == kMountType &&
-           umount2(directory.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0;
+    std::string ignored;
+    return entry != nullptr && entry->type == kMountType && unmount(directory, MNT_DETACH, ignored).ok();
 }
 
 Result<UniqueFd> attach_as_root(const MountRequest& request, std::string& why)
@@ -131,11 +139,9 @@ void write_back(const std::string& directory, const std::string& device)
 
 Status prepare_mount_point(const std::string& directory, std::string& why)
 {
+    while (is_dead(directory) && detach_dead_mount(directory)) { }
     struct stat info { };
-    int result = stat(directory.c_str(), &info);
-    if (result != 0 && (errno == ENOTCONN || errno == ECONNABORTED) && detach_dead_mount(directory))
-        result = stat(directory.c_str(), &info);
-    if (result != 0) {
+    if (stat(directory.c_str(), &info) != 0) {
         const int error = errno;
         why = errno_line("mount point " + directory);
         if (error == ENOENT)

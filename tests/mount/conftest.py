@@ -16,10 +16,10 @@ TOOLS = Path(os.environ.get("COWRAID_BUILD_DIR", ROOT / "build-test")) / "tools"
 SCRATCH = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
-def run(*arguments, check=True, **options):
+def run(*arguments, check=True, timeout=300, **options):
     """Runs a command; its output is part of the failure message."""
     command = [str(argument) for argument in arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
     if check and result.returncode != 0:
         raise AssertionError(f"{arguments} returned {result.returncode}\n{result.stdout}{result.stderr}")
     return result
@@ -32,8 +32,9 @@ def tool(name, *arguments, **options):
 class Volume:
     """Members as loop devices over sparse files, a mount point, and the life cycle between them."""
 
-    def __init__(self, member_count=4, member_mib=256, data="raid6", metadata="raid1c3", loops=True):
-        self.folder = Path(tempfile.mkdtemp(prefix="cowraid-test-", dir=SCRATCH))
+    def __init__(self, member_count=4, member_mib=256, data="raid6", metadata="raid1c3", loops=True,
+                 scratch=SCRATCH):
+        self.folder = Path(tempfile.mkdtemp(prefix="cowraid-test-", dir=scratch))
         self.folder.chmod(0o755)
         self.mount_point = self.folder / "mnt"
         self.mount_point.mkdir()
@@ -67,9 +68,13 @@ class Volume:
     def unmount(self):
         return tool("umount.fuse.cowraid", self.mount_point)
 
-    def is_mounted(self):
+    def mount_count(self):
+        """How many mounts lie on the mount point, one upon the other."""
         with open("/proc/self/mountinfo", encoding="utf-8") as file:
-            return any(f" {self.mount_point} " in line for line in file)
+            return sum(f" {self.mount_point} " in line for line in file)
+
+    def is_mounted(self):
+        return self.mount_count() > 0
 
     def daemon(self):
         """Process id of the daemon that serves the mount."""
@@ -94,8 +99,8 @@ class Volume:
             time.sleep(0.02)
         raise AssertionError("the mount still answers")
 
-    def check(self, expect=0):
-        result = tool("cowraid", "check", "--json", self.devices[0], check=False)
+    def check(self, expect=0, *options):
+        result = tool("cowraid", "check", "--json", *options, self.devices[0], check=False)
         assert result.returncode == expect, result.stdout + result.stderr
         return json.loads(result.stdout)
 
@@ -117,12 +122,12 @@ class Volume:
         Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
 
     def destroy(self):
-        if self.is_mounted():
-            run("umount", "-l", self.mount_point, check=False)
-            try:
-                os.kill(self.daemon(), 9)
-            except (AssertionError, ProcessLookupError):
-                pass
+        try:
+            os.kill(self.daemon(), 9)
+        except (AssertionError, ProcessLookupError):
+            pass
+        for _ in range(self.mount_count()):
+            run("umount", "-i", "-l", self.mount_point, check=False)
         for device in self.loops:
             run("losetup", "-d", device, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Lost members, rotten members, killed daemons, full volumes."""
+"""Lost members, rotten members, full volumes."""
 
 import errno
 import hashlib
@@ -94,30 +94,6 @@ def test_rot_under_a_live_mount(make_volume):
     volume.unmount()
     volume.mount()
     verify(sums)
-
-
-@pytest.mark.parametrize("data,metadata", [("raid5", "raid1"), ("raid6", "raid1c3")])
-def test_killed_daemon_keeps_what_fsync_acknowledged(make_volume, data, metadata):
-    volume = make_volume(data=data, metadata=metadata)
-    volume.make()
-    volume.mount()
-    generator = random.Random(6)
-    acknowledged = {}
-    for round_number in range(5):
-        for index in range(8):
-            path = volume.mount_point / f"r{round_number}-{index}"
-            content = generator.randbytes(generator.randrange(1, 200000))
-            with open(path, "wb") as file:
-                file.write(content)
-                file.flush()
-                if index % 2 == 0:
-                    os.fsync(file.fileno())
-                    acknowledged[path] = hashlib.sha256(content).hexdigest()
-        volume.kill()
-        volume.mount()
-        verify(acknowledged)
-    volume.unmount()
-    volume.check()
 
 
 def test_full_volume(make_volume):

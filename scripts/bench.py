@@ -1,0 +1,264 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Measures cowraid beside kernel btrfs with the same data profile, on loop devices of the same kind.
+
+Every round runs every workload on both, one after the other, each on a fresh filesystem; the table has the
+medians and their ratio. Members are files below --scratch. Run as root on an otherwise idle machine: absolute
+figures are noise of the machine, the ratio and its spread are not.
+
+    scripts/bench.py [--build build-release] [--profile raid5] [--rounds 3] [WORKLOAD...]
+"""
+
+import argparse
+import json
+import mmap
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+METADATA = {"raid5": "raid1", "raid6": "raid1c3", "raid1": "raid1"}
+MEMBERS = 8
+MEMBER_MIB = 1024
+STREAM_MIB = 2048
+RANDOM_MIB = 512
+WARM_MIB = 5120
+SECONDS = 8
+FILES, FOLDERS = 20000, 20
+
+
+def run(*command):
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{command} returned {result.returncode}\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def drop_caches():
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
+
+
+def warm_memory():
+    """Touches as much memory as a workload needs. Pages that a virtual machine gave back to its host cost
+    several times as much at the first touch, which would hit whatever happens to run first."""
+    mmap.mmap(-1, WARM_MIB << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+
+
+class Members:
+    """Loop devices over files with all their blocks in place, given back whatever happens."""
+
+    def __init__(self, scratch):
+        self.folder = Path(tempfile.mkdtemp(prefix="cowraid-bench-", dir=scratch))
+        self.mount_point = self.folder / "mnt"
+        self.mount_point.mkdir()
+        self.devices = []
+        for index in range(MEMBERS):
+            image = self.folder / f"member{index}"
+            with open(image, "wb") as file:
+                for _ in range(MEMBER_MIB):
+                    file.write(bytes(1 << 20))
+            self.devices.append(run("losetup", "-f", "--show", "--direct-io=on", image).strip())
+
+    def device_counts(self):
+        """Requests and bytes written and read by all members since they were attached."""
+        totals = [0, 0, 0, 0]
+        for device in self.devices:
+            fields = Path(f"/sys/block/{Path(device).name}/stat").read_text(encoding="ascii").split()
+            for slot, field, unit in ((0, 0, 1), (1, 2, 512), (2, 4, 1), (3, 6, 512)):
+                totals[slot] += int(fields[field]) * unit
+        return totals
+
+    def close(self):
+        subprocess.run(["umount", str(self.mount_point)], capture_output=True, check=False)
+        for device in self.devices:
+            subprocess.run(["losetup", "-d", device], capture_output=True, check=False)
+        subprocess.run(["rm", "-rf", "--one-file-system", str(self.folder)], check=False)
+
+
+class Cowraid:
+    name = "cowraid"
+
+    def __init__(self, members, build, profile):
+        self.members, self.tools, self.profile = members, Path(build) / "tools", profile
+        self.peak_kib = 0
+
+    def make(self):
+        run(self.tools / "mkfs.cowraid", "-q", "-f", "-d", self.profile, "-m", METADATA[self.profile],
+            *self.members.devices)
+        self.mount()
+
+    def mount(self):
+        run(self.tools / "mount.cowraid", *self.members.devices, self.members.mount_point)
+
+    def unmount(self):
+        self.peak_kib = max(self.peak_kib, self._peak())
+        run(self.tools / "umount.fuse.cowraid", self.members.mount_point)
+
+    def _peak(self):
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if str(self.members.mount_point).encode() in words and b"mount.cowraid" in words[0]:
+                    lines = (entry / "status").read_text(encoding="ascii", errors="replace").splitlines()
+                    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+            except (OSError, StopIteration):
+                continue
+        return 0
+
+
+class Btrfs:
+    name = "btrfs"
+    peak_kib = 0
+
+    def __init__(self, members, profile):
+        self.members, self.profile = members, profile
+
+    def make(self):
+        run("mkfs.btrfs", "-q", "-f", "-d", self.profile, "-m", METADATA[self.profile], *self.members.devices)
+        self.mount()
+
+    def mount(self):
+        run("mount", "-t", "btrfs", "-o", "noatime", self.members.devices[0], self.members.mount_point)
+
+    def unmount(self):
+        run("umount", self.members.mount_point)
+
+
+def fio(members, name, *options):
+    report = json.loads(run("fio", "--output-format=json", f"--directory={members.mount_point}",
+                            f"--name={name}", "--randrepeat=1", "--group_reporting", *options))
+    return report["jobs"][0]
+
+
+def stream_write(members, _):
+    """MiB/s of one buffered writer, 1 MiB at a time, fsync at the end included."""
+    started = time.monotonic()
+    fio(members, "stream", "--rw=write", "--bs=1M", f"--size={STREAM_MIB}M", "--end_fsync=1", "--fallocate=none")
+    return STREAM_MIB / (time.monotonic() - started)
+
+
+def stream_read(members, filesystem):
+    """MiB/s of one buffered reader over a file that no cache holds."""
+    if not (members.mount_point / "stream.0.0").exists():
+        stream_write(members, filesystem)
+    filesystem.unmount()
+    filesystem.mount()
+    drop_caches()
+    return fio(members, "stream", "--rw=read", "--bs=1M", f"--size={STREAM_MIB}M")["read"]["bw"] / 1024
+
+
+def random_file(members):
+    if not (members.mount_point / "random.0.0").exists():
+        fio(members, "random", "--rw=write", "--bs=1M", f"--size={RANDOM_MIB}M", "--end_fsync=1",
+            "--fallocate=none")
+
+
+def random_write(members, _):
+    """Operations/s of O_DIRECT 4 KiB writes in a file that exists, 16 under way; fsync at the end included."""
+    random_file(members)
+    job = fio(members, "random", "--rw=randwrite", "--bs=4k", f"--size={RANDOM_MIB}M", "--direct=1",
+              "--ioengine=libaio", "--iodepth=16", "--time_based", f"--runtime={SECONDS}", "--end_fsync=1")
+    return job["write"]["total_ios"] / (job["write"]["runtime"] / 1000)
+
+
+def random_read(members, filesystem):
+    """Operations/s of O_DIRECT 4 KiB reads, 16 under way, after a new mount."""
+    random_file(members)
+    filesystem.unmount()
+    filesystem.mount()
+    drop_caches()
+    job = fio(members, "random", "--rw=randread", "--bs=4k", f"--size={RANDOM_MIB}M", "--direct=1",
+              "--ioengine=libaio", "--iodepth=16", "--time_based", f"--runtime={SECONDS}")
+    return job["read"]["iops"]
+
+
+def create(members, _):
+    """Files/s: 4 KiB files, one process, sync at the end included."""
+    content = os.urandom(4096)
+    started = time.monotonic()
+    for folder in range(FOLDERS):
+        base = members.mount_point / f"folder{folder}"
+        base.mkdir()
+        for index in range(FILES // FOLDERS):
+            fd = os.open(f"{base}/file{index}", os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644)
+            os.write(fd, content)
+            os.close(fd)
+    fd = os.open(members.mount_point, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    return FILES / (time.monotonic() - started)
+
+
+WORKLOADS = {
+    "stream-write": (stream_write, "MiB/s"),
+    "stream-read": (stream_read, "MiB/s"),
+    "random-write-4k": (random_write, "IOPS"),
+    "random-read-4k": (random_read, "IOPS"),
+    "create-4k": (create, "files/s"),
+}
+
+
+def measure(filesystem, members, workload):
+    drop_caches()
+    warm_memory()
+    filesystem.make()
+    before = members.device_counts()
+    rate = WORKLOADS[workload][0](members, filesystem)
+    after = members.device_counts()
+    filesystem.unmount()
+    return rate, [b - a for a, b in zip(before, after)]
+
+
+def print_table(results, filesystems):
+    print("| workload | unit | cowraid | btrfs | ratio (each round) | member writes: requests, MiB "
+          "(cowraid / btrfs) | member reads |")
+    print("|---|---|---|---|---|---|---|")
+    for workload, rows in results.items():
+        ours, theirs = ([rate for rate, _ in rows[f.name]] for f in filesystems)
+        ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(ours, theirs))
+        counts = {f.name: rows[f.name][-1][1] for f in filesystems}
+        io = [" / ".join(f"{counts[f.name][slot]}, {counts[f.name][slot + 1] >> 20}" for f in filesystems)
+              for slot in (2, 0)]
+        print(f"| {workload} | {WORKLOADS[workload][1]} | {statistics.median(ours):.0f} | "
+              f"{statistics.median(theirs):.0f} | **{statistics.median(ours) / statistics.median(theirs):.2f}** "
+              f"({ratios}) | {io[0]} | {io[1]} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--build", default=ROOT / "build-release")
+    parser.add_argument("--profile", default="raid5", choices=METADATA)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scratch", default="/dev/shm")
+    parser.add_argument("--only", choices=["cowraid", "btrfs"], help="one filesystem, no table")
+    parser.add_argument("workload", nargs="*", help=", ".join(WORKLOADS))
+    arguments = parser.parse_args()
+    for workload in arguments.workload:
+        if workload not in WORKLOADS:
+            parser.error(f"no workload {workload}")
+    members = Members(arguments.scratch)
+    try:
+        filesystems = [Cowraid(members, arguments.build, arguments.profile), Btrfs(members, arguments.profile)]
+        chosen = [f for f in filesystems if arguments.only in (None, f.name)]
+        results = {}
+        for round_number in range(arguments.rounds):
+            for workload in arguments.workload or WORKLOADS:
+                for filesystem in chosen:
+                    rate, counts = measure(filesystem, members, workload)
+                    results.setdefault(workload, {}).setdefault(filesystem.name, []).append((rate, counts))
+                    print(f"round {round_number + 1} {workload} {filesystem.name}: {rate:.0f}; reads {counts[0]}, "
+                          f"{counts[1] >> 20} MiB; writes {counts[2]}, {counts[3] >> 20} MiB", file=sys.stderr)
+        if len(chosen) == 2:
+            print_table(results, filesystems)
+        print(f"peak resident memory of the daemon: {filesystems[0].peak_kib >> 10} MiB")
+    finally:
+        members.close()
+
+
+if __name__ == "__main__":
+    main()

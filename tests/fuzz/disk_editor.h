@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Changes single integers of an unmounted volume and makes every checksum above them fit again, on every copy
+// on every member: what is left to notice the change is what the values mean. Reads the format by itself,
+// without the trees and the array that are under test.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/sim_device.h"
+#include "format/group_map_codec.h"
+#include "format/node.h"
+#include "raid56/geometry.h"
+#include "tests/fuzz/field_table.h"
+
+namespace cowraid::test {
+
+using Members = std::vector<std::unique_ptr<SimDevice>>;
+
+// One instance of a structure.
+struct Target {
+    enum class Home : uint8_t { kSuperblock, kMap, kNode };
+    std::string structure;
+    Home home = Home::kNode;
+    size_t node = 0;  // kNode: which one
+    size_t offset = 0;  // in the superblock with its member lines, the map, or the node
+    size_t tail_bytes = 0;  // what follows the structure: a name, checksums, a bitmap
+};
+
+class DiskEditor {
+public:
+    // Reads superblock, map and every node. Aborts on a volume that is not as the format says.
+    explicit DiskEditor(Members& members);
+
+    // Leaves nothing but the newest superblock in the rings: a refused one has nothing to fall back to.
+    void forget_history();
+    [[nodiscard]] std::vector<Target> targets(const std::string& structure) const;
+    [[nodiscard]] uint64_t value(const Target& target, const Leaf& leaf) const;
+    // `agree`: what repeats the value above the structure is changed with it.
+    struct How {
+        bool agree = false;
+    };
+    void overwrite(const Target& target, const Leaf& leaf, uint64_t value, const How& how);
+    // Whether `agree` makes a difference.
+    [[nodiscard]] static bool is_repeated(const Leaf& leaf);
+    // Whether the target is part of the free-space tree.
+    [[nodiscard]] bool describes_space(const Target& target) const;
+
+private:
+    using Bytes = std::vector<std::byte>;
+    struct RawNode {
+        BlockRef ref;
+        uint64_t tree_id = 0;
+        size_t parent = SIZE_MAX;  // index into nodes_; none: the superblock points here
+        size_t pointer = 0;  // offset of the DiskBlockRef in the parent (or in the superblock)
+        Bytes image;
+    };
+    struct Spot {
+        SimDevice* member;
+        uint64_t offset;
+    };
+
+    void read_superblock();
+    void read_map();
+    void read_tree(const DiskBlockRef& ref, uint64_t tree_id, size_t parent, size_t pointer);
+    void read_trees_below(size_t root_node);
+
+    [[nodiscard]] const Bytes& image_of(const Target& target) const;
+    void node_targets(size_t index, const std::string& structure, std::vector<Target>& out) const;
+    void map_targets(const std::string& structure, std::vector<Target>& out) const;
+
+    enum class Stamp : uint8_t { kFit, kKeep };
+    void store_node(size_t index, Stamp stamp);
+    void store_map(Stamp stamp);
+    void store_superblock(Stamp stamp);
+    void agree_above(const Target& target, const Leaf& leaf, uint64_t value);
+
+    [[nodiscard]] const GroupRecord& group_of(VolumeAddress address) const;
+    [[nodiscard]] Spot spot(const GroupRecord& group, const BlockPlace& place, uint32_t copy) const;
+    void read_block(VolumeAddress address, std::byte* out) const;
+    void write_block(VolumeAddress address, std::span<const std::byte> content);
+    void restore_row(const GroupRecord& group, const BlockPlace& place);
+    void note_checksum(VolumeAddress address, std::span<const std::byte> content);
+    bool note_checksum_in(size_t node, VolumeAddress address, Checksum checksum);
+
+    Members& members_;
+    Bytes superblock_;  // of the first member, with the member lines
+    Superblock decoded_;
+    Bytes map_;
+    GroupMap groups_;
+    std::vector<RawNode> nodes_;  // parents before children
+};
+
+}  // namespace cowraid::test

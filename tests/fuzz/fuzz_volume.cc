@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+#include "tests/fuzz/fuzz_volume.h"
+
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+
+#include "base/assert.h"
+
+namespace cowraid::test {
+
+namespace {
+
+constexpr FuzzShape kShapes[] = {
+    {"raid1", {2, 64 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 16 * 1024}, false, true},
+    {"raid6-raid1c3", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024}, true, false},
+    {"raid5", {3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 64 * 1024}, false, false},
+    {"raid6", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 4 * 1024}, false, false},
+};
+
+void expect(Status status, const char* what)
+{
+    if (!status.ok())
+        fprintf(stderr, "%s: %s\n", what, err_text(status.err()));
+    CW_ASSERT(status.ok());
+}
+
+class Furnisher {
+public:
+    explicit Furnisher(Filesystem& fs) : fs_(fs) { }
+
+    void furnish(InodeNumber parent, const char* name);
+    void leave_orphans(InodeNumber parent);
+
+private:
+    InodeNumber make(InodeNumber parent, const std::string& name, uint32_t mode, uint64_t rdev = 0);
+    void write(InodeNumber inode, uint64_t offset, size_t bytes);
+    void symlink(InodeNumber parent, const char* name, size_t bytes);
+    void make_data(InodeNumber directory);
+    void make_names(InodeNumber directory);
+    void make_attributes(InodeNumber directory);
+    void commit() { expect(fs_.step(true), "commit"); }
+
+    Filesystem& fs_;
+    Prng prng_{7};
+};
+
+// The caller's lookup reference is kept until the mount ends.
+InodeNumber Furnisher::make(InodeNumber parent, const std::string& name, uint32_t mode, uint64_t rdev)
+{
+    const Result<Attributes> made = fs_.make_node(parent, name, mode, rdev, {});
+    expect(made.status(), name.c_str());
+    return made->inode;
+}
+
+void Furnisher::write(InodeNumber inode, uint64_t offset, size_t bytes)
+{
+    std::vector<std::byte> content(bytes);
+    prng_.fill(content.data(), bytes);
+    expect(fs_.write(inode, offset, content, {}, {}).status(), "write");
+}
+
+void Furnisher::symlink(InodeNumber parent, const char* name, size_t bytes)
+{
+    expect(fs_.make_symlink(parent, name, std::string(bytes, 's'), {}).status(), name);
+}
+
+void Furnisher::make_data(InodeNumber directory)
+{
+    const InodeNumber pieces = make(directory, "pieces", S_IFREG | 0644);
+    const InodeNumber big = make(directory, "big", S_IFREG | 0644);
+    write(big, 0, 3 * kMiB + 777);
+    for (int i = 0; i < 4; ++i) {
+        write(pieces, static_cast<uint64_t>(i) * 40000, 20000);
+        commit();
+    }
+    write(make(directory, "small", S_IFREG | 0600), 0, 100);
+    make(directory, "empty", S_IFREG | 04755);
+    const InodeNumber sparse = make(directory, "sparse", S_IFREG | 0644);
+    write(sparse, 0, 5000);
+    write(sparse, 9 * kMiB, 5000);
+    SetAttributes grow;
+    grow.size_bytes = 12 * kMiB + 5;
+    expect(fs_.set_attributes(sparse, grow, {}).status(), "grow");
+    const InodeNumber promised = make(directory, "promised", S_IFREG | 0644);
+    expect(fs_.allocate_range(promised, FALLOC_FL_KEEP_SIZE, 0, 400000), "fallocate");
+    write(promised, 100000, 50000);
+}
+
+void Furnisher::make_names(InodeNumber directory)
+{
+    const InodeNumber many = make(directory, "many", S_IFDIR | 0755);
+    for (int i = 0; i < 40; ++i)
+        make(many, "entry-with-a-name-of-some-length-" + std::to_string(i), S_IFREG | 0644);
+    const InodeNumber deep = make(directory, "deep", S_IFDIR | 02755);
+    const InodeNumber deeper = make(deep, "deeper", S_IFDIR | 0755);
+    const InodeNumber linked = make(directory, "linked", S_IFREG | 0644);
+    write(linked, 0, 9000);
+    expect(fs_.link(linked, deep, "second").status(), "link");
+    expect(fs_.link(linked, deeper, std::string(255, 'n')).status(), "link");
+    symlink(directory, "symlink", 11);
+    symlink(deeper, "long-symlink", 4000);
+    make(directory, "fifo", S_IFIFO | 0600);
+    make(directory, "socket", S_IFSOCK | 0600);
+    make(directory, "character", S_IFCHR | 0600, 0x0103);
+    make(directory, "block", S_IFBLK | 0600, 0x0801);
+}
+
+void Furnisher::make_attributes(InodeNumber directory)
+{
+    const InodeNumber inode = make(directory, "attributes", S_IFREG | 0644);
+    for (int i = 0; i < 6; ++i) {
+        const std::vector<std::byte> value(i == 0 ? 0 : 3500, static_cast<std::byte>(i));
+        expect(fs_.set_xattr(inode, "user.name" + std::to_string(i), value, 0), "xattr");
+    }
+    expect(fs_.set_xattr(directory, "trusted.directory", std::as_bytes(std::span("value")), 0), "xattr");
+}
+
+void Furnisher::furnish(InodeNumber parent, const char* name)
+{
+    const InodeNumber directory = make(parent, name, S_IFDIR | 0755);
+    make_data(directory);
+    commit();
+    make_names(directory);
+    make_attributes(directory);
+    commit();
+}
+
+// Removed and still open when the mount ends without a word.
+void Furnisher::leave_orphans(InodeNumber parent)
+{
+    const InodeNumber orphan = make(parent, "orphan", S_IFREG | 0644);
+    write(orphan, 0, 60000);
+    expect(fs_.allocate_range(orphan, 0, kMiB, 40000), "fallocate");
+    expect(fs_.set_xattr(orphan, "user.x", std::as_bytes(std::span("value")), 0), "xattr");
+    make(parent, "removed", S_IFDIR | 0755);
+    commit();
+    expect(fs_.unlink(parent, "orphan"), "unlink");
+    expect(fs_.rmdir(parent, "removed"), "rmdir");
+    commit();
+}
+
+void write_without_last_member(SimVolume& volume)
+{
+    std::string why;
+    MountOptions options = manual_options();
+    options.degraded = true;
+    expect(volume.mount(options, why, {volume.member_count() - 1}), why.c_str());
+    const Result<Attributes> made = volume.fs().make_node({kRootInode}, "lonely", S_IFREG | 0644, 0, {});
+    expect(made.status(), "lonely");
+    expect(volume.unmount(), "unmount");
+}
+
+}  // namespace
+
+std::span<const FuzzShape> fuzz_shapes()
+{
+    return kShapes;
+}
+
+Members make_fuzz_members(const FuzzShape& shape)
+{
+    SimVolume volume(shape.volume);
+    std::string why;
+    expect(volume.make(why), why.c_str());
+    if (shape.two_epochs)
+        write_without_last_member(volume);
+    expect(volume.mount(manual_options(), why), why.c_str());
+    Furnisher furnisher(volume.fs());
+    furnisher.furnish({kRootInode}, "kept");
+    furnisher.furnish({kRootInode}, "used");
+    furnisher.leave_orphans({kRootInode});
+    volume.kill();
+    Members members;
+    for (uint32_t i = 0; i < volume.member_count(); ++i)
+        members.push_back(volume.member(i).clone("member" + std::to_string(i + 1)));
+    return members;
+}
+
+}  // namespace cowraid::test

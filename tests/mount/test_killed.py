@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""Daemons killed at any moment. COWRAID_KILL_ROUNDS=N makes the loop longer, COWRAID_SEED=N makes it another one."""
+
+import os
+import random
+import time
+
+import pytest
+
+from conftest import tool
+from tracked_load import Load
+
+ROUNDS = int(os.environ.get("COWRAID_KILL_ROUNDS", "5"))
+SEED = int(os.environ.get("COWRAID_SEED", "1"))
+REMOUNT_SECONDS_MAX = 5
+CHECK_EVERY = 10  # rounds
+
+
+def remount_seconds(volume):
+    started = time.monotonic()
+    volume.mount()
+    return time.monotonic() - started
+
+
+def check_before_the_mount(volume):
+    """What the crash left on the members is consistent by itself, before any mount touches it."""
+    tool("cowraid", "check", volume.devices[0])
+
+
+@pytest.mark.parametrize("data,metadata", [("raid5", "raid1"), ("raid6", "raid1c3")])
+def test_killed_under_load_loses_nothing_acknowledged(make_volume, data, metadata):
+    volume = make_volume(data=data, metadata=metadata)
+    volume.make()
+    volume.mount()
+    generator = random.Random(f"{SEED}-{data}")
+    load = Load(volume.mount_point, f"{SEED}-{data}")
+    load.prepare()
+    slowest, started = 0.0, time.monotonic()
+    for number in range(1, ROUNDS + 1):
+        load.start()
+        time.sleep(generator.uniform(0.02, 0.8))
+        volume.kill()
+        load.join()
+        if number % CHECK_EVERY == 0:
+            check_before_the_mount(volume)
+        seconds = remount_seconds(volume)
+        slowest = max(slowest, seconds)
+        assert seconds < REMOUNT_SECONDS_MAX, f"seed {SEED}, round {number}: the remount took {seconds:.1f} s"
+        assert volume.mount_count() == 1
+        try:
+            load.verify()
+        except AssertionError as error:
+            raise AssertionError(f"seed {SEED}, round {number}: {error}") from error
+    volume.unmount()
+    assert volume.check()["clean"]
+    assert load.acknowledged() >= ROUNDS * 4
+    print(f"kill {data}: seed {SEED}, {ROUNDS} rounds, {load.acknowledged()} acknowledged changes, none lost, "
+          f"slowest remount {slowest:.2f} s, {(time.monotonic() - started) / ROUNDS:.2f} s a round")
+
+
+def test_a_mount_replaces_a_dead_one_that_still_has_attributes(volume):
+    """The kernel answers stat() for a while after the daemon is gone, so that the dead mount looks alive."""
+    (volume.mount_point / "f").write_text("content")
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    daemon = volume.daemon()
+    os.stat(volume.mount_point)
+    os.kill(daemon, 9)
+    while os.path.exists(f"/proc/{daemon}"):
+        time.sleep(0.01)
+    assert volume.mount_count() == 1
+    volume.mount()
+    assert volume.mount_count() == 1
+    assert (volume.mount_point / "f").read_text() == "content"
+    volume.unmount()
+    assert volume.mount_count() == 0
+    volume.check()
+
+
+def test_terminated_daemon_unmounts_cleanly(volume):
+    (volume.mount_point / "f").write_text("content")
+    os.kill(volume.daemon(), 15)
+    deadline = time.monotonic() + 10
+    while volume.is_mounted() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not volume.is_mounted()
+    volume.check()
+    volume.mount()
+    assert (volume.mount_point / "f").read_text() == "content"
