@@ -5,15 +5,41 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/large_memory.h"
 #include "base/units.h"
 
 namespace cowraid {
+
+namespace {
+
+#if defined(__has_feature)
+#define CW_HAS_FEATURE(name) __has_feature(name)
+#else
+#define CW_HAS_FEATURE(name) 0
+#endif
+
+// The address sanitizer sees who uses freed memory only in memory of its own.
+#if defined(__SANITIZE_ADDRESS__) || CW_HAS_FEATURE(address_sanitizer)
+constexpr bool kKeepLargeMemory = false;
+#else
+constexpr bool kKeepLargeMemory = true;
+#endif
+
+bool is_large(size_t bytes)
+{
+    return kKeepLargeMemory && bytes >= kLargeBytesMin && bytes <= kLargeBytesMax;
+}
+
+}  // namespace
 
 AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes)
 {
     if (bytes == 0)
         return;
-    data_ = static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, round_up(bytes, kBlockBytes)));
+    if (is_large(bytes))
+        data_ = large_allocate(bytes);
+    else
+        data_ = static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, round_up(bytes, kBlockBytes)));
     CW_ASSERT(data_ != nullptr);
 }
 
@@ -27,7 +53,10 @@ AlignedBuffer AlignedBuffer::zeroed(size_t bytes)
 
 AlignedBuffer::~AlignedBuffer()
 {
-    std::free(data_);
+    if (data_ != nullptr && is_large(size_))
+        large_free(data_, size_);
+    else
+        std::free(data_);
 }
 
 }  // namespace cowraid

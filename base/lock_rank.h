@@ -26,7 +26,8 @@ enum class LockRank : uint8_t {
     kStripe,  // raid56/: one bucket of stripe locks
     kMemberSet,  // device/: member states and counters
     kDevice,  // device/: simulated and recording devices
-    kLeaf,  // anything that takes no other lock
+    kLeaf,  // anything that takes no other lock, but may allocate
+    kMemory,  // base/: memory for large buffers
 };
 
 }  // namespace cowraid

@@ -10,6 +10,8 @@ namespace cowraid {
 
 namespace {
 
+constexpr uint64_t kMaxDirectBytes = 128 * kKiB;
+
 struct Counters {
     std::atomic<uint64_t> reads{0}, read_bytes{0}, writes{0}, write_bytes{0}, flushes{0}, discards{0};
     std::atomic<uint64_t> batches{0}, ring_enters{0};
@@ -76,6 +78,13 @@ void run_io(std::span<IoRequest> batch)
     if (batch.empty())
         return;
     add(counters.batches, 1);
+    // A single small transfer is one system call either way; a ring adds its own work to it.
+    if (batch.size() == 1 && batch[0].kind == IoKind::kRead && batch[0].bytes() <= kMaxDirectBytes) {
+        check_alignment(batch[0]);
+        count_request(batch[0]);
+        batch[0].device->perform(batch[0]);
+        return;
+    }
     static thread_local std::vector<IoRequest*> for_ring;
     std::vector<IoRequest*> ringed = std::move(for_ring);
     ringed.clear();

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include "base/assert.h"
+#include "base/large_memory.h"
 #include "fs/commit.h"
 #include "fs/removal.h"
 
@@ -69,6 +70,8 @@ void* Background::commit_main(void* self)
             flush_now(core).ignore();
         if (work.stop)
             return nullptr;
+        if (work.commit)
+            large_trim();
     }
 }
 

@@ -138,7 +138,8 @@ def fio(members, name, *options):
 def stream_write(members, _):
     """MiB/s of one buffered writer, 1 MiB at a time, fsync at the end included."""
     started = time.monotonic()
-    fio(members, "stream", "--rw=write", "--bs=1M", f"--size={STREAM_MIB}M", "--end_fsync=1", "--fallocate=none")
+    fio(members, "stream", "--rw=write", "--bs=1M", f"--size={STREAM_MIB}M", "--end_fsync=1",
+        "--fallocate=none")
     return STREAM_MIB / (time.monotonic() - started)
 
 
@@ -159,7 +160,7 @@ def random_file(members):
 
 
 def random_write(members, _):
-    """Operations/s of O_DIRECT 4 KiB writes in a file that exists, 16 under way; fsync at the end included."""
+    """Operations/s of O_DIRECT 4 KiB writes in a file that exists, 16 under way; fsync at the end."""
     random_file(members)
     job = fio(members, "random", "--rw=randwrite", "--bs=4k", f"--size={RANDOM_MIB}M", "--direct=1",
               "--ioengine=libaio", "--iodepth=16", "--time_based", f"--runtime={SECONDS}", "--end_fsync=1")
@@ -222,11 +223,11 @@ def print_table(results, filesystems):
         ours, theirs = ([rate for rate, _ in rows[f.name]] for f in filesystems)
         ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(ours, theirs))
         counts = {f.name: rows[f.name][-1][1] for f in filesystems}
-        io = [" / ".join(f"{counts[f.name][slot]}, {counts[f.name][slot + 1] >> 20}" for f in filesystems)
-              for slot in (2, 0)]
-        print(f"| {workload} | {WORKLOADS[workload][1]} | {statistics.median(ours):.0f} | "
-              f"{statistics.median(theirs):.0f} | **{statistics.median(ours) / statistics.median(theirs):.2f}** "
-              f"({ratios}) | {io[0]} | {io[1]} |")
+        writes, reads = (" / ".join(f"{counts[f.name][slot]}, {counts[f.name][slot + 1] >> 20}"
+                                    for f in filesystems) for slot in (2, 0))
+        median, other = statistics.median(ours), statistics.median(theirs)
+        print(f"| {workload} | {WORKLOADS[workload][1]} | {median:.0f} | {other:.0f} | **{median / other:.2f}** "
+              f"({ratios}) | {writes} | {reads} |")
 
 
 def main():
@@ -243,7 +244,8 @@ def main():
             parser.error(f"no workload {workload}")
     members = Members(arguments.scratch)
     try:
-        filesystems = [Cowraid(members, arguments.build, arguments.profile), Btrfs(members, arguments.profile)]
+        filesystems = [Cowraid(members, arguments.build, arguments.profile),
+                       Btrfs(members, arguments.profile)]
         chosen = [f for f in filesystems if arguments.only in (None, f.name)]
         results = {}
         for round_number in range(arguments.rounds):
@@ -251,8 +253,9 @@ def main():
                 for filesystem in chosen:
                     rate, counts = measure(filesystem, members, workload)
                     results.setdefault(workload, {}).setdefault(filesystem.name, []).append((rate, counts))
-                    print(f"round {round_number + 1} {workload} {filesystem.name}: {rate:.0f}; reads {counts[0]}, "
-                          f"{counts[1] >> 20} MiB; writes {counts[2]}, {counts[3] >> 20} MiB", file=sys.stderr)
+                    print(f"round {round_number + 1} {workload} {filesystem.name}: {rate:.0f}; "
+                          f"reads {counts[0]}, {counts[1] >> 20} MiB; writes {counts[2]}, {counts[3] >> 20} MiB",
+                          file=sys.stderr)
         if len(chosen) == 2:
             print_table(results, filesystems)
         print(f"peak resident memory of the daemon: {filesystems[0].peak_kib >> 10} MiB")
