@@ -6,10 +6,10 @@
     scripts/long_run.py crash PROFILE STATES           10,000 states a shard; each seed is another workload
     scripts/long_run.py kill PROFILE ROUNDS            20 rounds of kill -9 under load a shard; needs root
 
-Every finished shard appends one line to the results file: when, commit, shard, outcome, seconds, what it said.
-Shards that have a line for this commit are not run again, but their outcome counts. A tree with changes has a
-commit of its own, named after the changes. Exit status 1 when a shard violated, or when crash shards saw fewer
-states than asked for.
+Every finished shard appends one line to the results file: when, commit, shard, outcome, seconds, what it
+said. Shards that have a line for this commit are not run again, but their outcome counts. A tree with
+changes has a commit of its own, named after the changes. Exit status 1 when a shard violated, or when crash
+shards saw fewer states than asked for.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,18 +29,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS_PER_SHARD, STATES_PER_SHARD, ROUNDS_PER_SHARD = 250, 10000, 20
+STATES_SPARE = 0.02  # crash-replay shares its states out over instants and stays a little below the number
 SHARD_SECONDS_MAX = 7200
 LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 PROFILES_OF_KILL = ("raid5", "raid6")
 
-# name: how the results file knows it; command and environment run it; pattern finds the line that sums it up.
+# name: how the results file knows it; command, environment: run it; pattern: the line that sums it up.
 Shard = namedtuple("Shard", "name command environment pattern")
 Result = namedtuple("Result", "time commit shard outcome seconds summary")
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build-test", metavar="DIR", help="build folder (build-test)")
     parser.add_argument("--results", default="long-run.results", metavar="FILE",
                         help="appended to (long-run.results)")
@@ -92,8 +96,8 @@ def crash_shards(programs, arguments):
     profile, members = arguments.profile, arguments.members
     for seed, begin in enumerate(range(0, arguments.states, STATES_PER_SHARD), 1):
         states = min(STATES_PER_SHARD, arguments.states - begin)
-        command = [programs / "crash-replay", f"--members={members}", f"--profile={profile}", f"--seed={seed}",
-                   f"--states={states}"]
+        command = [programs / "crash-replay", f"--members={members}", f"--profile={profile}",
+                   f"--seed={seed}", f"--states={int(states * (1 + STATES_SPARE))}"]
         yield Shard(f"crash {profile} members={members} seed={seed} states={states}", command, {},
                     r"^crash-replay .*violations=.*$")
 
@@ -112,7 +116,8 @@ def kill_shards(programs, arguments):
 def python_with_pytest():
     """The distribution's pytest belongs to the distribution's Python, which may not be the first in PATH."""
     for python in ("/usr/bin/python3", sys.executable):
-        if subprocess.run([python, "-c", "import pytest"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+        command = [python, "-c", "import pytest"]
+        if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0:
             return python
     sys.exit("long_run: no Python with pytest")
 
@@ -125,7 +130,11 @@ def copy_programs(arguments, folder):
         names = [f"tools/{name}" for name in MOUNT_PROGRAMS]
     else:
         names = ["tests/simulator" if arguments.kind == "simulator" else "tests/crash-replay"]
-    subprocess.run(["ninja", "-C", build, *names], check=True, stdout=subprocess.DEVNULL)
+    built = subprocess.run(["ninja", "-C", build, *names], check=False, text=True, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT)
+    if built.returncode != 0:
+        print("\n".join(built.stdout.splitlines()[-LINES_SHOWN:]))
+        sys.exit(f"long_run: {build} does not build")
     for name in names:
         target = folder / (name if arguments.kind == "kill" else Path(name).name)
         target.parent.mkdir(exist_ok=True)
@@ -163,9 +172,10 @@ class Runner:
         with self.mutex:
             if self.stopped:
                 return None
-            process = subprocess.Popen([str(word) for word in shard.command], cwd=ROOT, text=True, errors="replace",
-                                       env={**os.environ, **shard.environment}, stdout=subprocess.PIPE,
-                                       stderr=subprocess.STDOUT)
+            process = subprocess.Popen([str(word) for word in shard.command], cwd=ROOT, text=True,
+                                       errors="replace", env={**os.environ, **shard.environment},
+                                       start_new_session=True,  # the terminal's ^C is ours alone
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.running.add(process)
             return process
 
@@ -207,12 +217,16 @@ def run_all(runner, shards, jobs):
         try:
             return [future.result() for future in futures]
         except KeyboardInterrupt:
+            # Shards clean up what they mounted; that is waited for, whoever is impatient.
+            for number in INTERRUPTS:
+                signal.signal(number, signal.SIG_IGN)
             runner.stop()
-            sys.exit("long_run: interrupted; the same command goes on from here")
+            raise
 
 
 def states_seen(results):
-    return sum(int(number) for result in results for number in re.findall(r" states=(\d+) dup", result.summary))
+    found = (re.search(r" states=(\d+) ", result.summary) for result in results)
+    return sum(int(match[1]) for match in found if match is not None)
 
 
 def summarise(arguments, commit, results, skipped):
@@ -229,6 +243,8 @@ def summarise(arguments, commit, results, skipped):
 
 def main():
     arguments = parse_arguments()
+    for number in INTERRUPTS:
+        signal.signal(number, signal.default_int_handler)
     commit = commit_name()
     results = ResultsFile(arguments.results)
     kinds = {"simulator": simulator_shards, "crash": crash_shards, "kill": kill_shards}
@@ -243,4 +259,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("long_run: interrupted; the same command goes on from here")

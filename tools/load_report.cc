@@ -4,10 +4,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "device/assembly.h"
+#include "tools/mount_table.h"
 #include "tools/text.h"
 
 namespace cowraid {
@@ -59,12 +57,12 @@ VolumeInfo info_of_superblock(const Assembly& assembly)
 
 Result<VolumeTarget> find_target(const std::string& text, std::string& why)
 {
-    struct stat info { };
-    const int result = stat(text.c_str(), &info);
-    if (result != 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
+    if (is_dead_mount(text)) {
         why = "the daemon of " + text + " is dead; unmount it and mount the volume again";
         return Err::kIo;
     }
+    struct stat info { };
+    const int result = stat(text.c_str(), &info);
     if (result == 0 && S_ISDIR(info.st_mode) && text.find('/') != std::string::npos)
         return target_of_directory(text, info, why);
     CW_ASSIGN(const VolumeSpec spec, parse_volume_spec({text}, why));

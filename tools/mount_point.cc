@@ -6,7 +6,6 @@
 #include <spawn.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
@@ -32,13 +31,6 @@ constexpr BdiSetting kBdiSettings[] = {
 std::string errno_line(const std::string& what)
 {
     return what + ": " + strerror(errno);
-}
-
-// stat() may succeed from attributes the kernel remembers; statfs() always asks the daemon.
-bool is_dead(const std::string& directory)
-{
-    struct statfs ignored { };
-    return statfs(directory.c_str(), &ignored) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 bool detach_dead_mount(const std::string& directory)
@@ -139,7 +131,7 @@ void write_back(const std::string& directory, const std::string& device)
 
 Status prepare_mount_point(const std::string& directory, std::string& why)
 {
-    while (is_dead(directory) && detach_dead_mount(directory)) { }
+    while (is_dead_mount(directory) && detach_dead_mount(directory)) { }
     struct stat info { };
     if (stat(directory.c_str(), &info) != 0) {
         const int error = errno;

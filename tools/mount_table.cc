@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "tools/mount_table.h"
 
+#include <sys/statfs.h>
+
+#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -90,6 +93,13 @@ bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& 
             return true;
     }
     return false;
+}
+
+// stat() may succeed from attributes the kernel remembers; statfs() always asks the daemon.
+bool is_dead_mount(const std::string& path)
+{
+    struct statfs ignored { };
+    return statfs(path.c_str(), &ignored) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 std::string mount_point_path(const std::string& path)

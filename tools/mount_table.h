@@ -29,6 +29,9 @@ Result<std::vector<MountEntry>> read_mount_table();
 const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::string& directory);
 bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device);
 
+// Whether a FUSE mount at or above `path` has lost its daemon.
+bool is_dead_mount(const std::string& path);
+
 // `path` as the mount table spells it: absolute, without links and dots. Works on a dead FUSE mount too.
 std::string mount_point_path(const std::string& path);
 

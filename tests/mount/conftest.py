@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -27,6 +28,11 @@ def run(*arguments, check=True, timeout=300, **options):
 
 def tool(name, *arguments, **options):
     return run(TOOLS / name, *arguments, **options)
+
+
+def pytest_configure():
+    """A run that is told to end cleans up what it mounted, as after ^C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 class Volume:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Daemons killed at any moment. COWRAID_KILL_ROUNDS=N makes the loop longer, COWRAID_SEED=N makes it another one."""
+"""Daemons killed at any moment. COWRAID_KILL_ROUNDS=N makes the loop longer, COWRAID_SEED=N another one."""
 
 import os
 import random
@@ -45,17 +45,19 @@ def test_killed_under_load_loses_nothing_acknowledged(make_volume, data, metadat
             check_before_the_mount(volume)
         seconds = remount_seconds(volume)
         slowest = max(slowest, seconds)
-        assert seconds < REMOUNT_SECONDS_MAX, f"seed {SEED}, round {number}: the remount took {seconds:.1f} s"
+        place = f"seed {SEED}, round {number}"
+        assert seconds < REMOUNT_SECONDS_MAX, f"{place}: the remount took {seconds:.1f} s"
         assert volume.mount_count() == 1
         try:
             load.verify()
         except AssertionError as error:
-            raise AssertionError(f"seed {SEED}, round {number}: {error}") from error
+            raise AssertionError(f"{place}: {error}") from error
     volume.unmount()
     assert volume.check()["clean"]
     assert load.acknowledged() >= ROUNDS * 4
-    print(f"kill {data}: seed {SEED}, {ROUNDS} rounds, {load.acknowledged()} acknowledged changes, none lost, "
-          f"slowest remount {slowest:.2f} s, {(time.monotonic() - started) / ROUNDS:.2f} s a round")
+    print(f"kill {data}: seed {SEED}, {ROUNDS} rounds, {load.acknowledged()} acknowledged changes, "
+          f"none lost, slowest remount {slowest:.2f} s, "
+          f"{(time.monotonic() - started) / ROUNDS:.2f} s a round")
 
 
 def test_a_mount_replaces_a_dead_one_that_still_has_attributes(volume):

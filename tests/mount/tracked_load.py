@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A load whose every acknowledged byte is known: threads that write and fsync until the daemon dies under them.
+"""A load whose every acknowledged byte is known: threads write and fsync until the daemon dies under them.
 
-Each path has two contents: what was acknowledged last, and what was under way. After a crash it holds the first,
-the second, or what its way of writing allows between them, never less than what was acknowledged.
+Each path has two contents: what was acknowledged last, and what was under way. After a crash it holds the
+first, the second, or what its way of writing allows between them, never less than what was acknowledged.
 """
 
 import errno

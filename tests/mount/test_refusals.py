@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: MIT
+"""What is refused, and how it is said: an exit code, and one line that tells what to do."""
+
+import os
+import shutil
+import time
+
+import pytest
+
+from conftest import TOOLS, run, tool
+
+MOUNT_USAGE, MOUNT_FAILED = 1, 32
+EXIT_FAILED, EXIT_USAGE = 1, 2
+
+
+def refused(program, *arguments, code):
+    """The line on standard error, which begins with the program's name."""
+    result = tool(program, *arguments, check=False)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith(f"{program}: "), result.stderr
+    return lines[0].removeprefix(f"{program}: ")
+
+
+@pytest.fixture
+def made(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    volume.make()
+    return volume
+
+
+def test_mkfs_on_a_mounted_volume(made):
+    made.mount()
+    (made.mount_point / "f").write_text("content")
+    for options in ([], ["-f"]):
+        line = refused("mkfs.cowraid", *options, *made.devices, code=EXIT_FAILED)
+        assert made.devices[0] in line and "is in use" in line
+    assert (made.mount_point / "f").read_text() == "content"
+    made.unmount()
+    assert made.check()["clean"]
+
+
+def test_mkfs_on_a_device_that_is_mounted_elsewhere(make_volume):
+    volume = make_volume(member_count=1, member_mib=128)
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("no mkfs.ext4")
+    run("mkfs.ext4", "-q", volume.devices[0])
+    run("mount", volume.devices[0], volume.mount_point)
+    try:
+        line = refused("mkfs.cowraid", "-f", volume.devices[0], code=EXIT_FAILED)
+        assert volume.devices[0] in line and "is in use" in line
+    finally:
+        run("umount", volume.mount_point)
+    run("fsck.ext4", "-fn", volume.devices[0])
+
+
+def test_mkfs_on_a_foreign_signature(make_volume):
+    volume = make_volume(member_count=3, member_mib=128, data="raid5", metadata="raid1")
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("no mkfs.ext4")
+    run("mkfs.ext4", "-q", "-L", "precious", volume.devices[1])
+    line = refused("mkfs.cowraid", *volume.devices, code=EXIT_FAILED)
+    assert volume.devices[1] in line and "ext4" in line and "-f" in line
+    # Nothing was written to any of them.
+    run("fsck.ext4", "-fn", volume.devices[1])
+    assert run("blkid", "-p", volume.devices[0], check=False).stdout == ""
+    volume.make("-f")
+    assert "ext4" not in run("blkid", "-p", volume.devices[1], check=False).stdout
+    volume.mount()
+    line = refused("mkfs.cowraid", "-f", *volume.devices, code=EXIT_FAILED)
+    assert "is in use" in line
+
+
+def test_mkfs_over_an_older_volume(made):
+    assert "-f" in refused("mkfs.cowraid", *made.devices, code=EXIT_FAILED)
+    made.make("-f")
+    made.mount()
+
+
+def test_mkfs_members(make_volume, tmp_path):
+    volume = make_volume(member_count=3, member_mib=128)
+    small = volume.folder / "small.img"
+    with open(small, "wb") as file:
+        file.truncate(63 << 20)
+    line = refused("mkfs.cowraid", *volume.devices, small, code=EXIT_FAILED)
+    assert str(small) in line and "63.00MiB" in line and "64.00MiB" in line
+    line = refused("mkfs.cowraid", volume.devices[0], volume.devices[0], code=EXIT_FAILED)
+    assert "same device" in line
+    line = refused("mkfs.cowraid", *volume.devices, tmp_path, code=EXIT_FAILED)
+    assert "neither a block device nor a regular file" in line
+    line = refused("mkfs.cowraid", *volume.devices, "/nonexistent", code=EXIT_FAILED)
+    assert "/nonexistent does not exist" in line
+
+
+@pytest.mark.parametrize("options,word", [
+    (["-d", "raid7"], "raid7"), (["-d", "raid6", "-m", "raid1c9"], "raid1c9"), (["-c", "5K"], "5K"),
+    (["-c", "2M"], "2M"), (["-U", "no-uuid"], "no-uuid"), (["-L", "a/b"], "label")])
+def test_mkfs_options(make_volume, options, word):
+    volume = make_volume(member_count=4, member_mib=128)
+    assert word in refused("mkfs.cowraid", *options, *volume.devices, code=EXIT_USAGE)
+    assert "at least 3" in refused("mkfs.cowraid", "-d", "raid6", *volume.devices[:2], code=EXIT_USAGE)
+
+
+def test_mount_without_a_member(made):
+    made.hide([1])
+    left = [made.devices[0], made.devices[2]]
+    line = refused("mount.cowraid", *left, made.mount_point, code=MOUNT_FAILED)
+    assert "member 2" in line or "devid 2" in line
+    assert "degraded" in line
+    assert not made.is_mounted()
+    made.mount(left, "degraded")
+    made.unmount()
+    made.unhide([1])
+    made.mount()
+
+
+def test_mount_with_more_missing_than_tolerated(made):
+    made.hide([1, 2])
+    for options in ([], ["-o", "degraded"], ["-o", "degraded,ro"]):
+        line = refused("mount.cowraid", made.devices[0], made.mount_point, *options, code=MOUNT_FAILED)
+        assert "2" in line and "3" in line
+    made.unhide([1, 2])
+    made.mount()
+
+
+@pytest.mark.parametrize("option,word", [
+    ("no_such_option", "no_such_option"), ("commit=0", "commit=0"), ("commit=x", "commit=x"),
+    ("commit", "commit"), ("cache=5", "cache=5"), ("dirty_max=1", "dirty_max=1"), ("rescue", "ro,rescue"),
+    ("nobarrier", "nobarrier"), ("degraded=perhaps", "degraded=perhaps")])
+def test_mount_options(made, option, word):
+    line = refused("mount.cowraid", made.devices[0], made.mount_point, "-o", option, code=MOUNT_USAGE)
+    assert word in line
+    assert not made.is_mounted()
+
+
+def test_mount_targets(made):
+    file = made.folder / "file"
+    file.touch()
+    for target, word in ((made.folder / "absent", "mkdir"), (file, "not a directory")):
+        line = refused("mount.cowraid", made.devices[0], target, code=MOUNT_FAILED)
+        assert str(target) in line and word in line
+    for source in (file, "/nonexistent", "/dev/null", "cowraid:nobody", "LABEL=nobody"):
+        line = refused("mount.cowraid", source, made.mount_point, code=MOUNT_FAILED)
+        assert str(source).removeprefix("cowraid:").removeprefix("LABEL=") in line
+    refused("mount.cowraid", made.devices[0], code=MOUNT_USAGE)
+    assert not made.is_mounted()
+
+
+def test_already_mounted(made):
+    made.mount()
+    elsewhere = made.folder / "elsewhere"
+    elsewhere.mkdir()
+    for directory in (elsewhere, made.mount_point):
+        line = refused("mount.cowraid", made.devices[1], directory, code=MOUNT_FAILED)
+        assert f"already mounted at {made.mount_point}" in line
+    assert made.mount_count() == 1
+    line = refused("cowraid", "check", made.devices[0], code=EXIT_FAILED)
+    assert f"mounted at {made.mount_point}" in line
+
+
+def test_unmounting_what_is_not_mounted_or_busy(made):
+    line = refused("umount.fuse.cowraid", made.mount_point, code=MOUNT_FAILED)
+    assert str(made.mount_point) in line
+    made.mount()
+    with open(made.mount_point / "f", "w"):
+        assert "busy" in refused("umount.fuse.cowraid", made.mount_point, code=MOUNT_FAILED)
+        assert made.is_mounted()
+    made.unmount()
+    assert made.check()["clean"]
+
+
+def test_mount_over_the_mount_point_of_a_killed_daemon(made):
+    made.mount()
+    (made.mount_point / "f").write_text("content")
+    fd = os.open(made.mount_point / "f", os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    made.kill()
+    line = refused("cowraid", "filesystem", "usage", made.mount_point, code=EXIT_FAILED)
+    assert "dead" in line and str(made.mount_point) in line
+    made.mount()
+    assert made.mount_count() == 1
+    assert (made.mount_point / "f").read_text() == "content"
+
+
+def test_remount(made):
+    line = refused("mount.cowraid", made.devices[0], made.mount_point, "-o", "remount,ro", code=MOUNT_FAILED)
+    assert "no cowraid volume is mounted at" in line
+    made.mount()
+    path = made.mount_point / "f"
+    with open(path, "w") as file:
+        file.write("first")
+        file.flush()
+        assert "busy" in refused("mount.cowraid", made.devices[0], made.mount_point, "-o", "remount,ro",
+                                 code=MOUNT_FAILED)
+        file.write(" second")
+    made.mount(options="remount,ro")
+    with pytest.raises(OSError, match="Read-only"):
+        path.write_text("third")
+    # Read-only means that nothing is written to the members either.
+    before = written_sectors(made)
+    assert path.read_text() == "first second"
+    time.sleep(0.3)
+    assert written_sectors(made) == before
+    made.mount(options="remount,rw")
+    path.write_text("third")
+    made.unmount()
+    made.mount()
+    assert path.read_text() == "third"
+    assert "unknown option" in refused("mount.cowraid", made.devices[0], made.mount_point, "-o",
+                                       "remount,no_such_option", code=MOUNT_USAGE)
+
+
+def written_sectors(volume):
+    names = [os.path.basename(loop) for loop in volume.loops]
+    return [open(f"/sys/block/{name}/stat", encoding="ascii").read().split()[6] for name in names]
+
+
+def test_programs_without_arguments():
+    assert refused("mkfs.cowraid", code=EXIT_USAGE) == "name at least one device"
+    assert "mount point" in refused("mount.cowraid", code=MOUNT_USAGE)
+    assert "mount point" in refused("umount.fuse.cowraid", code=MOUNT_USAGE)
+    for name in ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid"):
+        assert run(TOOLS / name, "--help").stdout != ""
