@@ -17,15 +17,25 @@ namespace {
 constexpr uint32_t kRingBytes = kSuperblockSlotCount * kSuperblockSlotBytes;
 constexpr uint32_t kBlocksPerRing = kRingBytes / kBlockBytes;
 constexpr uint32_t kBlocksPerSlot = kSuperblockSlotBytes / kBlockBytes;
+// What is read of a slot at first: holds the superblock of a volume of up to two dozen members.
+constexpr uint32_t kSlotHeadBytes = 8 * kKiB;
 
-// The bytes of one ring; blocks that could not be read are zero and marked.
+// The bytes of one ring; blocks that were not read are zero, those that could not be read are marked as well.
 struct RingBytes {
-    AlignedBuffer buffer{kRingBytes};
+    AlignedBuffer buffer = AlignedBuffer::zeroed(kRingBytes);
     std::bitset<kBlocksPerRing> unreadable;
 
     [[nodiscard]] std::span<const std::byte> slot(uint32_t index) const
     {
         return buffer.span().subspan(size_t{index} * kSuperblockSlotBytes, kSuperblockSlotBytes);
+    }
+    // Slots of whose head nothing could be read.
+    [[nodiscard]] size_t unreadable_heads() const
+    {
+        size_t count = 0;
+        for (uint32_t index = 0; index < kSuperblockSlotCount; ++index)
+            count += unreadable[index * kBlocksPerSlot] ? 1 : 0;
+        return count;
     }
     [[nodiscard]] bool slot_unreadable(uint32_t index) const
     {
@@ -47,51 +57,77 @@ struct Slot {
     SuperblockIdentity identity;  // kUnsupported
 };
 
-void read_block_by_block(BlockDevice& device, uint64_t offset, RingBytes& ring)
+// One part of a slot.
+struct SlotRead {
+    uint32_t ring;
+    uint32_t slot;
+    uint32_t begin;  // bytes in the slot
+    uint32_t bytes;
+};
+
+void read_block_by_block(BlockDevice& device, const SlotRead& part, RingBytes& ring)
 {
-    std::vector<iovec> vectors;
-    std::vector<IoRequest> requests;
-    vectors.reserve(kBlocksPerRing);
-    for (uint32_t block = 0; block < kBlocksPerRing; ++block) {
-        vectors.push_back({ring.buffer.data() + size_t{block} * kBlockBytes, kBlockBytes});
-        requests.push_back({.kind = IoKind::kRead,
-                            .device = &device,
-                            .offset = {offset + uint64_t{block} * kBlockBytes},
-                            .vectors = {&vectors.back(), 1}});
-    }
-    run_io(requests);
-    for (uint32_t block = 0; block < kBlocksPerRing; ++block) {
-        if (requests[block].result.ok())
+    for (uint32_t at = part.begin; at < part.begin + part.bytes; at += kBlockBytes) {
+        const uint32_t in_ring = part.slot * kSuperblockSlotBytes + at;
+        const iovec vector{ring.buffer.data() + in_ring, kBlockBytes};
+        IoRequest request{.kind = IoKind::kRead,
+                          .device = &device,
+                          .offset = {kSuperblockRingOffset[part.ring] + in_ring},
+                          .vectors = {&vector, 1}};
+        run_io({&request, 1});
+        if (request.result.ok())
             continue;
-        ring.unreadable.set(block);
-        std::memset(vectors[block].iov_base, 0, kBlockBytes);
+        ring.unreadable.set(in_ring / kBlockBytes);
+        std::memset(vector.iov_base, 0, kBlockBytes);
     }
 }
 
-// One read per ring; where that fails, block by block, so that a bad sector costs one slot and no more.
+// Reads all parts as one batch; where one fails, block by block, so that a bad sector costs one slot and no
+// more.
+Status read_parts(BlockDevice& device, const std::vector<SlotRead>& parts, std::span<RingBytes> rings)
+{
+    std::vector<iovec> vectors;
+    std::vector<IoRequest> requests;
+    vectors.reserve(parts.size());
+    for (const SlotRead& part : parts) {
+        const uint32_t in_ring = part.slot * kSuperblockSlotBytes + part.begin;
+        vectors.push_back({rings[part.ring].buffer.data() + in_ring, part.bytes});
+        requests.push_back({.kind = IoKind::kRead,
+                            .device = &device,
+                            .offset = {kSuperblockRingOffset[part.ring] + in_ring},
+                            .vectors = {&vectors.back(), 1}});
+    }
+    run_io(requests);
+    for (size_t index = 0; index < parts.size(); ++index) {
+        if (requests[index].result.err() == Err::kMemberGone)
+            return Err::kMemberGone;
+        if (!requests[index].result.ok())
+            read_block_by_block(device, parts[index], rings[parts[index].ring]);
+    }
+    return {};
+}
+
+// The head of every slot, and the rest of those that claim to be longer: slots are large for the sake of
+// volumes with hundreds of members.
 Status load_rings(BlockDevice& device, std::span<RingBytes> rings)
 {
     if (device.size_bytes() < kMinHeadBytes)
         return Err::kNotFound;
-    iovec vectors[kSuperblockRingCount];
-    IoRequest requests[kSuperblockRingCount];
-    for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
-        vectors[ring] = {rings[ring].buffer.data(), kRingBytes};
-        requests[ring] = {.kind = IoKind::kRead,
-                          .device = &device,
-                          .offset = {kSuperblockRingOffset[ring]},
-                          .vectors = {&vectors[ring], 1}};
+    std::vector<SlotRead> parts;
+    for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring)
+        for (uint32_t slot = 0; slot < kSuperblockSlotCount; ++slot)
+            parts.push_back({ring, slot, 0, kSlotHeadBytes});
+    CW_TRY(read_parts(device, parts, rings));
+    if (rings[0].unreadable_heads() + rings[1].unreadable_heads() == parts.size())
+        return Err::kIo;
+    std::vector<SlotRead> rest;
+    for (const SlotRead& head : parts) {
+        const uint32_t claimed = claimed_superblock_bytes(rings[head.ring].slot(head.slot));
+        if (claimed > kSlotHeadBytes)
+            rest.push_back({head.ring, head.slot, kSlotHeadBytes,
+                            static_cast<uint32_t>(round_up(claimed, kBlockBytes)) - kSlotHeadBytes});
     }
-    run_io(requests);
-    bool any = false;
-    for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
-        if (requests[ring].result.err() == Err::kMemberGone)
-            return Err::kMemberGone;
-        if (!requests[ring].result.ok())
-            read_block_by_block(device, kSuperblockRingOffset[ring], rings[ring]);
-        any = any || !rings[ring].unreadable.all();
-    }
-    return any ? Status() : Status(Err::kIo);
+    return read_parts(device, rest, rings);
 }
 
 bool all_zero(std::span<const std::byte> bytes)

@@ -112,11 +112,10 @@ bool epochs_valid(const Superblock& superblock)
 bool root_valid(const Superblock& superblock)
 {
     const BlockRef& root = superblock.root;
-    if (!root.address.valid())
-        return root == BlockRef{};
-    return root.address.value % kBlockBytes == 0 && superblock.next_group_address >= kNodeBytes &&
-           root.address.value <= superblock.next_group_address - kNodeBytes && root.generation.value != 0 &&
-           root.generation <= superblock.generation;
+    if (!block_ref_valid(root, superblock.generation))
+        return false;
+    return !root.address.valid() || (superblock.next_group_address >= kNodeBytes &&
+                                     root.address.value <= superblock.next_group_address - kNodeBytes);
 }
 
 bool map_ref_valid(const Superblock& superblock)
@@ -218,6 +217,13 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
 
 }  // namespace
 
+bool block_ref_valid(const BlockRef& ref, Generation newest)
+{
+    if (!ref.address.valid())
+        return ref == BlockRef{};
+    return ref.address.value % kBlockBytes == 0 && ref.generation.value != 0 && ref.generation <= newest;
+}
+
 BlockRef decode(const DiskBlockRef& disk)
 {
     return {.address = {disk.address}, .generation = {disk.generation}, .checksum = disk.checksum};
@@ -260,6 +266,15 @@ std::vector<std::byte> encode_superblock(const Superblock& superblock)
     disk.checksum = checksum_of(slot.data() + sizeof disk.checksum, bytes - sizeof disk.checksum);
     std::memcpy(slot.data(), &disk.checksum, sizeof disk.checksum);
     return slot;
+}
+
+uint32_t claimed_superblock_bytes(std::span<const std::byte> head)
+{
+    DiskSuperblock disk;
+    if (head.size() < sizeof disk)
+        return 0;
+    std::memcpy(&disk, head.data(), sizeof disk);
+    return disk.magic == kSuperblockMagic && disk.bytes <= kSuperblockSlotBytes ? uint32_t{disk.bytes} : 0;
 }
 
 Result<SuperblockIdentity> peek_superblock(std::span<const std::byte> slot)

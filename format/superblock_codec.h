@@ -25,6 +25,9 @@ struct BlockRef {
     friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };
 
+// Points to no node and is all zero, or to a whole block, written by a commit up to `newest`.
+bool block_ref_valid(const BlockRef& ref, Generation newest);
+
 BlockRef decode(const DiskBlockRef& disk);
 DiskBlockRef encode(const BlockRef& ref);
 
@@ -111,6 +114,9 @@ struct SuperblockIdentity {
     uint64_t compat_features = 0;
     Generation generation;
 };
+
+// Bytes of the superblock that starts with `head`, as it claims: not verified. 0 when there is none.
+uint32_t claimed_superblock_bytes(std::span<const std::byte> head);
 
 // kNotFound and kCorrupt (checksum) as for decode_superblock(); any version and feature is fine.
 Result<SuperblockIdentity> peek_superblock(std::span<const std::byte> slot);

@@ -32,6 +32,7 @@ private:
     void check_piece(uint64_t first_stripe, uint64_t stripe_count);
     void count(uint64_t stripe);
     void judge(std::vector<BadBlock>& found);
+    [[nodiscard]] std::vector<JudgedBlock> take_unused(std::vector<JudgedBlock>& judged);
     void note_gone(const BadBlock& bad);
 
     CheckContext& context_;
@@ -75,6 +76,19 @@ void GroupScrub::note_gone(const BadBlock& bad)
                            .member = bad.member.value});
 }
 
+// Data blocks that nothing refers to: the zeros that filled a row, and what was freed since.
+std::vector<JudgedBlock> GroupScrub::take_unused(std::vector<JudgedBlock>& judged)
+{
+    const auto in_use = [&](const JudgedBlock& bad) {
+        const uint64_t offset = bad.block.address - group_.address();
+        return offset >= group_.array_group->record.data_bytes() || group_.used.test(offset / kBlockBytes);
+    };
+    const auto unused = std::stable_partition(judged.begin(), judged.end(), in_use);
+    std::vector<JudgedBlock> taken(unused, judged.end());
+    judged.erase(unused, judged.end());
+    return taken;
+}
+
 void GroupScrub::judge(std::vector<BadBlock>& found)
 {
     std::erase_if(found, [&](const BadBlock& bad) { return !row_in_use(bad); });
@@ -93,6 +107,7 @@ void GroupScrub::judge(std::vector<BadBlock>& found)
             judged.push_back({found[first], faults <= group_.array_group->tolerance});
         }
     }
+    report_bad_blocks(context_, "pad", "unused", take_unused(judged));
     if ((group_.content() & kGroupData) != 0)
         report_bad_blocks(context_, "checksum", "data", std::move(judged));
     else

@@ -225,6 +225,26 @@ TEST_CASE("rot over a whole chunk is one finding")
     require_findings(image.check(), {{"checksum", chunk.value, member, true}});
 }
 
+TEST_CASE("rot in a block that no file owns, in a row that others use")
+{
+    Image image = raid6_image();
+    std::set<uint64_t> used;
+    for (const FileExtent& extent : stored_extents(image))
+        for (uint32_t i = 0; i < extent.block_count; ++i)
+            used.insert(extent.address.value + uint64_t{i} * kBlockBytes);
+    // Two data columns: the other block of the row is a chunk away.
+    const VolumeAddress group = image.open_volume()->array().group_at({*used.begin()})->record.address;
+    VolumeAddress pad{};
+    for (const uint64_t address : used) {
+        const bool first_column = (address - group.value) / kRaid6.chunk_bytes % 2 == 0;
+        const uint64_t other = first_column ? address + kRaid6.chunk_bytes : address - kRaid6.chunk_bytes;
+        if (!used.contains(other) && !pad.valid())
+            pad = {other};
+    }
+    REQUIRE(pad.valid());
+    require_findings(image.check(), {{"pad", pad.value, image.rot(pad).id.value, true}});
+}
+
 TEST_CASE("blocks that cannot be read")
 {
     Image image = raid6_image();
