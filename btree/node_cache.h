@@ -18,8 +18,9 @@ namespace cowraid {
 class NodeReader {
 public:
     virtual ~NodeReader() = default;
-    // Fills kNodeBytes at `out` with content whose checksum is ref.checksum. Thread-safe.
-    virtual Status read_node(const BlockRef& ref, std::span<std::byte> out) = 0;
+    // Fills kNodeBytes at `out` with content whose checksum is ref.checksum. `tree_id`: the tree it is read
+    // for. Thread-safe.
+    virtual Status read_node(const BlockRef& ref, uint64_t tree_id, std::span<std::byte> out) = 0;
 };
 
 class NodeCache {

@@ -31,7 +31,7 @@ inline Uuid test_uuid()
 
 class TestStore : public NodeReader {
 public:
-    Status read_node(const BlockRef& ref, std::span<std::byte> out) override
+    Status read_node(const BlockRef& ref, uint64_t, std::span<std::byte> out) override
     {
         MutexLock lock(mutex_);
         ++reads_;

@@ -218,6 +218,14 @@ uint64_t GroupRecord::span_bytes() const
     return (uint64_t{data_columns} + known->parity) * column_bytes;
 }
 
+uint64_t encoded_bytes(const GroupMap& map, const GroupRecord& another)
+{
+    uint64_t bytes = sizeof(DiskGroupMap) + record_bytes(another);
+    for (const GroupRecord& group : map.groups)
+        bytes += record_bytes(group);
+    return round_up(bytes, kBlockBytes);
+}
+
 std::vector<std::byte> encode_group_map(const GroupMap& map, const Uuid& volume_uuid, MapRef& map_ref)
 {
     CW_ASSERT(map.groups.size() <= kMaxGroups);

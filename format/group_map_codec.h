@@ -59,6 +59,9 @@ struct GroupMap {
 // Checksum stamped; length a multiple of kBlockBytes (zero padded). `map_ref` receives checksum and length.
 std::vector<std::byte> encode_group_map(const GroupMap& map, const Uuid& volume_uuid, MapRef& map_ref);
 
+// What encode_group_map() would make of the map with one more group.
+uint64_t encoded_bytes(const GroupMap& map, const GroupRecord& another);
+
 // kCorrupt unless the bytes match `expected` and every record is sane: known profile, sizes within bounds,
 // address ranges disjoint, members known to `superblock`, slots inside their member and used once, no
 // member twice in a group.

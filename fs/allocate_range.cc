@@ -110,8 +110,7 @@ Status unmap_piece(FilesystemCore& core, Inode& inode, Range piece)
         ExtentEditor editor(core, operation.transaction(), core.store.view(), inode);
         CW_TRY(editor.unmap(piece.first_block, piece.end_block - piece.first_block, removed));
     }
-    core.reserved_blocks.fetch_sub(static_cast<int64_t>(removed.reserved_blocks));
-    core.space.return_data(removed.reserved_blocks);
+    return_reserved(core, removed.reserved_blocks);
     inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
     inode.attributes.modified = inode.attributes.changed = current_time();
     operation.store(inode);

@@ -213,6 +213,9 @@ void FileTreeCheck::item(const Key& key, std::span<const std::byte> payload)
 
 void FileTreeCheck::check_counters(const VolumeCounters& counters)
 {
+    if (counters.next_inode > kMaxInode)
+        context_.findings.add("inode", {}, "the next inode would be %llu, which no inode can be",
+                              as_ull(counters.next_inode));
     if (counters.next_inode <= highest_inode_)
         context_.findings.add("inode", {}, "the next inode would be %llu, but %llu is in use",
                               as_ull(counters.next_inode), as_ull(highest_inode_));

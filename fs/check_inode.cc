@@ -39,6 +39,9 @@ void judge_other(CheckContext& context, const GatheredInode& inode)
     if (inode.attributes.link_count != inode.name_count)
         context.findings.add("inode", {}, "inode %llu says %u links, but has %llu names",
                              as_ull(inode.number), inode.attributes.link_count, as_ull(inode.name_count));
+    if (!inode.attributes.is_regular() && !S_ISLNK(inode.attributes.mode) && inode.attributes.size_bytes != 0)
+        context.findings.add("inode", {}, "inode %llu says %llu bytes, but its type has none",
+                             as_ull(inode.number), as_ull(inode.attributes.size_bytes));
     if (inode.entry_count != 0)
         context.findings.add("directory", {}, "inode %llu is no directory, but has %llu entries",
                              as_ull(inode.number), as_ull(inode.entry_count));

@@ -58,7 +58,11 @@ void RootTreeCheck::root_item(const Key& key, std::span<const std::byte> payload
         return;
     }
     std::memcpy(&disk, payload.data(), sizeof disk);
-    *root = TreeRoot{key.object, decode(disk.root)};
+    const BlockRef ref = decode(disk.root);
+    if (!block_ref_valid(ref, context_.volume.superblock().root.generation))
+        return context_.findings.add("tree", {}, "root tree: the root of tree %llu is no pointer to a node",
+                                     as_ull(key.object));
+    *root = TreeRoot{key.object, ref};
 }
 
 void RootTreeCheck::counters_item(std::span<const std::byte> payload)

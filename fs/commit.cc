@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "fs/commit.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "fs/commit_mutant.h"
 #include "fs/commit_trees.h"
@@ -110,7 +112,7 @@ Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
     const Generation generation = core.volume->superblock().generation.next();
     CW_TRY(write_flush(core, closed.batch, view_of(closed), generation));
     // Flushing may have used up promises of fallocate that the transaction's numbers still contain.
-    closed.counters.reserved_blocks -= closed.batch.reserved_used;
+    closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
     CommittedTrees trees;
     CW_TRY(commit_trees(core, *closed.transaction, *closed.base, closed.counters, generation, trees));
     CW_TRY(make_durable(core, generation, trees.root));

@@ -175,8 +175,12 @@ Status TreeCommit::commit_file_tree(CommittedTrees& out)
     CW_TRY(tree.apply(updates, nullptr));
     CW_TRY(assign(tree, Stream::kMetadata));
     out.file_tree = tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_);
-    // Under parity the checksum tree must learn of these blocks, so they are written before it.
-    return core_.volume->metadata_profile().parity > 0 ? write_nodes(out) : Status();
+    // Under parity the checksum tree must learn of these blocks, so they are written before it. The profile
+    // of new groups does not say where these went.
+    const bool parity = std::any_of(regions_.begin(), regions_.end(), [&](const RowRegion& region) {
+        return core_.volume->array().group_at(region.group_address)->geometry.parity > 0;
+    });
+    return parity ? write_nodes(out) : Status();
 }
 
 Status TreeCommit::commit_checksum_tree(CommittedTrees& out)

@@ -9,6 +9,7 @@ namespace cowraid {
 namespace {
 
 constexpr auto kExtentType = static_cast<uint8_t>(ItemType::kExtent);
+constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1;
 // Longer extents would make every later trim rewrite more and gain nothing.
 constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
 
@@ -52,7 +53,8 @@ Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte>
     const bool data = disk.kind == static_cast<uint8_t>(ExtentKind::kData);
     const bool reserved = disk.kind == static_cast<uint8_t>(ExtentKind::kReserved);
     const uint64_t address = disk.address;
-    if ((!data && !reserved) || disk.compression != 0 || disk.block_count == 0 ||
+    if ((!data && !reserved) || disk.compression != 0 || disk.block_count == 0 || disk.offset_blocks != 0 ||
+        file_block >= kMaxFileBlocks || disk.block_count > kMaxFileBlocks - file_block ||
         address % kBlockBytes != 0 || data != (address != 0) ||
         disk.disk_blocks != (data ? disk.block_count.get() : 0u) ||
         address > UINT64_MAX - uint64_t{disk.block_count} * kBlockBytes)
@@ -87,6 +89,17 @@ Status find_extents(const ItemStore& store, const View& view, InodeNumber inode,
         out.push_back(extent);
     }
     return status.err() == Err::kNotFound ? Status() : status;
+}
+
+uint64_t return_reserved(FilesystemCore& core, uint64_t blocks)
+{
+    int64_t counted = core.reserved_blocks.load(std::memory_order_relaxed);
+    int64_t part = 0;
+    do {
+        part = std::min(counted, static_cast<int64_t>(blocks));
+    } while (!core.reserved_blocks.compare_exchange_weak(counted, counted - part));
+    core.space.return_data(static_cast<uint64_t>(part));
+    return static_cast<uint64_t>(part);
 }
 
 ExtentEditor::ExtentEditor(FilesystemCore& core, Transaction& transaction, View view, Inode& inode)

@@ -40,6 +40,10 @@ struct Unmapped {
     uint64_t reserved_blocks = 0;
 };
 
+// Promises of fallocate that are gone: from the volume's count and from the space budget. Returns how many
+// the count held, which is fewer only when the volume counts less than its files (damage).
+uint64_t return_reserved(FilesystemCore& core, uint64_t blocks);
+
 // Changes extent items on behalf of `transaction`, as seen through `view` (whose newest layer is that
 // transaction). Requires inode.mutex.
 class ExtentEditor {

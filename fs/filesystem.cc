@@ -19,11 +19,11 @@ Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const Mo
 {
     CW_ASSIGN(std::unique_ptr<Volume> volume, Volume::open(std::move(assembly), options, why));
     CW_ASSIGN(const RootContent root, read_root(*volume, why));
-    const bool advised_read_only = volume->read_only_advised();
+    const char* const read_only_reason = volume->read_only_reason();
     std::unique_ptr<FilesystemCore> core = make_core(options, std::move(volume), root);
-    if (advised_read_only)
-        core->read_only_reason = "too few members are present for safe writing";
-    core->read_only = options.read_only || advised_read_only;
+    if (read_only_reason != nullptr)
+        core->read_only_reason = read_only_reason;
+    core->read_only = options.read_only || read_only_reason != nullptr;
     if (!core->read_only)
         CW_TRY(start_writing(*core, why));
     if (core->last_commit) {

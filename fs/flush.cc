@@ -190,11 +190,8 @@ Status record_run(FilesystemCore& core, FlushBatch& batch, const View& view, con
     const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
                           static_cast<int64_t>(removed.reserved_blocks);
     CW_TRY(adjust_data_blocks(core, transaction, view, inode, delta));
-    if (removed.reserved_blocks != 0) {
-        batch.reserved_used += removed.reserved_blocks;
-        core.reserved_blocks.fetch_sub(static_cast<int64_t>(removed.reserved_blocks));
-        core.space.return_data(removed.reserved_blocks);
-    }
+    if (removed.reserved_blocks != 0)
+        batch.reserved_used += return_reserved(core, removed.reserved_blocks);
     return {};
 }
 

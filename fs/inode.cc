@@ -41,6 +41,14 @@ bool known_type(uint32_t mode)
     }
 }
 
+// A directory names the one it stands in (a removed one stood in); nothing else names any.
+bool valid_parent(const InodeAttributes& attributes)
+{
+    if (!attributes.is_directory())
+        return attributes.parent == 0;
+    return attributes.parent >= kRootInode && attributes.parent <= kMaxInode;
+}
+
 }  // namespace
 
 bool InodeAttributes::is_directory() const
@@ -99,9 +107,10 @@ Result<InodeAttributes> decode_inode(std::span<const std::byte> payload)
     attributes.flags = disk.flags;
     attributes.parent = disk.parent;
     constexpr uint32_t kSecond = 1000000000;
-    if (!known_type(attributes.mode) || attributes.size_bytes > INT64_MAX ||
-        disk.accessed.nanoseconds >= kSecond || disk.modified.nanoseconds >= kSecond ||
-        disk.changed.nanoseconds >= kSecond || disk.created.nanoseconds >= kSecond)
+    if (!known_type(attributes.mode) || attributes.size_bytes > INT64_MAX || attributes.flags != 0 ||
+        !valid_parent(attributes) || disk.accessed.nanoseconds >= kSecond ||
+        disk.modified.nanoseconds >= kSecond || disk.changed.nanoseconds >= kSecond ||
+        disk.created.nanoseconds >= kSecond)
         return Err::kCorrupt;
     return attributes;
 }

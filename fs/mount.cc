@@ -29,7 +29,7 @@ Status lookup_root(NodeCache& cache, const TreeRoot& root, TreeRoot& tree)
     const Key key{tree.tree_id, static_cast<uint8_t>(ItemType::kTreeRoot), 0};
     CW_TRY(lookup_struct(cache, root, key, disk));
     tree.root = decode(disk.root);
-    return {};
+    return block_ref_valid(tree.root, root.root.generation) ? Status() : Err::kCorrupt;
 }
 
 Status read_usages(NodeCache& cache, const TreeRoot& tree, std::vector<GroupUsage>& usages)
@@ -48,6 +48,22 @@ Status read_usages(NodeCache& cache, const TreeRoot& tree, std::vector<GroupUsag
     return {};
 }
 
+// What can be said of the counters without reading all inodes. A number that was given already would be given
+// again; sums must not wrap.
+Status validate_counters(NodeCache& cache, Volume& volume, const RootContent& content)
+{
+    const VolumeCounters& counters = content.counters;
+    uint64_t raw_blocks = 0;
+    for (const MemberRecord& record : volume.superblock().members)
+        raw_blocks += record.size_bytes / kBlockBytes;
+    if (counters.next_inode <= kRootInode || counters.next_inode > kMaxInode ||
+        counters.inode_count > counters.next_inode - kRootInode || counters.reserved_blocks > raw_blocks)
+        return Err::kCorrupt;
+    TreeCursor last(cache, content.committed->file_tree);
+    CW_TRY(last.seek_before(kMaxKey));
+    return last.valid() && last.key().object >= counters.next_inode ? Err::kCorrupt : Err::kOk;
+}
+
 Status read_root_tree(Volume& volume, RootContent& content)
 {
     constexpr uint64_t kCacheBytes = 4 * kMiB;
@@ -62,9 +78,8 @@ Status read_root_tree(Volume& volume, RootContent& content)
     DiskVolume disk;
     CW_TRY(lookup_struct(cache, root, {0, static_cast<uint8_t>(ItemType::kVolume), 0}, disk));
     content.counters = {disk.next_inode, disk.inode_count, disk.reserved_blocks};
-    if (content.counters.next_inode <= kRootInode || content.counters.next_inode > kMaxInode)
-        return Err::kCorrupt;
     content.committed = Ref<const Committed>(committed.get());
+    CW_TRY(validate_counters(cache, volume, content));
     return read_usages(cache, committed->free_space_tree, content.usages);
 }
 

@@ -166,10 +166,10 @@ TEST_CASE("damage: directories above each other")
     const InodeNumber b = volume.make(a, "b", S_IFDIR | 0755);
     const InodeNumber c = volume.make(b, "c", S_IFDIR | 0755);
     volume.make(kRoot, "moving", S_IFDIR | 0755);
-    for (const InodeNumber parent : {a, b, c, InodeNumber{0}, InodeNumber{77777}}) {
+    for (const InodeNumber parent : {a, b, c, InodeNumber{kMaxInode}, InodeNumber{77777}}) {
         volume.change_inode(a, [&](InodeAttributes& attributes) { attributes.parent = parent.value; });
         const Err err = rename_name(volume.core(), kRoot, "moving", c, "x", 0).err();
-        CHECK(err == (parent.value == 0 || parent.value == 77777 ? Err::kNotFound : Err::kCorrupt));
+        CHECK(err == (parent.value == kMaxInode || parent.value == 77777 ? Err::kNotFound : Err::kCorrupt));
         CHECK(volume.lookup(kRoot, "moving") == Err::kOk);
     }
     volume.change_inode(a, [](InodeAttributes& attributes) { attributes.parent = kRootInode; });

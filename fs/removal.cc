@@ -61,8 +61,7 @@ Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
     drop_dirty(core, inode);
     Unmapped removed;
     CW_ASSIGN(const Progress progress, erase_items(core, operation, inode, removed));
-    core.reserved_blocks.fetch_sub(static_cast<int64_t>(removed.reserved_blocks));
-    core.space.return_data(removed.reserved_blocks);
+    return_reserved(core, removed.reserved_blocks);
     if (progress == Progress::kMore) {
         inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
         operation.store(inode);

@@ -78,8 +78,7 @@ Status cut_extents(FilesystemCore& core, Operation& operation, Inode& inode,
         ExtentEditor editor(core, operation.transaction(), core.store.view(), inode);
         CW_TRY(editor.unmap(first_block, kMaxFileBlocks - first_block, removed));
     }
-    core.reserved_blocks.fetch_sub(static_cast<int64_t>(removed.reserved_blocks));
-    core.space.return_data(removed.reserved_blocks);
+    return_reserved(core, removed.reserved_blocks);
     inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
     return {};
 }

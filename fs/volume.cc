@@ -56,6 +56,21 @@ std::string judge_missing(const Superblock& superblock, const GroupMap& map,
     return {};
 }
 
+// Why this version must not write the volume whatever its members, or null.
+const char* unwritable(const Superblock& superblock)
+{
+    if (unhandled_features(FeatureClass::kReadOnly, superblock.readonly_features) != 0)
+        return "the volume uses features that this version can only read";
+    if (!find_profile(superblock.data_profile)->allocatable ||
+        !find_profile(superblock.metadata_profile)->allocatable)
+        return "this version makes no block groups of the volume's profile";
+    // Reached by forgery only.
+    if (superblock.generation.value > kMaxGeneration / 2 ||
+        superblock.next_group_address > kMaxVolumeAddress / 2)
+        return "the volume's numbers of commits or addresses are used up";
+    return nullptr;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
@@ -94,14 +109,12 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     why = judge_missing(volume->superblock_, volume->map_, missing, options, must_be_read_only);
     if (!why.empty())
         return Err::kInvalid;
-    const uint64_t unknown =
-        unhandled_features(FeatureClass::kReadOnly, volume->superblock_.readonly_features);
-    must_be_read_only = must_be_read_only || unknown != 0;
-    volume->read_only_advised_ = must_be_read_only;
+    volume->read_only_reason_ =
+        must_be_read_only ? "too few members are present for safe writing" : unwritable(volume->superblock_);
     volume->map_written_ = true;
     volume->map_in_place_ = is_mutant(options, CommitMutant::kMapInPlace);
     Array::Options array_options;
-    array_options.read_only = options.read_only || must_be_read_only;
+    array_options.read_only = options.read_only || volume->read_only_advised();
     volume->array_ = std::make_unique<Array>(volume->members_, array_options);
     CW_TRY(volume->install_groups(why));
     return volume;
@@ -177,6 +190,14 @@ size_t Volume::quorum() const
     return superblock_.members.size() / 2 + 1;
 }
 
+bool Volume::map_has_room(const GroupRecord& group) const
+{
+    const uint64_t bytes = encoded_bytes(map_, group);
+    return bytes <= kMaxMapBytes && group.span_bytes() <= kMaxVolumeAddress - group.address.value &&
+           std::all_of(superblock_.members.begin(), superblock_.members.end(),
+                       [=](const MemberRecord& record) { return bytes <= record.map_bytes; });
+}
+
 Status Volume::plan_group(uint32_t content, Allocator& allocator)
 {
     if ((content & (kGroupMetadata | kGroupSystem)) != 0 && system_is_metadata())
@@ -188,8 +209,12 @@ Status Volume::plan_group(uint32_t content, Allocator& allocator)
     group.address = {superblock_.next_group_address};
     group.content = content;
     group.created_generation = superblock_.generation.next();
+    const Status added = map_has_room(group) ? array_->add_group(group, superblock_) : Err::kNoSpace;
+    if (!added.ok()) {
+        slots_.give_back(group);
+        return added;
+    }
     superblock_.next_group_address += group.span_bytes();
-    CW_TRY(array_->add_group(group, superblock_));
     const Geometry geometry = geometry_of(group);
     allocator.add_group(group, {group.address, 0, geometry.row_count(), geometry.stripe_count()},
                         Allocator::GroupState::kPlanned);

@@ -76,8 +76,11 @@ public:
     // First writes of a mount: erases torn superblock slots, rewrites the commit that was found on all
     // present members; then, when degraded, marks missing members and stamps a random epoch. Flushed.
     Status begin_writing();
-    // The present members may be read but must not be written (half of them or fewer, or below a minimum).
-    [[nodiscard]] bool read_only_advised() const { return read_only_advised_; }
+    // The volume may be read but must not be written: too few members (half of them or fewer, or below a
+    // minimum), or something in it that this version cannot write.
+    [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
+    // Why, for the user; null when it may be written.
+    [[nodiscard]] const char* read_only_reason() const { return read_only_reason_; }
     // Present but behind: they count as missing until they are caught up.
     [[nodiscard]] const std::vector<MemberId>& stale_members() const { return stale_; }
     void set_label(const std::string& label) { superblock_.label = label; }
@@ -86,6 +89,8 @@ private:
     Volume() = default;
     void note_member_states(Generation generation);
     Status install_groups(std::string& why);
+    // The map can take one more group: its bytes, and an address for it.
+    [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
 
     MemberSet members_;
     std::unique_ptr<Array> array_;
@@ -97,7 +102,7 @@ private:
     std::vector<GroupRecord> dropped_;  // slots return when the map without them is durable
     bool map_written_ = false;  // superblock_.map names a place that must not be overwritten
     MapRef pending_map_;  // of the map written but not yet named by a superblock
-    bool read_only_advised_ = false;
+    const char* read_only_reason_ = nullptr;  // static text
     bool map_in_place_ = false;  // a wrong protocol, for the crash tests
     std::vector<MemberId> stale_;
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()

@@ -22,11 +22,11 @@ void expect_ok(Status status, const std::string& why)
     CW_ASSERT(status.ok());
 }
 
-std::vector<std::byte> read_node(Volume& volume, const BlockRef& ref)
+std::vector<std::byte> read_node(Volume& volume, const BlockRef& ref, uint64_t tree_id)
 {
     ArrayNodeReader reader(volume.array());
     AlignedBuffer buffer(kNodeBytes);
-    expect_ok(reader.read_node(ref, buffer.span()), "node");
+    expect_ok(reader.read_node(ref, tree_id, buffer.span()), "node");
     return {buffer.data(), buffer.data() + buffer.size()};
 }
 
@@ -187,14 +187,14 @@ void Image::edit_root_node(uint64_t tree_id, Change change, void* context)
 {
     const std::unique_ptr<Volume> volume = open_volume();
     BlockRef root = volume->superblock().root;
-    std::vector<std::byte> leaf = read_node(*volume, root);
+    std::vector<std::byte> leaf = read_node(*volume, root, kRootTree);
     if (tree_id == kRootTree) {
         change(context, leaf);
     } else {
         DiskTreeRoot* item = find_root_item(leaf, tree_id);
         CW_ASSERT(item != nullptr);
         const BlockRef ref = decode(item->root);
-        std::vector<std::byte> node = read_node(*volume, ref);
+        std::vector<std::byte> node = read_node(*volume, ref, tree_id);
         change(context, node);
         item->root.checksum = stamp(node);
         write_node(*volume, ref, node);

@@ -194,8 +194,8 @@ std::vector<Target> DiskEditor::targets(const std::string& structure) const
     if (structure == "DiskSuperblock")
         out.push_back({structure, Target::Home::kSuperblock, 0, 0, 0});
     for (size_t i = 0; structure == "DiskMember" && i < members_.size(); ++i)
-        out.push_back({structure, Target::Home::kSuperblock, 0,
-                       sizeof(DiskSuperblock) + i * sizeof(DiskMember), 0});
+        out.push_back(
+            {structure, Target::Home::kSuperblock, 0, sizeof(DiskSuperblock) + i * sizeof(DiskMember), 0});
     map_targets(structure, out);
     for (size_t i = 0; i < nodes_.size(); ++i)
         node_targets(i, structure, out);
@@ -284,7 +284,8 @@ void DiskEditor::store_superblock(Stamp stamp)
     const auto head = get<DiskSuperblock>(superblock_, 0);
     const bool own_id = head.member_id == decoded_.member_id.value;
     const size_t stated = head.bytes;
-    const size_t covered = stated > sizeof(le64) && stated <= kSuperblockSlotBytes ? stated : superblock_.size();
+    const size_t covered =
+        stated > sizeof(le64) && stated <= kSuperblockSlotBytes ? stated : superblock_.size();
     const Bytes zeros(kSuperblockSlotBytes);
     for (size_t i = 0; i < members_.size(); ++i) {
         Bytes copy = superblock_;
@@ -318,7 +319,8 @@ DiskEditor::Spot DiskEditor::spot(const GroupRecord& group, const BlockPlace& pl
         const uint64_t bytes = run.slot_count * record->slot_bytes;
         if (offset < bytes) {
             const auto index = static_cast<size_t>(record - decoded_.members.data());
-            return {members_[index].get(), record->slots_offset + run.first_slot * record->slot_bytes + offset};
+            return {members_[index].get(),
+                    record->slots_offset + run.first_slot * record->slot_bytes + offset};
         }
         offset -= bytes;
     }
@@ -394,8 +396,7 @@ bool DiskEditor::note_checksum_in(size_t index, VolumeAddress address, Checksum 
 void DiskEditor::note_checksum(VolumeAddress address, std::span<const std::byte> content)
 {
     for (size_t index = 0; index < nodes_.size(); ++index)
-        if (nodes_[index].tree_id == kChecksumTree &&
-            note_checksum_in(index, address, checksum_of(content)))
+        if (nodes_[index].tree_id == kChecksumTree && note_checksum_in(index, address, checksum_of(content)))
             return store_node(index, Stamp::kFit);
     assertion_failed("a block with a checksum", __FILE__, __LINE__);
 }

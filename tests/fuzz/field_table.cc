@@ -17,8 +17,7 @@ constexpr size_t kMaxLeafBytes = 8;
 bool is_nested(std::string_view structure)
 {
     const std::span<const FieldRow> rows = field_rows();
-    return std::any_of(rows.begin(), rows.end(),
-                       [=](const FieldRow& row) { return structure == row.type; });
+    return std::any_of(rows.begin(), rows.end(), [=](const FieldRow& row) { return structure == row.type; });
 }
 
 struct Prefix {

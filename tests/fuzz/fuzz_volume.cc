@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/assert.h"
+#include "format/items.h"
 
 namespace cowraid::test {
 

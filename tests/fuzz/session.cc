@@ -38,7 +38,7 @@ private:
     InodeNumber make(InodeNumber parent, const char* name, uint32_t mode);
     void write(InodeNumber inode, uint64_t offset, size_t bytes);
     void resize(InodeNumber inode, uint64_t size);
-    void use_data(InodeNumber used);
+    void use_data();
     void use_names(InodeNumber used);
     void make_files(InodeNumber parent);
     void fill();
@@ -85,7 +85,7 @@ void Session::resize(InodeNumber inode, uint64_t size)
         note(fs_.set_attributes(inode, change, {1, 1, 0}).status(), "truncate");
 }
 
-void Session::use_data(InodeNumber used)
+void Session::use_data()
 {
     const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
     write(find({"used", "pieces"}), 30000, 60001);
@@ -100,7 +100,6 @@ void Session::use_data(InodeNumber used)
     resize(big, 5 * kMiB);
     resize(find({"used", "promised"}), 150000);
     note(fs_.allocate_range(find({"used", "pieces"}), 0, 0, 500000), "fallocate");
-    resize(used, 0);
     SetAttributes change;
     change.mode = 0700;
     for (const char* name : {"symlink", "fifo", "character", "linked", "many"})
@@ -163,7 +162,7 @@ void Session::run(const SessionOptions& options)
     note(fs_.step(true), "commit");
     const InodeNumber used = find({"used"});
     make_files(kRoot);
-    use_data(used);
+    use_data();
     note(fs_.step(true), "commit");
     use_names(used);
     note(fs_.step(true), "commit");

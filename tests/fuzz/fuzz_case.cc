@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT
+#include "tests/fuzz/fuzz_case.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "device/assembly.h"
+
+namespace cowraid::test {
+
+namespace {
+
+using Step = Verdict::Step;
+
+// Names that one inode of the volumes has at most.
+constexpr size_t kNamesMax = 3;
+
+class CaseRun {
+public:
+    struct Freedom {
+        bool free = false, visible = false, may_overwrite = false;
+    };
+    CaseRun(FuzzSubject& subject, const SessionOptions& session, Freedom freedom)
+        : subject_(subject),
+          session_(session),
+          free_(freedom.free),
+          visible_(freedom.visible),
+          may_overwrite_(freedom.may_overwrite)
+    {
+    }
+
+    // Stops at the first problem.
+    Verdict run();
+    SessionResult session_result;
+    WalkResult seen;
+
+private:
+    struct Checked {
+        Step step = Step::kNotRun;
+        std::string text;  // the first finding, or why it was refused
+    };
+    [[gnu::format(printf, 2, 3)]] void problem(const char* format, ...);
+    [[nodiscard]] bool failed() const { return verdict_.problem[0] != 0; }
+    std::vector<std::unique_ptr<BlockDevice>> borrow();
+    std::unique_ptr<Filesystem> mount(bool read_only, const char* when);
+    Checked check(const char* when);
+    void expect_reason(const std::string& why, const char* when);
+    void expect_nothing_written();
+    void look_at();
+    void judge_reading(const Checked& checked);
+    void use();
+    void judge_kept();
+    void remove_all();
+
+    FuzzSubject& subject_;
+    const SessionOptions session_;
+    const bool free_, visible_, may_overwrite_;
+    Verdict verdict_;
+};
+
+void CaseRun::problem(const char* format, ...)
+{
+    if (failed())
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(verdict_.problem, sizeof verdict_.problem, format, arguments);
+    va_end(arguments);
+}
+
+std::vector<std::unique_ptr<BlockDevice>> CaseRun::borrow()
+{
+    std::vector<std::unique_ptr<BlockDevice>> devices;
+    for (const std::unique_ptr<SimDevice>& member : subject_.members)
+        devices.push_back(std::make_unique<BorrowedDevice>(*member));
+    return devices;
+}
+
+void CaseRun::expect_reason(const std::string& why, const char* when)
+{
+    if (why.empty() || why.find('\n') != std::string::npos)
+        problem("%s: refused without one line that says why: '%s'", when, why.c_str());
+}
+
+std::unique_ptr<Filesystem> CaseRun::mount(bool read_only, const char* when)
+{
+    std::string why;
+    Result<Assembly> assembly = assemble(borrow(), why);
+    if (!assembly.ok()) {
+        expect_reason(why, when);
+        return nullptr;
+    }
+    MountOptions options = manual_options();
+    options.read_only = read_only;
+    Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
+    if (fs.ok())
+        return fs.take();
+    expect_reason(why, when);
+    return nullptr;
+}
+
+CaseRun::Checked CaseRun::check(const char* when)
+{
+    std::string why;
+    CheckReport report;
+    Result<Assembly> assembly = assemble(borrow(), why);
+    const Status status = assembly.ok() ? check_volume(assembly.take(), {}, report, why) : assembly.status();
+    if (!status.ok()) {
+        expect_reason(why, when);
+        return {Step::kRefused, why};
+    }
+    if (report.clean())
+        return {Step::kGood, ""};
+    for (const CheckFinding& finding : report.findings)
+        CW_LOG_INFO("%s: %s: %s", when, finding.kind.c_str(), finding.text.c_str());
+    return {Step::kErrors, report.findings.front().kind + ": " + report.findings.front().text};
+}
+
+void CaseRun::expect_nothing_written()
+{
+    for (const std::unique_ptr<SimDevice>& member : subject_.members)
+        if (member->unflushed_writes() != 0)
+            problem("reading wrote to %s", member->name());
+}
+
+void CaseRun::look_at()
+{
+    const std::unique_ptr<Filesystem> fs = mount(true, "read-only mount");
+    verdict_.read_only = Step::kRefused;
+    if (!fs)
+        return;
+    seen = walk(*fs);
+    if (seen.endless)
+        problem("a walk over the volume does not end, or statfs contradicts itself");
+    verdict_.read_only = seen.errors != 0 || seen.seen != subject_.right.seen ? Step::kErrors : Step::kGood;
+}
+
+void CaseRun::judge_reading(const Checked& checked)
+{
+    if (checked.step != Step::kGood)
+        return;
+    if (verdict_.read_only == Step::kRefused)
+        return problem("the check is clean, but mounting is refused");
+    size_t others = visible_ ? kNamesMax : 0;
+    for (const auto& [path, right] : subject_.right.seen) {
+        const auto at = seen.seen.find(path);
+        const bool same =
+            at != seen.seen.end() && at->second.err == right.err && at->second.content == right.content;
+        if (!same && others-- == 0)
+            return problem("the check is clean, but %s differs", path.c_str());
+        if (!free_ && at->second.attributes != right.attributes)
+            return problem("the check is clean, but attributes of %s differ", path.c_str());
+    }
+    if (seen.seen.size() != subject_.right.seen.size())
+        return problem("the check is clean, but there are other names");
+    if (!free_)
+        problem("nobody notices");
+}
+
+void CaseRun::use()
+{
+    const std::unique_ptr<Filesystem> fs = mount(false, "writable mount");
+    verdict_.writable = Step::kRefused;
+    if (!fs)
+        return;
+    session_result = use_volume(*fs, session_);
+    const bool read_only = fs->info().read_only;
+    const Status closed = fs->close();
+    if (read_only)
+        return;  // unknown features, for example
+    const bool worse = session_result.errors != subject_.session.errors || !closed.ok();
+    verdict_.writable = worse ? Step::kErrors : Step::kGood;
+}
+
+// What nobody touched and was right before is right after: no block in use was given to anybody else.
+void CaseRun::judge_kept()
+{
+    const std::unique_ptr<Filesystem> fs = mount(true, "mount after writing");
+    if (!fs) {
+        if (verdict_.read_only != Step::kRefused)
+            problem("after writing, mounting is refused");
+        return;
+    }
+    const WalkResult after = walk(*fs);
+    for (const auto& [path, right] : subject_.right.seen) {
+        const auto before = seen.seen.find(path);
+        if (!path.starts_with("/kept/") || before == seen.seen.end() ||
+            before->second.content != right.content || before->second.err != right.err)
+            continue;
+        const auto at = after.seen.find(path);
+        if (at == after.seen.end() || at->second.err != right.err || at->second.content != right.content)
+            return problem("%s was right before others wrote, and is not after: %s", path.c_str(),
+                           at == after.seen.end() ? "gone" : err_text(at->second.err));
+    }
+}
+
+void CaseRun::remove_all()
+{
+    const std::unique_ptr<Filesystem> fs = mount(false, "mount for removal");
+    if (!fs)
+        return;
+    remove_everything(*fs);
+    fs->close().ignore();  // may be stopped
+}
+
+Verdict CaseRun::run()
+{
+    const Checked before = check("check");
+    verdict_.check = before.step;
+    look_at();
+    expect_nothing_written();
+    judge_reading(before);
+    use();
+    const bool good = before.step == Step::kGood && !failed();
+    if (good && verdict_.read_only == Step::kGood && verdict_.writable == Step::kErrors)
+        problem("the check is clean, but using the volume fails: %s", session_result.first_error.c_str());
+    if (verdict_.writable != Step::kRefused && !may_overwrite_)
+        judge_kept();
+    const Checked after = check("check after writing");
+    if (good && verdict_.writable != Step::kRefused && after.step != Step::kGood)
+        problem("the check was clean before writing, and is not after: %s", after.text.c_str());
+    remove_all();
+    const Checked last = check("check after removal");
+    if (good && verdict_.writable != Step::kRefused && last.step != Step::kGood)
+        problem("the check was clean before removal, and is not after: %s", last.text.c_str());
+    return verdict_;
+}
+
+}  // namespace
+
+std::unique_ptr<FuzzSubject> make_subject(const FuzzShape& shape)
+{
+    auto subject = std::make_unique<FuzzSubject>();
+    subject->shape = &shape;
+    subject->members = make_fuzz_members(shape);
+    subject->editor = std::make_unique<DiskEditor>(subject->members);
+    subject->editor->forget_history();
+    // A trial on copies, to learn what is right and that all of it is clean.
+    FuzzSubject copy;
+    copy.shape = &shape;
+    for (const std::unique_ptr<SimDevice>& member : subject->members)
+        copy.members.push_back(member->clone(member->name()));
+    CaseRun trial(copy, {}, {true, true});
+    Verdict verdict = trial.run();
+    subject->right = trial.seen;
+    subject->session = trial.session_result;
+    if (verdict.check != Step::kGood || trial.seen.errors != 0 || trial.session_result.errors != 0) {
+        fprintf(stderr, "%s: check %d, %llu errors, session: %s; %s\n", shape.name,
+                static_cast<int>(verdict.check), static_cast<unsigned long long>(trial.seen.errors),
+                trial.session_result.first_error.c_str(), verdict.problem);
+        CW_ASSERT(false);
+    }
+    return subject;
+}
+
+Verdict run_case(FuzzSubject& subject, const FuzzCase& fuzz)
+{
+    subject.editor->overwrite(fuzz.target, fuzz.leaf, fuzz.value, fuzz.how);
+    return CaseRun(subject, fuzz.session,
+                   {is_free_field(fuzz.leaf), is_visible_field(fuzz.leaf), !fuzz.keeps_used_blocks()})
+        .run();
+}
+
+}  // namespace cowraid::test

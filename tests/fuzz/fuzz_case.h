@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// One changed integer, and everything that is tried with the volume afterwards.
+#pragma once
+
+#include <string>
+
+#include "tests/fuzz/fuzz_volume.h"
+#include "tests/fuzz/walk.h"
+
+namespace cowraid::test {
+
+// A volume before any change, and what is right about it.
+struct FuzzSubject {
+    const FuzzShape* shape = nullptr;
+    Members members;
+    std::unique_ptr<DiskEditor> editor;
+    WalkResult right;
+    SessionResult session;
+};
+
+// Aborts when the unchanged volume is not clean.
+std::unique_ptr<FuzzSubject> make_subject(const FuzzShape& shape);
+
+struct FuzzCase {
+    Target target;
+    Leaf leaf;
+    uint64_t value = 0;
+    DiskEditor::How how;
+    SessionOptions session;
+    // Not: a bitmap of free space with as many bits in each row as before, which only a full check can tell
+    // from the right one. What others write may land in used blocks then.
+    [[nodiscard]] bool keeps_used_blocks() const
+    {
+        return leaf.structure != "DiskSpaceWindow" || leaf.name != "tail";
+    }
+};
+
+struct Verdict {
+    enum class Step : uint8_t { kNotRun, kRefused, kErrors, kGood };
+    Step check = Step::kNotRun;  // kErrors: there were findings
+    Step read_only = Step::kNotRun;  // kErrors: some call failed, or a user sees something else
+    Step writable = Step::kNotRun;
+    char problem[500] = "";  // empty: as it should be
+};
+
+// Changes the subject's members: the caller has forked.
+Verdict run_case(FuzzSubject& subject, const FuzzCase& fuzz);
+
+// Fields that may have any (legal) value without a finding: nothing else of the volume depends on them.
+bool is_free_field(const Leaf& leaf);
+// Of those, fields that are content by themselves: a user sees another value of one inode.
+bool is_visible_field(const Leaf& leaf);
+
+}  // namespace cowraid::test
