@@ -28,13 +28,18 @@ AlignedBuffer internal_image(const TreeChildren& children)
 
 }  // namespace
 
-BlockRef CowTree::Impl::seal_node(PendingNode& node, Generation generation, const Uuid& volume_uuid,
-                                  std::vector<Ref<const Node>>& nodes)
+Result<BlockRef> CowTree::Impl::seal_node(PendingNode& node, Generation generation, const Uuid& volume_uuid,
+                                          std::vector<Ref<const Node>>& nodes)
 {
     for (TreeChild& child : node.children) {
-        if (!child.pending)
+        if (!child.pending) {
+            // The address was free. A committed pointer to it, into a part of the tree that nobody read, is
+            // damage.
+            if (child.ref.address == node.address)
+                return Err::kCorrupt;
             continue;
-        child.ref = seal_node(*child.pending, generation, volume_uuid, nodes);
+        }
+        CW_ASSIGN(child.ref, seal_node(*child.pending, generation, volume_uuid, nodes));
         child.pending.reset();
     }
     AlignedBuffer image = node.is_leaf() ? std::move(node.image) : internal_image(node.children);
@@ -61,18 +66,19 @@ BlockRef CowTree::Impl::seal_node(PendingNode& node, Generation generation, cons
     return ref;
 }
 
-TreeRoot CowTree::seal(Generation generation, const Uuid& volume_uuid, std::vector<Ref<const Node>>& nodes)
+Result<TreeRoot> CowTree::seal(Generation generation, const Uuid& volume_uuid,
+                               std::vector<Ref<const Node>>& nodes)
 {
     CW_ASSERT(impl_->is_usable && impl_->unassigned_count == 0);
     CW_ASSERT(!changed() || generation > impl_->base.root.generation);
     impl_->is_usable = false;
     if (!impl_->root)
-        return {impl_->base.tree_id, {}};
+        return TreeRoot{impl_->base.tree_id, {}};
     if (impl_->root->pending) {
-        impl_->root->ref = impl_->seal_node(*impl_->root->pending, generation, volume_uuid, nodes);
+        CW_ASSIGN(impl_->root->ref, impl_->seal_node(*impl_->root->pending, generation, volume_uuid, nodes));
         impl_->root->pending.reset();
     }
-    return {impl_->base.tree_id, impl_->root->ref};
+    return TreeRoot{impl_->base.tree_id, impl_->root->ref};
 }
 
 }  // namespace cowraid

@@ -73,7 +73,9 @@ public:
     // unassigned_count() == 0 and a generation above the base's (the caller has refused a base root that
     // claims a generation beyond the superblock's). `nodes` receives every new node, children before
     // parents; the caller writes and caches them. Afterwards only take_freed() and take_released() are left.
-    TreeRoot seal(Generation generation, const Uuid& volume_uuid, std::vector<Ref<const Node>>& nodes);
+    // kCorrupt: a committed pointer names an address that was free for a new node; nothing may be written.
+    Result<TreeRoot> seal(Generation generation, const Uuid& volume_uuid,
+                          std::vector<Ref<const Node>>& nodes);
 
 private:
     struct Impl;

@@ -72,8 +72,8 @@ struct CowTree::Impl {
     Status replace_root(TreeChildren list, uint32_t level, FillMode mode);
     // Unassigned nodes by level, each in key order.
     void collect_unassigned(PendingNode& node, std::vector<std::vector<PendingNode*>>& by_level);
-    BlockRef seal_node(PendingNode& node, Generation generation, const Uuid& volume_uuid,
-                       std::vector<Ref<const Node>>& nodes);
+    Result<BlockRef> seal_node(PendingNode& node, Generation generation, const Uuid& volume_uuid,
+                               std::vector<Ref<const Node>>& nodes);
 
     NodeCache& cache;
     const TreeRoot base;

@@ -190,7 +190,7 @@ void ModelRun::commit_one()
     const BlockRef old_root = root_.root;
     std::vector<Ref<const Node>> nodes;
     generation_ = generation_.next();
-    root_ = tree.seal(generation_, test_uuid(), nodes);
+    root_ = tree.seal(generation_, test_uuid(), nodes).take();
     CHECK(changed == (root_.root != old_root));
     std::set<uint64_t> sealed;
     for (const Ref<const Node>& node : nodes) {
@@ -241,7 +241,7 @@ void ModelRun::run()
     CHECK(tree.changed() == !model_.empty());
     CHECK(tree.take_freed().size() == store_.nodes().size());
     std::vector<Ref<const Node>> nodes;
-    CHECK_FALSE(tree.seal(generation_.next(), test_uuid(), nodes).root.address.valid());
+    CHECK_FALSE(tree.seal(generation_.next(), test_uuid(), nodes)->root.address.valid());
     CHECK(nodes.empty());
 }
 
@@ -309,7 +309,7 @@ TEST_CASE("updates without effect leave the tree alone")
     CHECK(second.unassigned_count() == 0);
     CHECK(second.take_freed().empty());
     std::vector<Ref<const Node>> nodes;
-    CHECK(second.seal({2}, test_uuid(), nodes).root == root.root);
+    CHECK(second.seal({2}, test_uuid(), nodes)->root == root.root);
     CHECK(nodes.empty());
 
     CowTree third(cache, root);
@@ -321,7 +321,7 @@ TEST_CASE("updates without effect leave the tree alone")
     REQUIRE(third.apply(erases, nullptr).ok());  // now over pending nodes
     CHECK(third.unassigned_count() == 0);
     CHECK(third.take_freed().empty());
-    CHECK(third.seal({2}, test_uuid(), nodes).root.generation == Generation{2});
+    CHECK(third.seal({2}, test_uuid(), nodes)->root.generation == Generation{2});
     CHECK(nodes.size() == path);
 }
 
@@ -354,7 +354,7 @@ TEST_CASE("one changed item replaces one path, and a second change in the commit
     CHECK(second.take_freed().empty());
     CHECK(second.take_released().empty());
     std::vector<Ref<const Node>> nodes;
-    CHECK(second.seal({2}, test_uuid(), nodes).root.address == addresses[2]);
+    CHECK(second.seal({2}, test_uuid(), nodes)->root.address == addresses[2]);
     REQUIRE(nodes.size() == 3);
     for (uint32_t level = 0; level < 3; ++level) {  // leaves first, in assignment and in what seal() returns
         CHECK(nodes[level]->level() == level);
@@ -393,7 +393,7 @@ TEST_CASE("a thinned-out subtree joins its committed neighbour, unless that cann
         CHECK(std::ranges::count(freed, neighbour) == (readable ? 1 : 0));
         assign_all(second, store, random);
         std::vector<Ref<const Node>> nodes;
-        const TreeRoot after = second.seal({2}, test_uuid(), nodes);
+        const TreeRoot after = second.seal({2}, test_uuid(), nodes).take();
         CHECK(nodes.back()->level() == (readable ? 1 : 2));
         for (const Ref<const Node>& node : nodes)
             cache.insert(node);

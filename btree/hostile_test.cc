@@ -172,7 +172,10 @@ void Victim::use()
         address = store.allocate(random);
     tree.assign(addresses);
     std::vector<Ref<const Node>> nodes;
-    tree.seal({4}, test_uuid(), nodes);
+    const Result<TreeRoot> sealed = tree.seal({4}, test_uuid(), nodes);
+    note(sealed.status());
+    if (!sealed.ok())
+        return;
     CHECK(nodes.size() == addresses.size());
 }
 
@@ -315,4 +318,24 @@ TEST_CASE("nodes that overlap are found")
     Counter counter;
     REQUIRE(check_tree(victim.cache, victim.root, counter).ok());
     CHECK(counter.has("overlaps another node"));
+}
+
+TEST_CASE("a pointer to the address that its new parent gets is damage, not a node")
+{
+    Victim victim(test_seed(900));
+    const Ref<const Node> root = victim.cache.get(victim.root.root, victim.root.tree_id, -1).take();
+    REQUIRE(!root->is_leaf());
+    const VolumeAddress free_address = root->child(root->item_count() - 1).address;
+    CowTree tree(victim.cache, victim.root);
+    const std::byte value{7};
+    const TreeUpdate update[] = {{next_key(kMinKey), TreeUpdate::Kind::kPut, {&value, 1}}};
+    REQUIRE(tree.apply(update, nullptr).ok());
+    REQUIRE(tree.unassigned_count() > 1);
+    std::vector<VolumeAddress> addresses(tree.unassigned_count());
+    for (VolumeAddress& address : addresses)
+        address = victim.store.allocate(victim.random);
+    addresses.back() = free_address;  // the root's
+    tree.assign(addresses);
+    std::vector<Ref<const Node>> nodes;
+    CHECK(tree.seal({4}, test_uuid(), nodes).err() == Err::kCorrupt);
 }

@@ -23,7 +23,7 @@ Ref<const Node> make_leaf(VolumeAddress address, Generation generation, uint64_t
     REQUIRE(tree.apply(update, nullptr).ok());
     tree.assign({&address, 1});
     std::vector<Ref<const Node>> nodes;
-    tree.seal(generation, test_uuid(), nodes);
+    REQUIRE(tree.seal(generation, test_uuid(), nodes).ok());
     return nodes.front();
 }
 

@@ -32,7 +32,7 @@ struct Samples {
         REQUIRE(tree.apply(updates, nullptr).ok());
         assign_all(tree, store, random);
         std::vector<Ref<const Node>> nodes;
-        tree.seal({5}, test_uuid(), nodes);
+        REQUIRE(tree.seal({5}, test_uuid(), nodes).ok());
         leaf = nodes.front();
         internal = nodes.back();
         REQUIRE(leaf->is_leaf());

@@ -116,7 +116,7 @@ inline TreeRoot commit(CowTree& tree, NodeCache& cache, TestStore& store, Prng& 
 {
     assign_all(tree, store, random);
     std::vector<Ref<const Node>> nodes;
-    const TreeRoot root = tree.seal(generation, test_uuid(), nodes);
+    const TreeRoot root = tree.seal(generation, test_uuid(), nodes).take();
     for (const Ref<const Node>& node : nodes) {
         store.write(*node);
         cache.insert(node);

@@ -174,7 +174,7 @@ Status TreeCommit::commit_file_tree(CommittedTrees& out)
             {change.key, change.erased ? TreeUpdate::Kind::kErase : TreeUpdate::Kind::kPut, change.value});
     CW_TRY(tree.apply(updates, nullptr));
     CW_TRY(assign(tree, Stream::kMetadata));
-    out.file_tree = tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_);
+    CW_ASSIGN(out.file_tree, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
     // Under parity the checksum tree must learn of these blocks, so they are written before it. The profile
     // of new groups does not say where these went.
     const bool parity = std::any_of(regions_.begin(), regions_.end(), [&](const RowRegion& region) {
@@ -195,7 +195,7 @@ Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
     ChecksumCombiner combiner;
     CW_TRY(updates.apply_to(tree, &combiner));
     CW_TRY(assign(tree, Stream::kSystem));
-    out.checksum_tree = tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_);
+    CW_ASSIGN(out.checksum_tree, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
     return {};
 }
 
@@ -249,12 +249,13 @@ Status TreeCommit::commit_space_and_root(const VolumeCounters& counters, Committ
     updates.put(root_key(kFreeSpaceTree), encode_root(base_.free_space_tree));
     CW_TRY(updates.apply_to(root, nullptr));
     CW_TRY(settle(space, root));
-    out.free_space_tree = space.seal(generation_, uuid, sealed_);
+    CW_ASSIGN(out.free_space_tree, space.seal(generation_, uuid, sealed_));
     // Same size as the line it replaces, in a leaf that is new already: allocates nothing.
     updates.put(root_key(kFreeSpaceTree), encode_root(out.free_space_tree));
     CW_TRY(updates.apply_to(root, nullptr));
     CW_ASSERT(root.unassigned_count() == 0);
-    out.root = root.seal(generation_, uuid, sealed_).root;
+    CW_ASSIGN(const TreeRoot sealed_root, root.seal(generation_, uuid, sealed_));
+    out.root = sealed_root.root;
     return {};
 }
 

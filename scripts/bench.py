@@ -226,8 +226,8 @@ def print_table(results, filesystems):
         writes, reads = (" / ".join(f"{counts[f.name][slot]}, {counts[f.name][slot + 1] >> 20}"
                                     for f in filesystems) for slot in (2, 0))
         median, other = statistics.median(ours), statistics.median(theirs)
-        print(f"| {workload} | {WORKLOADS[workload][1]} | {median:.0f} | {other:.0f} | **{median / other:.2f}** "
-              f"({ratios}) | {writes} | {reads} |")
+        print(f"| {workload} | {WORKLOADS[workload][1]} | {median:.0f} | {other:.0f} "
+              f"| **{median / other:.2f}** ({ratios}) | {writes} | {reads} |")
 
 
 def main():
@@ -253,9 +253,9 @@ def main():
                 for filesystem in chosen:
                     rate, counts = measure(filesystem, members, workload)
                     results.setdefault(workload, {}).setdefault(filesystem.name, []).append((rate, counts))
+                    reads, writes = (f"{counts[slot]}, {counts[slot + 1] >> 20} MiB" for slot in (0, 2))
                     print(f"round {round_number + 1} {workload} {filesystem.name}: {rate:.0f}; "
-                          f"reads {counts[0]}, {counts[1] >> 20} MiB; writes {counts[2]}, {counts[3] >> 20} MiB",
-                          file=sys.stderr)
+                          f"reads {reads}; writes {writes}", file=sys.stderr)
         if len(chosen) == 2:
             print_table(results, filesystems)
         print(f"peak resident memory of the daemon: {filesystems[0].peak_kib >> 10} MiB")

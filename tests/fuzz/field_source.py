@@ -5,7 +5,8 @@
 usage: field_source.py OUTPUT.cc HEADER...
 
 Structures and fields are found in the headers themselves, so that a new one is fuzzed without anybody
-thinking of it; offsets and sizes come from the compiler, which also checks that the fields cover their structure.
+thinking of it; offsets and sizes come from the compiler, which also checks that the fields cover their
+structure.
 """
 
 import os
