@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/buffer.h"
 #include "base/checksum.h"
 #include "base/le.h"
+#include "base/mutex.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "base/uuid.h"
@@ -54,6 +57,27 @@ TEST_CASE("checksum tells one flipped bit, and zeros have the pad checksum")
     CHECK(checksum_of(block.span()) == zero_block_checksum());
     block.data()[100] = std::byte{1};
     CHECK(checksum_of(block.span()) != zero_block_checksum());
+}
+
+namespace {
+
+void lock_all(const std::vector<std::unique_ptr<Mutex>>& locks) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    for (const auto& lock : locks)
+        lock->lock();
+    for (const auto& lock : locks)
+        lock->unlock();
+}
+
+}  // namespace
+
+TEST_CASE("a lock of every rank can be taken, in order, and given back")
+{
+    std::vector<std::unique_ptr<Mutex>> locks;
+    for (size_t rank = 0; rank < static_cast<size_t>(LockRank::kEnd); ++rank)
+        locks.push_back(std::make_unique<Mutex>(static_cast<LockRank>(rank)));
+    lock_all(locks);
+    lock_all(locks);
 }
 
 TEST_CASE("a seed repeats its sequence")

@@ -24,10 +24,12 @@ enum class LockRank : uint8_t {
     kNodeCache,  // btree/: one shard of the node cache
     kGroupMap,  // raid56/: the array's sorted mappings
     kStripe,  // raid56/: one bucket of stripe locks
+    kIntentLog,  // journal/: places in the logs, floor
     kMemberSet,  // device/: member states and counters
     kDevice,  // device/: simulated and recording devices
     kLeaf,  // anything that takes no other lock, but may allocate
     kMemory,  // base/: memory for large buffers
+    kEnd,  // no lock: how many ranks there are
 };
 
 }  // namespace cowraid

@@ -12,12 +12,12 @@ namespace {
 
 #ifdef COWRAID_DEBUG
 // Ranks this thread holds, as counts.
-thread_local uint32_t held[static_cast<size_t>(LockRank::kLeaf) + 1];
+thread_local uint32_t held[static_cast<size_t>(LockRank::kEnd)];
 
 void note_acquire(LockRank rank, bool nested)
 {
     const auto index = static_cast<size_t>(rank);
-    for (size_t higher = index + (nested ? 1 : 0); higher <= static_cast<size_t>(LockRank::kLeaf); ++higher)
+    for (size_t higher = index + (nested ? 1 : 0); higher < static_cast<size_t>(LockRank::kEnd); ++higher)
         CW_ASSERT(held[higher] == 0);
     ++held[index];
 }

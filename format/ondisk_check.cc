@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "format/group_map.h"
+#include "format/intent_log.h"
 #include "format/items.h"
 #include "format/node.h"
 #include "format/superblock.h"
@@ -208,6 +209,29 @@ CW_STRUCT(DiskSpaceWindow, 16);
 CW_FIELD(DiskSpaceWindow, last_write, 0, 8);
 CW_FIELD(DiskSpaceWindow, block_count, 8, 4);
 CW_FIELD(DiskSpaceWindow, used_count, 12, 4);
+
+CW_STRUCT(DiskIntentHeader, 128);
+CW_FIELD(DiskIntentHeader, checksum, 0, 8);
+CW_FIELD(DiskIntentHeader, magic, 8, 8);
+CW_FIELD(DiskIntentHeader, volume_uuid, 16, 16);
+CW_FIELD(DiskIntentHeader, epoch, 32, 8);
+CW_FIELD(DiskIntentHeader, generation, 40, 8);
+CW_FIELD(DiskIntentHeader, floor, 48, 8);
+CW_FIELD(DiskIntentHeader, member_id, 56, 4);
+CW_FIELD(DiskIntentHeader, block, 60, 4);
+CW_FIELD(DiskIntentHeader, entry_count, 64, 4);
+CW_FIELD(DiskIntentHeader, entry_bytes, 68, 4);
+CW_FIELD(DiskIntentHeader, reserved, 72, 56);
+
+CW_STRUCT(DiskIntentEntry, 40);
+CW_FIELD(DiskIntentEntry, sequence, 0, 8);
+CW_FIELD(DiskIntentEntry, row, 8, 8);
+CW_FIELD(DiskIntentEntry, partial_checksum, 16, 8);
+CW_FIELD(DiskIntentEntry, partial_block, 24, 4);
+CW_FIELD(DiskIntentEntry, mapping_version, 28, 4);
+CW_FIELD(DiskIntentEntry, data_columns, 32, 2);
+CW_FIELD(DiskIntentEntry, parity_column, 34, 1);
+CW_FIELD(DiskIntentEntry, reserved, 35, 5);
 
 #undef CW_FIELD
 #undef CW_STRUCT

@@ -154,7 +154,7 @@ def check_lock_table(root):
     if not os.path.exists(header):
         return
     with open(header, encoding="utf-8") as file:
-        ranks = re.findall(r"^\s+(k[A-Z]\w*)", file.read(), re.MULTILINE)
+        ranks = [rank for rank in re.findall(r"^\s+(k[A-Z]\w*)", file.read(), re.MULTILINE) if rank != "kEnd"]
     listed = []
     if os.path.exists(table):
         with open(table, encoding="utf-8") as file:

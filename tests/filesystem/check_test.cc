@@ -242,7 +242,8 @@ TEST_CASE("rot in a block that no file owns, in a row that others use")
             pad = {other};
     }
     REQUIRE(pad.valid());
-    require_findings(image.check(), {{"pad", pad.value, image.rot(pad).id.value, true}});
+    const StoredAt at = image.rot(pad);
+    require_findings(image.check(), {{"pad", pad.value, at.id.value, true}});
 }
 
 TEST_CASE("blocks that cannot be read")

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+#include "journal/intent_log.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/buffer.h"
+#include "base/checksum.h"
+#include "base/log.h"
+
+namespace cowraid {
+
+// What one member gets of an append: descriptor blocks, each followed by the partial parities it refers to.
+struct IntentLog::Batch {
+    struct Item {
+        size_t row;  // index in the call's rows
+        const RowIntent::Copy* copy;
+    };
+    // Items that share a descriptor block.
+    struct Part {
+        size_t first_item;
+        size_t item_count;
+    };
+    MemberId member;
+    DeviceOffset log_offset;
+    uint32_t first_block = 0;
+    std::vector<Item> items;
+    std::vector<Part> parts;
+    AlignedBuffer descriptors;  // one block per part
+    std::vector<iovec> vectors;
+
+    void divide(std::span<const RowIntent> rows);
+    [[nodiscard]] uint32_t block_count() const { return static_cast<uint32_t>(items.size() + parts.size()); }
+};
+
+void IntentLog::Batch::divide(std::span<const RowIntent> rows)
+{
+    size_t room = 0;
+    for (size_t index = 0; index < items.size(); ++index) {
+        const size_t bytes = intent_entry_bytes(rows[items[index].row].checksums.size());
+        if (parts.empty() || bytes > room) {
+            parts.push_back({index, 0});
+            room = kIntentRoomBytes;
+        }
+        room -= bytes;
+        ++parts.back().item_count;
+    }
+}
+
+IntentLog::IntentLog(MemberSet& members, const Superblock& superblock, uint64_t first_sequence)
+    : members_(members),
+      volume_uuid_(superblock.volume_uuid),
+      next_sequence_(first_sequence),
+      floor_(first_sequence)
+{
+    CW_ASSERT(first_sequence > 0);
+    for (const MemberRecord& record : superblock.members)
+        logs_.push_back({.member = record.id,
+                         .offset = {record.intent_log_offset},
+                         .block_count = static_cast<uint32_t>(record.intent_log_bytes / kBlockBytes),
+                         .segments = {}});
+}
+
+IntentLog::MemberLog* IntentLog::find(MemberId member)
+{
+    const auto at =
+        std::find_if(logs_.begin(), logs_.end(), [=](const MemberLog& log) { return log.member == member; });
+    return at == logs_.end() ? nullptr : &*at;
+}
+
+// Where `block_count` contiguous blocks are free at or behind the head.
+bool IntentLog::place(const MemberLog& log, uint32_t block_count, uint32_t& first_block)
+{
+    if (log.segments.empty()) {
+        first_block = log.head + block_count <= log.block_count ? log.head : 0;
+        return block_count <= log.block_count;
+    }
+    const uint32_t tail = log.segments.front().first_block;
+    if (log.head <= tail) {
+        first_block = log.head;
+        return block_count <= tail - log.head;
+    }
+    if (block_count <= log.block_count - log.head) {
+        first_block = log.head;
+        return true;
+    }
+    // What is left before the end stays unused this time round.
+    first_block = 0;
+    return block_count <= tail;
+}
+
+// Gives every row its sequence and every member's batch its place.
+Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
+{
+    for (size_t index = 0; index < rows.size(); ++index) {
+        for (const RowIntent::Copy& copy : rows[index].copies) {
+            auto batch = std::find_if(batches.begin(), batches.end(),
+                                      [&](const Batch& one) { return one.member == copy.member; });
+            if (batch == batches.end()) {
+                batches.emplace_back().member = copy.member;
+                batch = batches.end() - 1;
+            }
+            batch->items.push_back({index, &copy});
+        }
+    }
+    for (Batch& batch : batches)
+        batch.divide(rows);
+    MutexLock lock(mutex_);
+    for (Batch& batch : batches) {
+        const MemberLog* log = find(batch.member);
+        CW_ASSERT(log != nullptr);
+        if (!place(*log, batch.block_count(), batch.first_block))
+            return Err::kNoSpace;
+        batch.log_offset = log->offset;
+    }
+    for (RowIntent& row : rows) {
+        row.sequence = next_sequence_++;
+        unwritten_.insert(row.sequence);
+    }
+    for (const Batch& batch : batches) {
+        MemberLog* log = find(batch.member);
+        log->segments.push_back({batch.first_block, batch.block_count(), next_sequence_ - 1});
+        log->head = batch.first_block + batch.block_count();
+    }
+    return {};
+}
+
+void IntentLog::fill(std::span<const RowIntent> rows, const IntentHeader& header, Batch& batch) const
+{
+    batch.descriptors = AlignedBuffer(batch.parts.size() * kBlockBytes);
+    uint32_t block = batch.first_block;
+    std::vector<IntentEntry> entries;
+    for (size_t part = 0; part < batch.parts.size(); ++part) {
+        IntentHeader own = header;
+        own.member = batch.member;
+        own.block = block++;
+        std::byte* const descriptor = batch.descriptors.data() + part * kBlockBytes;
+        batch.vectors.push_back({descriptor, kBlockBytes});
+        entries.clear();
+        const std::span<const Batch::Item> items(batch.items);
+        for (const Batch::Item& item :
+             items.subspan(batch.parts[part].first_item, batch.parts[part].item_count)) {
+            const RowIntent& row = rows[item.row];
+            IntentEntry& entry = entries.emplace_back();
+            entry.sequence = row.sequence;
+            entry.row = row.row;
+            entry.mapping_version = row.mapping_version;
+            entry.parity_column = item.copy->parity_column;
+            entry.partial_block = block++;
+            entry.partial_checksum = checksum_of({item.copy->partial, kBlockBytes});
+            entry.checksums.assign(row.checksums.begin(), row.checksums.end());
+            entry.modified = row.modified;
+            batch.vectors.push_back({const_cast<std::byte*>(item.copy->partial), kBlockBytes});
+        }
+        encode_intent_block(own, entries, {descriptor, kBlockBytes});
+    }
+}
+
+// Writes, then flushes, every batch whose member is in service; a batch that failed ends with no items.
+void IntentLog::write(std::span<Batch> batches)
+{
+    for (const IoKind kind : {IoKind::kWrite, IoKind::kFlush}) {
+        std::vector<IoRequest> requests;
+        std::vector<Batch*> asked;
+        for (Batch& batch : batches) {
+            BlockDevice* device = members_.device(batch.member);
+            if (device == nullptr)
+                batch.items.clear();
+            if (batch.items.empty())
+                continue;
+            IoRequest request{.kind = kind, .device = device};
+            if (kind == IoKind::kWrite) {
+                request.offset = batch.log_offset + uint64_t{batch.first_block} * kBlockBytes;
+                request.vectors = batch.vectors;
+            }
+            requests.push_back(request);
+            asked.push_back(&batch);
+        }
+        run_io(requests);
+        for (size_t index = 0; index < requests.size(); ++index) {
+            if (requests[index].result.ok())
+                continue;
+            const bool write = kind == IoKind::kWrite;
+            members_.count(asked[index]->member,
+                           write ? MemberCounter::kWriteErrors : MemberCounter::kFlushErrors);
+            members_.mark_failed(asked[index]->member);
+            CW_LOG_ERROR("member %u (%s): write-intent log: %s", asked[index]->member.value,
+                         requests[index].device->name(), err_text(requests[index].result.err()));
+            asked[index]->items.clear();
+        }
+    }
+}
+
+Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint64_t epoch)
+{
+    CW_ASSERT(rows.size() <= kMaxBatchRows);
+    std::vector<Batch> batches;
+    CW_TRY(plan(rows, batches));
+    IntentHeader header;
+    header.volume_uuid = volume_uuid_;
+    header.epoch = epoch;
+    header.generation = generation;
+    {
+        MutexLock lock(mutex_);
+        header.floor = floor_;
+    }
+    for (Batch& batch : batches)
+        fill(rows, header, batch);
+    write(batches);
+    std::vector<bool> logged(rows.size());
+    for (const Batch& batch : batches)
+        for (const Batch::Item& item : batch.items)
+            logged[item.row] = true;
+    if (std::find(logged.begin(), logged.end(), false) == logged.end())
+        return {};
+    for (const RowIntent& row : rows)
+        written(row.sequence);
+    return Err::kIo;
+}
+
+void IntentLog::written(uint64_t sequence)
+{
+    MutexLock lock(mutex_);
+    CW_ASSERT(unwritten_.erase(sequence) == 1);
+}
+
+uint64_t IntentLog::flush_covers() const
+{
+    MutexLock lock(mutex_);
+    return unwritten_.empty() ? next_sequence_ : *unwritten_.begin();
+}
+
+void IntentLog::retire(uint64_t covered)
+{
+    MutexLock lock(mutex_);
+    CW_ASSERT(covered <= next_sequence_ && (unwritten_.empty() || covered <= *unwritten_.begin()));
+    floor_ = std::max(floor_, covered);
+    for (MemberLog& log : logs_)
+        while (!log.segments.empty() && log.segments.front().last_sequence < floor_)
+            log.segments.pop_front();
+}
+
+IntentLog::Usage IntentLog::usage() const
+{
+    MutexLock lock(mutex_);
+    Usage usage;
+    for (const MemberLog& log : logs_) {
+        uint32_t used = 0;
+        for (const Segment& segment : log.segments)
+            used += segment.block_count;
+        if (used >= usage.used_blocks)
+            usage = {used, log.block_count};
+    }
+    return usage;
+}
+
+}  // namespace cowraid

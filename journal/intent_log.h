@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// The write-intent log: what makes it safe to write a row in place although it holds committed blocks. The
+// rule is that of docs/DESIGN.md, "Partial rows": before the first such write an entry is durable on the
+// member of every parity column of the row.
+#pragma once
+
+#include <deque>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "device/member_set.h"
+#include "format/intent_codec.h"
+#include "format/superblock_codec.h"
+
+namespace cowraid {
+
+// A row about to be written in place.
+struct RowIntent {
+    VolumeAddress row;  // of the row's block in data column 0
+    uint32_t mapping_version = 0;
+    std::span<const Checksum> checksums;  // of all data blocks as they will be, by column
+    ColumnBits modified;  // blocks written since all members were last flushed, these writes included
+    struct Copy {
+        MemberId member;
+        uint32_t parity_column = 0;
+        const std::byte* partial = nullptr;  // 4096 aligned bytes: parity with zeros for modified blocks
+    };
+    std::span<const Copy> copies;  // one per parity column whose member is in service
+    uint64_t sequence = 0;  // out
+};
+
+class IntentLog {
+public:
+    // Rows of one append(), at most; a log has room for several such batches.
+    static constexpr size_t kMaxBatchRows = 64;
+
+    // `superblock` says where the logs are. Numbering begins at `first_sequence`, above all that a scan
+    // found.
+    IntentLog(MemberSet& members, const Superblock& superblock, uint64_t first_sequence);
+
+    // Makes the entries durable: one sequential write per member, then one flush of those members. No row may
+    // be in two calls at once. Ok when every row has an entry on at least one of its copies' members; members
+    // that failed are counted and marked. kNoSpace, with nothing written: flush all members, retire(), try
+    // again. Thread-safe; calls run side by side.
+    Status append(std::span<RowIntent> rows, Generation generation, uint64_t epoch);
+    // All in-place writes of the row are done, flushed or not.
+    void written(uint64_t sequence);
+
+    // Before a flush of all members: what it will cover. To be handed to retire() once that flush succeeded.
+    [[nodiscard]] uint64_t flush_covers() const;
+    void retire(uint64_t covered);
+
+    // Blocks that live entries take on the fullest member, of `room_blocks`.
+    struct Usage {
+        uint32_t used_blocks = 0, room_blocks = 0;
+    };
+    [[nodiscard]] Usage usage() const;
+
+private:
+    // Blocks that one append took, contiguous; free again when its last sequence is below the floor.
+    struct Segment {
+        uint32_t first_block;
+        uint32_t block_count;
+        uint64_t last_sequence;
+    };
+    struct MemberLog {
+        MemberId member;
+        DeviceOffset offset;
+        uint32_t block_count = 0;
+        uint32_t head = 0;  // where the next write goes, if it fits before the end
+        std::deque<Segment> segments;  // oldest first
+    };
+    struct Batch;
+
+    MemberLog* find(MemberId member) CW_REQUIRES(mutex_);
+    static bool place(const MemberLog& log, uint32_t block_count, uint32_t& first_block);
+    Status plan(std::span<RowIntent> rows, std::vector<Batch>& batches);
+    void fill(std::span<const RowIntent> rows, const IntentHeader& header, Batch& batch) const;
+    void write(std::span<Batch> batches);
+
+    MemberSet& members_;
+    const Uuid volume_uuid_;
+    mutable Mutex mutex_{LockRank::kIntentLog};
+    std::vector<MemberLog> logs_ CW_GUARDED_BY(mutex_);
+    uint64_t next_sequence_ CW_GUARDED_BY(mutex_);
+    uint64_t floor_ CW_GUARDED_BY(mutex_);
+    std::set<uint64_t> unwritten_ CW_GUARDED_BY(mutex_);  // appended, in-place writes not done
+};
+
+}  // namespace cowraid

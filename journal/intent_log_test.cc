@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT
+#include "journal/intent_log.h"
+
+#include <doctest/doctest.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "base/buffer.h"
+#include "base/checksum.h"
+#include "device/borrowed_device.h"
+#include "device/fault_device.h"
+#include "device/sim_device.h"
+#include "journal/intent_scan.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr uint64_t kEpoch = 77;
+constexpr uint64_t kLogBytes = 160 * kBlockBytes;
+
+// Members with a small log each; entries of generated content.
+struct Fixture {
+    Superblock superblock;
+    std::vector<std::unique_ptr<SimDevice>> disks;
+    std::vector<FaultDevice*> faults;
+    MemberSet members;
+    Prng prng{11};
+
+    explicit Fixture(uint32_t member_count = 4)
+    {
+        superblock.volume_uuid = uuid_random();
+        superblock.generation = {5};
+        superblock.epochs = {{kEpoch, {1}}};
+        for (uint32_t id = 1; id <= member_count; ++id) {
+            MemberRecord record;
+            record.id = {id};
+            record.intent_log_offset = (id + 2) * kMiB;
+            record.intent_log_bytes = kLogBytes;
+            superblock.members.push_back(record);
+            disks.push_back(std::make_unique<SimDevice>("m" + std::to_string(id), 16 * kMiB));
+        }
+        attach();
+    }
+    // As after a crash or a new mount.
+    void attach(uint32_t without = 0)
+    {
+        members.~MemberSet();
+        new (&members) MemberSet;
+        faults.clear();
+        for (uint32_t id = 1; id <= disks.size(); ++id) {
+            auto device = std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*disks[id - 1]), id);
+            faults.push_back(device.get());
+            members.add({id}, id == without ? nullptr : std::unique_ptr<BlockDevice>(std::move(device)), {});
+        }
+    }
+    void crash()
+    {
+        for (auto& disk : disks)
+            disk->power_cut(prng, {});
+        attach();
+    }
+};
+
+// A row with a P and a Q, and memory for both partial parities.
+struct Row {
+    std::vector<Checksum> checksums;
+    AlignedBuffer partial{2 * kBlockBytes};
+    std::vector<RowIntent::Copy> copies;
+    RowIntent intent;
+
+    Row(Fixture& fixture, uint64_t number)
+    {
+        Prng& prng = fixture.prng;
+        const auto count = static_cast<uint32_t>(fixture.disks.size());
+        for (uint32_t column = 0; column + 2 < count; ++column)
+            checksums.push_back(prng.next());
+        prng.fill(partial.data(), partial.size());
+        for (uint32_t parity = 0; parity < 2; ++parity)
+            copies.push_back({{static_cast<uint32_t>((number + parity) % count + 1)},
+                              parity,
+                              partial.data() + size_t{parity} * kBlockBytes});
+        intent.row = {(number + 1) * 64 * kKiB};
+        intent.mapping_version = 3;
+        intent.checksums = checksums;
+        intent.modified[prng.below(checksums.size())] = true;
+        intent.copies = copies;
+    }
+};
+
+using Rows = std::vector<std::unique_ptr<Row>>;
+
+Status append(IntentLog& log, Rows& rows, Generation generation = {6}, uint64_t epoch = kEpoch)
+{
+    std::vector<RowIntent> intents;
+    for (const auto& row : rows)
+        intents.push_back(row->intent);
+    const Status status = log.append(intents, generation, epoch);
+    for (size_t index = 0; index < rows.size(); ++index)
+        rows[index]->intent.sequence = intents[index].sequence;
+    return status;
+}
+
+Rows make_rows(Fixture& fixture, uint64_t first, size_t count)
+{
+    Rows rows;
+    for (size_t index = 0; index < count; ++index)
+        rows.push_back(std::make_unique<Row>(fixture, first + index));
+    return rows;
+}
+
+const LoggedRow* find(const IntentScan& scan, uint64_t sequence)
+{
+    for (const LoggedRow& row : scan.rows())
+        if (row.sequence == sequence)
+            return &row;
+    return nullptr;
+}
+
+// All copies of the row are found as they were appended, but for those of the members in `without`.
+void require_found(IntentScan& scan, const Row& row, const std::vector<uint32_t>& without = {})
+{
+    CAPTURE(row.intent.sequence);
+    const LoggedRow* found = find(scan, row.intent.sequence);
+    REQUIRE(found != nullptr);
+    CHECK(found->row == row.intent.row);
+    CHECK(found->mapping_version == 3);
+    CHECK(found->checksums == row.checksums);
+    CHECK(found->modified == row.intent.modified);
+    size_t expected = 0;
+    for (const RowIntent::Copy& copy : row.copies)
+        expected += std::count(without.begin(), without.end(), copy.member.value) == 0 ? 1 : 0;
+    CHECK(found->copies.size() == expected);
+    for (const LoggedRow::Copy& copy : found->copies) {
+        std::byte partial[kBlockBytes];
+        REQUIRE(scan.read_partial(copy, partial).ok());
+        const std::byte* wanted = row.partial.data() + size_t{copy.parity_column} * kBlockBytes;
+        CHECK(std::memcmp(partial, wanted, kBlockBytes) == 0);
+        CHECK(copy.member == row.copies[copy.parity_column].member);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("intent log: entries are durable when append returns, and found by a scan")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    Rows first = make_rows(fixture, 0, 40);
+    Rows second = make_rows(fixture, 100, 3);
+    REQUIRE(append(log, first).ok());
+    REQUIRE(append(log, second).ok());
+    fixture.crash();
+    IntentScan scan(fixture.members, fixture.superblock);
+    CHECK(scan.rows().size() == 43);
+    CHECK(scan.next_sequence() == 44);
+    for (const Rows* rows : {&first, &second})
+        for (const auto& row : *rows)
+            require_found(scan, *row);
+}
+
+TEST_CASE("intent log: one write and one flush per member, however many rows")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    Rows rows = make_rows(fixture, 0, IntentLog::kMaxBatchRows);
+    const IoStatistics before = io_statistics();
+    REQUIRE(append(log, rows).ok());
+    const IoStatistics after = io_statistics();
+    CHECK(after.writes - before.writes == 4);
+    CHECK(after.flushes - before.flushes == 4);
+}
+
+TEST_CASE("intent log: of one row the newest entry comes first")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    for (int turn = 0; turn < 5; ++turn) {
+        Rows rows = make_rows(fixture, 9, 1);
+        REQUIRE(append(log, rows).ok());
+    }
+    IntentScan scan(fixture.members, fixture.superblock);
+    REQUIRE(scan.rows().size() == 5);
+    for (size_t index = 0; index < 5; ++index)
+        CHECK(scan.rows()[index].sequence == 5 - index);
+}
+
+TEST_CASE("intent log: older generations, other epochs, and what is below the floor are dead")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    Rows committed = make_rows(fixture, 0, 2);
+    Rows other_epoch = make_rows(fixture, 10, 2);
+    Rows retired = make_rows(fixture, 20, 2);
+    Rows live = make_rows(fixture, 30, 2);
+    REQUIRE(append(log, committed, {5}).ok());
+    REQUIRE(append(log, other_epoch, {6}, kEpoch + 1).ok());
+    REQUIRE(append(log, retired).ok());
+    for (const Rows* rows : {&committed, &other_epoch, &retired})
+        for (const auto& row : *rows)
+            log.written(row->intent.sequence);
+    const uint64_t covered = log.flush_covers();
+    CHECK(covered == 7);
+    log.retire(covered);
+    REQUIRE(append(log, live).ok());
+    CHECK(log.flush_covers() == 7);  // its writes are not done
+    IntentScan scan(fixture.members, fixture.superblock);
+    CHECK(scan.rows().size() == 2);
+    for (const auto& row : live)
+        require_found(scan, *row);
+    CHECK(scan.next_sequence() == 9);
+}
+
+TEST_CASE("intent log: a full log refuses, and takes entries again once they are retired, for many rounds")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    uint64_t refusals = 0;
+    std::map<uint64_t, std::unique_ptr<Row>> live;
+    for (int round = 0; round < 400; ++round) {
+        Rows rows = make_rows(fixture, fixture.prng.below(1000), fixture.prng.between(1, 20));
+        Status status = append(log, rows);
+        if (status.err() == Err::kNoSpace) {
+            ++refusals;
+            CHECK(log.usage().used_blocks > log.usage().room_blocks / 4);
+            IntentScan scan(fixture.members, fixture.superblock);
+            CHECK(scan.rows().size() == live.size());
+            for (const auto& [sequence, row] : live)
+                require_found(scan, *row);
+            for (const auto& [sequence, row] : live)
+                log.written(sequence);
+            live.clear();
+            log.retire(log.flush_covers());
+            CHECK(log.usage().used_blocks == 0);
+            status = append(log, rows);
+        }
+        REQUIRE(status.ok());
+        for (auto& row : rows) {
+            const uint64_t sequence = row->intent.sequence;
+            live.emplace(sequence, std::move(row));
+        }
+    }
+    CHECK(refusals > 10);
+}
+
+TEST_CASE("intent log: a crash inside append leaves whole copies or none")
+{
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        Fixture fixture;
+        fixture.prng = Prng(seed);
+        IntentLog log(fixture.members, fixture.superblock, 1);
+        Rows durable = make_rows(fixture, 0, 5);
+        REQUIRE(append(log, durable).ok());
+        // Not flushed: every member may keep any part of it.
+        for (FaultDevice* fault : fixture.faults)
+            fault->add_rule({.action = FaultAction::kLost, .kinds = kFaultFlushes});
+        Rows cut = make_rows(fixture, 10, 20);
+        REQUIRE(append(log, cut).ok());
+        fixture.crash();
+        IntentScan scan(fixture.members, fixture.superblock);
+        for (const auto& row : durable)
+            require_found(scan, *row);
+        for (const auto& row : cut) {
+            const LoggedRow* found = find(scan, row->intent.sequence);
+            if (found == nullptr)
+                continue;
+            CHECK(found->checksums == row->checksums);
+            for (const LoggedRow::Copy& copy : found->copies) {
+                std::byte partial[kBlockBytes];
+                const Status status = scan.read_partial(copy, partial);
+                const std::byte* wanted = row->partial.data() + size_t{copy.parity_column} * kBlockBytes;
+                CHECK((status.err() == Err::kCorrupt ||
+                       (status.ok() && std::memcmp(partial, wanted, kBlockBytes) == 0)));
+            }
+        }
+    }
+}
+
+TEST_CASE("intent log: a member that fails is taken out, and the other copy counts")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    fixture.faults[1]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
+    Rows rows = make_rows(fixture, 0, 12);
+    REQUIRE(append(log, rows).ok());
+    CHECK(fixture.members.failed({2}));
+    CHECK(fixture.members.counters({2})[static_cast<size_t>(MemberCounter::kWriteErrors)] == 1);
+    IntentScan scan(fixture.members, fixture.superblock);
+    for (const auto& row : rows)
+        require_found(scan, *row, {2});
+    // With both members of a row gone it has no entry at all.
+    fixture.faults[2]->add_rule({.action = FaultAction::kError, .kinds = kFaultFlushes});
+    Rows lost = make_rows(fixture, 1, 1);
+    CHECK(append(log, lost).err() == Err::kIo);
+    CHECK(log.flush_covers() == 1);
+}
+
+TEST_CASE("intent log: an unreadable or missing log costs its copies only")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    Rows rows = make_rows(fixture, 0, 12);
+    REQUIRE(append(log, rows).ok());
+    fixture.attach(3);
+    {
+        IntentScan scan(fixture.members, fixture.superblock);
+        for (const auto& row : rows)
+            require_found(scan, *row, {3});
+    }
+    fixture.attach();
+    const DeviceOffset log_begin{fixture.superblock.members[0].intent_log_offset};
+    fixture.faults[0]->add_rule({.action = FaultAction::kError,
+                                 .kinds = kFaultReads,
+                                 .begin = log_begin.value,
+                                 .end = log_begin.value + kLogBytes});
+    IntentScan scan(fixture.members, fixture.superblock);
+    for (const auto& row : rows)
+        require_found(scan, *row, {1});
+    CHECK(fixture.members.counters({1})[static_cast<size_t>(MemberCounter::kReadErrors)] >= 1);
+}
+
+TEST_CASE("intent log: erased entries are not found again, even under the same generation")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    Rows rows = make_rows(fixture, 0, 30);
+    REQUIRE(append(log, rows).ok());
+    {
+        IntentScan scan(fixture.members, fixture.superblock);
+        CHECK(scan.rows().size() == 30);
+        REQUIRE(scan.erase(4).ok());
+    }
+    fixture.crash();
+    const IntentScan scan(fixture.members, fixture.superblock);
+    CHECK(scan.rows().empty());
+}
+
+namespace {
+
+struct Writer {
+    IntentLog* log;
+    Fixture* fixture;
+    uint64_t first;
+    pthread_t thread{};
+    uint64_t refusals = 0;
+    Rows rows;
+};
+
+void* write_rows(void* argument)
+{
+    auto& writer = *static_cast<Writer*>(argument);
+    for (size_t at = 0; at < writer.rows.size(); at += 3) {
+        Rows some;
+        for (size_t index = at; index < std::min(at + 3, writer.rows.size()); ++index)
+            some.push_back(std::move(writer.rows[index]));
+        while (append(*writer.log, some).err() == Err::kNoSpace) {
+            ++writer.refusals;
+            writer.log->retire(writer.log->flush_covers());
+            sched_yield();
+        }
+        for (const auto& row : some)
+            writer.log->written(row->intent.sequence);
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("intent log: threads append side by side")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    std::vector<Writer> writers(4);
+    for (size_t index = 0; index < writers.size(); ++index)
+        writers[index] = {&log, &fixture, index * 1000, {}, 0, make_rows(fixture, index * 1000, 150)};
+    for (Writer& writer : writers)
+        REQUIRE(pthread_create(&writer.thread, nullptr, write_rows, &writer) == 0);
+    for (Writer& writer : writers)
+        pthread_join(writer.thread, nullptr);
+    CHECK(log.flush_covers() == 601);
+    log.retire(log.flush_covers());
+    CHECK(log.usage().used_blocks == 0);
+}
