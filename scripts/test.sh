@@ -148,7 +148,8 @@ stages_all() {
     export CXX=$clang
     stage "build (${clang##*/}, address and undefined sanitizer)" build build-asan "${asan_options[@]}" &&
         stage "unit and simulator tests, address and undefined sanitizer" \
-            run_meson build-asan --timeout-multiplier 5 --no-suite crash --no-suite mutant --no-suite model --no-suite fuzz-all
+            run_meson build-asan --timeout-multiplier 5 --no-suite crash --no-suite mutant \
+            --no-suite model --no-suite fuzz-all
     stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
         stage "threaded tests, thread sanitizer" run_meson_tsan
 }
