@@ -20,14 +20,15 @@ constexpr uint32_t kBlocksPerSlot = kSuperblockSlotBytes / kBlockBytes;
 // What is read of a slot at first: holds the superblock of a volume of up to two dozen members.
 constexpr uint32_t kSlotHeadBytes = 8 * kKiB;
 
-// The bytes of one ring; blocks that were not read are zero, those that could not be read are marked as well.
+// The bytes of one ring, as far as they were read; blocks that could not be are zero and marked.
 struct RingBytes {
-    AlignedBuffer buffer = AlignedBuffer::zeroed(kRingBytes);
+    AlignedBuffer buffer{kRingBytes};
+    uint32_t slot_bytes[kSuperblockSlotCount]{};
     std::bitset<kBlocksPerRing> unreadable;
 
     [[nodiscard]] std::span<const std::byte> slot(uint32_t index) const
     {
-        return buffer.span().subspan(size_t{index} * kSuperblockSlotBytes, kSuperblockSlotBytes);
+        return buffer.span().subspan(size_t{index} * kSuperblockSlotBytes, slot_bytes[index]);
     }
     // Slots of whose head nothing could be read.
     [[nodiscard]] size_t unreadable_heads() const
@@ -101,6 +102,7 @@ Status read_parts(BlockDevice& device, const std::vector<SlotRead>& parts, std::
     for (size_t index = 0; index < parts.size(); ++index) {
         if (requests[index].result.err() == Err::kMemberGone)
             return Err::kMemberGone;
+        rings[parts[index].ring].slot_bytes[parts[index].slot] = parts[index].begin + parts[index].bytes;
         if (!requests[index].result.ok())
             read_block_by_block(device, parts[index], rings[parts[index].ring]);
     }
