@@ -23,7 +23,11 @@ enum class LockRank : uint8_t {
     kGroupSpace,  // alloc/: bitmap of one block group
     kNodeCache,  // btree/: one shard of the node cache
     kGroupMap,  // raid56/: the array's sorted mappings
+    kPlug,  // raid56/: one shard of writes in place that wait
+    kPlugRequest,  // raid56/: who waits for which of them; when workers wake
     kStripe,  // raid56/: one bucket of stripe locks
+    kStripeCache,  // raid56/: one shard of the stripe cache
+    kFsyncLog,  // journal/: batches and who waits for them
     kIntentLog,  // journal/: places in the logs, floor
     kMemberSet,  // device/: member states and counters
     kDevice,  // device/: simulated and recording devices

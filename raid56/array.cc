@@ -8,10 +8,15 @@
 #include "base/log.h"
 #include "raid56/array_state.h"
 #include "raid56/check.h"
+#include "raid56/partial_write.h"
 #include "raid56/read.h"
 #include "raid56/write_rows.h"
 
 namespace cowraid {
+
+ArrayState::ArrayState(MemberSet& member_set) : members(member_set) { }
+
+ArrayState::~ArrayState() = default;
 
 uint32_t ArrayState::missing_columns(const ArrayGroup& group) const
 {
@@ -108,6 +113,68 @@ Status Array::read(std::span<ReadPiece> pieces)
 Status Array::write_rows(std::span<RowWrite> writes)
 {
     return write_rows_to(*state_, writes);
+}
+
+Status Array::start_partial_writes(IntentLog& log, const PartialWriteOptions& options)
+{
+    CW_ASSERT(!state_->partial);
+    CW_TRY(check_options(options));
+    state_->partial = std::make_unique<PartialWrites>(*state_, log, options);
+    return {};
+}
+
+Status Array::set_partial_write_options(const PartialWriteOptions& options)
+{
+    CW_TRY(check_options(options));
+    state_->partial->set_options(options);
+    return {};
+}
+
+Status Array::write_blocks(std::span<BlockWrite> writes, const WriteOrigin& origin)
+{
+    WriteRequest request;
+    request.writes = writes;
+    request.origin = origin;
+    submit(request);
+    return wait(request);
+}
+
+void Array::submit(WriteRequest& request)
+{
+    state_->partial->plug.submit(request);
+}
+
+Status Array::wait(WriteRequest& request)
+{
+    return state_->partial->plug.wait(request);
+}
+
+PartialWriteStatistics Array::partial_write_statistics() const
+{
+    return state_->partial ? state_->partial->statistics() : PartialWriteStatistics{};
+}
+
+Array::FlushBarrier::FlushBarrier(Array& array)
+    : covered(array.state_->partial ? array.state_->partial->begin_flush() : 0), state_(*array.state_)
+{
+}
+
+Array::FlushBarrier::~FlushBarrier()
+{
+    if (state_.partial)
+        state_.partial->barrier.open();
+}
+
+void Array::FlushBarrier::flushed()
+{
+    if (state_.partial)
+        state_.partial->cache.end_age();
+}
+
+void Array::retire(uint64_t covered)
+{
+    if (state_->partial)
+        state_->partial->log.retire(covered);
 }
 
 Status Array::check_stripes(VolumeAddress group_address, uint64_t first_stripe, uint64_t stripe_count,

@@ -73,6 +73,70 @@ struct RowWrite {
     Status result;
 };
 
+// A run of data blocks to be written in place: free addresses in rows that may hold other blocks, which keep
+// their content through any crash. The rows were written whole before, by write_rows(). Not for mirrors.
+struct BlockWrite {
+    VolumeAddress address;  // block aligned; the range stays inside one group's data addresses
+    uint32_t block_count = 0;
+    const std::byte* memory = nullptr;  // 4096-aligned, unchanged until the write is done
+    // Ok: on the members, not flushed, and carried by the redundancy there is. kTooManyFaults: a row cannot
+    // be read any more, or too many members failed; blocks of that row may hold anything. kReadOnly, kInvalid
+    // (no such addresses), kIo (no member took the log entry).
+    Status result;
+};
+
+// Learns the checksums of what a write in place changed, parity included.
+class ChecksumSink {
+public:
+    virtual ~ChecksumSink() = default;
+    // `checksums` of consecutive blocks, data or parity. Called before the write is done and before any other
+    // write of the stripe begins, so that the verifier's answers are never older than the members. No mutex
+    // is held. Thread-safe.
+    virtual void record(VolumeAddress address, std::span<const Checksum> checksums) = 0;
+};
+
+// Whose writes they are.
+struct WriteOrigin {
+    Generation generation;  // of the commit that will refer to the blocks
+    uint64_t epoch = 0;  // of the superblock now on the members
+    ChecksumSink* sink = nullptr;
+};
+
+// Writes handed over together, done together. The caller's until wait() returns.
+struct WriteRequest {
+    std::span<BlockWrite> writes;
+    WriteOrigin origin;
+    // The array's.
+    uint64_t blocks_left = 0;
+    uint32_t shards = 0;
+    bool done = false, poked = false;
+};
+
+// How reads for a partial write are chosen; the numbers are md's.
+enum class RmwLevel : uint8_t {
+    kNever,  // always read what the write leaves alone
+    kFewerReads,  // read old data and parity where that takes fewer reads
+    kPrefer,  // ... or as few
+};
+
+struct PartialWriteOptions {
+    uint32_t stripe_cache_size = 1024;  // stripes, 17 to 32768
+    uint64_t stripe_cache_bytes = 256 * kMiB;
+    RmwLevel rmw_level = RmwLevel::kFewerReads;
+    uint32_t stripe_io_bytes =
+        kBlockBytes;  // what reads for a write are rounded to; a power of two up to a chunk
+    bool plug = true;  // false: every request is carried out by itself, as it comes
+    uint32_t worker_count = 2;  // 0: requests are carried out by whoever waits for them
+};
+
+struct PartialWriteStatistics {
+    uint64_t rows, rmw_rows, rcw_rows, full_rows;  // full: all data blocks of a row came together
+    uint64_t blocks_read, cache_hits, cache_misses;  // hits and misses: blocks that a row needed
+    uint64_t log_batches, log_bytes, flushes;  // flushes: of all members, to make room
+    uint64_t repaired_rows;  // something read for a write was bad, and came from redundancy
+    uint64_t requests, batches;  // requests per batch tell how well the plug merges
+};
+
 // What check_stripes() found wrong with one block.
 struct BadBlock {
     enum class Kind : uint8_t { kData, kParity, kReadError, kMissing, kParityMismatch };
@@ -106,6 +170,7 @@ struct ArrayGroup : RefCounted<ArrayGroup> {
 };
 
 struct ArrayState;
+class IntentLog;
 
 class Array {
 public:
@@ -142,6 +207,38 @@ public:
     // group would lose data without it; the write succeeds while redundancy carries it. Returns the first
     // failure; after one, rows may hold anything. Thread-safe for disjoint rows.
     Status write_rows(std::span<RowWrite> writes);
+
+    // Before the first write_blocks(). `log` outlives the array. kInvalid: an option out of range; for
+    // stripe_io_bytes, beyond the smallest chunk is the chunk.
+    Status start_partial_writes(IntentLog& log, const PartialWriteOptions& options);
+    // Changes the options of an array in use, all but worker_count. kInvalid as above.
+    Status set_partial_write_options(const PartialWriteOptions& options);
+    // Writes blocks in place: parity is updated from what is read and verified, or from the stripe cache, and
+    // a write-intent entry is durable before. Returns when all are done: the first failure. Thread-safe;
+    // writers of the same rows wait for each other and merge.
+    Status write_blocks(std::span<BlockWrite> writes, const WriteOrigin& origin);
+    // The same in two steps: between them the request may be merged with others. Every submitted request must
+    // be waited for. Thread-safe.
+    void submit(WriteRequest& request);
+    Status wait(WriteRequest& request);
+    [[nodiscard]] PartialWriteStatistics partial_write_statistics() const;
+
+    // For who flushes all members itself: while one exists no write in place is under way. flushed() when the
+    // flush succeeded; `covered` goes to retire().
+    class FlushBarrier {
+    public:
+        explicit FlushBarrier(Array& array);
+        ~FlushBarrier();
+        FlushBarrier(const FlushBarrier&) = delete;
+        FlushBarrier& operator=(const FlushBarrier&) = delete;
+        void flushed();
+        const uint64_t covered;
+
+    private:
+        ArrayState& state_;
+    };
+    // The commit that refers to everything written before that flush is durable: room for new log entries.
+    void retire(uint64_t covered);
 
     // Reads every column of the given stripes and reports blocks that are not what they should be, without
     // changing anything. Blocks without expectation are skipped (never written rows).

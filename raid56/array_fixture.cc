@@ -83,14 +83,20 @@ TestVolume::TestVolume(const Shape& wanted, uint64_t seed) : shape(wanted), prng
     log_set_level(static_cast<LogLevel>(-1));  // faults are made by the thousand here: silence
     const Profile* profile = find_profile(shape.profile);
     make_members(shape.data_columns * profile->copies + profile->parity);
+    superblock.volume_uuid.bytes = {0x42};
+    superblock.generation = {7};
+    superblock.epochs = {{0x5eed, {1}}};
     make_group();
-    geometry = geometry_of(record);
+    geometry = geometry_of(group_record);
     array = std::make_unique<Array>(set, Array::Options{});
-    CW_ASSERT(array->add_group(record, superblock).ok());
+    CW_ASSERT(array->add_group(group_record, superblock).ok());
     array->set_verifier(this);
 }
 
-TestVolume::~TestVolume() = default;
+TestVolume::~TestVolume()
+{
+    array.reset();
+}
 
 void TestVolume::make_members(uint32_t columns)
 {
@@ -102,6 +108,8 @@ void TestVolume::make_members(uint32_t columns)
         line.slots_offset = (16 + member % 3) * kMiB;
         line.slot_bytes = kSlotBytes;
         line.slot_count = 6;
+        line.intent_log_offset = 4 * kMiB;
+        line.intent_log_bytes = kLogBytes;
         superblock.members.push_back(line);
         auto sim = std::make_unique<SimDevice>("sim" + std::to_string(member), line.size_bytes);
         sims.push_back(sim.get());
@@ -115,12 +123,12 @@ void TestVolume::make_members(uint32_t columns)
 
 void TestVolume::make_group()
 {
-    record.address = kGroup;
-    record.content = kGroupData;
-    record.profile = shape.profile;
-    record.column_bytes = 3 * kSlotBytes;
-    record.chunk_bytes = shape.chunk_bytes;
-    record.data_columns = shape.data_columns;
+    group_record.address = kGroup;
+    group_record.content = kGroupData;
+    group_record.profile = shape.profile;
+    group_record.column_bytes = 3 * kSlotBytes;
+    group_record.chunk_bytes = shape.chunk_bytes;
+    group_record.data_columns = shape.data_columns;
     for (uint32_t member = 0; member < superblock.members.size(); ++member) {
         // Every other member stores its column in two runs, one of them in front of the other.
         GroupColumn column{.member = member_id(member)};
@@ -128,7 +136,7 @@ void TestVolume::make_group()
             column.runs = {{1, 3}};
         else
             column.runs = {{4, 1}, {1, 2}};
-        record.columns.push_back(column);
+        group_record.columns.push_back(column);
     }
 }
 
@@ -137,12 +145,67 @@ void TestVolume::expect(VolumeAddress address, std::span<BlockExpectation> out)
     MutexLock lock(mutex_);
     for (size_t i = 0; i < out.size(); ++i) {
         const uint64_t at = address.value + i * kBlockBytes;
-        CW_ASSERT(at - kGroup.value < record.span_bytes());
+        CW_ASSERT(at - kGroup.value < group_record.span_bytes());
         out[i] = {};
         if (const auto answer = answers.find(at); answer != answers.end())
             out[i] = answer->second;
         else if (const auto written = checksums_.find(at); written != checksums_.end() && !knows_nothing)
             out[i] = {true, written->second};
+    }
+}
+
+void TestVolume::record(VolumeAddress address, std::span<const Checksum> written)
+{
+    MutexLock lock(mutex_);
+    for (size_t i = 0; i < written.size(); ++i)
+        checksums_[address.value + i * kBlockBytes] = written[i];
+}
+
+void TestVolume::start_partial_writes(const PartialWriteOptions& options)
+{
+    log = std::make_unique<IntentLog>(set, superblock, 1);
+    CW_ASSERT(array->start_partial_writes(*log, options).ok());
+}
+
+Status TestVolume::overwrite(uint64_t first_block, uint32_t block_count)
+{
+    AlignedBuffer content(size_t{block_count} * kBlockBytes);
+    {
+        MutexLock lock(mutex_);
+        prng.fill(content.data(), content.size());
+    }
+    BlockWrite write{kGroup + first_block * kBlockBytes, block_count, content.data(), {}};
+    CW_TRY(array->write_blocks({&write, 1}, origin()));
+    expect_content(first_block, content.span());
+    return {};
+}
+
+void TestVolume::expect_content(uint64_t first_block, std::span<const std::byte> content)
+{
+    const uint32_t k = geometry.data_columns;
+    MutexLock lock(mutex_);
+    for (size_t at = 0; at < content.size(); at += kBlockBytes) {
+        const BlockPlace place = place_of(geometry, first_block * kBlockBytes + at);
+        const auto address = [&](uint32_t column) {
+            return kGroup.value + offset_of(geometry, {place.stripe, column, place.row});
+        };
+        contents_[address(place.column)].assign(content.begin() + static_cast<ptrdiff_t>(at),
+                                                content.begin() + static_cast<ptrdiff_t>(at + kBlockBytes));
+        AlignedBuffer row(size_t{geometry.columns()} * kBlockBytes);
+        std::vector<const std::byte*> data;
+        std::vector<std::byte*> parity;
+        for (uint32_t column = 0; column < geometry.columns(); ++column) {
+            std::byte* block = row.data() + size_t{column} * kBlockBytes;
+            if (column < k) {
+                std::memcpy(block, contents_.at(address(column)).data(), kBlockBytes);
+                data.push_back(block);
+            } else {
+                parity.push_back(block);
+            }
+        }
+        parity_generate(data, parity, kBlockBytes);
+        for (uint32_t column = k; column < geometry.columns(); ++column)
+            contents_[address(column)].assign(parity[column - k], parity[column - k] + kBlockBytes);
     }
 }
 
@@ -269,7 +332,7 @@ TestVolume::Spot TestVolume::spot(const BlockPlace& place, uint32_t copy) const
     const uint64_t offset = column_offset(geometry, place);
     const MemberRecord& member = superblock.members[column];
     uint64_t at = 0;
-    for (const SlotRun& run : record.columns[column].runs) {
+    for (const SlotRun& run : group_record.columns[column].runs) {
         const uint64_t bytes = run.slot_count * kSlotBytes;
         if (offset < at + bytes)
             return {column, member.slots_offset + run.first_slot * kSlotBytes + offset - at};
@@ -326,7 +389,7 @@ bool TestVolume::disk_is_right(const std::vector<uint32_t>& without)
 std::vector<std::byte> TestVolume::image(uint32_t member) const
 {
     std::vector<std::byte> all;
-    for (const SlotRun& run : record.columns[member].runs) {
+    for (const SlotRun& run : group_record.columns[member].runs) {
         std::vector<std::byte> begin(kMiB);
         sims[member]->peek(superblock.members[member].slots_offset + run.first_slot * kSlotBytes, begin);
         all.insert(all.end(), begin.begin(), begin.end());

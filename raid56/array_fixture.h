@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "device/fault_device.h"
 #include "device/sim_device.h"
+#include "journal/intent_log.h"
 #include "raid56/array.h"
 
 namespace cowraid::test {
@@ -57,10 +58,11 @@ std::vector<Shape> parity_shapes(uint32_t widest, std::initializer_list<uint32_t
 // From COWRAID_SEED, or fixed. Tests print it when they fail.
 uint64_t test_seed();
 
-class TestVolume final : public BlockVerifier {
+class TestVolume final : public BlockVerifier, public ChecksumSink {
 public:
     static constexpr VolumeAddress kGroup{uint64_t{1} << 32};
     static constexpr uint64_t kSlotBytes = 16 * kMiB;
+    static constexpr uint64_t kLogBytes = 3 * kMiB;
 
     explicit TestVolume(const Shape& shape, uint64_t seed = 1);
     ~TestVolume() override;
@@ -68,6 +70,19 @@ public:
     // BlockVerifier: from what was written, unless a test says otherwise.
     void expect(VolumeAddress address, std::span<BlockExpectation> out) override;
     void unrecoverable(VolumeAddress address) override;
+    // ChecksumSink: what is expected from now on.
+    void record(VolumeAddress address, std::span<const Checksum> written) override;
+
+    // Lets the array write in place, with the log in the members' ranges for it.
+    void start_partial_writes(const PartialWriteOptions& options = {});
+    // Origin of writes in place: the next commit.
+    [[nodiscard]] WriteOrigin origin() { return {superblock.generation.next(), epoch(), this}; }
+    [[nodiscard]] uint64_t epoch() const { return superblock.epochs.front().epoch; }
+    // Writes random blocks in place, makes them what is expected.
+    Status overwrite(uint64_t first_block, uint32_t block_count);
+    // Makes `content`, written in place from `first_block` on, what is expected: data, and parity of its
+    // rows.
+    void expect_content(uint64_t first_block, std::span<const std::byte> content);
 
     // Writes whole stripes of random blocks, or rows of one, a share of them pads.
     Status write(uint64_t first_stripe, uint64_t stripe_count, uint32_t pad_percent = 10);
@@ -115,12 +130,13 @@ public:
 
     Shape shape;
     Geometry geometry;
-    GroupRecord record;
+    GroupRecord group_record;
     Superblock superblock;
     MemberSet set;
     std::vector<SimDevice*> sims;
     std::vector<FaultDevice*> faults;
     std::vector<CountingDevice*> counts;  // what the array asked for
+    std::unique_ptr<IntentLog> log;
     std::unique_ptr<Array> array;
     Prng prng;
     // Answers that differ from what was written, by address.

@@ -15,8 +15,11 @@
 
 namespace cowraid {
 
+struct PartialWrites;
+
 struct ArrayState {
-    explicit ArrayState(MemberSet& member_set) : members(member_set) { }
+    explicit ArrayState(MemberSet& member_set);
+    ~ArrayState();
 
     MemberSet& members;
     std::atomic<BlockVerifier*> verifier{nullptr};
@@ -38,6 +41,9 @@ struct ArrayState {
     // Takes members out of service after errors, unless that costs more than it saves: when some group with
     // a column on them would then miss more columns than it tolerates. False: nothing was changed.
     bool fail_members(std::span<const MemberId> ids);
+
+    // Null until writes in place are started. Last: its threads use everything above.
+    std::unique_ptr<PartialWrites> partial;
 };
 
 inline void bump(std::atomic<uint64_t>& counter, uint64_t amount)

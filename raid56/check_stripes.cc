@@ -158,7 +158,12 @@ void StripeWindow::check_row(uint64_t stripe, uint32_t row)
 
 void StripeWindow::check()
 {
-    read();
+    {
+        // Members and verifier as they are between two writes, not in the middle of one.
+        const std::vector<StripeKey> keys = stripe_keys(group_.record.address, first_stripe_, stripe_count_);
+        const StripeLockSet lock(state_.stripe_locks, keys);
+        read();
+    }
     for (uint64_t stripe = first_stripe_; stripe < first_stripe_ + stripe_count_; ++stripe)
         for (uint32_t row = 0; row < geometry_.rows(); ++row)
             check_row(stripe, row);

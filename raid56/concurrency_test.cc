@@ -108,9 +108,9 @@ TEST_CASE("writers, readers with repairs, checks and group changes side by side"
         });
     }
     threads.emplace_back([&] {
-        GroupRecord other = volume.record;
+        GroupRecord other = volume.group_record;
         for (int round = 0; round < 50; ++round) {
-            other.address = TestVolume::kGroup + volume.record.span_bytes();
+            other.address = TestVolume::kGroup + volume.group_record.span_bytes();
             if (!volume.array->add_group(other, volume.superblock).ok() ||
                 !volume.array->group_at(other.address))
                 failed = true;

@@ -11,12 +11,12 @@ TEST_CASE("groups are found by any address of their span and refused when they o
 {
     TestVolume volume({ProfileId::kRaid6, 3, 16384});
     const VolumeAddress begin = TestVolume::kGroup;
-    const uint64_t span = volume.record.span_bytes();
-    CHECK(volume.array->group_at(begin)->record == volume.record);
+    const uint64_t span = volume.group_record.span_bytes();
+    CHECK(volume.array->group_at(begin)->record == volume.group_record);
     CHECK(volume.array->group_at(begin + (span - 1)));
     CHECK_FALSE(volume.array->group_at(begin + span));
     CHECK_FALSE(volume.array->group_at({begin.value - 1}));
-    GroupRecord other = volume.record;
+    GroupRecord other = volume.group_record;
     for (const uint64_t address : {begin.value, begin.value + span - 4096, begin.value - span + 4096}) {
         other.address = {address};
         CHECK(volume.array->add_group(other, volume.superblock).err() == Err::kInvalid);
@@ -37,11 +37,11 @@ TEST_CASE("a record that contradicts itself or the member table is refused")
 {
     const TestVolume volume({ProfileId::kRaid6, 3, 16384});
     const auto refused = [&](void (*spoil)(GroupRecord&)) {
-        GroupRecord record = volume.record;
+        GroupRecord record = volume.group_record;
         spoil(record);
         return make_array_group(record, volume.superblock).err() == Err::kInvalid;
     };
-    CHECK(make_array_group(volume.record, volume.superblock).ok());
+    CHECK(make_array_group(volume.group_record, volume.superblock).ok());
     CHECK(refused([](GroupRecord& r) { r.profile = static_cast<ProfileId>(77); }));
     CHECK(refused([](GroupRecord& r) { r.chunk_bytes = 0; }));
     CHECK(refused([](GroupRecord& r) { r.chunk_bytes = 12288; }));
@@ -67,8 +67,8 @@ TEST_CASE("a record that contradicts itself or the member table is refused")
 TEST_CASE("neighbouring slot runs become one extent, others keep their order")
 {
     TestVolume volume({ProfileId::kRaid5, 2, 65536});
-    volume.record.columns[0].runs = {{2, 1}, {3, 1}, {0, 1}};
-    const Result<Ref<const ArrayGroup>> made = make_array_group(volume.record, volume.superblock);
+    volume.group_record.columns[0].runs = {{2, 1}, {3, 1}, {0, 1}};
+    const Result<Ref<const ArrayGroup>> made = make_array_group(volume.group_record, volume.superblock);
     REQUIRE(made.ok());
     const ArrayGroup& group = **made;
     const uint64_t slots = volume.superblock.members[0].slots_offset;

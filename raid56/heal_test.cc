@@ -247,8 +247,8 @@ TEST_CASE("a member whose loss would cost another group its data stays in servic
     TestVolume volume({ProfileId::kRaid6, 4, 16384});
     REQUIRE(volume.write(0, 2).ok());
     const TestVolume::Spot spot = volume.spot({0, 1, 0});
-    GroupRecord single = volume.record;
-    single.address = TestVolume::kGroup + volume.record.span_bytes();
+    GroupRecord single = volume.group_record;
+    single.address = TestVolume::kGroup + volume.group_record.span_bytes();
     single.profile = ProfileId::kSingle;
     single.data_columns = 1;
     single.column_bytes = TestVolume::kSlotBytes;

@@ -38,6 +38,10 @@ void parity_recover(std::span<std::byte* const> columns, uint32_t k, std::span<c
 void parity_recover_wanted(std::span<std::byte* const> columns, uint32_t k, std::span<const uint32_t> erased,
                            std::span<const uint32_t> wanted, size_t bytes);
 
+// Adds what data column `column` contributes, or takes it away, which is the same:
+// parity[p] += 2^(p * column) * data. A null parity is left out; parity.size() <= kMaxParity.
+void parity_add(uint32_t column, const std::byte* data, std::span<std::byte* const> parity, size_t bytes);
+
 // Compares the fast paths with the reference on fixed data, every erasure set up to m for a few widths.
 // False: the processor path is broken and nothing may be written. Takes a few milliseconds.
 [[nodiscard]] bool parity_selftest();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "raid56/gf256.h"
 #include "raid56/parity.h"
 #include "raid56/recovery_matrix.h"
 
@@ -155,6 +156,22 @@ void parity_generate(std::span<const std::byte* const> data, std::span<std::byte
         xor_vectors({vectors.data(), count}, bytes);
     } else {
         CW_ASSERT(pq_gen(static_cast<int>(count), static_cast<int>(bytes), vectors.data()) == 0);
+    }
+}
+
+void parity_add(uint32_t column, const std::byte* data, std::span<std::byte* const> parity, size_t bytes)
+{
+    CW_ASSERT(column < kMaxDataColumns && parity.size() <= kMaxParity);
+    check_length(bytes);
+    auto* source = static_cast<unsigned char*>(input_pointer(data));
+    for (uint32_t p = 0; p < parity.size() && bytes > 0; ++p) {
+        if (parity[p] == nullptr)
+            continue;
+        auto* target = static_cast<unsigned char*>(input_pointer(parity[p]));
+        unsigned char coefficient = gf_power(p * column);
+        std::array<unsigned char, 32> table;
+        ec_init_tables(1, 1, &coefficient, table.data());
+        ec_encode_data_update(static_cast<int>(bytes), 1, 1, 0, table.data(), source, &target);
     }
 }
 

@@ -45,6 +45,16 @@ public:
         return right();
     }
 
+    // Parity of nothing, then one column after the other.
+    bool adds(const ParityFunctions& functions)
+    {
+        std::memcpy(work_.data(), right_.data(), work_.size());
+        std::memset(work_.data() + size_t{k_} * bytes_, 0, size_t{m_} * bytes_);
+        for (uint32_t column = 0; column < k_; ++column)
+            functions.add(column, pointers_[column], std::span(pointers_).subspan(k_), bytes_);
+        return right();
+    }
+
 private:
     [[nodiscard]] std::vector<const std::byte*> data_of(const AlignedBuffer& buffer) const
     {
@@ -71,7 +81,7 @@ private:
 bool width_works(const ParityFunctions& functions, uint32_t k, uint32_t m, size_t bytes)
 {
     Trial trial(k, m, bytes);
-    if (!trial.generates(functions))
+    if (!trial.generates(functions) || !trial.adds(functions))
         return false;
     for (uint32_t first = 0; first < k + m; ++first) {
         const uint32_t one[] = {first};
@@ -103,7 +113,7 @@ bool parity_selftest_of(const ParityFunctions& functions)
 
 bool parity_selftest()
 {
-    return parity_selftest_of({parity_generate, parity_recover});
+    return parity_selftest_of({parity_generate, parity_recover, parity_add});
 }
 
 }  // namespace cowraid

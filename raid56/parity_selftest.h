@@ -13,9 +13,10 @@ struct ParityFunctions {
                      size_t bytes);
     void (*recover)(std::span<std::byte* const> columns, uint32_t k, std::span<const uint32_t> erased,
                     size_t bytes);
+    void (*add)(uint32_t column, const std::byte* data, std::span<std::byte* const> parity, size_t bytes);
 };
 
-// parity_selftest() is this with parity_generate() and parity_recover().
+// parity_selftest() is this with parity_generate(), parity_recover() and parity_add().
 [[nodiscard]] bool parity_selftest_of(const ParityFunctions& functions);
 
 }  // namespace cowraid

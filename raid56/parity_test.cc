@@ -57,6 +57,11 @@ void generate_without_q(std::span<const std::byte* const> data, std::span<std::b
         std::memcpy(parity[1], parity[0], bytes);
 }
 
+void add_without_q(uint32_t column, const std::byte* data, std::span<std::byte* const> parity, size_t bytes)
+{
+    parity_add(column, data, parity.first(1), bytes);
+}
+
 void generate_one_byte_off(std::span<const std::byte* const> data, std::span<std::byte* const> parity,
                            size_t bytes)
 {
@@ -195,9 +200,10 @@ TEST_CASE("more erasure sets than the plan cache holds, in alternation")
 TEST_CASE("the self-test passes, and catches broken mathematics")
 {
     CHECK(parity_selftest());
-    CHECK(parity_selftest_of({parity_generate_reference, parity_recover}));
-    CHECK_FALSE(parity_selftest_of({generate_without_q, parity_recover}));
-    CHECK_FALSE(parity_selftest_of({generate_one_byte_off, parity_recover}));
-    CHECK_FALSE(parity_selftest_of({parity_generate, recover_without_parity_erasures}));
-    CHECK_FALSE(parity_selftest_of({parity_generate, recover_touching_an_input}));
+    CHECK(parity_selftest_of({parity_generate_reference, parity_recover, parity_add}));
+    CHECK_FALSE(parity_selftest_of({generate_without_q, parity_recover, parity_add}));
+    CHECK_FALSE(parity_selftest_of({generate_one_byte_off, parity_recover, parity_add}));
+    CHECK_FALSE(parity_selftest_of({parity_generate, recover_without_parity_erasures, parity_add}));
+    CHECK_FALSE(parity_selftest_of({parity_generate, recover_touching_an_input, parity_add}));
+    CHECK_FALSE(parity_selftest_of({parity_generate, parity_recover, add_without_q}));
 }

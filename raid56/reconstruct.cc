@@ -47,6 +47,7 @@ private:
     void choose_reads_of(Row& row);
     void read();
     void judge();
+    void solve_rows();
     void count_unsolved();
 
     ArrayState& state_;
@@ -204,8 +205,14 @@ void RowBatch::count_unsolved()
                 count_fault(state_, *lost.group, lost.place, 0, lost.cause);
 }
 
-void RowBatch::run()
+void RowBatch::solve_rows()
 {
+    // A row must not change under the eyes that read it column by column.
+    std::vector<StripeKey> keys;
+    for (const Row& row : rows_)
+        if (const StripeKey key{row.group->record.address, row.stripe}; keys.empty() || keys.back() != key)
+            keys.push_back(key);
+    const StripeLockSet lock(state_.stripe_locks, keys);
     do {
         for (Row& row : rows_)
             if (!row.done)
@@ -216,6 +223,11 @@ void RowBatch::run()
             judge();
         }
     } while (!reads_.empty());
+}
+
+void RowBatch::run()
+{
+    solve_rows();
     count_unsolved();
     repair_blocks(state_, repairs_);
 }

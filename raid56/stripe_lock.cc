@@ -23,9 +23,7 @@ StripeLocks::~StripeLocks()
 
 StripeLocks::Bucket& StripeLocks::bucket_of(const StripeKey& key)
 {
-    // Fibonacci hashing: neighbouring stripes fall into distant buckets.
-    const uint64_t mixed = (key.stripe ^ key.group.value >> 12) * 0x9e3779b97f4a7c15u;
-    return buckets_[mixed >> 56];
+    return buckets_[stripe_hash(key) >> 56];
 }
 
 void StripeLocks::lock(const StripeKey& key)
@@ -70,6 +68,14 @@ size_t StripeLocks::held_count()
         count += bucket.held.size();
     }
     return count;
+}
+
+std::vector<StripeKey> stripe_keys(VolumeAddress group, uint64_t first_stripe, uint64_t stripe_count)
+{
+    std::vector<StripeKey> keys;
+    for (uint64_t stripe = first_stripe; stripe < first_stripe + stripe_count; ++stripe)
+        keys.push_back({group, stripe});
+    return keys;
 }
 
 StripeLockSet::StripeLockSet(StripeLocks& locks, std::span<const StripeKey> keys) : locks_(locks), keys_(keys)

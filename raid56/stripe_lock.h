@@ -20,6 +20,12 @@ struct StripeKey {
     friend constexpr auto operator<=>(const StripeKey&, const StripeKey&) = default;
 };
 
+// Spreads neighbouring stripes (Fibonacci hashing); the upper bits are the good ones.
+constexpr uint64_t stripe_hash(const StripeKey& key)
+{
+    return (key.stripe ^ key.group.value >> 12) * 0x9e3779b97f4a7c15u;
+}
+
 // A hash table of locked stripes. A bucket's mutex is held for a few instructions only, never while a
 // stripe is waited for or worked on. Waiters of a stripe get it in the order they came. Thread-safe.
 class StripeLocks {
@@ -48,6 +54,9 @@ private:
 
     std::array<Bucket, kBuckets> buckets_;
 };
+
+// Keys of consecutive stripes of one group.
+std::vector<StripeKey> stripe_keys(VolumeAddress group, uint64_t first_stripe, uint64_t stripe_count);
 
 // Locks the given stripes (rising, distinct) and unlocks them at the end of the scope.
 class StripeLockSet {

@@ -3,8 +3,10 @@
 #include "raid56/write_rows.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "raid56/io_plan.h"
+#include "raid56/partial_write.h"
 #include "raid56/row_encoder.h"
 
 namespace cowraid {
@@ -17,8 +19,9 @@ constexpr uint64_t kBatchBytes = 32 * kMiB;
 
 class WriteCall {
 public:
-    WriteCall(ArrayState& state, std::span<RowWrite> writes)
-        : state_(state), writes_(writes), list_(state.groups.list()), lost_(writes.size())
+    // `locked`: the caller holds the locks of all stripes.
+    WriteCall(ArrayState& state, std::span<RowWrite> writes, bool locked)
+        : state_(state), writes_(writes), locked_(locked), list_(state.groups.list()), lost_(writes.size())
     {
     }
     Status run();
@@ -31,11 +34,14 @@ private:
     [[nodiscard]] std::vector<StripeKey> stripes() const;
     void plan_unit(IoPlan& plan, uint32_t index);
     void plan_stripe(IoPlan& plan, const WriteUnit& unit, uint32_t column, uint64_t stripe);
+    void write(IoPlan& plan);
+    void refresh_cache(const WriteUnit& unit, bool stored);
     void note_results(IoPlan& plan);
     void settle();
 
     ArrayState& state_;
     std::span<RowWrite> writes_;
+    const bool locked_;
     Ref<const GroupList> list_;  // keeps the groups alive
     std::vector<WriteUnit> batch_;
     uint64_t batch_bytes_ = 0;
@@ -173,6 +179,44 @@ void WriteCall::note_results(IoPlan& plan)
     bump(state_.counters.member_bytes_written, written);
 }
 
+// Rows that are not full are likely to be written again, block by block: they stay in the cache.
+void WriteCall::refresh_cache(const WriteUnit& unit, bool stored)
+{
+    const Geometry& geometry = unit.group->geometry;
+    const uint32_t columns = geometry.data_columns + geometry.parity;
+    StripeCache& cache = state_.partial->cache;
+    for (uint64_t stripe = 0; stripe < unit.stripe_count; ++stripe) {
+        const StripeKey key{unit.group->record.address, unit.first_stripe + stripe};
+        cache.forget(key, unit.first_row, unit.row_count);
+        for (uint32_t row = 0; stored && row < unit.row_count; ++row) {
+            if (unit.blocks[(stripe * geometry.data_columns + geometry.data_columns - 1) * unit.row_count +
+                            row] != nullptr)
+                continue;
+            CachedStripe& cached = cache.pin(key, unit.group->record.mapping_version, geometry.rows());
+            auto content = std::make_unique<CachedRow>(geometry.data_columns, geometry.parity);
+            for (uint32_t column = 0; column < columns; ++column) {
+                std::memcpy(content->block(column), unit.block(stripe, column, row), kBlockBytes);
+                content->checksums[column] =
+                    unit.checksums[(stripe * columns + column) * unit.row_count + row];
+                content->present[column] = true;
+            }
+            content->checksums_known = true;
+            cached.rows[unit.first_row + row] = std::move(content);
+            cache.unpin(cached);
+        }
+    }
+}
+
+void WriteCall::write(IoPlan& plan)
+{
+    plan.run();
+    const bool stored = std::all_of(plan.parts().begin(), plan.parts().end(),
+                                    [](const IoPart& part) { return part.result.ok(); });
+    for (const WriteUnit& unit : batch_)
+        if (state_.partial && unit.group->geometry.parity > 0)
+            refresh_cache(unit, stored);
+}
+
 void WriteCall::flush_batch()
 {
     uint64_t parity_bytes = 0;
@@ -188,10 +232,12 @@ void WriteCall::flush_batch()
     IoPlan plan(IoKind::kWrite, state_.members);
     for (uint32_t i = 0; i < batch_.size(); ++i)
         plan_unit(plan, i);
-    {
+    if (locked_) {
+        write(plan);
+    } else {
         const std::vector<StripeKey> keys = stripes();
         const StripeLockSet lock(state_.stripe_locks, keys);
-        plan.run();
+        write(plan);
     }
     bump(state_.counters.data_bytes_written, data_bytes);
     note_results(plan);
@@ -228,7 +274,12 @@ Status WriteCall::run()
 
 Status write_rows_to(ArrayState& state, std::span<RowWrite> writes)
 {
-    return WriteCall(state, writes).run();
+    return WriteCall(state, writes, false).run();
+}
+
+Status write_locked_rows(ArrayState& state, std::span<RowWrite> writes)
+{
+    return WriteCall(state, writes, true).run();
 }
 
 }  // namespace cowraid

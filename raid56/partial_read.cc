@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+// The reading half of a write in place. Nothing that was not verified goes on: what fails its checksum or
+// cannot be read is an erasure, solved from the rest of the row, and what the write leaves alone is stored
+// again.
+#include <algorithm>
+
+#include "base/checksum.h"
+#include "base/log.h"
+#include "raid56/expectations.h"
+#include "raid56/lost_block.h"
+#include "raid56/partial_batch.h"
+
+namespace cowraid {
+
+// What the members must hold. Asked under the stripes' locks: an answer from before may be older than the
+// write that had the lock last. The verifier reads mirrored groups only, so that nobody waits in a circle.
+void PartialBatch::ask_checksums()
+{
+    struct Answer {
+        RowJob* job;
+        std::vector<BlockExpectation> columns;
+    };
+    std::vector<Answer> answers;
+    for (RowJob& job : jobs_)
+        if (!job.cached->checksums_known)
+            answers.push_back({&job, std::vector<BlockExpectation>(job.columns())});
+    Expectations expectations;
+    for (Answer& answer : answers)
+        for (uint32_t column = 0; column < answer.columns.size(); ++column)
+            expectations.add(answer.job->group(), answer.job->place(column), &answer.columns[column]);
+    expectations.ask(state_.verifier.load(std::memory_order_acquire));
+    for (const Answer& answer : answers) {
+        CachedRow& cached = *answer.job->cached;
+        cached.checksums_known = true;
+        for (uint32_t column = 0; column < answer.columns.size(); ++column) {
+            cached.checksums[column] = answer.columns[column].checksum;
+            cached.checksums_known = cached.checksums_known && answer.columns[column].known;
+        }
+        // Never written as a whole, or nobody can say what it holds.
+        if (!cached.checksums_known)
+            answer.job->status = Err::kTooManyFaults;
+    }
+}
+
+void PartialBatch::choose_reads()
+{
+    const RmwLevel level = partial_.rmw_level.load(std::memory_order_relaxed);
+    for (RowJob& job : jobs_) {
+        if (!job.status.ok() || job.blocks.empty())
+            continue;
+        job.situation.present = job.cached->present;
+        job.plan = plan_row(job.situation, level);
+        RowSituation cold = job.situation;
+        cold.present.reset();
+        const uint64_t needed = plan_row(cold, level).reads.count();
+        const uint64_t missed = job.plan.reads.count();
+        bump(partial_.counters.cache_misses, missed);
+        bump(partial_.counters.cache_hits, needed > missed ? needed - missed : 0);
+    }
+}
+
+// Rounds reads to stripe_io_bytes: the same columns of the neighbouring rows are read along.
+void PartialBatch::widen_reads()
+{
+    const uint32_t granule = partial_.stripe_io_bytes.load(std::memory_order_relaxed) / kBlockBytes;
+    if (granule <= 1)
+        return;
+    const auto granule_of = [=](const RowJob& job) {
+        return std::pair(job.stripe, job.row / granule);
+    };
+    for (size_t first = 0; first < jobs_.size();) {
+        size_t end = first;
+        RowBits wanted;
+        for (; end < jobs_.size() && granule_of(jobs_[end]) == granule_of(jobs_[first]); ++end)
+            wanted |= jobs_[end].plan.reads;
+        for (; first < end; ++first)
+            if (jobs_[first].status.ok())
+                jobs_[first].plan.reads |=
+                    wanted & ~jobs_[first].cached->present & ~jobs_[first].situation.away;
+    }
+}
+
+void PartialBatch::judge(const IoPart& part)
+{
+    RowJob& job = jobs_[part.owner];
+    CachedRow& cached = *job.cached;
+    const auto column = static_cast<uint32_t>((part.memory - cached.memory.data()) / kBlockBytes);
+    const bool right = part.result.ok() && checksum_of(part.memory, kBlockBytes) == cached.checksums[column];
+    cached.present[column] = right;
+    // Of a row read along, whoever needs the block will find out.
+    if (right || job.blocks.empty())
+        return;
+    FaultCause cause = FaultCause::kWrong;
+    if (!part.result.ok())
+        cause = part.result.err() == Err::kMemberGone ? FaultCause::kMissing : FaultCause::kReadError;
+    count_fault(state_, job.group(), job.place(column), 0, cause);
+    (cause == FaultCause::kMissing ? job.situation.away : job.bad)[column] = true;
+}
+
+// Reads what the plans say, all rows as one batch.
+void PartialBatch::read()
+{
+    IoPlan plan(IoKind::kRead, state_.members);
+    plan.forbid_bridges();
+    uint64_t blocks = 0;
+    for (uint32_t index = 0; index < jobs_.size(); ++index) {
+        RowJob& job = jobs_[index];
+        for (uint32_t column = 0; job.status.ok() && column < job.columns(); ++column) {
+            if (!job.plan.reads[column] || job.cached->present[column])
+                continue;
+            const BlockLocation at = locate_block(state_, job.group(), job.place(column), 0);
+            job.situation.away[column] = at.device == nullptr;
+            if (at.device == nullptr)
+                continue;
+            plan.add({at.member, at.device, at.offset, job.cached->block(column), kBlockBytes, index, {}});
+            ++blocks;
+        }
+    }
+    bump(partial_.counters.blocks_read, blocks);
+    plan.run();
+    for (const IoPart& part : plan.parts())
+        judge(part);
+}
+
+// Rows of which something was bad or away: all the rest is read, and what is missing computed.
+void PartialBatch::solve()
+{
+    bool any = false;
+    for (RowJob& job : jobs_) {
+        const bool incomplete = (job.plan.reads & ~job.cached->present).any();
+        job.plan.reads.reset();
+        if (!job.status.ok() || job.blocks.empty() || (!incomplete && job.plan.mode != RowMode::kSolve))
+            continue;
+        any = true;
+        job.plan.mode = RowMode::kSolve;
+        for (uint32_t column = 0; column < job.columns(); ++column)
+            job.plan.reads[column] = !job.situation.away[column] && !job.bad[column];
+    }
+    if (!any)
+        return;
+    read();
+    for (RowJob& job : jobs_)
+        if (job.status.ok() && job.plan.mode == RowMode::kSolve)
+            solve(job);
+}
+
+// Every column's checksum is known, so that what is erased is known exactly: there is nothing to be tried.
+void PartialBatch::solve(RowJob& job)
+{
+    CachedRow& cached = *job.cached;
+    std::vector<uint32_t> erased;
+    std::vector<std::byte*> columns;
+    for (uint32_t column = 0; column < job.columns(); ++column) {
+        columns.push_back(cached.block(column));
+        if (!cached.present[column])
+            erased.push_back(column);
+    }
+    job.plan.mode = RowMode::kReconstruct;
+    if (erased.size() > job.situation.parity) {
+        job.status = Err::kTooManyFaults;
+        return;
+    }
+    parity_recover(columns, job.data_columns(), erased, kBlockBytes);
+    for (const uint32_t column : erased) {
+        // Parity is about to be made anew; of a member that is away nobody knows what it was.
+        if (column >= job.data_columns())
+            continue;
+        if (checksum_of(columns[column], kBlockBytes) != cached.checksums[column]) {
+            job.status = Err::kTooManyFaults;
+            return;
+        }
+        cached.present[column] = true;
+    }
+    job.rewrite = job.bad & ~job.situation.writes;
+    for (uint32_t column = job.data_columns(); column < job.columns(); ++column)
+        job.rewrite[column] = false;
+    if (job.bad.any()) {
+        bump(partial_.counters.repaired_rows, 1);
+        CW_LOG_WARNING("row of volume address %llu: %zu bad blocks repaired on the way of a write",
+                       static_cast<unsigned long long>(address_of(job.group(), job.place(0)).value),
+                       job.bad.count());
+    }
+}
+
+}  // namespace cowraid
