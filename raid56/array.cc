@@ -10,6 +10,7 @@
 #include "raid56/check.h"
 #include "raid56/partial_write.h"
 #include "raid56/read.h"
+#include "raid56/recover_rows.h"
 #include "raid56/write_rows.h"
 
 namespace cowraid {
@@ -17,6 +18,12 @@ namespace cowraid {
 ArrayState::ArrayState(MemberSet& member_set) : members(member_set) { }
 
 ArrayState::~ArrayState() = default;
+
+Ref<RecoveredRows> ArrayState::recovered_rows()
+{
+    MutexLock lock(recovered_mutex);
+    return recovered;
+}
 
 uint32_t ArrayState::missing_columns(const ArrayGroup& group) const
 {
@@ -113,6 +120,11 @@ Status Array::read(std::span<ReadPiece> pieces)
 Status Array::write_rows(std::span<RowWrite> writes)
 {
     return write_rows_to(*state_, writes);
+}
+
+Status Array::recover_rows(IntentScan& scan, ChecksumSink& sink, RecoveryCounts& counts)
+{
+    return recover_logged_rows(*state_, scan, sink, counts);
 }
 
 Status Array::start_partial_writes(IntentLog& log, const PartialWriteOptions& options)

@@ -137,6 +137,13 @@ struct PartialWriteStatistics {
     uint64_t requests, batches;  // requests per batch tell how well the plug merges
 };
 
+// What recover_rows() did.
+struct RecoveryCounts {
+    uint64_t rows = 0;  // that live entries name
+    uint64_t changed = 0;  // of them, rows of which some block on a member was not what it must be
+    uint64_t untouched = 0;  // no entry was ever acted upon
+};
+
 // What check_stripes() found wrong with one block.
 struct BadBlock {
     enum class Kind : uint8_t { kData, kParity, kReadError, kMissing, kParityMismatch };
@@ -171,6 +178,7 @@ struct ArrayGroup : RefCounted<ArrayGroup> {
 
 struct ArrayState;
 class IntentLog;
+class IntentScan;
 
 class Array {
 public:
@@ -208,6 +216,11 @@ public:
     // failure; after one, rows may hold anything. Thread-safe for disjoint rows.
     Status write_rows(std::span<RowWrite> writes);
 
+    // After a crash, before anything else is written: brings every row that `scan` names to a state with all
+    // blocks it had, and parity that fits. `sink` learns the checksums of every block of those rows; they
+    // must be part of the next commit, which makes the entries dead. Not flushed. A read-only array writes
+    // nothing and remembers the rows that differ. kTooManyFaults: members failed. Once at a time.
+    Status recover_rows(IntentScan& scan, ChecksumSink& sink, RecoveryCounts& counts);
     // Before the first write_blocks(). `log` outlives the array. kInvalid: an option out of range; for
     // stripe_io_bytes, beyond the smallest chunk is the chunk.
     Status start_partial_writes(IntentLog& log, const PartialWriteOptions& options);

@@ -8,7 +8,9 @@
 #include "base/assert.h"
 #include "base/checksum.h"
 #include "base/log.h"
+#include "device/superblock_store.h"
 #include "format/profile.h"
+#include "journal/intent_scan.h"
 #include "raid56/parity.h"
 
 namespace cowraid::test {
@@ -78,19 +80,35 @@ uint64_t test_seed()
     return text != nullptr ? strtoull(text, nullptr, 0) : 20261120;
 }
 
-TestVolume::TestVolume(const Shape& wanted, uint64_t seed) : shape(wanted), prng(seed)
+TestVolume::TestVolume(const Shape& wanted, uint64_t seed, PowerSupply* power) : shape(wanted), prng(seed)
 {
     log_set_level(static_cast<LogLevel>(-1));  // faults are made by the thousand here: silence
     const Profile* profile = find_profile(shape.profile);
-    make_members(shape.data_columns * profile->copies + profile->parity);
+    make_members(shape.data_columns * profile->copies + profile->parity, power);
     superblock.volume_uuid.bytes = {0x42};
     superblock.generation = {7};
+    superblock.root.generation = {7};
     superblock.epochs = {{0x5eed, {1}}};
     make_group();
-    geometry = geometry_of(group_record);
-    array = std::make_unique<Array>(set, Array::Options{});
-    CW_ASSERT(array->add_group(group_record, superblock).ok());
-    array->set_verifier(this);
+    make_array();
+}
+
+TestVolume::TestVolume(const TestVolume& crashed, uint64_t seed, std::span<const uint32_t> without)
+    : shape(crashed.shape),
+      geometry(crashed.geometry),
+      group_record(crashed.group_record),
+      superblock(crashed.superblock),
+      prng(seed)
+{
+    contents_ = committed_contents_ = crashed.committed_contents_;
+    checksums_ = committed_checksums_ = crashed.committed_checksums_;
+    for (uint32_t member = 0; member < crashed.sims.size(); ++member) {
+        std::unique_ptr<SimDevice> sim = crashed.sims[member]->clone("sim");
+        add_member(member, std::move(sim));
+    }
+    for (const uint32_t member : without)
+        remove(member);
+    make_array();
 }
 
 TestVolume::~TestVolume()
@@ -98,7 +116,15 @@ TestVolume::~TestVolume()
     array.reset();
 }
 
-void TestVolume::make_members(uint32_t columns)
+void TestVolume::make_array()
+{
+    geometry = geometry_of(group_record);
+    array = std::make_unique<Array>(set, Array::Options{});
+    CW_ASSERT(array->add_group(group_record, superblock).ok());
+    array->set_verifier(this);
+}
+
+void TestVolume::make_members(uint32_t columns, PowerSupply* power)
 {
     for (uint32_t member = 0; member < columns; ++member) {
         MemberRecord line;
@@ -111,14 +137,19 @@ void TestVolume::make_members(uint32_t columns)
         line.intent_log_offset = 4 * kMiB;
         line.intent_log_bytes = kLogBytes;
         superblock.members.push_back(line);
-        auto sim = std::make_unique<SimDevice>("sim" + std::to_string(member), line.size_bytes);
-        sims.push_back(sim.get());
-        auto fault = std::make_unique<FaultDevice>(std::move(sim), member);
-        faults.push_back(fault.get());
-        auto count = std::make_unique<CountingDevice>(std::move(fault));
-        counts.push_back(count.get());
-        set.add(line.id, std::move(count), {});
+        add_member(member,
+                   std::make_unique<SimDevice>("sim" + std::to_string(member), line.size_bytes, power));
     }
+}
+
+void TestVolume::add_member(uint32_t member, std::unique_ptr<SimDevice> sim)
+{
+    sims.push_back(sim.get());
+    auto fault = std::make_unique<FaultDevice>(std::move(sim), member);
+    faults.push_back(fault.get());
+    auto count = std::make_unique<CountingDevice>(std::move(fault));
+    counts.push_back(count.get());
+    set.add(member_id(member), std::move(count), {});
 }
 
 void TestVolume::make_group()
@@ -165,6 +196,30 @@ void TestVolume::start_partial_writes(const PartialWriteOptions& options)
 {
     log = std::make_unique<IntentLog>(set, superblock, 1);
     CW_ASSERT(array->start_partial_writes(*log, options).ok());
+}
+
+Status TestVolume::commit_all()
+{
+    size_t in_service = 0;
+    for (uint32_t member = 0; member < sims.size(); ++member)
+        in_service += set.device(member_id(member)) != nullptr ? 1 : 0;
+    Array::FlushBarrier barrier(*array);
+    CW_TRY(flush_members(set, in_service));
+    barrier.flushed();
+    array->retire(barrier.covered);
+    superblock.generation = superblock.generation.next();
+    superblock.root.generation = superblock.generation;
+    MutexLock lock(mutex_);
+    committed_contents_ = contents_;
+    committed_checksums_ = checksums_;
+    return {};
+}
+
+Status TestVolume::recover(RecoveryCounts& counts_out)
+{
+    IntentScan scan(set, superblock);
+    CW_TRY(array->recover_rows(scan, *this, counts_out));
+    return flush_members(set, 1);
 }
 
 Status TestVolume::overwrite(uint64_t first_block, uint32_t block_count)

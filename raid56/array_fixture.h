@@ -64,7 +64,11 @@ public:
     static constexpr uint64_t kSlotBytes = 16 * kMiB;
     static constexpr uint64_t kLogBytes = 3 * kMiB;
 
-    explicit TestVolume(const Shape& shape, uint64_t seed = 1);
+    explicit TestVolume(const Shape& shape, uint64_t seed = 1, PowerSupply* power = nullptr);
+    // The volume as another machine finds it after a power cut, which happened: members hold what was flushed
+    // and a random choice of the rest, what is expected is what was committed. Members of `without` are not
+    // there.
+    TestVolume(const TestVolume& crashed, uint64_t seed, std::span<const uint32_t> without);
     ~TestVolume() override;
 
     // BlockVerifier: from what was written, unless a test says otherwise.
@@ -78,6 +82,10 @@ public:
     // Origin of writes in place: the next commit.
     [[nodiscard]] WriteOrigin origin() { return {superblock.generation.next(), epoch(), this}; }
     [[nodiscard]] uint64_t epoch() const { return superblock.epochs.front().epoch; }
+    // Flushes, and makes everything expected by now what a crash cannot take away.
+    Status commit_all();
+    // What a mount does after a crash.
+    Status recover(RecoveryCounts& counts);
     // Writes random blocks in place, makes them what is expected.
     Status overwrite(uint64_t first_block, uint32_t block_count);
     // Makes `content`, written in place from `first_block` on, what is expected: data, and parity of its
@@ -145,12 +153,16 @@ public:
     std::vector<VolumeAddress> given_up;
 
 private:
-    void make_members(uint32_t columns);
+    void make_members(uint32_t columns, PowerSupply* power);
+    void add_member(uint32_t member, std::unique_ptr<SimDevice> sim);
     void make_group();
+    void make_array();
 
     mutable Mutex mutex_{LockRank::kMemberSet};
     std::map<uint64_t, std::vector<std::byte>> contents_;  // by address, parity included
     std::map<uint64_t, Checksum> checksums_;
+    std::map<uint64_t, std::vector<std::byte>> committed_contents_;
+    std::map<uint64_t, Checksum> committed_checksums_;
     struct Prepared {
         AlignedBuffer data;
         std::vector<const std::byte*> blocks;

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 
+#include "base/buffer.h"
 #include "base/mutex.h"
 #include "device/member_set.h"
 #include "raid56/array.h"
@@ -16,6 +18,11 @@
 namespace cowraid {
 
 struct PartialWrites;
+
+// Rows as recovery would have left them, on a read-only array: all columns, by address of data column 0.
+struct RecoveredRows : RefCounted<RecoveredRows> {
+    std::unordered_map<uint64_t, AlignedBuffer> rows;
+};
 
 struct ArrayState {
     explicit ArrayState(MemberSet& member_set);
@@ -29,6 +36,11 @@ struct ArrayState {
     BufferPool buffers;
     // Makes "does the group still carry one more?" and marking that one failed a single step.
     Mutex failure_mutex{LockRank::kStripe};
+
+    // Null, but after a crash on a read-only array. An immutable state; replaced, never changed.
+    Mutex recovered_mutex{LockRank::kLeaf};
+    Ref<RecoveredRows> recovered CW_GUARDED_BY(recovered_mutex);
+    [[nodiscard]] Ref<RecoveredRows> recovered_rows();
 
     struct Counters {
         std::atomic<uint64_t> full_stripes{0}, full_rows{0}, pad_blocks{0};

@@ -6,6 +6,7 @@
 #include "raid56/reconstruct.h"
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 
 #include "base/checksum.h"
@@ -232,10 +233,31 @@ void RowBatch::run()
     repair_blocks(state_, repairs_);
 }
 
+// After a crash on a read-only array some rows are right in memory only.
+std::span<LostBlock> recover_from_memory(ArrayState& state, std::span<LostBlock> lost)
+{
+    const Ref<RecoveredRows> recovered = state.recovered_rows();
+    if (!recovered)
+        return lost;
+    const auto left = std::partition(lost.begin(), lost.end(), [&](LostBlock& block) {
+        const BlockPlace first{block.place.stripe, 0, block.place.row};
+        const auto row = recovered->rows.find(address_of(*block.group, first).value);
+        if (row == recovered->rows.end())
+            return true;
+        const std::byte* content = row->second.data() + size_t{block.place.column} * kBlockBytes;
+        block.recovered = checksum_of(content, kBlockBytes) == block.wanted;
+        if (block.recovered)
+            std::memcpy(block.memory, content, kBlockBytes);
+        return !block.recovered;
+    });
+    return {lost.begin(), left};
+}
+
 }  // namespace
 
-void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost)
+void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> all)
 {
+    const std::span<LostBlock> lost = recover_from_memory(state, all);
     std::sort(lost.begin(), lost.end(), [](const LostBlock& a, const LostBlock& b) {
         return std::tuple(row_order(a), a.place.column) < std::tuple(row_order(b), b.place.column);
     });

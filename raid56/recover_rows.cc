@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+// Recovery at mount: reads the rows that the logs name, many at a time, lets recover_row() decide, writes
+// what it changed. The entries stay: they are dead with the next commit, and until then recovery can begin
+// again.
+#include "raid56/recover_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "base/log.h"
+#include "raid56/io_plan.h"
+#include "raid56/row_recovery.h"
+
+namespace cowraid {
+
+namespace {
+
+// Memory for the rows worked on at a time; at least one row.
+constexpr uint64_t kBatchBytes = 32 * kMiB;
+
+// One row and its entries, newest first.
+struct RowTask {
+    std::span<const LoggedRow> entries;
+    const ArrayGroup* group = nullptr;
+    BlockPlace place;  // of data column 0
+    std::byte* memory = nullptr;  // k + m blocks, then m for each entry
+    ColumnBits missing;
+    std::vector<std::array<bool, kMaxParity>> has_partial;  // by entry
+
+    [[nodiscard]] uint32_t columns() const { return group->geometry.columns(); }
+    [[nodiscard]] uint32_t parity() const { return group->geometry.parity; }
+    [[nodiscard]] uint64_t bytes() const { return (columns() + entries.size() * parity()) * kBlockBytes; }
+    [[nodiscard]] std::byte* block(size_t index) const { return memory + index * kBlockBytes; }
+    [[nodiscard]] std::byte* partial(size_t entry, uint32_t column) const
+    {
+        return block(columns() + entry * parity() + column);
+    }
+    [[nodiscard]] BlockPlace column(uint32_t number) const { return {place.stripe, number, place.row}; }
+};
+
+class RowsRecovery {
+public:
+    RowsRecovery(ArrayState& state, IntentScan& scan, ChecksumSink& sink, RecoveryCounts& counts)
+        : state_(state), scan_(scan), sink_(sink), counts_(counts), list_(state.groups.list())
+    {
+    }
+    Status run();
+
+private:
+    bool make_task(std::span<const LoggedRow> entries, RowTask& task) const;
+    Status recover_batch();
+    void read_rows();
+    void read_partials();
+    void keep(const RowTask& task);
+    void recover_row_of(RowTask& task, IoPlan& writes);
+
+    ArrayState& state_;
+    IntentScan& scan_;
+    ChecksumSink& sink_;
+    RecoveryCounts& counts_;
+    Ref<const GroupList> list_;
+    std::vector<RowTask> tasks_;
+    Ref<RecoveredRows> kept_;  // read-only: null while no row differs
+};
+
+// False: the entry fits no row of this volume. It may come from a hostile disk.
+bool RowsRecovery::make_task(std::span<const LoggedRow> entries, RowTask& task) const
+{
+    const LoggedRow& newest = entries.front();
+    task.group = list_->find(newest.row);
+    if (task.group == nullptr || newest.row.value % kBlockBytes != 0)
+        return false;
+    const Geometry& geometry = task.group->geometry;
+    const uint64_t offset = newest.row - task.group->record.address;
+    if (geometry.parity == 0 || offset >= task.group->record.data_bytes())
+        return false;
+    task.place = place_of(geometry, offset);
+    if (task.place.column != 0)
+        return false;
+    // Entries of another mapping or width are as if they were not there; all of a row agree or none counts.
+    for (const LoggedRow& entry : entries)
+        if (entry.mapping_version != task.group->record.mapping_version ||
+            entry.checksums.size() != geometry.data_columns)
+            return false;
+    task.entries = entries;
+    task.has_partial.resize(entries.size());
+    return true;
+}
+
+void RowsRecovery::read_rows()
+{
+    IoPlan plan(IoKind::kRead, state_.members);
+    plan.forbid_bridges();
+    for (uint32_t index = 0; index < tasks_.size(); ++index) {
+        RowTask& task = tasks_[index];
+        for (uint32_t column = 0; column < task.columns(); ++column) {
+            const BlockLocation at = locate_block(state_, *task.group, task.column(column), 0);
+            task.missing[column] = true;
+            std::memset(task.block(column), 0, kBlockBytes);
+            if (at.device != nullptr)
+                plan.add({at.member, at.device, at.offset, task.block(column), kBlockBytes, index, {}});
+        }
+    }
+    plan.run();
+    for (const IoPart& part : plan.parts()) {
+        RowTask& task = tasks_[part.owner];
+        const auto column = static_cast<size_t>(part.memory - task.memory) / kBlockBytes;
+        if (part.result.ok())
+            task.missing[column] = false;
+        else
+            state_.members.count(part.member, MemberCounter::kReadErrors);
+    }
+}
+
+// Most rows are whole and need no partial parity, but reading them all costs one pass over the logs.
+void RowsRecovery::read_partials()
+{
+    IoPlan plan(IoKind::kRead, state_.members);
+    plan.forbid_bridges();
+    for (uint32_t index = 0; index < tasks_.size(); ++index) {
+        const RowTask& task = tasks_[index];
+        for (size_t entry = 0; entry < task.entries.size(); ++entry)
+            for (const LoggedRow::Copy& copy : task.entries[entry].copies)
+                if (BlockDevice* device = state_.members.device(copy.member);
+                    device != nullptr && copy.parity_column < task.parity())
+                    plan.add({copy.member,
+                              device,
+                              copy.partial,
+                              task.partial(entry, copy.parity_column),
+                              kBlockBytes,
+                              index,
+                              {}});
+    }
+    plan.run();
+    for (const IoPart& part : plan.parts()) {
+        RowTask& task = tasks_[part.owner];
+        const auto number = static_cast<uint32_t>(
+            static_cast<size_t>(part.memory - task.memory) / kBlockBytes - task.columns());
+        const LoggedRow& entry = task.entries[number / task.parity()];
+        const uint32_t parity = number % task.parity();
+        for (const LoggedRow::Copy& copy : entry.copies)
+            if (copy.parity_column == parity && part.result.ok() &&
+                checksum_of(part.memory, kBlockBytes) == copy.partial_checksum)
+                task.has_partial[number / task.parity()][parity] = true;
+    }
+}
+
+void RowsRecovery::keep(const RowTask& task)
+{
+    if (!kept_)
+        kept_ = make_ref<RecoveredRows>();
+    AlignedBuffer row(size_t{task.columns()} * kBlockBytes);
+    std::memcpy(row.data(), task.memory, row.size());
+    kept_->rows.emplace(address_of(*task.group, task.place).value, std::move(row));
+}
+
+void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
+{
+    std::vector<RowEntry> entries;
+    for (size_t entry = 0; entry < task.entries.size(); ++entry) {
+        entries.push_back({.checksums = task.entries[entry].checksums,
+                           .modified = task.entries[entry].modified,
+                           .partials = {}});
+        for (uint32_t parity = 0; parity < task.parity(); ++parity)
+            if (task.has_partial[entry][parity])
+                entries.back().partials[parity] = task.partial(entry, parity);
+    }
+    std::vector<std::byte*> columns;
+    for (uint32_t column = 0; column < task.columns(); ++column)
+        columns.push_back(task.block(column));
+    CrashedRow row;
+    row.data_columns = task.group->geometry.data_columns;
+    row.columns = columns;
+    row.missing = task.missing;
+    ++counts_.rows;
+    if (!recover_row(row, entries)) {
+        ++counts_.untouched;
+        return;
+    }
+    counts_.changed += row.changed.any() ? 1 : 0;
+    const bool read_only = state_.read_only.load(std::memory_order_acquire);
+    if (read_only && row.changed.any())
+        keep(task);
+    for (uint32_t column = 0; column < task.columns(); ++column) {
+        const Checksum checksum = checksum_of(columns[column], kBlockBytes);
+        sink_.record(address_of(*task.group, task.column(column)), {&checksum, 1});
+        // A block that could not be read gets what it must hold, too: writing may heal it.
+        const bool unreadable = task.missing[column];
+        const BlockLocation at = locate_block(state_, *task.group, task.column(column), 0);
+        if (!read_only && (row.changed[column] || unreadable) && at.device != nullptr)
+            writes.add({at.member, at.device, at.offset, columns[column], kBlockBytes, 0, {}});
+    }
+}
+
+Status RowsRecovery::recover_batch()
+{
+    uint64_t bytes = 0;
+    for (const RowTask& task : tasks_)
+        bytes += task.bytes();
+    AlignedBuffer memory(bytes);
+    std::byte* next = memory.data();
+    for (RowTask& task : tasks_) {
+        task.memory = next;
+        next += task.bytes();
+    }
+    read_rows();
+    read_partials();
+    IoPlan writes(IoKind::kWrite, state_.members);
+    for (RowTask& task : tasks_)
+        recover_row_of(task, writes);
+    tasks_.clear();
+    writes.run();
+    std::vector<MemberId> failed;
+    for (const IoPart& part : writes.parts())
+        if (!part.result.ok() && std::find(failed.begin(), failed.end(), part.member) == failed.end())
+            failed.push_back(part.member);
+    return failed.empty() || state_.fail_members(failed) ? Err::kOk : Err::kTooManyFaults;
+}
+
+Status RowsRecovery::run()
+{
+    const std::span<const LoggedRow> rows = scan_.rows();
+    uint64_t bytes = 0;
+    for (size_t first = 0; first < rows.size();) {
+        size_t end = first + 1;
+        while (end < rows.size() && rows[end].row == rows[first].row)
+            ++end;
+        RowTask task;
+        if (!make_task(rows.subspan(first, end - first), task)) {
+            CW_LOG_WARNING("write-intent log: an entry names no row of this volume: address %llu",
+                           static_cast<unsigned long long>(rows[first].row.value));
+            first = end;
+            continue;
+        }
+        if (!tasks_.empty() && bytes + task.bytes() > kBatchBytes) {
+            CW_TRY(recover_batch());
+            bytes = 0;
+        }
+        bytes += task.bytes();
+        tasks_.push_back(std::move(task));
+        first = end;
+    }
+    if (!tasks_.empty())
+        CW_TRY(recover_batch());
+    MutexLock lock(state_.recovered_mutex);
+    state_.recovered = std::move(kept_);
+    return {};
+}
+
+}  // namespace
+
+Status recover_logged_rows(ArrayState& state, IntentScan& scan, ChecksumSink& sink, RecoveryCounts& counts)
+{
+    return RowsRecovery(state, scan, sink, counts).run();
+}
+
+}  // namespace cowraid

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+// Power cuts in the middle of writes in place, with members lost before, between and after: what was
+// committed is there, and every row fits its parity.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "raid56/array_fixture.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr uint64_t kStripes = 5;
+
+// A volume whose blocks are committed or free, and a machine that loses power while free ones are written.
+class CrashTest {
+public:
+    CrashTest(const Shape& shape, uint64_t seed) : prng_(seed), volume_(shape, seed, &power_)
+    {
+        volume_.start_partial_writes(
+            {.stripe_cache_size = 17, .rmw_level = static_cast<RmwLevel>(prng_.below(3)), .worker_count = 0});
+        CW_ASSERT(volume_.write(0, kStripes, 20).ok());
+        CW_ASSERT(volume_.commit_all().ok());
+        for (uint64_t block = 0; block < kStripes * volume_.geometry.stripe_data_blocks(); ++block)
+            (prng_.chance(1, 2) ? free_ : kept_).push_back(block);
+    }
+
+    // Members away while the writes run, which then stop after some number of writes and flushes.
+    void write_until_power_fails(std::span<const uint32_t> away)
+    {
+        for (const uint32_t member : away)
+            volume_.remove(member);
+        power_.arm(prng_.between(1, 60));
+        while (power_.on() && !free_.empty()) {
+            // Few rows, so that several writes meet in one before it is committed.
+            const size_t at = prng_.below(std::min<size_t>(free_.size(), 12));
+            const uint64_t block = free_[at];
+            if (volume_.overwrite(block, 1).ok())
+                written_.insert(block);
+            if (prng_.chance(1, 8) && volume_.commit_all().ok()) {
+                kept_.insert(kept_.end(), written_.begin(), written_.end());
+                for (const uint64_t done : written_)
+                    std::erase(free_, done);
+                written_.clear();
+            }
+        }
+        power_.turn_off();
+        for (SimDevice* sim : volume_.sims)
+            sim->power_cut(prng_, {.keep_percent = 45, .tear_percent = 10, .unit_bytes = 4096});
+    }
+
+    // `before` and `after`: members lost before and after recovery.
+    void check(std::span<const uint32_t> before, std::span<const uint32_t> after, bool read_only)
+    {
+        TestVolume found(volume_, prng_.next(), before);
+        found.array->set_read_only(read_only);
+        RecoveryCounts counts;
+        REQUIRE(found.recover(counts).ok());
+        ++recoveries;
+        rows_changed += counts.changed;
+        CHECK(kept_is_there(found));
+        if (!read_only) {
+            CHECK(rows_fit(found));
+            RecoveryCounts again;
+            REQUIRE(found.recover(again).ok());
+            CHECK(again.changed == 0);
+        }
+        for (const uint32_t member : after)
+            found.remove(member);
+        CHECK(kept_is_there(found));
+    }
+
+    [[nodiscard]] uint32_t member_count() const { return volume_.member_count(); }
+    Prng& prng() { return prng_; }
+
+    static inline uint64_t recoveries = 0;
+    static inline uint64_t rows_changed = 0;
+
+private:
+    bool kept_is_there(TestVolume& found)
+    {
+        bool good = true;
+        for (const uint64_t block : kept_)
+            good = found.read_back(block, 1) && good;
+        return good;
+    }
+
+    // Where all parity of a row is gone, its log entries are, too: nobody can say what a free block in it
+    // holds.
+    static bool no_parity_left(const TestVolume& found, uint64_t stripe)
+    {
+        bool any = false;
+        for (uint32_t column = found.geometry.data_columns; column < found.geometry.columns(); ++column)
+            any = any || !found.set.failed(TestVolume::member_id(found.spot({stripe, column, 0}).member));
+        return !any;
+    }
+
+    bool rows_fit(TestVolume& found)
+    {
+        std::vector<BadBlock> bad;
+        if (!found.array->check_stripes(TestVolume::kGroup, 0, kStripes, bad).ok())
+            return false;
+        return std::all_of(bad.begin(), bad.end(), [&](const BadBlock& block) {
+            const uint64_t offset = block.address - TestVolume::kGroup;
+            const bool free = std::find(kept_.begin(), kept_.end(), offset / kBlockBytes) == kept_.end();
+            return block.kind == BadBlock::Kind::kMissing ||
+                   (block.kind == BadBlock::Kind::kData && free &&
+                    no_parity_left(found, place_of(found.geometry, offset).stripe));
+        });
+    }
+
+    Prng prng_;
+    PowerSupply power_;
+    TestVolume volume_;
+    std::vector<uint64_t> kept_, free_;
+    std::set<uint64_t> written_;  // since the last commit
+};
+
+// At most `most` members, in three lots.
+struct Losses {
+    std::vector<uint32_t> away, before, after;
+};
+
+Losses draw_losses(CrashTest& test, uint32_t most)
+{
+    std::vector<uint32_t> members;
+    for (uint32_t member = 0; member < test.member_count(); ++member)
+        members.push_back(member);
+    Losses losses;
+    for (uint32_t i = 0; i < most; ++i) {
+        const size_t at = test.prng().below(members.size());
+        const uint32_t member = members[at];
+        members.erase(members.begin() + static_cast<ptrdiff_t>(at));
+        switch (test.prng().below(4)) {
+        case 0:
+            losses.away.push_back(member);
+            losses.before.push_back(member);
+            break;
+        case 1:
+            losses.before.push_back(member);
+            break;
+        case 2:
+            losses.after.push_back(member);
+            break;
+        default:
+            break;
+        }
+    }
+    return losses;
+}
+
+}  // namespace
+
+TEST_CASE("a power cut during writes in place loses nothing committed, whatever members go before or after")
+{
+    const uint64_t seed = test_seed();
+    for (const Shape& shape : parity_shapes(7, {8192})) {
+        if (shape.data_columns < 2)
+            continue;
+        const uint32_t tolerance = shape.profile == ProfileId::kRaid6 ? 2 : 1;
+        for (uint64_t round = 0; round < 40; ++round) {
+            INFO(describe(shape), " seed ", seed, " round ", round);
+            CrashTest test(shape, seed * 1000 + round);
+            const Losses losses = draw_losses(test, tolerance);
+            test.write_until_power_fails(losses.away);
+            test.check(losses.before, losses.after, false);
+            test.check(losses.before, losses.after, true);
+        }
+    }
+    // Or nothing was tested.
+    CHECK(CrashTest::recoveries > 500);
+    CHECK(CrashTest::rows_changed > 300);
+}
