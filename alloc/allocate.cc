@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One allocation: ask the groups in turn for stripes, then for fragments; all or nothing.
+#include <algorithm>
 #include <utility>
 
 #include "alloc/allocator_impl.h"
@@ -18,6 +19,17 @@ bool may_have(const SpaceGroup& group, SpaceGroup::Pass pass, bool current)
     if (pass == SpaceGroup::Pass::kStripes && !current)
         return group.free_stripes() > 0;
     return group.free_rows() > 0;
+}
+
+// Cut where chunks end.
+void append_runs(const SpaceGroup& group, const BlockRange& range, std::vector<BlockRun>& out)
+{
+    const uint32_t rows = group.geometry().rows();
+    for (uint64_t block = range.first; block < range.end();) {
+        const uint64_t end = std::min(range.end(), (block / rows + 1) * rows);
+        out.push_back({group.address() + block * kBlockBytes, static_cast<uint32_t>(end - block)});
+        block = end;
+    }
 }
 
 }  // namespace
@@ -134,6 +146,30 @@ Status Allocator::allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_co
             alone = true;
         }
     }
+}
+
+uint64_t Allocator::allocate_holes(uint64_t block_count, TransactionId transaction,
+                                   std::vector<BlockRun>& out)
+{
+    const Ref<SpaceGroupList> list = impl_->snapshot();
+    const std::vector<Ref<SpaceGroup>>& groups = list->groups;
+    const size_t start = list->lower_bound({impl_->hole_group.load(std::memory_order_relaxed)});
+    uint64_t taken = 0;
+    for (size_t step = 0; step < groups.size() && taken < block_count; ++step) {
+        SpaceGroup& group = *groups[(start + step) % groups.size()];
+        std::vector<BlockRange> ranges;
+        SpaceGroup::TakeResult result = SpaceGroup::TakeResult::kNotLoaded;
+        while (group.holes() > 0 && result == SpaceGroup::TakeResult::kNotLoaded) {
+            impl_->load(group).ignore();  // one that cannot be read offers nothing from now on
+            result = group.take_holes(block_count - taken, transaction, ranges, taken);
+        }
+        for (const BlockRange& range : ranges)
+            append_runs(group, range, out);
+        if (!ranges.empty())
+            impl_->hole_group.store(group.address().value, std::memory_order_relaxed);
+    }
+    impl_->joined_blocks.fetch_add(taken, std::memory_order_relaxed);
+    return taken;
 }
 
 }  // namespace cowraid

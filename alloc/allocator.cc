@@ -145,6 +145,7 @@ SpaceNumbers Allocator::numbers(uint32_t content) const
         sum.used_blocks += totals.used_blocks.load(std::memory_order_relaxed);
         sum.free_row_blocks += totals.free_row_blocks.load(std::memory_order_relaxed);
         sum.free_stripe_blocks += totals.free_stripe_blocks.load(std::memory_order_relaxed);
+        sum.hole_blocks += totals.hole_blocks.load(std::memory_order_relaxed);
         sum.pinned_blocks += totals.pinned_blocks.load(std::memory_order_relaxed);
     }
     return sum;
@@ -156,6 +157,7 @@ AllocationStatistics Allocator::statistics() const
         .full_stripes = impl_->full_stripes.load(std::memory_order_relaxed),
         .full_rows = impl_->full_rows.load(std::memory_order_relaxed),
         .pad_blocks = impl_->pad_blocks.load(std::memory_order_relaxed),
+        .joined_blocks = impl_->joined_blocks.load(std::memory_order_relaxed),
     };
 }
 

@@ -79,11 +79,19 @@ struct SpaceNumbers {
     uint64_t used_blocks;  // referenced by the open state: allocated and not freed
     uint64_t free_row_blocks;  // in rows of open groups that hold nothing: what can be written now
     uint64_t free_stripe_blocks;  // the part of them in stripes that hold nothing
+    uint64_t hole_blocks;  // free blocks in the other rows of open data groups with parity
     uint64_t pinned_blocks;  // freed, not reusable yet
 };
 
 struct AllocationStatistics {
     uint64_t full_stripes, full_rows, pad_blocks;
+    uint64_t joined_blocks;  // put into rows that hold others
+};
+
+// Blocks of one chunk.
+struct BlockRun {
+    VolumeAddress address;
+    uint32_t block_count = 0;
 };
 
 class Allocator {
@@ -116,6 +124,11 @@ public:
     // Thread-safe; reads the space source at most for groups it turns to (no lock held then).
     Status allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_count, TransactionId transaction,
                     std::vector<RowRegion>& out);
+
+    // Up to `block_count` single data blocks in rows that hold other blocks (Array::write_blocks()), used
+    // from now on, on behalf of `transaction`. Returns how many there are in `out`. Thread-safe; reads the
+    // source like allocate().
+    uint64_t allocate_holes(uint64_t block_count, TransactionId transaction, std::vector<BlockRun>& out);
 
     // The open state no longer refers to these blocks, which lie in one group. They stay unusable until
     // release(). kCorrupt: they are not all used, nothing was changed; a group that is not in memory is not

@@ -64,6 +64,8 @@ struct Allocator::Impl {
     std::atomic<uint64_t> full_stripes{0};
     std::atomic<uint64_t> full_rows{0};
     std::atomic<uint64_t> pad_blocks{0};
+    std::atomic<uint64_t> joined_blocks{0};
+    std::atomic<uint64_t> hole_group{0};  // address of the group that gave holes last
 };
 
 }  // namespace cowraid

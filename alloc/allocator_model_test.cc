@@ -15,7 +15,7 @@ namespace {
 
 struct Counts {
     uint64_t regions = 0, partial_regions = 0, refused = 0, frees = 0, windows = 0, crashes = 0,
-             evictions = 0;
+             evictions = 0, holes = 0;
     uint64_t commits = 0, delayed_releases = 0;
 };
 
@@ -50,6 +50,8 @@ public:
         case 10:
         case 11:
             return free_some();
+        case 12:
+            return take_holes();
         default:
             return allocate();
         }
@@ -66,6 +68,7 @@ public:
             CHECK(is.pinned_blocks == should.pinned_blocks);
             CHECK(is.free_row_blocks == should.free_row_blocks);
             CHECK(is.free_stripe_blocks == should.free_stripe_blocks);
+            CHECK(is.hole_blocks == should.hole_blocks);
         }
     }
 
@@ -154,6 +157,21 @@ private:
         counts_.regions += regions.size();
         for (const RowRegion& region : regions)
             counts_.partial_regions += region.row_count < region.geometry.rows() ? 1 : 0;
+    }
+
+    void take_holes()
+    {
+        const TransactionId transaction = pick_transaction();
+        const uint64_t wanted = random_.between(0, uint64_t{1} << random_.below(9));
+        const uint64_t before = model_.numbers(kGroupData).hole_blocks;
+        std::vector<BlockRun> runs;
+        const uint64_t taken = allocator_->allocate_holes(wanted, transaction, runs);
+        CHECK(taken == std::min(wanted, before));
+        const char* wrong = model_.take_holes(runs, transaction);
+        if (wrong != nullptr)
+            FAIL_CHECK(wrong);
+        CHECK(model_.numbers(kGroupData).hole_blocks == before - taken);
+        counts_.holes += taken;
     }
 
     void free_some()
@@ -343,7 +361,8 @@ TEST_CASE("random histories keep every rule of the model")
     MESSAGE("regions ", counts.regions, ", partial ", counts.partial_regions, ", refused ", counts.refused,
             ", frees ", counts.frees, ", windows ", counts.windows, ", commits ", counts.commits,
             ", crashes ", counts.crashes, ", evictions ", counts.evictions, ", delayed releases ",
-            counts.delayed_releases);
+            counts.delayed_releases, ", holes ", counts.holes);
+    CHECK(counts.holes > 2000);
     CHECK(counts.regions > 2000);
     CHECK(counts.partial_regions > 1000);
     CHECK(counts.refused > 500);

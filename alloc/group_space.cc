@@ -16,7 +16,8 @@ GroupSpace::GroupSpace(VolumeAddress address, const Geometry& geometry)
       free_rows_(geometry.row_count()),
       used_(geometry.data_blocks()),
       live_(geometry.data_blocks()),
-      free_stripes_(geometry.stripe_count())
+      free_stripes_(geometry.stripe_count()),
+      holes_(geometry.stripe_count())
 {
     for (uint32_t run = 1; run < rows_; run *= 2)
         partial_.emplace_back(geometry.stripe_count());
@@ -39,11 +40,21 @@ void GroupSpace::load(const SpaceWindow& window)
     live_.load(first, window.block_count, window.bitmap);
     for (uint64_t stripe = window.first_stripe; stripe * stripe_blocks_ < first + window.block_count;
          ++stripe)
-        reindex(stripe, {rows_, rows_}, stripe_state(used_, geometry_, stripe));
+        reindex(stripe, {rows_, rows_, 0}, stripe_state(used_, geometry_, stripe));
+}
+
+void GroupSpace::note_holes(uint64_t stripe, uint64_t before, uint64_t after)
+{
+    hole_blocks_ = hole_blocks_ - before + after;
+    if (before == 0 && after > 0)
+        holes_.insert(stripe);
+    else if (before > 0 && after == 0)
+        holes_.erase(stripe);
 }
 
 void GroupSpace::reindex(uint64_t stripe, const StripeState& before, const StripeState& after)
 {
+    note_holes(stripe, before.holes, after.holes);
     free_rows_ = free_rows_ - before.free_rows + after.free_rows;
     if (before.free_rows == rows_ && after.free_rows < rows_)
         free_stripes_.set_used(stripe, 1);
@@ -78,6 +89,10 @@ void GroupSpace::mark(const RowRegion& region)
     if (whole) {
         free_stripes_.set_used(region.first_stripe, region.stripe_count);
         free_rows_ -= region.stripe_count * rows_;
+        // Only the last stripe can have pads.
+        const uint64_t last = region.first_stripe + region.stripe_count - 1;
+        if (region.used_blocks < region.block_count())
+            note_holes(last, 0, stripe_state(used_, geometry_, last).holes);
     } else {
         reindex(region.first_stripe, before, stripe_state(used_, geometry_, region.first_stripe));
     }
@@ -140,9 +155,46 @@ void GroupSpace::release(std::span<const BlockRange> ranges)
         enter();
 }
 
+uint64_t GroupSpace::take_holes_of(uint64_t stripe, uint64_t wanted, std::vector<BlockRange>& out)
+{
+    uint64_t taken = 0;
+    const Bits256 rows = used_rows(used_, geometry_, stripe);
+    for (uint32_t column = 0; column < geometry_.data_columns && taken < wanted; ++column) {
+        const uint64_t first = stripe * stripe_blocks_ + uint64_t{column} * rows_;
+        for (uint32_t row = rows.next_set(0, rows_); row < rows_ && taken < wanted;
+             row = rows.next_set(row + 1, rows_)) {
+            if (used_.test(first + row))
+                continue;
+            used_.set(first + row, 1);
+            live_.set(first + row, 1);
+            append_range(out, {first + row, 1});
+            ++taken;
+        }
+    }
+    const uint64_t left = stripe_state(used_, geometry_, stripe).holes;
+    note_holes(stripe, left + taken, left);
+    return taken;
+}
+
+uint64_t GroupSpace::take_holes(uint64_t wanted, std::vector<BlockRange>& out)
+{
+    uint64_t taken = 0;
+    while (taken < wanted) {
+        uint64_t stripe = holes_.find(next_hole_);
+        if (stripe == kNone)
+            stripe = holes_.find(0);
+        if (stripe == kNone)
+            break;
+        taken += take_holes_of(stripe, wanted - taken, out);
+        // The next call goes on in the same stripe while it has some: its rows are in the stripe cache.
+        next_hole_ = stripe;
+    }
+    return taken;
+}
+
 uint64_t GroupSpace::memory_bytes() const
 {
-    uint64_t bytes = 2 * used_.bit_count() / 8 + free_stripes_.memory_bytes();
+    uint64_t bytes = 2 * used_.bit_count() / 8 + free_stripes_.memory_bytes() + holes_.memory_bytes();
     for (const SummaryBitmap& stripes : partial_)
         bytes += stripes.memory_bytes();
     return bytes;

@@ -25,7 +25,7 @@ StripeState stripe_state(const Bitmap& used, const Geometry& geometry, uint64_t 
     const uint32_t rows = geometry.rows();
     const uint64_t blocks = geometry.stripe_data_blocks();
     if (used.none(stripe * blocks, blocks))
-        return {rows, rows};
+        return {rows, rows, 0};
     const Bits256 mask = used_rows(used, geometry, stripe);
     StripeState state;
     for (uint32_t row = mask.next_clear(0, rows); row < rows;) {
@@ -34,6 +34,8 @@ StripeState stripe_state(const Bitmap& used, const Geometry& geometry, uint64_t 
         state.longest_run = std::max(state.longest_run, end - row);
         row = mask.next_clear(end, rows);
     }
+    const uint64_t taken = uint64_t{rows - state.free_rows} * geometry.data_columns;
+    state.holes = static_cast<uint32_t>(taken - used.count(stripe * blocks, blocks));
     return state;
 }
 

@@ -51,6 +51,14 @@ void SpaceGroup::publish()
     const bool open = state_ == State::kOpen && !retired_ && load_state_ != LoadState::kBroken;
     const uint64_t rows = open ? free_rows_ : 0;
     const uint64_t stripes = open ? free_stripes_ : 0;
+    const bool joins = open && geometry_.parity > 0 && (content_ & kGroupData) != 0;
+    const uint64_t taken = live_blocks_ + pinned_blocks_ + free_rows_ * geometry_.data_columns;
+    uint64_t holes = 0;
+    if (joins && space_ != nullptr)
+        holes = space_->hole_blocks();
+    else if (joins && taken < geometry_.data_blocks())
+        holes = geometry_.data_blocks() - taken;
+    holes_hint_.store(holes, std::memory_order_relaxed);
     free_rows_hint_.store(rows, std::memory_order_relaxed);
     free_stripes_hint_.store(stripes, std::memory_order_relaxed);
     const auto update = [](std::atomic<uint64_t>& total, uint64_t& published, uint64_t value) {
@@ -60,6 +68,7 @@ void SpaceGroup::publish()
         published = value;
     };
     update(totals_.used_blocks, published_used_, live_blocks_);
+    update(totals_.hole_blocks, published_holes_, holes);
     update(totals_.pinned_blocks, published_pinned_, pinned_blocks_);
     update(totals_.free_row_blocks, published_free_, rows * geometry_.data_columns);
     update(totals_.free_stripe_blocks, published_stripes_, stripes * geometry_.stripe_data_blocks());
@@ -125,6 +134,26 @@ SpaceGroup::TakeResult SpaceGroup::take(Pass pass, SpaceRequest& request)
         return TakeResult::kNothing;
     live_blocks_ += (before - request.units) * request.unit_blocks;
     ++takes_;
+    publish();
+    return TakeResult::kTaken;
+}
+
+SpaceGroup::TakeResult SpaceGroup::take_holes(uint64_t wanted, TransactionId transaction,
+                                              std::vector<BlockRange>& out, uint64_t& taken)
+{
+    MutexLock lock(mutex_);
+    if (state_ != State::kOpen || retired_ || load_state_ == LoadState::kBroken)
+        return TakeResult::kNothing;
+    if (load_state_ != LoadState::kLoaded)
+        return TakeResult::kNotLoaded;
+    const uint64_t got = space_->take_holes(wanted, out);
+    if (got == 0)
+        return TakeResult::kNothing;
+    taken += got;
+    live_blocks_ += got;
+    Delta& delta = delta_of(transaction);
+    for (const BlockRange& range : out)
+        append_range(delta.allocated, range);
     publish();
     return TakeResult::kTaken;
 }

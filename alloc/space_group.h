@@ -25,6 +25,7 @@ struct ContentTotals {
     std::atomic<uint64_t> used_blocks{0};
     std::atomic<uint64_t> free_row_blocks{0};
     std::atomic<uint64_t> free_stripe_blocks{0};
+    std::atomic<uint64_t> hole_blocks{0};
     std::atomic<uint64_t> pinned_blocks{0};
 };
 
@@ -43,6 +44,7 @@ public:
     // Hints, read without a lock.
     [[nodiscard]] uint64_t free_rows() const { return free_rows_hint_.load(std::memory_order_relaxed); }
     [[nodiscard]] uint64_t free_stripes() const { return free_stripes_hint_.load(std::memory_order_relaxed); }
+    [[nodiscard]] uint64_t holes() const { return holes_hint_.load(std::memory_order_relaxed); }
     [[nodiscard]] uint64_t last_used() const { return last_used_.load(std::memory_order_relaxed); }
     void note_use(uint64_t tick) { last_used_.store(tick, std::memory_order_relaxed); }
 
@@ -65,6 +67,10 @@ public:
         kNotLoaded,
     };
     TakeResult take(Pass pass, SpaceRequest& request);
+    // Up to `wanted` blocks of rows that hold others, on behalf of `transaction`; adds what it took to
+    // `taken`.
+    TakeResult take_holes(uint64_t wanted, TransactionId transaction, std::vector<BlockRange>& out,
+                          uint64_t& taken);
     void commit_take(std::span<const RowRegion> regions, TransactionId transaction);
     void cancel_take(std::span<const RowRegion> regions);
 
@@ -119,6 +125,7 @@ private:
     ContentTotals& totals_;
     std::atomic<uint64_t> free_rows_hint_{0};
     std::atomic<uint64_t> free_stripes_hint_{0};
+    std::atomic<uint64_t> holes_hint_{0};
     std::atomic<uint64_t> last_used_{0};
     std::atomic<bool> dirty_{false};  // has deltas, or collected changes that are not released
 
@@ -142,6 +149,7 @@ private:
     uint64_t published_used_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t published_free_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t published_stripes_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t published_holes_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t published_pinned_ CW_GUARDED_BY(mutex_) = 0;
 
     Mutex record_mutex_{LockRank::kGroupSpace};

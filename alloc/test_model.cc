@@ -112,6 +112,17 @@ bool ModelGroup::row_free(uint64_t stripe, uint32_t row) const
     return true;
 }
 
+uint64_t ModelGroup::holes() const
+{
+    uint64_t count = 0;
+    for (uint64_t block = 0; block < blocks.size(); ++block) {
+        const BlockPlace place = place_of(geometry, block * kBlockBytes);
+        count +=
+            blocks[block].state == ModelBlock::State::kFree && !row_free(place.stripe, place.row) ? 1 : 0;
+    }
+    return count;
+}
+
 uint64_t ModelGroup::room(uint32_t unit_blocks) const
 {
     const uint32_t rows = geometry.rows();
@@ -229,6 +240,32 @@ const char* Model::take(const std::vector<RowRegion>& regions, uint32_t content,
     return blocks == unit_count * unit_blocks ? nullptr : "not the blocks that were asked for";
 }
 
+const char* Model::take_holes(const std::vector<BlockRun>& runs, TransactionId transaction)
+{
+    for (const BlockRun& run : runs) {
+        const auto group = std::find_if(groups.begin(), groups.end(), [&](const ModelGroup& one) {
+            return run.address >= one.record.address &&
+                   run.address - one.record.address < one.blocks.size() * kBlockBytes;
+        });
+        if (group == groups.end() || group->state != Allocator::GroupState::kOpen ||
+            group->geometry.parity == 0 || (group->record.content & kGroupData) == 0)
+            return "hole in a group that has none";
+        const uint64_t first = (run.address - group->record.address) / kBlockBytes;
+        const uint32_t rows = group->geometry.rows();
+        if (run.block_count == 0 || first / rows != (first + run.block_count - 1) / rows)
+            return "hole over the end of a chunk";
+        for (uint64_t block = first; block < first + run.block_count; ++block) {
+            if (block >= group->blocks.size() || group->blocks[block].state != ModelBlock::State::kFree)
+                return "hole that is not free";
+            const BlockPlace place = place_of(group->geometry, block * kBlockBytes);
+            if (group->row_free(place.stripe, place.row))
+                return "hole in a free row";
+            group->blocks[block] = {ModelBlock::State::kLive, transaction, {}};
+        }
+    }
+    return nullptr;
+}
+
 void Model::free_blocks(ModelGroup& group, uint64_t first, uint64_t count, TransactionId transaction)
 {
     for (uint64_t block = first; block < first + count; ++block) {
@@ -270,6 +307,8 @@ SpaceNumbers Model::numbers(uint32_t content) const
         if (group.state != Allocator::GroupState::kOpen)
             continue;
         sum.free_row_blocks += group.room(1);
+        if (group.geometry.parity > 0 && (group.record.content & kGroupData) != 0)
+            sum.hole_blocks += group.holes();
         for (uint64_t stripe = 0; stripe < group.geometry.stripe_count(); ++stripe) {
             bool whole = true;
             for (uint32_t row = 0; row < group.geometry.rows() && whole; ++row)

@@ -58,6 +58,8 @@ struct ModelGroup {
     std::vector<Generation> last_write;  // of each window, as committed
 
     [[nodiscard]] bool row_free(uint64_t stripe, uint32_t row) const;
+    // Free blocks in rows that hold others.
+    [[nodiscard]] uint64_t holes() const;
     // Units of `unit_blocks` that could be placed by the rules of allocate().
     [[nodiscard]] uint64_t room(uint32_t unit_blocks) const;
     [[nodiscard]] GroupUsage recorded_usage(TransactionId transaction) const;
@@ -72,6 +74,8 @@ struct Model {
     // Checks regions against the rules and takes them. Null, or what is wrong.
     const char* take(const std::vector<RowRegion>& regions, uint32_t content, uint32_t unit_blocks,
                      uint64_t unit_count, TransactionId transaction);
+    // The same for allocate_holes().
+    const char* take_holes(const std::vector<BlockRun>& runs, TransactionId transaction);
     void free_blocks(ModelGroup& group, uint64_t first, uint64_t count, TransactionId transaction);
     // `transaction` and earlier ones are released.
     void release(TransactionId transaction);
