@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "format/fsync_log.h"
 #include "format/group_map.h"
 #include "format/intent_log.h"
 #include "format/items.h"
@@ -77,7 +78,7 @@ CW_FIELD(DiskSuperblock, map_place, 172, 4);
 CW_FIELD(DiskSuperblock, name_hash_seed, 176, 8);
 CW_FIELD(DiskSuperblock, label, 184, 256);
 CW_FIELD(DiskSuperblock, epoch_count, 440, 4);
-CW_FIELD(DiskSuperblock, reserved1, 444, 4);
+CW_FIELD(DiskSuperblock, live_logs, 444, 4);
 CW_FIELD(DiskSuperblock, epochs, 448, 1024);
 CW_FIELD(DiskSuperblock, reserved2, 1472, 2624);
 
@@ -232,6 +233,26 @@ CW_FIELD(DiskIntentEntry, mapping_version, 28, 4);
 CW_FIELD(DiskIntentEntry, data_columns, 32, 2);
 CW_FIELD(DiskIntentEntry, parity_column, 34, 1);
 CW_FIELD(DiskIntentEntry, reserved, 35, 5);
+
+CW_STRUCT(DiskFsyncBlock, 128);
+CW_FIELD(DiskFsyncBlock, checksum, 0, 8);
+CW_FIELD(DiskFsyncBlock, magic, 8, 8);
+CW_FIELD(DiskFsyncBlock, volume_uuid, 16, 16);
+CW_FIELD(DiskFsyncBlock, epoch, 32, 8);
+CW_FIELD(DiskFsyncBlock, generation, 40, 8);
+CW_FIELD(DiskFsyncBlock, generation_first, 48, 8);
+CW_FIELD(DiskFsyncBlock, generation_before, 56, 8);
+CW_FIELD(DiskFsyncBlock, sequence, 64, 8);
+CW_FIELD(DiskFsyncBlock, content_checksum, 72, 8);
+CW_FIELD(DiskFsyncBlock, record_count, 80, 4);
+CW_FIELD(DiskFsyncBlock, content_bytes, 84, 4);
+CW_FIELD(DiskFsyncBlock, block_count, 88, 4);
+CW_FIELD(DiskFsyncBlock, block_index, 92, 4);
+CW_FIELD(DiskFsyncBlock, reserved, 96, 32);
+
+CW_STRUCT(DiskFsyncRecord, 8);
+CW_FIELD(DiskFsyncRecord, bytes, 0, 4);
+CW_FIELD(DiskFsyncRecord, reserved, 4, 4);
 
 #undef CW_FIELD
 #undef CW_STRUCT

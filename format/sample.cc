@@ -140,6 +140,7 @@ Superblock sample_superblock(Prng& prng, size_t member_count)
                       .bytes = static_cast<uint32_t>(kBlockBytes * prng.between(1, 512)),
                       .place = static_cast<uint32_t>(prng.below(2))};
     superblock.name_hash_seed = prng.next();
+    superblock.live_logs = static_cast<uint32_t>(prng.below(kLiveLogsMask + 1));
     superblock.label.resize(prng.below(kLabelBytes));
     for (char& character : superblock.label)
         character = static_cast<char>(prng.between(1, 127));

@@ -73,6 +73,11 @@ struct DiskEpoch {
     le64 generation;
 };
 
+// Set in a superblock before the first entry of that log is written.
+inline constexpr uint32_t kLiveIntentLog = 1;
+inline constexpr uint32_t kLiveFsyncLog = 2;
+inline constexpr uint32_t kLiveLogsMask = kLiveIntentLog | kLiveFsyncLog;
+
 struct DiskSuperblock {
     le64 checksum;  // xxh3-64 of the `bytes - 8` bytes after this field
     le64 magic;
@@ -102,7 +107,7 @@ struct DiskSuperblock {
     le64 name_hash_seed;
     uint8_t label[kLabelBytes];
     le32 epoch_count;
-    uint8_t reserved1[4];
+    le32 live_logs;  // which logs may hold live entries: kLive... bits; 0 after a clean unmount
     DiskEpoch epochs[kEpochHistoryCount];  // newest first
     uint8_t reserved2[2624];
     // DiskMember members[member_count] follows.

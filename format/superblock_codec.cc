@@ -181,6 +181,7 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
                       .bytes = disk.map_bytes,
                       .place = disk.map_place};
     superblock.name_hash_seed = disk.name_hash_seed;
+    superblock.live_logs = disk.live_logs;
 }
 
 void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
@@ -209,6 +210,7 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.map_bytes = superblock.map.bytes;
     disk.map_place = superblock.map.place;
     disk.name_hash_seed = superblock.name_hash_seed;
+    disk.live_logs = superblock.live_logs;
     std::memcpy(disk.label, superblock.label.data(), superblock.label.size());
     disk.epoch_count = static_cast<uint32_t>(superblock.epochs.size());
     for (size_t index = 0; index < superblock.epochs.size(); ++index)
@@ -300,8 +302,8 @@ Result<Superblock> decode_superblock(std::span<const std::byte> slot)
         return Err::kUnsupported;
     if (disk.member_count > kMaxMembers || disk.epoch_count == 0 || disk.epoch_count > kEpochHistoryCount ||
         disk.bytes != sizeof disk + uint64_t{disk.member_count} * sizeof(DiskMember) ||
-        disk.block_bytes != kBlockBytes || disk.node_bytes != kNodeBytes ||
-        disk.epoch != disk.epochs[0].epoch)
+        disk.block_bytes != kBlockBytes || (disk.live_logs & ~kLiveLogsMask) != 0 ||
+        disk.node_bytes != kNodeBytes || disk.epoch != disk.epochs[0].epoch)
         return Err::kCorrupt;
     const void* end = std::memchr(disk.label, 0, sizeof disk.label);
     if (end == nullptr)

@@ -79,6 +79,7 @@ struct Superblock {
     BlockRef root;
     MapRef map;
     uint64_t name_hash_seed = 0;
+    uint32_t live_logs = 0;  // kLiveIntentLog | kLiveFsyncLog
     std::string label;
     std::vector<MemberRecord> members;  // by rising id
 

@@ -37,6 +37,19 @@ private:
     Timeline& timeline_;
 };
 
+// What is written in place belongs to a transaction like everything else.
+class TransactionChecksumSink : public ChecksumSink {
+public:
+    explicit TransactionChecksumSink(Transaction& transaction) : transaction_(transaction) { }
+    void record(VolumeAddress address, std::span<const Checksum> checksums) override
+    {
+        transaction_.checksums.put(address, checksums);
+    }
+
+private:
+    Transaction& transaction_;
+};
+
 class TreeSpaceSource : public SpaceSource {
 public:
     TreeSpaceSource(NodeCache& cache, Timeline& timeline) : cache_(cache), timeline_(timeline) { }

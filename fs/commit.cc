@@ -46,13 +46,23 @@ ClosedTransaction close_transaction(FilesystemCore& core)
     return closed;
 }
 
+// Flushes all members, with no write in place under way. `covered`: the log entries whose writes it covers.
+Status flush_data(Volume& volume, uint64_t& covered)
+{
+    Array::FlushBarrier barrier(volume.array());
+    CW_TRY(volume.flush());
+    barrier.flushed();
+    covered = barrier.covered;
+    return {};
+}
+
 // Steps 4b to 4e of the write path: everything durable, then the superblocks, durable too.
-Status make_durable(FilesystemCore& core, Generation generation, const BlockRef& root)
+Status make_durable(FilesystemCore& core, Generation generation, const BlockRef& root, uint64_t& covered)
 {
     Volume& volume = *core.volume;
     const bool map_late = is_mutant(core.options, CommitMutant::kMapAfterSuperblock);
     CW_TRY(volume.write_map(map_late ? Volume::MapWrite::kPrepare : Volume::MapWrite::kNow, generation));
-    CW_TRY(volume.flush());
+    CW_TRY(flush_data(volume, covered));
     CW_TRY(volume.write_superblock(generation, root));
     CW_TRY(volume.flush());
     if (map_late)
@@ -90,7 +100,10 @@ void release_freed(FilesystemCore& core)
 // Publishes a changed map without new trees, so that a commit finds room in groups that exist.
 Status publish_map(FilesystemCore& core)
 {
-    return make_durable(core, core.volume->superblock().generation.next(), core.volume->superblock().root);
+    // Entries of the write-intent log stay: the commit that refers to their rows is still to come.
+    uint64_t covered = 0;
+    return make_durable(core, core.volume->superblock().generation.next(), core.volume->superblock().root,
+                        covered);
 }
 
 Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
@@ -103,6 +116,11 @@ Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
         CW_TRY(publish_map(core));
     if (core.volume->degraded() && core.allocator.numbers(kGroupData).free_row_blocks < data_blocks)
         open_degraded_groups(core, kGroupData);
+    // Before the first row is written in place superblocks say where to look for it after a crash.
+    if (!core.volume->intent_log_live() && blocks_to_join(core, data_blocks) > 0) {
+        core.volume->set_intent_log_live(true);
+        CW_TRY(publish_map(core));
+    }
     return {};
 }
 
@@ -115,7 +133,9 @@ Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
     closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
     CommittedTrees trees;
     CW_TRY(commit_trees(core, *closed.transaction, *closed.base, closed.counters, generation, trees));
-    CW_TRY(make_durable(core, generation, trees.root));
+    uint64_t covered = 0;
+    CW_TRY(make_durable(core, generation, trees.root, covered));
+    core.volume->array().retire(covered);
     publish(core, closed, generation, trees);
     return {};
 }
@@ -153,6 +173,14 @@ Status commit_now(FilesystemCore& core)
     }
     core.commits.finished(id, {});
     return {};
+}
+
+Status commit_clean(FilesystemCore& core)
+{
+    if (!core.volume->intent_log_live() || core.stopped)
+        return {};
+    core.volume->set_intent_log_live(false);
+    return publish_map(core);
 }
 
 Status flush_now(FilesystemCore& core)

@@ -12,6 +12,8 @@ namespace cowraid {
 // One round of the commit thread's work: commits the open transaction if anything changed. Commit thread,
 // or the only thread of a manual_commit filesystem. An error has stopped the filesystem.
 Status commit_now(FilesystemCore& core);
+// After the last commit of a mount: superblocks say that there is nothing to be recovered.
+Status commit_clean(FilesystemCore& core);
 // Writes dirty data of the open transaction without committing.
 Status flush_now(FilesystemCore& core);
 // A commit that contains everything done before the call; waits for it. No locks held.

@@ -1,9 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include "fs/core.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 
 namespace cowraid {
+
+namespace {
+
+// Of a block group over all members.
+uint32_t data_columns_of(const Volume& volume)
+{
+    const auto members = static_cast<uint32_t>(volume.superblock().members.size());
+    const Profile& profile = volume.data_profile();
+    return std::max<uint32_t>(1, members > profile.parity ? members - profile.parity : 1);
+}
+
+}  // namespace
 
 FilesystemCore::FilesystemCore(const MountOptions& mount_options, std::unique_ptr<Volume> opened_volume,
                                Ref<Transaction> open, Ref<const Committed> committed)
@@ -18,6 +32,8 @@ FilesystemCore::FilesystemCore(const MountOptions& mount_options, std::unique_pt
       checksums(cache, timeline),
       inodes(store),
       dirty(mount_options.dirty_bytes_max),
+      join_policy(kLoopCost, data_columns_of(*volume), volume->data_profile().parity,
+                  volume->superblock().chunk_bytes, mount_options.join_above),
       background(*this)
 {
     volume->array().set_verifier(&checksums);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "alloc/allocator.h"
+#include "alloc/join_policy.h"
 #include "base/event.h"
 #include "base/mutex.h"
 #include "btree/node_cache.h"
@@ -46,6 +47,7 @@ struct FilesystemCore {
     Mutex rename_mutex{LockRank::kRename};
     DirtyAccount dirty;
     SpaceBudget space;
+    const JoinPolicy join_policy;
     Event flush_done;  // some inode may have no flushing blocks any more
     CommitQueue commits;
     RemovalQueue removals;
@@ -54,6 +56,7 @@ struct FilesystemCore {
     std::atomic<uint64_t> inode_count{0};
     std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
     std::atomic<uint64_t> commit_count{0};
+    std::atomic<uint64_t> recovered_rows{0};  // by this mount
     std::atomic<bool> read_only{false};
     // After an error that a commit could not carry: everything that changes fails, reads go on.
     std::atomic<bool> stopped{false};

@@ -24,8 +24,11 @@ Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const Mo
     if (read_only_reason != nullptr)
         core->read_only_reason = read_only_reason;
     core->read_only = options.read_only || read_only_reason != nullptr;
+    RecoveryCounts recovered;
     if (!core->read_only)
         CW_TRY(start_writing(*core, why));
+    else
+        CW_TRY(recover_rows(*core, recovered, why));
     if (core->last_commit) {
         core->read_only_reason = "no room for block groups on the members that are left";
         core->read_only = true;
@@ -38,7 +41,8 @@ Status Filesystem::close()
     core_->background.stop();
     if (core_->read_only)
         return {};
-    return commit_now(*core_);
+    CW_TRY(commit_now(*core_));
+    return commit_clean(*core_);
 }
 
 Status Filesystem::step(bool commit)
@@ -94,6 +98,7 @@ Status Filesystem::remount(bool read_only, std::string& why)
         }
         core_->background.stop();
         CW_TRY(commit_now(*core_));
+        CW_TRY(commit_clean(*core_));
         core_->volume->array().set_read_only(true);
         return {};
     }

@@ -112,6 +112,10 @@ struct VolumeInfo {
     uint64_t reserve_bytes = 0;  // kept for deleting on a full volume
     uint64_t full_stripes = 0, full_rows = 0, pad_blocks = 0;
     uint64_t data_bytes_written = 0, member_bytes_written = 0;
+    // Blocks put into rows that hold others; rows written in place by difference and anew; for that, blocks
+    // that the stripe cache had and had not; bytes of log entries; rows that the last mount recovered.
+    uint64_t joined_blocks = 0, rmw_rows = 0, rcw_rows = 0;
+    uint64_t stripe_cache_hits = 0, stripe_cache_misses = 0, intent_log_bytes = 0, recovered_rows = 0;
     uint64_t commits = 0, dirty_bytes = 0;
     uint64_t blocks_reconstructed = 0, blocks_repaired = 0, blocks_unrecoverable = 0;
     uint64_t node_cache_hits = 0, node_cache_misses = 0, node_cache_bytes = 0;

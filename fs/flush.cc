@@ -5,6 +5,7 @@
 
 #include "fs/commit.h"
 #include "fs/extents.h"
+#include "fs/flush_parts.h"
 
 namespace cowraid {
 
@@ -12,13 +13,6 @@ namespace {
 
 // Data written before its extents are recorded: bounds memory held twice and the latency of write_rows().
 constexpr uint64_t kSliceBlocks = 32 * kMiB / kBlockBytes;
-
-// A run of dirty blocks of one file.
-struct Piece {
-    Ref<Inode> inode;
-    uint64_t file_block;
-    DirtyExtent extent;
-};
 
 std::vector<Piece> pieces_of(const FlushBatch& batch)
 {
@@ -29,50 +23,6 @@ std::vector<Piece> pieces_of(const FlushBatch& batch)
             pieces.push_back({inode, file_block, extent});
     }
     return pieces;
-}
-
-// Hands out the blocks of all pieces one after another.
-class BlockStream {
-public:
-    explicit BlockStream(const std::vector<Piece>& pieces) : pieces_(pieces) { }
-
-    // The next block: its memory, and where it belongs.
-    const std::byte* next(const Piece*& piece, uint64_t& file_block)
-    {
-        piece = &pieces_[piece_];
-        file_block = piece->file_block + block_;
-        const std::byte* memory = piece->extent.block(block_);
-        if (++block_ == piece->extent.block_count) {
-            ++piece_;
-            block_ = 0;
-        }
-        return memory;
-    }
-
-private:
-    const std::vector<Piece>& pieces_;
-    size_t piece_ = 0;
-    uint32_t block_ = 0;
-};
-
-// A contiguous run of one file at contiguous addresses.
-struct MappedRun {
-    Inode* inode;
-    FileExtent extent;
-};
-
-void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
-                 Generation generation)
-{
-    if (!runs.empty()) {
-        MappedRun& last = runs.back();
-        if (last.inode == piece.inode.get() && last.extent.end() == file_block &&
-            last.extent.address + uint64_t{last.extent.block_count} * kBlockBytes == address) {
-            ++last.extent.block_count;
-            return;
-        }
-    }
-    runs.push_back({piece.inode.get(), {file_block, 1, ExtentKind::kData, address, generation}});
 }
 
 // Records the checksums of a written rectangle, data, pads and parity, by address.
@@ -90,6 +40,20 @@ void record_checksums(ChecksumTable& table, const RowRegion& region, std::span<c
 }
 
 }  // namespace
+
+void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
+                 Generation generation)
+{
+    if (!runs.empty()) {
+        MappedRun& last = runs.back();
+        if (last.inode == piece.inode.get() && last.extent.end() == file_block &&
+            last.extent.address + uint64_t{last.extent.block_count} * kBlockBytes == address) {
+            ++last.extent.block_count;
+            return;
+        }
+    }
+    runs.push_back({piece.inode.get(), {file_block, 1, ExtentKind::kData, address, generation}});
+}
 
 Status write_region(FilesystemCore& core, Transaction& transaction, const RowRegion& region,
                     std::span<const std::byte* const> blocks)
@@ -173,7 +137,6 @@ Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const 
 
 namespace {
 
-// Puts one run into the file's mapping and drops its blocks from memory.
 Status record_run(FilesystemCore& core, FlushBatch& batch, const View& view, const MappedRun& run)
 {
     Inode& inode = *run.inode;
@@ -207,28 +170,80 @@ Status write_part(FilesystemCore& core, FlushBatch& batch, const View& view, Gen
         extend_runs(runs, *piece, file_block, part.block_address(i), generation);
     }
     CW_TRY(write_region(core, *batch.transaction, part, blocks));
-    for (const MappedRun& run : runs)
-        CW_TRY(record_run(core, batch, view, run));
-    core.dirty.remove_blocks(part.used_blocks);
-    return {};
+    return record_runs(core, batch, view, runs);
+}
+
+// Where a batch goes: whole rows, and single blocks of rows that hold others.
+struct Placement {
+    std::vector<RowRegion> regions;
+    std::vector<BlockRun> holes;
+    uint64_t hole_blocks = 0;
+};
+
+Status place_batch(FilesystemCore& core, uint64_t block_count, TransactionId transaction,
+                   Placement& placement)
+{
+    const auto join = [&](uint64_t wanted) {
+        if (wanted > 0 && core.volume->intent_log_live())
+            placement.hole_blocks += core.allocator.allocate_holes(wanted, transaction, placement.holes);
+    };
+    const auto rest = [&] {
+        return block_count - placement.hole_blocks;
+    };
+    join(blocks_to_join(core, block_count));
+    for (;;) {
+        const Status placed =
+            core.allocator.allocate(Stream::kData, 1, rest(), transaction, placement.regions);
+        if (placed != Status(Err::kNoSpace))
+            return placed;
+        // As many rows as there are, and the rest into holes.
+        const uint64_t in_rows = core.allocator.numbers(kGroupData).free_row_blocks;
+        const uint64_t before = placement.hole_blocks;
+        join(rest() - std::min(rest(), in_rows));
+        if (placement.hole_blocks == before)
+            join(rest());
+        if (placement.hole_blocks == before)
+            return placed;
+    }
 }
 
 }  // namespace
+
+// Free rows while there are plenty; then what does not fill a stripe rather joins rows than opens one; and
+// what no free row is left for joins them in any case.
+uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count)
+{
+    const SpaceNumbers data = core.allocator.numbers(kGroupData);
+    const uint64_t scarce =
+        core.join_policy.blocks_to_join(data, core.volume->potential_blocks(kGroupData), block_count);
+    const uint64_t beyond = block_count > data.free_row_blocks ? block_count - data.free_row_blocks : 0;
+    return std::min(data.hole_blocks, std::max(scarce, beyond));
+}
+
+Status record_runs(FilesystemCore& core, FlushBatch& batch, const View& view, std::span<const MappedRun> runs)
+{
+    for (const MappedRun& run : runs) {
+        CW_TRY(record_run(core, batch, view, run));
+        core.dirty.remove_blocks(run.extent.block_count);
+    }
+    return {};
+}
 
 Status write_flush(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation)
 {
     if (batch.block_count == 0)
         return {};
-    std::vector<RowRegion> regions;
-    CW_TRY(core.allocator.allocate(Stream::kData, 1, batch.block_count, batch.transaction->id, regions));
+    Placement placement;
+    CW_TRY(place_batch(core, batch.block_count, batch.transaction->id, placement));
     core.space.return_data(batch.block_count);
     refresh_budget(core);
     batch.transaction->dirty = true;
     const std::vector<Piece> pieces = pieces_of(batch);
     BlockStream stream(pieces);
-    for (const RowRegion& region : regions)
+    for (const RowRegion& region : placement.regions)
         for (const RowRegion& part : split_region(region, kSliceBlocks))
             CW_TRY(write_part(core, batch, view, generation, part, stream));
+    CW_TRY(write_holes(core, batch, view, generation, placement.holes, stream));
     core.flush_done.announce();
     return {};
 }

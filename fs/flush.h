@@ -27,6 +27,9 @@ FlushBatch begin_flush(FilesystemCore& core, const Ref<Transaction>& transaction
 // error leaves the data in memory and must stop the filesystem.
 Status write_flush(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation);
 
+// How many of `block_count` blocks a flush would put into rows that hold others.
+uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count);
+
 // Writes one rectangle and records the checksums of every block of it, parity and pads included.
 Status write_region(FilesystemCore& core, Transaction& transaction, const RowRegion& region,
                     std::span<const std::byte* const> blocks);

@@ -125,7 +125,7 @@ void refresh_budget(FilesystemCore& core)
 {
     const SpaceNumbers data = core.allocator.numbers(kGroupData);
     const uint64_t potential = core.volume->potential_blocks(kGroupData);
-    const uint64_t offered = data.free_row_blocks + potential;
+    const uint64_t offered = data.free_row_blocks + data.hole_blocks + potential;
     // A flush rounds up to whole rows once; two may be under way.
     const uint64_t slack = headroom_blocks(potential) + 2 * 64;
     core.space.set_data_room(offered > slack ? offered - slack : 0);

@@ -120,6 +120,16 @@ std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::uniq
     return core;
 }
 
+Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& why)
+{
+    TransactionChecksumSink sink(*core.timeline.open());
+    const Status status = core.volume->recover_rows(core.options, sink, counts);
+    core.recovered_rows += counts.rows;
+    if (!status.ok())
+        why = std::string("recovering rows after a crash failed: ") + err_text(status.err());
+    return status;
+}
+
 Status start_writing(FilesystemCore& core, std::string& why)
 {
     Status status = core.volume->begin_writing();
@@ -127,7 +137,14 @@ Status start_writing(FilesystemCore& core, std::string& why)
         why = std::string("writing superblocks failed: ") + err_text(status.err());
         return status;
     }
+    RecoveryCounts recovered;
+    CW_TRY(recover_rows(core, recovered, why));
     status = plan_ahead(core);
+    // The log entries die with a commit that has the checksums of their rows, before there are new ones.
+    if (status.ok() && recovered.rows > 0) {
+        core.timeline.open()->dirty = true;
+        status = commit_now(core);
+    }
     if (status.ok())
         status = queue_orphans(core);
     if (!status.ok()) {

@@ -25,7 +25,11 @@ Result<RootContent> read_root(Volume& volume, std::string& why);
 std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::unique_ptr<Volume> volume,
                                           const RootContent& root);
 
-// First writes, room ahead, orphans, threads. `why` on failure.
+// After a crash, rows that were being written in place. The core's open transaction learns their checksums; a
+// volume that is mounted read-only is not changed.
+Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& why);
+
+// First writes, recovery, room ahead, orphans, threads. `why` on failure.
 Status start_writing(FilesystemCore& core, std::string& why);
 
 }  // namespace cowraid

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/units.h"
+#include "raid56/array.h"
 
 namespace cowraid {
 
@@ -19,6 +20,10 @@ struct MountOptions {
     uint32_t commit_seconds = 5;  // 1..300
     uint64_t dirty_bytes_max = 256 * kMiB;  // writers wait above it
     uint64_t node_cache_bytes = 128 * kMiB;
+    // Writes into rows that hold other blocks: how, and from what share of used space on (negative: where
+    // that is cheaper, alloc/join_policy.h).
+    double join_above = -1;
+    PartialWriteOptions partial_writes;
     // No threads: the caller drives step(). For the simulator.
     bool manual_commit = false;
     // Tests of recovery: breaks one rule of the commit protocol (fs/commit_mutant.h); 0 is the real thing.

@@ -9,6 +9,7 @@
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
 #include "fs/commit_mutant.h"
+#include "journal/intent_scan.h"
 
 namespace cowraid {
 
@@ -318,6 +319,32 @@ void Volume::commit_done(Allocator& allocator)
         slots_.give_back(group);
     dropped_.clear();
     potential_known_ = {};
+}
+
+Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts)
+{
+    const bool read_only = options.read_only || read_only_advised();
+    uint64_t next_sequence = 1;
+    if (intent_log_live()) {
+        IntentScan scan(members_, superblock_);
+        CW_TRY(array_->recover_rows(scan, sink, counts));
+        next_sequence = scan.next_sequence();
+    }
+    if (counts.rows > 0)
+        CW_LOG_INFO("%llu rows were being written in place when the volume was left: %llu changed",
+                    static_cast<unsigned long long>(counts.rows),
+                    static_cast<unsigned long long>(counts.changed));
+    if (read_only)
+        return {};
+    if (counts.rows > 0)
+        CW_TRY(flush());
+    if (intent_log_)
+        return {};
+    intent_log_ = std::make_unique<IntentLog>(members_, superblock_, next_sequence);
+    PartialWriteOptions partial = options.partial_writes;
+    if (options.manual_commit)
+        partial.worker_count = 0;
+    return array_->start_partial_writes(*intent_log_, partial);
 }
 
 Status Volume::begin_writing()

@@ -16,6 +16,7 @@
 #include "device/member_set.h"
 #include "format/profile.h"
 #include "fs/mount_options.h"
+#include "journal/intent_log.h"
 #include "raid56/array.h"
 
 namespace cowraid {
@@ -76,6 +77,15 @@ public:
     // First writes of a mount: erases torn superblock slots, rewrites the commit that was found on all
     // present members; then, when degraded, marks missing members and stamps a random epoch. Flushed.
     Status begin_writing();
+    // After open(): brings the rows that the write-intent logs name to a state that has every committed
+    // block. `sink` learns the checksums of all their blocks, which must be in the next commit. When the
+    // volume is to be written, after begin_writing(): flushed, and writes in place are started. A read-only
+    // volume is not changed.
+    Status recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts);
+    // Whether the superblocks say that the write-intent log may hold live entries: before that is durable no
+    // row may be written in place. What is set here is in the next superblock.
+    [[nodiscard]] bool intent_log_live() const { return (superblock_.live_logs & kLiveIntentLog) != 0; }
+    void set_intent_log_live(bool live) { superblock_.live_logs = live ? kLiveIntentLog : 0; }
     // The volume may be read but must not be written: too few members (half of them or fewer, or below a
     // minimum), or something in it that this version cannot write.
     [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
@@ -93,6 +103,7 @@ private:
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
 
     MemberSet members_;
+    std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started
     std::unique_ptr<Array> array_;
     Superblock superblock_;
     GroupMap map_;

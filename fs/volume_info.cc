@@ -102,6 +102,14 @@ VolumeInfo Filesystem::info()
     info.blocks_reconstructed = array.blocks_reconstructed;
     info.blocks_repaired = array.blocks_repaired;
     info.blocks_unrecoverable = array.blocks_unrecoverable;
+    const PartialWriteStatistics partial = core.volume->array().partial_write_statistics();
+    info.joined_blocks = core.allocator.statistics().joined_blocks;
+    info.rmw_rows = partial.rmw_rows;
+    info.rcw_rows = partial.rcw_rows;
+    info.stripe_cache_hits = partial.cache_hits;
+    info.stripe_cache_misses = partial.cache_misses;
+    info.intent_log_bytes = partial.log_bytes;
+    info.recovered_rows = core.recovered_rows;
     info.commits = core.commit_count;
     info.dirty_bytes = core.dirty.blocks() * kBlockBytes;
     const NodeCache::Statistics nodes = core.cache.statistics();

@@ -29,6 +29,7 @@ struct IntentLog::Batch {
     std::vector<Part> parts;
     AlignedBuffer descriptors;  // one block per part
     std::vector<iovec> vectors;
+    bool failed = false;
 
     void divide(std::span<const RowIntent> rows);
     [[nodiscard]] uint32_t block_count() const { return static_cast<uint32_t>(items.size() + parts.size()); }
@@ -91,8 +92,11 @@ bool IntentLog::place(const MemberLog& log, uint32_t block_count, uint32_t& firs
 }
 
 // Gives every row its sequence and every member's batch its place.
+
+// One block more than the rows take stays free, so that a floor can always be recorded.
 Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
 {
+    batches.clear();
     for (size_t index = 0; index < rows.size(); ++index) {
         for (const RowIntent::Copy& copy : rows[index].copies) {
             auto batch = std::find_if(batches.begin(), batches.end(),
@@ -110,7 +114,8 @@ Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
     for (Batch& batch : batches) {
         const MemberLog* log = find(batch.member);
         CW_ASSERT(log != nullptr);
-        if (!place(*log, batch.block_count(), batch.first_block))
+        batch.failed = members_.device(batch.member) == nullptr;
+        if (!batch.failed && !place(*log, batch.block_count() + 1, batch.first_block))
             return Err::kNoSpace;
         batch.log_offset = log->offset;
     }
@@ -119,11 +124,66 @@ Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
         unwritten_.insert(row.sequence);
     }
     for (const Batch& batch : batches) {
+        if (batch.failed)
+            continue;
         MemberLog* log = find(batch.member);
         log->segments.push_back({batch.first_block, batch.block_count(), next_sequence_ - 1});
         log->head = batch.first_block + batch.block_count();
     }
     return {};
+}
+
+// A descriptor without entries for every member that has retired entries and has not been told. It takes a
+// place like an append, and like one is overwritten only after a newer descriptor is durable.
+bool IntentLog::plan_floor(std::vector<Batch>& batches, IntentHeader& header)
+{
+    MutexLock lock(mutex_);
+    header.floor = floor_;
+    for (MemberLog& log : logs_) {
+        if (log.floor_on_its_way || log.segments.empty() || log.segments.front().last_sequence >= floor_ ||
+            members_.device(log.member) == nullptr)
+            continue;
+        Batch& batch = batches.emplace_back();
+        batch.member = log.member;
+        batch.log_offset = log.offset;
+        batch.parts.push_back({0, 0});
+        const bool placed = place(log, 1, batch.first_block);
+        CW_ASSERT(placed);
+        log.segments.push_back({batch.first_block, 1, next_sequence_});
+        log.head = batch.first_block + 1;
+        log.floor_on_its_way = true;
+    }
+    return !batches.empty();
+}
+
+// Makes room where entries are retired. False: there is nothing to be had.
+bool IntentLog::record_floor(IntentHeader header)
+{
+    std::vector<Batch> batches;
+    if (!plan_floor(batches, header))
+        return false;
+    for (Batch& batch : batches)
+        fill({}, header, batch);
+    write(batches);
+    settle(batches, header.floor);
+    MutexLock lock(mutex_);
+    for (const Batch& batch : batches)
+        find(batch.member)->floor_on_its_way = false;
+    return true;
+}
+
+// Descriptors with `floor` are durable on the batches' members: what lies below it may be overwritten.
+void IntentLog::settle(std::span<const Batch> batches, uint64_t floor)
+{
+    MutexLock lock(mutex_);
+    for (const Batch& batch : batches) {
+        if (batch.failed)
+            continue;
+        MemberLog* log = find(batch.member);
+        log->durable_floor = std::max(log->durable_floor, floor);
+        while (!log->segments.empty() && log->segments.front().last_sequence < log->durable_floor)
+            log->segments.pop_front();
+    }
 }
 
 void IntentLog::fill(std::span<const RowIntent> rows, const IntentHeader& header, Batch& batch) const
@@ -157,7 +217,7 @@ void IntentLog::fill(std::span<const RowIntent> rows, const IntentHeader& header
     }
 }
 
-// Writes, then flushes, every batch whose member is in service; a batch that failed ends with no items.
+// Writes, then flushes, every batch whose member is in service; the others have failed.
 void IntentLog::write(std::span<Batch> batches)
 {
     for (const IoKind kind : {IoKind::kWrite, IoKind::kFlush}) {
@@ -165,9 +225,8 @@ void IntentLog::write(std::span<Batch> batches)
         std::vector<Batch*> asked;
         for (Batch& batch : batches) {
             BlockDevice* device = members_.device(batch.member);
-            if (device == nullptr)
-                batch.items.clear();
-            if (batch.items.empty())
+            batch.failed = batch.failed || device == nullptr;
+            if (batch.failed)
                 continue;
             IoRequest request{.kind = kind, .device = device};
             if (kind == IoKind::kWrite) {
@@ -187,7 +246,7 @@ void IntentLog::write(std::span<Batch> batches)
             members_.mark_failed(asked[index]->member);
             CW_LOG_ERROR("member %u (%s): write-intent log: %s", asked[index]->member.value,
                          requests[index].device->name(), err_text(requests[index].result.err()));
-            asked[index]->items.clear();
+            asked[index]->failed = true;
         }
     }
 }
@@ -195,12 +254,15 @@ void IntentLog::write(std::span<Batch> batches)
 Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint64_t epoch)
 {
     CW_ASSERT(rows.size() <= kMaxBatchRows);
-    std::vector<Batch> batches;
-    CW_TRY(plan(rows, batches));
     IntentHeader header;
     header.volume_uuid = volume_uuid_;
     header.epoch = epoch;
     header.generation = generation;
+    std::vector<Batch> batches;
+    Status planned = plan(rows, batches);
+    if (planned.err() == Err::kNoSpace && record_floor(header))
+        planned = plan(rows, batches);
+    CW_TRY(planned);
     {
         MutexLock lock(mutex_);
         header.floor = floor_;
@@ -208,10 +270,11 @@ Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint6
     for (Batch& batch : batches)
         fill(rows, header, batch);
     write(batches);
+    settle(batches, header.floor);
     std::vector<bool> logged(rows.size());
     for (const Batch& batch : batches)
         for (const Batch::Item& item : batch.items)
-            logged[item.row] = true;
+            logged[item.row] = logged[item.row] || !batch.failed;
     if (std::find(logged.begin(), logged.end(), false) == logged.end())
         return {};
     for (const RowIntent& row : rows)
@@ -236,9 +299,6 @@ void IntentLog::retire(uint64_t covered)
     MutexLock lock(mutex_);
     CW_ASSERT(covered <= next_sequence_ && (unwritten_.empty() || covered <= *unwritten_.begin()));
     floor_ = std::max(floor_, covered);
-    for (MemberLog& log : logs_)
-        while (!log.segments.empty() && log.segments.front().last_sequence < floor_)
-            log.segments.pop_front();
 }
 
 IntentLog::Usage IntentLog::usage() const
@@ -248,7 +308,7 @@ IntentLog::Usage IntentLog::usage() const
     for (const MemberLog& log : logs_) {
         uint32_t used = 0;
         for (const Segment& segment : log.segments)
-            used += segment.block_count;
+            used += segment.last_sequence >= floor_ && segment.block_count > 1 ? segment.block_count : 0;
         if (used >= usage.used_blocks)
             usage = {used, log.block_count};
     }

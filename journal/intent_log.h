@@ -50,6 +50,8 @@ public:
     void written(uint64_t sequence);
 
     // Before a flush of all members: what it will cover. To be handed to retire() once that flush succeeded.
+    // Whoever acknowledges or commits on that flush keeps append() to written() of every row outside of it:
+    // an entry that counts flushed blocks as modified cannot give them back.
     [[nodiscard]] uint64_t flush_covers() const;
     void retire(uint64_t covered);
 
@@ -60,7 +62,7 @@ public:
     [[nodiscard]] Usage usage() const;
 
 private:
-    // Blocks that one append took, contiguous; free again when its last sequence is below the floor.
+    // Blocks that one append took, contiguous; free again when its last sequence is below the durable floor.
     struct Segment {
         uint32_t first_block;
         uint32_t block_count;
@@ -71,6 +73,11 @@ private:
         DeviceOffset offset;
         uint32_t block_count = 0;
         uint32_t head = 0;  // where the next write goes, if it fits before the end
+        // The highest floor that a descriptor on this member makes durable. Blocks of entries below it may be
+        // overwritten in any order; without it, a torn write could leave a retired entry without the newer
+        // one of its row, and recovery would believe it.
+        uint64_t durable_floor = 0;
+        bool floor_on_its_way = false;
         std::deque<Segment> segments;  // oldest first
     };
     struct Batch;
@@ -78,6 +85,9 @@ private:
     MemberLog* find(MemberId member) CW_REQUIRES(mutex_);
     static bool place(const MemberLog& log, uint32_t block_count, uint32_t& first_block);
     Status plan(std::span<RowIntent> rows, std::vector<Batch>& batches);
+    bool plan_floor(std::vector<Batch>& batches, IntentHeader& header);
+    bool record_floor(IntentHeader header);
+    void settle(std::span<const Batch> batches, uint64_t floor);
     void fill(std::span<const RowIntent> rows, const IntentHeader& header, Batch& batch) const;
     void write(std::span<Batch> batches);
 

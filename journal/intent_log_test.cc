@@ -35,6 +35,7 @@ struct Fixture {
     {
         superblock.volume_uuid = uuid_random();
         superblock.generation = {5};
+        superblock.root.generation = {5};
         superblock.epochs = {{kEpoch, {1}}};
         for (uint32_t id = 1; id <= member_count; ++id) {
             MemberRecord record;
@@ -324,6 +325,34 @@ TEST_CASE("intent log: an unreadable or missing log costs its copies only")
     CHECK(fixture.members.counters({1})[static_cast<size_t>(MemberCounter::kReadErrors)] >= 1);
 }
 
+TEST_CASE("intent log: numbers no log counts to are not believed")
+{
+    Fixture fixture;
+    IntentHeader header;
+    header.volume_uuid = fixture.superblock.volume_uuid;
+    header.member = {1};
+    header.epoch = kEpoch;
+    header.generation = {6};
+    const DeviceOffset log_begin{fixture.superblock.members[0].intent_log_offset};
+    std::byte block[kBlockBytes];
+    for (const uint64_t floor : {uint64_t{70}, UINT64_MAX - 1}) {
+        header.floor = floor;
+        encode_intent_block(header, {}, block);
+        fixture.disks[0]->poke(log_begin.value, block);
+        CHECK(IntentScan(fixture.members, fixture.superblock).next_sequence() == (floor == 70 ? 70 : 1));
+    }
+    IntentEntry entry;
+    entry.sequence = UINT64_MAX - 1;
+    entry.row = {kBlockBytes};
+    entry.checksums = {1, 2};
+    header.floor = 0;
+    encode_intent_block(header, {&entry, 1}, block);
+    fixture.disks[0]->poke(log_begin.value, block);
+    const IntentScan scan(fixture.members, fixture.superblock);
+    CHECK(scan.next_sequence() == 1);
+    CHECK(scan.rows().empty());
+}
+
 TEST_CASE("intent log: erased entries are not found again, even under the same generation")
 {
     Fixture fixture;
@@ -338,6 +367,146 @@ TEST_CASE("intent log: erased entries are not found again, even under the same g
     fixture.crash();
     const IntentScan scan(fixture.members, fixture.superblock);
     CHECK(scan.rows().empty());
+}
+
+namespace {
+
+using LogContent = std::vector<std::vector<std::byte>>;  // by member
+
+LogContent content_of(const Fixture& fixture)
+{
+    LogContent content;
+    for (size_t index = 0; index < fixture.disks.size(); ++index) {
+        content.emplace_back(kLogBytes);
+        fixture.disks[index]->peek(fixture.superblock.members[index].intent_log_offset, content.back());
+    }
+    return content;
+}
+
+// Of each row: is an entry found although the same member has lost a newer one that it once had?
+bool older_without_newer(Fixture& fixture, const std::map<uint64_t, VolumeAddress>& all)
+{
+    const IntentScan scan(fixture.members, fixture.superblock);
+    for (const auto& [sequence, address] : all) {
+        if (find(scan, sequence) != nullptr)
+            continue;
+        for (const LoggedRow& row : scan.rows())
+            if (row.row == address && row.sequence < sequence)
+                return true;
+    }
+    return false;
+}
+
+// Descriptors without entries were flushed before anything else was written.
+void make_floors_durable(const Fixture& fixture, LogContent& before, const LogContent& after)
+{
+    for (size_t member = 0; member < after.size(); ++member) {
+        for (size_t at = 0; at < kLogBytes; at += kBlockBytes) {
+            IntentHeader expected;
+            expected.volume_uuid = fixture.superblock.volume_uuid;
+            expected.member = fixture.superblock.members[member].id;
+            expected.block = static_cast<uint32_t>(at / kBlockBytes);
+            const std::span<const std::byte> block = std::span(after[member]).subspan(at, kBlockBytes);
+            const Result<IntentBlock> decoded = decode_intent_block(block, expected);
+            if (decoded.ok() && decoded->entries.empty())
+                std::copy(block.begin(), block.end(),
+                          before[member].begin() + static_cast<std::ptrdiff_t>(at));
+        }
+    }
+}
+
+// Writes that turned `before` into `after` and were not flushed: of every single block, and of all but one,
+// on one member alone. Returns how many of these states were tried.
+size_t try_torn(Fixture& fixture, const LogContent& before, const LogContent& after,
+                const std::map<uint64_t, VolumeAddress>& all)
+{
+    size_t tried = 0;
+    for (size_t member = 0; member < before.size(); ++member) {
+        for (const bool single : {true, false}) {
+            for (size_t block = 0; block < kLogBytes / kBlockBytes; ++block) {
+                const auto part = [&](const LogContent& content, size_t number) {
+                    return std::span(content[member]).subspan(number * kBlockBytes, kBlockBytes);
+                };
+                if (std::memcmp(part(before, block).data(), part(after, block).data(), kBlockBytes) == 0)
+                    continue;
+                fixture.attach();
+                for (size_t other = 0; other < before.size(); ++other)
+                    fixture.disks[other]->poke(fixture.superblock.members[other].intent_log_offset,
+                                               other == member && !single ? after[other] : before[other]);
+                fixture.disks[member]->poke(fixture.superblock.members[member].intent_log_offset +
+                                                block * kBlockBytes,
+                                            part(single ? after : before, block));
+                for (size_t other = 0; other < before.size(); ++other)
+                    if (other != member)
+                        fixture.members.mark_failed({static_cast<uint32_t>(other + 1)});
+                CAPTURE(member);
+                CAPTURE(single);
+                CAPTURE(block);
+                CHECK_FALSE(older_without_newer(fixture, all));
+                ++tried;
+            }
+        }
+    }
+    return tried;
+}
+
+}  // namespace
+
+// An entry that a newer one of its row has outlived would undo what was acknowledged since.
+TEST_CASE("intent log: a torn append over retired entries brings none of them back without the newest")
+{
+    Fixture fixture;
+    for (MemberRecord& record : fixture.superblock.members)
+        record.intent_log_bytes = 40 * kBlockBytes;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    std::map<uint64_t, VolumeAddress> all;
+    size_t tried = 0;
+    for (int round = 0; round < 100; ++round) {
+        LogContent before = content_of(fixture);
+        Rows rows = make_rows(fixture, 9 + round % 2, round % 5 == 4 ? 24 : 1);
+        if (append(log, rows).err() == Err::kNoSpace) {
+            log.retire(log.flush_covers());
+            REQUIRE(append(log, rows).ok());
+        }
+        const LogContent after = content_of(fixture);
+        if (round >= 4) {
+            make_floors_durable(fixture, before, after);
+            tried += try_torn(fixture, before, after, all);
+            for (size_t index = 0; index < after.size(); ++index)
+                fixture.disks[index]->poke(fixture.superblock.members[index].intent_log_offset, after[index]);
+            fixture.attach();
+        }
+        for (const auto& row : rows) {
+            all[row->intent.sequence] = row->intent.row;
+            log.written(row->intent.sequence);
+        }
+        if (round % 40 == 39)
+            log.retire(log.flush_covers());
+    }
+    CHECK(tried >= 200);
+}
+
+TEST_CASE("intent log: erasing cut short leaves no entry without the newer ones of its row")
+{
+    Fixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    std::map<uint64_t, VolumeAddress> all;
+    for (int turn = 0; turn < 6; ++turn) {
+        Rows rows = make_rows(fixture, 9 + turn % 2, 2);
+        REQUIRE(append(log, rows).ok());
+        for (const auto& row : rows)
+            all[row->intent.sequence] = row->intent.row;
+    }
+    const LogContent before = content_of(fixture);
+    {
+        IntentScan scan(fixture.members, fixture.superblock);
+        CHECK(scan.rows().size() == 12);
+        REQUIRE(scan.erase(4).ok());
+    }
+    const LogContent after = content_of(fixture);
+    fixture.attach();
+    CHECK(IntentScan(fixture.members, fixture.superblock).next_sequence() == 13);
+    CHECK(try_torn(fixture, before, after, all) >= 24);
 }
 
 namespace {

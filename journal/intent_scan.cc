@@ -9,12 +9,22 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "device/superblock_store.h"
+#include "journal/log_life.h"
 
 namespace cowraid {
 
 namespace {
 
 constexpr uint32_t kPieceBytes = 1 * kMiB;
+// No log counts so far; a hostile number above it would leave none for the next entries.
+constexpr uint64_t kMaxSequence = UINT64_MAX / 2;
+
+bool plausible(const IntentBlock& block)
+{
+    return block.header.floor <= kMaxSequence &&
+           std::all_of(block.entries.begin(), block.entries.end(),
+                       [](const IntentEntry& entry) { return entry.sequence <= kMaxSequence; });
+}
 
 Status read_at(BlockDevice& device, DeviceOffset offset, std::span<std::byte> out)
 {
@@ -60,8 +70,14 @@ void IntentScan::scan(const MemberRecord& record)
             // Block by block, so that a bad sector costs the entries it holds and no more.
             for (uint64_t block = 0; block < bytes; block += kBlockBytes) {
                 const std::span<std::byte> one = piece.subspan(block, kBlockBytes);
-                if (!read_at(*device, offset + block, one).ok())
-                    std::memset(one.data(), 0, one.size());
+                if (read_at(*device, offset + block, one).ok())
+                    continue;
+                std::memset(one.data(), 0, one.size());
+                IntentBlock unread;
+                unread.header.epoch = superblock_.epochs.front().epoch;
+                unread.header.generation = superblock_.root.generation.next();
+                unread.header.block = static_cast<uint32_t>((at + block) / kBlockBytes);
+                found_.push_back({record.id, offset + block, unread});
             }
         }
         scan_piece(record, at / kBlockBytes, piece);
@@ -77,12 +93,12 @@ void IntentScan::scan_piece(const MemberRecord& record, uint64_t first_block,
     for (uint64_t at = 0; at < bytes.size(); at += kBlockBytes) {
         expected.block = static_cast<uint32_t>(first_block + at / kBlockBytes);
         Result<IntentBlock> block = decode_intent_block(bytes.subspan(at, kBlockBytes), expected);
-        if (!block.ok())
+        if (!block.ok() || !plausible(*block))
             continue;
         for (const IntentEntry& entry : block->entries)
             next_sequence_ = std::max(next_sequence_, entry.sequence + 1);
-        if (block->header.epoch != superblock_.epochs.front().epoch ||
-            block->header.generation <= superblock_.generation)
+        next_sequence_ = std::max(next_sequence_, block->header.floor);
+        if (!log_entry_lives(superblock_, block->header.epoch, block->header.generation))
             continue;
         floor_ = std::max(floor_, block->header.floor);
         const DeviceOffset offset{record.intent_log_offset + uint64_t{expected.block} * kBlockBytes};
@@ -131,16 +147,26 @@ Status IntentScan::read_partial(const LoggedRow::Copy& copy, std::span<std::byte
 
 Status IntentScan::erase(size_t needed)
 {
-    AlignedBuffer zeros = AlignedBuffer::zeroed(kBlockBytes);
-    const iovec vector{zeros.data(), zeros.size()};
+    AlignedBuffer descriptors(std::max<size_t>(found_.size(), 1) * kBlockBytes);
+    std::vector<iovec> vectors;
+    vectors.reserve(found_.size());
     std::vector<IoRequest> requests;
     std::vector<MemberId> asked;
     for (const Found& found : found_) {
         BlockDevice* device = members_.device(found.member);
         if (device == nullptr)
             continue;
-        requests.push_back(
-            {.kind = IoKind::kWrite, .device = device, .offset = found.offset, .vectors = {&vector, 1}});
+        IntentHeader header = found.block.header;
+        header.volume_uuid = superblock_.volume_uuid;
+        header.member = found.member;
+        header.floor = next_sequence_;
+        std::byte* const descriptor = descriptors.data() + vectors.size() * kBlockBytes;
+        encode_intent_block(header, {}, {descriptor, kBlockBytes});
+        vectors.push_back({descriptor, kBlockBytes});
+        requests.push_back({.kind = IoKind::kWrite,
+                            .device = device,
+                            .offset = found.offset,
+                            .vectors = {&vectors.back(), 1}});
         asked.push_back(found.member);
     }
     run_io(requests);

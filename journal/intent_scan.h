@@ -36,12 +36,15 @@ public:
 
     // Live entries: by row, of one row the newest first. Copies that contradict each other are left out.
     [[nodiscard]] std::span<const LoggedRow> rows() const { return rows_; }
-    // Above every sequence that any valid descriptor names, dead ones included.
+    // Above every sequence that any valid descriptor names, dead ones included, and no lower than any floor.
     [[nodiscard]] uint64_t next_sequence() const { return next_sequence_; }
     // Fills `out`, one block long. kIo, kMemberGone, kCorrupt: no such copy, whoever asks must do without.
     Status read_partial(const LoggedRow::Copy& copy, std::span<std::byte> out);
-    // Overwrites all live descriptors with zeros, then flushes. After recovery: they would be found again,
-    // and the next commit may be of the same generation. kIo: fewer than `needed` members did it.
+    // Makes all that was found dead on the members, then flushes: the next commit may be of the same
+    // generation. After recovery and a flush of what it wrote; also when rows() is empty, before an IntentLog
+    // writes where descriptors lie that it does not know. Any part of it that reaches a member is as good as
+    // all: each overwritten descriptor says that every entry is below the floor. kIo: fewer than `needed`
+    // members did it.
     Status erase(size_t needed);
 
 private:
@@ -56,7 +59,8 @@ private:
 
     MemberSet& members_;
     const Superblock& superblock_;
-    std::vector<Found> found_;  // valid descriptors of this epoch and of newer generations
+    // Valid descriptors of this epoch and of newer generations; for blocks that cannot be read, empty ones.
+    std::vector<Found> found_;
     std::vector<LoggedRow> rows_;
     uint64_t floor_ = 0;
     uint64_t next_sequence_ = 1;

@@ -39,6 +39,8 @@ public:
             scratch_.push_back(memory_.data() + (row.columns.size() + column) * row.bytes);
         }
     }
+    // What is there belongs to one code word, and there is more than it takes to tell which.
+    bool whole();
     // False: the entry was never complete; nothing is changed.
     bool apply(const RowEntry& entry);
 
@@ -189,6 +191,28 @@ void Recovery::deliver()
     }
 }
 
+bool Recovery::whole()
+{
+    std::vector<std::byte*> columns(row_.columns.begin(), row_.columns.end());
+    std::vector<uint32_t> erased;
+    for (uint32_t column = 0; column < k_ + m_; ++column) {
+        if (!row_.missing[column])
+            continue;
+        erased.push_back(column);
+        columns[column] = scratch_[column];
+    }
+    if (erased.size() >= m_)
+        return false;
+    parity_recover(columns, k_, erased, row_.bytes);
+    parity_generate(std::span(columns).first(k_), std::span(result_).subspan(k_), row_.bytes);
+    for (uint32_t column = k_; column < k_ + m_; ++column)
+        if (std::memcmp(columns[column], result_[column], row_.bytes) != 0)
+            return false;
+    for (const uint32_t column : erased)
+        std::memcpy(row_.columns[column], columns[column], row_.bytes);
+    return true;
+}
+
 bool Recovery::apply(const RowEntry& entry)
 {
     if (entry.checksums.size() != k_ || !settle_unmodified(entry))
@@ -204,7 +228,11 @@ bool recover_row(CrashedRow& row, std::span<const RowEntry> entries)
 {
     CW_ASSERT(row.data_columns >= 1 && row.parity() >= 1 && row.parity() <= kMaxParity);
     row.changed.reset();
+    if (entries.empty())
+        return false;
     Recovery recovery(row);
+    if (recovery.whole())
+        return true;
     for (const RowEntry& entry : entries)
         if (recovery.apply(entry))
             return true;

@@ -22,7 +22,15 @@ struct Arguments {
     bool mutants = false;
 };
 
-enum Option { kProfile = 'p', kMembers = 'm', kSeed = 's', kStates = 'n', kShard = 'x', kMutants = 'M' };
+enum Option {
+    kProfile = 'p',
+    kMembers = 'm',
+    kSeed = 's',
+    kStates = 'n',
+    kShard = 'x',
+    kMutants = 'M',
+    kJoin = 'j'
+};
 
 error_t parse_option(int key, char* text, argp_state* state)
 {
@@ -54,6 +62,9 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kMutants:
         arguments.mutants = true;
         return 0;
+    case kJoin:
+        arguments.crash.join_rows = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -63,14 +74,21 @@ int run_once(const CrashOptions& options)
 {
     const CrashReport report = run_crash_replay(options);
     printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
-           "duplicates=%llu with-losses=%llu checks=%llu violations=%llu\n",
+           "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
+           "violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
            static_cast<unsigned long long>(report.exhaustive_instants),
            static_cast<unsigned long long>(report.states), static_cast<unsigned long long>(report.duplicates),
            static_cast<unsigned long long>(report.losses), static_cast<unsigned long long>(report.checks),
+           static_cast<unsigned long long>(report.joined_blocks),
+           static_cast<unsigned long long>(report.recovered_rows),
            static_cast<unsigned long long>(report.violations));
+    if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
+        printf("no row was written in place: nothing was tested\n");
+        return 1;
+    }
     if (report.violations == 0)
         return 0;
     printf("first violation: %s\n", report.first_violation.c_str());
@@ -101,6 +119,7 @@ int main(int argc, char** argv)
         {"states", kStates, "N", 0, "distinct states to try", 0},
         {"shard", kShard, "I/N", 0, "only every N-th instant, from the I-th", 0},
         {"mutants", kMutants, nullptr, 0, "run every wrong protocol; all must be caught", 0},
+        {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};
     Arguments arguments;
     const argp parser{options, parse_option, nullptr, "Crash replay of commits over several members.",

@@ -97,6 +97,7 @@ Status Replay::record()
     }
     MountOptions options = manual_options();
     options.commit_mutant = options_.commit_mutant;
+    options.join_above = options_.join_rows ? 0 : -1;
     Result<Assembly> assembly = assemble(std::move(devices), why);
     CW_ASSERT(assembly.ok());
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
@@ -114,6 +115,7 @@ Status Replay::record()
         CW_TRY((*fs)->step(true));
         recorder_.mark(commit, "acknowledged");
     }
+    report_.joined_blocks = (*fs)->info().joined_blocks;
     return {};
 }
 
@@ -142,6 +144,7 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     if (!fs.ok())
         return "mount refused: " + why;
+    report_.recovered_rows += (*fs)->info().recovered_rows;
     DirectoryState state;
     if (!read_state(**fs, state, why))
         return why;

@@ -25,7 +25,7 @@ constexpr FreeField kFreeFields[] = {
     {"DiskSuperblock", "next_group_address", "any behind the groups"},
     {"DiskSuperblock", "created_seconds", "a label"},
     {"DiskSuperblock", "label", "a label"},
-    {"DiskSuperblock", "reserved1", "ignored"},
+    {"DiskSuperblock", "live_logs", "a log is read for nothing"},
     {"DiskSuperblock", "reserved2", "ignored"},
     {"DiskMember", "uuid", "identity of the device, the same on all copies"},
     {"DiskMember", "size_bytes", "smaller than the device, as long as everything fits"},

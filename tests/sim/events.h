@@ -73,6 +73,8 @@ namespace cowraid::test {
     X(kFlushError, "fault: flush error", 20)                                                                 \
     X(kAbsent, "fault: member absent at mount", 100)                                                         \
     X(kFaultHit, "requests hit by a fault", 5000)                                                            \
+    X(kJoinedBlocks, "blocks written into rows that hold others", 5000)                                      \
+    X(kRecoveredRows, "rows recovered after a crash", 500)                                                   \
     X(kReconstructed, "blocks reconstructed", 5000)                                                          \
     X(kRepaired, "blocks repaired", 1000)                                                                    \
     X(kCompare, "whole tree compared", 6000)                                                                 \

@@ -140,6 +140,8 @@ void Run::count_mount()
     const VolumeInfo info = world_.fs().info();
     world_.events.add(Event::kReconstructed, info.blocks_reconstructed);
     world_.events.add(Event::kRepaired, info.blocks_repaired);
+    world_.events.add(Event::kJoinedBlocks, info.joined_blocks);
+    world_.events.add(Event::kRecoveredRows, info.recovered_rows);
 }
 
 void Run::unmount()
@@ -285,6 +287,11 @@ void Run::mount_again()
     if (prng().chance(1, 5))
         look_read_only();
     MountOptions options = manual_options();
+    // Rows are joined from the first commit on, or as the volume would by itself.
+    if (prng().chance(1, 2))
+        options.join_above = 0;
+    options.partial_writes.rmw_level = static_cast<RmwLevel>(prng().below(3));
+    options.partial_writes.stripe_cache_size = prng().chance(1, 2) ? 17 : 1024;
     options.commit_mutant = options_.commit_mutant;
     std::vector<uint32_t> absent;
     if (prng().chance(1, 6))

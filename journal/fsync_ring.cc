@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+#include "journal/fsync_ring.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/log.h"
+
+namespace cowraid {
+
+namespace {
+
+using CopyState = FsyncFlight::CopyState;
+
+// One request for each copy in state `from`; those that succeed end in state `to`.
+void run_copies(MemberSet& members, FsyncFlight& flight, IoKind kind, CopyState from, CopyState to)
+{
+    const bool write = kind == IoKind::kWrite;
+    const iovec blocks{flight.blocks.data(), flight.blocks.size()};
+    std::vector<IoRequest> requests;
+    std::vector<FsyncFlight::Copy*> asked;
+    for (FsyncFlight::Copy& copy : flight.copies) {
+        if (copy.state != from)
+            continue;
+        BlockDevice* device = members.device(copy.member);
+        if (device == nullptr) {
+            copy.state = CopyState::kLost;
+            continue;
+        }
+        IoRequest request{.kind = kind, .device = device};
+        if (write) {
+            request.offset = copy.offset;
+            request.vectors = {&blocks, 1};
+        }
+        requests.push_back(request);
+        asked.push_back(&copy);
+    }
+    run_io(requests);
+    for (size_t index = 0; index < requests.size(); ++index) {
+        FsyncFlight::Copy& copy = *asked[index];
+        copy.state = requests[index].result.ok() ? to : CopyState::kLost;
+        if (copy.state == to)
+            continue;
+        members.count(copy.member, write ? MemberCounter::kWriteErrors : MemberCounter::kFlushErrors);
+        members.mark_failed(copy.member);
+        CW_LOG_ERROR("member %u (%s): fsync log: %s", copy.member.value, requests[index].device->name(),
+                     err_text(requests[index].result.err()));
+    }
+}
+
+}  // namespace
+
+void write_fsync_copies(MemberSet& members, FsyncFlight& flight)
+{
+    run_copies(members, flight, IoKind::kWrite, CopyState::kChosen, CopyState::kWritten);
+}
+
+void flush_fsync_copies(MemberSet& members, FsyncFlight& flight)
+{
+    run_copies(members, flight, IoKind::kFlush, CopyState::kWritten, CopyState::kDurable);
+}
+
+FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t tolerance,
+                     uint64_t first_sequence, Generation committed)
+    : members_(members),
+      volume_uuid_(superblock.volume_uuid),
+      copies_(tolerance + 1),
+      next_sequence_(first_sequence),
+      committed_(committed),
+      run_generation_(committed),
+      run_first_(first_sequence),
+      run_before_(committed)
+{
+    CW_ASSERT(first_sequence > 0);
+    for (const MemberRecord& record : superblock.members)
+        logs_.push_back({.member = record.id,
+                         .offset = {record.fsync_log_offset},
+                         .block_count = static_cast<uint32_t>(record.fsync_log_bytes / kBlockBytes),
+                         .segments = {}});
+}
+
+// Where `block_count` contiguous blocks are free at or behind the head.
+bool FsyncRing::place(const MemberLog& log, uint32_t block_count, uint32_t& first_block)
+{
+    // What is left before the end stays unused when it is too short.
+    const bool fits_before_end = block_count <= log.block_count - log.head;
+    first_block = fits_before_end ? log.head : 0;
+    if (log.segments.empty())
+        return block_count <= log.block_count;
+    const uint32_t tail = log.segments.front().first_block;
+    if (log.head > tail)
+        return fits_before_end || block_count <= tail;
+    return log.head + block_count <= tail;
+}
+
+// In service, and without a copy of this batch.
+bool FsyncRing::usable(const MemberLog& log, const FsyncFlight& flight) const
+{
+    return members_.device(log.member) != nullptr &&
+           std::none_of(flight.copies.begin(), flight.copies.end(),
+                        [&](const FsyncFlight::Copy& copy) { return copy.member == log.member; });
+}
+
+// Adds copies on as many members as asked for, in turn, so that batches spread over all. A member serves one
+// flight at a time: a slow one is passed over while it is busy, and a flush that fails never stands beside
+// one of the same member that seemed to succeed.
+Status FsyncRing::choose(FsyncFlight& flight, uint32_t copies)
+{
+    const uint32_t block_count = flight.header.block_count();
+    struct Choice {
+        size_t index;
+        uint32_t first_block;
+    };
+    std::vector<Choice> choices;
+    bool any_busy = false;
+    for (size_t step = 0; step < logs_.size() && choices.size() < copies; ++step) {
+        Choice choice{(turn_ + step) % logs_.size(), 0};
+        const MemberLog& log = logs_[choice.index];
+        if (!usable(log, flight))
+            continue;
+        any_busy = any_busy || log.busy;
+        if (!log.busy && place(log, block_count, choice.first_block))
+            choices.push_back(choice);
+    }
+    if (choices.size() < copies)
+        return any_busy ? Err::kBusy : Err::kNoSpace;
+    for (const Choice& choice : choices) {
+        MemberLog& log = logs_[choice.index];
+        log.busy = true;
+        log.head = choice.first_block + block_count;
+        log.segments.push_back({choice.first_block, block_count, flight.header.generation});
+        flight.copies.push_back({log.member, log.offset + uint64_t{choice.first_block} * kBlockBytes});
+        turn_ = choice.index + 1;
+    }
+    return {};
+}
+
+void FsyncRing::block(Err why, Generation until)
+{
+    blocked_ = why;
+    blocked_until_ = std::max(blocked_until_, until);
+}
+
+Result<std::unique_ptr<FsyncFlight>> FsyncRing::begin(uint32_t record_count, uint32_t content_bytes,
+                                                      Generation generation, uint64_t epoch)
+{
+    if (generation <= committed_ || generation < run_generation_)
+        return Err::kStale;
+    // More would not be found again.
+    CW_ASSERT(generation.value <= committed_.value + kFsyncGenerations);
+    auto flight = std::make_unique<FsyncFlight>();
+    FsyncHeader& header = flight->header;
+    header.content_bytes = content_bytes;
+    header.generation = generation;
+    const auto in_service = static_cast<uint32_t>(std::count_if(
+        logs_.begin(), logs_.end(), [&](const MemberLog& log) { return usable(log, *flight); }));
+    Status status;
+    if (in_service == 0)
+        status = Err::kIo;
+    else if (!blocked_.ok())
+        status = generation <= blocked_until_ ? blocked_ : Err::kBusy;
+    else if (next_sequence_ > kMaxFsyncSequence)
+        status = Err::kNoSpace;
+    else if (waiting_count_ > 0)
+        status = Err::kBusy;  // whoever replaces a lost copy holds up all behind it, and comes first
+    else
+        status = choose(*flight, std::min(copies_, in_service));
+    if (!status.ok()) {
+        if (status.err() == Err::kNoSpace)
+            block(Err::kNoSpace, generation);
+        return status;
+    }
+    if (generation > run_generation_) {
+        run_before_ = run_generation_;
+        run_first_ = next_sequence_;
+        run_generation_ = generation;
+    }
+    header.volume_uuid = volume_uuid_;
+    header.epoch = epoch;
+    header.generation_first = run_first_;
+    header.generation_before = run_before_;
+    header.sequence = next_sequence_;
+    header.record_count = record_count;
+    next_sequence_ += record_count;
+    flight->blocks = AlignedBuffer(size_t{header.block_count()} * kBlockBytes);
+    order_.push_back(flight.get());
+    return flight;
+}
+
+FsyncRing::Next FsyncRing::fail(FsyncFlight& flight, Err why)
+{
+    // What is numbered behind it would stand behind a gap, so nothing more takes off before a commit has
+    // made this run dead.
+    block(why, run_generation_);
+    flight.result = why;
+    flight.landed = true;
+    return Next::kLanded;
+}
+
+FsyncRing::Next FsyncRing::settle(FsyncFlight& flight)
+{
+    if (flight.waiting)
+        --waiting_count_;
+    flight.waiting = false;
+    uint32_t durable = 0;
+    for (FsyncFlight::Copy& copy : flight.copies) {
+        CW_ASSERT(copy.state == CopyState::kDurable || copy.state == CopyState::kLost);
+        // A member that failed since, whoever noticed, may have lost it again.
+        durable += copy.state == CopyState::kDurable && members_.device(copy.member) != nullptr ? 1 : 0;
+        for (MemberLog& log : logs_)
+            if (!copy.settled && log.member == copy.member)
+                log.busy = false;
+        copy.settled = true;
+    }
+    const auto others = static_cast<uint32_t>(
+        std::count_if(logs_.begin(), logs_.end(), [&](const MemberLog& log) { return usable(log, flight); }));
+    const uint32_t wanted = std::min(copies_ - std::min(durable, copies_), others);
+    if (wanted == 0 && durable == 0)
+        return fail(flight, Err::kIo);
+    const Status status = wanted == 0 ? Status() : choose(flight, wanted);
+    if (status.err() == Err::kNoSpace)
+        return fail(flight, Err::kNoSpace);
+    flight.waiting = status.err() == Err::kBusy;
+    waiting_count_ += flight.waiting ? 1 : 0;
+    if (flight.waiting)
+        return Next::kWait;
+    flight.landed = wanted == 0;
+    return flight.landed ? Next::kLanded : Next::kAgain;
+}
+
+bool FsyncRing::answer(FsyncFlight& flight, Status& result)
+{
+    if (order_.front() != &flight || !flight.landed)
+        return false;
+    order_.pop_front();
+    result = flight.result;
+    if (!result.ok())
+        for (FsyncFlight* later : order_)
+            later->result = result;
+    return true;
+}
+
+void FsyncRing::retire(Generation committed)
+{
+    committed_ = std::max(committed_, committed);
+    for (MemberLog& log : logs_)
+        while (!log.segments.empty() && log.segments.front().generation <= committed_)
+            log.segments.pop_front();
+    if (blocked_until_ <= committed_)
+        blocked_ = Status();
+}
+
+FsyncRing::Usage FsyncRing::usage() const
+{
+    Usage usage;
+    for (const MemberLog& log : logs_) {
+        if (members_.device(log.member) == nullptr)
+            continue;
+        uint32_t used = 0;
+        for (const Segment& segment : log.segments)
+            used += segment.block_count;
+        if (used >= usage.used_blocks)
+            usage = {used, log.block_count};
+    }
+    return usage;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// The fsync log without its threads: which batch gets which numbers, members and places, when it counts as
+// durable, when it may be acknowledged. journal/fsync_log.h adds the lock and the waiting.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "device/member_set.h"
+#include "format/fsync_codec.h"
+#include "format/superblock_codec.h"
+
+namespace cowraid {
+
+// A batch on its way to the members. Whoever got it from FsyncRing::begin() owns it.
+struct FsyncFlight {
+    enum class CopyState : uint8_t { kChosen, kWritten, kDurable, kLost };
+    struct Copy {
+        MemberId member;
+        DeviceOffset offset;
+        CopyState state = CopyState::kChosen;
+        bool settled = false;  // its member is free for others again
+    };
+    FsyncHeader header;
+    AlignedBuffer blocks;  // the same for all members
+    std::vector<Copy> copies;
+    bool landed = false;  // nothing more to do for it
+    bool waiting = false;  // for a member that another flight uses
+    Status result;  // once landed
+};
+
+// Between begin() and settle(), without any lock: one sequential write for each copy that has none yet, then
+// one flush of those members. A member that fails is counted and taken out of service.
+void write_fsync_copies(MemberSet& members, FsyncFlight& flight);
+void flush_fsync_copies(MemberSet& members, FsyncFlight& flight);
+
+// Calls must not overlap.
+class FsyncRing {
+public:
+    // Every batch goes to `tolerance` + 1 members, or to all when fewer are in service. Numbering begins at
+    // `first_sequence`. `committed` is the last durable commit; it must not be below what a scan asked for
+    // (FsyncScan::commit_at_least()).
+    FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t tolerance, uint64_t first_sequence,
+              Generation committed);
+
+    // Takes off with a batch: numbers and places are given, `blocks` are to be filled by
+    // encode_fsync_batch(). Generations must be committed + 1 or committed + 2.
+    // kBusy: nothing done; again after the next settle() or retire(). kStale: the generation is committed, or
+    // records of a younger one are in the log already, so that this one's commit is under way. kIo: no member
+    // left. kNoSpace: the ring is full. From then on everything of this generation is refused, and what is of
+    // a younger one has to wait for retire(): so nothing is ever logged that came after something refused, as
+    // long as that is not committed.
+    Result<std::unique_ptr<FsyncFlight>> begin(uint32_t record_count, uint32_t content_bytes,
+                                               Generation generation, uint64_t epoch);
+
+    // After a round of writes and flushes. kLanded: durable on enough members, or failed. kAgain: other
+    // members were chosen in place of failed ones. kWait: they will be, after another flight's settle().
+    enum class Next { kLanded, kAgain, kWait };
+    Next settle(FsyncFlight& flight);
+    // Whether the flight has landed and all that took off before it have been answered: then this is its
+    // answer, and its last mention here. A batch behind a failed one fails with it.
+    bool answer(FsyncFlight& flight, Status& result);
+
+    // Records of generations up to this one are in a durable commit.
+    void retire(Generation committed);
+
+    // Blocks taken on the fullest member in service.
+    struct Usage {
+        uint32_t used_blocks = 0, room_blocks = 0;
+    };
+    [[nodiscard]] Usage usage() const;
+
+private:
+    // Blocks that one batch took, contiguous.
+    struct Segment {
+        uint32_t first_block;
+        uint32_t block_count;
+        Generation generation;
+    };
+    struct MemberLog {
+        MemberId member;
+        DeviceOffset offset;
+        uint32_t block_count = 0;
+        uint32_t head = 0;  // where the next batch goes, if it fits before the end
+        bool busy = false;  // a flight uses it
+        std::deque<Segment> segments;  // oldest first
+    };
+    static bool place(const MemberLog& log, uint32_t block_count, uint32_t& first_block);
+    [[nodiscard]] bool usable(const MemberLog& log, const FsyncFlight& flight) const;
+    Status choose(FsyncFlight& flight, uint32_t copies);
+    Next fail(FsyncFlight& flight, Err why);
+    void block(Err why, Generation until);
+
+    MemberSet& members_;
+    const Uuid volume_uuid_;
+    const uint32_t copies_;
+    std::vector<MemberLog> logs_;
+    size_t turn_ = 0;  // index of the log that is asked first
+    uint64_t next_sequence_;
+    Generation committed_;
+    // The newest generation in the log: its first record and the generation before it.
+    Generation run_generation_;
+    uint64_t run_first_;
+    Generation run_before_;
+    std::deque<FsyncFlight*> order_;  // taken off and not answered
+    uint32_t waiting_count_ = 0;
+    Status blocked_;  // why everything is refused
+    Generation blocked_until_;
+};
+
+}  // namespace cowraid
