@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/units.h"
 
@@ -39,6 +40,21 @@ struct IoRequest {
     [[nodiscard]] uint64_t bytes() const;
 };
 
+// How a device that took requests by start() says that they are done; one serves a whole batch. Thread-safe.
+class IoCompletion {
+public:
+    // The device's, from any thread: one request has its result, and its memory is no longer used. The
+    // completion may be gone when this returns.
+    void done();
+    // The caller's: sleeps until done() was called `count` times in all.
+    void wait(uint32_t count);
+
+private:
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar condition_;
+    uint32_t done_count_ CW_GUARDED_BY(mutex_) = 0;
+};
+
 // Storage of one member. Implementations take requests from any thread at any time.
 class BlockDevice {
 public:
@@ -53,11 +69,23 @@ public:
     // perform() must be called (simulated devices and the wrappers around others). Before the descriptor is
     // closed the implementation calls ring_forget_file() (device/ring.h).
     [[nodiscard]] virtual int ring_fd() const { return -1; }
+    // For devices that take their time without a ring: true takes the request, to be carried out beside
+    // others, and exactly one `completion.done()` will follow once its result is set. False: nothing
+    // happened, use perform(). Asked by run_io() for what no ring does; does not sleep until it is done.
+    [[nodiscard]] virtual bool start(IoRequest& request, IoCompletion& completion)
+    {
+        (void)request;
+        (void)completion;
+        return false;
+    }
+    // Told of every request by run_io() before it is carried out, whichever way: for wrappers that count.
+    virtual void note(const IoRequest& request) { (void)request; }
 };
 
 // Runs every request of the batch, concurrently where the devices allow it, and returns when all have a
 // result. Requests of one batch are not ordered against each other; batches of one thread are. Uses one
-// io_uring per calling thread (created at first use) and falls back to perform() when io_uring is refused.
+// io_uring per calling thread (created at first use), then start(), and falls back to perform() where neither
+// is to be had.
 // Thread-safe.
 void run_io(std::span<IoRequest> batch);
 

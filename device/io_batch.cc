@@ -26,6 +26,7 @@ void add(std::atomic<uint64_t>& counter, uint64_t amount)
 
 void count_request(const IoRequest& request)
 {
+    request.device->note(request);
     switch (request.kind) {
     case IoKind::kRead:
         add(counters.reads, 1);
@@ -73,6 +74,20 @@ uint64_t IoRequest::bytes() const
     return sum;
 }
 
+void IoCompletion::done()
+{
+    MutexLock lock(mutex_);
+    ++done_count_;
+    condition_.notify_all();
+}
+
+void IoCompletion::wait(uint32_t count)
+{
+    MutexLock lock(mutex_);
+    while (done_count_ < count)
+        condition_.wait(mutex_);
+}
+
 void run_io(std::span<IoRequest> batch)
 {
     if (batch.empty())
@@ -90,6 +105,8 @@ void run_io(std::span<IoRequest> batch)
     ringed.clear();
     Ring* ring = nullptr;
     bool ring_asked = false;
+    IoCompletion completion;
+    uint32_t started = 0;
     // Flushes go first: one does not cover the writes of its own batch, and where requests run one after
     // the other (simulated members) that must be visible.
     for (const bool flushes : {true, false}) {
@@ -104,7 +121,9 @@ void run_io(std::span<IoRequest> batch)
                 ring = Ring::of_this_thread();
                 ring_asked = true;
             }
-            if (!direct || ring == nullptr)
+            if (!direct && request.device->start(request, completion))
+                ++started;
+            else if (!direct || ring == nullptr)
                 request.device->perform(request);
             else if (request.kind != IoKind::kFlush && !in_bounds(request))
                 request.result = Err::kIo;
@@ -114,6 +133,7 @@ void run_io(std::span<IoRequest> batch)
     }
     if (!ringed.empty())
         add(counters.ring_enters, ring->run(ringed));
+    completion.wait(started);
     for_ring = std::move(ringed);
 }
 

@@ -35,6 +35,7 @@ int command_df(int argc, char** argv, CommandOptions options);
 int command_sync(int argc, char** argv, CommandOptions options);
 int command_stats(int argc, char** argv, CommandOptions options);
 int command_check(int argc, char** argv, CommandOptions options);
+int command_bench_raid56(int argc, char** argv, CommandOptions options);
 
 // Options every command takes (--json, -b, --si, operands): a child parser whose input is CommandOptions.
 extern const argp kCommonParser;

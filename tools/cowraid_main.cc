@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {"filesystem", "df", "space per profile", command_df},
     {"filesystem", "sync", "commit what is written", command_sync},
     {"device", "stats", "error counters of members", command_stats},
+    {"bench", "raid56", "drive the RAID5/6 array without a filesystem", command_bench_raid56},
     {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
 };
 

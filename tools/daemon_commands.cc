@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "tools/partial_write_options.h"
 #include "tools/volume_json.h"
 
 namespace cowraid {
@@ -109,7 +110,19 @@ Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string
         why = "remount needs read_only: true or false";
         return Err::kInvalid;
     }
-    return filesystem_.remount(json_is_true(read_only), why);
+    PartialWriteOptions options = filesystem_.partial_write_options();
+    bool any = false;
+    const char* name;
+    json_t* value;
+    json_object_foreach(const_cast<json_t*>(json_get(request, "options")), name, value)
+    {
+        const char* const text = json_string_value(value);
+        CW_TRY(set_partial_write_option(name, text != nullptr ? text : "", options, why));
+        any = true;
+    }
+    CW_TRY(filesystem_.remount(json_is_true(read_only), why));
+    // A volume that is read-only writes nothing in place.
+    return any && !json_is_true(read_only) ? filesystem_.set_partial_write_options(options) : Status();
 }
 
 Status VolumeControl::shutdown_wait(const json_t*, ControlAnswer& answer, std::string&)

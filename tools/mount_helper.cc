@@ -178,6 +178,10 @@ int run_remount(const MountRequest& request)
         return failed(why);
     Json arguments = json_make_object();
     json_put_flag(arguments.get(), "read_only", actual.options.read_only);
+    Json options = json_make_object();
+    for (const auto& [name, value] : actual.partial_write_options)
+        json_put_text(options.get(), name.c_str(), value);
+    json_put(arguments.get(), "options", std::move(options));
     if (!client->call("remount", arguments.get(), why).ok())
         return failed(why);
     if (!actual.options.read_only && !remount_kernel(actual, why).ok())

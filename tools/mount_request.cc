@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "tools/partial_write_options.h"
 #include "tools/text.h"
 
 namespace cowraid {
@@ -24,6 +25,8 @@ enum class Action : uint8_t {
     kCommit,
     kDirtyMax,
     kCache,
+    kPartialWrites,
+    kJoinAbove,
     kAllowOther,
     kRemount,
     kKernelText,
@@ -51,6 +54,12 @@ constexpr Rule kRules[] = {
     {"commit", Action::kCommit, Value::kRequired},
     {"dirty_max", Action::kDirtyMax, Value::kRequired},
     {"cache", Action::kCache, Value::kRequired},
+    {"stripe_cache_size", Action::kPartialWrites, Value::kRequired},
+    {"stripe_cache_bytes", Action::kPartialWrites, Value::kRequired},
+    {"rmw_level", Action::kPartialWrites, Value::kRequired},
+    {"stripe_io_size", Action::kPartialWrites, Value::kRequired},
+    {"plug", Action::kPartialWrites, Value::kRequired},
+    {"join_above", Action::kJoinAbove, Value::kRequired},
     {"allow_other", Action::kAllowOther},
     {"remount", Action::kRemount},
     {"relatime", Action::kAccessTime, Value::kNone, MS_RELATIME, AccessTime::kRelative},
@@ -228,6 +237,21 @@ Status set_size(const Option& option, uint64_t minimum, uint64_t& target, std::s
     return {};
 }
 
+Status set_partial_writes(const Option& option, MountRequest& request, std::string& why)
+{
+    request.partial_write_options.emplace_back(option.name, option.value);
+    return set_partial_write_option(option.name, option.value, request.options.partial_writes, why);
+}
+
+Status set_join_above(const Option& option, MountRequest& request, std::string& why)
+{
+    const auto percent = parse_number(option.value);
+    if (option.value != "auto" && (!percent.ok() || *percent > 100))
+        return invalid(why, "join_above=" + std::string(option.value) + ": give auto, or 0 to 100 percent");
+    request.options.join_above = option.value == "auto" ? -1 : static_cast<double>(*percent) / 100;
+    return {};
+}
+
 void set_access_time(const Rule& rule, MountRequest& request)
 {
     request.kernel_flags = (request.kernel_flags & ~kAccessTimeFlags) | rule.flag;
@@ -275,6 +299,10 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_size(option, kDirtyBytesMin, request.options.dirty_bytes_max, why);
     case Action::kCache:
         return set_size(option, kCacheBytesMin, request.options.node_cache_bytes, why);
+    case Action::kPartialWrites:
+        return set_partial_writes(option, request, why);
+    case Action::kJoinAbove:
+        return set_join_above(option, request, why);
     case Action::kAllowOther:
         request.allow_other = true;
         return {};
