@@ -1,40 +1,29 @@
 // SPDX-License-Identifier: MIT
-// One row of a stripe on members with volatile caches: partial writes under the write-intent log, cut short
-// at every point with every subset of unflushed writes, members lost before and after recovery. Drives the
-// real entries (format/intent_codec.h) and the real recovery (raid56/row_recovery.h).
+// Every crash state of a short program of partial writes: cut at every point with every subset of unflushed
+// blocks, blocks and log blocks rotten, members lost before and after recovery, power failing again inside
+// recovery; together never more faults than the parity tolerates.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
+
+#include "tests/rowlog/row_world.h"
 
 namespace cowraid::test {
 
-// Wrong protocols; each must lose something somewhere.
-enum class RowMutant : uint8_t {
-    kNone,
-    kNotCumulative,  // an entry marks only the blocks of its own write
-    kLogNotFlushed,  // in-place writes do not wait for the entry
-    kLogOnP,  // RAID6 keeps no entry on Q's member
-    kPartialOfAll,  // the logged parity is that of the whole row
-    kOldParity,  // in-place writes leave parity as it was
-    kWrongSums,  // the checksums of unmodified blocks are left out
-    kAckUnflushed,  // acknowledged before all members were flushed
-    kCount,
-};
-
-struct RowRun {
-    uint32_t data_columns = 3;
-    uint32_t parity = 1;
-    std::vector<std::vector<uint32_t>> writes;  // data columns of each write, in order; one flush at the end
-    RowMutant mutant = RowMutant::kNone;
-};
-
 struct RowReport {
-    uint64_t states = 0;
-    uint64_t checks = 0;
+    uint64_t states = 0;  // distinct crash states
+    uint64_t checks = 0;  // of one crash state with one choice of faults and of members lost before and after
+    uint64_t rot_checks = 0;  // ... that have a rotten block of a row
+    uint64_t log_checks = 0;  // ... that have an unreadable log, or a block of one
+    uint64_t nested_states = 0;  // states that a power failure inside recovery left
+    uint64_t nested_checks = 0;
+    uint64_t slow_checks = 0;  // checks that tried every reconstruction, not only that the code word is right
+    uint64_t sampled = 0;  // crash points with too many subsets to try all
     uint64_t losses = 0;
     std::string first_loss;
+
+    void add(const RowReport& other);
 };
 
 RowReport enumerate_row(const RowRun& run);

@@ -3,7 +3,10 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
+#include <ctime>
+
+#include "tests/rowlog/row_options.h"
+#include "tests/rowlog/row_runs.h"
 
 using namespace cowraid::test;
 
@@ -11,65 +14,118 @@ namespace {
 
 constexpr uint32_t kMembersMax = 8;
 
-using Writes = std::vector<std::vector<uint32_t>>;
-
-// One- and two-block writes, all sequences of two of them, and some of three.
-std::vector<Writes> all_writes(uint32_t data_columns)
+RowReport run_all(const std::vector<RowRun>& runs)
 {
-    Writes single;
-    for (uint32_t a = 0; a < data_columns; ++a) {
-        single.push_back({a});
-        for (uint32_t b = a + 1; b < data_columns; ++b)
-            single.push_back({a, b});
-    }
-    std::vector<Writes> sequences;
-    for (const auto& one : single)
-        sequences.push_back({one});
-    // An address is written once between free and free: the second write takes other blocks.
-    for (const auto& one : single)
-        for (const auto& two : single) {
-            bool apart = true;
-            for (const uint32_t column : two)
-                apart = apart && std::find(one.begin(), one.end(), column) == one.end();
-            if (apart)
-                sequences.push_back({one, two});
-        }
-    if (data_columns >= 3) {
-        sequences.push_back({{0}, {1}, {2}});
-        sequences.push_back({{2}, {0}, {1}});
-    }
-    return sequences;
+    RowReport total;
+    for (const RowRun& run : runs)
+        total.add(enumerate_row(run));
+    return total;
+}
+
+// Every geometry from 3 members, RAID6 from 4, up to `members_max`.
+template <typename MakeRuns>
+RowReport run_geometries(const char* name, uint32_t members_max, MakeRuns make_runs)
+{
+    RowReport total;
+    for (const uint32_t parity : {1u, 2u})
+        for (uint32_t data_columns = 2; data_columns + parity <= members_max; ++data_columns)
+            total.add(run_all(make_runs(data_columns, parity)));
+    MESSAGE(std::string(name) << ": states " << total.states << ", checks " << total.checks << ", with rot "
+                              << total.rot_checks << ", with an unreadable log " << total.log_checks
+                              << ", states of a crash in recovery " << total.nested_states
+                              << ", checks of them " << total.nested_checks << ", by every reconstruction "
+                              << total.slow_checks);
+    INFO(total.first_loss);
+    CHECK(total.losses == 0);
+    return total;
 }
 
 }  // namespace
 
-TEST_CASE("row log: no crash, loss or rot loses a committed or acknowledged block")
+TEST_CASE("row log: one row, one- and two-block writes, all sequences of two")
 {
-    uint64_t checks = 0, states = 0;
-    for (const uint32_t parity : {1u, 2u})
-        for (uint32_t data_columns = 2; data_columns + parity <= kMembersMax; ++data_columns)
-            for (const Writes& writes : all_writes(data_columns)) {
-                const RowReport report = enumerate_row({data_columns, parity, writes});
-                CAPTURE(data_columns);
-                CAPTURE(parity);
-                CAPTURE(report.first_loss);
-                REQUIRE(report.losses == 0);
-                checks += report.checks;
-                states += report.states;
-            }
-    MESSAGE("states " << states << ", checks " << checks);
-    CHECK(checks > 1000000);
+    const RowReport total = run_geometries("plain", kMembersMax, plain_runs);
+    CHECK(total.sampled == 0);
+    CHECK(total.checks > 1000000);
+}
+
+TEST_CASE("row log: a flush of all members in the middle")
+{
+    const RowReport total = run_geometries("flushed", 6, flushed_runs);
+    CHECK(total.sampled == 0);
+    CHECK(total.checks > 1000000);
+}
+
+TEST_CASE("row log: two rows in one append")
+{
+    const RowReport total = run_geometries("batched", 6, batched_runs);
+    CHECK(total.checks > 1000000);
+}
+
+TEST_CASE("row log: members away from the start")
+{
+    const RowReport total = run_geometries("degraded", kMembersMax, degraded_runs);
+    CHECK(total.sampled == 0);
+    CHECK(total.checks > 500000);
+}
+
+TEST_CASE("row log: power fails again inside recovery")
+{
+    const RowReport once = run_geometries("nested", 6, [](uint32_t data_columns, uint32_t parity) {
+        return nested_runs(data_columns, parity, 1);
+    });
+    CHECK(once.nested_checks > 1000000);
+    const RowReport twice = run_geometries("nested twice", 4, [](uint32_t data_columns, uint32_t parity) {
+        return nested_runs(data_columns, parity, 2);
+    });
+    CHECK(twice.nested_checks > 100000);
+}
+
+TEST_CASE("row log: programs drawn at random")
+{
+    const RowOptions& options = row_options();
+    CAPTURE(options.seed);
+    cowraid::Prng prng(options.seed);
+    RowReport total;
+    uint64_t programs = 0;
+    const time_t end = time(nullptr) + static_cast<time_t>(options.budget_seconds);
+    while (options.budget_seconds > 0 ? time(nullptr) < end : programs < 30) {
+        total.add(enumerate_row(random_run(prng)));
+        ++programs;
+        if (total.losses > 0)
+            break;
+    }
+    MESSAGE("seed " << options.seed << ", programs " << programs << ", states " << total.states << ", checks "
+                    << total.checks << ", crash points sampled " << total.sampled);
+    INFO(total.first_loss);
+    CHECK(total.losses == 0);
+    CHECK(total.checks > 10000);
 }
 
 TEST_CASE("row log: every wrong protocol loses something")
 {
-    for (auto mutant = static_cast<uint32_t>(RowMutant::kNone) + 1;
-         mutant < static_cast<uint32_t>(RowMutant::kCount); ++mutant) {
-        CAPTURE(mutant);
-        uint64_t losses = 0;
-        for (const uint32_t parity : {1u, 2u})
-            for (const Writes& writes : all_writes(3))
-                losses += enumerate_row({3, parity, writes, static_cast<RowMutant>(mutant)}).losses;
-        CHECK(losses > 0);
+    std::vector<RowRun> runs;
+    for (const uint32_t parity : {1u, 2u}) {
+        for (const auto& make : {plain_runs, flushed_runs, degraded_runs})
+            for (RowRun& run : make(3, parity))
+                runs.push_back(std::move(run));
+        for (RowRun& run : nested_runs(2, parity, 1))
+            runs.push_back(std::move(run));
     }
+    uint32_t caught = 0;
+    for (auto index = static_cast<uint32_t>(RowMutant::kNone) + 1;
+         index < static_cast<uint32_t>(RowMutant::kReusedEarly); ++index) {
+        const auto mutant = static_cast<RowMutant>(index);
+        RowReport total;
+        for (size_t at = 0; at < runs.size() && total.losses == 0; ++at) {
+            RowRun run = runs[at];
+            run.mutant = mutant;
+            total.add(enumerate_row(run));
+        }
+        MESSAGE(std::string(mutant_name(mutant)) << ": " << total.first_loss);
+        CAPTURE(index);
+        CHECK(total.losses > 0);
+        caught += total.losses > 0 ? 1 : 0;
+    }
+    CHECK(caught == 24);
 }

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT
+#include "tests/rowlog/log_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <unordered_set>
+
+#include "base/assert.h"
+#include "base/checksum.h"
+#include "device/replay.h"
+#include "journal/intent_scan.h"
+#include "raid56/row_recovery.h"
+#include "tests/rowlog/log_image.h"
+#include "tests/rowlog/row_code.h"
+
+namespace cowraid::test {
+
+namespace {
+
+class LogEnumeration {
+public:
+    LogEnumeration(const LogRun& run, bool nested)
+        : run_(run),
+          nested_(nested),
+          world_(run),
+          images_(pool_, world_.members(), world_.blocks(), run.mutant),
+          losses_(small_sets(world_.members(), run.parity)),
+          prng_(run.seed + 7)
+    {
+    }
+    LogReport go();
+
+private:
+    struct Instant {
+        uint64_t time;
+        size_t pending;
+        size_t mark_count;
+    };
+    [[nodiscard]] std::vector<Instant> worthwhile() const;
+    void crash_at(const ReplayCursor& cursor);
+    [[nodiscard]] std::vector<uint64_t> subsets_of(size_t count);
+    void try_state(const LogImage& state);
+    void try_faults(const LogImage& state);
+    void try_losses(const LogImage& state, Mask faulty, uint32_t faults);
+    void try_recovery(const LogImage& state, Mask missing, uint32_t left, bool second);
+    void crash_again(const LogImage& before, const std::vector<ImageWrite>& writes, Mask missing,
+                     uint32_t left);
+    void recover(LogImage& image, Mask missing, std::vector<ImageWrite>& rewritten,
+                 std::vector<ImageWrite>& erased);
+    void recover_one(IntentScan& scan, std::span<const LoggedRow> logged, LogImage& image, Mask missing,
+                     std::vector<ImageWrite>& rewritten);
+    void verify(const LogImage& image, Mask missing, uint32_t left, bool second);
+    [[nodiscard]] uint32_t place(uint32_t row, uint32_t column) const
+    {
+        return world_.member_of(row, column) * world_.blocks() + run_.log_blocks + row;
+    }
+
+    const LogRun& run_;
+    const bool nested_;
+    LogWorld world_;
+    ContentPool pool_;
+    ImageMembers images_;
+    const std::vector<Mask> losses_;
+    Prng prng_;
+    const LogPromise* promise_ = nullptr;
+    uint64_t time_ = 0;
+    std::string fault_;
+    std::unordered_set<uint64_t> seen_;
+    LogReport report_;
+};
+
+// Instants whose states those of the next one do not contain.
+std::vector<LogEnumeration::Instant> LogEnumeration::worthwhile() const
+{
+    std::vector<Instant> all;
+    ReplayCursor cursor(world_.recorder);
+    std::vector<uint64_t> times = world_.recorder.instants();
+    times.push_back(world_.recorder.end());
+    for (const uint64_t time : times) {
+        cursor.advance(time);
+        size_t pending = 0;
+        for (uint32_t member = 0; member < world_.members(); ++member)
+            pending += cursor.optional_writes(member).size();
+        all.push_back({time, pending, cursor.marks().size()});
+    }
+    std::vector<Instant> kept;
+    for (size_t index = 0; index < all.size(); ++index)
+        if (index + 1 == all.size() || all[index + 1].pending <= all[index].pending ||
+            all[index + 1].mark_count != all[index].mark_count)
+            kept.push_back(all[index]);
+    return kept;
+}
+
+std::vector<uint64_t> LogEnumeration::subsets_of(size_t count)
+{
+    CW_ASSERT(count < 64);
+    std::vector<uint64_t> subsets;
+    const uint64_t whole = (uint64_t{1} << count) - 1;
+    if (count <= run_.subset_bits) {
+        for (uint64_t subset = 0; subset <= whole; ++subset)
+            subsets.push_back(subset);
+        return subsets;
+    }
+    ++report_.sampled;
+    subsets = {0, whole};
+    for (size_t index = 0; index < count; ++index) {
+        subsets.push_back(uint64_t{1} << index);
+        subsets.push_back(whole ^ uint64_t{1} << index);
+    }
+    for (uint32_t drawn = 0; drawn < run_.random_subsets; ++drawn)
+        subsets.push_back(prng_.next() & whole);
+    return subsets;
+}
+
+void LogEnumeration::crash_at(const ReplayCursor& cursor)
+{
+    time_ = cursor.instant();
+    promise_ = &world_.promises[cursor.marks().empty() ? 0 : cursor.marks().back().value];
+    const BlockPool& contents = world_.recorder.pool();
+    LogImage durable(size_t{world_.members()} * world_.blocks());
+    std::vector<ImageWrite> pending;
+    for (uint32_t member = 0; member < world_.members(); ++member) {
+        for (uint32_t block = 0; block < world_.blocks(); ++block)
+            durable[member * world_.blocks() + block] =
+                pool_.intern(contents.block(cursor.durable(member).get(block)).data());
+        for (const uint32_t index : cursor.optional_writes(member)) {
+            const RecordedWrite& write = world_.recorder.writes()[index];
+            CW_ASSERT(write.content.size() == 1);
+            pending.push_back({static_cast<uint32_t>(member * world_.blocks() + write.first_block),
+                               pool_.intern(contents.block(write.content[0]).data())});
+        }
+    }
+    for (const uint64_t kept : subsets_of(pending.size())) {
+        LogImage state = durable;
+        for (size_t index = 0; index < pending.size(); ++index)
+            if ((kept >> index & 1) != 0)
+                state[pending[index].place] = pending[index].content;
+        try_state(state);
+    }
+}
+
+void LogEnumeration::try_state(const LogImage& state)
+{
+    const auto promised = static_cast<uint64_t>(promise_ - world_.promises.data());
+    if (!seen_.insert(seeded_hash(state.data(), state.size() * sizeof state[0], promised)).second)
+        return;
+    ++report_.states;
+    try_losses(state, 0, 0);
+    if (prng_.below(run_.fault_share) == 0)
+        try_faults(state);
+}
+
+// One block of a row rotten; one block of a log unreadable; one whole log unreadable.
+void LogEnumeration::try_faults(const LogImage& state)
+{
+    if (static_cast<uint32_t>(std::popcount(run_.missing)) >= run_.parity)
+        return;
+    for (uint32_t member = 0; member < world_.members(); ++member) {
+        if (world_.away(member))
+            continue;
+        for (uint32_t block = 0; block <= world_.blocks(); ++block) {
+            LogImage damaged = state;
+            const auto log = damaged.begin() + member * world_.blocks();
+            if (block == world_.blocks()) {
+                std::fill(log, log + run_.log_blocks, ContentPool::kUnreadable);
+            } else if (block < run_.log_blocks) {
+                log[block] = ContentPool::kUnreadable;
+            } else {
+                AlignedBuffer rotten(kBlockBytes);
+                std::memcpy(rotten.data(), pool_.block(log[block]), kBlockBytes);
+                rotten.data()[99] ^= std::byte{4};
+                log[block] = pool_.intern(rotten.data());
+            }
+            fault_ = ", fault at member " + std::to_string(member) + " block " + std::to_string(block);
+            try_losses(damaged, 1u << member, 1);
+        }
+    }
+    fault_.clear();
+}
+
+void LogEnumeration::try_losses(const LogImage& state, Mask faulty, uint32_t faults)
+{
+    for (const Mask lost : losses_) {
+        const Mask missing = lost | run_.missing;
+        const uint32_t spent = static_cast<uint32_t>(std::popcount(missing)) + faults;
+        if ((lost & (faulty | run_.missing)) == 0 && spent <= run_.parity)
+            try_recovery(state, missing, run_.parity - spent, false);
+    }
+}
+
+void LogEnumeration::try_recovery(const LogImage& state, Mask missing, uint32_t left, bool second)
+{
+    LogImage image = state;
+    std::vector<ImageWrite> rewritten, erased;
+    recover(image, missing, rewritten, erased);
+    verify(image, missing, left, second);
+    if (!nested_ || second)
+        return;
+    crash_again(state, rewritten, missing, left);
+    LogImage flushed = state;
+    for (const ImageWrite& write : rewritten)
+        flushed[write.place] = write.content;
+    crash_again(flushed, erased, missing, left);
+}
+
+void LogEnumeration::crash_again(const LogImage& before, const std::vector<ImageWrite>& writes, Mask missing,
+                                 uint32_t left)
+{
+    const bool all = writes.size() <= 6;
+    for (uint32_t subset = 1; subset < (all ? 1u << writes.size() : 64); ++subset) {
+        const uint64_t kept = all ? subset : prng_.next();
+        LogImage state = before;
+        for (size_t index = 0; index < writes.size(); ++index)
+            if ((kept >> index & 1) != 0)
+                state[writes[index].place] = writes[index].content;
+        for (const Mask lost : losses_)
+            if ((lost & missing) == 0 && static_cast<uint32_t>(std::popcount(lost)) <= left)
+                try_recovery(state, missing | lost, left - static_cast<uint32_t>(std::popcount(lost)), true);
+    }
+}
+
+void LogEnumeration::recover(LogImage& image, Mask missing, std::vector<ImageWrite>& rewritten,
+                             std::vector<ImageWrite>& erased)
+{
+    ++report_.scans;
+    Superblock superblock = world_.superblock;
+    superblock.generation = superblock.root.generation = promise_->generation;
+    if (run_.mutant == RowMutant::kGenerationIgnored)
+        superblock.generation = superblock.root.generation = {0};
+    MemberSet& members = images_.show(image, missing, &erased);
+    IntentScan scan(members, superblock);
+    const std::span<const LoggedRow> rows = scan.rows();
+    for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+        while (end < rows.size() && rows[end].row == rows[begin].row)
+            ++end;
+        recover_one(scan, rows.subspan(begin, end - begin), image, missing, rewritten);
+    }
+    CW_ASSERT(scan.erase(world_.members() - static_cast<size_t>(std::popcount(missing))).ok());
+    for (uint32_t member = 0; member < world_.members(); ++member)
+        CW_ASSERT(!members.failed({member + 1}));
+}
+
+void LogEnumeration::recover_one(IntentScan& scan, std::span<const LoggedRow> logged, LogImage& image,
+                                 Mask missing, std::vector<ImageWrite>& rewritten)
+{
+    const auto row = static_cast<uint32_t>(logged[0].row.value / kBlockBytes - 1);
+    AlignedBuffer memory(world_.members() * kBlockBytes);
+    std::vector<std::byte*> pointers;
+    CrashedRow crashed{.data_columns = run_.data_columns, .columns = {}, .missing = {}, .changed = {}};
+    for (uint32_t column = 0; column < world_.members(); ++column) {
+        pointers.push_back(memory.data() + column * kBlockBytes);
+        crashed.missing[column] = (missing >> world_.member_of(row, column) & 1) != 0;
+        std::memcpy(pointers[column], pool_.block(image[place(row, column)]), kBlockBytes);
+        if (crashed.missing[column])
+            std::memset(pointers[column], 0xee, kBlockBytes);
+    }
+    crashed.columns = pointers;
+    std::vector<RowEntry> entries;
+    std::vector<AlignedBuffer> partials;
+    for (const LoggedRow& one : logged) {
+        RowEntry& entry = entries.emplace_back(RowEntry{one.checksums, one.modified, {}});
+        for (const LoggedRow::Copy& copy : one.copies) {
+            AlignedBuffer& partial = partials.emplace_back(kBlockBytes);
+            if (scan.read_partial(copy, partial.span()).ok())
+                entry.partials[copy.parity_column] = partial.data();
+        }
+    }
+    recover_row(crashed, entries);
+    for (uint32_t column = 0; column < world_.members(); ++column) {
+        if (!crashed.changed[column])
+            continue;
+        CW_ASSERT(!crashed.missing[column]);
+        const uint32_t content = pool_.intern(pointers[column]);
+        image[place(row, column)] = content;
+        rewritten.push_back({place(row, column), content});
+    }
+}
+
+void LogEnumeration::verify(const LogImage& image, Mask missing, uint32_t left, bool second)
+{
+    bool closed = true;
+    std::vector<CodeRow> rows;
+    for (uint32_t row = 0; row < run_.rows; ++row) {
+        CodeRow& code = rows.emplace_back(CodeRow{run_.data_columns, run_.parity, kBlockBytes, {}, {}});
+        Mask away = 0;
+        for (uint32_t column = 0; column < world_.members(); ++column) {
+            code.columns[column] = pool_.block(image[place(row, column)]);
+            away |= (missing >> world_.member_of(row, column) & 1) << column;
+            if (column < run_.data_columns && promise_->blocks[row][column] != LogWorld::kFree)
+                code.wanted[column] = world_.content(promise_->blocks[row][column]);
+        }
+        closed = closed && is_code_word(code, away);
+    }
+    for (const Mask lost : losses_) {
+        if ((lost & missing) != 0 || static_cast<uint32_t>(std::popcount(lost)) > left)
+            continue;
+        ++report_.checks;
+        report_.nested_checks += second ? 1 : 0;
+        bool lost_any = false;
+        for (uint32_t row = 0; row < run_.rows && !closed; ++row) {
+            Mask away = 0;
+            for (uint32_t column = 0; column < world_.members(); ++column)
+                away |= ((missing | lost) >> world_.member_of(row, column) & 1) << column;
+            lost_any = lost_any || !all_readable(rows[row], away, losses_);
+        }
+        report_.losses += lost_any ? 1 : 0;
+        if (lost_any && report_.first_loss.empty())
+            report_.first_loss = std::to_string(run_.data_columns) + "+" + std::to_string(run_.parity) +
+                                 " time " + std::to_string(time_) + ", missing at recovery " +
+                                 std::to_string(missing) + (second ? " the second time" : "") +
+                                 ", lost after " + std::to_string(lost) + fault_;
+    }
+}
+
+LogReport LogEnumeration::go()
+{
+    CW_ASSERT(!world_.stuck);
+    report_.refusals = world_.refusals;
+    ReplayCursor cursor(world_.recorder);
+    for (const Instant& instant : worthwhile()) {
+        cursor.advance(instant.time);
+        crash_at(cursor);
+    }
+    return report_;
+}
+
+}  // namespace
+
+void LogReport::add(const LogReport& other)
+{
+    states += other.states;
+    scans += other.scans;
+    checks += other.checks;
+    nested_checks += other.nested_checks;
+    sampled += other.sampled;
+    refusals += other.refusals;
+    losses += other.losses;
+    if (first_loss.empty())
+        first_loss = other.first_loss;
+}
+
+LogReport enumerate_log(const LogRun& run, bool nested)
+{
+    return LogEnumeration(run, nested).go();
+}
+
+}  // namespace cowraid::test

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Whether a recovered state still has every block that was promised, whatever is lost next.
+#pragma once
+
+#include "tests/rowlog/row_code.h"
+#include "tests/rowlog/row_world.h"
+
+namespace cowraid::test {
+
+struct RowVerdict {
+    uint64_t checks = 0;  // choices of members lost afterwards
+    uint64_t losses = 0;  // ... of which lose a promised block
+    bool slow = false;  // every reconstruction was tried
+    std::string loss;
+};
+
+class RowCheck {
+public:
+    explicit RowCheck(const RowWorld& world)
+        : world_(world), losses_(small_sets(world.members(), world.run.parity))
+    {
+    }
+
+    // Promised from now on: what was there before and was not written since, and `acknowledged` blocks.
+    void want(uint32_t row, Mask acknowledged);
+    // Up to `losses_left` members more are lost. Where a row is a code word with the promised blocks in it,
+    // any of them can be; else, and if `slow`, every loss is tried the way a read would go.
+    RowVerdict verify(const State& state, Mask missing, uint32_t losses_left, bool slow) const;
+
+private:
+    [[nodiscard]] CodeRow load(const State& state, uint32_t row) const;
+    [[nodiscard]] Mask columns_of(uint32_t row, Mask members) const;
+
+    const RowWorld& world_;
+    const std::vector<Mask> losses_;
+    std::array<Mask, kMaxRows> wanted_{}, acknowledged_{};
+};
+
+}  // namespace cowraid::test
