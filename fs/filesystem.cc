@@ -112,6 +112,16 @@ Status Filesystem::remount(bool read_only, std::string& why)
     return {};
 }
 
+PartialWriteOptions Filesystem::partial_write_options() const
+{
+    return core_->volume->array().partial_write_options();
+}
+
+Status Filesystem::set_partial_write_options(const PartialWriteOptions& options)
+{
+    return core_->volume->array().set_partial_write_options(options);
+}
+
 Status Filesystem::reset_counters()
 {
     for (const MemberRecord& member : core_->volume->superblock().members)

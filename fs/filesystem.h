@@ -199,6 +199,9 @@ public:
     Status reset_counters();
     // ro -> rw and back. rw -> ro commits first. `why` as in open().
     Status remount(bool read_only, std::string& why);
+    // How rows that hold other blocks are written. kInvalid: out of range, or nothing was written yet.
+    [[nodiscard]] PartialWriteOptions partial_write_options() const;
+    Status set_partial_write_options(const PartialWriteOptions& options);
     // Simulator: does one round of what the commit thread would do (flush and commit when `commit`).
     Status step(bool commit);
 

@@ -329,6 +329,9 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
         IntentScan scan(members_, superblock_);
         CW_TRY(array_->recover_rows(scan, sink, counts));
         next_sequence = scan.next_sequence();
+        // With live rows the commit that follows makes everything in the logs dead.
+        if (counts.rows == 0 && !read_only)
+            CW_TRY(scan.erase(quorum()));
     }
     if (counts.rows > 0)
         CW_LOG_INFO("%llu rows were being written in place when the volume was left: %llu changed",

@@ -135,9 +135,16 @@ Status Array::start_partial_writes(IntentLog& log, const PartialWriteOptions& op
     return {};
 }
 
+PartialWriteOptions Array::partial_write_options() const
+{
+    return state_->partial ? state_->partial->options() : PartialWriteOptions{};
+}
+
 Status Array::set_partial_write_options(const PartialWriteOptions& options)
 {
     CW_TRY(check_options(options));
+    if (!state_->partial)
+        return Err::kInvalid;
     state_->partial->set_options(options);
     return {};
 }

@@ -11,6 +11,7 @@ PartialWrites::PartialWrites(ArrayState& array_state, IntentLog& intent_log,
       cache({chosen.stripe_cache_size, chosen.stripe_cache_bytes}),
       rmw_level(chosen.rmw_level),
       stripe_io_bytes(chosen.stripe_io_bytes),
+      now(chosen),
       plug(*this, chosen)
 {
 }
@@ -35,8 +36,18 @@ uint64_t PartialWrites::begin_flush()
     return log.flush_covers();
 }
 
+PartialWriteOptions PartialWrites::options() const
+{
+    MutexLock lock(options_mutex);
+    return now;
+}
+
 void PartialWrites::set_options(const PartialWriteOptions& options)
 {
+    {
+        MutexLock lock(options_mutex);
+        now = options;
+    }
     cache.set_limits({options.stripe_cache_size, options.stripe_cache_bytes});
     rmw_level.store(options.rmw_level, std::memory_order_relaxed);
     stripe_io_bytes.store(options.stripe_io_bytes, std::memory_order_relaxed);

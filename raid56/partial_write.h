@@ -33,6 +33,9 @@ struct PartialWrites {
         std::atomic<uint64_t> repaired_rows{0}, requests{0}, batches{0};
     } counters;
 
+    mutable Mutex options_mutex{LockRank::kLeaf};
+    PartialWriteOptions now CW_GUARDED_BY(options_mutex);
+
     Plug plug;  // last: its threads use everything above
 
     // Flushes all members, so that rows are live no more; with `retire` the log entries of what was written
@@ -42,6 +45,7 @@ struct PartialWrites {
     uint64_t begin_flush();
 
     void set_options(const PartialWriteOptions& options);
+    [[nodiscard]] PartialWriteOptions options() const;
     [[nodiscard]] PartialWriteStatistics statistics() const;
 };
 

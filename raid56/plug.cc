@@ -245,6 +245,11 @@ Status Plug::wait(WriteRequest& request)
     RequestShard& own = shard_of(request);
     for (;;) {
         bool worked = false;
+        {
+            MutexLock lock(own.mutex);
+            if (request.done)
+                break;
+        }
         for (uint32_t i = 0; i < kShards; ++i)
             worked = ((request.shards >> i & 1) != 0 && work(shards_[i])) || worked;
         MutexLock lock(own.mutex);
