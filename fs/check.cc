@@ -25,6 +25,17 @@ private:
     Array& array_;
 };
 
+// Rows that were being written in place when the volume was left are as the next mount will make them: what
+// is on the members now is not held against them.
+void recover_in_memory(CheckContext& context, Timeline& timeline)
+{
+    MountOptions options;
+    options.read_only = true;
+    TransactionChecksumSink sink(*timeline.open());
+    RecoveryCounts counts;
+    context.volume.recover_rows(options, sink, counts).ignore();  // what cannot be recovered will be found
+}
+
 void run_passes(CheckContext& context)
 {
     check_members(context);
@@ -36,6 +47,7 @@ void run_passes(CheckContext& context)
     Timeline timeline(make_ref<Transaction>(TransactionId{1}), Ref<const Committed>(committed.get()));
     ChecksumLookup checksums(context.cache, timeline);
     const VerifierInstalled installed(context.volume.array(), checksums);
+    recover_in_memory(context, timeline);
 
     check_file_tree(context, roots);
     if (roots.checksum_tree)

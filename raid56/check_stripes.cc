@@ -53,6 +53,7 @@ private:
     uint64_t first_stripe_;
     uint64_t stripe_count_;
     std::vector<BadBlock>& found_;
+    const Ref<RecoveredRows> recovered_;  // rows that the next mount is going to change
     std::vector<Cell> cells_;
     BufferPool::Loan loan_;
 };
@@ -65,6 +66,7 @@ StripeWindow::StripeWindow(ArrayState& state, const ArrayGroup& group, uint64_t 
       first_stripe_(first_stripe),
       stripe_count_(stripe_count),
       found_(found),
+      recovered_(state.recovered_rows()),
       cells_(stripe_count * group.geometry.columns() * group.geometry.rows()),
       loan_(state.buffers, cells_.size() * kBlockBytes)
 {
@@ -149,6 +151,8 @@ void StripeWindow::check_parity(uint64_t stripe, uint32_t row)
 
 void StripeWindow::check_row(uint64_t stripe, uint32_t row)
 {
+    if (recovered_ && recovered_->rows.contains(address_of(group_, {stripe, 0, row}).value))
+        return;
     for (uint32_t column = 0; column < geometry_.data_columns + geometry_.parity; ++column)
         for (uint32_t copy = 0; copy < geometry_.copies; ++copy)
             check_cell({stripe, column, row}, copy);
