@@ -29,6 +29,7 @@ RANDOM_MIB = 512
 WARM_MIB = 5120
 SECONDS = 8
 FILES, FOLDERS = 20000, 20
+PIECE = 32 << 10
 
 
 def run(*command):
@@ -52,15 +53,16 @@ def warm_memory():
 class Members:
     """Loop devices over files with all their blocks in place, given back whatever happens."""
 
-    def __init__(self, scratch):
+    def __init__(self, scratch, member_mib):
         self.folder = Path(tempfile.mkdtemp(prefix="cowraid-bench-", dir=scratch))
         self.mount_point = self.folder / "mnt"
         self.mount_point.mkdir()
         self.devices = []
+        self.mark, self.operations = [0, 0, 0, 0], 0  # for counts per operation
         for index in range(MEMBERS):
             image = self.folder / f"member{index}"
             with open(image, "wb") as file:
-                for _ in range(MEMBER_MIB):
+                for _ in range(member_mib):
                     file.write(bytes(1 << 20))
             self.devices.append(run("losetup", "-f", "--show", "--direct-io=on", image).strip())
 
@@ -195,12 +197,66 @@ def create(members, _):
     return FILES / (time.monotonic() - started)
 
 
+def fragmented(members, filesystem):
+    """MiB/s of O_DIRECT writes of 32 KiB, in random order, into four new files of a full volume.
+
+    Eight files were written side by side in pieces of 32 KiB until 93 % was used; one of them is gone, and the
+    new files take four fifths of its place. fsync of each at the end is inside the time."""
+    folder = members.mount_point
+    space = os.statvfs(folder)
+    pieces = int(space.f_bavail * space.f_frsize * 0.93) // PIECE // 8
+    memory = mmap.mmap(-1, PIECE)
+    memory.write(os.urandom(PIECE))
+    flags = os.O_CREAT | os.O_WRONLY | os.O_DIRECT
+    files = [os.open(folder / f"old{index}", flags, 0o644) for index in range(8)]
+    for piece in range(pieces):
+        for fd in files:
+            os.pwrite(fd, memory, piece * PIECE)
+    for fd in files:
+        os.fsync(fd)
+        os.close(fd)
+    os.unlink(folder / "old3")
+    filesystem.unmount()
+    filesystem.mount()
+    drop_caches()
+    members.mark = members.device_counts()
+    size = pieces * PIECE * 4 // 5 // 4 // PIECE * PIECE
+    started = time.monotonic()
+    fio(members, "new", "--rw=randwrite", "--bs=32k", f"--size={size}", "--numjobs=4", "--direct=1",
+        "--ioengine=libaio", "--iodepth=8", "--end_fsync=1", "--fallocate=none")
+    members.operations = 4 * size // PIECE
+    return 4 * size / (1 << 20) / (time.monotonic() - started)
+
+
+def append_fsync(members, _):
+    """Appends/s: two writers, 4 KiB each time, fsync after every one."""
+    job = fio(members, "append", "--rw=write", "--bs=4k", "--size=1G", "--numjobs=2", "--fsync=1",
+              "--fallocate=none", "--time_based", f"--runtime={SECONDS}")
+    return job["write"]["total_ios"] / (job["write"]["runtime"] / 1000)
+
+
+def create_fsync(members, _):
+    """Files/s: 4 KiB files, one process, each with an fsync."""
+    content = os.urandom(4096)
+    started, count = time.monotonic(), 0
+    while time.monotonic() - started < SECONDS:
+        fd = os.open(f"{members.mount_point}/file{count}", os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644)
+        os.write(fd, content)
+        os.fsync(fd)
+        os.close(fd)
+        count += 1
+    return count / (time.monotonic() - started)
+
+
 WORKLOADS = {
     "stream-write": (stream_write, "MiB/s"),
     "stream-read": (stream_read, "MiB/s"),
     "random-write-4k": (random_write, "IOPS"),
     "random-read-4k": (random_read, "IOPS"),
     "create-4k": (create, "files/s"),
+    "fragmented-32k": (fragmented, "MiB/s"),
+    "append-fsync-4k": (append_fsync, "appends/s"),
+    "create-fsync-4k": (create_fsync, "files/s"),
 }
 
 
@@ -208,11 +264,14 @@ def measure(filesystem, members, workload):
     drop_caches()
     warm_memory()
     filesystem.make()
-    before = members.device_counts()
+    members.mark, members.operations = members.device_counts(), 0
     rate = WORKLOADS[workload][0](members, filesystem)
-    after = members.device_counts()
+    counts = [b - a for a, b in zip(members.mark, members.device_counts())]
+    if members.operations:
+        print(f"{workload} {filesystem.name}: per operation {counts[0] / members.operations:.2f} reads, "
+              f"{counts[2] / members.operations:.2f} writes of members", file=sys.stderr)
     filesystem.unmount()
-    return rate, [b - a for a, b in zip(before, after)]
+    return rate, counts
 
 
 def print_table(results, filesystems):
@@ -236,13 +295,14 @@ def main():
     parser.add_argument("--profile", default="raid5", choices=METADATA)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", default="/dev/shm")
+    parser.add_argument("--member-mib", type=int, default=MEMBER_MIB)
     parser.add_argument("--only", choices=["cowraid", "btrfs"], help="one filesystem, no table")
     parser.add_argument("workload", nargs="*", help=", ".join(WORKLOADS))
     arguments = parser.parse_args()
     for workload in arguments.workload:
         if workload not in WORKLOADS:
             parser.error(f"no workload {workload}")
-    members = Members(arguments.scratch)
+    members = Members(arguments.scratch, arguments.member_mib)
     try:
         filesystems = [Cowraid(members, arguments.build, arguments.profile),
                        Btrfs(members, arguments.profile)]
