@@ -89,6 +89,9 @@ public:
 // Thread-safe.
 void run_io(std::span<IoRequest> batch);
 
+// Reads as a batch of one.
+Status read_device(BlockDevice& device, DeviceOffset offset, std::span<std::byte> out);
+
 // What run_io() did since the program started; for `cowraid status`, tests and benchmarks.
 struct IoStatistics {
     uint64_t reads, read_bytes, writes, write_bytes, flushes, discards, batches, ring_enters;

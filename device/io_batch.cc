@@ -137,6 +137,14 @@ void run_io(std::span<IoRequest> batch)
     for_ring = std::move(ringed);
 }
 
+Status read_device(BlockDevice& device, DeviceOffset offset, std::span<std::byte> out)
+{
+    const iovec vector{out.data(), out.size()};
+    IoRequest request{.kind = IoKind::kRead, .device = &device, .offset = offset, .vectors = {&vector, 1}};
+    run_io({&request, 1});
+    return request.result;
+}
+
 IoStatistics io_statistics()
 {
     const auto get = [](const std::atomic<uint64_t>& counter) {

@@ -27,14 +27,6 @@ std::string absence_of(CheckContext& context, const MemberRecord& record)
     return {};
 }
 
-Status read_at(BlockDevice& device, uint64_t offset, AlignedBuffer& buffer)
-{
-    const iovec vector{buffer.data(), buffer.size()};
-    IoRequest request{.kind = IoKind::kRead, .device = &device, .offset = {offset}, .vectors = {&vector, 1}};
-    run_io({&request, 1});
-    return request.result;
-}
-
 // What is wrong with a copy of the superblock, or null.
 const char* judge_superblock(const Superblock& chosen, const MemberRecord& record, const AlignedBuffer& slot)
 {
@@ -58,8 +50,9 @@ void check_rings(CheckContext& context, BlockDevice& device, const MemberRecord&
     AlignedBuffer buffer(kSuperblockSlotBytes);
     for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
         const uint64_t offset = kSuperblockRingOffset[ring] + slot * kSuperblockSlotBytes;
-        const char* fault = read_at(device, offset, buffer).ok() ? judge_superblock(chosen, record, buffer)
-                                                                 : "cannot be read";
+        const char* fault = read_device(device, {offset}, buffer.span()).ok()
+                                ? judge_superblock(chosen, record, buffer)
+                                : "cannot be read";
         if (fault != nullptr)
             context.findings.add({.kind = "superblock",
                                   .text = check_text("the newest copy in ring %u %s", ring, fault),
@@ -74,7 +67,7 @@ void check_map(CheckContext& context, BlockDevice& device, const MemberRecord& r
     AlignedBuffer buffer(chosen.map.bytes);
     const char* fault = nullptr;
     if (chosen.map.bytes > record.map_bytes ||
-        !read_at(device, record.map_offset[chosen.map.place], buffer).ok())
+        !read_device(device, {record.map_offset[chosen.map.place]}, buffer.span()).ok())
         fault = "the copy of the block-group map cannot be read";
     else if (!decode_group_map(buffer.span(), chosen.map, chosen).ok())
         fault = "the copy of the block-group map is damaged";

@@ -14,14 +14,6 @@ namespace {
 
 constexpr uint32_t kPieceBytes = 512 * kKiB;  // read from every member at a time
 
-Status read_at(BlockDevice& device, DeviceOffset offset, std::span<std::byte> out)
-{
-    const iovec vector{out.data(), out.size()};
-    IoRequest request{.kind = IoKind::kRead, .device = &device, .offset = offset, .vectors = {&vector, 1}};
-    run_io({&request, 1});
-    return request.result;
-}
-
 void warn(const char* what, uint64_t sequence)
 {
     CW_LOG_WARNING("fsync log: %s at record %llu: what follows is left out", what,
@@ -116,7 +108,7 @@ void FsyncScan::read_blocks(Reader& reader, uint64_t at)
     members_.count(reader.record->id, MemberCounter::kReadErrors);
     for (uint64_t block = 0; block < reader.vector.iov_len; block += kBlockBytes) {
         const std::span<std::byte> one = reader.buffer.span().subspan(block, kBlockBytes);
-        if (!read_at(*reader.device, {reader.record->fsync_log_offset + at + block}, one).ok())
+        if (!read_device(*reader.device, {reader.record->fsync_log_offset + at + block}, one).ok())
             std::memset(one.data(), 0, one.size());
     }
 }
@@ -220,7 +212,7 @@ Result<FsyncContent> FsyncScan::read(const Batch& batch)
         BlockDevice* device = members_.device(copy.member);
         if (device == nullptr)
             continue;
-        if (!read_at(*device, copy.offset, blocks.span()).ok()) {
+        if (!read_device(*device, copy.offset, blocks.span()).ok()) {
             members_.count(copy.member, MemberCounter::kReadErrors);
             continue;
         }

@@ -26,14 +26,6 @@ bool plausible(const IntentBlock& block)
                        [](const IntentEntry& entry) { return entry.sequence <= kMaxSequence; });
 }
 
-Status read_at(BlockDevice& device, DeviceOffset offset, std::span<std::byte> out)
-{
-    const iovec vector{out.data(), out.size()};
-    IoRequest request{.kind = IoKind::kRead, .device = &device, .offset = offset, .vectors = {&vector, 1}};
-    run_io({&request, 1});
-    return request.result;
-}
-
 bool same_row(const LoggedRow& row, const IntentEntry& entry)
 {
     return row.row == entry.row && row.mapping_version == entry.mapping_version &&
@@ -65,12 +57,12 @@ void IntentScan::scan(const MemberRecord& record)
         const uint64_t bytes = std::min<uint64_t>(kPieceBytes, record.intent_log_bytes - at);
         const std::span<std::byte> piece = buffer.span().first(bytes);
         const DeviceOffset offset{record.intent_log_offset + at};
-        if (!read_at(*device, offset, piece).ok()) {
+        if (!read_device(*device, offset, piece).ok()) {
             members_.count(record.id, MemberCounter::kReadErrors);
             // Block by block, so that a bad sector costs the entries it holds and no more.
             for (uint64_t block = 0; block < bytes; block += kBlockBytes) {
                 const std::span<std::byte> one = piece.subspan(block, kBlockBytes);
-                if (read_at(*device, offset + block, one).ok())
+                if (read_device(*device, offset + block, one).ok())
                     continue;
                 std::memset(one.data(), 0, one.size());
                 IntentBlock unread;
@@ -138,7 +130,7 @@ Status IntentScan::read_partial(const LoggedRow::Copy& copy, std::span<std::byte
     if (device == nullptr)
         return Err::kMemberGone;
     AlignedBuffer block(kBlockBytes);
-    CW_TRY(read_at(*device, copy.partial, block.span()));
+    CW_TRY(read_device(*device, copy.partial, block.span()));
     if (checksum_of(block.span()) != copy.partial_checksum)
         return Err::kCorrupt;
     std::memcpy(out.data(), block.data(), kBlockBytes);

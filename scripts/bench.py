@@ -198,10 +198,10 @@ def create(members, _):
 
 
 def fragmented(members, filesystem):
-    """MiB/s of O_DIRECT writes of 32 KiB, in random order, into four new files of a full volume.
+    """MiB/s of O_DIRECT writes of 32 KiB in random order into four new files of a volume.
 
-    Eight files were written side by side in pieces of 32 KiB until 93 % was used; one of them is gone, and the
-    new files take four fifths of its place. fsync of each at the end is inside the time."""
+    Eight files were written side by side in pieces of 32 KiB until 93 % was used; one of them is gone, and
+    the new files take four fifths of its place. fsync of each at the end is inside the time."""
     folder = members.mount_point
     space = os.statvfs(folder)
     pieces = int(space.f_bavail * space.f_frsize * 0.93) // PIECE // 8
