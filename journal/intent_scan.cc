@@ -15,7 +15,10 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kPieceBytes = 1 * kMiB;
+// Memory for pieces of all logs; of one log, between these.
+constexpr uint64_t kScanBytes = 32 * kMiB;
+constexpr uint64_t kPieceBytesMin = 64 * kKiB;
+constexpr uint64_t kPieceBytesMax = 1 * kMiB;
 // No log counts so far; a hostile number above it would leave none for the next entries.
 constexpr uint64_t kMaxSequence = UINT64_MAX / 2;
 
@@ -37,8 +40,7 @@ bool same_row(const LoggedRow& row, const IntentEntry& entry)
 IntentScan::IntentScan(MemberSet& members, const Superblock& superblock)
     : members_(members), superblock_(superblock)
 {
-    for (const MemberRecord& record : superblock.members)
-        scan(record);
+    scan_all();
     std::unordered_map<uint64_t, size_t> by_sequence;
     for (const Found& found : found_)
         collect(found, by_sequence);
@@ -47,32 +49,70 @@ IntentScan::IntentScan(MemberSet& members, const Superblock& superblock)
     });
 }
 
-void IntentScan::scan(const MemberRecord& record)
+// All members' logs side by side: together they take as long as the longest.
+void IntentScan::scan_all()
 {
-    BlockDevice* device = members_.device(record.id);
-    if (device == nullptr)
+    std::vector<Reading> readings;
+    uint64_t longest = 0;
+    for (const MemberRecord& record : superblock_.members) {
+        BlockDevice* device = members_.device(record.id);
+        if (device == nullptr)
+            continue;
+        readings.push_back({.record = &record, .device = device, .buffer = {}, .vector = {}});
+        longest = std::max(longest, record.intent_log_bytes);
+    }
+    if (readings.empty())
         return;
-    AlignedBuffer buffer(kPieceBytes);
-    for (uint64_t at = 0; at < record.intent_log_bytes; at += kPieceBytes) {
-        const uint64_t bytes = std::min<uint64_t>(kPieceBytes, record.intent_log_bytes - at);
-        const std::span<std::byte> piece = buffer.span().first(bytes);
-        const DeviceOffset offset{record.intent_log_offset + at};
-        if (!read_device(*device, offset, piece).ok()) {
-            members_.count(record.id, MemberCounter::kReadErrors);
-            // Block by block, so that a bad sector costs the entries it holds and no more.
-            for (uint64_t block = 0; block < bytes; block += kBlockBytes) {
-                const std::span<std::byte> one = piece.subspan(block, kBlockBytes);
-                if (read_device(*device, offset + block, one).ok())
-                    continue;
-                std::memset(one.data(), 0, one.size());
-                IntentBlock unread;
-                unread.header.epoch = superblock_.epochs.front().epoch;
-                unread.header.generation = superblock_.root.generation.next();
-                unread.header.block = static_cast<uint32_t>((at + block) / kBlockBytes);
-                found_.push_back({record.id, offset + block, unread});
-            }
-        }
-        scan_piece(record, at / kBlockBytes, piece);
+    const uint64_t piece_bytes =
+        std::clamp<uint64_t>(kScanBytes / readings.size(), kPieceBytesMin, kPieceBytesMax) / kBlockBytes *
+        kBlockBytes;
+    for (Reading& reading : readings)
+        reading.buffer = AlignedBuffer(piece_bytes);
+    for (uint64_t at = 0; at < longest; at += piece_bytes)
+        scan_pieces(readings, at, piece_bytes);
+}
+
+// The pieces at byte `at` of every log that is as long.
+void IntentScan::scan_pieces(std::span<Reading> readings, uint64_t at, uint64_t piece_bytes)
+{
+    std::vector<IoRequest> requests;
+    std::vector<Reading*> asked;
+    for (Reading& reading : readings) {
+        if (at >= reading.record->intent_log_bytes)
+            continue;
+        reading.vector = {reading.buffer.data(),
+                          std::min<uint64_t>(piece_bytes, reading.record->intent_log_bytes - at)};
+        requests.push_back({.kind = IoKind::kRead,
+                            .device = reading.device,
+                            .offset = {reading.record->intent_log_offset + at},
+                            .vectors = {&reading.vector, 1}});
+        asked.push_back(&reading);
+    }
+    run_io(requests);
+    for (size_t index = 0; index < requests.size(); ++index) {
+        Reading& reading = *asked[index];
+        const std::span<std::byte> piece = reading.buffer.span().first(reading.vector.iov_len);
+        if (!requests[index].result.ok())
+            read_by_block(reading, at, piece);
+        scan_piece(*reading.record, at / kBlockBytes, piece);
+    }
+}
+
+// So that a bad sector costs the entries it holds and no more.
+void IntentScan::read_by_block(const Reading& reading, uint64_t at, std::span<std::byte> piece)
+{
+    members_.count(reading.record->id, MemberCounter::kReadErrors);
+    const DeviceOffset offset{reading.record->intent_log_offset + at};
+    for (uint64_t block = 0; block < piece.size(); block += kBlockBytes) {
+        const std::span<std::byte> one = piece.subspan(block, kBlockBytes);
+        if (read_device(*reading.device, offset + block, one).ok())
+            continue;
+        std::memset(one.data(), 0, one.size());
+        IntentBlock unread;
+        unread.header.epoch = superblock_.epochs.front().epoch;
+        unread.header.generation = superblock_.root.generation.next();
+        unread.header.block = static_cast<uint32_t>((at + block) / kBlockBytes);
+        found_.push_back({reading.record->id, offset + block, unread});
     }
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/buffer.h"
 #include "device/member_set.h"
 #include "format/intent_codec.h"
 #include "format/superblock_codec.h"
@@ -53,7 +54,16 @@ private:
         DeviceOffset offset;
         IntentBlock block;
     };
-    void scan(const MemberRecord& record);
+    // One member's log while it is read.
+    struct Reading {
+        const MemberRecord* record = nullptr;
+        BlockDevice* device = nullptr;
+        AlignedBuffer buffer;
+        iovec vector{};
+    };
+    void scan_all();
+    void scan_pieces(std::span<Reading> readings, uint64_t at, uint64_t piece_bytes);
+    void read_by_block(const Reading& reading, uint64_t at, std::span<std::byte> piece);
     void scan_piece(const MemberRecord& record, uint64_t first_block, std::span<const std::byte> bytes);
     void collect(const Found& found, std::unordered_map<uint64_t, size_t>& by_sequence);
 

@@ -174,3 +174,39 @@ TEST_CASE("a power cut during writes in place loses nothing committed, whatever 
     CHECK(CrashTest::recoveries > 500);
     CHECK(CrashTest::rows_changed > 300);
 }
+
+TEST_CASE("recovery of a full log reads the logs once, and the rows they name")
+{
+    TestVolume volume({ProfileId::kRaid6, 6, 65536}, test_seed());
+    volume.start_partial_writes({.stripe_cache_size = 1024, .worker_count = 0});
+    constexpr uint64_t kRows = 2400;
+    REQUIRE(volume.write(0, kRows / 16, 0).ok());
+    REQUIRE(volume.commit_all().ok());
+    // One block of each row, until the log has no room.
+    uint64_t rows = 0;
+    const uint32_t room = volume.log->usage().room_blocks;
+    for (; rows < kRows && volume.log->usage().used_blocks + 8 < room; ++rows) {
+        const uint64_t block = offset_of(volume.geometry, {rows / 16, 2, static_cast<uint32_t>(rows % 16)});
+        REQUIRE(volume.overwrite(block / kBlockBytes, 1).ok());
+    }
+    REQUIRE(volume.array->partial_write_statistics().flushes == 0);
+    for (SimDevice* sim : volume.sims)
+        sim->power_cut(volume.prng, {.keep_percent = 50, .tear_percent = 0, .unit_bytes = 4096});
+    TestVolume found(volume, 1, {});
+    RecoveryCounts counts;
+    REQUIRE(found.recover(counts).ok());
+    CHECK(counts.rows == rows);
+    CHECK(rows > 1000);
+    uint64_t bytes = 0;
+    for (const CountingDevice* device : found.counts)
+        for (const CountingDevice::Entry& entry : device->entries(IoKind::kRead))
+            bytes += entry.bytes;
+    const uint64_t logs = found.member_count() * TestVolume::kLogBytes;
+    CHECK(bytes <= logs + rows * (found.geometry.columns() + 2) * kBlockBytes);
+    CHECK(found.requests(IoKind::kRead) < 8 * rows);
+    CHECK(found.read_back(0, static_cast<uint32_t>(rows / 16 * found.geometry.stripe_data_blocks())) ==
+          false);  // blocks that were being written are as the crash left them
+    std::vector<BadBlock> bad;
+    REQUIRE(found.array->check_stripes(TestVolume::kGroup, 0, kRows / 16, bad).ok());
+    CHECK(bad.empty());
+}
