@@ -3,7 +3,8 @@
 """A file of 95 % of the free space under random 4 KiB writes: what an ever full volume is like.
 
 fio writes; beside it one writer asks statfs whenever a write meets ENOSPC, which must not happen while
-space is reported. Once a second throughput, write amplification and free space are noted; the plot goes to --out.
+space is reported. Once a second throughput, write amplification and free space are noted; the plot goes to
+--out.
 At the end the volume is unmounted and checked. Members are files below --scratch. Run as root.
 
     scripts/full_volume.py [--build build-release] [--profile raid5] [--seconds 600] [--out plot.svg]
@@ -111,7 +112,7 @@ class Prober(threading.Thread):
 
 
 def sample(volume, seconds, rows):
-    """One row a second: time, MiB/s of file data, bytes to members per byte of data, free MiB, joined blocks."""
+    """One row a second: time, MiB/s of data, bytes to members per byte of data, free MiB, joined blocks."""
     last, started = None, time.monotonic()
     while time.monotonic() - started < seconds:
         now, usage = time.monotonic() - started, volume.usage()
