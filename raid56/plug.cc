@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "raid56/plug.h"
 
+#include <sys/prctl.h>
 #include <time.h>
 
 #include <algorithm>
@@ -299,6 +300,8 @@ void Plug::run_worker()
 
 void* Plug::worker_main(void* self)
 {
+    // Memory reclaim must not wait for writes that this very thread carries out.
+    prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);  // refused without privilege: then there is no such writeback
     pthread_setname_np(pthread_self(), "cowraid-partial");
     static_cast<Plug*>(self)->run_worker();
     return nullptr;
