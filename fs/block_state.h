@@ -40,14 +40,24 @@ private:
 // What is written in place belongs to a transaction like everything else.
 class TransactionChecksumSink : public ChecksumSink {
 public:
-    explicit TransactionChecksumSink(Transaction& transaction) : transaction_(transaction) { }
+    // `allocator` knows what is in use; null: nobody asks.
+    explicit TransactionChecksumSink(Transaction& transaction, Allocator* allocator = nullptr)
+        : transaction_(transaction), allocator_(allocator)
+    {
+    }
     void record(VolumeAddress address, std::span<const Checksum> checksums) override
     {
         transaction_.checksums.put(address, checksums);
     }
+    bool in_use(VolumeAddress address) override
+    {
+        const Result<bool> used = allocator_ != nullptr ? allocator_->is_used(address) : Result<bool>(true);
+        return !used.ok() || *used;
+    }
 
 private:
     Transaction& transaction_;
+    Allocator* allocator_;
 };
 
 class TreeSpaceSource : public SpaceSource {

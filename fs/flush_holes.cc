@@ -58,7 +58,7 @@ Status place_again(FilesystemCore& core, TransactionId transaction, std::vector<
 Status write_slice(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation,
                    std::vector<PlacedBlock> blocks)
 {
-    TransactionChecksumSink sink(*batch.transaction);
+    TransactionChecksumSink sink(*batch.transaction, &core.allocator);
     const WriteOrigin origin{generation, core.volume->superblock().epochs.front().epoch, &sink};
     for (int attempt = 0; !blocks.empty(); ++attempt) {
         std::vector<BlockWrite> writes = writes_of(blocks);

@@ -93,6 +93,9 @@ public:
     // write of the stripe begins, so that the verifier's answers are never older than the members. No mutex
     // is held. Thread-safe.
     virtual void record(VolumeAddress address, std::span<const Checksum> checksums) = 0;
+    // Whether anything refers to the data block. A free one may hold what a crash left there, when the log
+    // entry that would tell was on a member that is lost or lied: that is no fault of the member it lies on.
+    virtual bool in_use(VolumeAddress address) = 0;
 };
 
 // Whose writes they are.

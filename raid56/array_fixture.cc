@@ -192,6 +192,12 @@ void TestVolume::record(VolumeAddress address, std::span<const Checksum> written
         checksums_[address.value + i * kBlockBytes] = written[i];
 }
 
+bool TestVolume::in_use(VolumeAddress address)
+{
+    MutexLock lock(mutex_);
+    return free_addresses.count(address.value) == 0;
+}
+
 void TestVolume::start_partial_writes(const PartialWriteOptions& options)
 {
     log = std::make_unique<IntentLog>(set, superblock, 1);

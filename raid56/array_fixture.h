@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,7 @@ public:
     void unrecoverable(VolumeAddress address) override;
     // ChecksumSink: what is expected from now on.
     void record(VolumeAddress address, std::span<const Checksum> written) override;
+    bool in_use(VolumeAddress address) override;
 
     // Lets the array write in place, with the log in the members' ranges for it.
     void start_partial_writes(const PartialWriteOptions& options = {});
@@ -150,6 +152,7 @@ public:
     // Answers that differ from what was written, by address.
     std::map<uint64_t, BlockExpectation> answers;
     bool knows_nothing = false;
+    std::set<uint64_t> free_addresses;  // of data blocks that nothing refers to
     std::vector<VolumeAddress> given_up;
 
 private:

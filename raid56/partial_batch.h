@@ -20,6 +20,7 @@ struct RowJob {
     RowSituation situation;
     RowPlan plan;
     RowBits bad;  // read, and not what it must be
+    RowBits charged;  // of the bad ones: counted on their member
     RowBits rewrite;  // bad data that the write leaves alone: solved, to be stored again
     std::vector<Checksum> checksums;  // of the data blocks once the write is done
     uint64_t sequence = 0;  // of its log entry; 0: it has none
@@ -56,6 +57,7 @@ private:
     void judge(const IoPart& part);
     void solve();
     void solve(RowJob& job);
+    void count_faults(RowJob& job);
     // compute, log, write
     void write_some(std::span<RowJob*> jobs);
     bool log(std::span<RowJob*> jobs);

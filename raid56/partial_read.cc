@@ -93,8 +93,10 @@ void PartialBatch::judge(const IoPart& part)
     FaultCause cause = FaultCause::kWrong;
     if (!part.result.ok())
         cause = part.result.err() == Err::kMemberGone ? FaultCause::kMissing : FaultCause::kReadError;
-    count_fault(state_, job.group(), job.place(column), 0, cause);
     (cause == FaultCause::kMissing ? job.situation.away : job.bad)[column] = true;
+    job.charged[column] = cause == FaultCause::kReadError;
+    if (cause == FaultCause::kReadError)
+        count_fault(state_, job.group(), job.place(column), 0, cause);
 }
 
 // Reads what the plans say, all rows as one batch.
@@ -144,6 +146,20 @@ void PartialBatch::solve()
             solve(job);
 }
 
+// What was solved is known to have been wrong; free blocks are charged to nobody.
+void PartialBatch::count_faults(RowJob& job)
+{
+    for (uint32_t column = 0; column < job.columns(); ++column) {
+        const bool parity = column >= job.data_columns();
+        const bool wrong = job.bad[column] && !job.charged[column] && !job.situation.writes[column];
+        if (!wrong ||
+            (!parity && !job.stripe->origin.sink->in_use(address_of(job.group(), job.place(column)))))
+            continue;
+        count_fault(state_, job.group(), job.place(column), 0, FaultCause::kWrong);
+        job.charged[column] = true;
+    }
+}
+
 // Every column's checksum is known, so that what is erased is known exactly: there is nothing to be tried.
 void PartialBatch::solve(RowJob& job)
 {
@@ -174,6 +190,7 @@ void PartialBatch::solve(RowJob& job)
     job.rewrite = job.bad & ~job.situation.writes;
     for (uint32_t column = job.data_columns(); column < job.columns(); ++column)
         job.rewrite[column] = false;
+    count_faults(job);
     if (job.bad.any()) {
         bump(partial_.counters.repaired_rows, 1);
         CW_LOG_WARNING("row of volume address %llu: %zu bad blocks repaired on the way of a write",

@@ -303,7 +303,7 @@ void PartialBatch::record(const RowJob& job)
             job.stripe->origin.sink->record(address_of(job.group(), job.place(column)),
                                             std::span(cached.checksums).subspan(column, 1));
     for (uint32_t column = 0; column < job.data_columns(); ++column) {
-        if (!job.rewrite[column])
+        if (!job.rewrite[column] || !job.charged[column])
             continue;
         state_.members.count(locate_block(state_, job.group(), job.place(column), 0).member,
                              MemberCounter::kRepaired);

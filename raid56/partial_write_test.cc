@@ -176,6 +176,30 @@ TEST_CASE("every (bad block, written block) pair: what is read for a write is ve
     }
 }
 
+TEST_CASE("what is wrong in a free block is charged to nobody, nor is a row that cannot be solved")
+{
+    TestVolume volume({ProfileId::kRaid6, 6, 8192});
+    volume.start_partial_writes({.rmw_level = RmwLevel::kNever, .worker_count = 0});
+    REQUIRE(volume.write(0, 4, 0).ok());
+    // As after a crash whose log entries were lost: free blocks with other content.
+    const BlockPlace place{0, 3, 1};
+    volume.free_addresses.insert(TestVolume::kGroup.value + offset_of(volume.geometry, place));
+    volume.rot(place);
+    REQUIRE(volume.overwrite(block_of(volume, 0, 1, 1), 1).ok());
+    CHECK(volume.all_counters() == 0);
+    CHECK(volume.disk_is_right());
+    // A used one is charged to its member.
+    volume.rot({1, 2, 0});
+    REQUIRE(volume.overwrite(block_of(volume, 1, 1, 0), 1).ok());
+    CHECK(volume.counter(volume.spot({1, 2, 0}).member, MemberCounter::kCorruption) == 1);
+    CHECK(volume.counter(volume.spot({1, 2, 0}).member, MemberCounter::kRepaired) == 1);
+    CHECK(volume.all_counters() == 2);
+    for (const uint32_t column : {2u, 3u, 4u})
+        volume.rot({2, column, 1});
+    CHECK(volume.overwrite(block_of(volume, 2, 1, 1), 1) == Status(Err::kTooManyFaults));
+    CHECK(volume.all_counters() == 2);
+}
+
 TEST_CASE("degraded: writes in place with every set of members away that redundancy carries")
 {
     const uint64_t seed = test_seed();

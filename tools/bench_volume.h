@@ -30,6 +30,7 @@ public:
     void expect(VolumeAddress address, std::span<BlockExpectation> out) override;
     void unrecoverable(VolumeAddress) override { }
     void record(VolumeAddress address, std::span<const Checksum> checksums) override;
+    bool in_use(VolumeAddress) override { return true; }
 
     // Of a data or parity block. Thread-safe.
     [[nodiscard]] Checksum checksum_at(VolumeAddress address) const;

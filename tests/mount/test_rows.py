@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rows that hold committed blocks, written in place: full volumes, small synchronous writes, crashes, options."""
+"""Rows that hold committed blocks, written in place: full volumes, small writes, crashes, options."""
 
 import json
 import os

@@ -2,6 +2,7 @@
 #include "tests/sim/run.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tests/sim/actor.h"
 #include "tests/sim/compare.h"
@@ -62,6 +63,7 @@ private:
     World world_;
     Actor actor_;
     Injector injector_;
+    std::set<uint32_t> left_out_;  // members that some writable mount went without
     bool interrupted_ = false;  // the last mount ended inside a call
 };
 
@@ -297,6 +299,7 @@ void Run::mount_again()
     if (prng().chance(1, 6))
         absent = injector_.choose_absent(Injector::Absence::kWritable);
     options.degraded = !absent.empty();
+    left_out_.insert(absent.begin(), absent.end());
     while (going()) {
         world_.note("mount%s", absent.empty() ? "" : " without some members");
         if (try_mount(options, absent))
@@ -360,8 +363,13 @@ void Run::check_offline()
         return;
     }
     world_.events.add(Event::kCheck);
+    // Where the log entries of a row were on a member that was away or hurt, nobody can say after a crash
+    // what its unused blocks hold; nor was parity on a member brought up to date that recovery went without.
+    const bool unused_may_differ = !injector_.hurt().empty() || !left_out_.empty();
     for (const CheckFinding& finding : report.findings)
-        if (finding.member == 0 || !injector_.hurt().contains(finding.member - 1) || !finding.repairable)
+        if (!(finding.kind == "pad" && unused_may_differ) &&
+            !(finding.kind == "parity" && left_out_.contains(finding.member - 1)) &&
+            (finding.member == 0 || !injector_.hurt().contains(finding.member - 1) || !finding.repairable))
             world_.violation("check: %s: %s (address %llu, member %u%s)", finding.kind.c_str(),
                              finding.text.c_str(), static_cast<unsigned long long>(finding.address),
                              finding.member, finding.repairable ? ", repairable" : "");
