@@ -7,24 +7,11 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "format/items.h"
-#include "format/node.h"
+#include "fs/node_content.h"
 
 namespace cowraid {
 
 namespace {
-
-// A node is what its pointer's checksum says; the node's own copy of it is not part of the sum.
-class NodeContent : public ContentCheck {
-public:
-    explicit NodeContent(Checksum checksum) : checksum_(checksum) { }
-    [[nodiscard]] bool matches(std::span<const std::byte> content) const override
-    {
-        return checksum_of(content.subspan(sizeof(DiskNodeHeader::checksum))) == checksum_;
-    }
-
-private:
-    Checksum checksum_;
-};
 
 Key checksum_key(uint64_t window_address)
 {

@@ -6,25 +6,13 @@
 #include "format/items.h"
 #include "fs/check_bad_blocks.h"
 #include "fs/check_passes.h"
+#include "fs/node_content.h"
 
 namespace cowraid {
 
 namespace {
 
 constexpr uint32_t kNodeBlocks = kNodeBytes / kBlockBytes;
-
-// A node is what its pointer's checksum says; the node's own copy of it is not part of the sum.
-class NodeContent final : public ContentCheck {
-public:
-    explicit NodeContent(Checksum checksum) : checksum_(checksum) { }
-    [[nodiscard]] bool matches(std::span<const std::byte> content) const override
-    {
-        return checksum_of(content.subspan(sizeof(DiskNodeHeader::checksum))) == checksum_;
-    }
-
-private:
-    Checksum checksum_;
-};
 
 class RootTreeCheck final : public TreeVisitor {
 public:

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "format/items.h"
+#include "format/node.h"
 #include "tests/support/sim_volume.h"
 
 using namespace cowraid;
@@ -310,5 +311,44 @@ TEST_CASE("a full volume says so, keeps what it has, and can be emptied")
     REQUIRE(volume.fs().step(true).ok());
     REQUIRE(volume.fs().step(true).ok());
     write_all(volume.fs(), make_file(volume.fs(), "again"), 0, random_content(prng, 20 * kMiB));
+    REQUIRE(volume.unmount().ok());
+}
+
+TEST_CASE("a node copy that rotted in its own checksum is replaced by another, and by check found")
+{
+    SimVolume volume({});
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    REQUIRE(volume.mount(manual_options(), why).ok());
+    Caller root;
+    std::vector<InodeNumber> files;
+    for (int i = 0; i < 40; ++i) {
+        const auto made = volume.fs().make_node(kRoot, "file" + std::to_string(i), S_IFREG | 0644, 0, root);
+        REQUIRE(made.ok());
+        files.push_back(made->inode);
+    }
+    REQUIRE(volume.unmount().ok());
+
+    // Every node that lies on the first member.
+    SimDevice& member = volume.member(0);
+    uint64_t rotten = 0;
+    for (uint64_t at = 0; at < member.size_bytes(); at += kBlockBytes) {
+        std::byte head[16];
+        member.peek(at, head);
+        le64 magic;
+        std::memcpy(&magic, head + offsetof(DiskNodeHeader, magic), sizeof magic);
+        if (magic != kNodeMagic)
+            continue;
+        head[offsetof(DiskNodeHeader, checksum)] ^= std::byte{1};
+        member.poke(at, std::span(head).first(8));
+        ++rotten;
+    }
+    REQUIRE(rotten > 0);
+    CheckReport report;
+    REQUIRE(volume.check(report, why).ok());
+    CHECK_FALSE(report.clean());
+    REQUIRE(volume.mount(manual_options(), why).ok());
+    for (int i = 0; i < 40; ++i)
+        CHECK(volume.fs().lookup(kRoot, "file" + std::to_string(i)).ok());
     REQUIRE(volume.unmount().ok());
 }
