@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "journal/log_place.h"
 
 namespace cowraid {
 
@@ -79,20 +80,6 @@ FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t 
                          .segments = {}});
 }
 
-// Where `block_count` contiguous blocks are free at or behind the head.
-bool FsyncRing::place(const MemberLog& log, uint32_t block_count, uint32_t& first_block)
-{
-    // What is left before the end stays unused when it is too short.
-    const bool fits_before_end = block_count <= log.block_count - log.head;
-    first_block = fits_before_end ? log.head : 0;
-    if (log.segments.empty())
-        return block_count <= log.block_count;
-    const uint32_t tail = log.segments.front().first_block;
-    if (log.head > tail)
-        return fits_before_end || block_count <= tail;
-    return log.head + block_count <= tail;
-}
-
 // In service, and without a copy of this batch.
 bool FsyncRing::usable(const MemberLog& log, const FsyncFlight& flight) const
 {
@@ -119,7 +106,7 @@ Status FsyncRing::choose(FsyncFlight& flight, uint32_t copies)
         if (!usable(log, flight))
             continue;
         any_busy = any_busy || log.busy;
-        if (!log.busy && place(log, block_count, choice.first_block))
+        if (!log.busy && place_in_log(log, block_count, choice.first_block))
             choices.push_back(choice);
     }
     if (choices.size() < copies)

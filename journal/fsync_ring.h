@@ -89,7 +89,6 @@ private:
         bool busy = false;  // a flight uses it
         std::deque<Segment> segments;  // oldest first
     };
-    static bool place(const MemberLog& log, uint32_t block_count, uint32_t& first_block);
     [[nodiscard]] bool usable(const MemberLog& log, const FsyncFlight& flight) const;
     Status choose(FsyncFlight& flight, uint32_t copies);
     Next fail(FsyncFlight& flight, Err why);

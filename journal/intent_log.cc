@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "base/checksum.h"
 #include "base/log.h"
+#include "journal/log_place.h"
 
 namespace cowraid {
 
@@ -70,27 +71,6 @@ IntentLog::MemberLog* IntentLog::find(MemberId member)
     return at == logs_.end() ? nullptr : &*at;
 }
 
-// Where `block_count` contiguous blocks are free at or behind the head.
-bool IntentLog::place(const MemberLog& log, uint32_t block_count, uint32_t& first_block)
-{
-    if (log.segments.empty()) {
-        first_block = log.head + block_count <= log.block_count ? log.head : 0;
-        return block_count <= log.block_count;
-    }
-    const uint32_t tail = log.segments.front().first_block;
-    if (log.head <= tail) {
-        first_block = log.head;
-        return block_count <= tail - log.head;
-    }
-    if (block_count <= log.block_count - log.head) {
-        first_block = log.head;
-        return true;
-    }
-    // What is left before the end stays unused this time round.
-    first_block = 0;
-    return block_count <= tail;
-}
-
 // Gives every row its sequence and every member's batch its place.
 
 // One block more than the rows take stays free, so that a floor can always be recorded.
@@ -115,7 +95,7 @@ Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
         const MemberLog* log = find(batch.member);
         CW_ASSERT(log != nullptr);
         batch.failed = members_.device(batch.member) == nullptr;
-        if (!batch.failed && !place(*log, batch.block_count() + 1, batch.first_block))
+        if (!batch.failed && !place_in_log(*log, batch.block_count() + 1, batch.first_block))
             return Err::kNoSpace;
         batch.log_offset = log->offset;
     }
@@ -147,7 +127,7 @@ bool IntentLog::plan_floor(std::vector<Batch>& batches, IntentHeader& header)
         batch.member = log.member;
         batch.log_offset = log.offset;
         batch.parts.push_back({0, 0});
-        const bool placed = place(log, 1, batch.first_block);
+        const bool placed = place_in_log(log, 1, batch.first_block);
         CW_ASSERT(placed);
         log.segments.push_back({batch.first_block, 1, next_sequence_});
         log.head = batch.first_block + 1;

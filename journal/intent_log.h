@@ -83,7 +83,6 @@ private:
     struct Batch;
 
     MemberLog* find(MemberId member) CW_REQUIRES(mutex_);
-    static bool place(const MemberLog& log, uint32_t block_count, uint32_t& first_block);
     Status plan(std::span<RowIntent> rows, std::vector<Batch>& batches);
     bool plan_floor(std::vector<Batch>& batches, IntentHeader& header);
     bool record_floor(IntentHeader header);
