@@ -41,4 +41,31 @@ struct DiskFsyncRecord {
 };
 static_assert(sizeof(DiskFsyncRecord) == 8);
 
+// A record of a filesystem: the volume's counters, then what changed since the record before it.
+struct DiskFsyncState {
+    le64 next_inode;  // as in DiskVolume
+    le64 inode_count;
+    le64 reserved_blocks;
+    le32 entry_count;
+    le32 reserved;
+};
+static_assert(sizeof(DiskFsyncState) == 32);
+
+enum class FsyncEntryKind : uint8_t {
+    kPut = 1,  // an item of the file tree; `count` bytes of payload follow
+    kErased = 2,  // that item is gone
+    kBlocks = 3,  // `count` blocks of a file; their content follows
+    kDropped = 4,  // what earlier records say of these blocks of a file is over
+};
+
+struct DiskFsyncEntry {
+    le64 object;  // of the item's key; inode
+    le64 offset;  // of the item's key; first block of the file
+    le64 count;
+    uint8_t kind;  // FsyncEntryKind
+    uint8_t type;  // of the item's key; 0 for blocks
+    uint8_t reserved[6];
+};
+static_assert(sizeof(DiskFsyncEntry) == 32);
+
 }  // namespace cowraid

@@ -80,7 +80,8 @@ CW_FIELD(DiskSuperblock, label, 184, 256);
 CW_FIELD(DiskSuperblock, epoch_count, 440, 4);
 CW_FIELD(DiskSuperblock, live_logs, 444, 4);
 CW_FIELD(DiskSuperblock, epochs, 448, 1024);
-CW_FIELD(DiskSuperblock, reserved2, 1472, 2624);
+CW_FIELD(DiskSuperblock, tree_commits, 1472, 8);
+CW_FIELD(DiskSuperblock, reserved2, 1480, 2616);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);
@@ -253,6 +254,21 @@ CW_FIELD(DiskFsyncBlock, reserved, 96, 32);
 CW_STRUCT(DiskFsyncRecord, 8);
 CW_FIELD(DiskFsyncRecord, bytes, 0, 4);
 CW_FIELD(DiskFsyncRecord, reserved, 4, 4);
+
+CW_STRUCT(DiskFsyncState, 32);
+CW_FIELD(DiskFsyncState, next_inode, 0, 8);
+CW_FIELD(DiskFsyncState, inode_count, 8, 8);
+CW_FIELD(DiskFsyncState, reserved_blocks, 16, 8);
+CW_FIELD(DiskFsyncState, entry_count, 24, 4);
+CW_FIELD(DiskFsyncState, reserved, 28, 4);
+
+CW_STRUCT(DiskFsyncEntry, 32);
+CW_FIELD(DiskFsyncEntry, object, 0, 8);
+CW_FIELD(DiskFsyncEntry, offset, 8, 8);
+CW_FIELD(DiskFsyncEntry, count, 16, 8);
+CW_FIELD(DiskFsyncEntry, kind, 24, 1);
+CW_FIELD(DiskFsyncEntry, type, 25, 1);
+CW_FIELD(DiskFsyncEntry, reserved, 26, 6);
 
 #undef CW_FIELD
 #undef CW_STRUCT

@@ -141,6 +141,7 @@ Superblock sample_superblock(Prng& prng, size_t member_count)
                       .place = static_cast<uint32_t>(prng.below(2))};
     superblock.name_hash_seed = prng.next();
     superblock.live_logs = static_cast<uint32_t>(prng.below(kLiveLogsMask + 1));
+    superblock.tree_commits = prng.between(0, kMaxGeneration);
     superblock.label.resize(prng.below(kLabelBytes));
     for (char& character : superblock.label)
         character = static_cast<char>(prng.between(1, 127));

@@ -109,7 +109,8 @@ struct DiskSuperblock {
     le32 epoch_count;
     le32 live_logs;  // which logs may hold live entries: kLive... bits; 0 after a clean unmount
     DiskEpoch epochs[kEpochHistoryCount];  // newest first
-    uint8_t reserved2[2624];
+    le64 tree_commits;  // commits that wrote trees, this one included; records of the fsync log count by it
+    uint8_t reserved2[2616];
     // DiskMember members[member_count] follows.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);

@@ -128,7 +128,7 @@ bool map_ref_valid(const Superblock& superblock)
 bool superblock_valid(const Superblock& superblock)
 {
     if (superblock.volume_uuid == Uuid{} || superblock.generation.value == 0 ||
-        superblock.generation.value > kMaxGeneration)
+        superblock.generation.value > kMaxGeneration || superblock.tree_commits > kMaxGeneration)
         return false;
     if (!is_power_of_two(superblock.chunk_bytes) || superblock.chunk_bytes < kMinChunkBytes ||
         superblock.chunk_bytes > kMaxChunkBytes)
@@ -182,6 +182,7 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
                       .place = disk.map_place};
     superblock.name_hash_seed = disk.name_hash_seed;
     superblock.live_logs = disk.live_logs;
+    superblock.tree_commits = disk.tree_commits;
 }
 
 void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
@@ -211,6 +212,7 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.map_place = superblock.map.place;
     disk.name_hash_seed = superblock.name_hash_seed;
     disk.live_logs = superblock.live_logs;
+    disk.tree_commits = superblock.tree_commits;
     std::memcpy(disk.label, superblock.label.data(), superblock.label.size());
     disk.epoch_count = static_cast<uint32_t>(superblock.epochs.size());
     for (size_t index = 0; index < superblock.epochs.size(); ++index)

@@ -80,6 +80,9 @@ struct Superblock {
     MapRef map;
     uint64_t name_hash_seed = 0;
     uint32_t live_logs = 0;  // kLiveIntentLog | kLiveFsyncLog
+    // Commits that wrote trees. Unlike generations it is not raised by other superblocks; a replay of the
+    // fsync log may skip numbers.
+    uint64_t tree_commits = 0;
     std::string label;
     std::vector<MemberRecord> members;  // by rising id
 

@@ -106,7 +106,8 @@ Result<Attributes> set_attributes(FilesystemCore& core, InodeNumber inode, const
     if (change.mode)
         attributes.mode = (attributes.mode & ~kModeBits) | (*change.mode & kModeBits);
     change_times(attributes, change);
-    op.store(*use);
+    const bool only_times = !change.mode && !change.uid && !change.gid;
+    op.store(*use, only_times ? Operation::Changed::kTimes : Operation::Changed::kContent);
     return attributes_of(*use);
 }
 
@@ -134,7 +135,7 @@ void note_access(FilesystemCore& core, InodeNumber inode)
     if (use->removed || !access_is_news(use->attributes, now, rule))
         return;
     use->attributes.accessed = now;
-    op.store(*use);
+    op.store(*use, Operation::Changed::kTimes);
 }
 
 }  // namespace cowraid

@@ -7,8 +7,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1;
-
 void check_stored(CheckContext& context, uint64_t number, const FileExtent& extent)
 {
     context.report().data_blocks += extent.block_count;

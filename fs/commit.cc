@@ -7,6 +7,7 @@
 #include "fs/commit_mutant.h"
 #include "fs/commit_trees.h"
 #include "fs/flush.h"
+#include "fs/fsync_collect.h"
 
 namespace cowraid {
 
@@ -18,6 +19,8 @@ struct ClosedTransaction {
     Ref<const Committed> base;
     FlushBatch batch;
     VolumeCounters counters;
+    uint64_t change = 0;  // number of the newest change in it
+    bool log_ready = false;  // what comes after it may be logged, once it is committed
 };
 
 // The view of the transaction being committed: nothing newer.
@@ -40,6 +43,9 @@ ClosedTransaction close_transaction(FilesystemCore& core)
     closed.base = core.timeline.view().committed;
     closed.transaction = core.timeline.close_open();
     closed.batch = begin_flush(core, closed.transaction);
+    closed.change = core.changes.newest();
+    closed.log_ready = core.fsync_log && core.syncs.wants_log();
+    restart_tracking(core, closed.log_ready);
     closed.counters.next_inode = core.next_inode;
     closed.counters.inode_count = core.inode_count;
     closed.counters.reserved_blocks = static_cast<uint64_t>(core.reserved_blocks.load());
@@ -133,11 +139,25 @@ Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
     closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
     CommittedTrees trees;
     CW_TRY(commit_trees(core, *closed.transaction, *closed.base, closed.counters, generation, trees));
+    const Generation number = core.commit_number(closed.transaction->id);
+    if (!is_mutant(core.options, CommitMutant::kTreeCommitsStand))
+        core.volume->set_tree_commits(number.value);
+    if (closed.log_ready && !is_mutant(core.options, CommitMutant::kLogNotLive))
+        core.volume->set_fsync_log_live(true);
     uint64_t covered = 0;
     CW_TRY(make_durable(core, generation, trees.root, covered));
     core.volume->array().retire(covered);
+    if (core.fsync_log)
+        core.fsync_log->retire(number);
+    core.syncs.committed(closed.change);
     publish(core, closed, generation, trees);
     return {};
+}
+
+// Nobody else may hold these inodes, and memory has the only copy of their data.
+void keep_unwritten(FilesystemCore& core, const FlushBatch& batch)
+{
+    core.unwritten.insert(core.unwritten.end(), batch.inodes.begin(), batch.inodes.end());
 }
 
 }  // namespace
@@ -146,14 +166,18 @@ Status commit_now(FilesystemCore& core)
 {
     if (core.stopped)
         return Err::kShutdown;
+    if (core.keeps_log)
+        return {};
     release_freed(core);
     CW_TRY(plan_ahead(core));
     if (nothing_to_commit(core))
         return {};
     ClosedTransaction closed = close_transaction(core);
+    core.commits.begun(closed.transaction->id);
     const Status status = run_commit(core, closed);
     if (!status.ok()) {
         CW_LOG_ERROR("commit failed: %s", err_text(status.err()));
+        keep_unwritten(core, closed.batch);
         core.stop("a commit failed");
         core.commits.finished(closed.transaction->id, status);
         return status;
@@ -177,9 +201,15 @@ Status commit_now(FilesystemCore& core)
 
 Status commit_clean(FilesystemCore& core)
 {
-    if (!core.volume->intent_log_live() || core.stopped)
+    if ((!core.volume->intent_log_live() && !core.volume->fsync_log_live()) || core.stopped)
         return {};
+    {
+        WriteLock gate(core.gate);
+        core.syncs.set_wants_log(false);
+        restart_tracking(core, false);
+    }
     core.volume->set_intent_log_live(false);
+    core.volume->set_fsync_log_live(false);
     return publish_map(core);
 }
 
@@ -187,18 +217,24 @@ Status flush_now(FilesystemCore& core)
 {
     if (core.stopped)
         return Err::kShutdown;
+    if (core.keeps_log)
+        return {};
     FlushBatch batch;
     View view;
     {
         ReadLock gate(core.gate);
         view = core.timeline.view();
         batch = begin_flush(core, view.open);
+        // Its extents name addresses that no commit knows.
+        if (batch.block_count > 0)
+            view.open->loggable = false;
     }
     Status status = ensure_room(core, batch.block_count);
     if (status.ok())
         status = write_flush(core, batch, view, core.volume->superblock().generation.next());
     if (!status.ok()) {
         CW_LOG_ERROR("writing data failed: %s", err_text(status.err()));
+        keep_unwritten(core, batch);
         core.stop("writing data failed");
         core.commits.finished(view.open->id, status);
         return status;

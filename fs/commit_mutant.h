@@ -18,6 +18,11 @@ enum class CommitMutant : uint32_t {
     kReuseBeforeDurable,  // space freed by a commit is handed out before the commit is durable
     kStaleFreeSpace,  // allocation state is not recorded
     kStaleChecksums,  // checksums of new blocks are not recorded
+    kFsyncUnlogged,  // fsync is acknowledged before its record is written
+    kRecordWithoutData,  // a record has items but no file data
+    kTreeCommitsStand,  // commits do not count, so that their records stay live
+    kLogNotLive,  // nothing says that the fsync log is in use
+    kReplaySkipped,  // a mount ignores the fsync log
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

@@ -3,35 +3,9 @@
 
 #include <algorithm>
 
+#include "fs/blocking_completion.h"
+
 namespace cowraid {
-
-namespace {
-
-class Blocking : public Completion {
-public:
-    void done(Status status) override
-    {
-        MutexLock lock(mutex_);
-        status_ = status;
-        finished_ = true;
-        condition_.notify_one();
-    }
-    Status wait()
-    {
-        MutexLock lock(mutex_);
-        while (!finished_)
-            condition_.wait(mutex_);
-        return status_;
-    }
-
-private:
-    Mutex mutex_{LockRank::kLeaf};
-    CondVar condition_;
-    bool finished_ CW_GUARDED_BY(mutex_) = false;
-    Status status_ CW_GUARDED_BY(mutex_);
-};
-
-}  // namespace
 
 void CommitQueue::wait_async(TransactionId id, Completion* completion)
 {
@@ -40,8 +14,10 @@ void CommitQueue::wait_async(TransactionId id, Completion* completion)
         MutexLock lock(mutex_);
         if (failure_.ok() && finished_ < id) {
             waiters_.push_back({id, completion});
-            requested_.commit = true;
-            wake_.notify_all();
+            if (begun_ < id) {
+                requested_.commit = true;
+                wake_.notify_all();
+            }
             return;
         }
         answer = finished_ >= id ? Status() : failure_;
@@ -51,7 +27,7 @@ void CommitQueue::wait_async(TransactionId id, Completion* completion)
 
 Status CommitQueue::wait(TransactionId id)
 {
-    Blocking blocking;
+    BlockingCompletion blocking;
     wait_async(id, &blocking);
     return blocking.wait();
 }
@@ -80,6 +56,12 @@ CommitQueue::Work CommitQueue::sleep(uint64_t milliseconds)
     work.commit = work.commit || !in_time;
     requested_ = Work();
     return work;
+}
+
+void CommitQueue::begun(TransactionId id)
+{
+    MutexLock lock(mutex_);
+    begun_ = id;
 }
 
 void CommitQueue::finished(TransactionId id, Status status)

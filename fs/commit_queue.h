@@ -29,6 +29,8 @@ public:
     };
     // Commit thread: sleeps until there is work or `milliseconds` went by (then commit is set).
     Work sleep(uint64_t milliseconds);
+    // Commit thread: `id` is being committed, so that nobody has to ask for it.
+    void begun(TransactionId id);
     // Commit thread: transactions up to `id` are durable (or `status` says why not).
     void finished(TransactionId id, Status status);
 
@@ -41,6 +43,7 @@ private:
     CondVar wake_;
     std::vector<Waiter> waiters_ CW_GUARDED_BY(mutex_);
     Work requested_ CW_GUARDED_BY(mutex_);
+    TransactionId begun_ CW_GUARDED_BY(mutex_);
     TransactionId finished_ CW_GUARDED_BY(mutex_);
     Status failure_ CW_GUARDED_BY(mutex_);
 };

@@ -30,7 +30,7 @@ FilesystemCore::FilesystemCore(const MountOptions& mount_options, std::unique_pt
       space_source(cache, timeline),
       allocator(space_source),
       checksums(cache, timeline),
-      inodes(store),
+      inodes(store, changes.counter()),
       dirty(mount_options.dirty_bytes_max),
       join_policy(kLoopCost, data_columns_of(*volume), volume->data_profile().parity,
                   volume->superblock().chunk_bytes, mount_options.join_above),
@@ -51,6 +51,8 @@ void FilesystemCore::stop(const char* reason)
         return;
     CW_LOG_ERROR("stopped for writing: %s; unmount, look at the members, mount again", reason);
     dirty.stop();
+    if (fsync_log)
+        fsync_log->stop();
     flush_done.announce();
 }
 

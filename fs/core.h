@@ -13,6 +13,7 @@
 #include "btree/node_cache.h"
 #include "fs/background.h"
 #include "fs/block_state.h"
+#include "fs/change_tracker.h"
 #include "fs/commit_queue.h"
 #include "fs/dirty_account.h"
 #include "fs/filesystem.h"
@@ -20,10 +21,19 @@
 #include "fs/item_store.h"
 #include "fs/mount_options.h"
 #include "fs/space_budget.h"
+#include "fs/sync_queue.h"
 #include "fs/transaction.h"
 #include "fs/volume.h"
+#include "journal/fsync_log.h"
 
 namespace cowraid {
+
+// What a mount found in the fsync log.
+struct ReplayResult {
+    bool log_live = false;  // there was a log to look at; the next commit makes all in it dead
+    uint64_t next_sequence = 1;  // for FsyncLog
+    uint64_t record_count = 0;
+};
 
 struct FilesystemCore {
     FilesystemCore(const MountOptions& mount_options, std::unique_ptr<Volume> opened_volume,
@@ -39,6 +49,7 @@ struct FilesystemCore {
     TreeSpaceSource space_source;
     Allocator allocator;
     ChecksumLookup checksums;
+    ChangeTracker changes;
     InodeTable inodes;
 
     // Shared by every changing operation; exclusive for the moment in which a transaction is closed.
@@ -50,23 +61,44 @@ struct FilesystemCore {
     const JoinPolicy join_policy;
     Event flush_done;  // some inode may have no flushing blocks any more
     CommitQueue commits;
+    // Null until the filesystem is written to; then it stays.
+    std::unique_ptr<FsyncLog> fsync_log;
+    SyncQueue syncs;
     RemovalQueue removals;
 
     std::atomic<uint64_t> next_inode{0};
     std::atomic<uint64_t> inode_count{0};
     std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
     std::atomic<uint64_t> commit_count{0};
+    // Superblock::tree_commits of a transaction's commit is its id and this.
+    std::atomic<uint64_t> commits_before{0};
     std::atomic<uint64_t> recovered_rows{0};  // by this mount
+    std::atomic<uint64_t> replayed_records{0};  // by this mount
     std::atomic<bool> read_only{false};
     // After an error that a commit could not carry: everything that changes fails, reads go on.
     std::atomic<bool> stopped{false};
     std::atomic<const char*> read_only_reason{""};  // static text, for the user
+
+    // Of a mount: what is in the open transaction from logs, and must be committed before anything is logged.
+    ReplayResult replay;
+    bool replay_done = false;
+    // Mounted read-only over a log that is in use: nothing is written, dirty data stays in memory.
+    std::atomic<bool> keeps_log{false};
+    // Rows that were recovered are not committed yet: none is written in place.
+    bool whole_rows_only = false;
+    // With data that a failed commit or flush left in memory: reads find it there.
+    std::vector<Ref<Inode>> unwritten;
 
     Background background;  // last: its threads use everything above
 
     // Member failures left no room for metadata with full tolerance: the commit under way is the last.
     std::atomic<bool> last_commit{false};
 
+    // What its records of the fsync log, and its commit, are numbered by.
+    [[nodiscard]] Generation commit_number(TransactionId transaction) const
+    {
+        return {commits_before + transaction.value};
+    }
     // Stops the filesystem for writing and says why, once.
     void stop(const char* reason);
 };

@@ -9,7 +9,6 @@ namespace cowraid {
 namespace {
 
 constexpr auto kExtentType = static_cast<uint8_t>(ItemType::kExtent);
-constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1;
 // Longer extents would make every later trim rewrite more and gain nothing.
 constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
 

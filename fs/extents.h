@@ -13,6 +13,9 @@
 
 namespace cowraid {
 
+// Blocks of the largest file.
+inline constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1;
+
 struct FileExtent {
     uint64_t file_block = 0;
     uint32_t block_count = 0;

@@ -13,7 +13,9 @@ namespace cowraid {
 void insert_dirty(FilesystemCore& core, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
                   uint64_t promised_blocks) CW_NO_THREAD_SAFETY_ANALYSIS
 {
+    const uint64_t block_count = extent.block_count;
     const uint64_t news = inode->dirty.insert(first_block, std::move(extent));
+    core.changes.note_blocks(*inode, first_block, block_count);
     core.dirty.add_blocks(news);
     core.space.return_data(promised_blocks - news);
     if (!inode->on_dirty_list) {
@@ -26,6 +28,7 @@ void erase_dirty(FilesystemCore& core, Inode& inode, uint64_t first_block,
                  uint64_t block_count) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t erased = inode.dirty.erase(first_block, block_count);
+    core.changes.note_blocks(inode, first_block, block_count);
     core.dirty.remove_blocks(erased);
     core.space.return_data(erased);
 }

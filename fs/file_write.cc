@@ -127,8 +127,9 @@ Status read_edges(FilesystemCore& core, Inode& inode, PendingWrite& write)
     return {};
 }
 
-// Overwrites blocks that are dirty already. Requires inode.mutex.
-bool write_in_place(Inode& inode, const PendingWrite& write) CW_NO_THREAD_SAFETY_ANALYSIS
+// Overwrites blocks that are dirty already. Requires inode.mutex and the gate.
+bool write_in_place(FilesystemCore& core, Inode& inode,
+                    const PendingWrite& write) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     constexpr uint64_t kInPlaceBlocks = 2;
     if (write.block_count() > kInPlaceBlocks)
@@ -143,6 +144,7 @@ bool write_in_place(Inode& inode, const PendingWrite& write) CW_NO_THREAD_SAFETY
         std::memcpy(inode.dirty.find(at / kBlockBytes) + at % kBlockBytes, write.data.data() + done, part);
         done += part;
     }
+    core.changes.note_blocks(inode, write.first_block(), write.block_count());
     return true;
 }
 
@@ -172,7 +174,7 @@ Result<Outcome> apply_write(FilesystemCore& core, const Ref<Inode>& inode, Pendi
         write.offset = inode->attributes.size_bytes;
         return Outcome::kOffsetMoved;
     }
-    if (write_in_place(*inode, write)) {
+    if (write_in_place(core, *inode, write)) {
         core.space.return_data(promised_blocks);
     } else {
         if (!write.buffer)

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include "fs/blocking_completion.h"
 #include "fs/commit.h"
 #include "fs/mount.h"
 #include "fs/namespace.h"
@@ -24,11 +25,16 @@ Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const Mo
     if (read_only_reason != nullptr)
         core->read_only_reason = read_only_reason;
     core->read_only = options.read_only || read_only_reason != nullptr;
-    RecoveryCounts recovered;
-    if (!core->read_only)
-        CW_TRY(start_writing(*core, why));
-    else
-        CW_TRY(recover_rows(*core, recovered, why));
+    if (core->read_only) {
+        CW_TRY(recover_in_memory(*core, why));
+    } else if (const Status status = start_writing(*core, why); !status.ok()) {
+        // What the log holds is in memory and can be read.
+        if (status.err() != Err::kNoSpace || core->replayed_records == 0)
+            return status;
+        core->read_only_reason = "no room for what the fsync log holds";
+        core->read_only = true;
+        core->volume->array().set_read_only(true);
+    }
     if (core->last_commit) {
         core->read_only_reason = "no room for block groups on the members that are left";
         core->read_only = true;
@@ -84,6 +90,30 @@ Status Filesystem::sync()
     if (view.committing)
         return core_->commits.wait(view.committing->id);
     return core_->stopped ? Status(Err::kShutdown) : Status();
+}
+
+void Filesystem::fsync_async(InodeNumber number, SyncWhat what, Completion* completion)
+{
+    if (core_->read_only) {
+        completion->done({});
+        return;
+    }
+    uint64_t change = core_->changes.newest();
+    if (what == SyncWhat::kData) {
+        // One that cannot be had is treated like one that has changed.
+        if (const Result<Ref<Inode>> inode = core_->inodes.get(number); inode.ok()) {
+            MutexLock lock((*inode)->mutex);
+            change = (*inode)->data_change;
+        }
+    }
+    core_->syncs.wait_async(*core_, change, completion);
+}
+
+Status Filesystem::fsync(InodeNumber number, SyncWhat what)
+{
+    BlockingCompletion blocking;
+    fsync_async(number, what, &blocking);
+    return blocking.wait();
 }
 
 Status Filesystem::remount(bool read_only, std::string& why)

@@ -117,6 +117,9 @@ struct VolumeInfo {
     uint64_t joined_blocks = 0, rmw_rows = 0, rcw_rows = 0;
     uint64_t stripe_cache_hits = 0, stripe_cache_misses = 0, intent_log_bytes = 0, recovered_rows = 0;
     uint64_t commits = 0, dirty_bytes = 0;
+    // Records of the fsync log and their bytes; calls of fsync that became commits; records that the last
+    // mount replayed.
+    uint64_t fsync_records = 0, fsync_record_bytes = 0, fsync_commits = 0, replayed_records = 0;
     uint64_t blocks_reconstructed = 0, blocks_repaired = 0, blocks_unrecoverable = 0;
     uint64_t node_cache_hits = 0, node_cache_misses = 0, node_cache_bytes = 0;
 };
@@ -190,9 +193,14 @@ public:
     // never gets kNoSpace.
     Status allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length);
 
-    // Durability. Answers when everything that returned before the call is durable.
+    // Durability. Answers when everything that returned before the call is durable: sync() by a commit,
+    // fsync() by the fsync log where that will do. With kData only what changed the inode, other than its
+    // times, matters; with it everything earlier becomes durable.
+    enum class SyncWhat : uint8_t { kAll, kData };
     void sync_async(Completion* completion);
     Status sync();
+    void fsync_async(InodeNumber inode, SyncWhat what, Completion* completion);
+    Status fsync(InodeNumber inode, SyncWhat what);
     // Volume-wide numbers.
     VolumeStatistics statistics();
     VolumeInfo info();

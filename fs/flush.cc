@@ -184,7 +184,7 @@ Status place_batch(FilesystemCore& core, uint64_t block_count, TransactionId tra
                    Placement& placement)
 {
     const auto join = [&](uint64_t wanted) {
-        if (wanted > 0 && core.volume->intent_log_live())
+        if (wanted > 0 && core.volume->intent_log_live() && !core.whole_rows_only)
             placement.hole_blocks += core.allocator.allocate_holes(wanted, transaction, placement.holes);
     };
     const auto rest = [&] {
@@ -213,6 +213,8 @@ Status place_batch(FilesystemCore& core, uint64_t block_count, TransactionId tra
 // what no free row is left for joins them in any case.
 uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count)
 {
+    if (core.whole_rows_only)
+        return 0;
     const SpaceNumbers data = core.allocator.numbers(kGroupData);
     const uint64_t scarce =
         core.join_policy.blocks_to_join(data, core.volume->potential_blocks(kGroupData), block_count);

@@ -157,6 +157,7 @@ Status InodeTable::load(Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
     ItemBytes payload;
     CW_TRY(store_.get(inode_key(inode.number), payload));
     CW_ASSIGN(inode.attributes, decode_inode(payload));
+    inode.data_change = newest_change_;
     inode.loaded = true;
     return {};
 }

@@ -14,6 +14,7 @@
 #include "base/ref.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "fs/block_set.h"
 #include "fs/dirty_map.h"
 #include "fs/filesystem.h"
 #include "fs/item_store.h"
@@ -65,6 +66,12 @@ struct Inode : RefCounted<Inode> {
     // In the list of inodes with dirty data (fs/flush.h).
     bool on_dirty_list CW_GUARDED_BY(mutex) = false;
 
+    // Blocks that became dirty, changed, or are dirty no more since the last record of the fsync log
+    // (fs/change_tracker.h); empty while nothing is tracked.
+    BlockSet unlogged CW_GUARDED_BY(mutex);
+    // Number of the last change to more than times, or of a later one.
+    uint64_t data_change CW_GUARDED_BY(mutex) = 0;
+
     // Guarded by the inode table's shard.
     uint64_t lookup_count = 0;
 };
@@ -72,7 +79,11 @@ struct Inode : RefCounted<Inode> {
 // Inodes by number. An inode stays while it has lookup references, dirty data, or users.
 class InodeTable {
 public:
-    explicit InodeTable(ItemStore& store) : store_(store) { }
+    // `newest_change`: number of the newest change to anything, for inodes that come back into memory.
+    InodeTable(ItemStore& store, const std::atomic<uint64_t>& newest_change)
+        : store_(store), newest_change_(newest_change)
+    {
+    }
 
     // The inode, loaded. kNotFound (callers turn it into kStale where the number came from outside).
     Result<Ref<Inode>> get(InodeNumber number);
@@ -98,6 +109,7 @@ private:
     Status load(Inode& inode);
 
     ItemStore& store_;
+    const std::atomic<uint64_t>& newest_change_;
     mutable std::array<Shard, kShardCount> shards_;
 };
 

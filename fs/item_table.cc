@@ -10,17 +10,40 @@ ItemTable::Shard& ItemTable::shard_of(uint64_t object) const
     return shards_[object * 0x9e3779b97f4a7c15u >> 58];
 }
 
-void ItemTable::store(const Key& key, Entry entry)
+void ItemTable::store(const Key& key, std::optional<ItemBytes> value)
 {
     Shard& shard = shard_of(key.object);
-    const uint64_t bytes = entry ? entry->size() : 0;
+    const uint64_t bytes = value ? value->size() : 0;
     MutexLock lock(shard.mutex);
     auto [at, inserted] = shard.entries.try_emplace(key);
+    Entry& entry = at->second;
     if (inserted)
         entry_count_.fetch_add(1, std::memory_order_relaxed);
-    const uint64_t before = at->second ? at->second->size() : 0;
+    const uint64_t before = entry.value ? entry.value->size() : 0;
     byte_count_.fetch_add(bytes - before, std::memory_order_relaxed);
-    at->second = std::move(entry);
+    entry.value = std::move(value);
+    if (!tracking_ || entry.unlogged)
+        return;
+    entry.unlogged = true;
+    shard.unlogged.push_back(key);
+}
+
+bool ItemTable::take_unlogged(uint64_t bytes_max, std::vector<Change>& out)
+{
+    uint64_t bytes = 0;
+    for (Shard& shard : shards_) {
+        MutexLock lock(shard.mutex);
+        for (const Key& key : shard.unlogged) {
+            Entry& entry = shard.entries.at(key);
+            entry.unlogged = false;
+            bytes += entry.value ? entry.value->size() : 0;
+            if (bytes > bytes_max)
+                return false;
+            out.push_back({key, !entry.value, entry.value ? *entry.value : ItemBytes()});
+        }
+        shard.unlogged.clear();
+    }
+    return true;
 }
 
 void ItemTable::put(const Key& key, std::span<const std::byte> value)
@@ -40,9 +63,9 @@ ItemState ItemTable::get(const Key& key, ItemBytes& out) const
     const auto at = shard.entries.find(key);
     if (at == shard.entries.end())
         return ItemState::kAbsent;
-    if (!at->second)
+    if (!at->second.value)
         return ItemState::kErased;
-    out = *at->second;
+    out = *at->second.value;
     return ItemState::kPresent;
 }
 
@@ -54,9 +77,9 @@ ItemState ItemTable::first_at_or_after(const Key& from, Key& found, ItemBytes& o
     if (at == shard.entries.end() || at->first.object != from.object)
         return ItemState::kAbsent;
     found = at->first;
-    if (!at->second)
+    if (!at->second.value)
         return ItemState::kErased;
-    out = *at->second;
+    out = *at->second.value;
     return ItemState::kPresent;
 }
 
@@ -71,9 +94,9 @@ ItemState ItemTable::last_at_or_before(const Key& bound, Key& found, ItemBytes& 
     if (at->first.object != bound.object)
         return ItemState::kAbsent;
     found = at->first;
-    if (!at->second)
+    if (!at->second.value)
         return ItemState::kErased;
-    out = *at->second;
+    out = *at->second.value;
     return ItemState::kPresent;
 }
 
@@ -84,7 +107,7 @@ std::vector<ItemTable::Change> ItemTable::sorted() const
     for (const Shard& shard : shards_) {
         MutexLock lock(shard.mutex);
         for (const auto& [key, entry] : shard.entries)
-            changes.push_back({key, !entry, entry ? *entry : ItemBytes()});
+            changes.push_back({key, !entry.value, entry.value ? *entry.value : ItemBytes()});
     }
     std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.key < b.key; });
     return changes;

@@ -40,20 +40,32 @@ public:
     // Everything in key order. Only for a table that no longer changes.
     [[nodiscard]] std::vector<Change> sorted() const;
 
+    // From now on, remembers what is put and erased until take_unlogged(). Requires that nobody changes it.
+    void start_tracking() { tracking_ = true; }
+    // What changed since the last call, as it is now; each shard's in no order. False when it has more than
+    // `bytes_max` of payload: then it is incomplete, and what is missing is not remembered any more either.
+    // Requires that nobody changes the table.
+    bool take_unlogged(uint64_t bytes_max, std::vector<Change>& out);
+
     [[nodiscard]] uint64_t entry_count() const { return entry_count_.load(std::memory_order_relaxed); }
     [[nodiscard]] uint64_t byte_count() const { return byte_count_.load(std::memory_order_relaxed); }
 
 private:
-    using Entry = std::optional<ItemBytes>;  // empty: tombstone
+    struct Entry {
+        std::optional<ItemBytes> value;  // empty: tombstone
+        bool unlogged = false;  // in the shard's list
+    };
     static constexpr size_t kShardCount = 64;
     struct Shard {
         mutable Mutex mutex{LockRank::kItemTable};
         std::map<Key, Entry> entries CW_GUARDED_BY(mutex);
+        std::vector<Key> unlogged CW_GUARDED_BY(mutex);
     };
     [[nodiscard]] Shard& shard_of(uint64_t object) const;
-    void store(const Key& key, Entry entry);
+    void store(const Key& key, std::optional<ItemBytes> value);
 
     mutable std::array<Shard, kShardCount> shards_;
+    bool tracking_ = false;
     std::atomic<uint64_t> entry_count_{0};
     std::atomic<uint64_t> byte_count_{0};
 };

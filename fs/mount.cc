@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "fs/mount.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 
+#include "base/log.h"
 #include "format/items.h"
 #include "fs/commit.h"
+#include "fs/fsync_collect.h"
 #include "fs/removal.h"
+#include "fs/replay.h"
 
 namespace cowraid {
 
@@ -112,6 +116,7 @@ std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::uniq
         core->allocator.add_group(group, usage, Allocator::GroupState::kOpen);
     }
     close_degraded_groups(*core);
+    core->commits_before = core->volume->superblock().tree_commits;
     core->next_inode = root.counters.next_inode;
     core->inode_count = root.counters.inode_count;
     core->reserved_blocks = static_cast<int64_t>(root.counters.reserved_blocks);
@@ -130,6 +135,83 @@ Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& w
     return status;
 }
 
+namespace {
+
+// Log entries of rows die with a commit that has their checksums, before there are new ones. With records to
+// replay it comes before that, and changes nothing that they rest on: they count from the commit before it.
+Status commit_rows(FilesystemCore& core)
+{
+    core.timeline.open()->dirty = true;
+    // Remounted for writing: the records are in the open transaction already, which writes no rows in place.
+    core.whole_rows_only = core.replay_done;
+    if (core.replay_done)
+        return {};
+    if (core.volume->fsync_log_live())
+        core.commits_before.fetch_sub(1);
+    return commit_now(core);
+}
+
+Status replay(FilesystemCore& core, std::string& why)
+{
+    if (core.replay_done)
+        return {};
+    Status status = replay_fsync_log(core, core.replay, why);
+    if (!status.ok() && core.options.rescue && core.options.read_only) {
+        CW_LOG_WARNING("%s: mounted without it", why.c_str());
+        why.clear();
+        return {};
+    }
+    core.replay_done = status.ok();
+    return status;
+}
+
+// Everything that the logs hold, in the trees.
+Status recover_and_commit(FilesystemCore& core, std::string& why)
+{
+    RecoveryCounts counts;
+    CW_TRY(recover_rows(core, counts, why));
+    CW_TRY(plan_ahead(core));
+    if (counts.rows > 0)
+        CW_TRY(commit_rows(core));
+    CW_TRY(replay(core, why));
+    refresh_budget(core);
+    if (core.replay.log_live)
+        core.timeline.open()->dirty = true;
+    if (core.timeline.open()->dirty)
+        CW_TRY(commit_now(core));
+    core.whole_rows_only = false;
+    return {};
+}
+
+// From now on fsync may append to the log.
+void start_fsync_log(FilesystemCore& core)
+{
+    const Superblock& superblock = core.volume->superblock();
+    const uint32_t tolerance =
+        std::max(core.volume->data_profile().tolerance, core.volume->metadata_profile().tolerance);
+    if (!core.fsync_log)
+        core.fsync_log =
+            std::make_unique<FsyncLog>(core.volume->members(), superblock, tolerance,
+                                       core.replay.next_sequence, Generation{superblock.tree_commits});
+    core.replay.log_live = false;
+    if (!core.volume->fsync_log_live())
+        return;
+    WriteLock gate(core.gate);
+    core.syncs.set_wants_log(true);
+    restart_tracking(core, true);
+}
+
+}  // namespace
+
+Status recover_in_memory(FilesystemCore& core, std::string& why)
+{
+    RecoveryCounts counts;
+    CW_TRY(recover_rows(core, counts, why));
+    CW_TRY(replay(core, why));
+    core.keeps_log = core.replay.log_live;
+    return {};
+}
+
 Status start_writing(FilesystemCore& core, std::string& why)
 {
     Status status = core.volume->begin_writing();
@@ -137,18 +219,16 @@ Status start_writing(FilesystemCore& core, std::string& why)
         why = std::string("writing superblocks failed: ") + err_text(status.err());
         return status;
     }
-    RecoveryCounts recovered;
-    CW_TRY(recover_rows(core, recovered, why));
-    status = plan_ahead(core);
-    // The log entries die with a commit that has the checksums of their rows, before there are new ones.
-    if (status.ok() && recovered.rows > 0) {
-        core.timeline.open()->dirty = true;
-        status = commit_now(core);
-    }
-    if (status.ok())
+    core.keeps_log = false;
+    status = recover_and_commit(core, why);
+    if (status.ok()) {
+        start_fsync_log(core);
         status = queue_orphans(core);
+    }
     if (!status.ok()) {
-        why = std::string("preparing to write failed: ") + err_text(status.err());
+        core.keeps_log = core.replay.log_live;
+        if (why.empty())
+            why = std::string("preparing to write failed: ") + err_text(status.err());
         return status;
     }
     refresh_budget(core);

@@ -29,7 +29,12 @@ std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::uniq
 // volume that is mounted read-only is not changed.
 Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& why);
 
-// First writes, recovery, room ahead, orphans, threads. `why` on failure.
+// For a volume that is mounted read-only: rows, then the fsync log, in memory only. `why` on failure.
+Status recover_in_memory(FilesystemCore& core, std::string& why);
+
+// First writes, recovery, room ahead, orphans, threads. `why` on failure. kNoSpace
+// when there is no room for what the fsync log holds: if replay_done is set, all that is in memory can be
+// read.
 Status start_writing(FilesystemCore& core, std::string& why);
 
 }  // namespace cowraid

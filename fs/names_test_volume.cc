@@ -68,6 +68,12 @@ void TestVolume::reopen()
     open();
 }
 
+void TestVolume::crash()
+{
+    fs_.reset();
+    open();
+}
+
 void TestVolume::reopen(const MountOptions& options)
 {
     options_ = options;

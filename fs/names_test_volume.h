@@ -27,6 +27,8 @@ public:
     // Closes (which commits) and opens again.
     void reopen();
     void reopen(const MountOptions& options);
+    // The daemon dies without closing; opens again.
+    void crash();
 
 private:
     void open();

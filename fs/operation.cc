@@ -64,21 +64,30 @@ Operation::~Operation()
     end();
 }
 
-void Operation::put(const Key& key, std::span<const std::byte> value)
+void Operation::note_change()
 {
     transaction_->dirty = true;
+    if (change_ == 0)
+        change_ = core_.changes.next();
+}
+
+void Operation::put(const Key& key, std::span<const std::byte> value)
+{
+    note_change();
     transaction_->items.put(key, value);
 }
 
 void Operation::erase(const Key& key)
 {
-    transaction_->dirty = true;
+    note_change();
     transaction_->items.erase(key);
 }
 
-void Operation::store(Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+void Operation::store(Inode& inode, Changed changed) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     put(inode_key(inode.number), encode_inode(inode.attributes));
+    if (changed == Changed::kContent)
+        inode.data_change = change_;
 }
 
 timespec current_time()

@@ -32,12 +32,17 @@ public:
     [[nodiscard]] Transaction& transaction() { return *transaction_; }
     void put(const Key& key, std::span<const std::byte> value);
     void erase(const Key& key);
-    // Writes the inode's attributes into its item. Requires inode.mutex.
-    void store(Inode& inode);
+    // Writes the inode's attributes into its item. `changed`: whether more than times did, so that fdatasync
+    // cares. Requires inode.mutex.
+    enum class Changed : uint8_t { kContent, kTimes };
+    void store(Inode& inode, Changed changed = Changed::kContent);
 
 private:
+    void note_change();
+
     FilesystemCore& core_;
     Ref<Transaction> transaction_;
+    uint64_t change_ = 0;  // its number, once it changed something
 };
 
 timespec current_time();

@@ -20,6 +20,7 @@ void drop_dirty(FilesystemCore& core, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t blocks = inode.dirty.block_count();
     inode.dirty.clear();
+    core.changes.note_blocks(inode, 0, kMaxFileBlocks);
     core.dirty.remove_blocks(blocks);
     core.space.return_data(blocks);
 }

@@ -23,6 +23,9 @@ struct Transaction : RefCounted<Transaction> {
     ChecksumTable checksums;
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
+    // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate
+    // is held exclusively, cleared for good by what no record can carry.
+    std::atomic<bool> loggable{false};
 };
 
 // The trees of one durable commit. Held by readers as a pin: addresses freed by later transactions are

@@ -14,7 +14,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1;
 // Extents one operation may remove.
 constexpr uint32_t kPieceExtents = 256;
 
@@ -54,6 +53,7 @@ Result<bool> zero_tail(FilesystemCore& core, const Ref<Inode>& inode, uint64_t n
         return true;
     if (std::byte* memory = inode->dirty.find(block); memory != nullptr) {
         std::memset(memory + keep, 0, kBlockBytes - keep);
+        core.changes.note_blocks(*inode, block, 1);
         return true;
     }
     std::vector<FileExtent> extents;

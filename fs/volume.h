@@ -85,7 +85,12 @@ public:
     // Whether the superblocks say that the write-intent log may hold live entries: before that is durable no
     // row may be written in place. What is set here is in the next superblock.
     [[nodiscard]] bool intent_log_live() const { return (superblock_.live_logs & kLiveIntentLog) != 0; }
-    void set_intent_log_live(bool live) { superblock_.live_logs = live ? kLiveIntentLog : 0; }
+    void set_intent_log_live(bool live) { set_live(kLiveIntentLog, live); }
+    // The same for the fsync log.
+    [[nodiscard]] bool fsync_log_live() const { return (superblock_.live_logs & kLiveFsyncLog) != 0; }
+    void set_fsync_log_live(bool live) { set_live(kLiveFsyncLog, live); }
+    // For the next superblock: that of a commit with new trees.
+    void set_tree_commits(uint64_t count) { superblock_.tree_commits = count; }
     // The volume may be read but must not be written: too few members (half of them or fewer, or below a
     // minimum), or something in it that this version cannot write.
     [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
@@ -97,6 +102,10 @@ public:
 
 private:
     Volume() = default;
+    void set_live(uint32_t log, bool live)
+    {
+        superblock_.live_logs = live ? superblock_.live_logs | log : superblock_.live_logs & ~log;
+    }
     void note_member_states(Generation generation);
     Status install_groups(std::string& why);
     // The map can take one more group: its bytes, and an address for it.

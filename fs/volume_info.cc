@@ -111,6 +111,10 @@ VolumeInfo Filesystem::info()
     info.intent_log_bytes = partial.log_bytes;
     info.recovered_rows = core.recovered_rows;
     info.commits = core.commit_count;
+    info.fsync_records = core.syncs.counts().records;
+    info.fsync_record_bytes = core.syncs.counts().record_bytes;
+    info.fsync_commits = core.syncs.counts().commits;
+    info.replayed_records = core.replayed_records;
     info.dirty_bytes = core.dirty.blocks() * kBlockBytes;
     const NodeCache::Statistics nodes = core.cache.statistics();
     info.node_cache_hits = nodes.hits;

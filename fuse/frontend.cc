@@ -112,16 +112,16 @@ void forget_cached_attributes(const Frontend& frontend, InodeNumber inode)
     (void)fuse_lowlevel_notify_inval_inode(frontend.session, node_of(frontend, inode), -1, 0);
 }
 
-void reply_when_durable(fuse_req_t request)
+void reply_when_durable(fuse_req_t request, InodeNumber inode, Filesystem::SyncWhat what)
 {
-    filesystem_of(request).sync_async(new DurableReply(request));
+    filesystem_of(request).fsync_async(inode, what, new DurableReply(request));
 }
 
-void reply_write_when_durable(fuse_req_t request, size_t written)
+void reply_write_when_durable(fuse_req_t request, InodeNumber inode, size_t written)
 {
     auto* reply = new DurableReply(request);
     reply->set_written(written);
-    filesystem_of(request).sync_async(reply);
+    filesystem_of(request).fsync_async(inode, Filesystem::SyncWhat::kAll, reply);
 }
 
 void wait_for_parked(Frontend& frontend)

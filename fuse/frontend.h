@@ -98,9 +98,10 @@ inline bool has_set_id(uint32_t mode)
 // Makes the kernel ask for the attributes of `inode` again: it keeps a file's mode for a day.
 void forget_cached_attributes(const Frontend& frontend, InodeNumber inode);
 
-// Replies when everything done so far is durable: with `written` bytes for a WRITE, else with success.
-void reply_when_durable(fuse_req_t request);
-void reply_write_when_durable(fuse_req_t request, size_t written);
+// Replies when everything done so far is durable, or what fdatasync asks for: with success.
+void reply_when_durable(fuse_req_t request, InodeNumber inode, Filesystem::SyncWhat what);
+// For a WRITE that is synchronous.
+void reply_write_when_durable(fuse_req_t request, InodeNumber inode, size_t written);
 // Returns when no request waits for a commit.
 void wait_for_parked(Frontend& frontend);
 

@@ -95,9 +95,9 @@ void op_opendir(fuse_req_t request, fuse_ino_t, fuse_file_info*)
     fuse_reply_err(request, ENOSYS);
 }
 
-void op_fsyncdir(fuse_req_t request, fuse_ino_t, int, fuse_file_info*)
+void op_fsyncdir(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*)
 {
-    reply_when_durable(request);
+    reply_when_durable(request, inode_of(request, node), Filesystem::SyncWhat::kAll);
 }
 
 }  // namespace

@@ -128,14 +128,15 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
     if (!written.ok())
         reply_status(request, written.status());
     else if ((info->flags & (O_SYNC | O_DSYNC)) != 0)
-        reply_write_when_durable(request, *written);
+        reply_write_when_durable(request, inode, *written);
     else
         fuse_reply_write(request, *written);
 }
 
-void op_fsync(fuse_req_t request, fuse_ino_t, int, fuse_file_info*)
+void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info*)
 {
-    reply_when_durable(request);
+    using What = Filesystem::SyncWhat;
+    reply_when_durable(request, inode_of(request, node), data_only != 0 ? What::kData : What::kAll);
 }
 
 void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length, fuse_file_info*)

@@ -75,7 +75,7 @@ int run_once(const CrashOptions& options)
     const CrashReport report = run_crash_replay(options);
     printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
            "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
-           "violations=%llu\n",
+           "fsync-records=%llu replayed-records=%llu violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
@@ -84,9 +84,15 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.losses), static_cast<unsigned long long>(report.checks),
            static_cast<unsigned long long>(report.joined_blocks),
            static_cast<unsigned long long>(report.recovered_rows),
+           static_cast<unsigned long long>(report.fsync_records),
+           static_cast<unsigned long long>(report.replayed_records),
            static_cast<unsigned long long>(report.violations));
     if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
         printf("no row was written in place: nothing was tested\n");
+        return 1;
+    }
+    if (report.violations == 0 && (report.fsync_records == 0 || report.replayed_records == 0)) {
+        printf("no fsync was replayed: nothing of the fsync log was tested\n");
         return 1;
     }
     if (report.violations == 0)

@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "device/recording_device.h"
 #include "device/replay.h"
+#include "format/items.h"
 #include "format/profile.h"
 #include "tests/crash/mutant_device.h"
 #include "tests/crash/subsets.h"
@@ -61,6 +62,7 @@ public:
 
 private:
     Status record();
+    Status record_fsyncs(Filesystem& fs, Workload& workload);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
     void try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses);
     std::string recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
@@ -74,7 +76,7 @@ private:
     CrashOptions options_;
     Prng prng_;
     Recorder recorder_;
-    std::vector<DirectoryState> snapshots_;  // what commit k made durable
+    std::vector<DirectoryState> snapshots_;  // what commit or fsync number k made durable
     std::unordered_set<uint64_t> seen_;
     std::vector<Losses> losses_;
     size_t next_loss_ = 0;
@@ -113,9 +115,25 @@ Status Replay::record()
             CW_TRY(workload.shrink());
         snapshots_.push_back(workload.state());
         CW_TRY((*fs)->step(true));
-        recorder_.mark(commit, "acknowledged");
+        recorder_.mark(snapshots_.size() - 1, "acknowledged");
+        CW_TRY(record_fsyncs(**fs, workload));
     }
     report_.joined_blocks = (*fs)->info().joined_blocks;
+    report_.fsync_records = (*fs)->info().fsync_records;
+    return {};
+}
+
+// Some between two commits; most are records of the fsync log.
+Status Replay::record_fsyncs(Filesystem& fs, Workload& workload)
+{
+    for (uint64_t count = prng_.below(4); count > 0; --count) {
+        CW_TRY(workload.change());
+        if (prng_.chance(1, 12))
+            CW_TRY(fs.step(false));
+        snapshots_.push_back(workload.state());
+        CW_TRY(fs.fsync({kRootInode}, Filesystem::SyncWhat::kAll));
+        recorder_.mark(snapshots_.size() - 1, "acknowledged fsync");
+    }
     return {};
 }
 
@@ -141,17 +159,20 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     MountOptions options = manual_options();
     options.degraded = !absent.empty();
     options.read_only = !writable;
+    if (options_.commit_mutant == static_cast<uint32_t>(CommitMutant::kReplaySkipped))
+        options.commit_mutant = options_.commit_mutant;
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     if (!fs.ok())
         return "mount refused: " + why;
     report_.recovered_rows += (*fs)->info().recovered_rows;
+    report_.replayed_records += (*fs)->info().replayed_records;
     DirectoryState state;
     if (!read_state(**fs, state, why))
         return why;
     const bool last = state == snapshots_[acknowledged];
     const bool next = acknowledged + 1 < snapshots_.size() && state == snapshots_[acknowledged + 1];
     if (!last && !next)
-        return "content is neither the acknowledged commit's nor the next one's";
+        return "content is neither that of the acknowledged commit or fsync nor of the next one";
     for (const MemberInfo& member : (*fs)->info().members)
         for (size_t kind = 0; kind < member.counters.size(); ++kind)
             if (member.counters[kind] != 0 && kind != static_cast<size_t>(MemberCounter::kSuperblock))

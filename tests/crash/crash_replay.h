@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Crash replay over several members: a commit-heavy workload is recorded once, then every crash state within
-// the bound is mounted, compared with what was acknowledged, and mounted again with members lost.
+// Crash replay over several members: a workload of many fsyncs and commits is recorded once, then every crash
+// state within the bound is mounted, compared with what was acknowledged, and mounted again with members
+// lost.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct CrashReport {
     uint64_t instants = 0, states = 0, duplicates = 0, losses = 0, checks = 0, torn_states = 0;
     uint64_t exhaustive_instants = 0;  // all subsets of unflushed writes were tried
     uint64_t joined_blocks = 0, recovered_rows = 0;
+    uint64_t fsync_records = 0, replayed_records = 0;
     uint64_t violations = 0;
     std::string first_violation;
 };

@@ -104,6 +104,44 @@ void Actor::commit()
         world_.committed();
 }
 
+// fdatasync found nothing to do: a crash would leave the file as it is.
+void Actor::check_data_durable(InodeNumber file)
+{
+    const auto found = world_.durable.inodes().find(file.value);
+    const FileContent& now = model().at(file).content;
+    bool same = found != world_.durable.inodes().end();
+    if (same) {
+        const FileContent& durable = found->second->inode.content;
+        std::vector<std::byte> bytes(durable.size_bytes());
+        durable.read(0, bytes);
+        same = now.size_bytes() == durable.size_bytes() && now.holds(0, bytes);
+    }
+    if (!same)
+        world_.violation("fdatasync of inode %llu did nothing, and its data is not durable",
+                         static_cast<unsigned long long>(file.value));
+}
+
+void Actor::fsync()
+{
+    using What = Filesystem::SyncWhat;
+    const bool data_only = prng().chance(1, 4);
+    const InodeNumber file = some_file();
+    const InodeNumber inode = file.value != 0 ? file : InodeNumber{kRootInode};
+    world_.in_commit = true;
+    world_.note("%s %llu", data_only ? "fdatasync" : "fsync", static_cast<unsigned long long>(inode.value));
+    const VolumeInfo before = fs().info();
+    const Status status = fs().fsync(inode, data_only ? What::kData : What::kAll);
+    const VolumeInfo after = fs().info();
+    if (!world_.returned(Event::kFsyncCommit) || !world_.settle("fsync", status.err(), Err::kOk))
+        return;
+    const bool wrote = after.fsync_records != before.fsync_records || after.commits != before.commits;
+    world_.events.add(Event::kFsyncRecord, after.fsync_records - before.fsync_records);
+    if (!data_only || wrote)
+        world_.committed();
+    else if (file.value != 0)
+        check_data_durable(file);
+}
+
 void Actor::fill_volume()
 {
     const Result<Attributes> made = fs().make_node({kRootInode}, "filler", S_IFREG | 0600, 0, {});
@@ -141,8 +179,10 @@ void Actor::step()
         step_names();
     else if (choice < 47)
         step_attributes();
-    else if (choice < 95)
+    else if (choice < 92)
         step_data();
+    else if (choice < 95)
+        fsync();
     else
         step_durability();
 }

@@ -15,8 +15,10 @@ public:
 
     // One operation, chosen by chance. Afterwards the world may have failed or lost power.
     void step();
-    // Everything done so far becomes durable, by fsync or by the commit thread's round.
+    // Everything done so far becomes durable, by sync or by the commit thread's round.
     void commit();
+    // The same by fsync of some inode, or by fdatasync, which may have nothing to do.
+    void fsync();
     // Takes most of the room away (once, on a tight volume), so that operations meet its end.
     void fill_volume();
 
@@ -74,6 +76,7 @@ private:
     // Durability.
     void step_durability();
     void flush();
+    void check_data_durable(InodeNumber file);
 
     World& world_;
     InodeNumber filler_;  // 0: none

@@ -38,6 +38,9 @@ namespace cowraid::test {
     X(kRefused, "refused as expected", 10000)                                                                \
     X(kFlush, "flush", 10000)                                                                                \
     X(kCommit, "commit asked for", 20000)                                                                    \
+    X(kFsyncRecord, "fsync by a record of the log", 10000)                                                   \
+    X(kFsyncCommit, "fsync by a commit", 3000)                                                               \
+    X(kReplayed, "records replayed after a crash", 1000)                                                     \
     X(kImplicitCommit, "commit inside an operation", 20)                                                     \
     X(kNoSpace, "ENOSPC", 500)                                                                               \
     X(kFullDelete, "deletion on a full volume", 200)                                                         \

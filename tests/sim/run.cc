@@ -2,6 +2,7 @@
 #include "tests/sim/run.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "tests/sim/actor.h"
@@ -18,7 +19,15 @@ namespace {
 constexpr uint64_t kOperationsAfterwards = 100;
 
 // kCutInFirstCommit: of a mount, when new block groups are published.
-enum class Ending : uint8_t { kCut, kCutInCommit, kCutInFirstCommit, kCutInOperation, kKill, kUnmount };
+enum class Ending : uint8_t {
+    kCut,
+    kCutInCommit,
+    kCutInFsync,
+    kCutInFirstCommit,
+    kCutInOperation,
+    kKill,
+    kUnmount
+};
 
 class Run {
 public:
@@ -79,10 +88,11 @@ PowerCutOptions choose_cut(Prng& prng)
 // Three power cuts at least, and something else now and then, in any order.
 std::vector<Ending> Run::choose_endings()
 {
-    std::vector<Ending> endings{Ending::kCut, Ending::kCutInCommit, Ending::kCutInCommit};
-    const Ending others[] = {Ending::kUnmount, Ending::kKill, Ending::kCutInOperation, Ending::kCutInCommit};
+    std::vector<Ending> endings{Ending::kCut, Ending::kCutInCommit, Ending::kCutInFsync};
+    const Ending others[] = {Ending::kUnmount, Ending::kKill, Ending::kCutInOperation, Ending::kCutInCommit,
+                             Ending::kCutInFsync};
     for (uint64_t count = prng().between(1, 4); count > 0; --count)
-        endings.push_back(others[prng().below(4)]);
+        endings.push_back(others[prng().below(std::size(others))]);
     for (size_t i = endings.size(); i > 1; --i)
         std::swap(endings[i - 1], endings[prng().below(i)]);
     return endings;
@@ -117,6 +127,11 @@ void Run::operate_until_power_fails(Ending ending)
         operate(prng().between(1, 30));
         machine().power().arm(1 + prng().below(usual + 10));
         actor_.commit();
+    } else if (ending == Ending::kCutInFsync) {
+        actor_.fsync();  // makes the log ready
+        operate(prng().between(1, 8));
+        machine().power().arm(1 + prng().below(12));
+        actor_.fsync();
     } else {
         machine().power().arm(1 + prng().below(60));
         if (ending == Ending::kCutInFirstCommit)
@@ -144,6 +159,7 @@ void Run::count_mount()
     world_.events.add(Event::kRepaired, info.blocks_repaired);
     world_.events.add(Event::kJoinedBlocks, info.joined_blocks);
     world_.events.add(Event::kRecoveredRows, info.recovered_rows);
+    world_.events.add(Event::kReplayed, info.replayed_records);
 }
 
 void Run::unmount()
@@ -167,8 +183,8 @@ void Run::end(Ending ending)
 {
     interrupted_ = false;
     world_.half_changed.reset();
-    if (ending == Ending::kCutInCommit || ending == Ending::kCutInFirstCommit ||
-        ending == Ending::kCutInOperation)
+    if (ending == Ending::kCutInCommit || ending == Ending::kCutInFsync ||
+        ending == Ending::kCutInFirstCommit || ending == Ending::kCutInOperation)
         operate_until_power_fails(ending);
     if (!going())
         return;
@@ -183,6 +199,7 @@ void Run::end(Ending ending)
         return machine().kill();
     case Ending::kCut:
     case Ending::kCutInCommit:
+    case Ending::kCutInFsync:
     case Ending::kCutInFirstCommit:
     case Ending::kCutInOperation:
         return lose_power();

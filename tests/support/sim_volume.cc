@@ -17,7 +17,8 @@ MountOptions manual_options()
 SimVolume::SimVolume(const VolumeShape& shape) : shape_(shape)
 {
     for (uint32_t i = 0; i < shape.member_count; ++i)
-        members_.push_back(std::make_unique<SimDevice>("member" + std::to_string(i + 1), shape.member_bytes));
+        members_.push_back(
+            std::make_unique<SimDevice>("member" + std::to_string(i + 1), shape.member_bytes, &power_));
 }
 
 SimVolume::~SimVolume() = default;

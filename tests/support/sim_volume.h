@@ -47,13 +47,18 @@ public:
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members_.size()); }
     [[nodiscard]] const VolumeShape& shape() const { return shape_; }
 
+    // Of all members together.
+    [[nodiscard]] PowerSupply& power() { return power_; }
+
     // Offline check; the volume must not be mounted.
     Status check(CheckReport& report, std::string& why, const std::vector<uint32_t>& absent = {});
 
-private:
+    // The members for somebody else, while the volume is not mounted.
     std::vector<std::unique_ptr<BlockDevice>> borrow(const std::vector<uint32_t>& absent);
 
+private:
     VolumeShape shape_;
+    PowerSupply power_;
     std::vector<std::unique_ptr<SimDevice>> members_;
     std::unique_ptr<Filesystem> fs_;
 };

@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: MIT
+// fsync on simulated members: what it acknowledged is there after a crash, exactly, and nothing else is.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "fs/extents.h"
+#include "fs/fsync_record.h"
+#include "fs/volume.h"
+#include "journal/fsync_log.h"
+#include "journal/fsync_scan.h"
+#include "tests/filesystem/tree_text.h"
+#include "tests/support/sim_volume.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+using What = Filesystem::SyncWhat;
+
+uint64_t seed()
+{
+    const char* text = getenv("COWRAID_SEED");
+    return text != nullptr ? strtoull(text, nullptr, 0) : 1;
+}
+
+const VolumeShape kShapes[] = {
+    {4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},
+    {5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024},
+};
+
+// Short forms of calls that must succeed.
+class Files {
+public:
+    Files(Filesystem& fs, Prng& prng) : fs_(fs), prng_(prng) { }
+
+    Filesystem& fs() { return fs_; }
+    InodeNumber make(const char* name, uint32_t mode = S_IFREG | 0644, InodeNumber parent = kRoot)
+    {
+        const Result<Attributes> made = fs_.make_node(parent, name, mode, 0, {});
+        REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+        return made->inode;
+    }
+    InodeNumber find(const char* name, InodeNumber parent = kRoot)
+    {
+        const Result<Attributes> found = fs_.lookup(parent, name);
+        REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
+        return found->inode;
+    }
+    void write(InodeNumber inode, uint64_t offset, size_t bytes)
+    {
+        std::vector<std::byte> content(bytes);
+        prng_.fill(content.data(), bytes);
+        const Result<size_t> written = fs_.write(inode, offset, content, {}, {});
+        REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
+    }
+    void resize(InodeNumber inode, uint64_t size)
+    {
+        SetAttributes change;
+        change.size_bytes = size;
+        REQUIRE(fs_.set_attributes(inode, change, {}).ok());
+    }
+    void allocate(InodeNumber inode, int mode, uint64_t offset, uint64_t length)
+    {
+        REQUIRE(fs_.allocate_range(inode, mode, offset, length).ok());
+    }
+    void xattr(InodeNumber inode, const char* name, const char* value)
+    {
+        REQUIRE(fs_.set_xattr(inode, name, std::as_bytes(std::span(std::string_view(value))), 0).ok());
+    }
+
+private:
+    Filesystem& fs_;
+    Prng& prng_;
+};
+
+// What is committed before each scenario.
+void populate(Files& files)
+{
+    files.write(files.make("old"), 0, 300000);
+    files.write(files.make("second"), 0, 9000);
+    files.write(files.find("old"), 400000, 5000);
+    files.make("dir", S_IFDIR | 0755);
+    files.allocate(files.make("reserved"), 0, 0, 1 * kMiB);
+    files.xattr(files.find("second"), "user.kept", "yes");
+}
+
+struct Scenario {
+    const char* name;
+    void (*change)(Files&);
+};
+
+const Scenario kScenarios[] = {
+    {"create",
+     [](Files& files) {
+         files.make("new");
+     }},
+    {"create and write",
+     [](Files& files) {
+         files.write(files.make("written"), 0, 12345);
+     }},
+    {"create in a new directory",
+     [](Files& files) {
+         files.write(files.make("f", S_IFREG | 0600, files.make("d", S_IFDIR | 0700)), 0, 5);
+     }},
+    {"append",
+     [](Files& files) {
+         files.write(files.find("old"), 405000, 7000);
+     }},
+    {"overwrite",
+     [](Files& files) {
+         files.write(files.find("old"), 70000, 9999);
+     }},
+    {"write behind the end",
+     [](Files& files) {
+         files.write(files.find("second"), 100000, 10);
+     }},
+    {"rename",
+     [](Files& files) {
+         REQUIRE(files.fs().rename(kRoot, "old", files.find("dir"), "moved", 0).ok());
+     }},
+    {"rename over another",
+     [](Files& files) {
+         REQUIRE(files.fs().rename(kRoot, "old", kRoot, "second", 0).ok());
+     }},
+    {"replace by a new file",
+     [](Files& files) {
+         files.write(files.make("temporary"), 0, 5000);
+         REQUIRE(files.fs().rename(kRoot, "temporary", kRoot, "old", 0).ok());
+     }},
+    {"unlink",
+     [](Files& files) {
+         files.fs().forget(files.find("old"), 3);
+         REQUIRE(files.fs().unlink(kRoot, "old").ok());
+         REQUIRE(files.fs().step(false).ok());
+     }},
+    {"unlink while in use",
+     [](Files& files) {
+         REQUIRE(files.fs().unlink(kRoot, "old").ok());
+     }},
+    {"rmdir",
+     [](Files& files) {
+         REQUIRE(files.fs().rmdir(kRoot, "dir").ok());
+     }},
+    {"truncate to nothing",
+     [](Files& files) {
+         files.resize(files.find("old"), 0);
+     }},
+    {"truncate inside a block",
+     [](Files& files) {
+         files.resize(files.find("old"), 123456);
+     }},
+    {"truncate and grow again",
+     [](Files& files) {
+         files.resize(files.find("old"), 10001);
+         files.resize(files.find("old"), 200000);
+     }},
+    {"write and truncate",
+     [](Files& files) {
+         files.write(files.find("old"), 0, 50000);
+         files.resize(files.find("old"), 20000);
+     }},
+    {"hard links",
+     [](Files& files) {
+         REQUIRE(files.fs().link(files.find("old"), files.find("dir"), "again").ok());
+         REQUIRE(files.fs().unlink(kRoot, "old").ok());
+     }},
+    {"attributes",
+     [](Files& files) {
+         SetAttributes change;
+         change.mode = 0400;
+         change.uid = 1000;
+         REQUIRE(files.fs().set_attributes(files.find("old"), change, {}).ok());
+     }},
+    {"extended attributes",
+     [](Files& files) {
+         files.xattr(files.find("second"), "user.new", "value");
+         REQUIRE(files.fs().remove_xattr(files.find("second"), "user.kept").ok());
+     }},
+    {"symbolic link",
+     [](Files& files) {
+         REQUIRE(files.fs().make_symlink(kRoot, "link", "../to/where", {}).ok());
+     }},
+    {"fallocate",
+     [](Files& files) {
+         files.allocate(files.find("second"), 0, 0, 500000);
+     }},
+    {"write into reserved space",
+     [](Files& files) {
+         files.write(files.find("reserved"), 100000, 30000);
+     }},
+    {"punch holes",
+     [](Files& files) {
+         files.allocate(files.find("old"), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 50000, 100000);
+         files.allocate(files.find("reserved"), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 65536);
+     }},
+    {"zero a range",
+     [](Files& files) {
+         files.allocate(files.find("old"), FALLOC_FL_ZERO_RANGE, 1000, 80000);
+     }},
+};
+
+void mount(SimVolume& volume, const MountOptions& options, const std::vector<uint32_t>& absent = {})
+{
+    std::string why;
+    const Status status = volume.mount(options, why, absent);
+    REQUIRE_MESSAGE(status.ok(), why);
+}
+
+void check(SimVolume& volume)
+{
+    CheckReport report;
+    std::string why;
+    REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
+    if (!report.clean())
+        FAIL_CHECK(report.findings.front().kind << ": " << report.findings.front().text);
+}
+
+// A mounted volume with something in it, whose fsync log is ready for use.
+void start(SimVolume& volume, Prng& prng)
+{
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    mount(volume, manual_options());
+    Files files(volume.fs(), prng);
+    populate(files);
+    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    CHECK(volume.fs().info().fsync_commits == 1);
+}
+
+// By a record, without a commit.
+void fsync_by_record(Filesystem& fs)
+{
+    const VolumeInfo before = fs.info();
+    REQUIRE(fs.fsync(kRoot, What::kAll).ok());
+    const VolumeInfo after = fs.info();
+    CHECK(after.fsync_records == before.fsync_records + 1);
+    CHECK(after.commits == before.commits);
+}
+
+// Mounts, with `absent` members lost with the power, and compares; leaves the volume unmounted, whole, clean.
+void expect_tree(SimVolume& volume, const std::string& tree, uint64_t records,
+                 const std::vector<uint32_t>& absent = {})
+{
+    MountOptions options = manual_options();
+    options.degraded = !absent.empty();
+    options.read_only = true;
+    mount(volume, options, absent);
+    CHECK(tree_text(volume.fs()) == tree);
+    CHECK(volume.fs().info().replayed_records == records);
+    CHECK(volume.fs().close().ok());
+    volume.kill();
+    options.read_only = false;
+    mount(volume, options, absent);
+    CHECK(tree_text(volume.fs()) == tree);
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(tree_text(volume.fs()) == tree);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, options, absent);
+    CHECK(volume.fs().info().replayed_records == 0);
+    CHECK(tree_text(volume.fs()) == tree);
+    REQUIRE(volume.unmount().ok());
+    if (absent.empty())
+        check(volume);
+}
+
+}  // namespace
+
+TEST_CASE("fsync: a power cut keeps what it acknowledged and nothing else")
+{
+    for (const VolumeShape& shape : kShapes)
+        for (const Scenario& scenario : kScenarios) {
+            CAPTURE(shape.member_count);
+            CAPTURE(scenario.name);
+            Prng prng(seed());
+            SimVolume volume(shape);
+            start(volume, prng);
+            Files files(volume.fs(), prng);
+            scenario.change(files);
+            fsync_by_record(volume.fs());
+            const std::string tree = tree_text(volume.fs());
+            files.write(files.make("lost"), 0, 5000);
+            files.resize(files.find("second"), 1);
+            volume.power_cut(prng);
+            expect_tree(volume, tree, 1);
+        }
+}
+
+TEST_CASE("fsync: members lost with the power take nothing with them")
+{
+    for (const VolumeShape& shape : kShapes)
+        for (uint32_t first = 0; first < shape.member_count; ++first) {
+            const bool two = shape.data_profile == ProfileId::kRaid6;
+            std::vector<uint32_t> absent{first};
+            if (two)
+                absent.push_back((first + 2) % shape.member_count);
+            CAPTURE(shape.member_count);
+            CAPTURE(first);
+            Prng prng(seed() + first);
+            SimVolume volume(shape);
+            start(volume, prng);
+            Files files(volume.fs(), prng);
+            for (const Scenario& scenario : {kScenarios[1], kScenarios[3], kScenarios[13], kScenarios[19]}) {
+                scenario.change(files);
+                fsync_by_record(volume.fs());
+            }
+            const std::string tree = tree_text(volume.fs());
+            volume.power_cut(prng);
+            expect_tree(volume, tree, 4, absent);
+        }
+}
+
+TEST_CASE("fsync: scenarios one after another, with commits and crashes between")
+{
+    for (uint64_t round = 0; round < 12; ++round) {
+        CAPTURE(round);
+        Prng prng(seed() + round);
+        SimVolume volume(kShapes[round % std::size(kShapes)]);
+        start(volume, prng);
+        std::set<size_t> done;
+        while (done.size() < 8) {
+            const size_t choice = prng.below(std::size(kScenarios));
+            // These take away what others need.
+            const std::string name = kScenarios[choice].name;
+            if (name.find("rename") == 0 || name.find("unlink") == 0 || name == "hard links" ||
+                name == "rmdir" || !done.insert(choice).second)
+                continue;
+            Files files(volume.fs(), prng);
+            kScenarios[choice].change(files);
+            REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+            if (prng.chance(1, 3))
+                REQUIRE(volume.fs().step(true).ok());
+            if (prng.chance(2, 3))
+                continue;
+            const std::string tree = tree_text(volume.fs());
+            files.write(files.find("old"), 0, 100);
+            volume.power_cut(prng);
+            mount(volume, manual_options());
+            REQUIRE(tree_text(volume.fs()) == tree);
+        }
+        REQUIRE(volume.unmount().ok());
+        check(volume);
+    }
+}
+
+TEST_CASE("fsync: a crash inside the mount that replays repeats the replay")
+{
+    Prng prng(seed());
+    SimVolume volume(kShapes[1]);
+    start(volume, prng);
+    Files files(volume.fs(), prng);
+    kScenarios[1].change(files);
+    fsync_by_record(volume.fs());
+    kScenarios[5].change(files);
+    fsync_by_record(volume.fs());
+    const std::string tree = tree_text(volume.fs());
+    volume.power_cut(prng);
+    // Power fails after every number of writes and flushes that a mount can make.
+    uint64_t crashes = 0;
+    MountOptions read_only = manual_options();
+    read_only.read_only = true;
+    while (true) {
+        CAPTURE(crashes);
+        std::string why;
+        volume.power().arm(crashes + 1);
+        const bool mounted = volume.mount(manual_options(), why).ok();
+        if (volume.power().on()) {
+            volume.power().turn_on();
+            REQUIRE_MESSAGE(mounted, why);
+            break;
+        }
+        ++crashes;
+        volume.kill();
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        mount(volume, read_only);
+        REQUIRE(tree_text(volume.fs()) == tree);
+        volume.kill();
+    }
+    CHECK(crashes > 20);
+    CHECK(tree_text(volume.fs()) == tree);
+    volume.power_cut(prng);
+    expect_tree(volume, tree, 0);
+}
+
+TEST_CASE("fsync: what a record cannot carry becomes a commit")
+{
+    Prng prng(seed());
+    SimVolume volume(kShapes[0]);
+    start(volume, prng);
+    Files files(volume.fs(), prng);
+    files.write(files.make("large"), 0, 3 * kMiB);
+    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    CHECK(volume.fs().info().fsync_records == 0);
+    CHECK(volume.fs().info().fsync_commits == 2);
+    files.write(files.find("large"), 5, 10000);
+    REQUIRE(volume.fs().step(false).ok());  // data goes to members
+    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    CHECK(volume.fs().info().fsync_records == 0);
+    CHECK(volume.fs().info().fsync_commits == 3);
+    files.write(files.find("large"), 50, 10000);
+    fsync_by_record(volume.fs());
+    const std::string tree = tree_text(volume.fs());
+    volume.power_cut(prng);
+    expect_tree(volume, tree, 1);
+}
+
+TEST_CASE("fsync: nothing to do is nothing done")
+{
+    Prng prng(seed());
+    SimVolume volume(kShapes[0]);
+    start(volume, prng);
+    Files files(volume.fs(), prng);
+    const auto writes = [&] {
+        const VolumeInfo info = volume.fs().info();
+        return info.fsync_records + info.commits;
+    };
+    const InodeNumber old = files.find("old");
+    const uint64_t before = writes();
+    REQUIRE(volume.fs().fsync(old, What::kAll).ok());
+    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    CHECK(writes() == before);
+    // Times are for fsync, not for fdatasync.
+    SetAttributes touch;
+    touch.modified = timespec{1000, 0};
+    REQUIRE(volume.fs().set_attributes(old, touch, {}).ok());
+    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    CHECK(writes() == before);
+    REQUIRE(volume.fs().fsync(old, What::kAll).ok());
+    CHECK(writes() == before + 1);
+    // Data of another file is not for fdatasync of this one; its own is, and so is its size.
+    files.write(files.find("second"), 0, 10);
+    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    CHECK(writes() == before + 1);
+    files.write(old, 0, 10);
+    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    CHECK(writes() == before + 2);
+    files.resize(old, 7);
+    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    CHECK(writes() == before + 3);
+    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    CHECK(writes() == before + 3);
+}
+
+TEST_CASE("fsync: a full ring becomes a commit, and the log goes on")
+{
+    Prng prng(seed());
+    SimVolume volume(kShapes[0]);
+    start(volume, prng);
+    Files files(volume.fs(), prng);
+    const InodeNumber file = files.make("file");
+    // Each round is nearly the longest record; the ring of so small a member is 7 MiB.
+    for (int round = 0; round < 60; ++round) {
+        files.write(file, 0, 900 * 1024);
+        REQUIRE(volume.fs().fsync(file, What::kAll).ok());
+    }
+    const VolumeInfo info = volume.fs().info();
+    CHECK(info.fsync_records > 40);
+    CHECK(info.fsync_commits > 3);
+    const std::string tree = tree_text(volume.fs());
+    volume.power_cut(prng);
+    mount(volume, manual_options());
+    CHECK(tree_text(volume.fs()) == tree);
+    REQUIRE(volume.unmount().ok());
+    check(volume);
+}
+
+TEST_CASE("fsync: a volume mounted read-only shows the log and leaves it, and may be written to later")
+{
+    Prng prng(seed());
+    SimVolume volume(kShapes[0]);
+    start(volume, prng);
+    Files files(volume.fs(), prng);
+    kScenarios[1].change(files);
+    fsync_by_record(volume.fs());
+    const std::string tree = tree_text(volume.fs());
+    volume.power_cut(prng);
+    MountOptions options = manual_options();
+    options.read_only = true;
+    mount(volume, options);
+    CHECK(tree_text(volume.fs()) == tree);
+    std::string why;
+    REQUIRE_MESSAGE(volume.fs().remount(false, why).ok(), why);
+    CHECK(tree_text(volume.fs()) == tree);
+    Files again(volume.fs(), prng);
+    again.write(again.find("written"), 3, 50000);
+    fsync_by_record(volume.fs());
+    const std::string later = tree_text(volume.fs());
+    REQUIRE(volume.fs().remount(true, why).ok());
+    REQUIRE(volume.fs().remount(false, why).ok());
+    again.write(again.find("written"), 3, 50000);
+    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    again.write(again.find("written"), 3, 50000);
+    fsync_by_record(volume.fs());
+    const std::string last = tree_text(volume.fs());
+    CHECK(last != later);
+    volume.power_cut(prng);
+    expect_tree(volume, last, 1);
+}
+
+namespace {
+
+// Appends a record that nobody has written to the log of a volume that is not mounted.
+void forge(SimVolume& volume, const std::vector<std::byte>& record)
+{
+    std::string why;
+    Result<Assembly> assembly = assemble(volume.borrow({}), why);
+    REQUIRE(assembly.ok());
+    Result<std::unique_ptr<Volume>> opened = Volume::open(assembly.take(), manual_options(), why);
+    REQUIRE(opened.ok());
+    const Superblock& superblock = (*opened)->superblock();
+    REQUIRE((*opened)->fsync_log_live());
+    const Generation committed{superblock.tree_commits};
+    FsyncScan scan((*opened)->members(), superblock, committed);
+    REQUIRE(scan.batches().empty());
+    FsyncLog log((*opened)->members(), superblock, 1, scan.next_sequence(), committed);
+    REQUIRE(log.append(record, committed.next(), superblock.epochs.front().epoch).ok());
+}
+
+struct Forgery {
+    const char* name;
+    void (*fill)(FsyncRecordEncoder&, InodeNumber file, InodeNumber directory);
+};
+
+ItemTable::Change put_extent(InodeNumber inode, const FileExtent& extent)
+{
+    return {extent_key(inode, extent.file_block), false, encode_extent(extent)};
+}
+
+const std::vector<std::byte> kOneBlock(kBlockBytes, std::byte{7});
+
+const Forgery kForgeries[] = {
+    {"an extent of somebody else's block",
+     [](FsyncRecordEncoder& encoder, InodeNumber file, InodeNumber) {
+         CHECK(encoder.add_item(put_extent(file, {0, 1, ExtentKind::kData, {kBlockBytes * 5000}, {2}})));
+     }},
+    {"a reservation over data",
+     [](FsyncRecordEncoder& encoder, InodeNumber file, InodeNumber) {
+         CHECK(encoder.add_item(put_extent(file, {1, 1, ExtentKind::kReserved, {}, {}})));
+     }},
+    {"data of a directory",
+     [](FsyncRecordEncoder& encoder, InodeNumber, InodeNumber directory) {
+         CHECK(encoder.add_blocks({directory, 0, 1, kOneBlock.data()}));
+     }},
+    {"data of no inode",
+     [](FsyncRecordEncoder& encoder, InodeNumber file, InodeNumber) {
+         CHECK(encoder.add_item({inode_key(file), true, {}}));
+         CHECK(encoder.add_blocks({file, 0, 1, kOneBlock.data()}));
+     }},
+    {"data behind the end",
+     [](FsyncRecordEncoder& encoder, InodeNumber file, InodeNumber) {
+         CHECK(encoder.add_blocks({file, 1000, 1, kOneBlock.data()}));
+     }},
+};
+
+}  // namespace
+
+TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left out")
+{
+    for (const Forgery& forgery : kForgeries) {
+        CAPTURE(forgery.name);
+        Prng prng(seed());
+        SimVolume volume(kShapes[0]);
+        start(volume, prng);
+        Files files(volume.fs(), prng);
+        const std::string tree = tree_text(volume.fs());
+        FsyncRecordEncoder encoder;
+        forgery.fill(encoder, files.find("old"), files.find("dir"));
+        volume.power_cut(prng);
+        forge(volume, encoder.finish({.next_inode = 400, .inode_count = 6, .reserved_blocks = 256}));
+        std::string why;
+        CHECK_FALSE(volume.mount(manual_options(), why).ok());
+        CHECK(why.find("contradicts") != std::string::npos);
+        MountOptions options = manual_options();
+        options.read_only = true;
+        CHECK_FALSE(volume.mount(options, why).ok());
+        options.rescue = true;
+        mount(volume, options);
+        CHECK(tree_text(volume.fs()) == tree);
+    }
+}
+
+TEST_CASE("fsync: a record that does not decode ends the replay")
+{
+    Prng prng(seed());
+    SimVolume volume(kShapes[0]);
+    start(volume, prng);
+    const std::string tree = tree_text(volume.fs());
+    volume.power_cut(prng);
+    forge(volume, std::vector<std::byte>(500, std::byte{3}));
+    expect_tree(volume, tree, 0);
+}
