@@ -32,6 +32,8 @@ private:
     void check_piece(uint64_t first_stripe, uint64_t stripe_count);
     void count(uint64_t stripe);
     void judge(std::vector<BadBlock>& found);
+    [[nodiscard]] bool is_parity(const BadBlock& bad) const;
+    [[nodiscard]] bool unused(const BadBlock& bad) const;
     [[nodiscard]] std::vector<JudgedBlock> take_unused(std::vector<JudgedBlock>& judged);
     void note_gone(const BadBlock& bad);
 
@@ -76,16 +78,23 @@ void GroupScrub::note_gone(const BadBlock& bad)
                            .member = bad.member.value});
 }
 
-// Data blocks that nothing refers to: the zeros that filled a row, and what was freed since.
+bool GroupScrub::is_parity(const BadBlock& bad) const
+{
+    return bad.address - group_.address() >= group_.array_group->record.data_bytes();
+}
+
+// A data block that nothing refers to: the zeros that filled a row, and what was freed since.
+bool GroupScrub::unused(const BadBlock& bad) const
+{
+    return !is_parity(bad) && !group_.used.test((bad.address - group_.address()) / kBlockBytes);
+}
+
 std::vector<JudgedBlock> GroupScrub::take_unused(std::vector<JudgedBlock>& judged)
 {
-    const auto in_use = [&](const JudgedBlock& bad) {
-        const uint64_t offset = bad.block.address - group_.address();
-        return offset >= group_.array_group->record.data_bytes() || group_.used.test(offset / kBlockBytes);
-    };
-    const auto unused = std::stable_partition(judged.begin(), judged.end(), in_use);
-    std::vector<JudgedBlock> taken(unused, judged.end());
-    judged.erase(unused, judged.end());
+    const auto at = std::stable_partition(judged.begin(), judged.end(),
+                                          [&](const JudgedBlock& bad) { return !unused(bad.block); });
+    std::vector<JudgedBlock> taken(at, judged.end());
+    judged.erase(at, judged.end());
     return taken;
 }
 
@@ -98,13 +107,18 @@ void GroupScrub::judge(std::vector<BadBlock>& found)
     for (size_t first = 0; first < found.size();) {
         size_t end = first;
         uint32_t faults = 0;
-        for (; end < found.size() && unit_of(found[end]) == unit_of(found[first]); ++end)
+        bool data_lost = false;
+        for (; end < found.size() && unit_of(found[end]) == unit_of(found[first]); ++end) {
             // Parity that is not that of good data costs nothing: it can be computed again.
             faults += found[end].kind != BadBlock::Kind::kParityMismatch;
+            data_lost = data_lost || (!unused(found[end]) && !is_parity(found[end]));
+        }
+        // A row whose blocks in use are all right can be made whole whatever the others hold.
+        const bool repairable = faults <= group_.array_group->tolerance || !data_lost;
         for (; first < end; ++first) {
             if (found[first].kind == BadBlock::Kind::kMissing)
                 note_gone(found[first]);
-            judged.push_back({found[first], faults <= group_.array_group->tolerance});
+            judged.push_back({found[first], repairable});
         }
     }
     report_bad_blocks(context_, "pad", "unused", take_unused(judged));

@@ -384,6 +384,10 @@ void Run::check_offline()
     // what its unused blocks hold; nor was parity on a member brought up to date that recovery went without.
     const bool unused_may_differ = !injector_.hurt().empty() || !left_out_.empty();
     for (const CheckFinding& finding : report.findings)
+        world_.note("found: %s: %s (address %llu, member %u%s)", finding.kind.c_str(), finding.text.c_str(),
+                    static_cast<unsigned long long>(finding.address), finding.member,
+                    finding.repairable ? ", repairable" : "");
+    for (const CheckFinding& finding : report.findings)
         if (!(finding.kind == "pad" && unused_may_differ) &&
             !(finding.kind == "parity" && left_out_.contains(finding.member - 1)) &&
             (finding.member == 0 || !injector_.hurt().contains(finding.member - 1) || !finding.repairable))
