@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 READ_BYTES_MAX = 16 << 20
-FSYNC_LOG_BYTES = 115 << 20  # of every member from 64 GiB on (format/member_layout.cc); read whole after a crash
+FSYNC_LOG_BYTES = 115 << 20  # of members from 64 GiB on (format/member_layout.cc); a crash lets all be read
 SECTOR_BYTES = 512
 SECTORS_READ = 2  # field of /sys/block/*/stat
 
