@@ -31,6 +31,9 @@ struct IoRequest {
     DeviceOffset offset;
     // Scattered memory, each piece 4096-aligned and a multiple of 4096 long. Empty for kFlush and kDiscard.
     std::span<const iovec> vectors;
+    // Of a kWrite: an ok result means that it is durable, as if flushed, but nothing else is (forced unit
+    // access).
+    bool durable = false;
     // Length for kDiscard; ignored otherwise.
     uint64_t discard_bytes = 0;
     // Set by run_io(): ok, kIo (device error, short transfer, beyond the end) or kMemberGone.

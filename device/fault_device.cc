@@ -70,10 +70,12 @@ std::byte bit_mask(uint64_t bit)
 }
 
 // A request for one piece of memory.
-Status one_piece(BlockDevice& device, IoKind kind, uint64_t offset, std::span<std::byte> memory)
+Status one_piece(BlockDevice& device, IoKind kind, uint64_t offset, std::span<std::byte> memory,
+                 bool durable = false)
 {
     const iovec vector{memory.data(), memory.size()};
-    IoRequest request{.kind = kind, .device = &device, .offset = {offset}, .vectors = {&vector, 1}};
+    IoRequest request{
+        .kind = kind, .device = &device, .offset = {offset}, .vectors = {&vector, 1}, .durable = durable};
     device.perform(request);
     return request.result;
 }
@@ -236,10 +238,28 @@ void FaultDevice::pass(IoRequest& request)
 {
     IoRequest passed = request;
     passed.device = inner_.get();
+    const Status flushed = request.kind == IoKind::kWrite && request.durable ? flush_of(passed) : Status();
     inner_->perform(passed);
     request.result = passed.result;
     if (request.kind == IoKind::kWrite && request.result.ok())
         note_rewritten(request);
+    if (request.result.ok())
+        request.result = flushed;
+}
+
+// A durable write is a flush of its own content: rules for flushes hit it, too.
+Status FaultDevice::flush_of(IoRequest& write)
+{
+    const IoRequest flush{.kind = IoKind::kFlush, .device = write.device};
+    const Plan plan = decide(flush);
+    if (plan.delay_microseconds > 0 && slow_.call != nullptr)
+        slow_.call(slow_.context, plan.delay_microseconds);
+    const bool error = plan.faulty && plan.rule.action == FaultAction::kError;
+    const bool gone = plan.gone || (plan.faulty && plan.rule.action == FaultAction::kGone);
+    write.durable = !error && !gone && !(plan.faulty && plan.rule.action == FaultAction::kLost);
+    if (gone)
+        return Err::kMemberGone;
+    return error ? Status(plan.rule.error) : Status();
 }
 
 void FaultDevice::carry_out(IoRequest& request, const Plan& plan)
@@ -328,7 +348,7 @@ void FaultDevice::torn(IoRequest& request, const Plan& plan)
             if (prng.chance(1, 2) && at != missing)
                 std::memcpy(mixed.data() + at, fresh.data() + at, plan.rule.unit_bytes);
         }
-        status = one_piece(*inner_, IoKind::kWrite, request.offset.value, mixed.span());
+        status = one_piece(*inner_, IoKind::kWrite, request.offset.value, mixed.span(), request.durable);
     }
     request.result = status.ok() ? plan.rule.error : status;
 }
@@ -375,7 +395,7 @@ void FaultDevice::flipped(IoRequest& request, const Plan& plan)
     gather(request, copy.span());
     for (const uint64_t bit : bits)
         copy.data()[bit / 8 - request.offset.value] ^= bit_mask(bit);
-    request.result = one_piece(*inner_, IoKind::kWrite, request.offset.value, copy.span());
+    request.result = one_piece(*inner_, IoKind::kWrite, request.offset.value, copy.span(), request.durable);
     if (request.result.ok())
         note_rewritten(request);
 }

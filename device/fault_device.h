@@ -28,7 +28,7 @@ enum class FaultAction : uint8_t {
     kSlow,  // calls the slow hook, then goes on (with the next rules)
 };
 
-// Which requests, by kind.
+// Which requests, by kind. A durable write is a flush as well.
 inline constexpr uint32_t kFaultReads = 1u << static_cast<uint32_t>(IoKind::kRead);
 inline constexpr uint32_t kFaultWrites = 1u << static_cast<uint32_t>(IoKind::kWrite);
 inline constexpr uint32_t kFaultFlushes = 1u << static_cast<uint32_t>(IoKind::kFlush);
@@ -100,6 +100,7 @@ private:
     void flip_on_device(IoRequest& request, const Plan& plan);
     void flipped(IoRequest& request, const Plan& plan);
     void pass(IoRequest& request);
+    Status flush_of(IoRequest& write);
     void stale(IoRequest& request, const Plan& plan);
 
     const std::unique_ptr<BlockDevice> inner_;

@@ -144,6 +144,18 @@ TEST_CASE("lost writes and lost flushes are acknowledged")
     CHECK(rig.device.hits(lying) == 1);
     rig.sim->drop_cache();
     CHECK(rig.untouched());
+    // A durable write is a flush, too.
+    CHECK(write_durable(rig.device, 0, block).ok());
+    rig.sim->drop_cache();
+    CHECK(rig.untouched());
+    rig.device.remove_rule(lying);
+    const size_t failing = rig.device.add_rule({.kinds = kFaultFlushes});
+    CHECK(write_durable(rig.device, 0, block).err() == Err::kIo);
+    CHECK(rig.device.hits(failing) == 1);
+    rig.device.remove_rule(failing);
+    CHECK(write_durable(rig.device, 0, block).ok());
+    rig.sim->drop_cache();
+    CHECK_FALSE(rig.untouched());
 }
 
 TEST_CASE("misdirected requests go to another place or another device")

@@ -102,7 +102,8 @@ void FileDevice::transfer(IoRequest& request)
         const auto count = static_cast<int>(std::min(cursor.vectors.size() - cursor.first, kMaxVectors));
         const auto offset = static_cast<off_t>(cursor.offset);
         const ssize_t moved = request.kind == IoKind::kRead ? preadv(fd_.get(), vectors, count, offset)
-                                                            : pwritev(fd_.get(), vectors, count, offset);
+                                                            : pwritev2(fd_.get(), vectors, count, offset,
+                                                                       request.durable ? RWF_DSYNC : 0);
         if (moved < 0 && (errno == EINTR || errno == EAGAIN) && ++retries <= kMaxRetries)
             continue;
         if (moved <= 0) {

@@ -81,12 +81,18 @@ size_t Recorder::begin_write(uint32_t number, const IoRequest& request)
     return writes_.size() - 1;
 }
 
-void Recorder::end_write(size_t index, Status result)
+void Recorder::end_write(size_t index, Status result, bool durable)
 {
     MutexLock lock(mutex_);
     const uint64_t now = clock_++;
-    if (result.ok())
-        writes_[index].completed = now;
+    if (!result.ok())
+        return;
+    RecordedWrite& write = writes_[index];
+    write.completed = now;
+    if (!durable)
+        return;
+    write.durable = now;
+    std::erase(devices_[write.device].volatile_writes, index);
 }
 
 size_t Recorder::begin_flush(uint32_t number)
@@ -123,8 +129,11 @@ std::vector<uint64_t> Recorder::instants() const
 {
     MutexLock lock(mutex_);
     std::vector<uint64_t> times{0};
-    for (const RecordedWrite& write : writes_)
+    for (const RecordedWrite& write : writes_) {
         times.push_back(write.issued + 1);
+        if (write.durable == write.completed && write.durable != kNever)
+            times.push_back(write.durable + 1);
+    }
     for (const RecordedFlush& flush : flushes_) {
         if (flush.completed != kNever)
             times.push_back(flush.completed + 1);
@@ -162,7 +171,7 @@ void RecordingDevice::perform(IoRequest& request)
         }
         const size_t index = recorder_.begin_write(number_, request);
         inner_->perform(passed);
-        recorder_.end_write(index, passed.result);
+        recorder_.end_write(index, passed.result, request.durable);
         break;
     }
     case IoKind::kFlush: {

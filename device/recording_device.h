@@ -25,7 +25,8 @@ struct RecordedWrite {
     std::vector<uint32_t> content;  // index in the pool, per block
     uint64_t issued;
     uint64_t completed = kNever;  // kNever: it failed, so anything may have been stored
-    // When the first flush completed that was issued after this write had completed; kNever: none did.
+    // When the first flush completed that was issued after this write had completed, or the write itself when
+    // it was to be durable; kNever: not at all.
     uint64_t durable = kNever;
 };
 
@@ -62,14 +63,14 @@ public:
 
     // Called by RecordingDevice around each request.
     size_t begin_write(uint32_t number, const IoRequest& request);
-    void end_write(size_t index, Status result);
+    void end_write(size_t index, Status result, bool durable = false);
     size_t begin_flush(uint32_t number);
     void end_flush(size_t index, Status result);
 
     // Times run from 0 to end() - 1.
     [[nodiscard]] uint64_t end() const;
     // Every time at which the set of possible crash states changes, rising: 0, then just after each write
-    // was issued and just after each flush completed.
+    // was issued and just after each flush, and each durable write, completed.
     [[nodiscard]] std::vector<uint64_t> instants() const;
     [[nodiscard]] size_t device_count() const { return devices_.size(); }
     [[nodiscard]] const std::string& device_name(uint32_t number) const { return devices_[number].name; }

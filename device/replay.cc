@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/assert.h"
 #include "base/checksum.h"
@@ -97,22 +98,36 @@ BlockImage ReplayDevice::image(BlockPool& pool) const
 ReplayCursor::ReplayCursor(const Recorder& recorder) : recorder_(recorder)
 {
     optional_.resize(recorder.device_count());
+    forced_.resize(recorder.device_count());
     for (uint32_t device = 0; device < recorder.device_count(); ++device)
         durable_.push_back(recorder.start(device));
 }
 
-// Applies the optional writes that a flush has covered by now, in the order they were issued.
+// Applies the writes that are durable by now, in the order they were issued. One that overlaps an earlier
+// write of which that is not known yet waits for it.
 void ReplayCursor::make_durable(uint32_t device)
 {
     const auto& writes = recorder_.writes();
-    std::erase_if(optional_[device], [&](uint32_t index) {
+    std::vector<uint32_t> pending;
+    std::merge(optional_[device].begin(), optional_[device].end(), forced_[device].begin(),
+               forced_[device].end(), std::back_inserter(pending));
+    optional_[device].clear();
+    forced_[device].clear();
+    for (const uint32_t index : pending) {
         const RecordedWrite& write = writes[index];
+        const auto overlaps = [&](uint32_t other) {
+            return writes[other].first_block < write.first_block + write.content.size() &&
+                   write.first_block < writes[other].first_block + writes[other].content.size();
+        };
         if (write.durable >= instant_)
-            return false;
-        for (size_t at = 0; at < write.content.size(); ++at)
-            durable_[device].set(write.first_block + at, write.content[at], recorder_.pool());
-        return true;
-    });
+            optional_[device].push_back(index);
+        else if (std::any_of(optional_[device].begin(), optional_[device].end(), overlaps) ||
+                 std::any_of(forced_[device].begin(), forced_[device].end(), overlaps))
+            forced_[device].push_back(index);
+        else
+            for (size_t at = 0; at < write.content.size(); ++at)
+                durable_[device].set(write.first_block + at, write.content[at], recorder_.pool());
+    }
 }
 
 void ReplayCursor::advance(uint64_t instant)
@@ -138,22 +153,34 @@ std::unique_ptr<ReplayDevice> ReplayCursor::device(uint32_t device, std::span<co
 {
     auto made = std::make_unique<ReplayDevice>(recorder_.device_name(device), recorder_.device_bytes(device),
                                                durable_[device], recorder_.pool());
+    const std::vector<uint32_t>& forced = forced_[device];
+    size_t forced_next = 0;
     for (const ChosenWrite& choice : chosen) {
-        const RecordedWrite& write = recorder_.writes()[choice.write];
-        CW_ASSERT(write.device == device && write.issued < instant_);
-        CW_ASSERT(choice.unit_bytes == 0 || choice.unit_bytes == 512 || choice.unit_bytes == kBlockBytes);
-        const size_t unit_bytes = choice.unit_bytes == 0 ? kBlockBytes : choice.unit_bytes;
-        Prng prng(choice.seed);
-        for (size_t block = 0; block < write.content.size(); ++block) {
-            const auto content = recorder_.pool().block(write.content[block]);
-            const uint64_t offset = (write.first_block + block) * kBlockBytes;
-            for (size_t at = 0; at < kBlockBytes; at += unit_bytes) {
-                if (choice.unit_bytes == 0 || prng.chance(1, 2))
-                    made->poke(offset + at, content.subspan(at, unit_bytes));
-            }
+        for (; forced_next < forced.size() && forced[forced_next] < choice.write; ++forced_next)
+            apply(*made, {.write = forced[forced_next]});
+        CW_ASSERT(recorder_.writes()[choice.write].device == device);
+        apply(*made, choice);
+    }
+    for (; forced_next < forced.size(); ++forced_next)
+        apply(*made, {.write = forced[forced_next]});
+    return made;
+}
+
+void ReplayCursor::apply(ReplayDevice& made, const ChosenWrite& choice) const
+{
+    const RecordedWrite& write = recorder_.writes()[choice.write];
+    CW_ASSERT(write.issued < instant_);
+    CW_ASSERT(choice.unit_bytes == 0 || choice.unit_bytes == 512 || choice.unit_bytes == kBlockBytes);
+    const size_t unit_bytes = choice.unit_bytes == 0 ? kBlockBytes : choice.unit_bytes;
+    Prng prng(choice.seed);
+    for (size_t block = 0; block < write.content.size(); ++block) {
+        const auto content = recorder_.pool().block(write.content[block]);
+        const uint64_t offset = (write.first_block + block) * kBlockBytes;
+        for (size_t at = 0; at < kBlockBytes; at += unit_bytes) {
+            if (choice.unit_bytes == 0 || prng.chance(1, 2))
+                made.poke(offset + at, content.subspan(at, unit_bytes));
         }
     }
-    return made;
 }
 
 bool overlap_in_time(const RecordedWrite& a, const RecordedWrite& b)

@@ -67,7 +67,7 @@ public:
     {
         return optional_[device];
     }
-    // What a device holds for certain.
+    // What a device holds for certain, without durable writes on top of some that are optional.
     [[nodiscard]] const BlockImage& durable(uint32_t device) const { return durable_[device]; }
     // Marks set before the instant.
     [[nodiscard]] std::span<const RecordedMark> marks() const;
@@ -79,6 +79,7 @@ public:
 
 private:
     void make_durable(uint32_t device);
+    void apply(ReplayDevice& made, const ChosenWrite& choice) const;
 
     const Recorder& recorder_;
     uint64_t instant_ = 0;
@@ -86,6 +87,8 @@ private:
     size_t mark_count_ = 0;
     std::vector<BlockImage> durable_;
     std::vector<std::vector<uint32_t>> optional_;
+    // Durable writes that overlap earlier optional ones, and so are not in durable_ yet.
+    std::vector<std::vector<uint32_t>> forced_;
 };
 
 // Were both on their way at some moment, so that either may be applied first?

@@ -21,6 +21,7 @@ struct Event {
     size_t device;
     uint64_t offset;
     std::vector<std::byte> content;
+    bool durable = false;
 };
 
 struct Workload {
@@ -40,8 +41,9 @@ struct Workload {
         const uint64_t bytes = kBlockBytes * prng.between(1, 4);
         const uint64_t offset = kBlockBytes * prng.below((kSize - bytes) / kBlockBytes + 1);
         AlignedBuffer content = prng.chance(1, 8) ? AlignedBuffer::zeroed(bytes) : random_buffer(prng, bytes);
-        REQUIRE(write(*devices[device], offset, content).ok());
-        events.push_back({true, device, offset, {content.data(), content.data() + bytes}});
+        const bool durable = prng.chance(1, 6);
+        REQUIRE(transfer(*devices[device], IoKind::kWrite, offset, content.span(), durable).ok());
+        events.push_back({true, device, offset, {content.data(), content.data() + bytes}, durable});
     }
     void flush_one(size_t device)
     {
@@ -50,9 +52,12 @@ struct Workload {
     }
 };
 
-// Events issued before the instant that some completed later flush of their device covers.
+// Events issued before the instant that some completed later flush of their device covers, or that were
+// durable when they were complete.
 bool oracle_durable(const std::vector<Event>& events, size_t index, uint64_t instant)
 {
+    if (events[index].durable && 2 * index + 1 < instant)
+        return true;
     for (size_t later = index + 1; later < events.size() && 2 * later + 1 < instant; ++later) {
         if (!events[later].is_write && events[later].device == events[index].device)
             return true;

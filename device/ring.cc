@@ -222,7 +222,8 @@ void Ring::prepare(uint32_t piece_index, io_uring_sqe* sqe)
         io_uring_prep_readv(sqe, fd, vectors, piece.vector_count, piece.offset);
         break;
     case IoKind::kWrite:
-        io_uring_prep_writev(sqe, fd, vectors, piece.vector_count, piece.offset);
+        io_uring_prep_writev2(sqe, fd, vectors, piece.vector_count, piece.offset,
+                              piece.request->durable ? RWF_DSYNC : 0);
         break;
     case IoKind::kFlush:
         io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);

@@ -70,6 +70,8 @@ void SimDevice::perform(IoRequest& request)
     // The machine that would have seen this completion lost power with the device.
     if (event && power_ != nullptr && !power_->on())
         request.result = Err::kMemberGone;
+    else if (request.kind == IoKind::kWrite && request.durable)
+        unflushed_.back().durable = true;
 }
 
 void SimDevice::read(IoRequest& request)
@@ -204,8 +206,8 @@ void SimDevice::power_cut(Prng& prng, const PowerCutOptions& options)
     MutexLock lock(mutex_);
     restore_flushed();
     for (const Write& write : unflushed_) {
-        const uint64_t draw = prng.below(100);
-        if (draw < options.keep_percent)
+        const uint64_t draw = write.durable ? 0 : prng.below(100);
+        if (write.durable || draw < options.keep_percent)
             store(write.offset, write.payload);
         else if (draw < options.keep_percent + options.tear_percent)
             apply_torn(write, prng, options.unit_bytes);
@@ -217,13 +219,17 @@ void SimDevice::drop_cache()
 {
     MutexLock lock(mutex_);
     restore_flushed();
-    unflushed_.clear();
+    for (const Write& write : unflushed_)
+        if (write.durable)
+            store(write.offset, write.payload);
+    forget_cache();
 }
 
 size_t SimDevice::unflushed_writes() const
 {
     MutexLock lock(mutex_);
-    return unflushed_.size();
+    return static_cast<size_t>(std::count_if(unflushed_.begin(), unflushed_.end(),
+                                             [](const Write& write) { return !write.durable; }));
 }
 
 void SimDevice::peek(uint64_t offset, std::span<std::byte> out) const
@@ -237,7 +243,14 @@ void SimDevice::poke(uint64_t offset, std::span<const std::byte> bytes)
 {
     CW_ASSERT(bytes.size() <= size_bytes_ && offset <= size_bytes_ - bytes.size());
     MutexLock lock(mutex_);
-    // Into both images, so that neither a flush nor a power cut heals it.
+    // Everywhere, so that neither a flush nor a power cut heals it.
+    for (Write& write : unflushed_) {
+        const uint64_t begin = std::max(offset, write.offset);
+        const uint64_t end = std::min(offset + bytes.size(), write.offset + write.payload.size());
+        if (write.durable && begin < end)
+            std::memcpy(write.payload.data() + (begin - write.offset), bytes.data() + (begin - offset),
+                        end - begin);
+    }
     while (!bytes.empty()) {
         const uint64_t index = offset / kPageBytes;
         const uint64_t within = offset % kPageBytes;

@@ -61,7 +61,7 @@ public:
     void power_cut(Prng& prng, const PowerCutOptions& options);
     // Loses the cache completely (F20 of the fault model: a controller reset).
     void drop_cache();
-    // Number of writes that a power cut could lose.
+    // Number of writes since the last flush that a power cut could lose.
     [[nodiscard]] size_t unflushed_writes() const;
 
     // What the platters say, behind every cache, for injecting rot and for checks. In bounds, any alignment.
@@ -82,6 +82,7 @@ private:
     struct Write {
         uint64_t offset;
         std::vector<std::byte> payload;
+        bool durable = false;  // on the platters, but what was written before may not be
     };
 
     void read(IoRequest& request) CW_REQUIRES(mutex_);

@@ -137,6 +137,39 @@ TEST_CASE("the same seed loses the same writes, and all outcomes happen")
     CHECK(outcomes["torn"] >= 5);
 }
 
+TEST_CASE("a durable write survives, in its place among those that may not")
+{
+    SimDevice device("sim", kSize);
+    Prng prng(1);
+    AlignedBuffer before = random_buffer(prng, 2 * kBlockBytes);
+    AlignedBuffer durable = random_buffer(prng, kBlockBytes);
+    AlignedBuffer after = random_buffer(prng, kBlockBytes);
+    for (const uint32_t keep_percent : {0, 100}) {
+        REQUIRE(write(device, 0, before).ok());
+        REQUIRE(write_durable(device, 0, durable).ok());
+        REQUIRE(write_durable(device, 2 * kBlockBytes, durable).ok());
+        REQUIRE(write(device, 2 * kBlockBytes, after).ok());
+        CHECK(device.unflushed_writes() == 2);
+        device.power_cut(prng, {.keep_percent = keep_percent, .tear_percent = 0});
+        AlignedBuffer in(3 * kBlockBytes);
+        REQUIRE(read(device, 0, in).ok());
+        CHECK(same(in.span().first(kBlockBytes), durable.span()));
+        const bool kept =
+            same(in.span().subspan(kBlockBytes, kBlockBytes), before.span().subspan(kBlockBytes));
+        CHECK(kept == (keep_percent == 100));
+        CHECK(same(in.span().subspan(2 * kBlockBytes), kept ? after.span() : durable.span()));
+    }
+    // Rot below it stays, and a reset of the controller takes nothing away.
+    REQUIRE(write_durable(device, 0, durable).ok());
+    const std::byte rotten[] = {durable.data()[10] ^ std::byte{1}};
+    device.poke(10, rotten);
+    device.drop_cache();
+    AlignedBuffer in(kBlockBytes);
+    REQUIRE(read(device, 0, in).ok());
+    CHECK(in.data()[10] == rotten[0]);
+    CHECK(in.data()[11] == durable.data()[11]);
+}
+
 TEST_CASE("a huge device costs what is written to it")
 {
     SimDevice device("huge", 16 * kTiB);

@@ -109,10 +109,12 @@ inline bool same(std::span<const std::byte> a, std::span<const std::byte> b)
 }
 
 // One request through run_io().
-inline Status transfer(BlockDevice& device, IoKind kind, uint64_t offset, std::span<std::byte> memory)
+inline Status transfer(BlockDevice& device, IoKind kind, uint64_t offset, std::span<std::byte> memory,
+                       bool durable = false)
 {
     const iovec vector{memory.data(), memory.size()};
-    IoRequest request{.kind = kind, .device = &device, .offset = {offset}, .vectors = {&vector, 1}};
+    IoRequest request{
+        .kind = kind, .device = &device, .offset = {offset}, .vectors = {&vector, 1}, .durable = durable};
     run_io({&request, 1});
     return request.result;
 }
@@ -120,6 +122,11 @@ inline Status transfer(BlockDevice& device, IoKind kind, uint64_t offset, std::s
 inline Status write(BlockDevice& device, uint64_t offset, AlignedBuffer& buffer)
 {
     return transfer(device, IoKind::kWrite, offset, buffer.span());
+}
+
+inline Status write_durable(BlockDevice& device, uint64_t offset, AlignedBuffer& buffer)
+{
+    return transfer(device, IoKind::kWrite, offset, buffer.span(), true);
 }
 
 inline Status read(BlockDevice& device, uint64_t offset, AlignedBuffer& buffer)

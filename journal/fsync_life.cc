@@ -85,14 +85,6 @@ void FsyncLife::advance(size_t index)
             world_.report_.wraps += copy.offset.value == record.fsync_log_offset ? 1 : 0;
         }
         write_fsync_copies(*members_, flight);
-        flying.step = FlyingBatch::Step::kFlush;
-        break;
-    case FlyingBatch::Step::kFlush:
-        if (!world_.is(FsyncMutant::kAckBeforeFlush))
-            flush_fsync_copies(*members_, flight);
-        for (FsyncFlight::Copy& copy : flight.copies)
-            if (copy.state == FsyncFlight::CopyState::kWritten)
-                copy.state = FsyncFlight::CopyState::kDurable;
         flying.step = FlyingBatch::Step::kSettle;
         break;
     case FlyingBatch::Step::kSettle:

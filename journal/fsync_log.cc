@@ -73,7 +73,6 @@ Status FsyncLog::fly(FsyncFlight& flight, std::span<Waiter* const> batch)
         } else {
             mutex_.unlock();
             write_fsync_copies(members_, flight);
-            flush_fsync_copies(members_, flight);
             mutex_.lock();
         }
         next = ring_.settle(flight);

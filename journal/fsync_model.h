@@ -12,7 +12,7 @@ namespace cowraid::test {
 // Wrong protocols; each must lose or forge something somewhere.
 enum class FsyncMutant : uint8_t {
     kNone,
-    kAckBeforeFlush,  // acknowledged when written
+    kNotDurable,  // acknowledged when written, durable or not
     kOneCopy,  // one member only
     kAckOutOfOrder,  // acknowledged when durable, whatever became of earlier batches
     kFirstIgnored,  // replay begins with the lowest record found

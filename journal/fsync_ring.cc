@@ -13,52 +13,39 @@ namespace {
 
 using CopyState = FsyncFlight::CopyState;
 
-// One request for each copy in state `from`; those that succeed end in state `to`.
-void run_copies(MemberSet& members, FsyncFlight& flight, IoKind kind, CopyState from, CopyState to)
+}  // namespace
+
+void write_fsync_copies(MemberSet& members, FsyncFlight& flight)
 {
-    const bool write = kind == IoKind::kWrite;
     const iovec blocks{flight.blocks.data(), flight.blocks.size()};
     std::vector<IoRequest> requests;
     std::vector<FsyncFlight::Copy*> asked;
     for (FsyncFlight::Copy& copy : flight.copies) {
-        if (copy.state != from)
+        if (copy.state != CopyState::kChosen)
             continue;
         BlockDevice* device = members.device(copy.member);
         if (device == nullptr) {
             copy.state = CopyState::kLost;
             continue;
         }
-        IoRequest request{.kind = kind, .device = device};
-        if (write) {
-            request.offset = copy.offset;
-            request.vectors = {&blocks, 1};
-        }
-        requests.push_back(request);
+        requests.push_back({.kind = IoKind::kWrite,
+                            .device = device,
+                            .offset = copy.offset,
+                            .vectors = {&blocks, 1},
+                            .durable = true});
         asked.push_back(&copy);
     }
     run_io(requests);
     for (size_t index = 0; index < requests.size(); ++index) {
         FsyncFlight::Copy& copy = *asked[index];
-        copy.state = requests[index].result.ok() ? to : CopyState::kLost;
-        if (copy.state == to)
+        copy.state = requests[index].result.ok() ? CopyState::kDurable : CopyState::kLost;
+        if (copy.state == CopyState::kDurable)
             continue;
-        members.count(copy.member, write ? MemberCounter::kWriteErrors : MemberCounter::kFlushErrors);
+        members.count(copy.member, MemberCounter::kWriteErrors);
         members.mark_failed(copy.member);
         CW_LOG_ERROR("member %u (%s): fsync log: %s", copy.member.value, requests[index].device->name(),
                      err_text(requests[index].result.err()));
     }
-}
-
-}  // namespace
-
-void write_fsync_copies(MemberSet& members, FsyncFlight& flight)
-{
-    run_copies(members, flight, IoKind::kWrite, CopyState::kChosen, CopyState::kWritten);
-}
-
-void flush_fsync_copies(MemberSet& members, FsyncFlight& flight)
-{
-    run_copies(members, flight, IoKind::kFlush, CopyState::kWritten, CopyState::kDurable);
 }
 
 FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t tolerance,
@@ -89,7 +76,7 @@ bool FsyncRing::usable(const MemberLog& log, const FsyncFlight& flight) const
 }
 
 // Adds copies on as many members as asked for, in turn, so that batches spread over all. A member serves one
-// flight at a time: a slow one is passed over while it is busy, and a flush that fails never stands beside
+// flight at a time: a slow one is passed over while it is busy, and a write that fails never stands beside
 // one of the same member that seemed to succeed.
 Status FsyncRing::choose(FsyncFlight& flight, uint32_t copies)
 {

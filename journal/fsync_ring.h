@@ -18,7 +18,7 @@ namespace cowraid {
 
 // A batch on its way to the members. Whoever got it from FsyncRing::begin() owns it.
 struct FsyncFlight {
-    enum class CopyState : uint8_t { kChosen, kWritten, kDurable, kLost };
+    enum class CopyState : uint8_t { kChosen, kDurable, kLost };
     struct Copy {
         MemberId member;
         DeviceOffset offset;
@@ -33,10 +33,9 @@ struct FsyncFlight {
     Status result;  // once landed
 };
 
-// Between begin() and settle(), without any lock: one sequential write for each copy that has none yet, then
-// one flush of those members. A member that fails is counted and taken out of service.
+// Between begin() and settle(), without any lock: one sequential, durable write for each copy that has none
+// yet. A member that fails is counted and taken out of service.
 void write_fsync_copies(MemberSet& members, FsyncFlight& flight);
-void flush_fsync_copies(MemberSet& members, FsyncFlight& flight);
 
 // Calls must not overlap.
 class FsyncRing {
@@ -57,7 +56,7 @@ public:
     Result<std::unique_ptr<FsyncFlight>> begin(uint32_t record_count, uint32_t content_bytes,
                                                Generation generation, uint64_t epoch);
 
-    // After a round of writes and flushes. kLanded: durable on enough members, or failed. kAgain: other
+    // After a round of writes. kLanded: durable on enough members, or failed. kAgain: other
     // members were chosen in place of failed ones. kWait: they will be, after another flight's settle().
     enum class Next { kLanded, kAgain, kWait };
     Next settle(FsyncFlight& flight);

@@ -23,12 +23,6 @@ std::unique_ptr<FsyncFlight> take_off(FsyncRing& ring, const Record& record, Gen
     return flight.take();
 }
 
-void write_and_flush(Fixture& fixture, FsyncFlight& flight)
-{
-    write_fsync_copies(*fixture.members, flight);
-    flush_fsync_copies(*fixture.members, flight);
-}
-
 }  // namespace
 
 TEST_CASE("fsync log: after something was refused nothing is logged until that is committed")
@@ -41,7 +35,7 @@ TEST_CASE("fsync log: after something was refused nothing is logged until that i
         status = flight.status();
         if (!flight.ok())
             break;
-        write_and_flush(fixture, **flight);
+        write_fsync_copies(*fixture.members, **flight);
         REQUIRE(ring.settle(**flight) == FsyncRing::Next::kLanded);
         CHECK(ring.answer(**flight, status));
     }
@@ -65,16 +59,16 @@ TEST_CASE("fsync ring: answers keep the order of take-off, and a batch behind a 
     for (const auto& copy : first->copies)
         for (const auto& other : second->copies)
             CHECK(copy.member != other.member);
-    write_and_flush(fixture, *second);
+    write_fsync_copies(*fixture.members, *second);
     CHECK(ring.settle(*second) == FsyncRing::Next::kLanded);
     Status result;
     CHECK_FALSE(ring.answer(*second, result));
     auto third = take_off(ring, record);
-    write_and_flush(fixture, *third);
+    write_fsync_copies(*fixture.members, *third);
     CHECK(ring.settle(*third) == FsyncRing::Next::kLanded);
     SUBCASE("the first succeeds")
     {
-        write_and_flush(fixture, *first);
+        write_fsync_copies(*fixture.members, *first);
         CHECK(ring.settle(*first) == FsyncRing::Next::kLanded);
         CHECK_FALSE(ring.answer(*third, result));
         for (FsyncFlight* flight : {first.get(), second.get(), third.get()}) {
@@ -88,7 +82,7 @@ TEST_CASE("fsync ring: answers keep the order of take-off, and a batch behind a 
             fault->add_rule({.kinds = kFaultWrites});
         FsyncRing::Next next = FsyncRing::Next::kAgain;
         for (int round = 0; round < 4 && next == FsyncRing::Next::kAgain; ++round) {
-            write_and_flush(fixture, *first);
+            write_fsync_copies(*fixture.members, *first);
             next = ring.settle(*first);
         }
         CHECK(next == FsyncRing::Next::kLanded);
@@ -107,20 +101,20 @@ TEST_CASE("fsync ring: a batch in need of another member waits for it, and other
     auto first = take_off(ring, record), second = take_off(ring, record), third = take_off(ring, record);
     fixture.faults[0]->add_rule({.kinds = kFaultFlushes});
     REQUIRE(first->copies[0].member == MemberId{1});
-    write_and_flush(fixture, *first);
+    write_fsync_copies(*fixture.members, *first);
     CHECK(ring.settle(*first) == FsyncRing::Next::kWait);
     CHECK(ring.settle(*first) == FsyncRing::Next::kWait);
-    write_and_flush(fixture, *second);
+    write_fsync_copies(*fixture.members, *second);
     CHECK(ring.settle(*second) == FsyncRing::Next::kLanded);
     CHECK(ring.begin(1, 8, kOpen, kEpoch).err() == Err::kBusy);
     CHECK(ring.settle(*first) == FsyncRing::Next::kAgain);
-    write_and_flush(fixture, *first);
+    write_fsync_copies(*fixture.members, *first);
     CHECK(ring.settle(*first) == FsyncRing::Next::kLanded);
     Status result;
     CHECK(ring.answer(*first, result));
     CHECK(result.ok());
     CHECK(ring.answer(*second, result));
-    write_and_flush(fixture, *third);
+    write_fsync_copies(*fixture.members, *third);
     CHECK(ring.settle(*third) == FsyncRing::Next::kLanded);
     CHECK(ring.answer(*third, result));
     FsyncScan scan = fixture.scan();
@@ -138,7 +132,7 @@ TEST_CASE(
     // On members 1 and 2, then 3 and 1, then 2 and 3, which has no room for a large one then.
     for (int round = 0; round < 3; ++round) {
         auto flight = take_off(ring, record);
-        write_and_flush(fixture, *flight);
+        write_fsync_copies(*fixture.members, *flight);
         REQUIRE(ring.settle(*flight) == FsyncRing::Next::kLanded);
         REQUIRE(ring.answer(*flight, result));
         CHECK(result.ok());
@@ -146,7 +140,7 @@ TEST_CASE(
     fixture.faults[1]->add_rule({.kinds = kFaultWrites});
     auto flight = take_off(ring, large);
     REQUIRE(flight->copies[1].member == MemberId{2});
-    write_and_flush(fixture, *flight);
+    write_fsync_copies(*fixture.members, *flight);
     CHECK(ring.settle(*flight) == FsyncRing::Next::kLanded);
     CHECK(ring.answer(*flight, result));
     CHECK(result.err() == Err::kNoSpace);

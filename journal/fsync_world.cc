@@ -44,6 +44,8 @@ std::unique_ptr<MemberSet> FsyncWorld::attach(FsyncMask absent, FsyncMask unread
         auto device =
             std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*disks_[index]), prng_.next());
         faults_[index] = device.get();
+        if (is(FsyncMutant::kNotDurable))
+            device->add_rule({.action = FaultAction::kLost, .kinds = kFaultFlushes});
         for (uint64_t piece = 0; in(unreadable, index) && piece < 4; ++piece) {
             const uint64_t block = prng_.below(record.fsync_log_bytes / kBlockBytes);
             const uint64_t begin = record.fsync_log_offset + block * kBlockBytes;

@@ -27,7 +27,7 @@ struct LoggedRecord {
 };
 
 struct FlyingBatch {
-    enum class Step : uint8_t { kWrite, kFlush, kSettle, kLanded } step = Step::kWrite;
+    enum class Step : uint8_t { kWrite, kSettle, kLanded } step = Step::kWrite;
     std::unique_ptr<FsyncFlight> flight;
 };
 

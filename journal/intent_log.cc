@@ -197,37 +197,32 @@ void IntentLog::fill(std::span<const RowIntent> rows, const IntentHeader& header
     }
 }
 
-// Writes, then flushes, every batch whose member is in service; the others have failed.
+// Writes every batch whose member is in service, durably; the others have failed.
 void IntentLog::write(std::span<Batch> batches)
 {
-    for (const IoKind kind : {IoKind::kWrite, IoKind::kFlush}) {
-        std::vector<IoRequest> requests;
-        std::vector<Batch*> asked;
-        for (Batch& batch : batches) {
-            BlockDevice* device = members_.device(batch.member);
-            batch.failed = batch.failed || device == nullptr;
-            if (batch.failed)
-                continue;
-            IoRequest request{.kind = kind, .device = device};
-            if (kind == IoKind::kWrite) {
-                request.offset = batch.log_offset + uint64_t{batch.first_block} * kBlockBytes;
-                request.vectors = batch.vectors;
-            }
-            requests.push_back(request);
-            asked.push_back(&batch);
-        }
-        run_io(requests);
-        for (size_t index = 0; index < requests.size(); ++index) {
-            if (requests[index].result.ok())
-                continue;
-            const bool write = kind == IoKind::kWrite;
-            members_.count(asked[index]->member,
-                           write ? MemberCounter::kWriteErrors : MemberCounter::kFlushErrors);
-            members_.mark_failed(asked[index]->member);
-            CW_LOG_ERROR("member %u (%s): write-intent log: %s", asked[index]->member.value,
-                         requests[index].device->name(), err_text(requests[index].result.err()));
-            asked[index]->failed = true;
-        }
+    std::vector<IoRequest> requests;
+    std::vector<Batch*> asked;
+    for (Batch& batch : batches) {
+        BlockDevice* device = members_.device(batch.member);
+        batch.failed = batch.failed || device == nullptr;
+        if (batch.failed)
+            continue;
+        requests.push_back({.kind = IoKind::kWrite,
+                            .device = device,
+                            .offset = batch.log_offset + uint64_t{batch.first_block} * kBlockBytes,
+                            .vectors = batch.vectors,
+                            .durable = true});
+        asked.push_back(&batch);
+    }
+    run_io(requests);
+    for (size_t index = 0; index < requests.size(); ++index) {
+        if (requests[index].result.ok())
+            continue;
+        asked[index]->failed = true;
+        members_.count(asked[index]->member, MemberCounter::kWriteErrors);
+        members_.mark_failed(asked[index]->member);
+        CW_LOG_ERROR("member %u (%s): write-intent log: %s", asked[index]->member.value,
+                     requests[index].device->name(), err_text(requests[index].result.err()));
     }
 }
 

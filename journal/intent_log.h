@@ -41,10 +41,10 @@ public:
     // found.
     IntentLog(MemberSet& members, const Superblock& superblock, uint64_t first_sequence);
 
-    // Makes the entries durable: one sequential write per member, then one flush of those members. No row may
-    // be in two calls at once. Ok when every row has an entry on at least one of its copies' members; members
-    // that failed are counted and marked. kNoSpace, with nothing written: flush all members, retire(), try
-    // again. Thread-safe; calls run side by side.
+    // Makes the entries durable: one sequential, durable write per member. No row may be in two calls at
+    // once. Ok when every row has an entry on at least one of its copies' members; members that failed are
+    // counted and marked. kNoSpace, with nothing written: flush all members, retire(), try again.
+    // Thread-safe; calls run side by side.
     Status append(std::span<RowIntent> rows, Generation generation, uint64_t epoch);
     // All in-place writes of the row are done, flushed or not.
     void written(uint64_t sequence);

@@ -34,7 +34,10 @@ public:
                 const iovec block{static_cast<std::byte*>(vector.iov_base) + at, kBlockBytes};
                 if (drop_floors_ && is_floor(static_cast<const std::byte*>(block.iov_base)))
                     continue;
-                IoRequest one{.kind = IoKind::kWrite, .offset = offset, .vectors = {&block, 1}};
+                IoRequest one{.kind = IoKind::kWrite,
+                              .offset = offset,
+                              .vectors = {&block, 1},
+                              .durable = request.durable};
                 pass_on(one);
                 CW_ASSERT(one.result.ok());
             }
