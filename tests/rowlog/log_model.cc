@@ -81,7 +81,8 @@ std::vector<LogEnumeration::Instant> LogEnumeration::worthwhile() const
         cursor.advance(time);
         size_t pending = 0;
         for (uint32_t member = 0; member < world_.members(); ++member)
-            pending += cursor.optional_writes(member).size();
+            for (const uint32_t write : cursor.optional_writes(member))
+                pending += world_.recorder.writes()[write].content.size();
         all.push_back({time, pending, cursor.marks().size()});
     }
     std::vector<Instant> kept;
@@ -126,9 +127,11 @@ void LogEnumeration::crash_at(const ReplayCursor& cursor)
                 pool_.intern(contents.block(cursor.durable(member).get(block)).data());
         for (const uint32_t index : cursor.optional_writes(member)) {
             const RecordedWrite& write = world_.recorder.writes()[index];
-            CW_ASSERT(write.content.size() == 1);
-            pending.push_back({static_cast<uint32_t>(member * world_.blocks() + write.first_block),
-                               pool_.intern(contents.block(write.content[0]).data())});
+            // Of every write any part of the blocks may be there.
+            for (size_t block = 0; block < write.content.size(); ++block)
+                pending.push_back(
+                    {static_cast<uint32_t>(member * world_.blocks() + write.first_block + block),
+                     pool_.intern(contents.block(write.content[block]).data())});
         }
     }
     for (const uint64_t kept : subsets_of(pending.size())) {

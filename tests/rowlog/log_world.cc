@@ -12,10 +12,10 @@ namespace cowraid::test {
 
 namespace {
 
-// Passes writes on block by block, so that each is kept or lost on its own.
-class BlockwiseDevice final : public BlockDevice {
+// May forget to write floors.
+class FloorDevice final : public BlockDevice {
 public:
-    BlockwiseDevice(std::unique_ptr<BlockDevice> inner, bool drop_floors)
+    FloorDevice(std::unique_ptr<BlockDevice> inner, bool drop_floors)
         : inner_(std::move(inner)), drop_floors_(drop_floors)
     {
     }
@@ -23,25 +23,11 @@ public:
     [[nodiscard]] const char* name() const override { return inner_->name(); }
     void perform(IoRequest& request) override
     {
-        if (request.kind != IoKind::kWrite) {
+        if (drop_floors_ && request.kind == IoKind::kWrite && request.bytes() == kBlockBytes &&
+            is_floor(static_cast<const std::byte*>(request.vectors[0].iov_base)))
+            request.result = Err::kOk;
+        else
             pass_on(request);
-            return;
-        }
-        request.result = Err::kOk;
-        DeviceOffset offset = request.offset;
-        for (const iovec& vector : request.vectors) {
-            for (size_t at = 0; at < vector.iov_len; at += kBlockBytes, offset = offset + kBlockBytes) {
-                const iovec block{static_cast<std::byte*>(vector.iov_base) + at, kBlockBytes};
-                if (drop_floors_ && is_floor(static_cast<const std::byte*>(block.iov_base)))
-                    continue;
-                IoRequest one{.kind = IoKind::kWrite,
-                              .offset = offset,
-                              .vectors = {&block, 1},
-                              .durable = request.durable};
-                pass_on(one);
-                CW_ASSERT(one.result.ok());
-            }
-        }
     }
 
 private:
@@ -138,7 +124,7 @@ void LogWorld::set_up()
             std::make_unique<RecordingDevice>(recorder, std::make_unique<BorrowedDevice>(*disks_[member]));
         recorder.set_start(recording->number(), *disks_[member]);
         auto device =
-            std::make_unique<BlockwiseDevice>(std::move(recording), run.mutant == RowMutant::kReusedEarly);
+            std::make_unique<FloorDevice>(std::move(recording), run.mutant == RowMutant::kReusedEarly);
         members_.add({member + 1}, away(member) ? nullptr : std::unique_ptr<BlockDevice>(std::move(device)),
                      {});
     }
