@@ -50,6 +50,12 @@ bool RemovalQueue::try_pop(InodeNumber& inode)
     return true;
 }
 
+void RemovalQueue::start()
+{
+    MutexLock lock(mutex_);
+    stopped_ = false;
+}
+
 void RemovalQueue::stop()
 {
     MutexLock lock(mutex_);
@@ -87,6 +93,7 @@ void* Background::removal_main(void* self)
 
 void Background::start()
 {
+    core_.removals.start();
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
     running_ = true;

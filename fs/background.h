@@ -19,6 +19,7 @@ public:
     // Waits for work; false when stop() was called.
     bool pop(InodeNumber& inode);
     bool try_pop(InodeNumber& inode);
+    void start();
     void stop();
 
 private:

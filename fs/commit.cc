@@ -35,6 +35,13 @@ bool nothing_to_commit(FilesystemCore& core)
            !core.volume->member_failed_since_commit();
 }
 
+void become_read_only(FilesystemCore& core)
+{
+    core.read_only_reason = "no room for block groups on the members that are left";
+    if (!core.read_only.exchange(true))
+        CW_LOG_ERROR("read-only from now on: %s", core.read_only_reason.load());
+}
+
 // The one moment in which no operation runs: what returned before it is in, the rest is not.
 ClosedTransaction close_transaction(FilesystemCore& core)
 {
@@ -44,6 +51,9 @@ ClosedTransaction close_transaction(FilesystemCore& core)
     closed.transaction = core.timeline.close_open();
     closed.batch = begin_flush(core, closed.transaction);
     closed.change = core.changes.newest();
+    // Nothing can be committed after it, so nothing may come after it.
+    if (core.last_commit)
+        become_read_only(core);
     closed.log_ready = core.fsync_log && core.syncs.wants_log();
     restart_tracking(core, closed.log_ready);
     closed.counters.next_inode = core.next_inode;
@@ -190,11 +200,6 @@ Status commit_now(FilesystemCore& core)
     release_freed(core);
     refresh_budget(core);
     core.commit_count.fetch_add(1);
-    if (core.last_commit) {
-        core.read_only_reason = "no room for block groups on the members that are left";
-        core.read_only = true;
-        CW_LOG_ERROR("read-only from now on: %s", core.read_only_reason.load());
-    }
     core.commits.finished(id, {});
     return {};
 }

@@ -35,10 +35,6 @@ Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const Mo
         core->read_only = true;
         core->volume->array().set_read_only(true);
     }
-    if (core->last_commit) {
-        core->read_only_reason = "no room for block groups on the members that are left";
-        core->read_only = true;
-    }
     return std::unique_ptr<Filesystem>(new Filesystem(std::move(core)));
 }
 
@@ -59,9 +55,19 @@ Status Filesystem::step(bool commit)
     return commit ? commit_now(*core_) : flush_now(*core_);
 }
 
+namespace {
+
+// Read-only, and what came before that is in a commit. What a replay brought back is in the log.
+bool all_durable(const FilesystemCore& core)
+{
+    return core.read_only && core.changes.newest() <= core.syncs.durable();
+}
+
+}  // namespace
+
 void Filesystem::sync_async(Completion* completion)
 {
-    if (core_->read_only) {
+    if (all_durable(*core_)) {
         completion->done({});
         return;
     }
@@ -80,7 +86,7 @@ void Filesystem::sync_async(Completion* completion)
 
 Status Filesystem::sync()
 {
-    if (core_->read_only)
+    if (all_durable(*core_))
         return {};
     if (core_->options.manual_commit)
         return commit_now(*core_);
@@ -94,10 +100,6 @@ Status Filesystem::sync()
 
 void Filesystem::fsync_async(InodeNumber number, SyncWhat what, Completion* completion)
 {
-    if (core_->read_only) {
-        completion->done({});
-        return;
-    }
     uint64_t change = core_->changes.newest();
     if (what == SyncWhat::kData) {
         // One that cannot be had is treated like one that has changed.
@@ -134,6 +136,10 @@ Status Filesystem::remount(bool read_only, std::string& why)
     }
     if (core_->volume->read_only_advised()) {
         why = core_->read_only_reason.load();
+        return Err::kReadOnly;
+    }
+    if (core_->options.rescue) {
+        why = "mounted with rescue, which may have left out what a log holds";
         return Err::kReadOnly;
     }
     core_->volume->array().set_read_only(false);

@@ -82,14 +82,15 @@ bool encode_changes(FilesystemCore& core, Transaction& transaction, std::vector<
 
 }  // namespace
 
-CollectedChanges collect_changes(FilesystemCore& core, uint64_t durable)
+CollectedChanges collect_changes(FilesystemCore& core)
 {
     using Kind = CollectedChanges::Kind;
     CollectedChanges collected;
     WriteLock gate(core.gate);
     const View view = core.timeline.view();
     collected.change = core.changes.newest();
-    if (collected.change <= durable)
+    // Asked after the view was taken: a commit that it does not show under way has been counted.
+    if (collected.change <= core.syncs.durable())
         return collected;
     // Its changes are not all in the log, so nothing newer may come there before they are durable.
     collected.transaction = view.committing ? view.committing : view.open;

@@ -21,10 +21,10 @@ struct CollectedChanges {
     std::vector<std::byte> record;
 };
 
-// Everything that changed since the last record, or since the open transaction was opened. `durable`: changes
-// up to this number need no record. Stops operations for a moment. No locks held; one caller at a time. After
-// kRecord the record must become durable, or `transaction` must not be loggable any more.
-CollectedChanges collect_changes(FilesystemCore& core, uint64_t durable);
+// Everything that changed since the last record, or since the open transaction was opened. Stops operations
+// for a moment. No locks held; one caller at a time. After kRecord the record must become durable, or
+// `transaction` must not be loggable any more.
+CollectedChanges collect_changes(FilesystemCore& core);
 
 // Everything tracked so far belongs to a transaction that will be committed. `track`: the open transaction
 // can be logged from now on. Requires the gate held exclusively, and the open transaction still empty of

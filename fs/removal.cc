@@ -103,7 +103,7 @@ Status queue_orphans(FilesystemCore& core)
     ItemScan scan(core.store, core.store.view(), {0, type, 0}, {0, type, UINT64_MAX});
     Status status = scan.next();
     for (; status.ok(); status = scan.next())
-        queue_removal(core, {scan.key().offset});
+        core.removals.push({scan.key().offset});
     return status.err() == Err::kNotFound ? Status() : status;
 }
 

@@ -70,15 +70,10 @@ void SyncQueue::do_round(FilesystemCore& core)
         answer(UINT64_MAX, Err::kShutdown);
         return;
     }
-    uint64_t durable;
-    {
-        MutexLock lock(mutex_);
-        durable = durable_;
-    }
-    const CollectedChanges collected = collect_changes(core, durable);
+    const CollectedChanges collected = collect_changes(core);
     switch (collected.kind) {
     case Kind::kNothing:
-        answer(durable, {});
+        answer(0, {});
         return;
     case Kind::kWait: {
         const Status status = core.commits.wait(collected.transaction->id);
@@ -144,6 +139,12 @@ void SyncQueue::answer(uint64_t change, Status status)
     }
     for (const Waiter& waiter : take_waiters(change))
         waiter.completion->done(status);
+}
+
+uint64_t SyncQueue::durable() const
+{
+    MutexLock lock(mutex_);
+    return durable_;
 }
 
 void SyncQueue::committed(uint64_t change)

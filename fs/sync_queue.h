@@ -23,6 +23,9 @@ public:
     // Commit thread: all changes up to this number are in a durable commit.
     void committed(uint64_t change);
 
+    // All changes up to this number are in a durable commit or record.
+    [[nodiscard]] uint64_t durable() const;
+
     // Somebody called fsync, so that commits shall make the log ready for use.
     [[nodiscard]] bool wants_log() const { return wants_log_; }
     void set_wants_log(bool wants) { wants_log_ = wants; }
@@ -47,7 +50,7 @@ private:
     std::vector<Waiter> take_waiters(uint64_t change);
     void answer(uint64_t change, Status status);
 
-    Mutex mutex_{LockRank::kLeaf};
+    mutable Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;  // the leader left
     std::vector<Waiter> waiters_ CW_GUARDED_BY(mutex_);
     uint64_t durable_ CW_GUARDED_BY(mutex_) = 0;  // changes up to this number

@@ -585,6 +585,10 @@ TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left o
         options.rescue = true;
         mount(volume, options);
         CHECK(tree_text(volume.fs()) == tree);
+        // Writing would give up what the log holds.
+        CHECK_FALSE(volume.fs().remount(false, why).ok());
+        volume.kill();
+        CHECK_FALSE(volume.mount(manual_options(), why).ok());
     }
 }
 
