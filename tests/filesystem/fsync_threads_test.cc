@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <string>
@@ -153,14 +154,19 @@ void* run_writer(void* writer)
     return nullptr;
 }
 
-// Commits at odd moments, until an error.
+struct Committer {
+    Filesystem& fs;
+    PowerSupply& power;
+};
+
+// Commits at odd moments, until power fails.
 void* run_committer(void* argument)
 {
-    auto* fs = static_cast<Filesystem*>(argument);
+    const auto& committer = *static_cast<Committer*>(argument);
     Prng prng(7);
     do
         usleep(static_cast<useconds_t>(prng.between(500, 40000)));
-    while (fs->sync().ok());
+    while (committer.power.on() && committer.fs.sync().ok());
     return nullptr;
 }
 
@@ -175,10 +181,40 @@ Content read_whole(Filesystem& fs, const std::string& name)
     return content;
 }
 
-void mount(SimVolume& volume, const MountOptions& options)
+// Passes everything on until it is told to fail.
+class FailingMember final : public BlockDevice {
+public:
+    FailingMember(std::unique_ptr<BlockDevice> device, const std::atomic<bool>& gone)
+        : device_(std::move(device)), gone_(gone)
+    {
+    }
+    [[nodiscard]] uint64_t size_bytes() const override { return device_->size_bytes(); }
+    [[nodiscard]] const char* name() const override { return device_->name(); }
+    void perform(IoRequest& request) override
+    {
+        if (gone_)
+            request.result = Err::kMemberGone;
+        else
+            device_->perform(request);
+    }
+
+private:
+    std::unique_ptr<BlockDevice> device_;
+    const std::atomic<bool>& gone_;
+};
+
+// The first member fails when `gone` says so.
+std::unique_ptr<Filesystem> open(SimVolume& volume, const MountOptions& options,
+                                 const std::atomic<bool>& gone)
 {
+    std::vector<std::unique_ptr<BlockDevice>> members = volume.borrow({});
+    members[0] = std::make_unique<FailingMember>(std::move(members[0]), gone);
     std::string why;
-    REQUIRE_MESSAGE(volume.mount(options, why).ok(), why);
+    Result<Assembly> assembly = assemble(std::move(members), why);
+    REQUIRE_MESSAGE(assembly.ok(), why);
+    Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
+    REQUIRE_MESSAGE(fs.ok(), why);
+    return fs.take();
 }
 
 // A file with holes between its blocks, so that there are rows to join.
@@ -196,6 +232,50 @@ void make_holes(Filesystem& fs)
     REQUIRE(fs.sync().ok());
 }
 
+// Until power fails. How many records were written.
+uint64_t run_threads(Filesystem& fs, std::deque<Writer>& writers, PowerSupply& power,
+                     std::atomic<bool>* lose_member, Prng& prng)
+{
+    Committer committer{fs, power};
+    pthread_t threads[kWriters + 1];
+    for (int i = 0; i < kWriters; ++i)
+        REQUIRE(pthread_create(&threads[i], nullptr, run_writer, &writers[static_cast<size_t>(i)]) == 0);
+    REQUIRE(pthread_create(&threads[kWriters], nullptr, run_committer, &committer) == 0);
+    if (lose_member != nullptr) {
+        usleep(static_cast<useconds_t>(prng.between(1000, 300000)));
+        *lose_member = true;
+    }
+    for (int i = 0; i < kWriters; ++i)
+        pthread_join(threads[i], nullptr);
+    power.turn_off();  // they may have met the end of the space instead
+    pthread_join(threads[kWriters], nullptr);
+    return fs.info().fsync_records;
+}
+
+void compare(Filesystem& fs, const std::deque<Writer>& writers)
+{
+    for (const Writer& writer : writers) {
+        CAPTURE(writer.name());
+        CAPTURE(writer.acknowledged());
+        CHECK(writer.allows(read_whole(fs, writer.name())));
+    }
+}
+
+// Written to at once, or looked at first.
+void mount_and_compare(SimVolume& volume, const std::deque<Writer>& writers, bool look_first)
+{
+    MountOptions options = test::manual_options();
+    options.degraded = true;
+    options.read_only = look_first;
+    std::string why;
+    REQUIRE_MESSAGE(volume.mount(options, why).ok(), why);
+    compare(volume.fs(), writers);
+    if (!look_first)
+        return;
+    REQUIRE_MESSAGE(volume.fs().remount(false, why).ok(), why);
+    compare(volume.fs(), writers);
+}
+
 uint64_t run_round(const Setting& setting, uint64_t seed)
 {
     Prng prng(seed);
@@ -206,29 +286,24 @@ uint64_t run_round(const Setting& setting, uint64_t seed)
     options.commit_seconds = 1;
     options.join_above = setting.join_above;
     options.dirty_bytes_max = setting.dirty_bytes_max;
-    mount(volume, options);
-    make_holes(volume.fs());
+    std::atomic<bool> gone{false};
+    std::unique_ptr<Filesystem> fs = open(volume, options, gone);
+    make_holes(*fs);
     std::deque<Writer> writers;
     for (int i = 0; i < kWriters; ++i)
-        writers.emplace_back(volume.fs(), "file" + std::to_string(i), seed * 100 + static_cast<uint64_t>(i));
-    REQUIRE(volume.fs().sync().ok());
+        writers.emplace_back(*fs, "file" + std::to_string(i), seed * 100 + static_cast<uint64_t>(i));
+    REQUIRE(fs->sync().ok());
     volume.power().arm(prng.between(1000, 12000));
-    pthread_t threads[kWriters + 1];
-    for (int i = 0; i < kWriters; ++i)
-        REQUIRE(pthread_create(&threads[i], nullptr, run_writer, &writers[static_cast<size_t>(i)]) == 0);
-    REQUIRE(pthread_create(&threads[kWriters], nullptr, run_committer, &volume.fs()) == 0);
-    for (const pthread_t thread : threads)
-        pthread_join(thread, nullptr);
-    const uint64_t records = volume.fs().info().fsync_records;
+    const bool lose_member = prng.chance(1, 3);
+    CAPTURE(lose_member);
+    const uint64_t records = run_threads(*fs, writers, volume.power(), lose_member ? &gone : nullptr, prng);
+    fs.reset();
     volume.power_cut(prng);
     volume.power().turn_on();
-    mount(volume, test::manual_options());
-    for (const Writer& writer : writers) {
-        CAPTURE(writer.name());
-        CAPTURE(writer.acknowledged());
-        CHECK(writer.allows(read_whole(volume.fs(), writer.name())));
-    }
+    mount_and_compare(volume, writers, prng.chance(1, 2));
     REQUIRE(volume.unmount().ok());
+    if (lose_member)
+        return records;
     CheckReport report;
     REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
     if (!report.clean())
