@@ -214,6 +214,11 @@ Status recover_in_memory(FilesystemCore& core, std::string& why)
 
 Status start_writing(FilesystemCore& core, std::string& why)
 {
+    if (core.volume->would_forget_logs()) {
+        why = "too many mounts with members missing ended before their first commit, and one more would lose "
+              "what the logs hold; mount with all members, or read-only";
+        return Err::kNoSpace;
+    }
     Status status = core.volume->begin_writing();
     if (!status.ok()) {
         why = std::string("writing superblocks failed: ") + err_text(status.err());

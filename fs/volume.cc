@@ -350,6 +350,13 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
     return array_->start_partial_writes(*intent_log_, partial);
 }
 
+bool Volume::would_forget_logs() const
+{
+    const std::vector<EpochRecord>& epochs = superblock_.epochs;
+    return superblock_.live_logs != 0 && degraded() && epochs.size() == kEpochHistoryCount &&
+           epochs[kEpochHistoryCount - 2].generation > superblock_.root.generation;
+}
+
 Status Volume::begin_writing()
 {
     for (const MemberId id : damaged_rings_)

@@ -74,6 +74,9 @@ public:
     // The superblock written last is durable: planned groups are open.
     void commit_done(Allocator& allocator);
 
+    // begin_writing() would drop the epoch of the last commit, by which entries of the logs are known: 63
+    // degraded mounts in a row ended before their first commit.
+    [[nodiscard]] bool would_forget_logs() const;
     // First writes of a mount: erases torn superblock slots, rewrites the commit that was found on all
     // present members; then, when degraded, marks missing members and stamps a random epoch. Flushed.
     Status begin_writing();

@@ -36,7 +36,7 @@ struct Setting {
 const Setting kSettings[] = {
     {{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024}, -1, 256 * kMiB},
     {{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024}, 0, 256 * kMiB},
-    {{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024}, 0, 512 * kKiB},
+    {{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024}, 0, 64 * kKiB},
 };
 
 // One file, and what it may be after a crash: the first is the oldest.
