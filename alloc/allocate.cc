@@ -10,7 +10,7 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kContentOfStream[kStreamCount] = {kGroupData, kGroupMetadata, kGroupSystem};
+constexpr uint32_t kContentOfStream[kStreamCount] = {kGroupData, kGroupMetadata, kGroupSystem, kGroupData};
 // Beyond every volume; keeps the arithmetic far from overflow.
 constexpr uint64_t kMaxUnits = uint64_t{1} << 48;
 

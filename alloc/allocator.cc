@@ -185,6 +185,39 @@ Result<bool> Allocator::is_used(VolumeAddress address)
     }
 }
 
+std::vector<GroupNumbers> Allocator::group_numbers(uint32_t content) const
+{
+    const Ref<SpaceGroupList> list = impl_->snapshot();
+    std::vector<GroupNumbers> out;
+    for (const Ref<SpaceGroup>& group : list->groups) {
+        if ((group->content() & content) != 0)
+            out.push_back(group->numbers());
+    }
+    return out;
+}
+
+Status Allocator::live_blocks(VolumeAddress from, uint64_t block_count, std::vector<BlockRun>& out)
+{
+    const Ref<SpaceGroup> group = impl_->find(from);
+    if (!group || group->block_of(from) == ~uint64_t{0})
+        return Err::kInvalid;
+    std::vector<BlockRange> ranges;
+    do {
+        CW_TRY(impl_->load(*group));
+    } while (!group->live_blocks(group->block_of(from), block_count, ranges));
+    for (const BlockRange& range : ranges)
+        out.push_back({group->address() + range.first * kBlockBytes, static_cast<uint32_t>(range.count)});
+    return {};
+}
+
+Result<bool> Allocator::is_live(VolumeAddress address)
+{
+    const Ref<SpaceGroup> group = impl_->find(address);
+    if (!group || group->block_of(address) == ~uint64_t{0})
+        return Err::kInvalid;
+    return group->is_live(group->block_of(address));
+}
+
 uint64_t Allocator::evict_idle(uint64_t budget_bytes)
 {
     const Ref<SpaceGroupList> list = impl_->snapshot();

@@ -24,8 +24,13 @@ struct TransactionId {
 };
 
 // What an allocation is for; each stream has its own open stripe, so that lifetimes do not mix.
-enum class Stream : uint8_t { kData, kMetadata, kSystem };
-inline constexpr size_t kStreamCount = 3;
+enum class Stream : uint8_t {
+    kData,
+    kMetadata,
+    kSystem,
+    kMoved,  // data that survived where most of its neighbours died
+};
+inline constexpr size_t kStreamCount = 4;
 
 // Rows to be written by raid56::RowWrite. Blocks are used in (stripe, data column, row) order; the first
 // `used_blocks` carry data, the rest of the rectangle is pads.
@@ -83,12 +88,25 @@ struct SpaceNumbers {
     uint64_t pinned_blocks;  // freed, not reusable yet
 };
 
+// One block group, for who chooses among them.
+struct GroupNumbers {
+    VolumeAddress address;
+    uint64_t total_blocks;
+    uint64_t live_blocks;  // referenced by the open state
+    uint64_t pinned_blocks;  // freed, not reusable yet
+    uint64_t free_row_blocks;  // in rows that hold nothing; of those:
+    uint64_t free_stripe_blocks;  // in stripes that hold nothing
+    uint64_t hole_blocks;  // as in SpaceNumbers
+    bool planned;
+    bool broken;  // its allocation state cannot be read
+};
+
 struct AllocationStatistics {
     uint64_t full_stripes, full_rows, pad_blocks;
     uint64_t joined_blocks;  // put into rows that hold others
 };
 
-// Blocks of one chunk.
+// Blocks of contiguous addresses inside one group.
 struct BlockRun {
     VolumeAddress address;
     uint32_t block_count = 0;
@@ -105,7 +123,7 @@ public:
     enum class GroupState : uint8_t {
         kPlanned,  // in the map of a commit that is not durable yet: takes nothing
         kOpen,
-        kClosed,  // takes no new data: a member is missing, or it is being migrated
+        kClosed,  // takes no new data: a member is missing, or it is being emptied
     };
     // `usage` as recorded; with no used block the group is all free, whatever else it says. A group whose
     // windows turn out not to add up to it gives no space.
@@ -125,9 +143,9 @@ public:
     Status allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_count, TransactionId transaction,
                     std::vector<RowRegion>& out);
 
-    // Up to `block_count` single data blocks in rows that hold other blocks (Array::write_blocks()), used
-    // from now on, on behalf of `transaction`. Returns how many there are in `out`. Thread-safe; reads the
-    // source like allocate().
+    // Up to `block_count` single data blocks in rows that hold other blocks (Array::write_blocks()), in runs
+    // of one chunk, used from now on, on behalf of `transaction`. Returns how many there are in `out`.
+    // Thread-safe; reads the source like allocate().
     uint64_t allocate_holes(uint64_t block_count, TransactionId transaction, std::vector<BlockRun>& out);
 
     // The open state no longer refers to these blocks, which lie in one group. They stay unusable until
@@ -150,6 +168,14 @@ public:
     [[nodiscard]] AllocationStatistics statistics() const;
     // Groups of which nothing is used or pinned: candidates for giving their slots back.
     [[nodiscard]] std::vector<VolumeAddress> empty_groups(uint32_t content) const;
+    // Every group of that content, by rising address.
+    [[nodiscard]] std::vector<GroupNumbers> group_numbers(uint32_t content) const;
+    // Appends the first `block_count` or fewer blocks from `from` on that the open state refers to, all of
+    // the group of `from`, in runs of contiguous addresses. Loads the group.
+    Status live_blocks(VolumeAddress from, uint64_t block_count, std::vector<BlockRun>& out);
+    // Whether the open state refers to the block. Reads nothing: kBusy when the group is not in memory;
+    // kInvalid: not a data address of any group. An answer stands as long as nobody frees or allocates.
+    Result<bool> is_live(VolumeAddress address);
     // Whether the recorded or open state uses the block; for check and repair. Loads the group.
     // kInvalid: not a data address of any group.
     Result<bool> is_used(VolumeAddress address);

@@ -134,7 +134,7 @@ private:
 
     void allocate()
     {
-        static constexpr uint32_t kContents[] = {kGroupData, kGroupMetadata, kGroupSystem};
+        static constexpr uint32_t kContents[] = {kGroupData, kGroupMetadata, kGroupSystem, kGroupData};
         const uint64_t stream = random_.below(kStreamCount);
         const uint32_t unit = random_.chance(1, 2) ? 1 : random_.chance(3, 4) ? 4 : 2;
         const uint64_t units = random_.between(0, uint64_t{1} << random_.below(11));

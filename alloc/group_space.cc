@@ -192,6 +192,25 @@ uint64_t GroupSpace::take_holes(uint64_t wanted, std::vector<BlockRange>& out)
     return taken;
 }
 
+void GroupSpace::live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out) const
+{
+    const uint64_t end = live_.bit_count();
+    while (from < end && wanted > 0) {
+        const auto width = static_cast<uint32_t>(std::min<uint64_t>(64, end - from));
+        const uint64_t bits = live_.bits(from, width);
+        if (bits == 0) {
+            from += width;
+            continue;
+        }
+        const auto skip = static_cast<uint64_t>(std::countr_zero(bits));
+        const uint64_t count =
+            std::min<uint64_t>(wanted, static_cast<uint64_t>(std::countr_one(bits >> skip)));
+        append_range(out, {from + skip, count});
+        wanted -= count;
+        from += skip + count;
+    }
+}
+
 uint64_t GroupSpace::memory_bytes() const
 {
     uint64_t bytes = 2 * used_.bit_count() / 8 + free_stripes_.memory_bytes() + holes_.memory_bytes();

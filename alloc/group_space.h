@@ -56,6 +56,8 @@ public:
     void release(std::span<const BlockRange> ranges);
 
     [[nodiscard]] bool is_live(uint64_t block) const { return live_.test(block); }
+    // Appends the first `wanted` or fewer live blocks from `from` on.
+    void live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out) const;
     [[nodiscard]] uint64_t free_rows() const { return free_rows_; }
     [[nodiscard]] uint64_t hole_blocks() const { return hole_blocks_; }
     [[nodiscard]] uint64_t free_stripes() const { return free_stripes_.free_count(); }

@@ -107,6 +107,39 @@ bool SpaceGroup::empty()
     return state_ != State::kPlanned && live_blocks_ == 0 && pinned_blocks_ == 0 && takes_ == 0;
 }
 
+GroupNumbers SpaceGroup::numbers()
+{
+    MutexLock lock(mutex_);
+    return {
+        .address = address_,
+        .total_blocks = geometry_.data_blocks(),
+        .live_blocks = live_blocks_,
+        .pinned_blocks = pinned_blocks_,
+        .free_row_blocks = free_rows_ * geometry_.data_columns,
+        .free_stripe_blocks = free_stripes_ * geometry_.stripe_data_blocks(),
+        .hole_blocks = holes(),
+        .planned = state_ == State::kPlanned,
+        .broken = load_state_ == LoadState::kBroken,
+    };
+}
+
+bool SpaceGroup::live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out)
+{
+    MutexLock lock(mutex_);
+    if (load_state_ != LoadState::kLoaded)
+        return false;
+    space_->live_blocks(from, wanted, out);
+    return true;
+}
+
+Result<bool> SpaceGroup::is_live(uint64_t block)
+{
+    MutexLock lock(mutex_);
+    if (load_state_ != LoadState::kLoaded)
+        return Err::kBusy;
+    return space_->is_live(block);
+}
+
 SpaceGroup::Delta& SpaceGroup::delta_of(TransactionId transaction)
 {
     dirty_.store(true, std::memory_order_relaxed);

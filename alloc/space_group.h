@@ -53,6 +53,12 @@ public:
     Status retire();
     [[nodiscard]] bool empty();
 
+    [[nodiscard]] GroupNumbers numbers();
+    // The first `wanted` live blocks from `from` on. False: the group is not loaded.
+    bool live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out);
+    // kBusy: the group is not loaded.
+    Result<bool> is_live(uint64_t block);
+
     // Reads the recorded windows unless that is done; waits for another thread that does it. No lock is held
     // while `source` works.
     Status ensure_loaded(SpaceSource& source);

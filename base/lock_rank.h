@@ -16,7 +16,7 @@ enum class LockRank : uint8_t {
     kInode,  // fs/: one inode's attributes, mapping and dirty data; nested by inode number
     kDirty,  // fs/: accounting of dirty memory, who waits for room
     kItemTable,  // fs/: one shard of an item table
-    kChecksumTable,  // fs/: one shard of a checksum table
+    kBlockTable,  // fs/: one shard of a table of checksums or of moved blocks
     kSnapshot,  // fs/: the current committed root and who reads from older ones
     kSlots,  // fs/: member slots of the volume, planning of block groups
     kAllocator,  // alloc/: groups, open stripes, reservations

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/assert.h"
 #include "format/superblock.h"
 
 namespace cowraid {
@@ -67,6 +68,16 @@ const char* feature_class_name(FeatureClass feature_class)
         return "ignore";
     }
     return "unknown";
+}
+
+uint64_t feature_bit(std::string_view name)
+{
+    for (const Feature& feature : kFeatures) {
+        if (name == feature.name)
+            return uint64_t{1} << feature.bit;
+    }
+    CW_ASSERT(false);
+    return 0;
 }
 
 uint64_t unhandled_features(FeatureClass feature_class, uint64_t mask)

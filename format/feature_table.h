@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace cowraid {
 
@@ -28,8 +29,7 @@ enum class FeatureSupport : uint8_t {
     X(fsync_log, kRefuse, 1, kReserved, "synced writes are lost unless the fsync log is replayed",           \
       "2026-11-20")                                                                                          \
     X(zstd, kRefuse, 2, kReserved, "compressed extents need a decompressor", "2026-11-20")                   \
-    X(remap, kRefuse, 3, kReserved, "addresses of moved blocks resolve through the remap tree",              \
-      "2026-11-20")                                                                                          \
+    X(remap, kRefuse, 3, kHandled, "addresses of moved blocks resolve through the remap tree", "2026-11-20") \
     X(shared_blocks, kReadOnly, 0, kReserved, "a free would release blocks that another owner shares",       \
       "2026-11-20")
 
@@ -54,6 +54,9 @@ std::span<const FormatVersion> format_versions();
 
 // "refuse", "read-only" or "ignore".
 const char* feature_class_name(FeatureClass feature_class);
+
+// The bit of the feature of that name, which exists, in the field of its class.
+uint64_t feature_bit(std::string_view name);
 
 // The bits of `mask` (a feature field of a superblock) that this version does not handle.
 uint64_t unhandled_features(FeatureClass feature_class, uint64_t mask);

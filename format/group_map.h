@@ -27,6 +27,8 @@ inline constexpr uint32_t kGroupMetadata = 2;
 inline constexpr uint32_t kGroupSystem = 4;  // checksum, free-space and root trees; always mirrored or single
 
 inline constexpr uint32_t kGroupReadOnly = 1;  // flags: closed for allocation (migration)
+// flags: closed for good; its blocks move, so that an address in it may have an entry in the remap tree
+inline constexpr uint32_t kGroupEmptying = 2;
 
 struct DiskGroupMap {
     le64 checksum;  // xxh3-64 of the `bytes - 8` bytes after this field

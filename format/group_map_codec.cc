@@ -12,7 +12,7 @@ namespace cowraid {
 namespace {
 
 constexpr uint32_t kContentBits = kGroupData | kGroupMetadata | kGroupSystem;
-constexpr uint32_t kFlagBits = kGroupReadOnly;
+constexpr uint32_t kFlagBits = kGroupReadOnly | kGroupEmptying;
 
 // Walks a byte range; every take checks what is left.
 class Cursor {
@@ -100,6 +100,9 @@ bool shape_valid(const GroupRecord& group)
     const Profile* profile = find_profile(group.profile);
     if (profile == nullptr || group.content == 0 || (group.content & ~kContentBits) != 0 ||
         (group.flags & ~kFlagBits) != 0)
+        return false;
+    // Nodes are known by their address.
+    if ((group.flags & kGroupEmptying) != 0 && group.content != kGroupData)
         return false;
     // Trees that describe the parity blocks themselves cannot live under parity.
     if ((group.content & kGroupSystem) != 0 && profile->parity != 0)

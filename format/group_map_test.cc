@@ -210,7 +210,7 @@ TEST_CASE("group map: what is refused")
     CHECK(refused([](Sample&, GroupRecord& group) { group.content = 0; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.content = 8; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.content = kGroupSystem; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.flags = 2; }));
+    CHECK(refused([](Sample&, GroupRecord& group) { group.flags = 4; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.profile = ProfileId{99}; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.profile = ProfileId::kRaid6; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.address = {0}; }));

@@ -101,4 +101,9 @@ std::string to_text(const DiskSpaceWindow& item)
                        item.block_count.get(), item.used_count.get());
 }
 
+std::string to_text(const DiskRemapWindow& item)
+{
+    return text_format("mask %016" PRIx64 " starts %016" PRIx64, item.mask.get(), item.starts.get());
+}
+
 }  // namespace cowraid

@@ -32,6 +32,9 @@ enum class ItemType : uint8_t {
     // free-space tree
     kGroupSummary = 48,  // 0, group address: DiskGroupSummary
     kSpaceWindow = 49,  // group address, first stripe: DiskSpaceWindow + bitmap
+    // remap tree
+    kMovedTo = 64,  // address of the window, 0: DiskRemapWindow + addresses; where its blocks are now
+    kMovedFrom = 65,  // address of the window, 0: the same; what its blocks are called by files
 };
 
 struct DiskTreeRoot {
@@ -142,5 +145,14 @@ struct DiskSpaceWindow {
     // bitmap follows, (block_count + 7) / 8 bytes
 };
 static_assert(sizeof(DiskSpaceWindow) == 16);
+
+// Other addresses of up to 64 blocks whose own addresses share address / 256 KiB, as runs of blocks that
+// stand together in both. The address of each run's first block follows, in bit order.
+struct DiskRemapWindow {
+    le64 mask;  // bit i: block i of the window has another address
+    le64 starts;  // those of them that begin a run; every one behind a block without begins one
+    // le64 addresses[popcount(starts)] follow
+};
+static_assert(sizeof(DiskRemapWindow) == 16);
 
 }  // namespace cowraid

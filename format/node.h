@@ -15,7 +15,7 @@ inline constexpr uint32_t kNodeMaxLevel = 15;
 inline constexpr uint64_t kRootTree = 1;
 inline constexpr uint64_t kChecksumTree = 2;
 inline constexpr uint64_t kFreeSpaceTree = 3;
-inline constexpr uint64_t kRemapTree = 4;  // reserved: cleaning moves blocks (design section 5)
+inline constexpr uint64_t kRemapTree = 4;  // moved blocks
 inline constexpr uint64_t kReferenceTree = 5;  // reserved: counts of shared blocks
 inline constexpr uint64_t kFirstFileTree = 256;
 

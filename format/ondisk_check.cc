@@ -212,6 +212,10 @@ CW_FIELD(DiskSpaceWindow, last_write, 0, 8);
 CW_FIELD(DiskSpaceWindow, block_count, 8, 4);
 CW_FIELD(DiskSpaceWindow, used_count, 12, 4);
 
+CW_STRUCT(DiskRemapWindow, 16);
+CW_FIELD(DiskRemapWindow, mask, 0, 8);
+CW_FIELD(DiskRemapWindow, starts, 8, 8);
+
 CW_STRUCT(DiskIntentHeader, 128);
 CW_FIELD(DiskIntentHeader, checksum, 0, 8);
 CW_FIELD(DiskIntentHeader, magic, 8, 8);

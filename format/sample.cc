@@ -96,7 +96,7 @@ bool sample_group(Prng& prng, const Superblock& superblock, NextSlots& next_slot
         return false;
     group.profile = profile.id;
     group.content = profile.parity != 0 ? kGroupData : static_cast<uint32_t>(prng.between(1, 7));
-    group.flags = static_cast<uint32_t>(prng.below(2));
+    group.flags = static_cast<uint32_t>(prng.below(group.content == kGroupData ? 4 : 2));
     uint64_t largest_slot = 0;
     for (const size_t index : order)
         largest_slot = std::max(largest_slot, superblock.members[index].slot_bytes);

@@ -150,6 +150,8 @@ std::string to_text(const GroupRecord& group)
                                    group_content_name(group.content).c_str());
     if ((group.flags & kGroupReadOnly) != 0)
         text += " read-only";
+    if ((group.flags & kGroupEmptying) != 0)
+        text += " emptying";
     text += text_format(" k %u chunk %u column %" PRIu64 " mapping %u created %" PRIu64, group.data_columns,
                         group.chunk_bytes, group.column_bytes, group.mapping_version,
                         group.created_generation.value);

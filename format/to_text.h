@@ -42,5 +42,6 @@ std::string to_text(const DiskExtent& item);
 std::string to_text(const DiskChecksumWindow& item);
 std::string to_text(const DiskGroupSummary& item);
 std::string to_text(const DiskSpaceWindow& item);
+std::string to_text(const DiskRemapWindow& item);
 
 }  // namespace cowraid

@@ -3,6 +3,9 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
+#include <ctime>
+
 #include "base/assert.h"
 #include "base/large_memory.h"
 #include "fs/commit.h"
@@ -63,21 +66,101 @@ void RemovalQueue::stop()
     condition_.notify_all();
 }
 
+namespace {
+
+constexpr uint64_t kMicrosecondsPerMs = 1000;
+// How often to look whether there is something to clean.
+constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
+// Without a change for so long the volume counts as idle.
+constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
+
+uint64_t clock_us()
+{
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
+}
+
+uint64_t left_us(uint64_t now, uint64_t until)
+{
+    return until > now ? until - now : 0;
+}
+
+// When the cleaner takes its steps. It never makes a writer wait for more than one.
+class CleanPace {
+public:
+    explicit CleanPace(FilesystemCore& core) : core_(core) { }
+
+    [[nodiscard]] uint64_t next_us() const { return next_us_; }
+    void step();
+
+private:
+    bool idle(uint64_t now);
+
+    FilesystemCore& core_;
+    uint64_t next_us_ = clock_us() + kCleanLookUs;
+    uint64_t last_change_ = 0;
+    uint64_t changed_us_ = clock_us();
+};
+
+bool CleanPace::idle(uint64_t now)
+{
+    if (const uint64_t change = core_.changes.newest(); change != last_change_) {
+        last_change_ = change;
+        changed_us_ = now;
+    }
+    return now - changed_us_ >= kIdleUs;
+}
+
+void CleanPace::step()
+{
+    const uint64_t begin = clock_us();
+    next_us_ = begin + kCleanLookUs;
+    if (!core_.options.clean || core_.dirty.wants_flush())
+        return;
+    const bool is_idle = idle(begin);
+    const CleanPressure pressure = core_.cleaner.pressure(is_idle);
+    const CleanProgress progress = core_.cleaner.step(CleanUrge::kPolicy, is_idle);
+    if (progress == CleanProgress::kNothing)
+        return;
+    // Where space is short nobody waits for the next commit by the clock.
+    if (progress == CleanProgress::kNeedsCommit) {
+        if (CleanPolicy::urgency(pressure) == 0)
+            return;
+        commit_now(core_).ignore();  // an error has stopped the filesystem
+    }
+    const uint64_t end = clock_us();
+    next_us_ = end + CleanPolicy::pause_us(end - begin, pressure);
+}
+
+}  // namespace
+
 void* Background::commit_main(void* self)
 {
     FilesystemCore& core = static_cast<Background*>(self)->core_;
     prepare_thread("cowraid-commit");
+    const uint64_t interval_us = uint64_t{core.options.commit_seconds} * 1000 * kMicrosecondsPerMs;
+    uint64_t commit_us = clock_us() + interval_us;
+    CleanPace pace(core);
     while (true) {
-        const CommitQueue::Work work = core.commits.sleep(uint64_t{core.options.commit_seconds} * 1000);
+        uint64_t now = clock_us();
+        const uint64_t pause_us = std::min(left_us(now, commit_us), left_us(now, pace.next_us()));
+        const CommitQueue::Work work = core.commits.sleep(divide_up(pause_us, kMicrosecondsPerMs));
+        now = clock_us();
+        const bool commit = work.commit || now >= commit_us;
         // Errors have stopped the filesystem and are logged; waiters got them.
-        if (work.commit)
+        if (commit)
             commit_now(core).ignore();
         else if (work.flush)
             flush_now(core).ignore();
         if (work.stop)
             return nullptr;
-        if (work.commit)
+        if (commit) {
             large_trim();
+            commit_us = clock_us() + interval_us;
+        }
+        if (!work.any() && clock_us() >= pace.next_us())
+            pace.step();
     }
 }
 

@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "format/items.h"
+#include "fs/block_codec.h"
 #include "fs/node_content.h"
 
 namespace cowraid {
@@ -47,7 +48,7 @@ Status ChecksumLookup::lookup(const View& view, VolumeAddress address, std::span
         const size_t count = std::min<size_t>(out.size() - done, kChecksumWindowBlocks - first);
         const uint64_t wanted = (count == 64 ? UINT64_MAX : (uint64_t{1} << count) - 1) << first;
 
-        ChecksumWindow window;
+        BlockWindow window;
         view.open->checksums.merge_into({window_address}, window);
         if (view.committing && (window.mask & wanted) != wanted)
             view.committing->checksums.merge_into({window_address}, window);
@@ -55,18 +56,14 @@ Status ChecksumLookup::lookup(const View& view, VolumeAddress address, std::span
             std::vector<std::byte> payload;
             const Status found =
                 tree_lookup(cache_, view.committed->checksum_tree, checksum_key(window_address), payload);
-            ChecksumWindow stored;
-            if (found.ok() && decode_checksum_window(payload, stored)) {
-                for (size_t i = first; i < first + count; ++i)
-                    if ((window.mask >> i & 1) == 0 && (stored.mask >> i & 1) != 0)
-                        window.checksums[i] = stored.checksums[i];
-                window.mask |= stored.mask;
-            } else if (found.err() != Err::kNotFound) {
+            BlockWindow stored;
+            if (found.ok() && decode_checksum_window(payload, stored))
+                window.fill_from(stored);
+            else if (found.err() != Err::kNotFound)
                 return found.ok() ? Status(Err::kCorrupt) : found;
-            }
         }
         for (size_t i = 0; i < count; ++i)
-            out[done + i] = {(window.mask >> (first + i) & 1) != 0, window.checksums[first + i]};
+            out[done + i] = {(window.mask >> (first + i) & 1) != 0, window.values[first + i]};
         done += count;
     }
     return {};

@@ -44,12 +44,21 @@ void run_passes(CheckContext& context)
     committed->generation = context.generation();
     if (roots.checksum_tree)
         committed->checksum_tree = *roots.checksum_tree;
+    if (roots.remap_tree)
+        committed->remap_tree = *roots.remap_tree;
     Timeline timeline(make_ref<Transaction>(TransactionId{1}), Ref<const Committed>(committed.get()));
     ChecksumLookup checksums(context.cache, timeline);
     const VerifierInstalled installed(context.volume.array(), checksums);
     recover_in_memory(context, timeline);
 
+    const RemapLookup remap(context.cache, context.volume.array(), roots.remap_tree.has_value());
+    context.remap = &remap;
+    context.view = timeline.view();
+    if (roots.remap_tree)
+        check_remap_tree(context, *roots.remap_tree);
     check_file_tree(context, roots);
+    if (roots.remap_tree)
+        check_remap_use(context, *roots.remap_tree);
     if (roots.checksum_tree)
         check_checksum_tree(context, *roots.checksum_tree);
     if (roots.space_tree) {
@@ -59,6 +68,7 @@ void run_passes(CheckContext& context)
     check_checksum_cover(context);
     if (context.options.verify_data)
         check_stored_blocks(context);
+    context.view = {};
 }
 
 }  // namespace

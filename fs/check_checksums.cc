@@ -5,8 +5,8 @@
 
 #include "alloc/row_mask.h"
 #include "format/items.h"
+#include "fs/block_codec.h"
 #include "fs/check_passes.h"
-#include "fs/checksum_table.h"
 
 namespace cowraid {
 
@@ -28,7 +28,7 @@ private:
 
 void ChecksumTreeCheck::item(const Key& key, std::span<const std::byte> payload)
 {
-    ChecksumWindow window;
+    BlockWindow window;
     if (key.type != static_cast<uint8_t>(ItemType::kChecksums) || key.offset != 0 ||
         key.object % kChecksumWindowBytes != 0 || key.object >= kMaxVolumeAddress ||
         !decode_checksum_window(payload, window)) {

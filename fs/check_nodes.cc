@@ -38,6 +38,7 @@ void RootTreeCheck::root_item(const Key& key, std::span<const std::byte> payload
     std::optional<TreeRoot>* root = key.object == kFirstFileTree   ? &roots_.file_tree
                                     : key.object == kChecksumTree  ? &roots_.checksum_tree
                                     : key.object == kFreeSpaceTree ? &roots_.space_tree
+                                    : key.object == kRemapTree     ? &roots_.remap_tree
                                                                    : nullptr;
     DiskTreeRoot disk;
     if (root == nullptr || key.offset != 0 || payload.size() != sizeof disk) {

@@ -12,6 +12,7 @@
 #include "fs/check_census.h"
 #include "fs/check_findings.h"
 #include "fs/commit_trees.h"
+#include "fs/remap.h"
 #include "fs/volume.h"
 
 namespace cowraid {
@@ -27,6 +28,12 @@ struct CheckContext {
     bool file_tree_whole = true;
     bool checksum_tree_whole = true;
     bool space_tree_whole = true;
+    bool remap_tree_whole = true;
+    // Where blocks are, as of the last commit. Set once the root tree was read.
+    const RemapLookup* remap = nullptr;
+    View view;
+    uint64_t moved_blocks = 0;  // that have an entry
+    uint64_t resolved_blocks = 0;  // of extents, by an entry
     // Every node of every tree was seen.
     bool trees_whole = true;
 
@@ -36,13 +43,16 @@ struct CheckContext {
 
 // What the root tree says.
 struct CheckedRoots {
-    std::optional<TreeRoot> file_tree, checksum_tree, space_tree;
+    std::optional<TreeRoot> file_tree, checksum_tree, space_tree, remap_tree;
     std::optional<VolumeCounters> counters;
 };
 
 // Members that are missing, superblock and map copies of those that are not.
 void check_members(CheckContext& context);
 CheckedRoots check_root_tree(CheckContext& context);
+// Moved blocks: the tree itself; after the file tree, that all of it is used.
+void check_remap_tree(CheckContext& context, const TreeRoot& tree);
+void check_remap_use(CheckContext& context, const TreeRoot& tree);
 // Inodes, names, extents, counters.
 void check_file_tree(CheckContext& context, const CheckedRoots& roots);
 // Every checksum belongs to a block of a group that keeps checksums.

@@ -104,6 +104,7 @@ void publish(FilesystemCore& core, const ClosedTransaction& closed, Generation g
     committed->file_tree = trees.file_tree;
     committed->checksum_tree = trees.checksum_tree;
     committed->free_space_tree = trees.free_space_tree;
+    committed->remap_tree = trees.remap_tree;
     core.timeline.publish(Ref<const Committed>(committed.get()));
 }
 

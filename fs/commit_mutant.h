@@ -23,6 +23,12 @@ enum class CommitMutant : uint32_t {
     kTreeCommitsStand,  // commits do not count, so that their records stay live
     kLogNotLive,  // nothing says that the fsync log is in use
     kReplaySkipped,  // a mount ignores the fsync log
+    kEmptyingUnmarked,  // blocks move out of a group of which the map does not say so
+    kMovedFromMissing,  // nothing says what files call a moved block
+    kMovedChain,  // a block that moves again gets an entry of its own
+    kFreeUnresolved,  // frees go by name, wherever the block is
+    kLeftoversStay,  // a group leaves the map while trees still speak of it
+    kDroppedPinned,  // a group leaves the map although readers of older commits may look into it
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

@@ -50,10 +50,9 @@ CommitQueue::Work CommitQueue::sleep(uint64_t milliseconds)
 {
     MutexLock lock(mutex_);
     bool in_time = true;
-    while (!requested_.commit && !requested_.flush && !requested_.stop && in_time)
+    while (!requested_.any() && in_time)
         in_time = wake_.wait_for(mutex_, milliseconds);
-    Work work = requested_;
-    work.commit = work.commit || !in_time;
+    const Work work = requested_;
     requested_ = Work();
     return work;
 }

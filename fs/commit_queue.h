@@ -23,11 +23,13 @@ public:
     void request_stop();
 
     struct Work {
-        bool commit = false;  // somebody waits, or the time is up
+        bool commit = false;  // somebody waits
         bool flush = false;
         bool stop = false;
+
+        [[nodiscard]] bool any() const { return commit || flush || stop; }
     };
-    // Commit thread: sleeps until there is work or `milliseconds` went by (then commit is set).
+    // Commit thread: sleeps until there is work or `milliseconds` went by.
     Work sleep(uint64_t milliseconds);
     // Commit thread: `id` is being committed, so that nobody has to ask for it.
     void begun(TransactionId id);

@@ -8,6 +8,7 @@
 
 #include "btree/cow_tree.h"
 #include "format/items.h"
+#include "fs/block_codec.h"
 #include "fs/commit_mutant.h"
 #include "fs/flush.h"
 
@@ -17,27 +18,37 @@ namespace {
 
 constexpr uint32_t kNodeBlocks = kNodeBytes / kBlockBytes;
 
-// Lays the new checksums of a window over the stored ones.
-class ChecksumCombiner : public Combiner {
+// Lays what is new in a window of numbers by block over what is stored.
+class WindowCombiner : public Combiner {
 public:
+    using Encode = std::vector<std::byte> (*)(const BlockWindow&);
+    using Decode = bool (*)(std::span<const std::byte>, BlockWindow&);
+    WindowCombiner(std::span<const BlockTable::Entry> entries, Encode encode, Decode decode)
+        : entries_(entries), encode_(encode), decode_(decode)
+    {
+    }
+    // `update` holds the index of the table's entry.
     Status combine(const Key&, std::span<const std::byte> old_value, std::span<const std::byte> update,
                    std::vector<std::byte>& out) override
     {
-        ChecksumWindow window;
-        ChecksumWindow stored;
-        if (!decode_checksum_window(update, window))
-            return Err::kCorrupt;
+        size_t index;
+        CW_ASSERT(update.size() == sizeof index);
+        std::memcpy(&index, update.data(), sizeof index);
+        BlockWindow window = entries_[index].window;
+        BlockWindow stored;
         if (!old_value.empty()) {
-            if (!decode_checksum_window(old_value, stored))
+            if (!decode_(old_value, stored))
                 return Err::kCorrupt;
-            for (size_t i = 0; i < kChecksumWindowBlocks; ++i)
-                if ((window.mask >> i & 1) == 0)
-                    window.checksums[i] = stored.checksums[i];
-            window.mask |= stored.mask;
+            window.fill_from(stored);
         }
-        out = encode_checksum_window(window);
+        out = encode_(window);
         return {};
     }
+
+private:
+    const std::span<const BlockTable::Entry> entries_;
+    const Encode encode_;
+    const Decode decode_;
 };
 
 // Owned payloads of a batch of updates.
@@ -101,6 +112,7 @@ public:
 
     Status commit_file_tree(CommittedTrees& out);
     Status commit_checksum_tree(CommittedTrees& out);
+    Status commit_remap_tree(CommittedTrees& out);
     Status commit_space_and_root(const VolumeCounters& counters, CommittedTrees& out);
     // Writes the nodes sealed so far into the regions taken so far.
     Status write_nodes(CommittedTrees& out);
@@ -183,19 +195,48 @@ Status TreeCommit::commit_file_tree(CommittedTrees& out)
     return parity ? write_nodes(out) : Status();
 }
 
+// Updates for WindowCombiner over `entries`, of which the first is number `first` of its list.
+void put_windows(std::span<const BlockTable::Entry> entries, size_t first, ItemType type, UpdateList& updates)
+{
+    for (size_t index = first; index < entries.size(); ++index)
+        updates.put({entries[index].window_address.value, static_cast<uint8_t>(type), 0}, bytes_of(index),
+                    TreeUpdate::Kind::kCombine);
+}
+
 Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
 {
     UpdateList updates;
-    const bool stale = is_mutant(core_.options, CommitMutant::kStaleChecksums);
-    for (const ChecksumTable::Entry& entry : transaction_.checksums.sorted())
-        if (!stale)
-            updates.put({entry.window_address.value, static_cast<uint8_t>(ItemType::kChecksums), 0},
-                        encode_checksum_window(entry.window), TreeUpdate::Kind::kCombine);
+    std::vector<BlockTable::Entry> entries;
+    if (!is_mutant(core_.options, CommitMutant::kStaleChecksums))
+        entries = transaction_.checksums.sorted();
+    put_windows(entries, 0, ItemType::kChecksums, updates);
+    for (const Key& key : transaction_.left_checksums)
+        updates.erase(key);
     CowTree tree(core_.cache, base_.checksum_tree);
-    ChecksumCombiner combiner;
+    WindowCombiner combiner(entries, encode_checksum_window, decode_checksum_window);
     CW_TRY(updates.apply_to(tree, &combiner));
     CW_TRY(assign(tree, Stream::kSystem));
     CW_ASSIGN(out.checksum_tree, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
+    return {};
+}
+
+Status TreeCommit::commit_remap_tree(CommittedTrees& out)
+{
+    out.remap_tree = base_.remap_tree;
+    std::vector<BlockTable::Entry> entries = transaction_.moved_to.sorted();
+    UpdateList updates;
+    put_windows(entries, 0, ItemType::kMovedTo, updates);
+    const size_t forward_count = entries.size();
+    const std::vector<BlockTable::Entry> reverse = transaction_.moved_from.sorted();
+    entries.insert(entries.end(), reverse.begin(), reverse.end());
+    put_windows(entries, forward_count, ItemType::kMovedFrom, updates);
+    if (entries.empty())
+        return {};
+    CowTree tree(core_.cache, base_.remap_tree);
+    WindowCombiner combiner(entries, encode_remap_window, decode_remap_window);
+    CW_TRY(updates.apply_to(tree, &combiner));
+    CW_TRY(assign(tree, Stream::kSystem));
+    CW_ASSIGN(out.remap_tree, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
     return {};
 }
 
@@ -213,6 +254,13 @@ void TreeCommit::put_counters(const VolumeCounters& counters, UpdateList& update
 Status TreeCommit::settle(CowTree& space, CowTree& root)
 {
     while (true) {
+        // Its line in the root tree will change: that leaf gets its address here. Any other line of this size
+        // will do until then.
+        if (space.changed()) {
+            UpdateList line;
+            line.put(root_key(kFreeSpaceTree), encode_root({kFreeSpaceTree, {}}));
+            CW_TRY(line.apply_to(root, nullptr));
+        }
         CW_TRY(assign(space, Stream::kSystem));
         CW_TRY(assign(root, Stream::kSystem));
         std::vector<SpaceWindow> windows;
@@ -247,7 +295,12 @@ Status TreeCommit::commit_space_and_root(const VolumeCounters& counters, Committ
     updates.put(root_key(kFirstFileTree), encode_root(out.file_tree));
     updates.put(root_key(kChecksumTree), encode_root(out.checksum_tree));
     updates.put(root_key(kFreeSpaceTree), encode_root(base_.free_space_tree));
+    if (out.remap_tree.root.address.valid() || base_.remap_tree.root.address.valid())
+        updates.put(root_key(kRemapTree), encode_root(out.remap_tree));
     CW_TRY(updates.apply_to(root, nullptr));
+    for (const Key& key : transaction_.left_windows)
+        updates.erase(key);
+    CW_TRY(updates.apply_to(space, nullptr));
     CW_TRY(settle(space, root));
     CW_ASSIGN(out.free_space_tree, space.seal(generation_, uuid, sealed_));
     // Same size as the line it replaces, in a leaf that is new already: allocates nothing.
@@ -267,6 +320,7 @@ Status commit_trees(FilesystemCore& core, Transaction& transaction, const Commit
     TreeCommit commit(core, transaction, base, generation);
     CW_TRY(commit.commit_file_tree(out));
     CW_TRY(commit.commit_checksum_tree(out));
+    CW_TRY(commit.commit_remap_tree(out));
     CW_TRY(commit.commit_space_and_root(counters, out));
     return commit.write_nodes(out);
 }

@@ -19,6 +19,7 @@ struct CommittedTrees {
     TreeRoot file_tree;
     TreeRoot checksum_tree;
     TreeRoot free_space_tree;
+    TreeRoot remap_tree;
     BlockRef root;
     std::vector<Ref<const Node>> nodes;  // all new nodes, for the cache
 };

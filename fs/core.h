@@ -14,12 +14,14 @@
 #include "fs/background.h"
 #include "fs/block_state.h"
 #include "fs/change_tracker.h"
+#include "fs/cleaner.h"
 #include "fs/commit_queue.h"
 #include "fs/dirty_account.h"
 #include "fs/filesystem.h"
 #include "fs/inode.h"
 #include "fs/item_store.h"
 #include "fs/mount_options.h"
+#include "fs/remap.h"
 #include "fs/space_budget.h"
 #include "fs/sync_queue.h"
 #include "fs/transaction.h"
@@ -49,6 +51,7 @@ struct FilesystemCore {
     TreeSpaceSource space_source;
     Allocator allocator;
     ChecksumLookup checksums;
+    RemapLookup remap;
     ChangeTracker changes;
     InodeTable inodes;
 
@@ -59,6 +62,7 @@ struct FilesystemCore {
     DirtyAccount dirty;
     SpaceBudget space;
     const JoinPolicy join_policy;
+    Cleaner cleaner;
     Event flush_done;  // some inode may have no flushing blocks any more
     CommitQueue commits;
     // Null until the filesystem is written to; then it stays.

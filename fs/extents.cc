@@ -128,7 +128,7 @@ Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped&
         const uint64_t cut_to = std::min(extent.end(), end);
         const FileExtent cut = slice(extent, cut_from - extent.file_block, cut_to - cut_from);
         if (cut.kind == ExtentKind::kData) {
-            CW_TRY(core_.allocator.free_blocks(cut.address, cut.block_count, transaction_.id));
+            CW_TRY(free_file_blocks(core_, transaction_, view_, cut.address, cut.block_count));
             removed.data_blocks += cut.block_count;
         } else {
             removed.reserved_blocks += cut.block_count;

@@ -84,6 +84,29 @@ void place_extents(const std::vector<FileExtent>& extents, const BlockRange& gap
     zero_until(end);
 }
 
+// From the addresses that extents name to those where the blocks are.
+Status find_places(FilesystemCore& core, const View& view, std::vector<StoredPiece>& pieces)
+{
+    const auto may_have_moved = [&](const StoredPiece& piece) {
+        return core.remap.may_have_moved(piece.address);
+    };
+    if (std::none_of(pieces.begin(), pieces.end(), may_have_moved))
+        return {};
+    std::vector<StoredPiece> placed;
+    std::vector<PlacedRun> runs;
+    for (const StoredPiece& piece : pieces) {
+        runs.clear();
+        CW_TRY(core.remap.resolve(view, piece.address, piece.block_count, runs));
+        std::byte* memory = piece.memory;
+        for (const PlacedRun& run : runs) {
+            placed.push_back({run.place, run.block_count, memory});
+            memory += run.block_count * kBlockBytes;
+        }
+    }
+    pieces = std::move(placed);
+    return {};
+}
+
 Status find_pieces(FilesystemCore& core, const View& view, InodeNumber inode,
                    const std::vector<BlockRange>& gaps, std::vector<StoredPiece>& pieces)
 {
@@ -93,7 +116,7 @@ Status find_pieces(FilesystemCore& core, const View& view, InodeNumber inode,
         CW_TRY(find_extents(core.store, view, inode, gap.first_block, gap.block_count, extents));
         place_extents(extents, gap, pieces);
     }
-    return {};
+    return find_places(core, view, pieces);
 }
 
 // Resolves the range: memory copied, holes zeroed, the rest as stored pieces that `view` keeps in place.

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include "base/assert.h"
 #include "fs/blocking_completion.h"
 #include "fs/commit.h"
 #include "fs/mount.h"
@@ -64,6 +65,12 @@ bool all_durable(const FilesystemCore& core)
 }
 
 }  // namespace
+
+CleanProgress Filesystem::clean_step(CleanUrge urge)
+{
+    CW_ASSERT(core_->options.manual_commit);
+    return core_->cleaner.step(urge, false);
+}
 
 void Filesystem::sync_async(Completion* completion)
 {

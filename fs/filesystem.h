@@ -120,8 +120,18 @@ struct VolumeInfo {
     // Records of the fsync log and their bytes; calls of fsync that became commits; records that the last
     // mount replayed.
     uint64_t fsync_records = 0, fsync_record_bytes = 0, fsync_commits = 0, replayed_records = 0;
+    // Block groups that the cleaner emptied, blocks it moved, blocks it could not read: by this mount.
+    uint64_t emptied_groups = 0, moved_blocks = 0, unmovable_blocks = 0;
     uint64_t blocks_reconstructed = 0, blocks_repaired = 0, blocks_unrecoverable = 0;
     uint64_t node_cache_hits = 0, node_cache_misses = 0, node_cache_bytes = 0;
+};
+
+// What the cleaner chooses by: how scarce free stripes are, or whatever gives any back.
+enum class CleanUrge : uint8_t { kPolicy, kAny };
+enum class CleanProgress : uint8_t {
+    kNothing,  // nothing to do, or no room to do it
+    kWorked,  // there may be more
+    kNeedsCommit,  // goes on after a commit, when no reader needs the one before
 };
 
 struct FilesystemCore;
@@ -210,6 +220,9 @@ public:
     // How rows that hold other blocks are written. kInvalid: out of range, or nothing was written yet.
     [[nodiscard]] PartialWriteOptions partial_write_options() const;
     Status set_partial_write_options(const PartialWriteOptions& options);
+    // One bounded step of the cleaner (fs/cleaner.h). Only with options.manual_commit, which keeps it from
+    // working by itself.
+    CleanProgress clean_step(CleanUrge urge);
     // Simulator: does one round of what the commit thread would do (flush and commit when `commit`).
     Status step(bool commit);
 

@@ -26,7 +26,7 @@ std::vector<Piece> pieces_of(const FlushBatch& batch)
 }
 
 // Records the checksums of a written rectangle, data, pads and parity, by address.
-void record_checksums(ChecksumTable& table, const RowRegion& region, std::span<const Checksum> checksums)
+void record_checksums(BlockTable& table, const RowRegion& region, std::span<const Checksum> checksums)
 {
     const Geometry& geometry = region.geometry;
     const uint32_t columns = geometry.data_columns + geometry.parity;

@@ -82,7 +82,8 @@ bool has_whole_metadata_groups(const FilesystemCore& core)
 void open_degraded_groups(FilesystemCore& core, uint32_t content)
 {
     for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
-        if ((group->record.content & content) != 0 && core.volume->array().missing_columns(*group) > 0)
+        if ((group->record.content & content) != 0 && core.volume->array().missing_columns(*group) > 0 &&
+            !core.remap.is_emptying(group->record.address))
             core.allocator.set_group_state(group->record.address, Allocator::GroupState::kOpen);
 }
 

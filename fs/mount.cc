@@ -79,6 +79,9 @@ Status read_root_tree(Volume& volume, RootContent& content)
     CW_TRY(lookup_root(cache, root, committed->file_tree));
     CW_TRY(lookup_root(cache, root, committed->checksum_tree));
     CW_TRY(lookup_root(cache, root, committed->free_space_tree));
+    // Made with its first entry.
+    if (const Status found = lookup_root(cache, root, committed->remap_tree); found.err() != Err::kNotFound)
+        CW_TRY(found);
     DiskVolume disk;
     CW_TRY(lookup_struct(cache, root, {0, static_cast<uint8_t>(ItemType::kVolume), 0}, disk));
     content.counters = {disk.next_inode, disk.inode_count, disk.reserved_blocks};
@@ -113,7 +116,9 @@ std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::uniq
         GroupUsage usage{group.address, 0, geometry.row_count(), geometry.stripe_count()};
         if (const auto at = usages.find(group.address.value); at != usages.end())
             usage = at->second;
-        core->allocator.add_group(group, usage, Allocator::GroupState::kOpen);
+        const bool emptying = (group.flags & kGroupEmptying) != 0;
+        core->allocator.add_group(group, usage,
+                                  emptying ? Allocator::GroupState::kClosed : Allocator::GroupState::kOpen);
     }
     close_degraded_groups(*core);
     core->commits_before = core->volume->superblock().tree_commits;

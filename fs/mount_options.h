@@ -24,6 +24,8 @@ struct MountOptions {
     // that is cheaper, alloc/join_policy.h).
     double join_above = -1;
     PartialWriteOptions partial_writes;
+    // Block groups with much free space in them are emptied when free stripes run short.
+    bool clean = true;
     // No threads: the caller drives step(). For the simulator.
     bool manual_commit = false;
     // Tests of recovery: breaks one rule of the commit protocol (fs/commit_mutant.h); 0 is the real thing.

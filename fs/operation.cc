@@ -7,23 +7,21 @@
 
 namespace cowraid {
 
-namespace {
-
 SpaceBudget::Pending pending_changes(FilesystemCore& core, uint32_t item_count)
 {
     const View view = core.timeline.view();
     SpaceBudget::Pending pending;
-    pending.entries = view.open->items.entry_count() + item_count;
-    pending.bytes = view.open->items.byte_count() + uint64_t{item_count} * 256;
-    if (view.committing) {
-        pending.entries += view.committing->items.entry_count();
-        pending.bytes += view.committing->items.byte_count();
+    pending.entries = item_count;
+    pending.bytes = uint64_t{item_count} * 256;
+    for (const Transaction* layer : {view.open.get(), view.committing.get()}) {
+        if (layer == nullptr)
+            continue;
+        pending.entries += layer->items.entry_count() + layer->remap_entry_count();
+        pending.bytes += layer->items.byte_count();
     }
     pending.data_blocks = core.dirty.blocks();
     return pending;
 }
-
-}  // namespace
 
 Status Operation::begin(Kind kind, uint32_t item_count) CW_NO_THREAD_SAFETY_ANALYSIS
 {

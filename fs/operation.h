@@ -47,4 +47,7 @@ private:
 
 timespec current_time();
 
+// What the commits under way and to come must find room for, with `item_count` more changed items.
+SpaceBudget::Pending pending_changes(FilesystemCore& core, uint32_t item_count);
+
 }  // namespace cowraid

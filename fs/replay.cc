@@ -161,7 +161,7 @@ Status ReplayedState::apply()
 {
     const Ref<Transaction> open = core_.timeline.open();
     for (const FreedRun& run : freed_)
-        CW_TRY(core_.allocator.free_blocks(run.address, run.block_count, open->id));
+        CW_TRY(free_file_blocks(core_, *open, before_, run.address, run.block_count));
     for (const ItemTable::Change& change : view_.open->items.sorted()) {
         if (change.erased)
             open->items.erase(change.key);

@@ -9,7 +9,7 @@
 #include "base/mutex.h"
 #include "base/ref.h"
 #include "btree/tree.h"
-#include "fs/checksum_table.h"
+#include "fs/block_table.h"
 #include "fs/item_table.h"
 
 namespace cowraid {
@@ -20,7 +20,17 @@ struct Transaction : RefCounted<Transaction> {
 
     const TransactionId id;
     ItemTable items;
-    ChecksumTable checksums;
+    BlockTable checksums;
+    // Where blocks are by their names, and the reverse; 0: an entry that is gone (fs/remap.h).
+    BlockTable moved_to, moved_from;
+    // Of block groups about to leave the map: items of the checksum and free-space trees to be erased, in key
+    // order. Commit thread.
+    std::vector<Key> left_checksums, left_windows;
+    // Items of the remap tree that its commit changes.
+    [[nodiscard]] uint64_t remap_entry_count() const
+    {
+        return moved_to.window_count() + moved_from.window_count();
+    }
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
     // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate
@@ -36,6 +46,7 @@ struct Committed : RefCounted<Committed> {
     TreeRoot file_tree{kFirstFileTree, {}};
     TreeRoot checksum_tree{kChecksumTree, {}};
     TreeRoot free_space_tree{kFreeSpaceTree, {}};
+    TreeRoot remap_tree{kRemapTree, {}};
 };
 
 // A consistent stack of layers, newest first. Cheap to copy; holding one pins `committed`.

@@ -226,6 +226,16 @@ Status Volume::plan_group(uint32_t content, Allocator& allocator)
     return {};
 }
 
+void Volume::set_emptying(VolumeAddress address)
+{
+    const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                 [&](const GroupRecord& group) { return group.address == address; });
+    CW_ASSERT(at != map_.groups.end());
+    at->flags |= kGroupEmptying;
+    superblock_.incompat_features |= feature_bit("remap");
+    map_changed_ = true;
+}
+
 Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
 {
     const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),

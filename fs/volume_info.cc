@@ -115,6 +115,9 @@ VolumeInfo Filesystem::info()
     info.fsync_record_bytes = core.syncs.counts().record_bytes;
     info.fsync_commits = core.syncs.counts().commits;
     info.replayed_records = core.replayed_records;
+    info.emptied_groups = core.cleaner.counts().emptied_groups;
+    info.moved_blocks = core.cleaner.counts().moved_blocks;
+    info.unmovable_blocks = core.cleaner.counts().unmovable_blocks;
     info.dirty_bytes = core.dirty.blocks() * kBlockBytes;
     const NodeCache::Statistics nodes = core.cache.statistics();
     info.node_cache_hits = nodes.hits;

@@ -59,6 +59,9 @@ const char* payload_structure(uint8_t type)
         return "DiskGroupSummary";
     case ItemType::kSpaceWindow:
         return "DiskSpaceWindow";
+    case ItemType::kMovedTo:
+    case ItemType::kMovedFrom:
+        return "DiskRemapWindow";
     case ItemType::kSymlink:
     case ItemType::kOrphan:
         return "";

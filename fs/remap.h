@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// Blocks that were moved (fs/cleaner.h): files go on naming the address a block was written to, the remap
+// tree says where it is. Its changes live in the transactions' memory like all others (Transaction::moved_to
+// and moved_from), block by block, so that files whose blocks are neighbours never touch the same entry.
+#pragma once
+
+#include <atomic>
+#include <set>
+#include <vector>
+
+#include "base/mutex.h"
+#include "btree/node_cache.h"
+#include "fs/transaction.h"
+#include "raid56/array.h"
+
+namespace cowraid {
+
+// Blocks that stand together both by name and by place.
+struct PlacedRun {
+    VolumeAddress name;  // what extents say
+    VolumeAddress place;  // where the block is: reads, checksums and frees go by it
+    uint64_t block_count = 0;
+
+    [[nodiscard]] bool moved() const { return name != place; }
+};
+
+// Thread-safe.
+class RemapLookup {
+public:
+    // `cache` and `array` outlive the object. `has_tree`: some commit has entries.
+    RemapLookup(NodeCache& cache, const Array& array, bool has_tree);
+
+    // Whether blocks of that name may be elsewhere. False costs nothing more: their group is in the map and
+    // has never been emptied.
+    [[nodiscard]] bool may_have_moved(VolumeAddress name) const;
+    // Appends where `block_count` blocks are, as of `view`, in runs that each stay inside one block group.
+    // The blocks are of one group by name. An error means that the remap tree could not be read.
+    Status resolve(const View& view, VolumeAddress name, uint64_t block_count,
+                   std::vector<PlacedRun>& out) const;
+    // The names of blocks by their places: out[i] for place + i blocks; itself where the block never moved.
+    Status names_of(const View& view, VolumeAddress place, std::span<VolumeAddress> out) const;
+
+    // The group's blocks are about to move. Before the first entry.
+    void add_emptying(VolumeAddress group_address);
+    // It leaves the map.
+    void remove_emptying(VolumeAddress group_address);
+    [[nodiscard]] bool is_emptying(VolumeAddress group_address) const;
+
+private:
+    NodeCache& cache_;
+    const Array& array_;
+    std::atomic<bool> active_;
+    mutable Mutex mutex_{LockRank::kLeaf};
+    std::set<VolumeAddress> emptying_ CW_GUARDED_BY(mutex_);
+};
+
+struct FilesystemCore;
+
+// Blocks that a file no longer refers to, by name, on behalf of `transaction`, which is the newest layer of
+// `view`: their places are freed, their entries go. The caller owns the file's mapping.
+Status free_file_blocks(FilesystemCore& core, Transaction& transaction, const View& view, VolumeAddress name,
+                        uint64_t block_count);
+
+}  // namespace cowraid

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT
+// The cleaner on simulated members: files stay as they are while their blocks move, through crashes and
+// remounts.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "fs/commit.h"
+#include "fs/commit_mutant.h"
+#include "fs/extents.h"
+#include "fs/names.h"
+#include "fs/namespace.h"
+#include "tests/filesystem/check_image.h"
+#include "tests/filesystem/tree_text.h"
+#include "tests/support/sim_volume.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+using What = Filesystem::SyncWhat;
+
+const VolumeShape kRaid5{4, 192 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
+const VolumeShape kRaid6{5, 192 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024};
+const VolumeShape kMirror{3, 192 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024};
+constexpr uint64_t kFileBytes = 1 * kMiB;
+
+MountOptions options_of(CommitMutant mutant = CommitMutant::kNone)
+{
+    MountOptions options = manual_options();
+    options.commit_mutant = static_cast<uint32_t>(mutant);
+    return options;
+}
+
+void mount(SimVolume& volume, const MountOptions& options, const std::vector<uint32_t>& absent = {})
+{
+    std::string why;
+    const Status status = volume.mount(options, why, absent);
+    REQUIRE_MESSAGE(status.ok(), why);
+}
+
+std::string check_text_of(SimVolume& volume)
+{
+    CheckReport report;
+    std::string why;
+    if (!volume.check(report, why).ok())
+        return why;
+    return report.clean() ? "" : report.findings.front().kind + ": " + report.findings.front().text;
+}
+
+InodeNumber make(Filesystem& fs, const std::string& name)
+{
+    const Result<Attributes> made = fs.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+    REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+    fs.forget(made->inode, 1);  // what is unlinked goes
+    return made->inode;
+}
+
+InodeNumber find(Filesystem& fs, const std::string& name)
+{
+    const Result<Attributes> found = fs.lookup(kRoot, name);
+    REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
+    fs.forget(found->inode, 1);
+    return found->inode;
+}
+
+Status try_write(Filesystem& fs, Prng& prng, InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    std::vector<std::byte> content(bytes);
+    prng.fill(content.data(), bytes);
+    return fs.write(inode, offset, content, {}, {}).status();
+}
+
+void write(Filesystem& fs, Prng& prng, InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    const Status status = try_write(fs, prng, inode, offset, bytes);
+    REQUIRE_MESSAGE(status.ok(), err_text(status.err()));
+}
+
+void resize(Filesystem& fs, InodeNumber inode, uint64_t bytes)
+{
+    SetAttributes change;
+    change.size_bytes = bytes;
+    REQUIRE(fs.set_attributes(inode, change, {}).ok());
+}
+
+std::string name_of(uint64_t number)
+{
+    return "f" + std::to_string(number);
+}
+
+void punch(Filesystem& fs, InodeNumber inode, uint64_t first_block, uint64_t blocks)
+{
+    REQUIRE(fs.allocate_range(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first_block * kBlockBytes,
+                              blocks * kBlockBytes)
+                .ok());
+}
+
+// `count` files, of which every fourth is then left, with holes: nearly empty groups.
+void populate(Filesystem& fs, Prng& prng, uint64_t count = 100)
+{
+    for (uint64_t i = 0; i < count; ++i)
+        write(fs, prng, make(fs, name_of(i)), 0, kFileBytes);
+    REQUIRE(fs.step(true).ok());
+    for (uint64_t i = 0; i < count; ++i) {
+        if (i % 4 != 0) {
+            REQUIRE(fs.unlink(kRoot, name_of(i)).ok());
+            continue;
+        }
+        const InodeNumber inode = find(fs, name_of(i));
+        for (uint64_t hole = 0; hole < 20; ++hole)
+            punch(fs, inode, prng.below(kFileBytes / kBlockBytes - 2), 2);
+    }
+    REQUIRE(fs.step(true).ok());
+}
+
+// Until `groups` more have been emptied. False when the cleaner stops before.
+bool clean(Filesystem& fs, uint64_t groups)
+{
+    const uint64_t wanted = fs.info().emptied_groups + groups;
+    for (int step = 0; step < 4000 && fs.info().emptied_groups < wanted; ++step) {
+        const CleanProgress progress = fs.clean_step(CleanUrge::kAny);
+        if (progress == CleanProgress::kNothing)
+            return false;
+        if (progress == CleanProgress::kNeedsCommit)
+            REQUIRE(fs.step(true).ok());
+    }
+    return fs.info().emptied_groups >= wanted;
+}
+
+void start(SimVolume& volume, Prng& prng, const MountOptions& options = options_of())
+{
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    mount(volume, options);
+    populate(volume.fs(), prng);
+}
+
+void expect_after_remount(SimVolume& volume, const std::string& tree)
+{
+    REQUIRE(volume.unmount().ok());
+    CHECK(check_text_of(volume) == "");
+    mount(volume, options_of());
+    CHECK(tree_text(volume.fs()) == tree);
+}
+
+}  // namespace
+
+TEST_CASE("clean: files stay while group after group leaves, again and again")
+{
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirror}) {
+        CAPTURE(shape.member_count);
+        Prng prng(1);
+        SimVolume volume(shape);
+        start(volume, prng);
+        const std::string tree = tree_text(volume.fs());
+        CHECK(clean(volume.fs(), 1));
+        CHECK(volume.fs().info().moved_blocks > 100);
+        CHECK(tree_text(volume.fs()) == tree);
+        expect_after_remount(volume, tree);
+        // Blocks that were moved before move again.
+        for (uint64_t round = 0; round < 4; ++round) {
+            for (uint64_t i = 0; i < 100; i += 4)
+                punch(volume.fs(), find(volume.fs(), name_of(i)), 30 * round + i % 20, 10);
+            REQUIRE(volume.fs().step(true).ok());
+            const std::string punched = tree_text(volume.fs());
+            CHECK(clean(volume.fs(), 1));
+            CHECK(tree_text(volume.fs()) == punched);
+        }
+        expect_after_remount(volume, tree_text(volume.fs()));
+        REQUIRE(volume.unmount().ok());
+    }
+}
+
+TEST_CASE("clean: moved blocks are read, overwritten, cut and freed like others")
+{
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirror}) {
+        CAPTURE(shape.member_count);
+        Prng prng(2);
+        SimVolume volume(shape);
+        start(volume, prng);
+        Filesystem& fs = volume.fs();
+        for (int round = 0; round < 4; ++round) {
+            // Before the commit that makes the last moves durable, and after it.
+            for (int step = 0; step < 5; ++step)
+                if (fs.clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
+                    REQUIRE(fs.step(true).ok());
+            write(fs, prng, find(fs, name_of(0)), 100000, 50000);
+            resize(fs, find(fs, name_of(4 + 4 * round)), kFileBytes / 2 + 77);
+            REQUIRE(fs.allocate_range(find(fs, name_of(20)), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                      prng.below(200) * kBlockBytes, 30 * kBlockBytes)
+                        .ok());
+            REQUIRE(fs.unlink(kRoot, name_of(24 + 4 * round)).ok());
+            const std::string tree = tree_text(fs);
+            REQUIRE(fs.step(true).ok());
+            CHECK(tree_text(fs) == tree);
+            CHECK(clean(fs, 1));
+            CHECK(tree_text(fs) == tree);
+        }
+        expect_after_remount(volume, tree_text(fs));
+        for (uint64_t i = 0; i < 100; ++i)
+            volume.fs().unlink(kRoot, name_of(i)).ignore();
+        expect_after_remount(volume, tree_text(volume.fs()));
+        REQUIRE(volume.unmount().ok());
+    }
+}
+
+TEST_CASE("clean: the next mount goes on, after an unmount and after a crash at any step")
+{
+    for (uint64_t steps = 1; steps < 40; steps += 3) {
+        CAPTURE(steps);
+        Prng prng(steps);
+        SimVolume volume(steps % 2 == 0 ? kRaid5 : kRaid6);
+        start(volume, prng);
+        const std::string tree = tree_text(volume.fs());
+        for (uint64_t step = 0; step < steps; ++step)
+            if (volume.fs().clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
+                REQUIRE(volume.fs().step(true).ok());
+        if (steps % 3 == 0)
+            REQUIRE(volume.unmount().ok());
+        else
+            volume.power_cut(prng);
+        mount(volume, options_of());
+        CHECK(tree_text(volume.fs()) == tree);
+        CHECK(clean(volume.fs(), 1));
+        CHECK(tree_text(volume.fs()) == tree);
+        expect_after_remount(volume, tree);
+        REQUIRE(volume.unmount().ok());
+    }
+}
+
+TEST_CASE("clean: fsync records and moves do not meet")
+{
+    for (uint64_t round = 0; round < 12; ++round) {
+        CAPTURE(round);
+        Prng prng(round);
+        SimVolume volume(round % 2 == 0 ? kRaid5 : kRaid6);
+        start(volume, prng);
+        Filesystem& fs = volume.fs();
+        REQUIRE(fs.fsync(kRoot, What::kAll).ok());
+        // Some rounds with moves of the last commit, some with moves that no commit has.
+        for (uint64_t step = 0; step < 3 + round; ++step)
+            if (fs.clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
+                REQUIRE(fs.step(true).ok());
+        write(fs, prng, find(fs, name_of(0)), 5000, 60000);
+        resize(fs, find(fs, name_of(4)), 300000);
+        REQUIRE(fs.unlink(kRoot, name_of(8)).ok());
+        fs.clean_step(CleanUrge::kAny);
+        REQUIRE(fs.fsync(kRoot, What::kAll).ok());
+        fs.clean_step(CleanUrge::kAny);
+        write(fs, prng, find(fs, name_of(12)), 0, 7000);
+        resize(fs, find(fs, name_of(16)), 1);
+        REQUIRE(fs.fsync(kRoot, What::kAll).ok());
+        const std::string tree = tree_text(fs);
+        fs.clean_step(CleanUrge::kAny);
+        volume.power_cut(prng);
+        mount(volume, options_of());
+        CHECK(tree_text(volume.fs()) == tree);
+        CHECK(clean(volume.fs(), 1));
+        expect_after_remount(volume, tree);
+        REQUIRE(volume.unmount().ok());
+    }
+}
+
+TEST_CASE("clean: with a member missing")
+{
+    Prng prng(4);
+    SimVolume volume(kRaid6);
+    start(volume, prng);
+    const std::string tree = tree_text(volume.fs());
+    REQUIRE(volume.unmount().ok());
+    MountOptions options = options_of();
+    options.degraded = true;
+    mount(volume, options, {1});
+    CHECK(clean(volume.fs(), 2));
+    CHECK(volume.fs().info().moved_blocks > 100);
+    CHECK(tree_text(volume.fs()) == tree);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, options_of());
+    CHECK(tree_text(volume.fs()) == tree);
+    expect_after_remount(volume, tree);
+    REQUIRE(volume.unmount().ok());
+}
+
+TEST_CASE("clean: it never takes what writers were promised, and gives a full volume its space back")
+{
+    for (const VolumeShape& shape : {kRaid5, kMirror}) {
+        CAPTURE(shape.member_count);
+        Prng prng(5);
+        SimVolume volume(shape);
+        start(volume, prng);
+        Filesystem& fs = volume.fs();
+        uint64_t count = 0;
+        std::set<uint64_t> big;
+        for (; try_write(fs, prng, make(fs, "b" + std::to_string(count)), 0, 256 * 1024).ok(); ++count)
+            fs.clean_step(CleanUrge::kAny);
+        CHECK(count > 100);
+        REQUIRE(fs.step(true).ok());
+        // Nothing that was accepted may fail at its commit, whatever the cleaner does in between.
+        for (uint64_t round = 0; round < 60; ++round) {
+            REQUIRE(fs.unlink(kRoot, "b" + std::to_string(round * 2)).ok());
+            fs.clean_step(CleanUrge::kAny);
+            while (try_write(fs, prng, make(fs, "c" + std::to_string(round)), 0, 64 * 1024).ok() &&
+                   prng.chance(1, 2))
+                REQUIRE(fs.unlink(kRoot, "c" + std::to_string(round)).ok());
+            if (prng.chance(1, 3))
+                REQUIRE(fs.step(true).ok());
+            CHECK(!fs.info().read_only);
+        }
+        REQUIRE(fs.step(true).ok());
+        for (uint64_t i = 0; i < count; i += 2)
+            fs.unlink(kRoot, "b" + std::to_string(i)).ignore();
+        REQUIRE(fs.step(true).ok());
+        REQUIRE(fs.step(true).ok());
+        const std::string tree = tree_text(fs);
+        CHECK(clean(fs, 2));
+        expect_after_remount(volume, tree);
+        REQUIRE(volume.unmount().ok());
+    }
+}
+
+TEST_CASE("clean: what cannot be read stays where it is, and the rest of the group moves")
+{
+    Prng prng(6);
+    SimVolume volume(kRaid5);
+    start(volume, prng);
+    REQUIRE(volume.unmount().ok());
+    Image image = Image::copy_of(volume);
+    std::unique_ptr<FilesystemCore> core = image.open_core();
+    std::vector<FileExtent> extents;
+    const Result<DirentSlot> slot =
+        find_dirent(core->store, core->volume->superblock().name_hash_seed, kRoot, name_of(40));
+    REQUIRE(slot.ok());
+    const InodeNumber inode = slot->entry.inode;
+    REQUIRE(find_extents(core->store, core->store.view(), inode, 0, 256, extents).ok());
+    const VolumeAddress address = extents.front().address;
+    const VolumeAddress group = core->volume->array().group_at(address)->record.address;
+    image.rot(address);
+    image.rot(image.parity_of(address, 0));
+    const CleanerCounts& counts = core->cleaner.counts();
+    for (int step = 0; step < 2000 && counts.unmovable_blocks == 0; ++step)
+        if (core->cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+            REQUIRE(commit_now(*core).ok());
+    CHECK(counts.unmovable_blocks == 1);
+    CHECK(counts.moved_blocks > 10);
+    uint64_t left = 0;
+    for (const GroupNumbers& numbers : core->allocator.group_numbers(kGroupData))
+        left = numbers.address == group ? numbers.live_blocks : left;
+    CHECK(left == 1);
+    AlignedBuffer memory(kBlockBytes);
+    CHECK(!read_file(*core, inode, extents.front().file_block * kBlockBytes, {memory.data(), kBlockBytes})
+               .ok());
+}
+
+namespace {
+
+// Empties the group that a file's first block is in while a reader holds the commit before, and lets others
+// have its slots. Whether the reader still finds the block.
+bool reader_finds_block(CommitMutant mutant)
+{
+    Prng prng(7);
+    SimVolume volume(kRaid5);
+    start(volume, prng);
+    REQUIRE(volume.unmount().ok());
+    Image image = Image::copy_of(volume);
+    std::unique_ptr<FilesystemCore> core = image.open_core();
+    const_cast<MountOptions&>(core->options).commit_mutant = static_cast<uint32_t>(mutant);
+    // The first group it turns to is that of some file's block.
+    while (core->cleaner.counts().moved_blocks == 0)
+        if (core->cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+            REQUIRE(commit_now(*core).ok());
+    const View view = core->store.view();
+    VolumeAddress place;
+    for (uint64_t i = 0; i < 100 && !place.valid(); i += 4) {
+        const Result<DirentSlot> slot =
+            find_dirent(core->store, core->volume->superblock().name_hash_seed, kRoot, name_of(i));
+        std::vector<FileExtent> extents;
+        REQUIRE(find_extents(core->store, view, slot->entry.inode, 0, 256, extents).ok());
+        for (const FileExtent& extent : extents)
+            if (core->remap.may_have_moved(extent.address))
+                place = extent.address;
+    }
+    REQUIRE(place.valid());
+    std::vector<BlockExpectation> expected(1);
+    View old = view;
+    old.open = make_ref<Transaction>(TransactionId{0});  // nothing of what comes
+    REQUIRE(core->checksums.lookup(old, place, expected).ok());
+    for (int step = 0; step < 200 && core->cleaner.counts().emptied_groups == 0; ++step)
+        if (core->cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+            REQUIRE(commit_now(*core).ok());
+    AlignedBuffer memory(kBlockBytes);
+    ReadPiece piece;
+    piece.address = place;
+    piece.block_count = 1;
+    piece.memory = memory.data();
+    piece.checksums = &expected[0].checksum;
+    return core->volume->array().read({&piece, 1}).ok();
+}
+
+// Whether anything is wrong after a few groups were emptied under a wrong protocol.
+std::string harm_of(CommitMutant mutant)
+{
+    Prng prng(8);
+    SimVolume volume(kRaid5);
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    mount(volume, options_of(mutant));
+    populate(volume.fs(), prng);
+    const std::string tree = tree_text(volume.fs());
+    // In the middle of a group.
+    for (int step = 0; step < 50 && volume.fs().info().moved_blocks == 0; ++step)
+        if (volume.fs().clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
+            REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().info().moved_blocks > 0);
+    REQUIRE(volume.unmount().ok());
+    if (const std::string harm = check_text_of(volume); harm != "")
+        return harm;
+    mount(volume, options_of(mutant));
+    for (int step = 0; step < 250 && volume.fs().info().emptied_groups < 5; ++step)
+        if (volume.fs().clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit &&
+            !volume.fs().step(true).ok())
+            return "a commit failed";
+    if (tree_text(volume.fs()) != tree)
+        return "files changed";
+    for (uint64_t i = 0; i < 100; i += 8)
+        if (!volume.fs().unlink(kRoot, name_of(i)).ok() || !volume.fs().step(true).ok())
+            return "a file cannot be deleted";
+    if (!volume.unmount().ok())
+        return "the last commit failed";
+    return check_text_of(volume);
+}
+
+}  // namespace
+
+TEST_CASE("clean: a group stays while a reader of an older commit may look into it")
+{
+    CHECK(reader_finds_block(CommitMutant::kNone));
+    CHECK(!reader_finds_block(CommitMutant::kDroppedPinned));
+}
+
+TEST_CASE("clean: wrong protocols are found out")
+{
+    CHECK(harm_of(CommitMutant::kNone) == "");
+    for (const CommitMutant mutant :
+         {CommitMutant::kEmptyingUnmarked, CommitMutant::kMovedFromMissing, CommitMutant::kMovedChain,
+          CommitMutant::kFreeUnresolved, CommitMutant::kLeftoversStay}) {
+        CAPTURE(static_cast<uint32_t>(mutant));
+        const std::string harm = harm_of(mutant);
+        MESSAGE("mutant ", static_cast<uint32_t>(mutant), ": ", harm);
+        CHECK(harm != "");
+    }
+}
