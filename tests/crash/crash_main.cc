@@ -29,7 +29,8 @@ enum Option {
     kStates = 'n',
     kShard = 'x',
     kMutants = 'M',
-    kJoin = 'j'
+    kJoin = 'j',
+    kClean = 'c'
 };
 
 error_t parse_option(int key, char* text, argp_state* state)
@@ -65,6 +66,9 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kJoin:
         arguments.crash.join_rows = true;
         return 0;
+    case kClean:
+        arguments.crash.clean = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -75,7 +79,7 @@ int run_once(const CrashOptions& options)
     const CrashReport report = run_crash_replay(options);
     printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
            "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
-           "fsync-records=%llu replayed-records=%llu violations=%llu\n",
+           "moved-blocks=%llu emptied-groups=%llu fsync-records=%llu replayed-records=%llu violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
@@ -84,11 +88,17 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.losses), static_cast<unsigned long long>(report.checks),
            static_cast<unsigned long long>(report.joined_blocks),
            static_cast<unsigned long long>(report.recovered_rows),
+           static_cast<unsigned long long>(report.moved_blocks),
+           static_cast<unsigned long long>(report.emptied_groups),
            static_cast<unsigned long long>(report.fsync_records),
            static_cast<unsigned long long>(report.replayed_records),
            static_cast<unsigned long long>(report.violations));
     if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
         printf("no row was written in place: nothing was tested\n");
+        return 1;
+    }
+    if (options.clean && (report.moved_blocks == 0 || report.emptied_groups == 0)) {
+        printf("no block group was emptied: nothing was tested\n");
         return 1;
     }
     if (report.violations == 0 && (report.fsync_records == 0 || report.replayed_records == 0)) {
@@ -105,7 +115,11 @@ int run_mutants(CrashOptions options)
 {
     int survivors = 0;
     for (uint32_t mutant = 1; mutant < static_cast<uint32_t>(CommitMutant::kCount); ++mutant) {
+        if (mutant == static_cast<uint32_t>(CommitMutant::kDroppedPinned))
+            continue;  // harms readers, not crashes
         options.commit_mutant = mutant;
+        options.clean = mutant >= static_cast<uint32_t>(CommitMutant::kEmptyingUnmarked) &&
+                        mutant <= static_cast<uint32_t>(CommitMutant::kLeftoversStay);
         const CrashReport report = run_crash_replay(options);
         printf("mutant %u: %s after %llu states: %s\n", mutant, report.violations ? "caught" : "SURVIVED",
                static_cast<unsigned long long>(report.states), report.first_violation.c_str());
@@ -125,6 +139,7 @@ int main(int argc, char** argv)
         {"states", kStates, "N", 0, "distinct states to try", 0},
         {"shard", kShard, "I/N", 0, "only every N-th instant, from the I-th", 0},
         {"mutants", kMutants, nullptr, 0, "run every wrong protocol; all must be caught", 0},
+        {"clean", kClean, nullptr, 0, "empty block groups all the time", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};
     Arguments arguments;

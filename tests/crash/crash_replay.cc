@@ -63,6 +63,7 @@ public:
 private:
     Status record();
     Status record_fsyncs(Filesystem& fs, Workload& workload);
+    static void clean(Filesystem& fs);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
     void try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses);
     std::string recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
@@ -113,14 +114,26 @@ Status Replay::record()
             CW_TRY(workload.grow((*fs)->statistics().available_blocks * kBlockBytes / 4 * 3));
         if (commit == kGrowingCommit + 1)
             CW_TRY(workload.shrink());
+        if (options_.clean)
+            clean(**fs);
         snapshots_.push_back(workload.state());
         CW_TRY((*fs)->step(true));
         recorder_.mark(snapshots_.size() - 1, "acknowledged");
         CW_TRY(record_fsyncs(**fs, workload));
     }
     report_.joined_blocks = (*fs)->info().joined_blocks;
+    report_.moved_blocks = (*fs)->info().moved_blocks;
+    report_.emptied_groups = (*fs)->info().emptied_groups;
     report_.fsync_records = (*fs)->info().fsync_records;
     return {};
+}
+
+// As far as it goes before a commit.
+void Replay::clean(Filesystem& fs)
+{
+    for (int step = 0; step < 4; ++step)
+        if (fs.clean_step(CleanUrge::kAny) != CleanProgress::kWorked)
+            return;
 }
 
 // Some between two commits; most are records of the fsync log.
@@ -130,6 +143,8 @@ Status Replay::record_fsyncs(Filesystem& fs, Workload& workload)
         CW_TRY(workload.change());
         if (prng_.chance(1, 12))
             CW_TRY(fs.step(false));
+        if (options_.clean && prng_.chance(1, 2))
+            clean(fs);
         snapshots_.push_back(workload.state());
         CW_TRY(fs.fsync({kRootInode}, Filesystem::SyncWhat::kAll));
         recorder_.mark(snapshots_.size() - 1, "acknowledged fsync");
@@ -177,6 +192,14 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
         for (size_t kind = 0; kind < member.counters.size(); ++kind)
             if (member.counters[kind] != 0 && kind != static_cast<size_t>(MemberCounter::kSuperblock))
                 return "a clean crash charged member " + std::to_string(member.id.value);
+    if (writable && options_.clean) {
+        clean(**fs);
+        DirectoryState cleaned;
+        if (!read_state(**fs, cleaned, why))
+            return "while cleaning: " + why;
+        if (cleaned != state)
+            return "cleaning changed files";
+    }
     if (writable && !(*fs)->close().ok())
         return "unmount after recovery failed";
     return {};

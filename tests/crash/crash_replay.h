@@ -20,6 +20,7 @@ struct CrashOptions {
     uint32_t commit_mutant = 0;
     uint32_t commits = 40;  // of the workload
     bool stop_at_violation = true;
+    bool clean = false;  // the cleaner works all the time, also after recovery
     bool join_rows = false;  // data goes into rows that hold committed blocks wherever there are some
 };
 
@@ -27,6 +28,7 @@ struct CrashReport {
     uint64_t instants = 0, states = 0, duplicates = 0, losses = 0, checks = 0, torn_states = 0;
     uint64_t exhaustive_instants = 0;  // all subsets of unflushed writes were tried
     uint64_t joined_blocks = 0, recovered_rows = 0;
+    uint64_t moved_blocks = 0, emptied_groups = 0;
     uint64_t fsync_records = 0, replayed_records = 0;
     uint64_t violations = 0;
     std::string first_violation;

@@ -163,12 +163,29 @@ void Actor::fill_volume()
     world_.settle("fallocate", status.err(), Err::kOk, Growth::kSome);
 }
 
+// A few steps; groups go on where the last burst, or the last mount, stopped.
+void Actor::clean()
+{
+    for (uint64_t count = prng().between(1, 6); count > 0; --count) {
+        world_.note("clean");
+        const CleanProgress progress = fs().clean_step(CleanUrge::kAny);
+        if (!world_.returned())
+            return;
+        world_.events.add(Event::kCleanStep);
+        if (progress != CleanProgress::kWorked)
+            return;
+    }
+}
+
 void Actor::step_durability()
 {
-    if (prng().chance(1, 2))
+    const uint64_t choice = prng().below(3);
+    if (choice == 0)
         flush();
-    else
+    else if (choice == 1)
         commit();
+    else
+        clean();
 }
 
 void Actor::step()
@@ -179,9 +196,9 @@ void Actor::step()
         step_names();
     else if (choice < 47)
         step_attributes();
-    else if (choice < 92)
+    else if (choice < 90)
         step_data();
-    else if (choice < 95)
+    else if (choice < 93)
         fsync();
     else
         step_durability();

@@ -76,6 +76,7 @@ private:
     // Durability.
     void step_durability();
     void flush();
+    void clean();
     void check_data_durable(InodeNumber file);
 
     World& world_;

@@ -76,6 +76,9 @@ namespace cowraid::test {
     X(kFlushError, "fault: flush error", 20)                                                                 \
     X(kAbsent, "fault: member absent at mount", 100)                                                         \
     X(kFaultHit, "requests hit by a fault", 5000)                                                            \
+    X(kCleanStep, "step of the cleaner", 10000)                                                              \
+    X(kMovedBlocks, "blocks moved", 10000)                                                                   \
+    X(kEmptiedGroups, "block groups emptied", 200)                                                           \
     X(kJoinedBlocks, "blocks written into rows that hold others", 5000)                                      \
     X(kRecoveredRows, "rows recovered after a crash", 500)                                                   \
     X(kReconstructed, "blocks reconstructed", 5000)                                                          \

@@ -158,6 +158,8 @@ void Run::count_mount()
     world_.events.add(Event::kReconstructed, info.blocks_reconstructed);
     world_.events.add(Event::kRepaired, info.blocks_repaired);
     world_.events.add(Event::kJoinedBlocks, info.joined_blocks);
+    world_.events.add(Event::kMovedBlocks, info.moved_blocks);
+    world_.events.add(Event::kEmptiedGroups, info.emptied_groups);
     world_.events.add(Event::kRecoveredRows, info.recovered_rows);
     world_.events.add(Event::kReplayed, info.replayed_records);
 }
