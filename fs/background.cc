@@ -71,6 +71,8 @@ namespace {
 constexpr uint64_t kMicrosecondsPerMs = 1000;
 // How often to look whether there is something to clean.
 constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
+// Between steps, however short they are: some only find out that they must wait.
+constexpr uint64_t kCleanPauseUs = 10 * kMicrosecondsPerMs;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
 
@@ -116,10 +118,13 @@ void CleanPace::step()
 {
     const uint64_t begin = clock_us();
     next_us_ = begin + kCleanLookUs;
-    if (!core_.options.clean || core_.dirty.wants_flush())
+    if (!core_.options.clean)
         return;
     const bool is_idle = idle(begin);
     const CleanPressure pressure = core_.cleaner.pressure(is_idle);
+    // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
+    if (core_.dirty.wants_flush() && CleanPolicy::urgency(pressure) == 0)
+        return;
     const CleanProgress progress = core_.cleaner.step(CleanUrge::kPolicy, is_idle);
     if (progress == CleanProgress::kNothing)
         return;
@@ -130,7 +135,7 @@ void CleanPace::step()
         commit_now(core_).ignore();  // an error has stopped the filesystem
     }
     const uint64_t end = clock_us();
-    next_us_ = end + CleanPolicy::pause_us(end - begin, pressure);
+    next_us_ = end + std::max(kCleanPauseUs, CleanPolicy::pause_us(end - begin, pressure));
 }
 
 }  // namespace
@@ -159,7 +164,7 @@ void* Background::commit_main(void* self)
             large_trim();
             commit_us = clock_us() + interval_us;
         }
-        if (!work.any() && clock_us() >= pace.next_us())
+        if (clock_us() >= pace.next_us())
             pace.step();
     }
 }

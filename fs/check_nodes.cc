@@ -51,6 +51,8 @@ void RootTreeCheck::root_item(const Key& key, std::span<const std::byte> payload
     if (!block_ref_valid(ref, context_.volume.superblock().root.generation))
         return context_.findings.add("tree", {}, "root tree: the root of tree %llu is no pointer to a node",
                                      as_ull(key.object));
+    if (key.object == kRemapTree && !context_.volume.may_have_moved_blocks())
+        context_.findings.add("superblock", {}, "there is a remap tree, and no feature says so");
     *root = TreeRoot{key.object, ref};
 }
 

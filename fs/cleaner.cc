@@ -115,7 +115,11 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     const GroupNumbers numbers = numbers_of(*chosen);
     const uint64_t offered = numbers.free_row_blocks + numbers.hole_blocks;
     const uint64_t room = room_for(numbers);
-    if (!core_.space.promise_data(offered + room))
+    // Its blocks go into rows, where writers are content with holes.
+    const uint64_t rows =
+        core_.allocator.numbers(kGroupData).free_row_blocks + core_.volume->potential_blocks(kGroupData);
+    if (rows < numbers.free_row_blocks + room + core_.dirty.blocks() ||
+        !core_.space.promise_data(offered + room))
         return false;
     const Ref<Transaction> open = core_.timeline.open();
     if (!is_mutant(core_.options, CommitMutant::kEmptyingUnmarked))
@@ -154,8 +158,9 @@ CleanProgress Cleaner::leave_trees(const View& view)
     if (!status.ok()) {
         open.left_checksums.clear();
         open.left_windows.clear();
-        set_aside();
-        return CleanProgress::kWorked;
+        failed_ = true;
+        CW_LOG_ERROR("emptying block groups ends for this mount: %s", err_text(status.err()));
+        return CleanProgress::kNothing;
     }
     if (open.left_checksums.empty() && open.left_windows.empty())
         return leave_map();

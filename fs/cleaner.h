@@ -46,6 +46,9 @@ public:
     [[nodiscard]] CleanPressure pressure(bool idle) const;
     [[nodiscard]] const CleanPolicy& policy() const { return policy_; }
     [[nodiscard]] const CleanerCounts& counts() const { return counts_; }
+    // Blocks in free rows that the group being emptied still needs: writers rather fill holes. A group that
+    // is begun can only be ended, what it offered is lost until then.
+    [[nodiscard]] uint64_t reserved_blocks() const { return promised_; }
 
 private:
     // A block on its way.

@@ -125,9 +125,10 @@ Status publish_map(FilesystemCore& core)
 
 Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
 {
-    if (core.allocator.numbers(kGroupData).free_row_blocks < data_blocks) {
+    const uint64_t wanted = data_blocks + core.cleaner.reserved_blocks();
+    if (core.allocator.numbers(kGroupData).free_row_blocks < wanted) {
         release_freed(core);
-        CW_TRY(plan_for(core, data_blocks));
+        CW_TRY(plan_for(core, wanted));
     }
     if (core.volume->map_changed())
         CW_TRY(publish_map(core));

@@ -218,7 +218,9 @@ uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count)
     const SpaceNumbers data = core.allocator.numbers(kGroupData);
     const uint64_t scarce =
         core.join_policy.blocks_to_join(data, core.volume->potential_blocks(kGroupData), block_count);
-    const uint64_t beyond = block_count > data.free_row_blocks ? block_count - data.free_row_blocks : 0;
+    const uint64_t rows =
+        data.free_row_blocks - std::min(data.free_row_blocks, core.cleaner.reserved_blocks());
+    const uint64_t beyond = block_count > rows ? block_count - rows : 0;
     return std::min(data.hole_blocks, std::max(scarce, beyond));
 }
 

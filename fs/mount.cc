@@ -82,6 +82,8 @@ Status read_root_tree(Volume& volume, RootContent& content)
     // Made with its first entry.
     if (const Status found = lookup_root(cache, root, committed->remap_tree); found.err() != Err::kNotFound)
         CW_TRY(found);
+    if (committed->remap_tree.root.address.valid() && !volume.may_have_moved_blocks())
+        return Err::kCorrupt;
     DiskVolume disk;
     CW_TRY(lookup_struct(cache, root, {0, static_cast<uint8_t>(ItemType::kVolume), 0}, disk));
     content.counters = {disk.next_inode, disk.inode_count, disk.reserved_blocks};

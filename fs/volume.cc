@@ -106,6 +106,13 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         return map.err();
     }
     volume->map_ = map.take();
+    const bool emptying =
+        std::any_of(volume->map_.groups.begin(), volume->map_.groups.end(),
+                    [](const GroupRecord& group) { return (group.flags & kGroupEmptying) != 0; });
+    if (emptying && !volume->may_have_moved_blocks()) {
+        why = "the block-group map speaks of moved blocks, the superblock of none";
+        return Err::kCorrupt;
+    }
     bool must_be_read_only = false;
     why = judge_missing(volume->superblock_, volume->map_, missing, options, must_be_read_only);
     if (!why.empty())
@@ -224,6 +231,11 @@ Status Volume::plan_group(uint32_t content, Allocator& allocator)
     map_changed_ = true;
     potential_known_ = {};
     return {};
+}
+
+bool Volume::may_have_moved_blocks() const
+{
+    return (superblock_.incompat_features & feature_bit("remap")) != 0;
 }
 
 void Volume::set_emptying(VolumeAddress address)

@@ -57,6 +57,8 @@ public:
     // Plans a new group and adds it to the map of the next commit and to the array. The allocator learns
     // of it as kPlanned. kNoSpace when no slots are left.
     Status plan_group(uint32_t content, Allocator& allocator);
+    // Whether the superblock says so: a remap tree may be there.
+    [[nodiscard]] bool may_have_moved_blocks() const;
     // The group's blocks are about to move: says so in the map of the next commit.
     void set_emptying(VolumeAddress address);
     // Gives the slots of an empty group back, from the next commit on.

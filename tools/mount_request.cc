@@ -27,6 +27,7 @@ enum class Action : uint8_t {
     kCache,
     kPartialWrites,
     kJoinAbove,
+    kClean,
     kAllowOther,
     kRemount,
     kKernelText,
@@ -60,6 +61,7 @@ constexpr Rule kRules[] = {
     {"stripe_io_size", Action::kPartialWrites, Value::kRequired},
     {"plug", Action::kPartialWrites, Value::kRequired},
     {"join_above", Action::kJoinAbove, Value::kRequired},
+    {"clean", Action::kClean, Value::kRequired},
     {"allow_other", Action::kAllowOther},
     {"remount", Action::kRemount},
     {"relatime", Action::kAccessTime, Value::kNone, MS_RELATIME, AccessTime::kRelative},
@@ -252,6 +254,14 @@ Status set_join_above(const Option& option, MountRequest& request, std::string& 
     return {};
 }
 
+Status set_clean(const Option& option, MountRequest& request, std::string& why)
+{
+    if (option.value != "on" && option.value != "off")
+        return invalid(why, "clean=" + std::string(option.value) + ": give on or off");
+    request.options.clean = option.value == "on";
+    return {};
+}
+
 void set_access_time(const Rule& rule, MountRequest& request)
 {
     request.kernel_flags = (request.kernel_flags & ~kAccessTimeFlags) | rule.flag;
@@ -303,6 +313,8 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_partial_writes(option, request, why);
     case Action::kJoinAbove:
         return set_join_above(option, request, why);
+    case Action::kClean:
+        return set_clean(option, request, why);
     case Action::kAllowOther:
         request.allow_other = true;
         return {};

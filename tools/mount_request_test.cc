@@ -81,17 +81,20 @@ TEST_CASE("options: values")
     CHECK(request.remount);
     const MountRequest rows =
         parse("stripe_cache_size=17,stripe_cache_bytes=64M,rmw_level=2,stripe_io_size=64K,"
-              "plug=off,join_above=90");
+              "plug=off,join_above=90,clean=off");
     CHECK(rows.options.partial_writes.stripe_cache_size == 17);
     CHECK(rows.options.partial_writes.stripe_cache_bytes == uint64_t{64} << 20);
     CHECK(rows.options.partial_writes.rmw_level == RmwLevel::kPrefer);
     CHECK(rows.options.partial_writes.stripe_io_bytes == 65536);
     CHECK_FALSE(rows.options.partial_writes.plug);
     CHECK(rows.options.join_above == 0.9);
+    CHECK_FALSE(rows.options.clean);
+    CHECK(parse("clean=on").options.clean);
     CHECK(rows.partial_write_options.size() == 5);
     CHECK(parse("join_above=auto").options.join_above < 0);
-    for (const char* list : {"stripe_cache_size=16", "stripe_cache_size=32769", "rmw_level=3",
-                             "stripe_io_size=2K", "stripe_io_size=12K", "plug=yes", "join_above=101"})
+    for (const char* list :
+         {"stripe_cache_size=16", "stripe_cache_size=32769", "rmw_level=3", "stripe_io_size=2K",
+          "stripe_io_size=12K", "plug=yes", "join_above=101", "clean=yes", "clean"})
         CHECK_MESSAGE(!refusal(list).empty(), list);
     for (const char* list : {"commit=0", "commit=301", "commit=x", "commit", "commit=", "dirty_max=1K",
                              "cache=-1", "device=", "degraded=ask", "ro=1", "dirsync", "subvol=x"})

@@ -6,9 +6,12 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "fs/commit.h"
 #include "fs/commit_mutant.h"
@@ -437,6 +440,71 @@ std::string harm_of(CommitMutant mutant)
 }
 
 }  // namespace
+
+TEST_CASE("clean: in the background, while others write, where free stripes are scarce")
+{
+    Prng prng(9);
+    SimVolume volume(kRaid5);
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    mount(volume, options_of());
+    uint64_t count = 0;
+    while (try_write(volume.fs(), prng, make(volume.fs(), name_of(count)), 0, kFileBytes).ok())
+        REQUIRE(volume.fs().step(++count % 16 == 0).ok());
+    REQUIRE(volume.fs().unlink(kRoot, name_of(count)).ok());
+    for (uint64_t i = 0; i < count; ++i) {
+        if (i % 10 == 0)
+            REQUIRE(volume.fs().unlink(kRoot, name_of(i)).ok());
+        for (uint64_t block = 0; i % 10 != 0 && block < 256; block += 16)
+            punch(volume.fs(), find(volume.fs(), name_of(i)), block, 9);
+    }
+    for (const char* name : {"busy1", "busy2"})
+        make(volume.fs(), name);
+    REQUIRE(volume.unmount().ok());
+    MountOptions options;
+    options.commit_seconds = 1;
+    mount(volume, options);
+    const std::string tree = tree_text(volume.fs());
+    std::atomic<bool> stop{false};
+    const auto write_until_stopped = [&](const char* name, uint64_t seed) {
+        Prng own(seed);
+        const InodeNumber inode = find(volume.fs(), name);
+        for (uint64_t round = 0; !stop; ++round) {
+            write(volume.fs(), own, inode, own.below(100) * 10000, 30000);
+            if (round % 4 == 0)
+                REQUIRE(volume.fs().fsync(inode, What::kAll).ok());
+        }
+        resize(volume.fs(), inode, 0);
+    };
+    std::thread first(write_until_stopped, "busy1", 1);
+    std::thread second(write_until_stopped, "busy2", 2);
+    for (int tenths = 0; tenths < 1200 && volume.fs().info().emptied_groups < 1; ++tenths) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        std::vector<std::byte> content(kFileBytes);
+        REQUIRE(volume.fs().read(find(volume.fs(), name_of(1 + tenths % 9)), 0, content).ok());
+    }
+    stop = true;
+    first.join();
+    second.join();
+    CHECK(volume.fs().info().emptied_groups >= 1);
+    CHECK(volume.fs().info().moved_blocks > 1000);
+    REQUIRE(volume.unmount().ok());
+    CHECK(check_text_of(volume) == "");
+    mount(volume, options_of());
+    // But for the times of two files.
+    const auto without_busy = [](const std::string& text) {
+        std::string kept;
+        for (size_t at = 0; at < text.size();) {
+            const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+            const std::string line = text.substr(at, end - at);
+            kept += line.find("busy") == std::string::npos ? line : "";
+            at = end;
+        }
+        return kept;
+    };
+    CHECK(without_busy(tree_text(volume.fs())) == without_busy(tree));
+    REQUIRE(volume.unmount().ok());
+}
 
 TEST_CASE("clean: a group stays while a reader of an older commit may look into it")
 {
