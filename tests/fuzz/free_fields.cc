@@ -13,6 +13,7 @@ struct FreeField {
 constexpr FreeField kFreeFields[] = {
     {"DiskSuperblock", "compat_features", "programs ignore and keep what they do not know"},
     {"DiskSuperblock", "readonly_features", "unknown bits make a mount read-only"},
+    {"DiskSuperblock", "incompat_features", "of features that are not in use yet"},
     {"DiskSuperblock", "generation", "any number above those of the trees"},
     {"DiskSuperblock", "epoch", "a random number, with the entry that repeats it"},
     {"DiskSuperblock", "epochs.epoch", "a random number"},

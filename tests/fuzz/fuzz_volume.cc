@@ -14,10 +14,10 @@ namespace cowraid::test {
 namespace {
 
 constexpr FuzzShape kShapes[] = {
-    {"raid1", {2, 64 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 16 * 1024}, false, true},
-    {"raid6-raid1c3", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024}, true, false},
-    {"raid5", {3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 64 * 1024}, false, false},
-    {"raid6", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 4 * 1024}, false, false},
+    {"raid1", {2, 64 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 16 * 1024}, false, true, false},
+    {"raid6-raid1c3", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024}, true, false, false},
+    {"raid5", {3, 192 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024}, false, false, true},
+    {"raid6", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 4 * 1024}, false, false, false},
 };
 
 void expect(Status status, const char* what)
@@ -153,6 +153,33 @@ void write_without_last_member(SimVolume& volume)
     expect(volume.unmount(), "unmount");
 }
 
+void clean_step(Filesystem& fs)
+{
+    const CleanProgress progress = fs.clean_step(CleanUrge::kAny);
+    CW_ASSERT(progress != CleanProgress::kNothing);
+    if (progress == CleanProgress::kNeedsCommit)
+        expect(fs.step(true), "commit");
+}
+
+// Blocks moved out of a group that is gone, and out of one that is still there.
+void move_blocks(Filesystem& fs)
+{
+    while (fs.info().emptied_groups == 0)
+        clean_step(fs);
+    const Result<Attributes> made = fs.make_node({kRootInode}, "late", S_IFREG | 0644, 0, {});
+    expect(made.status(), "late");
+    const std::vector<std::byte> content(3 * kMiB, std::byte{5});
+    expect(fs.write(made->inode, 0, content, {}, {}).status(), "write");
+    expect(fs.step(true), "commit");
+    expect(fs.allocate_range(made->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 20000, 300000),
+           "punch");
+    expect(fs.step(true), "commit");
+    const uint64_t moved = fs.info().moved_blocks;
+    while (fs.info().moved_blocks == moved)
+        clean_step(fs);
+    expect(fs.step(true), "commit");
+}
+
 }  // namespace
 
 std::span<const FuzzShape> fuzz_shapes()
@@ -171,6 +198,8 @@ Members make_fuzz_members(const FuzzShape& shape)
     Furnisher furnisher(volume.fs());
     furnisher.furnish({kRootInode}, "kept");
     furnisher.furnish({kRootInode}, "used");
+    if (shape.moved)
+        move_blocks(volume.fs());
     furnisher.leave_orphans({kRootInode});
     volume.kill();
     Members members;

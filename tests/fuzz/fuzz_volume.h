@@ -12,6 +12,7 @@ struct FuzzShape {
     VolumeShape volume;
     bool two_epochs;  // was mounted once without its last member
     bool fills;  // small enough to be written full by one case
+    bool moved;  // the cleaner has worked in it
 };
 std::span<const FuzzShape> fuzz_shapes();
 

@@ -42,6 +42,7 @@ private:
     void use_names(InodeNumber used);
     void make_files(InodeNumber parent);
     void fill();
+    void clean();
 
     Filesystem& fs_;
     Prng prng_{11};
@@ -157,6 +158,14 @@ void Session::fill()
     fs_.forget(made->inode, 1);
 }
 
+// What cannot be moved stays.
+void Session::clean()
+{
+    for (int step = 0; step < 24; ++step)
+        if (fs_.clean_step(CleanUrge::kAny) != CleanProgress::kWorked)
+            note(fs_.step(true), "commit");
+}
+
 void Session::run(const SessionOptions& options)
 {
     note(fs_.step(true), "commit");
@@ -166,6 +175,7 @@ void Session::run(const SessionOptions& options)
     note(fs_.step(true), "commit");
     use_names(used);
     note(fs_.step(true), "commit");
+    clean();
     if (options.fill)
         fill();
     note(fs_.sync(), "sync");
