@@ -37,6 +37,37 @@ std::vector<BlockWrite> writes_of(std::span<const PlacedBlock> blocks)
     return writes;
 }
 
+Status free_places(FilesystemCore& core, TransactionId transaction, std::span<const PlacedBlock> blocks)
+{
+    for (const PlacedBlock& block : blocks)
+        CW_TRY(core.allocator.free_blocks(block.address, 1, transaction));
+    return {};
+}
+
+// Puts blocks that rows could not take into rows that hold nothing. kNoSpace: there are none, nothing was
+// done.
+Status write_in_rows(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation,
+                     std::span<const PlacedBlock> blocks)
+{
+    std::vector<RowRegion> regions;
+    CW_TRY(core.allocator.allocate(Stream::kData, 1, blocks.size(), batch.transaction->id, regions));
+    CW_TRY(free_places(core, batch.transaction->id, blocks));
+    size_t next = 0;
+    for (const RowRegion& region : regions)
+        for (const RowRegion& part : split_region(region, kSliceBlocks)) {
+            std::vector<const std::byte*> memory(part.block_count(), nullptr);
+            std::vector<MappedRun> runs;
+            for (uint64_t i = 0; i < part.used_blocks; ++i, ++next) {
+                const PlacedBlock& block = blocks[next];
+                memory[i] = block.memory;
+                extend_runs(runs, *block.piece, block.file_block, part.block_address(i), generation);
+            }
+            CW_TRY(write_region(core, *batch.transaction, part, memory));
+            CW_TRY(record_runs(core, batch, view, runs));
+        }
+    return {};
+}
+
 // Another place for every block that could not be written where it was to go. The old one is freed: no file
 // refers to it.
 Status place_again(FilesystemCore& core, TransactionId transaction, std::vector<PlacedBlock>& blocks)
@@ -44,8 +75,7 @@ Status place_again(FilesystemCore& core, TransactionId transaction, std::vector<
     std::vector<BlockRun> holes;
     // First, so that the same blocks are not offered again.
     const uint64_t got = core.allocator.allocate_holes(blocks.size(), transaction, holes);
-    for (const PlacedBlock& block : blocks)
-        CW_TRY(core.allocator.free_blocks(block.address, 1, transaction));
+    CW_TRY(free_places(core, transaction, blocks));
     if (got < blocks.size())
         return Err::kNoSpace;
     size_t next = 0;
@@ -83,6 +113,11 @@ Status write_slice(FilesystemCore& core, FlushBatch& batch, const View& view, Ge
         if (status != Status(Err::kTooManyFaults) || attempt == kAttempts)
             return status;
         CW_LOG_WARNING("%zu blocks go elsewhere: the rows they were to join cannot be read", blocks.size());
+        // Neighbouring rows are often lost together: free ones are sure to take them.
+        if (attempt > 0)
+            if (const Status placed = write_in_rows(core, batch, view, generation, blocks);
+                placed != Status(Err::kNoSpace))
+                return placed;
         CW_TRY(place_again(core, batch.transaction->id, blocks));
     }
     return {};

@@ -2,6 +2,7 @@
 // File data through the whole stack on simulated members.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -351,4 +352,53 @@ TEST_CASE("a node copy that rotted in its own checksum is replaced by another, a
     for (int i = 0; i < 40; ++i)
         CHECK(volume.fs().lookup(kRoot, "file" + std::to_string(i)).ok());
     REQUIRE(volume.unmount().ok());
+}
+
+TEST_CASE("rows that lost too much to be joined stop nobody while others are free")
+{
+    constexpr uint64_t kChunkBlocks = 16;
+    constexpr uint64_t kBlocks = 2048;
+    SimVolume volume({3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBlocks * kBlockBytes});
+    make_and_mount(volume);
+    // Of two data columns one stays, the other is holes.
+    const InodeNumber old = make_file(volume.fs(), "old");
+    constexpr uint64_t kTag = 0x5ca1ab1e0ddba11;
+    std::vector<std::byte> content(kBlocks * kBlockBytes);
+    for (uint64_t block = 0; block < kBlocks; ++block)
+        std::memcpy(content.data() + block * kBlockBytes, &kTag, sizeof kTag);
+    write_all(volume.fs(), old, 0, content);
+    REQUIRE(volume.fs().step(true).ok());
+    for (uint64_t block = kChunkBlocks; block < kBlocks; block += 2 * kChunkBlocks)
+        REQUIRE(volume.fs()
+                    .allocate_range(old, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block * kBlockBytes,
+                                    kChunkBlocks * kBlockBytes)
+                    .ok());
+    REQUIRE(volume.unmount().ok());
+    uint64_t rotten = 0;
+    for (uint32_t index = 0; index < volume.member_count(); ++index)
+        for (uint64_t at = 0; at < volume.member(index).size_bytes(); at += kBlockBytes) {
+            uint64_t tag;
+            volume.member(index).peek(at, std::as_writable_bytes(std::span(&tag, 1)));
+            if (tag == kTag) {
+                tag = 0;
+                volume.member(index).poke(at, std::as_bytes(std::span(&tag, 1)));
+                ++rotten;
+            }
+        }
+    REQUIRE(rotten >= kBlocks);
+    MountOptions options = manual_options();
+    options.join_above = 0;
+    mount(volume, options);
+    Prng prng(1);
+    const std::vector<std::byte> fresh = random_content(prng, 17 * kBlockBytes);
+    write_all(volume.fs(), make_file(volume.fs(), "first"), 0, fresh);
+    REQUIRE(volume.fs().step(true).ok());  // makes the log ready
+    const InodeNumber file = make_file(volume.fs(), "new");
+    write_all(volume.fs(), file, 0, fresh);
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().info().joined_blocks > 0);  // it was tried
+    CHECK(read_all(volume.fs(), file, fresh.size()) == fresh);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+    CHECK(read_all(volume.fs(), find_file(volume.fs(), "new"), fresh.size()) == fresh);
 }
