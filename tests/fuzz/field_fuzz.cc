@@ -326,7 +326,10 @@ void Fuzzer::run_rounds()
 {
     for (uint64_t round = 0; round == 0 || !out_of_time(); ++round)
         for (const std::string& structure : fuzzed_structures()) {
-            const size_t shape = prng_.below(subjects_.size());
+            // Of a volume that has any: some structures are in few.
+            size_t shape = prng_.below(subjects_.size());
+            for (size_t step = 1; step < subjects_.size() && targets(shape, structure).empty(); ++step)
+                shape = (shape + 1) % subjects_.size();
             const size_t count = targets(shape, structure).size();
             if (count == 0)
                 continue;
