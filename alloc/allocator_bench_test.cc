@@ -2,9 +2,8 @@
 // Costs, on request: alloc_test --no-skip -tc="measure*" -s
 #include <doctest/doctest.h>
 
-#include <ctime>
-
 #include "alloc/test_model.h"
+#include "base/clock.h"
 
 using namespace cowraid;
 
@@ -12,9 +11,7 @@ namespace {
 
 double now_ms()
 {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+    return static_cast<double>(monotonic_ns()) / 1e6;
 }
 
 double collect_ms(Allocator& allocator, TransactionId transaction, uint64_t& windows_out)

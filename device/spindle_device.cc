@@ -8,19 +8,13 @@
 #include <ctime>
 
 #include "base/assert.h"
+#include "base/clock.h"
 
 namespace cowraid {
 
 namespace {
 
 constexpr uint64_t kSecond = 1000000000;
-
-uint64_t monotonic_now()
-{
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<uint64_t>(time.tv_sec) * kSecond + static_cast<uint64_t>(time.tv_nsec);
-}
 
 // Whether the heads have to move for it.
 bool is_transfer(const IoRequest& request)
@@ -34,7 +28,7 @@ SpindleDevice::SpindleDevice(std::unique_ptr<BlockDevice> inner, const SpindleOp
     : inner_(std::move(inner)),
       options_(options),
       model_(options.constants, inner_->size_bytes(), options.phase),
-      origin_(monotonic_now())
+      origin_(monotonic_ns())
 {
     CW_ASSERT(options.time_scale > 0 && options.queue_depth > 0);
     server_ = std::thread([this] { run(); });
@@ -53,7 +47,7 @@ SpindleDevice::~SpindleDevice()
 
 uint64_t SpindleDevice::model_now() const
 {
-    return static_cast<uint64_t>(static_cast<double>(monotonic_now() - origin_) / options_.time_scale);
+    return static_cast<uint64_t>(static_cast<double>(monotonic_ns() - origin_) / options_.time_scale);
 }
 
 void SpindleDevice::sleep_until(uint64_t model_time) const

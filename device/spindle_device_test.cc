@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include <ctime>
 #include <thread>
 
+#include "base/clock.h"
 #include "device/fault_device.h"
 #include "device/sim_device.h"
 #include "device/test_support.h"
@@ -22,13 +22,6 @@ constexpr double kScale = 0.1;
 double milliseconds(uint64_t nanoseconds)
 {
     return static_cast<double>(nanoseconds) / static_cast<double>(kMillisecond);
-}
-
-uint64_t wall_now()
-{
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<uint64_t>(time.tv_sec) * 1000000000 + static_cast<uint64_t>(time.tv_nsec);
 }
 
 struct Drive {
@@ -164,12 +157,12 @@ TEST_CASE("a write is durable when it is done, and its time is accounted")
     Prng prng(test_seed());
     AlignedBuffer out = random_buffer(prng, 64 * kKiB);
     AlignedBuffer in(64 * kKiB);
-    const uint64_t begin = wall_now();
+    const uint64_t begin = monotonic_ns();
     REQUIRE(write(*drive.spindle, 100 * kMiB, out).ok());
     CHECK(drive.sim->unflushed_writes() == 0);
     REQUIRE(read(*drive.spindle, 100 * kMiB, in).ok());
     REQUIRE(flush(*drive.spindle).ok());
-    const uint64_t took = wall_now() - begin;
+    const uint64_t took = monotonic_ns() - begin;
     CHECK(same(in.span(), out.span()));
     const SpindleStatistics statistics = drive.spindle->statistics();
     CHECK(statistics.writes.requests == 1);
@@ -205,9 +198,9 @@ TEST_CASE("a batch takes the drives side by side")
     }
     for (const Requests& list : lists)
         batch.insert(batch.end(), list.requests.begin(), list.requests.end());
-    const uint64_t begin = wall_now();
+    const uint64_t begin = monotonic_ns();
     run_io(batch);
-    const double took = static_cast<double>(wall_now() - begin) / kSlower;
+    const double took = static_cast<double>(monotonic_ns() - begin) / kSlower;
     double busy = 0;
     for (const IoRequest& request : batch)
         CHECK(request.result.ok());

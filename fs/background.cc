@@ -4,9 +4,9 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/large_memory.h"
 #include "fs/commit.h"
 #include "fs/removal.h"
@@ -78,9 +78,7 @@ constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
 
 uint64_t clock_us()
 {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
+    return monotonic_ns() / 1000;
 }
 
 uint64_t left_us(uint64_t now, uint64_t until)

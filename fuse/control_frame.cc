@@ -6,8 +6,9 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <ctime>
 #include <span>
+
+#include "base/clock.h"
 
 namespace cowraid {
 
@@ -17,9 +18,7 @@ constexpr size_t kHeaderBytes = 4;
 
 uint64_t now_milliseconds()
 {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
+    return monotonic_ns() / 1'000'000;
 }
 
 class Deadline {

@@ -2,23 +2,16 @@
 #include "raid56/plug.h"
 
 #include <sys/prctl.h>
-#include <time.h>
 
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "raid56/partial_write.h"
 
 namespace cowraid {
 
 namespace {
-
-uint64_t now_ns()
-{
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 bool same_origin(const WriteOrigin& a, const WriteOrigin& b)
 {
@@ -116,7 +109,7 @@ void Plug::submit(WriteRequest& request)
 void Plug::add(PendingStripe part)
 {
     Shard& shard = shards_[shard_index(part.key)];
-    const uint64_t now = now_ns();
+    const uint64_t now = monotonic_ns();
     bool wake = false;
     {
         MutexLock lock(shard.mutex);
@@ -274,7 +267,7 @@ bool Plug::work_on_due(bool& any_waits)
         {
             MutexLock lock(shard.mutex);
             any_waits = any_waits || !shard.pending.empty();
-            open = !shard.pending.empty() && due(shard, now_ns());
+            open = !shard.pending.empty() && due(shard, monotonic_ns());
         }
         worked = (open && work(shard)) || worked;
     }

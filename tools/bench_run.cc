@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <numeric>
 #include <set>
@@ -11,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "tools/bench_volume.h"
 
 namespace cowraid {
@@ -19,13 +19,6 @@ namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr double kDefaultSeconds = 10;
-
-uint64_t monotonic_now()
-{
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<uint64_t>(time.tv_sec) * kSecond + static_cast<uint64_t>(time.tv_nsec);
-}
 
 // What the threads of a run share.
 struct Course {
@@ -39,7 +32,7 @@ struct Course {
     // Whether another operation may begin; counts it.
     bool begin()
     {
-        if (monotonic_now() >= deadline || failure.load(std::memory_order_relaxed) != Err::kOk)
+        if (monotonic_ns() >= deadline || failure.load(std::memory_order_relaxed) != Err::kOk)
             return false;
         const uint64_t limit = options.operations == 0 ? UINT64_MAX : options.operations;
         return started.fetch_add(1, std::memory_order_relaxed) < limit;
@@ -161,7 +154,7 @@ void Runner::begin_write(Operation& operation)
         .memory = operation.memory,
     };
     operation.request = {.writes = std::span(&operation.write, 1), .origin = course_.volume.origin()};
-    operation.began = monotonic_now();
+    operation.began = monotonic_ns();
     course_.volume.array().submit(operation.request);
 }
 
@@ -218,7 +211,7 @@ void Runner::read_all()
                               .memory = operations_[index].memory,
                               .checksums = wanted});
         }
-        const uint64_t began = monotonic_now();
+        const uint64_t began = monotonic_ns();
         const Status status = course_.volume.array().read(pieces);
         if (!status.ok())
             course_.fail(status);
@@ -229,7 +222,7 @@ void Runner::read_all()
 
 void Runner::finished(uint64_t began)
 {
-    const uint64_t now = monotonic_now();
+    const uint64_t now = monotonic_ns();
     ++operations;
     latencies.add(course_.scaled(now - began));
     const uint64_t tick = course_.scaled(now - course_.start) / BenchResult::kTickNs;
@@ -302,7 +295,7 @@ Status measure(Course& course, std::deque<Runner>& runners, BenchResult& result)
     double seconds = options.seconds;
     if (seconds == 0 && options.operations == 0)
         seconds = kDefaultSeconds;
-    course.start = monotonic_now();
+    course.start = monotonic_ns();
     if (seconds > 0)
         course.deadline =
             course.start + static_cast<uint64_t>(seconds * options.time_scale * static_cast<double>(kSecond));
@@ -313,7 +306,7 @@ Status measure(Course& course, std::deque<Runner>& runners, BenchResult& result)
         thread.join();
     result.members = difference(members.counts(), counts);
     const Status flushed = members.flush();
-    result.elapsed_ns = course.scaled(monotonic_now() - course.start);
+    result.elapsed_ns = course.scaled(monotonic_ns() - course.start);
     result.partial = difference(course.volume.array().partial_write_statistics(), partial);
     for (SpindleDevice* drive : members.spindles)
         drive->bypass();
