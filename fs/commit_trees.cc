@@ -119,6 +119,7 @@ public:
 
 private:
     Status assign(CowTree& tree, Stream stream);
+    Status seal_windows(const TreeRoot& base, UpdateList& updates, WindowCombiner& combiner, TreeRoot& out);
     Status settle(CowTree& space, CowTree& root);
     void put_counters(const VolumeCounters& counters, UpdateList& updates);
 
@@ -203,6 +204,16 @@ void put_windows(std::span<const BlockTable::Entry> entries, size_t first, ItemT
                     TreeUpdate::Kind::kCombine);
 }
 
+Status TreeCommit::seal_windows(const TreeRoot& base, UpdateList& updates, WindowCombiner& combiner,
+                                TreeRoot& out)
+{
+    CowTree tree(core_.cache, base);
+    CW_TRY(updates.apply_to(tree, &combiner));
+    CW_TRY(assign(tree, Stream::kSystem));
+    CW_ASSIGN(out, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
+    return {};
+}
+
 Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
 {
     UpdateList updates;
@@ -212,12 +223,8 @@ Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
     put_windows(entries, 0, ItemType::kChecksums, updates);
     for (const Key& key : transaction_.left_checksums)
         updates.erase(key);
-    CowTree tree(core_.cache, base_.checksum_tree);
     WindowCombiner combiner(entries, encode_checksum_window, decode_checksum_window);
-    CW_TRY(updates.apply_to(tree, &combiner));
-    CW_TRY(assign(tree, Stream::kSystem));
-    CW_ASSIGN(out.checksum_tree, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
-    return {};
+    return seal_windows(base_.checksum_tree, updates, combiner, out.checksum_tree);
 }
 
 Status TreeCommit::commit_remap_tree(CommittedTrees& out)
@@ -232,12 +239,8 @@ Status TreeCommit::commit_remap_tree(CommittedTrees& out)
     put_windows(entries, forward_count, ItemType::kMovedFrom, updates);
     if (entries.empty())
         return {};
-    CowTree tree(core_.cache, base_.remap_tree);
     WindowCombiner combiner(entries, encode_remap_window, decode_remap_window);
-    CW_TRY(updates.apply_to(tree, &combiner));
-    CW_TRY(assign(tree, Stream::kSystem));
-    CW_ASSIGN(out.remap_tree, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
-    return {};
+    return seal_windows(base_.remap_tree, updates, combiner, out.remap_tree);
 }
 
 void TreeCommit::put_counters(const VolumeCounters& counters, UpdateList& updates)
