@@ -146,12 +146,15 @@ bool Cleaner::arrived(const View& view, std::span<const Move> moves)
 Status Cleaner::switch_blocks(Transaction& open, std::span<const Move> moves)
 {
     const WriteLock gate(core_.gate);
-    for (const Move& move : moves)
-        if (const Result<bool> live = core_.allocator.is_live(move.from); !live.ok())
-            return live.err();
-    const uint64_t none = 0;
+    std::vector<bool> live;
     for (const Move& move : moves) {
-        if (!*core_.allocator.is_live(move.from)) {
+        CW_ASSIGN(const bool is_live, core_.allocator.is_live(move.from));
+        live.push_back(is_live);
+    }
+    const uint64_t none = 0;
+    for (size_t i = 0; i < moves.size(); ++i) {
+        const Move& move = moves[i];
+        if (!live[i]) {
             CW_ASSERT(core_.allocator.free_blocks(move.to, 1, open.id).ok());
             continue;
         }
