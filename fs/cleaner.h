@@ -5,11 +5,9 @@
 // The way of a group, each step after the commit of the one before is durable:
 //   1. it is marked in the map, takes no new blocks, and addresses in it are looked up from now on;
 //   2. its live blocks move into free rows of other groups, a bounded number at a time, each read verified
-//   and
-//      switched while no operation runs; what was freed meanwhile stays freed;
+//      and switched while no operation runs; what was freed meanwhile stays freed;
 //   3. when nothing of it is used and no reader of an older commit is left, its checksums and windows leave
-//   their
-//      trees, a bounded number per commit;
+//      their trees, a bounded number per commit;
 //   4. it leaves the map. Slots are given out again when that is durable.
 // The map may be durable before the trees of the same transaction are: that is why 1 comes before 2 and 4
 // after 3. A crash loses at most what was not committed; the next mount goes on with marked groups.
