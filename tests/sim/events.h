@@ -50,7 +50,7 @@ namespace cowraid::test {
     X(kWornOut, "no room left after losing members", 0)                                                      \
     X(kReadOnlyDegradedMount, "degraded mount, read-only", 100)                                              \
     X(kUnmount, "unmount", 1000)                                                                             \
-    X(kKill, "kill", 200)                                                                                    \
+    X(kKill, "kill", 300)                                                                                    \
     X(kPowerCut, "power cut", 3000)                                                                          \
     X(kCutInCommit, "power cut inside a commit", 500)                                                        \
     X(kCutInOperation, "power cut inside another call", 20)                                                  \

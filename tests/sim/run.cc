@@ -89,8 +89,8 @@ PowerCutOptions choose_cut(Prng& prng)
 std::vector<Ending> Run::choose_endings()
 {
     std::vector<Ending> endings{Ending::kCut, Ending::kCutInCommit, Ending::kCutInFsync};
-    const Ending others[] = {Ending::kUnmount, Ending::kKill, Ending::kCutInOperation, Ending::kCutInCommit,
-                             Ending::kCutInFsync};
+    const Ending others[] = {Ending::kUnmount,        Ending::kKill,        Ending::kKill,
+                             Ending::kCutInOperation, Ending::kCutInCommit, Ending::kCutInFsync};
     for (uint64_t count = prng().between(1, 4); count > 0; --count)
         endings.push_back(others[prng().below(std::size(others))]);
     for (size_t i = endings.size(); i > 1; --i)
