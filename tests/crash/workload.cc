@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "format/items.h"
+#include "tests/support/name_sink.h"
 
 namespace cowraid::test {
 
@@ -24,17 +25,6 @@ Checksum next_sum(Checksum sum, std::span<const std::byte> piece)
     const Checksum both[] = {sum, checksum_of(piece)};
     return checksum_of(both, sizeof both);
 }
-
-class NameSink final : public DirectorySink {
-public:
-    bool entry(std::string_view name, InodeNumber inode, uint32_t, uint64_t, const Attributes*) override
-    {
-        if (name != "." && name != "..")
-            names.emplace(name, inode);
-        return true;
-    }
-    std::map<std::string, InodeNumber> names;
-};
 
 }  // namespace
 

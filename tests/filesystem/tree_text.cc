@@ -7,21 +7,11 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "tests/support/name_sink.h"
 
 namespace cowraid::test {
 
 namespace {
-
-class Names final : public DirectorySink {
-public:
-    bool entry(std::string_view name, InodeNumber inode, uint32_t, uint64_t, const Attributes*) override
-    {
-        if (name != "." && name != "..")
-            names.emplace(name, inode);
-        return true;
-    }
-    std::map<std::string, InodeNumber> names;
-};
 
 std::string number(uint64_t value)
 {
@@ -76,7 +66,7 @@ std::string inode_text(Filesystem& fs, InodeNumber inode)
 void add_directory(Filesystem& fs, InodeNumber directory, const std::string& path, std::string& text)
 {
     text += path + "/" + inode_text(fs, directory) + "\n";
-    Names sink;
+    NameSink sink;
     if (!fs.read_directory(directory, 0, {}, sink).ok())
         text += "UNREADABLE\n";
     for (const auto& [name, inode] : sink.names) {
