@@ -246,30 +246,55 @@ void fsync_by_record(Filesystem& fs)
     CHECK(after.commits == before.commits);
 }
 
-// Mounts, with `absent` members lost with the power, and compares; leaves the volume unmounted, whole, clean.
-void expect_tree(SimVolume& volume, const std::string& tree, uint64_t records,
-                 const std::vector<uint32_t>& absent = {})
+// Mounts without the members in `absent`: the volume shows `tree`. Leaves it mounted.
+void expect_mounted(SimVolume& volume, const std::string& tree, const MountOptions& options,
+                    const std::vector<uint32_t>& absent = {})
+{
+    CAPTURE(options.read_only);
+    CAPTURE(absent.size());
+    mount(volume, options, absent);
+    REQUIRE(tree_text(volume.fs()) == tree);
+}
+
+// Power fails; the next mount shows `tree`, the text of what must not be lost. Leaves the volume mounted.
+void expect_after_power_cut(SimVolume& volume, Prng& prng, const std::string& tree,
+                            const MountOptions& options = manual_options(),
+                            const std::vector<uint32_t>& absent = {})
+{
+    volume.power_cut(prng);
+    expect_mounted(volume, tree, options, absent);
+}
+
+// Mounts without the members in `absent`: read-only, which replays `records`, then for writing; the volume
+// shows `tree` each time, after a commit, and from the commit. Leaves it unmounted and, when whole, clean.
+void expect_replay(SimVolume& volume, const std::string& tree, uint64_t records,
+                   const std::vector<uint32_t>& absent = {})
 {
     MountOptions options = manual_options();
     options.degraded = !absent.empty();
     options.read_only = true;
-    mount(volume, options, absent);
-    CHECK(tree_text(volume.fs()) == tree);
+    expect_mounted(volume, tree, options, absent);
     CHECK(volume.fs().info().replayed_records == records);
     CHECK(volume.fs().close().ok());
     volume.kill();
     options.read_only = false;
-    mount(volume, options, absent);
-    CHECK(tree_text(volume.fs()) == tree);
+    expect_mounted(volume, tree, options, absent);
     REQUIRE(volume.fs().step(true).ok());
     CHECK(tree_text(volume.fs()) == tree);
     REQUIRE(volume.unmount().ok());
-    mount(volume, options, absent);
+    expect_mounted(volume, tree, options, absent);
     CHECK(volume.fs().info().replayed_records == 0);
-    CHECK(tree_text(volume.fs()) == tree);
     REQUIRE(volume.unmount().ok());
     if (absent.empty())
         check(volume);
+}
+
+// Power fails; `tree` comes back by a replay of `records`. Leaves the volume as expect_replay() does.
+void expect_replay_after_power_cut(SimVolume& volume, Prng& prng, const std::string& tree, uint64_t records,
+                                   const std::vector<uint32_t>& absent = {})
+{
+    volume.power_cut(prng);
+    expect_replay(volume, tree, records, absent);
 }
 
 }  // namespace
@@ -289,8 +314,7 @@ TEST_CASE("fsync: a power cut keeps what it acknowledged and nothing else")
             const std::string tree = tree_text(volume.fs());
             files.write(files.make("lost"), 0, 5000);
             files.resize(files.find("second"), 1);
-            volume.power_cut(prng);
-            expect_tree(volume, tree, 1);
+            expect_replay_after_power_cut(volume, prng, tree, 1);
         }
 }
 
@@ -312,9 +336,7 @@ TEST_CASE("fsync: members lost with the power take nothing with them")
                 scenario.change(files);
                 fsync_by_record(volume.fs());
             }
-            const std::string tree = tree_text(volume.fs());
-            volume.power_cut(prng);
-            expect_tree(volume, tree, 4, absent);
+            expect_replay_after_power_cut(volume, prng, tree_text(volume.fs()), 4, absent);
         }
 }
 
@@ -342,9 +364,7 @@ TEST_CASE("fsync: scenarios one after another, with commits and crashes between"
                 continue;
             const std::string tree = tree_text(volume.fs());
             files.write(files.find("old"), 0, 100);
-            volume.power_cut(prng);
-            mount(volume, manual_options());
-            REQUIRE(tree_text(volume.fs()) == tree);
+            expect_after_power_cut(volume, prng, tree);
         }
         REQUIRE(volume.unmount().ok());
         check(volume);
@@ -381,14 +401,12 @@ TEST_CASE("fsync: a crash inside the mount that replays repeats the replay")
         volume.kill();
         volume.power_cut(prng);
         volume.power().turn_on();
-        mount(volume, read_only);
-        REQUIRE(tree_text(volume.fs()) == tree);
+        expect_mounted(volume, tree, read_only);
         volume.kill();
     }
     CHECK(crashes > 20);
     CHECK(tree_text(volume.fs()) == tree);
-    volume.power_cut(prng);
-    expect_tree(volume, tree, 0);
+    expect_replay_after_power_cut(volume, prng, tree, 0);
 }
 
 TEST_CASE("fsync: what a record cannot carry becomes a commit")
@@ -408,9 +426,7 @@ TEST_CASE("fsync: what a record cannot carry becomes a commit")
     CHECK(volume.fs().info().fsync_commits == 3);
     files.write(files.find("large"), 50, 10000);
     fsync_by_record(volume.fs());
-    const std::string tree = tree_text(volume.fs());
-    volume.power_cut(prng);
-    expect_tree(volume, tree, 1);
+    expect_replay_after_power_cut(volume, prng, tree_text(volume.fs()), 1);
 }
 
 TEST_CASE("fsync: nothing to do is nothing done")
@@ -465,10 +481,7 @@ TEST_CASE("fsync: a full ring becomes a commit, and the log goes on")
     const VolumeInfo info = volume.fs().info();
     CHECK(info.fsync_records > 40);
     CHECK(info.fsync_commits > 3);
-    const std::string tree = tree_text(volume.fs());
-    volume.power_cut(prng);
-    mount(volume, manual_options());
-    CHECK(tree_text(volume.fs()) == tree);
+    expect_after_power_cut(volume, prng, tree_text(volume.fs()));
     REQUIRE(volume.unmount().ok());
     check(volume);
 }
@@ -482,11 +495,9 @@ TEST_CASE("fsync: a volume mounted read-only shows the log and leaves it, and ma
     kScenarios[1].change(files);
     fsync_by_record(volume.fs());
     const std::string tree = tree_text(volume.fs());
-    volume.power_cut(prng);
     MountOptions options = manual_options();
     options.read_only = true;
-    mount(volume, options);
-    CHECK(tree_text(volume.fs()) == tree);
+    expect_after_power_cut(volume, prng, tree, options);
     std::string why;
     REQUIRE_MESSAGE(volume.fs().remount(false, why).ok(), why);
     CHECK(tree_text(volume.fs()) == tree);
@@ -502,8 +513,7 @@ TEST_CASE("fsync: a volume mounted read-only shows the log and leaves it, and ma
     fsync_by_record(volume.fs());
     const std::string last = tree_text(volume.fs());
     CHECK(last != later);
-    volume.power_cut(prng);
-    expect_tree(volume, last, 1);
+    expect_replay_after_power_cut(volume, prng, last, 1);
 }
 
 namespace {
@@ -583,8 +593,7 @@ TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left o
         options.read_only = true;
         CHECK_FALSE(volume.mount(options, why).ok());
         options.rescue = true;
-        mount(volume, options);
-        CHECK(tree_text(volume.fs()) == tree);
+        expect_mounted(volume, tree, options);
         // Writing would give up what the log holds.
         CHECK_FALSE(volume.fs().remount(false, why).ok());
         volume.kill();
@@ -600,7 +609,7 @@ TEST_CASE("fsync: a record that does not decode ends the replay")
     const std::string tree = tree_text(volume.fs());
     volume.power_cut(prng);
     forge(volume, std::vector<std::byte>(500, std::byte{3}));
-    expect_tree(volume, tree, 0);
+    expect_replay(volume, tree, 0);
 }
 
 TEST_CASE("fsync: a full volume that comes back without a member has what was acknowledged")
@@ -632,19 +641,15 @@ TEST_CASE("fsync: a full volume that comes back without a member has what was ac
                 REQUIRE(volume.fs().fsync(last, What::kAll).ok());
         }
         const std::string tree = tree_text(volume.fs());
-        volume.power_cut(prng);
         MountOptions options = manual_options();
         options.degraded = true;
         options.dirty_bytes_max = 1 * kMiB;  // less than what comes back
-        mount(volume, options, {absent % volume.member_count()});
-        CHECK(tree_text(volume.fs()) == tree);
+        expect_after_power_cut(volume, prng, tree, options, {absent % volume.member_count()});
         CHECK(volume.fs().info().replayed_records > 5);
         volume.kill();
-        mount(volume, options, {absent % volume.member_count()});
-        CHECK(tree_text(volume.fs()) == tree);
+        expect_mounted(volume, tree, options, {absent % volume.member_count()});
         volume.kill();
-        mount(volume, options);
-        CHECK(tree_text(volume.fs()) == tree);
+        expect_mounted(volume, tree, options);
         REQUIRE(volume.unmount().ok());
     }
 }
@@ -671,14 +676,12 @@ TEST_CASE("fsync: what was acknowledged outlives any number of mounts that die b
         volume.power().turn_on();
     }
     options.read_only = true;
-    mount(volume, options, {0});
-    CHECK(tree_text(volume.fs()) == tree);
+    expect_mounted(volume, tree, options, {0});
     CHECK(volume.fs().info().replayed_records == 1);
     CHECK(volume.fs().close().ok());
     volume.kill();
     options.read_only = false;
     CHECK_FALSE(volume.mount(options, why, {0}).ok());  // it would be lost: not without that member
-    mount(volume, manual_options());
-    CHECK(tree_text(volume.fs()) == tree);
+    expect_mounted(volume, tree, manual_options());
     REQUIRE(volume.unmount().ok());
 }
