@@ -18,6 +18,21 @@ uint64_t slots_of(const std::vector<SlotRun>& runs)
     return count;
 }
 
+// Takes room for groups of `profile` until they hold `blocks_max` or there is none left; what they hold.
+uint64_t fill(std::vector<MemberRoom>& members, uint64_t& groups, const Profile& profile, uint64_t blocks_max)
+{
+    uint64_t blocks = 0;
+    for (; blocks < blocks_max; ++groups) {
+        const std::optional<GroupShape> shape = plan_shape(members, profile, groups);
+        if (!shape)
+            break;
+        blocks += shape->data_columns * (shape->column_bytes / kBlockBytes);
+        for (const size_t index : shape->members)
+            members[index].free_slots -= shape->column_bytes / members[index].slot_bytes;
+    }
+    return blocks;
+}
+
 }  // namespace
 
 void SlotAllocator::add_member(const MemberRecord& member, bool usable)
@@ -148,19 +163,15 @@ Result<GroupRecord> SlotAllocator::plan_group(const Profile& profile, uint32_t c
     return group;
 }
 
-uint64_t SlotAllocator::potential_blocks(const Profile& profile, uint32_t chunk_bytes) const
+uint64_t SlotAllocator::potential_blocks(const Profile& profile, uint32_t chunk_bytes,
+                                         std::span<const Share> kept) const
 {
     CW_ASSERT(chunk_bytes <= kMinSlotBytes && kMinSlotBytes % chunk_bytes == 0);
     std::vector<MemberRoom> members = rooms();
-    uint64_t blocks = 0;
-    for (uint64_t groups = group_count_;; ++groups) {
-        const std::optional<GroupShape> shape = plan_shape(members, profile, groups);
-        if (!shape)
-            return blocks;
-        blocks += shape->data_columns * (shape->column_bytes / kBlockBytes);
-        for (const size_t index : shape->members)
-            members[index].free_slots -= shape->column_bytes / members[index].slot_bytes;
-    }
+    uint64_t groups = group_count_;
+    for (const Share& share : kept)
+        fill(members, groups, *share.profile, share.blocks);
+    return fill(members, groups, profile, UINT64_MAX);
 }
 
 uint64_t SlotAllocator::free_bytes(MemberId member) const

@@ -31,9 +31,15 @@ public:
     // content, flags, generation. kNoSpace when fewer than min_members members have room.
     Result<GroupRecord> plan_group(const Profile& profile, uint32_t chunk_bytes);
 
-    // Blocks of data that groups of `profile` could still hold: exactly what plan_group() would give until
-    // kNoSpace, without taking it. Takes about a microsecond per member and group.
-    [[nodiscard]] uint64_t potential_blocks(const Profile& profile, uint32_t chunk_bytes) const;
+    // Groups of a profile that are to come first, until they hold so many blocks.
+    struct Share {
+        const Profile* profile;
+        uint64_t blocks;
+    };
+    // Blocks of data that groups of `profile` could still hold beside `kept`: what plan_group() would give
+    // until kNoSpace, without taking it. Takes about a microsecond per member and group.
+    [[nodiscard]] uint64_t potential_blocks(const Profile& profile, uint32_t chunk_bytes,
+                                            std::span<const Share> kept = {}) const;
     [[nodiscard]] uint64_t free_bytes(MemberId member) const;
 
 private:

@@ -50,23 +50,12 @@ uint64_t total_blocks(const std::vector<Range>& ranges)
     return total;
 }
 
-Status promise(FilesystemCore& core, uint64_t blocks)
-{
-    for (int attempt = 0; attempt < 3; ++attempt) {
-        if (core.space.promise_data(blocks))
-            return {};
-        if (attempt < 2)
-            CW_TRY(force_commit(core));
-    }
-    return Err::kNoSpace;
-}
-
 // Reserves the holes of one piece. The promise of `blocks_promised` is used or returned.
 Status reserve_piece(FilesystemCore& core, Inode& inode, Range piece)
 {
     const uint64_t promised = piece.end_block - piece.first_block;
     wait_for_flush(core, inode);
-    CW_TRY(promise(core, promised));
+    CW_TRY(promise_data(core, promised));
     Operation operation(core);
     Status status = operation.begin(Operation::Kind::kGrow, kPieceItems);
     if (!status.ok()) {

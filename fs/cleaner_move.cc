@@ -28,9 +28,12 @@ uint64_t count_of(std::span<const BlockRun> runs)
 // kWorked: there is room in free rows and for what the commit will say of it.
 CleanProgress Cleaner::make_room(const View& view, uint64_t block_count)
 {
-    // An entry each way, and one less at the old place.
-    const auto items = static_cast<uint32_t>(3 * block_count);
-    if (!core_.space.metadata_fits(pending_changes(core_, items), false))
+    // An entry each way, in windows of neighbours. What is beyond this is not much, and the reserve is not
+    // asked.
+    PendingChanges pending = pending_changes(core_);
+    pending.remap_windows += 2 * (divide_up(block_count, 16) + 1);
+    pending.data_blocks += block_count;
+    if (!core_.space.metadata_fits(pending, false))
         return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     // Rows for the writers of now, too: they need not fall back on holes.
     const uint64_t wanted = block_count + stripe_blocks(group_) + core_.dirty.blocks();

@@ -8,6 +8,7 @@
 #include "fs/commit_trees.h"
 #include "fs/flush.h"
 #include "fs/fsync_collect.h"
+#include "fs/operation.h"
 
 namespace cowraid {
 
@@ -19,6 +20,7 @@ struct ClosedTransaction {
     Ref<const Committed> base;
     FlushBatch batch;
     VolumeCounters counters;
+    PendingChanges changes;
     uint64_t change = 0;  // number of the newest change in it
     bool log_ready = false;  // what comes after it may be logged, once it is committed
 };
@@ -42,6 +44,17 @@ void become_read_only(FilesystemCore& core)
         CW_LOG_ERROR("read-only from now on: %s", core.read_only_reason.load());
 }
 
+// Everything that its trees will have to record.
+PendingChanges changes_of(const ClosedTransaction& closed)
+{
+    PendingChanges changes = changes_in(*closed.transaction);
+    changes.data_blocks = closed.batch.block_count;
+    changes.data_runs = closed.batch.run_count;
+    // Neighbours, whose leaves go with them.
+    changes.checksum_windows += closed.transaction->left_checksums.size() / 32;
+    return changes;
+}
+
 // The one moment in which no operation runs: what returned before it is in, the rest is not.
 ClosedTransaction close_transaction(FilesystemCore& core)
 {
@@ -51,6 +64,7 @@ ClosedTransaction close_transaction(FilesystemCore& core)
     closed.transaction = core.timeline.close_open();
     closed.batch = begin_flush(core, closed.transaction);
     closed.change = core.changes.newest();
+    closed.changes = changes_of(closed);
     // Nothing can be committed after it, so nothing may come after it.
     if (core.last_commit)
         become_read_only(core);
@@ -145,12 +159,16 @@ Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
 Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
 {
     CW_TRY(ensure_room(core, closed.batch.block_count));
+    refresh_budget(core);
+    const uint64_t nodes_bound = node_blocks_bound(core.space.metadata_room(), closed.changes);
     const Generation generation = core.volume->superblock().generation.next();
     CW_TRY(write_flush(core, closed.batch, view_of(closed), generation));
     // Flushing may have used up promises of fallocate that the transaction's numbers still contain.
     closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
     CommittedTrees trees;
     CW_TRY(commit_trees(core, *closed.transaction, *closed.base, closed.counters, generation, trees));
+    // What operations are admitted by, and so what keeps a commit from finding no room.
+    CW_DEBUG_ASSERT(trees.node_blocks <= nodes_bound);
     const Generation number = core.commit_number(closed.transaction->id);
     if (!is_mutant(core.options, CommitMutant::kTreeCommitsStand))
         core.volume->set_tree_commits(number.value);

@@ -129,6 +129,7 @@ private:
     Generation generation_;
     std::vector<RowRegion> regions_;
     std::vector<Ref<const Node>> sealed_;
+    uint64_t allocated_nodes_ = 0;
 };
 
 Status TreeCommit::assign(CowTree& tree, Stream stream)
@@ -151,6 +152,7 @@ Status TreeCommit::assign(CowTree& tree, Stream stream)
         regions_.push_back(region);
     }
     tree.assign(addresses);
+    allocated_nodes_ += count;
     return {};
 }
 
@@ -172,6 +174,7 @@ Status TreeCommit::write_nodes(CommittedTrees& out)
     }
     regions_.clear();
     out.nodes.insert(out.nodes.end(), sealed_.begin(), sealed_.end());
+    out.node_blocks = allocated_nodes_ * kNodeBlocks;
     sealed_.clear();
     return {};
 }

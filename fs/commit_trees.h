@@ -22,6 +22,7 @@ struct CommittedTrees {
     TreeRoot remap_tree;
     BlockRef root;
     std::vector<Ref<const Node>> nodes;  // all new nodes, for the cache
+    uint64_t node_blocks = 0;  // taken from the allocator for them
 };
 
 // Merges the transaction into the trees of `base`, gives new nodes addresses, records allocation state

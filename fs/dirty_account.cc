@@ -24,25 +24,28 @@ std::vector<Ref<Inode>> DirtyAccount::take_inodes()
     return std::exchange(inodes_, {});
 }
 
-void DirtyAccount::add_blocks(uint64_t blocks)
+void DirtyAccount::add_blocks(uint64_t blocks, int64_t runs)
 {
     MutexLock lock(mutex_);
     blocks_ += blocks;
+    runs_ += runs;
 }
 
-void DirtyAccount::remove_blocks(uint64_t blocks)
+void DirtyAccount::remove_blocks(uint64_t blocks, int64_t runs)
 {
     MutexLock lock(mutex_);
     CW_ASSERT(blocks <= blocks_);
     blocks_ -= blocks;
+    runs_ += runs;
+    CW_ASSERT(runs_ >= 0 && (blocks_ > 0 || runs_ == 0));
     if (blocks_ < blocks_max_)
         room_.notify_all();
 }
 
-uint64_t DirtyAccount::blocks() const
+DirtyAccount::Amount DirtyAccount::amount() const
 {
     MutexLock lock(mutex_);
-    return blocks_;
+    return {blocks_, static_cast<uint64_t>(runs_)};
 }
 
 bool DirtyAccount::wants_flush() const

@@ -22,9 +22,15 @@ public:
     void add_inode(Ref<Inode> inode);
     std::vector<Ref<Inode>> take_inodes();
 
-    void add_blocks(uint64_t blocks);  // became dirty; never waits
-    void remove_blocks(uint64_t blocks);  // flushed or dropped; wakes writers
-    [[nodiscard]] uint64_t blocks() const;
+    // Blocks became dirty, or fewer are (flushed or dropped, which wakes writers); `runs`: by how many the
+    // extents of dirty and flushing maps changed. Never waits.
+    void add_blocks(uint64_t blocks, int64_t runs);
+    void remove_blocks(uint64_t blocks, int64_t runs);
+    struct Amount {
+        uint64_t blocks, runs;
+    };
+    [[nodiscard]] Amount amount() const;
+    [[nodiscard]] uint64_t blocks() const { return amount().blocks; }
     // True while writers should ask for a flush: above half of the bound.
     [[nodiscard]] bool wants_flush() const;
     // At or above the bound: writers must wait.
@@ -39,6 +45,7 @@ private:
     CondVar room_;
     std::vector<Ref<Inode>> inodes_ CW_GUARDED_BY(mutex_);
     uint64_t blocks_ CW_GUARDED_BY(mutex_) = 0;
+    int64_t runs_ CW_GUARDED_BY(mutex_) = 0;
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
 };
 

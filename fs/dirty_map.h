@@ -38,6 +38,7 @@ public:
     [[nodiscard]] const Map& extents() const { return extents_; }
     [[nodiscard]] bool empty() const { return extents_.empty(); }
     [[nodiscard]] uint64_t block_count() const { return block_count_; }
+    [[nodiscard]] int64_t run_count() const { return static_cast<int64_t>(extents_.size()); }
     void swap(DirtyMap& other);
     void clear();
 

@@ -14,9 +14,10 @@ void insert_dirty(FilesystemCore& core, const Ref<Inode>& inode, uint64_t first_
                   uint64_t promised_blocks) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t block_count = extent.block_count;
+    const int64_t runs = inode->dirty.run_count();
     const uint64_t news = inode->dirty.insert(first_block, std::move(extent));
     core.changes.note_blocks(*inode, first_block, block_count);
-    core.dirty.add_blocks(news);
+    core.dirty.add_blocks(news, inode->dirty.run_count() - runs);
     core.space.return_data(promised_blocks - news);
     if (!inode->on_dirty_list) {
         inode->on_dirty_list = true;
@@ -27,9 +28,10 @@ void insert_dirty(FilesystemCore& core, const Ref<Inode>& inode, uint64_t first_
 void erase_dirty(FilesystemCore& core, Inode& inode, uint64_t first_block,
                  uint64_t block_count) CW_NO_THREAD_SAFETY_ANALYSIS
 {
+    const int64_t runs = inode.dirty.run_count();
     const uint64_t erased = inode.dirty.erase(first_block, block_count);
     core.changes.note_blocks(inode, first_block, block_count);
-    core.dirty.remove_blocks(erased);
+    core.dirty.remove_blocks(erased, inode.dirty.run_count() - runs);
     core.space.return_data(erased);
 }
 

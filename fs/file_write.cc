@@ -56,21 +56,12 @@ bool reserved_by_fallocate(FilesystemCore& core, Inode& inode, uint64_t first_bl
     return block >= first_block + block_count;
 }
 
-// Promises room for `blocks`; commits when pinned space may come free. No locks held.
+// Promises room for `blocks`, which a range that fallocate reserved has. No locks held.
 Status promise_blocks(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t blocks)
 {
-    for (int attempt = 0; attempt < 3; ++attempt) {
-        if (core.stopped)
-            return Err::kShutdown;
-        if (core.read_only)
-            return Err::kReadOnly;
-        if (core.space.promise_data(blocks))
-            return {};
-        if (attempt < 2)
-            CW_TRY(force_commit(core));
-    }
-    if (!reserved_by_fallocate(core, inode, first_block, blocks))
-        return Err::kNoSpace;
+    const Status promised = promise_data(core, blocks);
+    if (promised.err() != Err::kNoSpace || !reserved_by_fallocate(core, inode, first_block, blocks))
+        return promised;
     core.space.force_data(blocks);
     return {};
 }
@@ -166,7 +157,7 @@ Result<Outcome> apply_write(FilesystemCore& core, const Ref<Inode>& inode, Pendi
                             uint64_t promised_blocks, const Caller& caller)
 {
     Operation operation(core);
-    CW_TRY(operation.begin(Operation::Kind::kGrow, 1));
+    CW_TRY(operation.begin(Operation::Kind::kGrow, 1, write.block_count()));
     MutexLock lock(inode->mutex);
     if (inode->removed)
         return Err::kStale;

@@ -107,6 +107,7 @@ FlushBatch begin_flush(FilesystemCore& core, const Ref<Transaction>& transaction
         inode->flushing.swap(inode->dirty);
         inode->on_dirty_list = false;
         batch.block_count += inode->flushing.block_count();
+        batch.run_count += static_cast<uint64_t>(inode->flushing.run_count());
     }
     return batch;
 }
@@ -137,7 +138,9 @@ Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const 
 
 namespace {
 
-Status record_run(FilesystemCore& core, FlushBatch& batch, const View& view, const MappedRun& run)
+// `runs_more`: by how many the runs that are being flushed changed.
+Status record_run(FilesystemCore& core, FlushBatch& batch, const View& view, const MappedRun& run,
+                  int64_t& runs_more)
 {
     Inode& inode = *run.inode;
     Transaction& transaction = *batch.transaction;
@@ -147,7 +150,9 @@ Status record_run(FilesystemCore& core, FlushBatch& batch, const View& view, con
         ExtentEditor editor(core, transaction, view, inode);
         CW_TRY(editor.unmap(run.extent.file_block, run.extent.block_count, removed));
         CW_TRY(editor.map(run.extent));
+        const int64_t runs = inode.flushing.run_count();
         inode.flushing.erase(run.extent.file_block, run.extent.block_count);
+        runs_more = inode.flushing.run_count() - runs;
     }
     // A reserved block was counted when it was promised.
     const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
@@ -227,8 +232,9 @@ uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count)
 Status record_runs(FilesystemCore& core, FlushBatch& batch, const View& view, std::span<const MappedRun> runs)
 {
     for (const MappedRun& run : runs) {
-        CW_TRY(record_run(core, batch, view, run));
-        core.dirty.remove_blocks(run.extent.block_count);
+        int64_t runs_more = 0;
+        CW_TRY(record_run(core, batch, view, run, runs_more));
+        core.dirty.remove_blocks(run.extent.block_count, runs_more);
     }
     return {};
 }

@@ -16,6 +16,7 @@ struct FlushBatch {
     Ref<Transaction> transaction;
     std::vector<Ref<Inode>> inodes;
     uint64_t block_count = 0;
+    uint64_t run_count = 0;  // pieces of files that they are
     uint64_t reserved_used = 0;  // blocks that fallocate had promised and this batch stored
 };
 

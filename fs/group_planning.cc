@@ -13,6 +13,7 @@ namespace {
 // Room to keep published ahead of the writers.
 constexpr uint64_t kDataAheadBlocks = 512 * kMiB / kBlockBytes;
 constexpr uint64_t kMetadataAheadBlocks = 32 * kMiB / kBlockBytes;
+constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMax = 16 * kMiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
 
@@ -29,12 +30,6 @@ uint64_t metadata_room(const FilesystemCore& core)
     return core.volume->system_is_metadata() ? metadata : std::min(metadata, room_of(core, kGroupSystem));
 }
 
-// Slots left for metadata to grow into as the data does.
-uint64_t headroom_blocks(uint64_t data_potential)
-{
-    return data_potential / 32;
-}
-
 Status plan_one(FilesystemCore& core, uint32_t content, uint64_t& room)
 {
     const uint64_t before = core.volume->map().groups.size();
@@ -47,12 +42,28 @@ Status plan_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks
 {
     uint64_t room = room_of(core, content);
     while (room < wanted_blocks) {
+        // Slots that metadata will need are for it, unless data already taken has no other place.
+        if (content == kGroupData && core.volume->potential_blocks(kGroupData) == 0 &&
+            !core.volume->degraded())
+            return {};
         const Status planned = plan_one(core, content, room);
         if (planned.err() == Err::kNoSpace)
             return {};  // the budget tells writers
         CW_TRY(planned);
     }
     return {};
+}
+
+// Free room that metadata should have: for a commit that copies and splits every node.
+uint64_t metadata_ahead(const FilesystemCore& core, const SpaceNumbers& metadata)
+{
+    const uint64_t wanted =
+        std::max(kMetadataAheadBlocks, std::min(2 * metadata.used_blocks, kMetadataAheadBlocksMax));
+    // On a small volume one group is a large share. Up to what is kept for metadata anyway half of that is
+    // free; then the next waits until half of the last is used. With all of them closed there is no share.
+    const uint64_t kept = core.volume->metadata_kept_blocks();
+    const uint64_t share = std::max(metadata.total_blocks, kept) / 2;
+    return std::max(kReserveBlocksMin, std::min(wanted, share));
 }
 
 }  // namespace
@@ -93,12 +104,8 @@ Status plan_ahead(FilesystemCore& core)
         return {};
     if (core.volume->member_failed_since_commit())
         close_degraded_groups(core);
-    const uint64_t used = core.allocator.numbers(kGroupMetadata).used_blocks;
-    const uint64_t metadata_wanted = std::max(kMetadataAheadBlocks, used / 2);
-    // On a small volume one metadata group is a large share: the next waits until half of the last is used.
-    const uint64_t total = core.allocator.numbers(kGroupMetadata).total_blocks;
-    // With all of them closed there is no share to go by.
-    if (metadata_room(core) < std::max(kReserveBlocksMin, std::min(metadata_wanted, total / 2))) {
+    const SpaceNumbers metadata = core.allocator.numbers(kGroupMetadata);
+    if (metadata_room(core) < metadata_ahead(core, metadata)) {
         CW_TRY(plan_until(core, kGroupMetadata, metadata_room(core) + 1));
         if (!core.volume->system_is_metadata())
             CW_TRY(plan_until(core, kGroupSystem, room_of(core, kGroupSystem) + 1));
@@ -122,20 +129,43 @@ Status plan_for(FilesystemCore& core, uint64_t data_blocks)
     return plan_until(core, kGroupData, data_blocks);
 }
 
-void refresh_budget(FilesystemCore& core)
+namespace {
+
+MetadataRoom read_metadata_room(const FilesystemCore& core)
 {
-    const SpaceNumbers data = core.allocator.numbers(kGroupData);
-    const uint64_t potential = core.volume->potential_blocks(kGroupData);
-    const uint64_t offered = data.free_row_blocks + data.hole_blocks + potential;
-    // A flush rounds up to whole rows once; two may be under way.
-    const uint64_t slack = headroom_blocks(potential) + 2 * 64;
-    core.space.set_data_room(offered > slack ? offered - slack : 0);
     const SpaceNumbers metadata = core.allocator.numbers(kGroupMetadata);
-    const uint64_t reserve = std::clamp(metadata.total_blocks / 8, kReserveBlocksMin, kReserveBlocksMax);
     uint64_t used = metadata.used_blocks;
     if (!core.volume->system_is_metadata())
         used += core.allocator.numbers(kGroupSystem).used_blocks;
-    core.space.set_metadata_room(metadata_room(core), used / (kNodeBytes / kBlockBytes), reserve);
+    MetadataRoom room;
+    room.free_blocks = metadata_room(core);
+    room.reserve_blocks = std::clamp(metadata.total_blocks / 8, kReserveBlocksMin, kReserveBlocksMax);
+    room.used_nodes = used / (kNodeBytes / kBlockBytes);
+    room.stripe_blocks = core.allocator.numbers(kGroupData).free_stripe_blocks;
+    room.blocks_per_stripe = UINT64_MAX;
+    for (const Ref<const ArrayGroup>& group : core.volume->array().groups()) {
+        room.address_blocks += group->record.span_bytes() / kBlockBytes;
+        ++room.group_count;
+        if ((group->record.content & kGroupData) != 0) {
+            room.blocks_per_stripe =
+                std::min<uint64_t>(room.blocks_per_stripe, group->geometry.stripe_data_blocks());
+            room.parity = std::max<uint64_t>(room.parity, group->geometry.parity);
+        }
+    }
+    return room;
+}
+
+}  // namespace
+
+void refresh_budget(FilesystemCore& core)
+{
+    const SpaceNumbers data = core.allocator.numbers(kGroupData);
+    const uint64_t offered =
+        data.free_row_blocks + data.hole_blocks + core.volume->potential_blocks(kGroupData);
+    // A flush rounds up to whole rows once; two may be under way.
+    constexpr uint64_t kSlack = 2 * 64;
+    core.space.set_data_room(offered > kSlack ? offered - kSlack : 0);
+    core.space.set_metadata_room(read_metadata_room(core));
 }
 
 }  // namespace cowraid

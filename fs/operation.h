@@ -23,8 +23,9 @@ public:
     Operation& operator=(const Operation&) = delete;
 
     // Must be called without locks held; may wait for a commit when memory or metadata space is short.
-    // kReadOnly, kShutdown, kNoSpace. `item_count` is the most items the operation will put or erase.
-    Status begin(Kind kind, uint32_t item_count);
+    // kReadOnly, kShutdown, kNoSpace. `item_count` is the most items the operation will put or erase,
+    // `data_blocks` how many blocks in a row it will make dirty.
+    Status begin(Kind kind, uint32_t item_count, uint64_t data_blocks = 0);
     // Leaves the gate early.
     void end();
 
@@ -39,15 +40,25 @@ public:
 
 private:
     void note_change();
+    Status admit(Kind kind);
 
     FilesystemCore& core_;
     Ref<Transaction> transaction_;
+    PendingChanges claimed_;
     uint64_t change_ = 0;  // its number, once it changed something
 };
 
 timespec current_time();
 
-// What the commits under way and to come must find room for, with `item_count` more changed items.
-SpaceBudget::Pending pending_changes(FilesystemCore& core, uint32_t item_count);
+// Promises room for as many blocks of data; commits while that may bring space back: what overwrites free,
+// and what others only wait to write. kNoSpace, kReadOnly, kShutdown. No locks held.
+Status promise_data(FilesystemCore& core, uint64_t blocks);
+
+// What a change of as many items takes, whatever is in them.
+PendingChanges changes_of_items(uint32_t item_count);
+// What is in one transaction; its dirty data is not.
+PendingChanges changes_in(const Transaction& transaction);
+// What the commits under way and to come must find room for, claims of operations not counted.
+PendingChanges pending_changes(FilesystemCore& core);
 
 }  // namespace cowraid

@@ -19,9 +19,10 @@ enum class Progress : uint8_t { kMore, kDone };
 void drop_dirty(FilesystemCore& core, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t blocks = inode.dirty.block_count();
+    const int64_t runs = inode.dirty.run_count();
     inode.dirty.clear();
     core.changes.note_blocks(inode, 0, kMaxFileBlocks);
-    core.dirty.remove_blocks(blocks);
+    core.dirty.remove_blocks(blocks, -runs);
     core.space.return_data(blocks);
 }
 

@@ -26,11 +26,6 @@ struct Transaction : RefCounted<Transaction> {
     // Of block groups about to leave the map: items of the checksum and free-space trees to be erased, in key
     // order. Commit thread.
     std::vector<Key> left_checksums, left_windows;
-    // Items of the remap tree that its commit changes.
-    [[nodiscard]] uint64_t remap_entry_count() const
-    {
-        return moved_to.window_count() + moved_from.window_count();
-    }
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
     // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate

@@ -90,7 +90,7 @@ Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uin
                               const LastBlock& last, const Caller& caller)
 {
     Operation operation(core);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2));
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2, 1));
     MutexLock lock(inode->mutex);
     if (inode->removed)
         return Err::kStale;

@@ -64,8 +64,10 @@ public:
     // Gives the slots of an empty group back, from the next commit on.
     Status drop_group(VolumeAddress address, Allocator& allocator);
     [[nodiscard]] bool map_changed() const { return map_changed_; }
-    // Data blocks that unallocated slots could still hold as `content`.
+    // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
     [[nodiscard]] uint64_t potential_blocks(uint32_t content) const;
+    // What groups of metadata should come to, those there are included (fs/space_budget.h, metadata_need).
+    [[nodiscard]] uint64_t metadata_kept_blocks() const;
 
     // Durability, in this order (design 5.4). `generation` is the one being committed.
     // Writes the map into its alternate place if it changed. kPrepare only makes it known to the superblock
@@ -117,6 +119,7 @@ private:
     Status install_groups(std::string& why);
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
+    void find_potential() const CW_REQUIRES(mutex_);
 
     MemberSet members_;
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started
@@ -134,10 +137,11 @@ private:
     std::vector<MemberId> stale_;
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
     std::vector<MemberId> damaged_rings_;  // not by a crash: to be counted by begin_writing()
-    // slots_ and what they could still hold, read by statfs; indexed data, metadata, system.
+    // slots_, map_.groups, and what slots could still hold, read by statfs; indexed data, metadata, system.
     mutable Mutex mutex_{LockRank::kSlots};
     mutable std::array<uint64_t, 3> potential_{};
-    mutable std::array<bool, 3> potential_known_{};
+    mutable uint64_t metadata_kept_ = 0;
+    mutable bool potential_known_ = false;
 };
 
 }  // namespace cowraid

@@ -64,8 +64,9 @@ VolumeStatistics Filesystem::statistics()
     VolumeStatistics statistics{};
     statistics.block_bytes = kBlockBytes;
     statistics.total_blocks = data.total_blocks + potential;
-    // Without room for the metadata of one more block, no data can be written either.
-    const bool full = !core_->space.metadata_fits({.entries = 2, .bytes = 512, .data_blocks = 1}, false);
+    // Without room for the metadata of some requests at once, no data can be written either.
+    constexpr PendingChanges kSomeWrites{.entries = 16, .bytes = 4096, .data_blocks = 1024, .data_runs = 16};
+    const bool full = !core_->space.may_fit_metadata(kSomeWrites, 0);
     statistics.available_blocks = full ? 0 : core_->space.data_available();
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);
@@ -92,7 +93,7 @@ VolumeInfo Filesystem::info()
     for (const MemberInfo& member : info.members)
         info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
     info.available_bytes = core.space.data_available() * kBlockBytes;
-    info.reserve_bytes = core.space.metadata_reserve_blocks() * kBlockBytes;
+    info.reserve_bytes = core.space.metadata_room().reserve_blocks * kBlockBytes;
     const ArrayStatistics array = core.volume->array().statistics();
     info.full_stripes = array.full_stripes;
     info.full_rows = array.full_rows;

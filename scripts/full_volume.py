@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """A file of 95 % of the free space under random 4 KiB writes: what an ever full volume is like.
 
-fio writes; beside it one writer asks statfs whenever a write meets ENOSPC, which must not happen while
-space is reported. Once a second throughput, write amplification and free space are noted; the plot goes to
---out.
+fio writes until its first error; beside it one writer asks statfs whenever a write meets ENOSPC, which must
+not happen while space is reported. Once a second throughput, write amplification and free space are noted;
+the plot goes to --out.
 At the end the volume is unmounted and checked. Members are files below --scratch. Run as root.
 
     scripts/full_volume.py [--build build-release] [--profile raid5] [--seconds 600] [--out plot.svg]
@@ -57,14 +57,17 @@ class Volume:
         return json.loads(run(self.tools / "cowraid", "filesystem", "usage", "--json", self.mount_point))
 
     def unmount(self):
-        run(self.tools / "umount.fuse.cowraid", self.mount_point)
+        result = subprocess.run([self.tools / "umount.fuse.cowraid", self.mount_point], capture_output=True,
+                                text=True, check=False)
+        if result.returncode != 0:
+            print(f"unmount: {result.stderr}", end="")
 
     def check(self):
         return subprocess.run([self.tools / "cowraid", "check", self.devices[0]], capture_output=True,
                               text=True, check=False)
 
     def close(self):
-        subprocess.run(["umount", str(self.mount_point)], capture_output=True, check=False)
+        subprocess.run(["umount", "--lazy", str(self.mount_point)], capture_output=True, check=False)
         for device in self.devices:
             subprocess.run(["losetup", "-d", device], capture_output=True, check=False)
         subprocess.run(["rm", "-rf", "--one-file-system", str(self.folder)], check=False)
@@ -90,7 +93,7 @@ class Prober(threading.Thread):
     def __init__(self, path, blocks):
         super().__init__()
         self.path, self.blocks = path, blocks
-        self.writes, self.refusals, self.wrong = 0, 0, []
+        self.writes, self.refusals, self.wrong, self.stopped = 0, 0, [], None
         self.over = threading.Event()
 
     def run(self):
@@ -103,7 +106,8 @@ class Prober(threading.Thread):
                 self.writes += 1
             except OSError as error:
                 if error.errno != errno.ENOSPC:
-                    raise
+                    self.stopped = error
+                    break
                 free = os.statvfs(self.path).f_bavail
                 self.refusals += 1
                 if free > 0:
@@ -111,20 +115,43 @@ class Prober(threading.Thread):
         os.close(fd)
 
 
-def sample(volume, seconds, rows):
-    """One row a second: time, MiB/s of data, bytes to members per byte of data, free MiB, joined blocks."""
-    last, started = None, time.monotonic()
-    while time.monotonic() - started < seconds:
-        now, usage = time.monotonic() - started, volume.usage()
-        data, members = find(usage, "data_bytes_written"), find(usage, "member_bytes_written")
-        log, joined = find(usage, "intent_log_bytes"), find(usage, "joined_blocks")
-        space = os.statvfs(volume.mount_point)
-        if last is not None and data > last[1]:
-            rows.append((now, (data - last[1]) / (now - last[0]) / (1 << 20),
-                         (members + log - last[2]) / (data - last[1]),
-                         space.f_bavail * space.f_frsize >> 20, joined))
-        last = (now, data, members + log)
-        time.sleep(1)
+def written_by_fio(log):
+    """MiB/s of each second, by fio's own log."""
+    rates = {}
+    for line in log.read_text(encoding="ascii").splitlines():
+        milliseconds, kib = line.split(",")[:2]
+        rates[int(milliseconds) // 1000] = int(kib) / 1024
+    return rates
+
+
+class Sampler(threading.Thread):
+    """What members took and what is free, once a second from now."""
+
+    def __init__(self, volume, seconds):
+        super().__init__()
+        self.volume, self.seconds, self.samples = volume, seconds, []
+
+    def run(self):
+        started = time.monotonic()
+        while time.monotonic() - started < self.seconds:
+            usage = self.volume.usage()
+            space = os.statvfs(self.volume.mount_point)
+            self.samples.append((time.monotonic() - started,
+                                 find(usage, "member_bytes_written") + find(usage, "intent_log_bytes"),
+                                 space.f_bavail * space.f_frsize >> 20, find(usage, "joined_blocks")))
+            time.sleep(1)
+
+    def rows(self, rates):
+        """Time, MiB/s written by fio, bytes to members (trees and logs included) per byte written, free MiB,
+        blocks put into rows that held others."""
+        rows = []
+        for last, now in zip(self.samples, self.samples[1:]):
+            seconds = [second for second in rates if last[0] <= second + 1 < now[0]]
+            rate = sum(rates[second] for second in seconds) / max(1, len(seconds))
+            if rate > 0:
+                members = (now[1] - last[1]) / (now[0] - last[0]) / (1 << 20)
+                rows.append((now[0], rate, members / rate, now[2], now[3]))
+        return rows
 
 
 def curve(rows, column, top, colour):
@@ -149,23 +176,29 @@ def load(volume, arguments):
     """Fills the file, overwrites it for the time given; the rows of samples and the prober."""
     space = os.statvfs(volume.mount_point)
     probe_blocks = 64
-    blocks = space.f_bavail * 95 // 100 - probe_blocks
+    # Whole MiB, as the first fio writes them: the second finds the file as it wants it, and does not make it
+    # anew.
+    blocks = (space.f_bavail * 95 // 100 - probe_blocks) // 256 * 256
     target, probe = volume.mount_point / "target", volume.mount_point / "probe"
     probe.write_bytes(os.urandom(probe_blocks * BLOCK))
     run("fio", "--name=fill", f"--filename={target}", "--rw=write", "--bs=1M", f"--size={blocks * BLOCK}",
         "--end_fsync=1", "--fallocate=none")
-    prober, rows = Prober(probe, probe_blocks), []
+    prober, sampler = Prober(probe, probe_blocks), Sampler(volume, arguments.seconds)
     prober.start()
-    sampler = threading.Thread(target=sample, args=(volume, arguments.seconds, rows))
     sampler.start()
-    report = json.loads(run("fio", "--output-format=json", "--name=overwrite", f"--filename={target}",
-                            "--rw=randwrite", "--bs=4k", f"--size={blocks * BLOCK}", "--direct=1",
-                            "--ioengine=libaio", "--iodepth=16", "--time_based",
-                            f"--runtime={arguments.seconds}", "--continue_on_error=write", "--end_fsync=1"))
+    log = volume.folder / "rate"
+    fio = subprocess.run(["fio", "--output-format=json", "--name=overwrite", f"--filename={target}",
+                          "--rw=randwrite", "--bs=4k", f"--size={blocks * BLOCK}", "--direct=1",
+                          "--ioengine=libaio", "--iodepth=16", "--time_based",
+                          f"--runtime={arguments.seconds}", "--fallocate=none", f"--write_bw_log={log}",
+                          "--log_avg_msec=1000"],
+                         capture_output=True, text=True, check=False)
     sampler.join()
     prober.over.set()
     prober.join()
-    return report["jobs"][0], rows, prober
+    # Errors stand in front of the report, a line each.
+    report = json.loads(fio.stdout[fio.stdout.index("{"):])["jobs"][0]
+    return report, sampler.rows(written_by_fio(Path(f"{log}_bw.1.log"))), prober
 
 
 def main():
@@ -187,15 +220,17 @@ def main():
         volume.close()
     if arguments.out and rows:
         plot(rows, arguments.out, f"{arguments.profile}, {arguments.members} members, 95 % full")
-    print(f"{job['write']['total_ios']} writes of 4 KiB by fio, {job['total_err']} refused; "
-          f"{job['write']['bw'] / 1024:.1f} MiB/s")
+    print(f"{job['write']['total_ios']} writes of 4 KiB by fio, {job['write']['bw'] / 1024:.1f} MiB/s; "
+          + (f"ended by: {os.strerror(job['error'])}" if job["error"] else "none refused"))
     for row in rows[:: max(1, len(rows) // 12)]:
         print(f"  {row[0]:5.0f} s: {row[1]:6.1f} MiB/s, amplification {row[2]:5.2f}, {row[3]} MiB free, "
               f"{row[4]} blocks joined")
     print(f"prober: {prober.writes} writes, {prober.refusals} refused, of these while statfs reported space: "
           f"{len(prober.wrong)}")
+    if prober.stopped:
+        print(f"prober: {prober.stopped}")
     print(f"check: {'clean' if check.returncode == 0 else check.stdout + check.stderr}")
-    return 0 if check.returncode == 0 and not prober.wrong else 1
+    return 1 if check.returncode != 0 or prober.wrong or prober.stopped or job["error"] else 0
 
 
 if __name__ == "__main__":

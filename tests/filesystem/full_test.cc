@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// Volumes that stay full while files in them are overwritten: whoever is told that there is space gets it,
+// whoever is refused was told that there is none, and no commit fails.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "tests/filesystem/check_content.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+// A file whose blocks say which they are and how often they were written.
+class CountedFile {
+public:
+    CountedFile(SimVolume& volume, const char* name, uint64_t blocks) : volume_(volume), writes_(blocks)
+    {
+        const Result<Attributes> made = volume.fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+        inode_ = made->inode;
+    }
+
+    [[nodiscard]] uint64_t blocks() const { return writes_.size(); }
+
+    // Writes `count` blocks once more; counts them when they were taken.
+    Err write(uint64_t first, uint64_t count = 1)
+    {
+        std::vector<std::byte> content;
+        for (uint64_t block = first; block < first + count; ++block)
+            append_block(block, writes_[block] + 1, content);
+        const Result<size_t> written = volume_.fs().write(inode_, first * kBlockBytes, content, {}, {});
+        if (!written.ok())
+            return written.err();
+        REQUIRE(*written == content.size());
+        for (uint64_t block = first; block < first + count; ++block)
+            ++writes_[block];
+        return Err::kOk;
+    }
+
+    void require_content()
+    {
+        std::vector<std::byte> wanted;
+        std::vector<std::byte> got(kBlockBytes);
+        for (uint64_t block = 0; block < writes_.size(); ++block) {
+            CAPTURE(block);
+            wanted.clear();
+            append_block(block, writes_[block], wanted);
+            const Result<size_t> read = volume_.fs().read(inode_, block * kBlockBytes, got);
+            REQUIRE_MESSAGE(read.ok(), err_text(read.err()));
+            REQUIRE(got == wanted);
+        }
+    }
+
+private:
+    static void append_block(uint64_t block, uint64_t writes, std::vector<std::byte>& out)
+    {
+        const uint64_t words[2] = {block, writes};
+        out.resize(out.size() + kBlockBytes);
+        for (size_t at = out.size() - kBlockBytes; at < out.size(); at += sizeof words)
+            std::memcpy(out.data() + at, words, sizeof words);
+    }
+
+    SimVolume& volume_;
+    InodeNumber inode_;
+    std::vector<uint64_t> writes_;
+};
+
+void commit(SimVolume& volume)
+{
+    const Status status = volume.fs().step(true);
+    REQUIRE_MESSAGE(status.ok(), err_text(status.err()));
+}
+
+// Share of the metadata groups that is used.
+double metadata_use(SimVolume& volume)
+{
+    for (const SpaceInfo& space : volume.fs().info().spaces)
+        if ((space.content & kGroupMetadata) != 0)
+            return static_cast<double>(space.used_bytes) / static_cast<double>(space.total_bytes);
+    return 0;
+}
+
+// Files of nothing but extended attributes, until metadata groups are `share` full or take no more.
+void fill_metadata(SimVolume& volume, double share)
+{
+    const std::vector<std::byte> value(3000, std::byte{1});
+    for (uint64_t number = 0; metadata_use(volume) < share; ++number) {
+        if (number % 128 == 0)
+            commit(volume);
+        const Result<Attributes> made =
+            volume.fs().make_node(kRoot, "x" + std::to_string(number), S_IFREG | 0644, 0, {});
+        const Status put = made.ok() ? volume.fs().set_xattr(made->inode, "user.x", value, 0) : made.status();
+        if (put.err() == Err::kNoSpace)
+            return;
+        REQUIRE_MESSAGE(put.ok(), err_text(put.err()));
+    }
+}
+
+void overwrite_randomly(SimVolume& volume, CountedFile& file, Prng& prng, uint64_t writes)
+{
+    for (; writes > 0; --writes) {
+        const Err err = file.write(prng.below(file.blocks()));
+        if (err == Err::kOk)
+            continue;
+        REQUIRE(err == Err::kNoSpace);
+        REQUIRE(volume.fs().statistics().available_blocks == 0);
+    }
+}
+
+void close_and_check(SimVolume& volume, CountedFile& file)
+{
+    file.require_content();
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+}  // namespace
+
+TEST_CASE("full: a fragmented file is overwritten at random, and every commit has room for its nodes")
+{
+    Prng prng(seed());
+    SimVolume volume({8, 112 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+    make_and_mount(volume);
+    CountedFile file(volume, "file", volume.fs().statistics().available_blocks * 98 / 100);
+    // Neighbours in the file are nowhere neighbours on the volume: an item for every block.
+    for (const uint64_t parity : {0, 1})
+        for (uint64_t block = parity; block < file.blocks(); block += 2)
+            REQUIRE(file.write(block) == Err::kOk);
+    commit(volume);
+    fill_metadata(volume, 0.72);
+    overwrite_randomly(volume, file, prng, 20000);
+    commit(volume);
+    close_and_check(volume, file);
+}
+
+TEST_CASE("full: where space is reported, writers who meet get it, all of them")
+{
+    constexpr uint64_t kThreads = 6;
+    constexpr int kWrites = 4000;
+    SimVolume volume({5, 80 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, kDefaultChunkBytes});
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    REQUIRE_MESSAGE(volume.mount(MountOptions(), why).ok(), why);
+    const uint64_t blocks = volume.fs().statistics().available_blocks * 95 / 100 / kThreads;
+    std::vector<CountedFile> files;
+    for (uint64_t i = 0; i < kThreads; ++i)
+        files.emplace_back(volume, ("file" + std::to_string(i)).c_str(), blocks);
+    for (CountedFile& file : files)
+        for (uint64_t block = 0; block < blocks; ++block)
+            REQUIRE(file.write(block) == Err::kOk);
+    REQUIRE(volume.fs().sync().ok());
+    REQUIRE(volume.fs().statistics().available_blocks > 0);
+    std::atomic<int> refused = 0;
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < kThreads; ++i)
+        threads.emplace_back([&, i] {
+            Prng prng(seed() * kThreads + i);
+            for (int write = 0; write < kWrites; ++write)
+                refused += files[i].write(prng.below(blocks)) != Err::kOk;
+        });
+    for (std::thread& thread : threads)
+        thread.join();
+    CHECK(refused == 0);
+    for (CountedFile& file : files)
+        file.require_content();
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
