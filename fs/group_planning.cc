@@ -12,7 +12,8 @@ namespace {
 
 // Room to keep published ahead of the writers.
 constexpr uint64_t kDataAheadBlocks = 512 * kMiB / kBlockBytes;
-constexpr uint64_t kMetadataAheadBlocks = 32 * kMiB / kBlockBytes;
+// Two commits of as much dirty data as there may be, in single blocks.
+constexpr uint64_t kMetadataAheadBlocks = 128 * kMiB / kBlockBytes;
 constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMax = 16 * kMiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
@@ -54,15 +55,16 @@ Status plan_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks
     return {};
 }
 
-// Free room that metadata should have: for a commit that copies and splits every node.
-uint64_t metadata_ahead(const FilesystemCore& core, const SpaceNumbers& metadata)
+// Free room that trees of that content should have: for a commit that copies and splits every node.
+uint64_t metadata_ahead(const FilesystemCore& core, uint32_t content)
 {
+    const SpaceNumbers numbers = core.allocator.numbers(content);
     const uint64_t wanted =
-        std::max(kMetadataAheadBlocks, std::min(2 * metadata.used_blocks, kMetadataAheadBlocksMax));
+        std::max(kMetadataAheadBlocks, std::min(2 * numbers.used_blocks, kMetadataAheadBlocksMax));
     // On a small volume one group is a large share. Up to what is kept for metadata anyway half of that is
     // free; then the next waits until half of the last is used. With all of them closed there is no share.
-    const uint64_t kept = core.volume->metadata_kept_blocks();
-    const uint64_t share = std::max(metadata.total_blocks, kept) / 2;
+    const uint64_t kept = core.volume->metadata_kept_blocks(content);
+    const uint64_t share = std::max(numbers.total_blocks, kept) / 2;
     return std::max(kReserveBlocksMin, std::min(wanted, share));
 }
 
@@ -104,12 +106,9 @@ Status plan_ahead(FilesystemCore& core)
         return {};
     if (core.volume->member_failed_since_commit())
         close_degraded_groups(core);
-    const SpaceNumbers metadata = core.allocator.numbers(kGroupMetadata);
-    if (metadata_room(core) < metadata_ahead(core, metadata)) {
-        CW_TRY(plan_until(core, kGroupMetadata, metadata_room(core) + 1));
-        if (!core.volume->system_is_metadata())
-            CW_TRY(plan_until(core, kGroupSystem, room_of(core, kGroupSystem) + 1));
-    }
+    CW_TRY(plan_until(core, kGroupMetadata, metadata_ahead(core, kGroupMetadata)));
+    if (!core.volume->system_is_metadata())
+        CW_TRY(plan_until(core, kGroupSystem, metadata_ahead(core, kGroupSystem)));
     const uint64_t potential = core.volume->potential_blocks(kGroupData);
     // A share of the volume, so that slots stay free for what comes: metadata, or other members' places when
     // one is lost.

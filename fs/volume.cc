@@ -9,7 +9,6 @@
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
 #include "fs/commit_mutant.h"
-#include "fs/space_budget.h"
 #include "journal/intent_scan.h"
 
 namespace cowraid {
@@ -230,7 +229,7 @@ Status Volume::plan_group(uint32_t content, Allocator& allocator)
     planned_.push_back(group.address);
     map_.groups.push_back(std::move(group));
     map_changed_ = true;
-    potential_known_ = false;
+    potential_known_ = {};
     return {};
 }
 
@@ -260,57 +259,65 @@ Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
     dropped_.push_back(std::move(*at));
     MutexLock lock(mutex_);
     map_.groups.erase(at);
-    potential_known_ = false;
+    potential_known_ = {};
     map_changed_ = true;
     return {};
 }
 
-// Slots that metadata may come to need are not for data.
-void Volume::find_potential() const
+// What metadata comes to need if all slots that are free hold data.
+MetadataNeed Volume::metadata_need_when_full() const
 {
-    if (potential_known_)
-        return;
     const Profile& data = data_profile();
-    const uint32_t chunk = superblock_.chunk_bytes;
-    uint64_t data_blocks = slots_.potential_blocks(data, chunk);
+    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, superblock_.members.size()));
+    const double data_columns = columns - data.parity;
+    uint64_t free_bytes = 0;
+    for (const MemberRecord& member : superblock_.members)
+        free_bytes += slots_.free_bytes(member.id);
+    auto blocks = static_cast<uint64_t>(static_cast<double>(free_bytes / kBlockBytes) * data_columns /
+                                        columns / data.copies);
+    for (const GroupRecord& group : map_.groups)
+        blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
+    MetadataNeed need = metadata_need(blocks, columns / data_columns);
+    if (system_is_metadata())
+        need = {need.file_blocks + need.system_blocks, 0};
+    return need;
+}
+
+// Beside slots that metadata will need.
+uint64_t Volume::potential_data_blocks() const
+{
     uint64_t metadata = 0;
     uint64_t system = 0;
     for (const GroupRecord& group : map_.groups) {
-        const uint64_t blocks = geometry_of(group).data_blocks();
-        data_blocks += group.content & kGroupData ? blocks : 0;
-        metadata += group.content & kGroupMetadata ? blocks : 0;
-        system += group.content & kGroupSystem ? blocks : 0;
+        metadata += (group.content & kGroupMetadata) != 0 ? geometry_of(group).data_blocks() : 0;
+        system += (group.content & kGroupSystem) != 0 ? geometry_of(group).data_blocks() : 0;
     }
-    const size_t members = std::max<size_t>(data.min_members, superblock_.members.size());
-    MetadataNeed need =
-        metadata_need(data_blocks, static_cast<double>(members) / static_cast<double>(members - data.parity));
-    if (system_is_metadata()) {
-        need.file_blocks += need.system_blocks;
-        need.system_blocks = 0;
-    }
+    const MetadataNeed need = metadata_need_when_full();
     const SlotAllocator::Share kept[] = {
         {&metadata_profile(), need.file_blocks - std::min(need.file_blocks, metadata)},
         {&system_profile(), need.system_blocks - std::min(need.system_blocks, system)},
     };
-    metadata_kept_ = need.file_blocks;
-    potential_[0] = slots_.potential_blocks(data, chunk, kept);
-    potential_[1] = slots_.potential_blocks(metadata_profile(), chunk);
-    potential_[2] = slots_.potential_blocks(system_profile(), chunk);
-    potential_known_ = true;
+    return slots_.potential_blocks(data_profile(), superblock_.chunk_bytes, kept);
 }
 
 uint64_t Volume::potential_blocks(uint32_t content) const
 {
     MutexLock lock(mutex_);
-    find_potential();
-    return potential_[content & kGroupData ? 0 : content & kGroupMetadata ? 1 : 2];
+    const size_t index = content & kGroupData ? 0 : content & kGroupMetadata ? 1 : 2;
+    if (!potential_known_[index]) {
+        potential_[index] = index == 0
+                                ? potential_data_blocks()
+                                : slots_.potential_blocks(profile_for(content), superblock_.chunk_bytes);
+        potential_known_[index] = true;
+    }
+    return potential_[index];
 }
 
-uint64_t Volume::metadata_kept_blocks() const
+uint64_t Volume::metadata_kept_blocks(uint32_t content) const
 {
     MutexLock lock(mutex_);
-    find_potential();
-    return metadata_kept_;
+    const MetadataNeed need = metadata_need_when_full();
+    return content == kGroupSystem ? need.system_blocks : need.file_blocks;
 }
 
 Status Volume::write_map(MapWrite how, Generation generation)
@@ -353,7 +360,7 @@ void Volume::note_member_states(Generation generation)
                      static_cast<unsigned long long>(generation.value));
         MutexLock lock(mutex_);
         slots_.set_usable(record.id, false);
-        potential_known_ = false;
+        potential_known_ = {};
     }
 }
 
@@ -380,7 +387,7 @@ void Volume::commit_done(Allocator& allocator)
     for (const GroupRecord& group : dropped_)
         slots_.give_back(group);
     dropped_.clear();
-    potential_known_ = false;
+    potential_known_ = {};
 }
 
 Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts)

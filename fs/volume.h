@@ -16,6 +16,7 @@
 #include "device/member_set.h"
 #include "format/profile.h"
 #include "fs/mount_options.h"
+#include "fs/space_budget.h"
 #include "journal/intent_log.h"
 #include "raid56/array.h"
 
@@ -66,8 +67,9 @@ public:
     [[nodiscard]] bool map_changed() const { return map_changed_; }
     // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
     [[nodiscard]] uint64_t potential_blocks(uint32_t content) const;
-    // What groups of metadata should come to, those there are included (fs/space_budget.h, metadata_need).
-    [[nodiscard]] uint64_t metadata_kept_blocks() const;
+    // What groups of metadata or system content should come to, those there are included (fs/space_budget.h,
+    // metadata_need).
+    [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
 
     // Durability, in this order (design 5.4). `generation` is the one being committed.
     // Writes the map into its alternate place if it changed. kPrepare only makes it known to the superblock
@@ -119,7 +121,8 @@ private:
     Status install_groups(std::string& why);
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
-    void find_potential() const CW_REQUIRES(mutex_);
+    [[nodiscard]] MetadataNeed metadata_need_when_full() const CW_REQUIRES(mutex_);
+    [[nodiscard]] uint64_t potential_data_blocks() const CW_REQUIRES(mutex_);
 
     MemberSet members_;
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started
@@ -140,8 +143,7 @@ private:
     // slots_, map_.groups, and what slots could still hold, read by statfs; indexed data, metadata, system.
     mutable Mutex mutex_{LockRank::kSlots};
     mutable std::array<uint64_t, 3> potential_{};
-    mutable uint64_t metadata_kept_ = 0;
-    mutable bool potential_known_ = false;
+    mutable std::array<bool, 3> potential_known_{};
 };
 
 }  // namespace cowraid
