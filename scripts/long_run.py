@@ -3,7 +3,8 @@
 """Runs that are too long for one sitting, cut into shards that can be stopped and taken up again.
 
     scripts/long_run.py simulator FIRST..LAST          250 seeds a shard
-    scripts/long_run.py crash PROFILE STATES           10,000 states a shard; each seed is another workload
+    scripts/long_run.py crash PROFILE STATES           10,000 states a shard; each seed is another workload;
+                                                       --join: writes in place, --clean: with the cleaner
     scripts/long_run.py kill PROFILE ROUNDS            20 rounds of kill -9 under load a shard; needs root
 
 Every finished shard appends one line to the results file: when, commit, shard, outcome, seconds, what it
@@ -34,6 +35,7 @@ SHARD_SECONDS_MAX = 7200
 LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+MODES_OF_CRASH = ("join", "clean")
 PROFILES_OF_KILL = ("raid5", "raid6")
 
 # name: how the results file knows it; command, environment: run it; pattern: the line that sums it up.
@@ -55,6 +57,8 @@ def parse_arguments():
     crash.add_argument("profile")
     crash.add_argument("states", type=positive)
     crash.add_argument("--members", type=positive, default=4, metavar="N")
+    for mode in MODES_OF_CRASH:
+        crash.add_argument(f"--{mode}", action="store_true")
     kill = kinds.add_parser("kill")
     kill.add_argument("profile", choices=PROFILES_OF_KILL)
     kill.add_argument("rounds", type=positive)
@@ -94,11 +98,13 @@ def simulator_shards(programs, arguments):
 
 def crash_shards(programs, arguments):
     profile, members = arguments.profile, arguments.members
+    modes = [f"--{mode}" for mode in MODES_OF_CRASH if vars(arguments)[mode]]
     for seed, begin in enumerate(range(0, arguments.states, STATES_PER_SHARD), 1):
         states = min(STATES_PER_SHARD, arguments.states - begin)
         command = [programs / "crash-replay", f"--members={members}", f"--profile={profile}",
-                   f"--seed={seed}", f"--states={int(states * (1 + STATES_SPARE))}"]
-        yield Shard(f"crash {profile} members={members} seed={seed} states={states}", command, {},
+                   f"--seed={seed}", f"--states={int(states * (1 + STATES_SPARE))}", *modes]
+        name = " ".join(["crash", profile, *modes, f"members={members} seed={seed} states={states}"])
+        yield Shard(name, command, {},
                     r"^crash-replay .*violations=.*$")
 
 
