@@ -17,10 +17,47 @@ namespace {
 // Extents one operation may remove.
 constexpr uint32_t kPieceExtents = 256;
 
-// The stored content of the block the new end falls into.
-struct LastBlock {
+// The stored content of the block the new end falls into, and a place for what stays of it.
+class LastBlock {
+public:
+    explicit LastBlock(FilesystemCore& core) : core_(core) { }
+    ~LastBlock()
+    {
+        if (promised_)
+            core_.space.return_data(1);
+    }
+    LastBlock(const LastBlock&) = delete;
+    LastBlock& operator=(const LastBlock&) = delete;
+
+    // Shrinking may not fail for want of space: when commits bring none the promise comes out of the slack.
+    // The old block returns with the next commit. No locks held.
+    Status promise()
+    {
+        if (promised_)
+            return {};
+        const Status status = promise_data(core_, 1);
+        if (!status.ok() && status.err() != Err::kNoSpace)
+            return status;
+        if (!status.ok())
+            core_.space.force_data(1);
+        promised_ = true;
+        return {};
+    }
+    // The promise is the caller's.
+    void take_promise()
+    {
+        CW_ASSERT(promised_);
+        promised_ = false;
+    }
+
     AlignedBuffer content{kBlockBytes};
-    uint64_t version = 0;
+    // Of the inode's extents when `content` was read; never that of extents that stand still when it was not.
+    static constexpr uint64_t kUnknown = UINT64_MAX;
+    uint64_t version = kUnknown;
+
+private:
+    FilesystemCore& core_;
+    bool promised_ = false;
 };
 
 // First block to cut in this piece: `floor`, or the start of the kPieceExtents-th extent from the end.
@@ -45,7 +82,7 @@ Result<uint64_t> piece_start(FilesystemCore& core, const View& view, InodeNumber
 
 // Zeroes the block behind the new end. Requires inode.mutex; false when its content is not at hand.
 Result<bool> zero_tail(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size,
-                       const LastBlock& last) CW_NO_THREAD_SAFETY_ANALYSIS
+                       LastBlock& last) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t block = new_size / kBlockBytes;
     const size_t keep = new_size % kBlockBytes;
@@ -65,7 +102,7 @@ Result<bool> zero_tail(FilesystemCore& core, const Ref<Inode>& inode, uint64_t n
     DirtyExtent extent{make_ref<SharedBuffer>(size_t{kBlockBytes}), 0, 1};
     std::memcpy(extent.block(0), last.content.data(), keep);
     std::memset(extent.block(0) + keep, 0, kBlockBytes - keep);
-    core.space.force_data(1);
+    last.take_promise();
     insert_dirty(core, inode, block, std::move(extent), 1);
     return true;
 }
@@ -87,7 +124,7 @@ enum class Progress : uint8_t { kMore, kDone };
 
 // One operation's worth of shrinking, or the whole of growing.
 Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size,
-                              const LastBlock& last, const Caller& caller)
+                              LastBlock& last, const Caller& caller)
 {
     Operation operation(core);
     CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2, 1));
@@ -125,7 +162,7 @@ Status truncate_file(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new
 {
     if (new_size > INT64_MAX)
         return Err::kFileTooBig;
-    LastBlock last;
+    LastBlock last(core);
     while (true) {
         bool shrinks;
         {
@@ -133,15 +170,18 @@ Status truncate_file(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new
             if (!inode->attributes.is_regular())
                 return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
             shrinks = new_size < inode->attributes.size_bytes;
-            last.version = inode->extent_version;
         }
+        // One that grows while this is on its way is looked at again.
+        last.version = LastBlock::kUnknown;
         if (shrinks) {
             wait_for_flush(core, *inode);
             MutexLock lock(inode->mutex);
             last.version = inode->extent_version;
         }
-        if (shrinks && new_size % kBlockBytes != 0)
+        if (shrinks && new_size % kBlockBytes != 0) {
             CW_TRY(read_file_blocks(core, *inode, new_size / kBlockBytes, 1, last.content.data()));
+            CW_TRY(last.promise());
+        }
         CW_ASSIGN(const Progress progress, resize_piece(core, inode, new_size, last, caller));
         if (progress == Progress::kDone)
             return {};
