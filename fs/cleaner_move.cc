@@ -28,19 +28,21 @@ uint64_t count_of(std::span<const BlockRun> runs)
 // kWorked: there is room in free rows and for what the commit will say of it.
 CleanProgress Cleaner::make_room(const View& view, uint64_t block_count)
 {
-    // An entry each way, in windows of neighbours. What is beyond this is not much, and the reserve is not
-    // asked.
+    // An entry each way. Names of blocks that were moved before are not neighbours.
+    constexpr uint64_t kEntryBytes = 64;
+    const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
     PendingChanges pending = pending_changes(core_);
-    pending.remap_windows += 2 * (divide_up(block_count, 16) + 1);
+    pending.remap_windows += 2 * block_count;
+    pending.remap_bytes += 2 * block_count * kEntryBytes;
     pending.data_blocks += block_count;
-    if (!core_.space.metadata_fits(pending, false))
+    if (!core_.space.metadata_fits(pending, mark))
         return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     // Rows for the writers of now, too: they need not fall back on holes.
     const uint64_t wanted = block_count + stripe_blocks(group_) + core_.dirty.blocks();
     if (core_.allocator.numbers(kGroupData).free_row_blocks >= wanted)
         return CleanProgress::kWorked;
     const size_t groups = core_.volume->map().groups.size();
-    if (!plan_for(core_, wanted).ok())
+    if (!plan_for(core_, wanted, 0).ok())
         return CleanProgress::kNothing;
     if (core_.volume->map().groups.size() > groups) {
         wait_for_commit(*view.open);  // publishes them
@@ -118,8 +120,7 @@ Status Cleaner::write_blocks(const View& view, std::vector<Move>& moves)
     view.open->dirty = true;
     const uint64_t taken = std::min<uint64_t>(promised_, moves.size());
     promised_ -= taken;
-    core_.space.return_data(taken);
-    refresh_budget(core_);
+    refresh_budget(core_, taken);
     size_t next = 0;
     for (const RowRegion& region : regions)
         for (uint64_t i = 0; i < region.used_blocks; ++i)

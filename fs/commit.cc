@@ -124,8 +124,11 @@ void publish(FilesystemCore& core, const ClosedTransaction& closed, Generation g
 
 void release_freed(FilesystemCore& core)
 {
-    for (const Timeline::Released& released : core.timeline.take_released())
+    const auto all_released = core.timeline.take_released();
+    for (const Timeline::Released& released : all_released)
         core.allocator.release(released.transaction, released.generation);
+    if (!all_released.empty())
+        refresh_budget(core);
 }
 
 // Publishes a changed map without new trees, so that a commit finds room in groups that exist.
@@ -142,7 +145,7 @@ Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
     const uint64_t wanted = data_blocks + core.cleaner.reserved_blocks();
     if (core.allocator.numbers(kGroupData).free_row_blocks < wanted) {
         release_freed(core);
-        CW_TRY(plan_for(core, wanted));
+        CW_TRY(plan_for(core, wanted, data_blocks));
     }
     if (core.volume->map_changed())
         CW_TRY(publish_map(core));
@@ -180,6 +183,8 @@ Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
     if (core.fsync_log)
         core.fsync_log->retire(number);
     core.syncs.committed(closed.change);
+    // Before it is no longer counted as pending.
+    refresh_budget(core);
     publish(core, closed, generation, trees);
     return {};
 }

@@ -24,14 +24,16 @@ void ask_for_flush(FilesystemCore& core);
 // Plans groups while the free room of published ones is short of what the next commits may need. Plans are
 // in the map of the next commit and take data after it.
 Status plan_ahead(FilesystemCore& core);
-// Plans data groups until `data_blocks` are free or slots run out. The caller publishes the map.
-Status plan_for(FilesystemCore& core, uint64_t data_blocks);
+// Plans data groups until `wanted_blocks` are free or the slots for data run out; for `taken_blocks` of them,
+// which writers were told are safe, any slots. The caller publishes the map.
+Status plan_for(FilesystemCore& core, uint64_t wanted_blocks, uint64_t taken_blocks);
 // Closes groups with columns on members out of service, opens the others. Mount, and after a failure.
 void close_degraded_groups(FilesystemCore& core);
 // What was accepted before a member failed still gets its commit, in the groups there are, with what
 // tolerance they have left: opens the groups of `content` that close_degraded_groups() closed.
 void open_degraded_groups(FilesystemCore& core, uint32_t content);
-// Recomputes what the budget may promise.
-void refresh_budget(FilesystemCore& core);
+// Recomputes what the budget may promise. `taken_blocks` of data promises have just been taken from the
+// allocator.
+void refresh_budget(FilesystemCore& core, uint64_t taken_blocks = 0);
 
 }  // namespace cowraid

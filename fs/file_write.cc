@@ -59,9 +59,10 @@ bool reserved_by_fallocate(FilesystemCore& core, Inode& inode, uint64_t first_bl
 // Promises room for `blocks`, which a range that fallocate reserved has. No locks held.
 Status promise_blocks(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t blocks)
 {
-    const Status promised = promise_data(core, blocks);
-    if (promised.err() != Err::kNoSpace || !reserved_by_fallocate(core, inode, first_block, blocks))
-        return promised;
+    if (promise_at_once(core, blocks))
+        return {};
+    if (!reserved_by_fallocate(core, inode, first_block, blocks))
+        return promise_data(core, blocks);
     core.space.force_data(blocks);
     return {};
 }

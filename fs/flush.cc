@@ -245,8 +245,7 @@ Status write_flush(FilesystemCore& core, FlushBatch& batch, const View& view, Ge
         return {};
     Placement placement;
     CW_TRY(place_batch(core, batch.block_count, batch.transaction->id, placement));
-    core.space.return_data(batch.block_count);
-    refresh_budget(core);
+    refresh_budget(core, batch.block_count);
     batch.transaction->dirty = true;
     const std::vector<Piece> pieces = pieces_of(batch);
     BlockStream stream(pieces);

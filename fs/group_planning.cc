@@ -12,10 +12,9 @@ namespace {
 
 // Room to keep published ahead of the writers.
 constexpr uint64_t kDataAheadBlocks = 512 * kMiB / kBlockBytes;
-// Two commits of as much dirty data as there may be, in single blocks.
+// Enough for most commits of as much dirty data as there may be.
 constexpr uint64_t kMetadataAheadBlocks = 128 * kMiB / kBlockBytes;
 constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
-constexpr uint64_t kReserveBlocksMax = 16 * kMiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
 
 // Free room of one content, published or planned.
@@ -39,14 +38,31 @@ Status plan_one(FilesystemCore& core, uint32_t content, uint64_t& room)
     return {};
 }
 
-Status plan_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks)
+// Which slots a group may take.
+enum class Slots : uint8_t {
+    kBesideKept,  // data: not those that metadata will need; metadata: not those that data was promised
+    kAny,
+};
+
+bool may_plan(const FilesystemCore& core, uint32_t content, Slots slots)
+{
+    if (slots == Slots::kAny)
+        return true;
+    if (content == kGroupData)
+        return core.volume->potential_blocks(kGroupData) > 0;
+    // Beyond what is kept a group may cost data one of its own on each member that it is on.
+    if (core.allocator.numbers(content).total_blocks < core.volume->metadata_kept_blocks(content))
+        return true;
+    const uint64_t groups = std::max<uint64_t>(1, core.volume->array().groups().size());
+    const uint64_t copies =
+        core.volume->profile_for(content).copies + core.volume->profile_for(content).parity;
+    return core.space.data_available() > copies * core.allocator.numbers(kGroupData).total_blocks / groups;
+}
+
+Status plan_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks, Slots slots)
 {
     uint64_t room = room_of(core, content);
-    while (room < wanted_blocks) {
-        // Slots that metadata will need are for it, unless data already taken has no other place.
-        if (content == kGroupData && core.volume->potential_blocks(kGroupData) == 0 &&
-            !core.volume->degraded())
-            return {};
+    while (room < wanted_blocks && may_plan(core, content, slots)) {
         const Status planned = plan_one(core, content, room);
         if (planned.err() == Err::kNoSpace)
             return {};  // the budget tells writers
@@ -55,7 +71,7 @@ Status plan_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks
     return {};
 }
 
-// Free room that trees of that content should have: for a commit that copies and splits every node.
+// Free room that trees of that content should have: for a commit to copy and split every node, within limits.
 uint64_t metadata_ahead(const FilesystemCore& core, uint32_t content)
 {
     const SpaceNumbers numbers = core.allocator.numbers(content);
@@ -106,16 +122,16 @@ Status plan_ahead(FilesystemCore& core)
         return {};
     if (core.volume->member_failed_since_commit())
         close_degraded_groups(core);
-    CW_TRY(plan_until(core, kGroupMetadata, metadata_ahead(core, kGroupMetadata)));
+    CW_TRY(plan_until(core, kGroupMetadata, metadata_ahead(core, kGroupMetadata), Slots::kBesideKept));
     if (!core.volume->system_is_metadata())
-        CW_TRY(plan_until(core, kGroupSystem, metadata_ahead(core, kGroupSystem)));
+        CW_TRY(plan_until(core, kGroupSystem, metadata_ahead(core, kGroupSystem), Slots::kBesideKept));
     const uint64_t potential = core.volume->potential_blocks(kGroupData);
     // A share of the volume, so that slots stay free for what comes: metadata, or other members' places when
     // one is lost.
     const uint64_t data_total = core.allocator.numbers(kGroupData).total_blocks;
     const uint64_t ahead = std::min(kDataAheadBlocks, (data_total + potential) / 8);
     if (room_of(core, kGroupData) < ahead / 2 && potential > 0)
-        CW_TRY(plan_until(core, kGroupData, ahead));
+        CW_TRY(plan_until(core, kGroupData, ahead, Slots::kBesideKept));
     if (core.volume->degraded() && !has_whole_metadata_groups(core)) {
         open_degraded_groups(core, kGroupData | kGroupMetadata | kGroupSystem);
         core.last_commit = true;
@@ -123,9 +139,11 @@ Status plan_ahead(FilesystemCore& core)
     return {};
 }
 
-Status plan_for(FilesystemCore& core, uint64_t data_blocks)
+Status plan_for(FilesystemCore& core, uint64_t wanted_blocks, uint64_t taken_blocks)
 {
-    return plan_until(core, kGroupData, data_blocks);
+    CW_TRY(plan_until(core, kGroupData, wanted_blocks, Slots::kBesideKept));
+    const uint64_t holes = core.whole_rows_only ? 0 : core.allocator.numbers(kGroupData).hole_blocks;
+    return plan_until(core, kGroupData, taken_blocks - std::min(taken_blocks, holes), Slots::kAny);
 }
 
 namespace {
@@ -138,12 +156,17 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
         used += core.allocator.numbers(kGroupSystem).used_blocks;
     MetadataRoom room;
     room.free_blocks = metadata_room(core);
-    room.reserve_blocks = std::clamp(metadata.total_blocks / 8, kReserveBlocksMin, kReserveBlocksMax);
+    room.reserve_blocks = std::clamp(metadata.total_blocks / 8, kReserveBlocksMin, kMetadataReserveBlocksMax);
     room.used_nodes = used / (kNodeBytes / kBlockBytes);
     room.stripe_blocks = core.allocator.numbers(kGroupData).free_stripe_blocks;
     room.blocks_per_stripe = UINT64_MAX;
+    room.has_moved_blocks = core.volume->may_have_moved_blocks();
     for (const Ref<const ArrayGroup>& group : core.volume->array().groups()) {
         room.address_blocks += group->record.span_bytes() / kBlockBytes;
+        if ((group->record.content & (kGroupMetadata | kGroupSystem)) != 0)
+            room.node_address_blocks += group->record.span_bytes() / kBlockBytes;
+        if ((group->record.content & kGroupMetadata) != 0 && group->geometry.parity > 0)
+            room.nodes_have_parity = true;
         ++room.group_count;
         if ((group->record.content & kGroupData) != 0) {
             room.blocks_per_stripe =
@@ -156,14 +179,14 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
 
 }  // namespace
 
-void refresh_budget(FilesystemCore& core)
+void refresh_budget(FilesystemCore& core, uint64_t taken_blocks)
 {
     const SpaceNumbers data = core.allocator.numbers(kGroupData);
     const uint64_t offered =
         data.free_row_blocks + data.hole_blocks + core.volume->potential_blocks(kGroupData);
     // A flush rounds up to whole rows once; two may be under way.
     constexpr uint64_t kSlack = 2 * 64;
-    core.space.set_data_room(offered > kSlack ? offered - kSlack : 0);
+    core.space.data_taken(taken_blocks, offered > kSlack ? offered - kSlack : 0);
     core.space.set_metadata_room(read_metadata_room(core));
 }
 

@@ -2,6 +2,7 @@
 #include "fs/operation.h"
 
 #include <ctime>
+#include <optional>
 
 #include "fs/commit.h"
 
@@ -9,8 +10,19 @@ namespace cowraid {
 
 namespace {
 
-// The first may only make the second able to release what it freed.
-constexpr int kCommits = 2;
+// Commits of everything that others have under way: what the first ones free the next may use.
+constexpr int kCommits = 3;
+
+class Turn {
+public:
+    explicit Turn(RoomQueue& queue) : queue_(queue) { queue_.enter(); }
+    ~Turn() { queue_.leave(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+private:
+    RoomQueue& queue_;
+};
 
 Status check_writable(const FilesystemCore& core)
 {
@@ -21,15 +33,21 @@ Status check_writable(const FilesystemCore& core)
 
 }  // namespace
 
+bool promise_at_once(FilesystemCore& core, uint64_t blocks)
+{
+    return core.data_queue.empty() && core.space.promise_data(blocks);
+}
+
 Status promise_data(FilesystemCore& core, uint64_t blocks)
 {
-    for (int attempt = 0;; ++attempt) {
+    if (promise_at_once(core, blocks))
+        return {};
+    const Turn turn(core.data_queue);
+    for (int commits = 0;; ++commits) {
         CW_TRY(check_writable(core));
         if (core.space.promise_data(blocks))
             return {};
-        // Others may have taken what the commits made free.
-        const uint64_t returning = core.dirty.blocks() + core.allocator.numbers(kGroupData).pinned_blocks;
-        if (attempt >= kCommits && !core.space.may_fit_data(blocks, returning))
+        if (commits == kCommits)
             return Err::kNoSpace;
         CW_TRY(force_commit(core));
     }
@@ -42,41 +60,59 @@ PendingChanges changes_of_items(uint32_t item_count)
 
 PendingChanges changes_in(const Transaction& transaction)
 {
+    const uint64_t remapped = transaction.moved_to.window_count() + transaction.moved_from.window_count();
+    constexpr uint64_t kWindowBytes = 64 * 9;
     return {
         .entries = transaction.items.entry_count(),
         .bytes = transaction.items.byte_count(),
         .checksum_windows = transaction.checksums.window_count(),
-        .remap_windows = transaction.moved_to.window_count() + transaction.moved_from.window_count(),
+        .remap_windows = remapped,
+        .remap_bytes = remapped * kWindowBytes,
     };
 }
 
 PendingChanges pending_changes(FilesystemCore& core)
 {
+    // In this order: a flush turns dirty data into items.
+    const DirtyAccount::Amount dirty = core.dirty.amount();
     const View view = core.timeline.view();
     PendingChanges pending = changes_in(*view.open);
     if (view.committing)
         pending += changes_in(*view.committing);
-    const DirtyAccount::Amount dirty = core.dirty.amount();
     pending.data_blocks = dirty.blocks;
     pending.data_runs = dirty.runs;
     return pending;
 }
 
-// Makes sure that a commit will have room for what is pending and claimed.
+bool Operation::try_claim(Kind kind)
+{
+    const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
+    return core_.space.try_claim(claimed_, pending_changes(core_), mark, kind == Kind::kShrink);
+}
+
+// Claims, when a commit will have room for what is pending and claimed. kShrink: at the latest after some
+// commits.
 Status Operation::admit(Kind kind)
 {
     const bool shrink = kind == Kind::kShrink;
-    for (int attempt = 0;; ++attempt) {
+    CW_TRY(check_writable(core_));
+    if ((shrink || core_.node_queue.empty()) && try_claim(kind))
+        return {};
+    std::optional<Turn> turn;
+    if (!shrink)
+        turn.emplace(core_.node_queue);
+    for (int commits = 0;; ++commits) {
         CW_TRY(check_writable(core_));
-        if (core_.space.metadata_fits(pending_changes(core_), shrink))
+        if (try_claim(kind))
             return {};
-        if (attempt >= kCommits && shrink)
-            return {};
-        const uint64_t returning = core_.allocator.numbers(kGroupMetadata).pinned_blocks;
-        if (attempt >= kCommits && !core_.space.may_fit_metadata(claimed_, returning))
-            return Err::kNoSpace;
+        if (commits == kCommits)
+            break;
         CW_TRY(force_commit(core_));
     }
+    if (!shrink)
+        return Err::kNoSpace;
+    core_.space.claim(claimed_);
+    return {};
 }
 
 Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks) CW_NO_THREAD_SAFETY_ANALYSIS
@@ -84,16 +120,12 @@ Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks) CW
     claimed_ = changes_of_items(item_count);
     claimed_.data_blocks = data_blocks;
     claimed_.data_runs = data_blocks > 0 ? 1 : 0;
-    core_.space.claim(claimed_);
-    Status status = admit(kind);
-    if (status.ok()) {
-        core_.gate.lock_shared();
-        status = check_writable(core_);
-        if (!status.ok())
-            core_.gate.unlock_shared();
-    }
+    CW_TRY(admit(kind));
+    core_.gate.lock_shared();
+    const Status status = check_writable(core_);
     if (!status.ok()) {
-        core_.space.unclaim(claimed_);
+        core_.gate.unlock_shared();
+        core_.space.give_up(claimed_);
         return status;
     }
     transaction_ = core_.timeline.open();
@@ -105,7 +137,7 @@ void Operation::end() CW_NO_THREAD_SAFETY_ANALYSIS
     if (!transaction_)
         return;
     transaction_.reset();
-    core_.space.unclaim(claimed_);
+    core_.space.give_up(claimed_);
     core_.gate.unlock_shared();
 }
 

@@ -40,6 +40,7 @@ public:
 
 private:
     void note_change();
+    bool try_claim(Kind kind);
     Status admit(Kind kind);
 
     FilesystemCore& core_;
@@ -50,8 +51,10 @@ private:
 
 timespec current_time();
 
-// Promises room for as many blocks of data; commits while that may bring space back: what overwrites free,
-// and what others only wait to write. kNoSpace, kReadOnly, kShutdown. No locks held.
+// Promises room for as many blocks of data if it is there and nobody waits for any.
+bool promise_at_once(FilesystemCore& core, uint64_t blocks);
+// Promises room for as many blocks of data, in turn with others; commits that may bring space back: what
+// overwrites free, and what others only wait to write. kNoSpace, kReadOnly, kShutdown. No locks held.
 Status promise_data(FilesystemCore& core, uint64_t blocks);
 
 // What a change of as many items takes, whatever is in them.

@@ -15,18 +15,24 @@ constexpr uint64_t kBlocksPerNode = kNodeBytes / kBlockBytes;
 constexpr uint64_t kExtentItemBytes = 64;
 constexpr uint64_t kItemOverheadBytes = 32;
 constexpr uint64_t kChecksumItemBytes = kChecksumWindowBlocks * 8 + kExtentItemBytes;
-constexpr uint64_t kRemapItemBytes = kChecksumWindowBlocks * 8 + kExtentItemBytes;
 constexpr uint64_t kSpaceWindowBlocks = 2048;
 constexpr uint64_t kSpaceItemBytes = kSpaceWindowBlocks / 8 + kExtentItemBytes;
 constexpr uint64_t kGroupSummaryBytes = sizeof(DiskGroupSummary) + kItemOverheadBytes;
 // An inner node has at least as many children, the root and its like aside.
-constexpr uint64_t kMinChildren = 32;
-constexpr uint64_t kFewNodes = 16;
+constexpr uint64_t kMinChildren = 16;
+// Paths down to the first leaf of each tree, and what rows that nodes do not fill leave over.
+constexpr uint64_t kPathNodes = 48;
 
 // Nodes are half full at least.
 uint64_t nodes_for(uint64_t bytes)
 {
     return divide_up(bytes, kNodeBytes / 2);
+}
+
+// Leaves of the free-space tree for so many addresses.
+uint64_t space_leaves(uint64_t address_blocks)
+{
+    return nodes_for((divide_up(address_blocks, kSpaceWindowBlocks) + 1) * kSpaceItemBytes);
 }
 
 // Leaves and the nodes above them.
@@ -43,6 +49,7 @@ PendingChanges& PendingChanges::operator+=(const PendingChanges& other)
     bytes += other.bytes;
     checksum_windows += other.checksum_windows;
     remap_windows += other.remap_windows;
+    remap_bytes += other.remap_bytes;
     data_blocks += other.data_blocks;
     data_runs += other.data_runs;
     return *this;
@@ -54,6 +61,7 @@ PendingChanges& PendingChanges::operator-=(const PendingChanges& other)
     bytes -= other.bytes;
     checksum_windows -= other.checksum_windows;
     remap_windows -= other.remap_windows;
+    remap_bytes -= other.remap_bytes;
     data_blocks -= other.data_blocks;
     data_runs -= other.data_runs;
     return *this;
@@ -61,13 +69,13 @@ PendingChanges& PendingChanges::operator-=(const PendingChanges& other)
 
 uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pending)
 {
-    // Data goes into stripes that hold nothing as long as there are any; elsewhere each block is alone.
-    const uint64_t dense = std::min(pending.data_blocks, room.stripe_blocks);
-    const uint64_t alone = pending.data_blocks - dense;
-    const uint64_t stripes = divide_up(dense, room.blocks_per_stripe);
+    // While there are stripes that hold nothing data goes there; only tails of stripes may fill holes.
+    const uint64_t in_stripes = std::min(pending.data_blocks, room.stripe_blocks);
+    const uint64_t in_holes = pending.data_blocks - in_stripes;
+    const uint64_t stripes = divide_up(in_stripes, room.blocks_per_stripe);
 
     // File tree. A run cuts an extent in two and adds itself, in one leaf, or replaces neighbours.
-    const uint64_t pieces = 2 * pending.data_runs + alone + 2 * stripes;
+    const uint64_t pieces = 2 * pending.data_runs + in_holes + 2 * stripes;
     const uint64_t touched = pending.entries + pending.data_runs + pending.data_blocks / 16;
     const uint64_t copied = std::min(touched, room.used_nodes);
     const uint64_t above = std::min(3 * copied, room.used_nodes / kMinChildren + 4);
@@ -75,24 +83,29 @@ uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pendi
         nodes_for(pending.bytes + kItemOverheadBytes * pending.entries + kExtentItemBytes * pieces);
     const uint64_t file = 2 * copied + above + with_inner_nodes(fresh);
 
-    // Checksum tree: windows of a stripe are neighbours; a block alone has one, and so have its parity
+    // Checksum tree: windows of a stripe are neighbours; a block in a hole has one, and so have its parity
     // blocks.
-    const uint64_t windows = pending.checksum_windows + (1 + room.parity) * alone;
+    const uint64_t windows =
+        pending.checksum_windows + (1 + room.parity) * in_holes + (room.nodes_have_parity ? 3 * file : 0);
     const uint64_t all_sums = with_inner_nodes(
         nodes_for(divide_up(room.address_blocks, kChecksumWindowBlocks) * kChecksumItemBytes));
     const uint64_t sums = std::min(with_inner_nodes(windows + nodes_for(windows * kChecksumItemBytes) +
-                                                    2 * stripes + nodes_for(3 * dense * 8)),
+                                                    2 * stripes + nodes_for(3 * in_stripes * 8)),
                                    all_sums);
 
-    // Free-space tree: what is taken, what is freed, and the nodes themselves.
-    const uint64_t places = stripes + 2 * alone + pending.entries + pending.data_runs + file + sums;
-    const uint64_t all_space =
-        with_inner_nodes(nodes_for(divide_up(room.address_blocks, kSpaceWindowBlocks) * kSpaceItemBytes +
-                                   room.group_count * (kGroupSummaryBytes + kSpaceItemBytes)));
-    const uint64_t space = std::min(with_inner_nodes(2 * places), all_space);
+    // Remap tree: what a place was called, and what the name stood for, go with a block that was moved.
+    const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.entries : 0;
+    const uint64_t moves = std::min(pending.remap_windows + 2 * freed, room.used_nodes);
+    const uint64_t moved = moves + std::min(3 * moves, room.used_nodes / kMinChildren + 4) +
+                           with_inner_nodes(nodes_for(pending.remap_bytes));
 
-    const uint64_t moved = pending.remap_windows + nodes_for(pending.remap_windows * kRemapItemBytes);
-    return kBlocksPerNode * (file + sums + space + with_inner_nodes(moved) + kFewNodes);
+    // Free-space tree: windows of what is taken and freed, and of the nodes themselves.
+    const uint64_t data_windows = stripes + 2 * in_holes + pending.data_blocks + pending.entries;
+    const uint64_t space = std::min(2 * data_windows, space_leaves(room.address_blocks)) +
+                           std::min(2 * (file + sums + moved), space_leaves(room.node_address_blocks)) +
+                           nodes_for(room.group_count * kGroupSummaryBytes);
+
+    return kBlocksPerNode * (file + sums + moved + with_inner_nodes(space) + kPathNodes);
 }
 
 MetadataNeed metadata_need(uint64_t data_blocks, double checksums_per_data)
@@ -101,22 +114,18 @@ MetadataNeed metadata_need(uint64_t data_blocks, double checksums_per_data)
     constexpr double kFill = 0.69;
     // What a commit may copy at once; a larger volume commits before it changes more.
     constexpr double kCopyBlocksMax = static_cast<double>(512 * kMiB / kBlockBytes);
+    constexpr double kReserveBlocksMost = static_cast<double>(kMetadataReserveBlocksMax);
     const double blocks = static_cast<double>(data_blocks) / kBlockBytes / kFill;
     const double file = blocks * kExtentItemBytes;
     const double system = blocks * checksums_per_data *
                           (static_cast<double>(kChecksumItemBytes) / kChecksumWindowBlocks +
                            static_cast<double>(kSpaceItemBytes) / kSpaceWindowBlocks);
     const double copied = std::min(1.0, kCopyBlocksMax / std::max(1.0, file + system));
-    // An eighth of it all is the reserve.
-    constexpr double kWithReserve = 8.0 / 7;
-    return {.file_blocks = static_cast<uint64_t>(file * (1 + copied) * kWithReserve),
-            .system_blocks = static_cast<uint64_t>(system * (1 + copied) * kWithReserve)};
-}
-
-void SpaceBudget::set_data_room(uint64_t blocks)
-{
-    MutexLock lock(mutex_);
-    data_room_ = blocks;
+    // An eighth of it all is the reserve, up to its most.
+    const double part = std::min(1.0 / 7, kReserveBlocksMost / std::max(1.0, (file + system) * (1 + copied)));
+    const double factor = (1 + copied) * (1 + part);
+    return {.file_blocks = static_cast<uint64_t>(file * factor),
+            .system_blocks = static_cast<uint64_t>(system * factor)};
 }
 
 void SpaceBudget::set_metadata_room(const MetadataRoom& room)
@@ -155,48 +164,82 @@ void SpaceBudget::data_taken(uint64_t blocks, uint64_t room)
     data_room_ = room;
 }
 
-bool SpaceBudget::may_fit_data(uint64_t blocks, uint64_t returning) const
-{
-    MutexLock lock(mutex_);
-    return promised_ + blocks <= data_room_ + returning;
-}
-
 uint64_t SpaceBudget::data_available() const
 {
     MutexLock lock(mutex_);
     return data_room_ > promised_ ? data_room_ - promised_ : 0;
 }
 
-void SpaceBudget::claim(const PendingChanges& changes)
+SpaceBudget::ClaimMark SpaceBudget::claim_mark() const
 {
     MutexLock lock(mutex_);
-    claimed_ += changes;
+    return {given_up_};
 }
 
-void SpaceBudget::unclaim(const PendingChanges& changes)
+bool SpaceBudget::fits(PendingChanges pending, const ClaimMark& mark, bool use_reserve) const
 {
-    MutexLock lock(mutex_);
-    claimed_ -= changes;
+    pending += made_;
+    pending -= mark.given_up;
+    return node_blocks_bound(room_, pending) + (use_reserve ? 0 : room_.reserve_blocks) <= room_.free_blocks;
 }
 
-bool SpaceBudget::metadata_fits(const PendingChanges& pending, bool use_reserve) const
+bool SpaceBudget::try_claim(const PendingChanges& own, const PendingChanges& pending, const ClaimMark& mark,
+                            bool use_reserve)
 {
     MutexLock lock(mutex_);
     PendingChanges all = pending;
-    all += claimed_;
-    return node_blocks_bound(room_, all) + (use_reserve ? 0 : room_.reserve_blocks) <= room_.free_blocks;
+    all += own;
+    if (!fits(all, mark, use_reserve))
+        return false;
+    made_ += own;
+    return true;
 }
 
-bool SpaceBudget::may_fit_metadata(const PendingChanges& changes, uint64_t returning) const
+void SpaceBudget::claim(const PendingChanges& own)
 {
     MutexLock lock(mutex_);
-    return node_blocks_bound(room_, changes) + room_.reserve_blocks <= room_.free_blocks + returning;
+    made_ += own;
+}
+
+void SpaceBudget::give_up(const PendingChanges& own)
+{
+    MutexLock lock(mutex_);
+    given_up_ += own;
+}
+
+bool SpaceBudget::metadata_fits(const PendingChanges& pending, const ClaimMark& mark) const
+{
+    MutexLock lock(mutex_);
+    return fits(pending, mark, false);
+}
+
+bool SpaceBudget::fits_alone(const PendingChanges& changes) const
+{
+    MutexLock lock(mutex_);
+    return node_blocks_bound(room_, changes) + room_.reserve_blocks <= room_.free_blocks;
 }
 
 MetadataRoom SpaceBudget::metadata_room() const
 {
     MutexLock lock(mutex_);
     return room_;
+}
+
+void RoomQueue::enter()
+{
+    MutexLock lock(mutex_);
+    waiting_.fetch_add(1, std::memory_order_release);
+    const uint64_t mine = next_++;
+    while (served_ != mine)
+        turn_.wait(mutex_);
+}
+
+void RoomQueue::leave()
+{
+    MutexLock lock(mutex_);
+    waiting_.fetch_sub(1, std::memory_order_release);
+    ++served_;
+    turn_.notify_all();
 }
 
 }  // namespace cowraid

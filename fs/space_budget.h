@@ -3,6 +3,7 @@
 // place in a free row. Metadata: the nodes that a commit of everything pending could need.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/mutex.h"
@@ -10,10 +11,14 @@
 
 namespace cowraid {
 
+// Most that is kept back for operations that free space.
+inline constexpr uint64_t kMetadataReserveBlocksMax = 16 * kMiB / kBlockBytes;
+
 // What a commit has to record.
 struct PendingChanges {
     uint64_t entries = 0, bytes = 0;  // changed items of the file tree, and their payload
-    uint64_t checksum_windows = 0, remap_windows = 0;  // changed items of those trees
+    uint64_t checksum_windows = 0;  // changed items of the checksum tree
+    uint64_t remap_windows = 0, remap_bytes = 0;  // of the remap tree, and how much may be new
     uint64_t data_blocks = 0;  // dirty: no items yet
     uint64_t data_runs = 0;  // pieces of files that these blocks are
 
@@ -27,10 +32,13 @@ struct MetadataRoom {
     uint64_t reserve_blocks = 0;  // kept back for operations that free space
     uint64_t used_nodes = 0;  // of all trees
     uint64_t address_blocks = 0;  // of all groups, parity included
+    uint64_t node_address_blocks = 0;  // the part of groups for metadata
     uint64_t group_count = 0;
     uint64_t stripe_blocks = 0;  // free data blocks in stripes that hold nothing
     uint64_t blocks_per_stripe = 1;  // of data, in the smallest stripe
     uint64_t parity = 0;  // blocks of it that change with a block of data
+    bool nodes_have_parity = false;  // so that the checksum tree has those of file trees
+    bool has_moved_blocks = false;  // freeing one changes the remap tree
 };
 
 // Blocks of nodes that a commit of `pending` takes at most: copies of what it changes, halves of nodes that
@@ -48,8 +56,7 @@ MetadataNeed metadata_need(uint64_t data_blocks, double checksums_per_data);
 
 class SpaceBudget {
 public:
-    // What the allocator and the slots offer now, minus what is kept back. Commit thread.
-    void set_data_room(uint64_t blocks);
+    // Commit thread.
     void set_metadata_room(const MetadataRoom& room);
 
     // Promises data blocks; false when they are not there. Forced promises always succeed: zeroing the tail
@@ -57,31 +64,58 @@ public:
     [[nodiscard]] bool promise_data(uint64_t blocks);
     void force_data(uint64_t blocks);
     void return_data(uint64_t blocks);
-    // In one step: `blocks` of the promises were taken from the allocator, which now offers `room`.
+    // In one step: `blocks` of the promises were taken from the allocator, which with the slots now offers
+    // `room`, what is kept back left out. Commit thread.
     void data_taken(uint64_t blocks, uint64_t room);
-    // Whether there may be room for `blocks` more once what others write is written and what they overwrite
-    // is free: `returning` blocks.
-    [[nodiscard]] bool may_fit_data(uint64_t blocks, uint64_t returning) const;
     // Blocks that a new writer could still get.
     [[nodiscard]] uint64_t data_available() const;
 
-    // An operation is about to change as much. To be called before it looks whether that fits, and undone
-    // when its changes are pending or it gives up: so that of two that begin together each sees the other.
-    void claim(const PendingChanges& changes);
-    void unclaim(const PendingChanges& changes);
-    // Whether a commit of `pending` and all claims surely fits, leaving the reserve alone unless
-    // `use_reserve`.
-    [[nodiscard]] bool metadata_fits(const PendingChanges& pending, bool use_reserve) const;
-    // Whether `changes` may fit once nothing else is pending and `returning` blocks are free.
-    [[nodiscard]] bool may_fit_metadata(const PendingChanges& changes, uint64_t returning) const;
+    // An operation claims what it is about to change, and gives that up when its changes are pending. Changes
+    // only ever go from claims over dirty data to items of a transaction: whoever reads claim_mark(), then
+    // how much is dirty, then the transactions, misses none.
+    struct ClaimMark {
+        PendingChanges given_up;
+    };
+    [[nodiscard]] ClaimMark claim_mark() const;
+    // Claims `own` if a commit of it, of `pending`, read since `mark`, and of all claims since then surely
+    // fits, leaving the reserve alone unless `use_reserve`.
+    [[nodiscard]] bool try_claim(const PendingChanges& own, const PendingChanges& pending,
+                                 const ClaimMark& mark, bool use_reserve);
+    void claim(const PendingChanges& own);
+    void give_up(const PendingChanges& own);
+    // As try_claim(), without a claim.
+    [[nodiscard]] bool metadata_fits(const PendingChanges& pending, const ClaimMark& mark) const;
+    // Whether `changes` would fit if nothing else were pending.
+    [[nodiscard]] bool fits_alone(const PendingChanges& changes) const;
     [[nodiscard]] MetadataRoom metadata_room() const;
 
 private:
+    [[nodiscard]] bool fits(PendingChanges pending, const ClaimMark& mark, bool use_reserve) const
+        CW_REQUIRES(mutex_);
+
     mutable Mutex mutex_{LockRank::kLeaf};
     uint64_t data_room_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t promised_ CW_GUARDED_BY(mutex_) = 0;
     MetadataRoom room_ CW_GUARDED_BY(mutex_);
-    PendingChanges claimed_ CW_GUARDED_BY(mutex_);
+    // Sums of all claims ever made, and of those given up: the difference is what is claimed now.
+    PendingChanges made_ CW_GUARDED_BY(mutex_);
+    PendingChanges given_up_ CW_GUARDED_BY(mutex_);
+};
+
+// Who waits for room, in order. While somebody does, those who come later get none before, so that what
+// commits make free reaches who waited for it.
+class RoomQueue {
+public:
+    [[nodiscard]] bool empty() const { return waiting_.load(std::memory_order_acquire) == 0; }
+    void enter();  // waits until all who entered before have left
+    void leave();
+
+private:
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar turn_;
+    uint64_t next_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t served_ CW_GUARDED_BY(mutex_) = 0;
+    std::atomic<uint64_t> waiting_{0};
 };
 
 }  // namespace cowraid

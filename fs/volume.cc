@@ -229,7 +229,7 @@ Status Volume::plan_group(uint32_t content, Allocator& allocator)
     planned_.push_back(group.address);
     map_.groups.push_back(std::move(group));
     map_changed_ = true;
-    potential_known_ = {};
+    forget_potential();
     return {};
 }
 
@@ -259,7 +259,7 @@ Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
     dropped_.push_back(std::move(*at));
     MutexLock lock(mutex_);
     map_.groups.erase(at);
-    potential_known_ = {};
+    forget_potential();
     map_changed_ = true;
     return {};
 }
@@ -267,20 +267,18 @@ Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
 // What metadata comes to need if all slots that are free hold data.
 MetadataNeed Volume::metadata_need_when_full() const
 {
+    if (need_known_)
+        return need_;
     const Profile& data = data_profile();
-    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, superblock_.members.size()));
-    const double data_columns = columns - data.parity;
-    uint64_t free_bytes = 0;
-    for (const MemberRecord& member : superblock_.members)
-        free_bytes += slots_.free_bytes(member.id);
-    auto blocks = static_cast<uint64_t>(static_cast<double>(free_bytes / kBlockBytes) * data_columns /
-                                        columns / data.copies);
+    uint64_t blocks = slots_.potential_blocks(data, superblock_.chunk_bytes);
     for (const GroupRecord& group : map_.groups)
         blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
-    MetadataNeed need = metadata_need(blocks, columns / data_columns);
+    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, superblock_.members.size()));
+    need_ = metadata_need(blocks, columns / (columns - data.parity));
     if (system_is_metadata())
-        need = {need.file_blocks + need.system_blocks, 0};
-    return need;
+        need_ = {need_.file_blocks + need_.system_blocks, 0};
+    need_known_ = true;
+    return need_;
 }
 
 // Beside slots that metadata will need.
@@ -360,7 +358,7 @@ void Volume::note_member_states(Generation generation)
                      static_cast<unsigned long long>(generation.value));
         MutexLock lock(mutex_);
         slots_.set_usable(record.id, false);
-        potential_known_ = {};
+        forget_potential();
     }
 }
 
@@ -387,7 +385,7 @@ void Volume::commit_done(Allocator& allocator)
     for (const GroupRecord& group : dropped_)
         slots_.give_back(group);
     dropped_.clear();
-    potential_known_ = {};
+    forget_potential();
 }
 
 Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts)

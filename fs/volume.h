@@ -123,6 +123,11 @@ private:
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full() const CW_REQUIRES(mutex_);
     [[nodiscard]] uint64_t potential_data_blocks() const CW_REQUIRES(mutex_);
+    void forget_potential() CW_REQUIRES(mutex_)
+    {
+        potential_known_ = {};
+        need_known_ = false;
+    }
 
     MemberSet members_;
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started
@@ -144,6 +149,8 @@ private:
     mutable Mutex mutex_{LockRank::kSlots};
     mutable std::array<uint64_t, 3> potential_{};
     mutable std::array<bool, 3> potential_known_{};
+    mutable MetadataNeed need_;
+    mutable bool need_known_ = false;
 };
 
 }  // namespace cowraid

@@ -64,9 +64,10 @@ VolumeStatistics Filesystem::statistics()
     VolumeStatistics statistics{};
     statistics.block_bytes = kBlockBytes;
     statistics.total_blocks = data.total_blocks + potential;
-    // Without room for the metadata of some requests at once, no data can be written either.
-    constexpr PendingChanges kSomeWrites{.entries = 16, .bytes = 4096, .data_blocks = 1024, .data_runs = 16};
-    const bool full = !core_->space.may_fit_metadata(kSomeWrites, 0);
+    // Without room for what the largest operation may change, no data can be written either.
+    constexpr PendingChanges kLargest{
+        .entries = 1024, .bytes = 256 * 1024, .data_blocks = 1024, .data_runs = 16};
+    const bool full = !core_->space.fits_alone(kLargest);
     statistics.available_blocks = full ? 0 : core_->space.data_available();
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);

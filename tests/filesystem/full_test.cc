@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -170,6 +173,90 @@ TEST_CASE("full: where space is reported, writers who meet get it, all of them")
     CHECK(refused == 0);
     for (CountedFile& file : files)
         file.require_content();
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("full: threads that use metadata up are all refused in the end, and what was made can be removed")
+{
+    constexpr uint64_t kThreads = 8;
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, kDefaultChunkBytes});
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    REQUIRE_MESSAGE(volume.mount(MountOptions(), why).ok(), why);
+    Filesystem& fs = volume.fs();
+    const std::vector<std::byte> value(3000, std::byte{1});
+    std::array<uint64_t, kThreads> made{};
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < kThreads; ++i)
+        threads.emplace_back([&, i] {
+            const std::string prefix = "t" + std::to_string(i) + "-";
+            for (Err err = Err::kOk; err == Err::kOk;) {
+                const Result<Attributes> node =
+                    fs.make_node(kRoot, prefix + std::to_string(made[i]), S_IFREG | 0644, 0, {});
+                err = node.err();
+                if (!node.ok()) {
+                    wrong += err != Err::kNoSpace;
+                    break;
+                }
+                ++made[i];
+                err = fs.set_xattr(node->inode, "user.x", value, 0).err();
+                fs.forget(node->inode, 1);
+                wrong += err != Err::kOk && err != Err::kNoSpace;
+            }
+        });
+    for (std::thread& thread : threads)
+        thread.join();
+    CHECK(wrong == 0);
+    CHECK(fs.statistics().available_blocks == 0);
+    for (uint64_t i = 0; i < kThreads; ++i)
+        for (uint64_t number = 0; number < made[i]; ++number)
+            REQUIRE(fs.unlink(kRoot, "t" + std::to_string(i) + "-" + std::to_string(number)).ok());
+    for (int attempt = 0; attempt < 200 && fs.statistics().available_blocks == 0; ++attempt) {
+        REQUIRE(fs.sync().ok());
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    CHECK(fs.statistics().available_blocks > 0);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("full: tails that are cut off anew have a place where no space is left")
+{
+    constexpr uint64_t kFiles = 400;
+    SimVolume volume({5, 112 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const std::vector<std::byte> content(2 * kBlockBytes, std::byte{7});
+    std::vector<InodeNumber> files;
+    for (uint64_t i = 0; i < kFiles; ++i) {
+        const Result<Attributes> made = fs.make_node(kRoot, "f" + std::to_string(i), S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        REQUIRE(fs.write(made->inode, 0, content, {}, {}).ok());
+        files.push_back(made->inode);
+    }
+    commit(volume);
+    CountedFile big(volume, "big", volume.fs().statistics().available_blocks);
+    uint64_t block = 0;
+    while (block + 64 <= big.blocks() && big.write(block, 64) == Err::kOk)
+        block += 64;
+    while (block < big.blocks() && big.write(block) == Err::kOk)
+        ++block;
+    CHECK(volume.fs().statistics().available_blocks == 0);
+    for (const InodeNumber file : files) {
+        SetAttributes change;
+        change.size_bytes = content.size() - 1;
+        REQUIRE(fs.set_attributes(file, change, {}).ok());
+    }
+    commit(volume);
+    std::vector<std::byte> got(content.size());
+    for (const InodeNumber file : files) {
+        const Result<size_t> read = fs.read(file, 0, got);
+        REQUIRE(read.ok());
+        REQUIRE(*read == content.size() - 1);
+        REQUIRE(std::equal(got.begin(), got.end() - 1, content.begin()));
+    }
     REQUIRE(volume.unmount().ok());
     REQUIRE_CLEAN(Image::copy_of(volume).check());
 }
