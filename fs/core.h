@@ -61,7 +61,7 @@ struct FilesystemCore {
     Mutex rename_mutex{LockRank::kRename};
     DirtyAccount dirty;
     SpaceBudget space;
-    RoomQueue data_queue, node_queue;  // who waits for room for data, for nodes
+    RoomGate data_gate, node_gate;  // to room for data, for nodes
     const JoinPolicy join_policy;
     Cleaner cleaner;
     Event flush_done;  // some inode may have no flushing blocks any more

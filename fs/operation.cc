@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "fs/operation.h"
 
+#include <algorithm>
 #include <ctime>
-#include <optional>
 
 #include "fs/commit.h"
 
@@ -13,15 +13,15 @@ namespace {
 // Commits of everything that others have under way: what the first ones free the next may use.
 constexpr int kCommits = 3;
 
-class Turn {
+class Closed {
 public:
-    explicit Turn(RoomQueue& queue) : queue_(queue) { queue_.enter(); }
-    ~Turn() { queue_.leave(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    explicit Closed(RoomGate& gate) : gate_(gate) { gate_.close(); }
+    ~Closed() { gate_.open(); }
+    Closed(const Closed&) = delete;
+    Closed& operator=(const Closed&) = delete;
 
 private:
-    RoomQueue& queue_;
+    RoomGate& gate_;
 };
 
 Status check_writable(const FilesystemCore& core)
@@ -33,19 +33,22 @@ Status check_writable(const FilesystemCore& core)
 
 }  // namespace
 
-bool promise_at_once(FilesystemCore& core, uint64_t blocks)
-{
-    return core.data_queue.empty() && core.space.promise_data(blocks);
-}
+namespace {
 
-Status promise_data(FilesystemCore& core, uint64_t blocks)
+// Commits until `take` gets what it wants; first beside others, then alone. kNoSpace: it is not there.
+template <typename Take> Status take_room(FilesystemCore& core, RoomGate& gate, Take take)
 {
-    if (promise_at_once(core, blocks))
-        return {};
-    const Turn turn(core.data_queue);
+    for (int commits = 0; commits < kCommits; ++commits) {
+        gate.wait_open();
+        CW_TRY(check_writable(core));
+        if (take())
+            return {};
+        CW_TRY(force_commit(core));
+    }
+    const Closed closed(gate);
     for (int commits = 0;; ++commits) {
         CW_TRY(check_writable(core));
-        if (core.space.promise_data(blocks))
+        if (take())
             return {};
         if (commits == kCommits)
             return Err::kNoSpace;
@@ -53,9 +56,27 @@ Status promise_data(FilesystemCore& core, uint64_t blocks)
     }
 }
 
+}  // namespace
+
+bool promise_at_once(FilesystemCore& core, uint64_t blocks)
+{
+    core.data_gate.wait_open();
+    return core.space.promise_data(blocks);
+}
+
+Status promise_data(FilesystemCore& core, uint64_t blocks)
+{
+    return take_room(core, core.data_gate, [&] { return core.space.promise_data(blocks); });
+}
+
 PendingChanges changes_of_items(uint32_t item_count)
 {
-    return {.entries = item_count, .bytes = uint64_t{item_count} * 256};
+    // Operations that change many items change neighbours: in leaves that hold at least as many of them.
+    constexpr uint64_t kApart = 16;
+    constexpr uint64_t kNeighbours = 32;
+    const uint64_t apart = std::min<uint64_t>(item_count, kApart);
+    const uint64_t more = item_count - apart;
+    return {.entries = apart + divide_up(more, kNeighbours), .bytes = apart * 256 + more * 64};
 }
 
 PendingChanges changes_in(const Transaction& transaction)
@@ -94,23 +115,15 @@ bool Operation::try_claim(Kind kind)
 // commits.
 Status Operation::admit(Kind kind)
 {
-    const bool shrink = kind == Kind::kShrink;
-    CW_TRY(check_writable(core_));
-    if ((shrink || core_.node_queue.empty()) && try_claim(kind))
-        return {};
-    std::optional<Turn> turn;
-    if (!shrink)
-        turn.emplace(core_.node_queue);
-    for (int commits = 0;; ++commits) {
+    if (kind == Kind::kGrow)
+        return take_room(core_, core_.node_gate, [&] { return try_claim(kind); });
+    for (int commits = 0; commits < kCommits; ++commits) {
         CW_TRY(check_writable(core_));
         if (try_claim(kind))
             return {};
-        if (commits == kCommits)
-            break;
         CW_TRY(force_commit(core_));
     }
-    if (!shrink)
-        return Err::kNoSpace;
+    CW_TRY(check_writable(core_));
     core_.space.claim(claimed_);
     return {};
 }

@@ -51,9 +51,9 @@ private:
 
 timespec current_time();
 
-// Promises room for as many blocks of data if it is there and nobody waits for any.
+// Promises room for as many blocks of data if it is there. No locks held.
 bool promise_at_once(FilesystemCore& core, uint64_t blocks);
-// Promises room for as many blocks of data, in turn with others; commits that may bring space back: what
+// Promises room for as many blocks of data; commits that may bring space back: what
 // overwrites free, and what others only wait to write. kNoSpace, kReadOnly, kShutdown. No locks held.
 Status promise_data(FilesystemCore& core, uint64_t blocks);
 

@@ -213,10 +213,10 @@ bool SpaceBudget::metadata_fits(const PendingChanges& pending, const ClaimMark& 
     return fits(pending, mark, false);
 }
 
-bool SpaceBudget::fits_alone(const PendingChanges& changes) const
+bool SpaceBudget::fits_alone(const PendingChanges& changes, uint64_t returning) const
 {
     MutexLock lock(mutex_);
-    return node_blocks_bound(room_, changes) + room_.reserve_blocks <= room_.free_blocks;
+    return node_blocks_bound(room_, changes) + room_.reserve_blocks <= room_.free_blocks + returning;
 }
 
 MetadataRoom SpaceBudget::metadata_room() const
@@ -225,21 +225,28 @@ MetadataRoom SpaceBudget::metadata_room() const
     return room_;
 }
 
-void RoomQueue::enter()
+void RoomGate::wait_open()
 {
+    if (!closed_.load(std::memory_order_acquire))
+        return;
     MutexLock lock(mutex_);
-    waiting_.fetch_add(1, std::memory_order_release);
-    const uint64_t mine = next_++;
-    while (served_ != mine)
-        turn_.wait(mutex_);
+    while (closed_)
+        opened_.wait(mutex_);
 }
 
-void RoomQueue::leave()
+void RoomGate::close()
 {
     MutexLock lock(mutex_);
-    waiting_.fetch_sub(1, std::memory_order_release);
-    ++served_;
-    turn_.notify_all();
+    while (closed_)
+        opened_.wait(mutex_);
+    closed_ = true;
+}
+
+void RoomGate::open()
+{
+    MutexLock lock(mutex_);
+    closed_ = false;
+    opened_.notify_all();
 }
 
 }  // namespace cowraid

@@ -85,8 +85,8 @@ public:
     void give_up(const PendingChanges& own);
     // As try_claim(), without a claim.
     [[nodiscard]] bool metadata_fits(const PendingChanges& pending, const ClaimMark& mark) const;
-    // Whether `changes` would fit if nothing else were pending.
-    [[nodiscard]] bool fits_alone(const PendingChanges& changes) const;
+    // Whether `changes` would fit if nothing else were pending and `returning` blocks were free again.
+    [[nodiscard]] bool fits_alone(const PendingChanges& changes, uint64_t returning) const;
     [[nodiscard]] MetadataRoom metadata_room() const;
 
 private:
@@ -102,20 +102,18 @@ private:
     PendingChanges given_up_ CW_GUARDED_BY(mutex_);
 };
 
-// Who waits for room, in order. While somebody does, those who come later get none before, so that what
-// commits make free reaches who waited for it.
-class RoomQueue {
+// Where those pass who want room. One who never got any closes it, so that what commits make free is left for
+// that one, and the answer after them is final.
+class RoomGate {
 public:
-    [[nodiscard]] bool empty() const { return waiting_.load(std::memory_order_acquire) == 0; }
-    void enter();  // waits until all who entered before have left
-    void leave();
+    void wait_open();
+    void close();  // waits while another has it closed
+    void open();
 
 private:
     Mutex mutex_{LockRank::kLeaf};
-    CondVar turn_;
-    uint64_t next_ CW_GUARDED_BY(mutex_) = 0;
-    uint64_t served_ CW_GUARDED_BY(mutex_) = 0;
-    std::atomic<uint64_t> waiting_{0};
+    CondVar opened_;
+    std::atomic<bool> closed_{false};  // changed under the mutex
 };
 
 }  // namespace cowraid

@@ -65,9 +65,9 @@ VolumeStatistics Filesystem::statistics()
     statistics.block_bytes = kBlockBytes;
     statistics.total_blocks = data.total_blocks + potential;
     // Without room for what the largest operation may change, no data can be written either.
-    constexpr PendingChanges kLargest{
-        .entries = 1024, .bytes = 256 * 1024, .data_blocks = 1024, .data_runs = 16};
-    const bool full = !core_->space.fits_alone(kLargest);
+    constexpr PendingChanges kLargest{.entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4};
+    const uint64_t returning = core_->allocator.numbers(kGroupMetadata).pinned_blocks;
+    const bool full = !core_->space.fits_alone(kLargest, returning);
     statistics.available_blocks = full ? 0 : core_->space.data_available();
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);
