@@ -165,7 +165,7 @@ def plot(rows, path, title):
     rate, amplification = max(row[1] for row in rows), max(row[2] for row in rows)
     Path(path).write_text(
         '<svg xmlns="http://www.w3.org/2000/svg" width="800" height="300" font-family="sans-serif" '
-        'font-size="12"><rect width="800" height="300" fill="white"/>'
+        'font-size="12"><!-- SPDX-License-Identifier: MIT --><rect width="800" height="300" fill="white"/>'
         f'<text x="40" y="18">{title}: throughput (blue, full scale {rate:.0f} MiB/s), write '
         f'amplification (red, full scale {amplification:.1f}), over {rows[-1][0]:.0f} s</text>'
         '<path d="M40 30V270H760" fill="none" stroke="black"/>'
