@@ -129,7 +129,7 @@ void note_access(FilesystemCore& core, InodeNumber inode)
     }
     // An access time that cannot be stored is no reason to fail a read.
     Operation op(core);
-    if (!op.begin(Operation::Kind::kGrow, 1).ok())
+    if (!op.begin(Operation::Kind::kMinor, 1).ok())
         return;
     MutexLock lock(use->mutex);
     if (use->removed || !access_is_news(use->attributes, now, rule))

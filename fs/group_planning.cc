@@ -46,7 +46,8 @@ enum class Slots : uint8_t {
 
 bool may_plan(const FilesystemCore& core, uint32_t content, Slots slots)
 {
-    if (slots == Slots::kAny)
+    // With a member missing the groups there were are closed: what comes now is needed at once.
+    if (slots == Slots::kAny || core.volume->degraded())
         return true;
     if (content == kGroupData)
         return core.volume->potential_blocks(kGroupData) > 0;

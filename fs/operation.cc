@@ -13,17 +13,6 @@ namespace {
 // Commits of everything that others have under way: what the first ones free the next may use.
 constexpr int kCommits = 3;
 
-class Closed {
-public:
-    explicit Closed(RoomGate& gate) : gate_(gate) { gate_.close(); }
-    ~Closed() { gate_.open(); }
-    Closed(const Closed&) = delete;
-    Closed& operator=(const Closed&) = delete;
-
-private:
-    RoomGate& gate_;
-};
-
 Status check_writable(const FilesystemCore& core)
 {
     if (core.stopped)
@@ -35,17 +24,9 @@ Status check_writable(const FilesystemCore& core)
 
 namespace {
 
-// Commits until `take` gets what it wants; first beside others, then alone. kNoSpace: it is not there.
-template <typename Take> Status take_room(FilesystemCore& core, RoomGate& gate, Take take)
+// Commits until `take` says that it got what it wants, or an error.
+template <typename Take> Status commit_until(FilesystemCore& core, Take take)
 {
-    for (int commits = 0; commits < kCommits; ++commits) {
-        gate.wait_open();
-        CW_TRY(check_writable(core));
-        if (take())
-            return {};
-        CW_TRY(force_commit(core));
-    }
-    const Closed closed(gate);
     for (int commits = 0;; ++commits) {
         CW_TRY(check_writable(core));
         if (take())
@@ -56,17 +37,34 @@ template <typename Take> Status take_room(FilesystemCore& core, RoomGate& gate, 
     }
 }
 
+// Takes room beside others, then alone. kNoSpace: it is not there. `wanted` compares this with what others
+// want.
+template <typename Take> Status take_room(FilesystemCore& core, RoomGate& gate, uint64_t wanted, Take take)
+{
+    const Status shared = commit_until(core, [&] {
+        gate.wait_open();
+        return take();
+    });
+    if (shared.err() != Err::kNoSpace || !gate.close(wanted))
+        return shared;
+    const Status alone = commit_until(core, take);
+    if (alone.err() == Err::kNoSpace)
+        gate.open_refused(wanted);
+    else
+        gate.open();
+    return alone;
+}
+
 }  // namespace
 
 bool promise_at_once(FilesystemCore& core, uint64_t blocks)
 {
-    core.data_gate.wait_open();
-    return core.space.promise_data(blocks);
+    return !core.data_gate.closed() && core.space.promise_data(blocks);
 }
 
 Status promise_data(FilesystemCore& core, uint64_t blocks)
 {
-    return take_room(core, core.data_gate, [&] { return core.space.promise_data(blocks); });
+    return take_room(core, core.data_gate, blocks, [&] { return core.space.promise_data(blocks); });
 }
 
 PendingChanges changes_of_items(uint32_t item_count)
@@ -76,7 +74,9 @@ PendingChanges changes_of_items(uint32_t item_count)
     constexpr uint64_t kNeighbours = 32;
     const uint64_t apart = std::min<uint64_t>(item_count, kApart);
     const uint64_t more = item_count - apart;
-    return {.entries = apart + divide_up(more, kNeighbours), .bytes = apart * 256 + more * 64};
+    return {.entries = apart + divide_up(more, kNeighbours),
+            .bytes = apart * 256 + more * 64,
+            .freed_runs = item_count};
 }
 
 PendingChanges changes_in(const Transaction& transaction)
@@ -86,6 +86,7 @@ PendingChanges changes_in(const Transaction& transaction)
     return {
         .entries = transaction.items.entry_count(),
         .bytes = transaction.items.byte_count(),
+        .freed_runs = transaction.items.entry_count(),
         .checksum_windows = transaction.checksums.window_count(),
         .remap_windows = remapped,
         .remap_bytes = remapped * kWindowBytes,
@@ -112,18 +113,21 @@ bool Operation::try_claim(Kind kind)
 }
 
 // Claims, when a commit will have room for what is pending and claimed. kShrink: at the latest after some
-// commits.
+// commits. kMinor: at once or not.
 Status Operation::admit(Kind kind)
 {
-    if (kind == Kind::kGrow)
-        return take_room(core_, core_.node_gate, [&] { return try_claim(kind); });
-    for (int commits = 0; commits < kCommits; ++commits) {
+    const auto take = [&] {
+        return try_claim(kind);
+    };
+    if (kind == Kind::kMinor) {
         CW_TRY(check_writable(core_));
-        if (try_claim(kind))
-            return {};
-        CW_TRY(force_commit(core_));
+        return !core_.node_gate.closed() && take() ? Status() : Err::kNoSpace;
     }
-    CW_TRY(check_writable(core_));
+    if (kind == Kind::kGrow)
+        return take_room(core_, core_.node_gate, claimed_.entries + claimed_.data_blocks, take);
+    const Status status = commit_until(core_, take);
+    if (status.err() != Err::kNoSpace)
+        return status;
     core_.space.claim(claimed_);
     return {};
 }

@@ -14,8 +14,8 @@ namespace cowraid {
 class Operation {
 public:
     // kShrink operations (unlink, truncate down, removing attributes) are admitted on a full volume from
-    // the reserve; kGrow ones get kNoSpace before that.
-    enum class Kind : uint8_t { kGrow, kShrink };
+    // the reserve; kGrow ones get kNoSpace before that; kMinor ones (times of access) rather than wait.
+    enum class Kind : uint8_t { kGrow, kShrink, kMinor };
 
     explicit Operation(FilesystemCore& core) : core_(core) { }
     ~Operation();
@@ -51,7 +51,7 @@ private:
 
 timespec current_time();
 
-// Promises room for as many blocks of data if it is there. No locks held.
+// Promises room for as many blocks of data if it is there and nobody else waits alone for any.
 bool promise_at_once(FilesystemCore& core, uint64_t blocks);
 // Promises room for as many blocks of data; commits that may bring space back: what
 // overwrites free, and what others only wait to write. kNoSpace, kReadOnly, kShutdown. No locks held.

@@ -47,6 +47,7 @@ PendingChanges& PendingChanges::operator+=(const PendingChanges& other)
 {
     entries += other.entries;
     bytes += other.bytes;
+    freed_runs += other.freed_runs;
     checksum_windows += other.checksum_windows;
     remap_windows += other.remap_windows;
     remap_bytes += other.remap_bytes;
@@ -59,6 +60,7 @@ PendingChanges& PendingChanges::operator-=(const PendingChanges& other)
 {
     entries -= other.entries;
     bytes -= other.bytes;
+    freed_runs -= other.freed_runs;
     checksum_windows -= other.checksum_windows;
     remap_windows -= other.remap_windows;
     remap_bytes -= other.remap_bytes;
@@ -94,13 +96,13 @@ uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pendi
                                    all_sums);
 
     // Remap tree: what a place was called, and what the name stood for, go with a block that was moved.
-    const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.entries : 0;
+    const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.freed_runs : 0;
     const uint64_t moves = std::min(pending.remap_windows + 2 * freed, room.used_nodes);
     const uint64_t moved = moves + std::min(3 * moves, room.used_nodes / kMinChildren + 4) +
                            with_inner_nodes(nodes_for(pending.remap_bytes));
 
     // Free-space tree: windows of what is taken and freed, and of the nodes themselves.
-    const uint64_t data_windows = stripes + 2 * in_holes + pending.data_blocks + pending.entries;
+    const uint64_t data_windows = stripes + 2 * in_holes + pending.data_blocks + pending.freed_runs;
     const uint64_t space = std::min(2 * data_windows, space_leaves(room.address_blocks)) +
                            std::min(2 * (file + sums + moved), space_leaves(room.node_address_blocks)) +
                            nodes_for(room.group_count * kGroupSummaryBytes);
@@ -234,17 +236,30 @@ void RoomGate::wait_open()
         opened_.wait(mutex_);
 }
 
-void RoomGate::close()
+bool RoomGate::close(uint64_t wanted)
 {
     MutexLock lock(mutex_);
+    const uint64_t refusals = refusals_;
     while (closed_)
         opened_.wait(mutex_);
+    if (refusals_ != refusals && wanted >= last_refused_)
+        return false;
     closed_ = true;
+    return true;
 }
 
 void RoomGate::open()
 {
     MutexLock lock(mutex_);
+    closed_ = false;
+    opened_.notify_all();
+}
+
+void RoomGate::open_refused(uint64_t wanted)
+{
+    MutexLock lock(mutex_);
+    ++refusals_;
+    last_refused_ = wanted;
     closed_ = false;
     opened_.notify_all();
 }

@@ -17,6 +17,7 @@ inline constexpr uint64_t kMetadataReserveBlocksMax = 16 * kMiB / kBlockBytes;
 // What a commit has to record.
 struct PendingChanges {
     uint64_t entries = 0, bytes = 0;  // changed items of the file tree, and their payload
+    uint64_t freed_runs = 0;  // pieces of data that these may give up
     uint64_t checksum_windows = 0;  // changed items of the checksum tree
     uint64_t remap_windows = 0, remap_bytes = 0;  // of the remap tree, and how much may be new
     uint64_t data_blocks = 0;  // dirty: no items yet
@@ -103,17 +104,23 @@ private:
 };
 
 // Where those pass who want room. One who never got any closes it, so that what commits make free is left for
-// that one, and the answer after them is final.
+// that one, and the answer after them is final: also for others who waited meanwhile and want as much.
 class RoomGate {
 public:
+    [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
     void wait_open();
-    void close();  // waits while another has it closed
+    // Waits while another has it closed. False, and not closed: that one was refused less than `wanted`, or
+    // as much.
+    [[nodiscard]] bool close(uint64_t wanted);
     void open();
+    void open_refused(uint64_t wanted);
 
 private:
     Mutex mutex_{LockRank::kLeaf};
     CondVar opened_;
     std::atomic<bool> closed_{false};  // changed under the mutex
+    uint64_t refusals_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t last_refused_ CW_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace cowraid

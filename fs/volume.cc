@@ -256,8 +256,8 @@ Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
         return Err::kNotFound;
     CW_TRY(allocator.remove_group(address));
     array_->remove_group(address);
-    dropped_.push_back(std::move(*at));
     MutexLock lock(mutex_);
+    dropped_.push_back(std::move(*at));
     map_.groups.erase(at);
     forget_potential();
     map_changed_ = true;
