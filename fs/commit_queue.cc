@@ -12,7 +12,7 @@ void CommitQueue::wait_async(TransactionId id, Completion* completion)
     Status answer;
     {
         MutexLock lock(mutex_);
-        if (failure_.ok() && finished_ < id) {
+        if (failure_.ok() && suspended_.ok() && finished_ < id) {
             waiters_.push_back({id, completion});
             if (begun_ < id) {
                 requested_.commit = true;
@@ -20,7 +20,8 @@ void CommitQueue::wait_async(TransactionId id, Completion* completion)
             }
             return;
         }
-        answer = finished_ >= id ? Status() : failure_;
+        if (finished_ < id)
+            answer = failure_.ok() ? suspended_ : failure_;
     }
     completion->done(answer);
 }
@@ -63,17 +64,13 @@ void CommitQueue::begun(TransactionId id)
     begun_ = id;
 }
 
-void CommitQueue::finished(TransactionId id, Status status)
+void CommitQueue::answer(TransactionId id, Status status)
 {
     std::vector<Waiter> answered;
     {
         MutexLock lock(mutex_);
-        if (status.ok())
-            finished_ = id;
-        else
-            failure_ = status;
         const auto keep = [&](const Waiter& waiter) {
-            return status.ok() && waiter.id > id;
+            return waiter.id > id;
         };
         const auto at = std::stable_partition(waiters_.begin(), waiters_.end(), keep);
         answered.assign(at, waiters_.end());
@@ -81,6 +78,33 @@ void CommitQueue::finished(TransactionId id, Status status)
     }
     for (const Waiter& waiter : answered)
         waiter.completion->done(status);
+}
+
+void CommitQueue::finished(TransactionId id, Status status)
+{
+    {
+        MutexLock lock(mutex_);
+        if (status.ok())
+            finished_ = id;
+        else
+            failure_ = status;
+    }
+    answer(status.ok() ? id : TransactionId{UINT64_MAX}, status);
+}
+
+void CommitQueue::suspend(Status status)
+{
+    {
+        MutexLock lock(mutex_);
+        suspended_ = status;
+    }
+    answer(TransactionId{UINT64_MAX}, status);
+}
+
+void CommitQueue::resume()
+{
+    MutexLock lock(mutex_);
+    suspended_ = {};
 }
 
 }  // namespace cowraid

@@ -14,13 +14,16 @@ namespace cowraid {
 
 class CommitQueue {
 public:
-    // `completion` is answered when the transaction `id` is committed, or the filesystem stopped.
+    // `completion` is answered when the transaction `id` is committed, or when nobody will commit it.
     void wait_async(TransactionId id, Completion* completion);
     // As wait_async(), blocking. Must not be called by the commit thread or with locks held.
     Status wait(TransactionId id);
     // Asks for a flush of dirty data without a commit.
     void request_flush();
     void request_stop();
+    // Nobody commits from now on: who waits, and who comes, gets `status`, until resume().
+    void suspend(Status status);
+    void resume();
 
     struct Work {
         bool commit = false;  // somebody waits
@@ -41,6 +44,9 @@ private:
         TransactionId id;
         Completion* completion;
     };
+    // Answers those whose transaction is one of up to `id`.
+    void answer(TransactionId id, Status status);
+
     Mutex mutex_{LockRank::kCommitQueue};
     CondVar wake_;
     std::vector<Waiter> waiters_ CW_GUARDED_BY(mutex_);
@@ -48,6 +54,7 @@ private:
     TransactionId begun_ CW_GUARDED_BY(mutex_);
     TransactionId finished_ CW_GUARDED_BY(mutex_);
     Status failure_ CW_GUARDED_BY(mutex_);
+    Status suspended_ CW_GUARDED_BY(mutex_);
 };
 
 }  // namespace cowraid

@@ -137,6 +137,7 @@ Status Filesystem::remount(bool read_only, std::string& why)
         }
         core_->background.stop();
         CW_TRY(commit_now(*core_));
+        core_->commits.suspend(Err::kReadOnly);
         CW_TRY(commit_clean(*core_));
         core_->volume->array().set_read_only(true);
         return {};
@@ -150,6 +151,7 @@ Status Filesystem::remount(bool read_only, std::string& why)
         return Err::kReadOnly;
     }
     core_->volume->array().set_read_only(false);
+    core_->commits.resume();
     CW_TRY(start_writing(*core_, why));
     core_->read_only = false;
     return {};
