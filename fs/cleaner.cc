@@ -8,6 +8,7 @@
 #include "fs/commit.h"
 #include "fs/commit_mutant.h"
 #include "fs/core.h"
+#include "fs/operation.h"
 
 namespace cowraid {
 
@@ -134,36 +135,60 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     return true;
 }
 
-// Nothing refers to the group any more, but what is recorded about it.
-CleanProgress Cleaner::leave_trees(const View& view)
+// What is still recorded about the group: a commit's share of it.
+Status Cleaner::find_left(const View& view, Left& left) const
 {
-    if (is_mutant(core_.options, CommitMutant::kLeftoversStay))
-        return leave_map();
     const Ref<const ArrayGroup> group = core_.volume->array().group_at(group_);
     const uint64_t end = group_.value + group->record.span_bytes();
     const auto checksums = static_cast<uint8_t>(ItemType::kChecksums);
     const auto windows = static_cast<uint8_t>(ItemType::kSpaceWindow);
     const auto summary = static_cast<uint8_t>(ItemType::kGroupSummary);
-    Transaction& open = *view.open;
     const TreeRoot& space = view.committed->free_space_tree;
     const Key summary_key{0, summary, group_.value};
-    Status status = find_keys(core_.cache, view.committed->checksum_tree, {group_.value, checksums, 0},
-                              {end - 1, checksums, 0}, kWindowsPerCommit, open.left_checksums);
-    if (status.ok() && open.left_checksums.size() < kWindowsPerCommit) {
-        status = find_keys(core_.cache, space, summary_key, summary_key, SIZE_MAX, open.left_windows);
-        if (status.ok())
-            status = find_keys(core_.cache, space, {group_.value, windows, 0},
-                               {group_.value, windows, UINT64_MAX}, SIZE_MAX, open.left_windows);
+    CW_TRY(find_keys(core_.cache, view.committed->checksum_tree, {group_.value, checksums, 0},
+                     {end - 1, checksums, 0}, kWindowsPerCommit, left.checksums));
+    if (left.checksums.size() == kWindowsPerCommit)
+        return {};
+    CW_TRY(find_keys(core_.cache, space, summary_key, summary_key, SIZE_MAX, left.windows));
+    return find_keys(core_.cache, space, {group_.value, windows, 0}, {group_.value, windows, UINT64_MAX},
+                     SIZE_MAX, left.windows);
+}
+
+// As much of it as a commit has room for, from the reserve too: it frees nodes. False: there is none.
+bool Cleaner::claim_left(Left& left, SpaceClaim& claim) const
+{
+    constexpr size_t kFewest = 64;
+    for (;;) {
+        const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
+        if (claim.take(changes_of_left(left.count()), pending_changes(core_), mark, true))
+            return true;
+        if (left.checksums.size() <= kFewest)
+            return false;
+        left.windows.clear();
+        left.checksums.resize(left.checksums.size() / 2);
     }
-    if (!status.ok()) {
-        open.left_checksums.clear();
-        open.left_windows.clear();
+}
+
+// Nothing refers to the group any more, but what is recorded about it.
+CleanProgress Cleaner::leave_trees(const View& view)
+{
+    if (is_mutant(core_.options, CommitMutant::kLeftoversStay))
+        return leave_map();
+    Left left;
+    if (const Status status = find_left(view, left); !status.ok()) {
         failed_ = true;
         CW_LOG_ERROR("emptying block groups ends for this mount: %s", err_text(status.err()));
         return CleanProgress::kNothing;
     }
-    if (open.left_checksums.empty() && open.left_windows.empty())
+    if (left.count() == 0)
         return leave_map();
+    Transaction& open = *view.open;
+    SpaceClaim claim(core_.space);
+    if (!claim_left(left, claim))
+        return open.dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
+    open.left_count = left.count();
+    open.left_checksums = std::move(left.checksums);
+    open.left_windows = std::move(left.windows);
     wait_for_commit(open);
     return CleanProgress::kNeedsCommit;
 }

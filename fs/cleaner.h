@@ -22,6 +22,7 @@
 #include "alloc/clean_policy.h"
 #include "base/buffer.h"
 #include "fs/filesystem.h"
+#include "fs/space_budget.h"
 #include "fs/transaction.h"
 
 namespace cowraid {
@@ -56,6 +57,12 @@ private:
         Checksum checksum;
         std::byte* memory;
     };
+    // Items of the checksum and free-space trees about a group that holds nothing.
+    struct Left {
+        std::vector<Key> checksums, windows;
+
+        [[nodiscard]] size_t count() const { return checksums.size() + windows.size(); }
+    };
     // Goes on with a group that was marked before; chooses one and marks it. False: there is none. `waits`:
     // there is one, but no room for its blocks.
     bool resume(bool& waits);
@@ -65,6 +72,8 @@ private:
     [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;
     [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
     void wait_for_commit(Transaction& open);
+    Status find_left(const View& view, Left& left) const;
+    bool claim_left(Left& left, SpaceClaim& claim) const;
     CleanProgress leave_trees(const View& view);
     CleanProgress leave_map();
     void set_aside();
@@ -72,7 +81,7 @@ private:
 
     // cleaner_move.cc
     CleanProgress move(const View& view);
-    CleanProgress make_room(const View& view, uint64_t block_count);
+    CleanProgress make_room(const View& view, uint64_t block_count, SpaceClaim& claim);
     Status read_blocks(const View& view, std::span<const BlockRun> runs, AlignedBuffer& memory,
                        std::vector<Move>& moves);
     Status read_singly(std::span<const BlockRun> runs, std::span<const BlockExpectation> expected,

@@ -25,17 +25,16 @@ uint64_t count_of(std::span<const BlockRun> runs)
 
 }  // namespace
 
-// kWorked: there is room in free rows and for what the commit will say of it.
-CleanProgress Cleaner::make_room(const View& view, uint64_t block_count)
+// kWorked: there is room in free rows, and `claim` has what the commit will say of it.
+CleanProgress Cleaner::make_room(const View& view, uint64_t block_count, SpaceClaim& claim)
 {
     // An entry each way. Names of blocks that were moved before are not neighbours.
     constexpr uint64_t kEntryBytes = 64;
     const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
-    PendingChanges pending = pending_changes(core_);
-    pending.remap_windows += 2 * block_count;
-    pending.remap_bytes += 2 * block_count * kEntryBytes;
-    pending.data_blocks += block_count;
-    if (!core_.space.metadata_fits(pending, mark))
+    const PendingChanges own = {.remap_windows = 2 * block_count,
+                                .remap_bytes = 2 * block_count * kEntryBytes,
+                                .data_blocks = block_count};
+    if (!claim.take(own, pending_changes(core_), mark, false))
         return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     // Rows for the writers of now, too: they need not fall back on holes.
     const uint64_t wanted = block_count + stripe_blocks(group_) + core_.dirty.blocks();
@@ -203,7 +202,8 @@ CleanProgress Cleaner::move(const View& view)
         moved_any_ = false;
         return CleanProgress::kWorked;
     }
-    if (const CleanProgress room = make_room(view, count_of(runs)); room != CleanProgress::kWorked)
+    SpaceClaim claim(core_.space);
+    if (const CleanProgress room = make_room(view, count_of(runs), claim); room != CleanProgress::kWorked)
         return room;
     AlignedBuffer memory(count_of(runs) * kBlockBytes);
     std::vector<Move> moves;

@@ -50,8 +50,6 @@ PendingChanges changes_of(const ClosedTransaction& closed)
     PendingChanges changes = changes_in(*closed.transaction);
     changes.data_blocks = closed.batch.block_count;
     changes.data_runs = closed.batch.run_count;
-    // Neighbours, whose leaves go with them.
-    changes.checksum_windows += closed.transaction->left_checksums.size() / 32;
     return changes;
 }
 

@@ -159,7 +159,8 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
     room.free_blocks = metadata_room(core);
     room.reserve_blocks = std::clamp(metadata.total_blocks / 8, kReserveBlocksMin, kMetadataReserveBlocksMax);
     room.used_nodes = used / (kNodeBytes / kBlockBytes);
-    room.stripe_blocks = core.allocator.numbers(kGroupData).free_stripe_blocks;
+    const uint64_t stripes = core.allocator.numbers(kGroupData).free_stripe_blocks;
+    room.stripe_blocks = stripes - std::min(stripes, core.cleaner.reserved_blocks());
     room.blocks_per_stripe = UINT64_MAX;
     room.has_moved_blocks = core.volume->may_have_moved_blocks();
     for (const Ref<const ArrayGroup>& group : core.volume->array().groups()) {

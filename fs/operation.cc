@@ -20,36 +20,45 @@ Status check_writable(const FilesystemCore& core)
     return core.read_only ? Err::kReadOnly : Err::kOk;
 }
 
-}  // namespace
-
-namespace {
-
-// Commits until `take` says that it got what it wants, or an error.
-template <typename Take> Status commit_until(FilesystemCore& core, Take take)
+// Commits until `take` says that it got what it wants, or `hopeless` that it never will (kNoSpace), or an
+// error.
+template <typename Take, typename Hopeless>
+Status commit_until(FilesystemCore& core, Take take, Hopeless hopeless)
 {
     for (int commits = 0;; ++commits) {
         CW_TRY(check_writable(core));
         if (take())
             return {};
-        if (commits == kCommits)
+        if (commits == kCommits || hopeless())
             return Err::kNoSpace;
         CW_TRY(force_commit(core));
     }
 }
 
+bool never()
+{
+    return false;
+}
+
 // Takes room beside others, then alone. kNoSpace: it is not there. `wanted` compares this with what others
 // want.
-template <typename Take> Status take_room(FilesystemCore& core, RoomGate& gate, uint64_t wanted, Take take)
+template <typename Take, typename Wanted>
+Status take_room(FilesystemCore& core, RoomGate& gate, Take take, Wanted wanted)
 {
-    const Status shared = commit_until(core, [&] {
+    const uint64_t mark = gate.refusals();
+    const auto hopeless = [&] {
+        return gate.refused_since(mark, wanted());
+    };
+    const auto take_beside = [&] {
         gate.wait_open();
         return take();
-    });
-    if (shared.err() != Err::kNoSpace || !gate.close(wanted))
-        return shared;
-    const Status alone = commit_until(core, take);
+    };
+    const Status beside = commit_until(core, take_beside, hopeless);
+    if (beside.err() != Err::kNoSpace || !gate.close(mark, wanted()))
+        return beside;
+    const Status alone = commit_until(core, take, never);
     if (alone.err() == Err::kNoSpace)
-        gate.open_refused(wanted);
+        gate.open_refused(wanted());
     else
         gate.open();
     return alone;
@@ -64,7 +73,33 @@ bool promise_at_once(FilesystemCore& core, uint64_t blocks)
 
 Status promise_data(FilesystemCore& core, uint64_t blocks)
 {
-    return take_room(core, core.data_gate, blocks, [&] { return core.space.promise_data(blocks); });
+    const auto take = [&] {
+        return core.space.promise_data(blocks);
+    };
+    return take_room(core, core.data_gate, take, [&] { return blocks; });
+}
+
+Status DataPromise::get(uint64_t blocks)
+{
+    CW_TRY(promise_data(core_, blocks));
+    blocks_ += blocks;
+    return {};
+}
+
+Status DataPromise::get_by_force(uint64_t blocks)
+{
+    const Status status = get(blocks);
+    if (status.err() != Err::kNoSpace)
+        return status;
+    core_.space.force_data(blocks);
+    blocks_ += blocks;
+    return {};
+}
+
+void DataPromise::take_over(uint64_t blocks)
+{
+    CW_ASSERT(blocks <= blocks_);
+    blocks_ -= blocks;
 }
 
 PendingChanges changes_of_items(uint32_t item_count)
@@ -79,11 +114,18 @@ PendingChanges changes_of_items(uint32_t item_count)
             .freed_runs = item_count};
 }
 
+PendingChanges changes_of_left(uint64_t item_count)
+{
+    constexpr uint64_t kNeighbours = 16;  // leaves hold more, half full too
+    const uint64_t leaves = divide_up(item_count, kNeighbours);
+    return {.freed_runs = leaves, .checksum_windows = leaves};
+}
+
 PendingChanges changes_in(const Transaction& transaction)
 {
     const uint64_t remapped = transaction.moved_to.window_count() + transaction.moved_from.window_count();
     constexpr uint64_t kWindowBytes = 64 * 9;
-    return {
+    PendingChanges changes = {
         .entries = transaction.items.entry_count(),
         .bytes = transaction.items.byte_count(),
         .freed_runs = transaction.items.entry_count(),
@@ -91,6 +133,8 @@ PendingChanges changes_in(const Transaction& transaction)
         .remap_windows = remapped,
         .remap_bytes = remapped * kWindowBytes,
     };
+    changes += changes_of_left(transaction.left_count);
+    return changes;
 }
 
 PendingChanges pending_changes(FilesystemCore& core)
@@ -123,9 +167,12 @@ Status Operation::admit(Kind kind)
         CW_TRY(check_writable(core_));
         return !core_.node_gate.closed() && take() ? Status() : Err::kNoSpace;
     }
+    const auto wanted = [&] {
+        return node_blocks_bound(core_.space.metadata_room(), claimed_);
+    };
     if (kind == Kind::kGrow)
-        return take_room(core_, core_.node_gate, claimed_.entries + claimed_.data_blocks, take);
-    const Status status = commit_until(core_, take);
+        return take_room(core_, core_.node_gate, take, wanted);
+    const Status status = commit_until(core_, take, never);
     if (status.err() != Err::kNoSpace)
         return status;
     core_.space.claim(claimed_);

@@ -57,8 +57,31 @@ bool promise_at_once(FilesystemCore& core, uint64_t blocks);
 // overwrites free, and what others only wait to write. kNoSpace, kReadOnly, kShutdown. No locks held.
 Status promise_data(FilesystemCore& core, uint64_t blocks);
 
+// Blocks of data that were promised, returned unless somebody takes them over.
+class DataPromise {
+public:
+    explicit DataPromise(FilesystemCore& core) : core_(core) { }
+    ~DataPromise() { core_.space.return_data(blocks_); }
+    DataPromise(const DataPromise&) = delete;
+    DataPromise& operator=(const DataPromise&) = delete;
+
+    // As promise_data().
+    Status get(uint64_t blocks);
+    // Where there is no room it comes out of the slack: for what may not fail.
+    Status get_by_force(uint64_t blocks);
+    [[nodiscard]] uint64_t blocks() const { return blocks_; }
+    // `blocks` of them are the caller's now.
+    void take_over(uint64_t blocks);
+
+private:
+    FilesystemCore& core_;
+    uint64_t blocks_ = 0;
+};
+
 // What a change of as many items takes, whatever is in them.
 PendingChanges changes_of_items(uint32_t item_count);
+// What erasing so many items of the checksum or free-space tree takes that are neighbours.
+PendingChanges changes_of_left(uint64_t item_count);
 // What is in one transaction; its dirty data is not.
 PendingChanges changes_in(const Transaction& transaction);
 // What the commits under way and to come must find room for, claims of operations not counted.

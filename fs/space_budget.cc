@@ -209,12 +209,6 @@ void SpaceBudget::give_up(const PendingChanges& own)
     given_up_ += own;
 }
 
-bool SpaceBudget::metadata_fits(const PendingChanges& pending, const ClaimMark& mark) const
-{
-    MutexLock lock(mutex_);
-    return fits(pending, mark, false);
-}
-
 bool SpaceBudget::fits_alone(const PendingChanges& changes, uint64_t returning) const
 {
     MutexLock lock(mutex_);
@@ -227,6 +221,15 @@ MetadataRoom SpaceBudget::metadata_room() const
     return room_;
 }
 
+bool SpaceClaim::take(const PendingChanges& own, const PendingChanges& pending,
+                      const SpaceBudget::ClaimMark& mark, bool use_reserve)
+{
+    if (!budget_.try_claim(own, pending, mark, use_reserve))
+        return false;
+    own_ = own;
+    return true;
+}
+
 void RoomGate::wait_open()
 {
     if (!closed_.load(std::memory_order_acquire))
@@ -236,13 +239,23 @@ void RoomGate::wait_open()
         opened_.wait(mutex_);
 }
 
-bool RoomGate::close(uint64_t wanted)
+bool RoomGate::refused(uint64_t mark, uint64_t wanted) const
+{
+    return refusals_ != mark && wanted >= last_refused_;
+}
+
+bool RoomGate::refused_since(uint64_t mark, uint64_t wanted) const
 {
     MutexLock lock(mutex_);
-    const uint64_t refusals = refusals_;
+    return refused(mark, wanted);
+}
+
+bool RoomGate::close(uint64_t mark, uint64_t wanted)
+{
+    MutexLock lock(mutex_);
     while (closed_)
         opened_.wait(mutex_);
-    if (refusals_ != refusals && wanted >= last_refused_)
+    if (refused(mark, wanted))
         return false;
     closed_ = true;
     return true;

@@ -84,8 +84,6 @@ public:
                                  const ClaimMark& mark, bool use_reserve);
     void claim(const PendingChanges& own);
     void give_up(const PendingChanges& own);
-    // As try_claim(), without a claim.
-    [[nodiscard]] bool metadata_fits(const PendingChanges& pending, const ClaimMark& mark) const;
     // Whether `changes` would fit if nothing else were pending and `returning` blocks were free again.
     [[nodiscard]] bool fits_alone(const PendingChanges& changes, uint64_t returning) const;
     [[nodiscard]] MetadataRoom metadata_room() const;
@@ -103,24 +101,46 @@ private:
     PendingChanges given_up_ CW_GUARDED_BY(mutex_);
 };
 
+// A claim for as long as it lives.
+class SpaceClaim {
+public:
+    explicit SpaceClaim(SpaceBudget& budget) : budget_(budget) { }
+    ~SpaceClaim() { budget_.give_up(own_); }
+    SpaceClaim(const SpaceClaim&) = delete;
+    SpaceClaim& operator=(const SpaceClaim&) = delete;
+
+    // As SpaceBudget::try_claim(), once.
+    [[nodiscard]] bool take(const PendingChanges& own, const PendingChanges& pending,
+                            const SpaceBudget::ClaimMark& mark, bool use_reserve);
+
+private:
+    SpaceBudget& budget_;
+    PendingChanges own_;
+};
+
 // Where those pass who want room. One who never got any closes it, so that what commits make free is left for
-// that one, and the answer after them is final: also for others who waited meanwhile and want as much.
+// that one, and the answer after them is final: also for others who came before it and want as much.
 class RoomGate {
 public:
     [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
     void wait_open();
-    // Waits while another has it closed. False, and not closed: that one was refused less than `wanted`, or
-    // as much.
-    [[nodiscard]] bool close(uint64_t wanted);
+    // How often somebody was refused.
+    [[nodiscard]] uint64_t refusals() const { return refusals_.load(std::memory_order_acquire); }
+    // Whether somebody was refused `wanted`, or less, since refusals() said `mark`.
+    [[nodiscard]] bool refused_since(uint64_t mark, uint64_t wanted) const;
+    // Waits while another has it closed. False, and not closed: refused_since().
+    [[nodiscard]] bool close(uint64_t mark, uint64_t wanted);
     void open();
     void open_refused(uint64_t wanted);
 
 private:
-    Mutex mutex_{LockRank::kLeaf};
+    [[nodiscard]] bool refused(uint64_t mark, uint64_t wanted) const CW_REQUIRES(mutex_);
+
+    mutable Mutex mutex_{LockRank::kLeaf};
     CondVar opened_;
-    std::atomic<bool> closed_{false};  // changed under the mutex
-    uint64_t refusals_ CW_GUARDED_BY(mutex_) = 0;
-    uint64_t last_refused_ CW_GUARDED_BY(mutex_) = 0;
+    std::atomic<bool> closed_{false};  // changed under the mutex, as the next
+    std::atomic<uint64_t> refusals_{0};
+    uint64_t last_refused_ CW_GUARDED_BY(mutex_) = 0;  // by the last of them
 };
 
 }  // namespace cowraid

@@ -26,6 +26,8 @@ struct Transaction : RefCounted<Transaction> {
     // Of block groups about to leave the map: items of the checksum and free-space trees to be erased, in key
     // order. Commit thread.
     std::vector<Key> left_checksums, left_windows;
+    // How many of them the space budget counts; by anybody.
+    std::atomic<uint64_t> left_count{0};
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
     // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate

@@ -210,18 +210,6 @@ TEST_CASE("full: threads that use metadata up are all refused in the end, and wh
         thread.join();
     CHECK(wrong == 0);
     CHECK(fs.statistics().available_blocks == 0);
-    // Those who come together are refused together: some commits for all, not for each.
-    const uint64_t commits = fs.info().commits;
-    threads.clear();
-    for (uint64_t i = 0; i < kThreads; ++i)
-        threads.emplace_back([&, i] {
-            const std::string name = "late" + std::to_string(i);
-            wrong += fs.make_node(kRoot, name, S_IFREG | 0644, 0, {}).err() != Err::kNoSpace;
-        });
-    for (std::thread& thread : threads)
-        thread.join();
-    CHECK(wrong == 0);
-    CHECK(fs.info().commits - commits <= 12);
     for (uint64_t i = 0; i < kThreads; ++i)
         for (uint64_t number = 0; number < made[i]; ++number)
             REQUIRE(fs.unlink(kRoot, "t" + std::to_string(i) + "-" + std::to_string(number)).ok());

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include "fs/space_budget.h"
+
+#include <doctest/doctest.h>
+
+using namespace cowraid;
+
+namespace {
+
+MetadataRoom room_of(uint64_t free_blocks)
+{
+    MetadataRoom room;
+    room.free_blocks = free_blocks;
+    room.reserve_blocks = 256;
+    room.used_nodes = 100000;
+    room.address_blocks = room.node_address_blocks = 1 << 20;
+    room.group_count = 10;
+    room.blocks_per_stripe = 64;
+    return room;
+}
+
+}  // namespace
+
+TEST_CASE("room gate: who came before a refusal and wants as much is refused without asking")
+{
+    RoomGate gate;
+    const uint64_t before = gate.refusals();
+    CHECK(!gate.refused_since(before, 100));
+    REQUIRE(gate.close(before, 5));
+    CHECK(gate.closed());
+    gate.open_refused(5);
+    CHECK(!gate.closed());
+    CHECK(gate.refused_since(before, 5));
+    CHECK(gate.refused_since(before, 6));
+    CHECK(!gate.refused_since(before, 4));
+    CHECK(!gate.close(before, 5));
+    CHECK(!gate.closed());
+    REQUIRE(gate.close(before, 4));
+    gate.open();
+    // Who comes later has the commits tried once more: something may have been freed.
+    const uint64_t after = gate.refusals();
+    CHECK(!gate.refused_since(after, 6));
+    CHECK(gate.close(after, 6));
+}
+
+TEST_CASE("space budget: claims count until they are given up, and what became items since is not missed")
+{
+    SpaceBudget budget;
+    const PendingChanges own = {.entries = 4, .bytes = 1024};
+    PendingChanges three = own;
+    three += own;
+    three += own;
+    const MetadataRoom any = room_of(0);
+    budget.set_metadata_room(room_of(node_blocks_bound(any, three) + any.reserve_blocks));
+    const SpaceBudget::ClaimMark mark = budget.claim_mark();
+    REQUIRE(budget.try_claim(own, {}, mark, false));
+    REQUIRE(budget.try_claim(own, {}, mark, false));
+    {
+        SpaceClaim third(budget);
+        REQUIRE(third.take(own, {}, mark, false));
+        CHECK(!budget.try_claim(own, {}, mark, false));
+        CHECK(budget.try_claim(own, {}, mark, true));  // the reserve
+        budget.give_up(own);
+    }
+    // The third one's may have become items that `mark` did not see: it still counts for who read that mark.
+    CHECK(!budget.try_claim(own, {}, mark, false));
+    CHECK(budget.try_claim(own, {}, budget.claim_mark(), false));
+}
