@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "fs/commit.h"
 #include "fs/extents.h"
 #include "fs/file_blocks.h"
 #include "fs/flush.h"
@@ -16,8 +15,11 @@ namespace cowraid {
 
 namespace {
 
+// What one operation changes at most: so long a range, with as many extents or holes in it.
 constexpr uint64_t kPieceBlocks = 64 * kMiB / kBlockBytes;
-constexpr uint32_t kPieceItems = 512;
+constexpr uint32_t kPieceItems = 256;
+// Extents that reach beyond the piece, and the inode.
+constexpr uint32_t kMoreItems = 3;
 
 struct Range {
     uint64_t first_block;
@@ -50,73 +52,98 @@ uint64_t total_blocks(const std::vector<Range>& ranges)
     return total;
 }
 
-// Reserves the holes of one piece. The promise of `blocks_promised` is used or returned.
-Status reserve_piece(FilesystemCore& core, Inode& inode, Range piece)
+// The holes of a piece, which ends earlier where there are too many. Requires inode.mutex.
+Result<std::vector<Range>> holes_of_piece(FilesystemCore& core, const View& view, InodeNumber inode,
+                                          Range& piece)
 {
-    const uint64_t promised = piece.end_block - piece.first_block;
-    wait_for_flush(core, inode);
-    CW_TRY(promise_data(core, promised));
-    Operation operation(core);
-    Status status = operation.begin(Operation::Kind::kGrow, kPieceItems);
-    if (!status.ok()) {
-        core.space.return_data(promised);
-        return status;
+    CW_ASSIGN(std::vector<Range> holes, find_holes(core, view, inode, piece));
+    if (holes.size() > kPieceItems) {
+        holes.resize(kPieceItems);
+        piece.end_block = holes.back().end_block;
     }
-    MutexLock lock(inode.mutex);
-    const View view = core.store.view();
-    Result<std::vector<Range>> holes = inode.flushing.empty() ? find_holes(core, view, inode.number, piece)
-                                                              : Result<std::vector<Range>>(Err::kBusy);
-    if (!holes.ok()) {
-        core.space.return_data(promised);
-        return holes.err();
-    }
-    ExtentEditor editor(core, operation.transaction(), view, inode);
-    for (const Range& hole : *holes)
-        CW_TRY(editor.map({hole.first_block,
-                           static_cast<uint32_t>(hole.end_block - hole.first_block),
-                           ExtentKind::kReserved,
-                           {},
-                           {}}));
-    const uint64_t reserved = total_blocks(*holes);
-    core.space.return_data(promised - reserved);
-    core.reserved_blocks.fetch_add(static_cast<int64_t>(reserved));
-    inode.attributes.data_blocks += reserved;
-    operation.store(inode);
-    return {};
+    return holes;
 }
 
-Status unmap_piece(FilesystemCore& core, Inode& inode, Range piece)
+// Blocks in holes of a piece, which ends earlier where there are too many. No locks held.
+Result<uint64_t> count_holes(FilesystemCore& core, Inode& inode, Range& piece)
+{
+    MutexLock lock(inode.mutex);
+    CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(core, core.store.view(), inode.number, piece));
+    return total_blocks(holes);
+}
+
+// Maps holes as reserved. What an error leaves is whole. Requires inode.mutex.
+Status reserve_holes(FilesystemCore& core, Operation& operation, const View& view, Inode& inode,
+                     const std::vector<Range>& holes, DataPromise& promise) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    ExtentEditor editor(core, operation.transaction(), view, inode);
+    Status status;
+    for (const Range& hole : holes) {
+        const uint64_t blocks = hole.end_block - hole.first_block;
+        status = editor.map({hole.first_block, static_cast<uint32_t>(blocks), ExtentKind::kReserved, {}, {}});
+        if (!status.ok())
+            break;
+        promise.take_over(blocks);
+        core.reserved_blocks.fetch_add(static_cast<int64_t>(blocks));
+        inode.attributes.data_blocks += blocks;
+    }
+    operation.store(inode);
+    return status;
+}
+
+// Reserves the holes of one piece, or of its beginning: where it ended. kBusy: again.
+Result<uint64_t> reserve_piece(FilesystemCore& core, Inode& inode, Range piece)
 {
     wait_for_flush(core, inode);
+    CW_ASSIGN(const uint64_t wanted, count_holes(core, inode, piece));
+    if (wanted == 0)
+        return piece.end_block;
+    DataPromise promise(core);
+    CW_TRY(promise.get(wanted));
     Operation operation(core);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems));
+    CW_TRY(operation.begin(Operation::Kind::kGrow, kPieceItems + kMoreItems));
     MutexLock lock(inode.mutex);
     if (!inode.flushing.empty())
         return Err::kBusy;
-    erase_dirty(core, inode, piece.first_block, piece.end_block - piece.first_block);
-    Unmapped removed;
-    {
-        ExtentEditor editor(core, operation.transaction(), core.store.view(), inode);
-        CW_TRY(editor.unmap(piece.first_block, piece.end_block - piece.first_block, removed));
-    }
-    return_reserved(core, removed.reserved_blocks);
-    inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
-    inode.attributes.modified = inode.attributes.changed = current_time();
-    operation.store(inode);
-    return {};
+    const View view = core.store.view();
+    CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(core, view, inode.number, piece));
+    if (total_blocks(holes) > promise.blocks())
+        return Err::kBusy;
+    CW_TRY(reserve_holes(core, operation, view, inode, holes, promise));
+    return piece.end_block;
 }
 
-using PieceFunction = Status (*)(FilesystemCore&, Inode&, Range);
+// Takes the blocks of one piece away, or of its beginning: where it ended. kBusy: again.
+Result<uint64_t> clear_piece(FilesystemCore& core, Inode& inode, Range piece)
+{
+    wait_for_flush(core, inode);
+    Operation operation(core);
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kMoreItems));
+    MutexLock lock(inode.mutex);
+    if (!inode.flushing.empty())
+        return Err::kBusy;
+    std::vector<FileExtent> extents;
+    CW_TRY(find_extents(core.store, core.store.view(), inode.number, piece.first_block,
+                        piece.end_block - piece.first_block, extents));
+    if (extents.size() > kPieceItems)
+        piece.end_block = extents[kPieceItems].file_block;
+    CW_TRY(clear_blocks(core, operation, inode, piece.first_block, piece.end_block - piece.first_block));
+    inode.attributes.modified = inode.attributes.changed = current_time();
+    operation.store(inode);
+    return piece.end_block;
+}
+
+using PieceFunction = Result<uint64_t> (*)(FilesystemCore&, Inode&, Range);
 
 Status for_pieces(FilesystemCore& core, Inode& inode, Range range, PieceFunction function)
 {
-    for (uint64_t block = range.first_block; block < range.end_block;) {
-        const uint64_t end = std::min(range.end_block, block + kPieceBlocks);
-        const Status status = function(core, inode, {block, end});
-        if (status.err() == Err::kBusy)
-            continue;  // a flush began in between
-        CW_TRY(status);
-        block = end;
+    while (range.first_block < range.end_block) {
+        const uint64_t end = std::min(range.end_block, range.first_block + kPieceBlocks);
+        const Result<uint64_t> done = function(core, inode, {range.first_block, end});
+        if (done.ok())
+            range.first_block = *done;
+        else if (done.err() != Err::kBusy)
+            return done.err();
     }
     return {};
 }
@@ -155,7 +182,7 @@ Status clear_range(FilesystemCore& core, Inode& inode, uint64_t offset, uint64_t
     if (whole.first_block >= whole.end_block && offset / kBlockBytes == (end - 1) / kBlockBytes)
         return zero_bytes(core, inode, offset, end);
     CW_TRY(zero_bytes(core, inode, offset, whole.first_block * kBlockBytes));
-    CW_TRY(for_pieces(core, inode, whole, unmap_piece));
+    CW_TRY(for_pieces(core, inode, whole, clear_piece));
     return zero_bytes(core, inode, whole.end_block * kBlockBytes, end);
 }
 

@@ -123,16 +123,25 @@ Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped&
     const uint64_t end = first_block + block_count;
     std::vector<FileExtent> overlapping;
     CW_TRY(find_extents(core_.store, view_, inode_.number, first_block, block_count, overlapping));
+    const auto cut_of = [&](const FileExtent& extent) {
+        const uint64_t from = std::max(extent.file_block, first_block);
+        return slice(extent, from - extent.file_block, std::min(extent.end(), end) - from);
+    };
+    // All that has to be read is read before anything changes.
+    std::vector<PlacedRun> places;
+    std::vector<size_t> places_end;
     for (const FileExtent& extent : overlapping) {
-        const uint64_t cut_from = std::max(extent.file_block, first_block);
-        const uint64_t cut_to = std::min(extent.end(), end);
-        const FileExtent cut = slice(extent, cut_from - extent.file_block, cut_to - cut_from);
-        if (cut.kind == ExtentKind::kData) {
-            CW_TRY(free_file_blocks(core_, transaction_, view_, cut.address, cut.block_count));
-            removed.data_blocks += cut.block_count;
-        } else {
-            removed.reserved_blocks += cut.block_count;
-        }
+        if (const FileExtent cut = cut_of(extent); cut.kind == ExtentKind::kData)
+            CW_TRY(find_places(core_, view_, cut.address, cut.block_count, places));
+        places_end.push_back(places.size());
+    }
+    size_t freed = 0;
+    for (size_t i = 0; i < overlapping.size(); ++i) {
+        const FileExtent& extent = overlapping[i];
+        CW_TRY(free_places(core_, transaction_, std::span(places).subspan(freed, places_end[i] - freed)));
+        freed = places_end[i];
+        const FileExtent cut = cut_of(extent);
+        (cut.kind == ExtentKind::kData ? removed.data_blocks : removed.reserved_blocks) += cut.block_count;
         if (extent.file_block < first_block)
             put(slice(extent, 0, first_block - extent.file_block));
         else

@@ -56,7 +56,9 @@ public:
     ExtentEditor(const ExtentEditor&) = delete;
     ExtentEditor& operator=(const ExtentEditor&) = delete;
 
-    // Removes the mapping of a range; trims and splits what overlaps; frees the blocks.
+    // Removes the mapping of a range; trims and splits what overlaps; frees the blocks. `removed` grows by
+    // what went. Where something cannot be read nothing has changed; an error after that means that the trees
+    // contradict each other, and `removed` has what went before it.
     Status unmap(uint64_t first_block, uint64_t block_count, Unmapped& removed);
     // Maps a range (unmapped before) and joins it with the extent before it when both are contiguous.
     Status map(const FileExtent& extent);

@@ -7,6 +7,7 @@
 
 #include "format/items.h"
 #include "fs/commit.h"
+#include "fs/extents.h"
 
 namespace cowraid {
 
@@ -25,14 +26,29 @@ void insert_dirty(FilesystemCore& core, const Ref<Inode>& inode, uint64_t first_
     }
 }
 
-void erase_dirty(FilesystemCore& core, Inode& inode, uint64_t first_block,
-                 uint64_t block_count) CW_NO_THREAD_SAFETY_ANALYSIS
+Status clear_blocks(FilesystemCore& core, Operation& operation, Inode& inode, uint64_t first_block,
+                    uint64_t block_count) CW_NO_THREAD_SAFETY_ANALYSIS
 {
+    Unmapped removed;
+    Status status;
+    {
+        ExtentEditor editor(core, operation.transaction(), core.store.view(), inode);
+        status = editor.unmap(first_block, block_count, removed);
+    }
+    return_reserved(core, removed.reserved_blocks);
+    const uint64_t blocks = removed.data_blocks + removed.reserved_blocks;
+    inode.attributes.data_blocks -= blocks;
+    if (!status.ok()) {
+        if (blocks > 0)
+            operation.store(inode);
+        return status;
+    }
     const int64_t runs = inode.dirty.run_count();
     const uint64_t erased = inode.dirty.erase(first_block, block_count);
     core.changes.note_blocks(inode, first_block, block_count);
     core.dirty.remove_blocks(erased, inode.dirty.run_count() - runs);
     core.space.return_data(erased);
+    return {};
 }
 
 bool wait_for_dirty_room(FilesystemCore& core)

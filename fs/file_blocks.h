@@ -6,6 +6,7 @@
 
 #include "fs/core.h"
 #include "fs/inode.h"
+#include "fs/operation.h"
 
 namespace cowraid {
 
@@ -18,8 +19,10 @@ Status read_file_blocks(FilesystemCore& core, Inode& inode, uint64_t first_block
 // blocks was promised before; what was dirty already is returned. Requires inode.mutex and the gate.
 void insert_dirty(FilesystemCore& core, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
                   uint64_t promised_blocks);
-// Drops dirty blocks. Requires inode.mutex and the gate.
-void erase_dirty(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t block_count);
+// Takes blocks away from a file: those stored, then those dirty. Where something cannot be read nothing has
+// changed. The caller stores the inode. Requires inode.mutex, and that none of them is being flushed.
+Status clear_blocks(FilesystemCore& core, Operation& operation, Inode& inode, uint64_t first_block,
+                    uint64_t block_count);
 
 // Waits while too much is dirty; asks for a flush early. No locks held. False when the filesystem stopped.
 bool wait_for_dirty_room(FilesystemCore& core);

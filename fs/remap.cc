@@ -128,13 +128,17 @@ Status RemapLookup::names_of(const View& view, VolumeAddress place, std::span<Vo
                        visit);
 }
 
-Status free_file_blocks(FilesystemCore& core, Transaction& transaction, const View& view, VolumeAddress name,
-                        uint64_t block_count)
+Status find_places(FilesystemCore& core, const View& view, VolumeAddress name, uint64_t block_count,
+                   std::vector<PlacedRun>& out)
 {
-    if (!core.remap.may_have_moved(name) || is_mutant(core.options, CommitMutant::kFreeUnresolved))
-        return core.allocator.free_blocks(name, block_count, transaction.id);
-    std::vector<PlacedRun> runs;
-    CW_TRY(core.remap.resolve(view, name, block_count, runs));
+    if (!is_mutant(core.options, CommitMutant::kFreeUnresolved))
+        return core.remap.resolve(view, name, block_count, out);
+    out.push_back({name, name, block_count});
+    return {};
+}
+
+Status free_places(FilesystemCore& core, Transaction& transaction, std::span<const PlacedRun> runs)
+{
     std::vector<uint64_t> none;
     for (const PlacedRun& run : runs) {
         CW_TRY(core.allocator.free_blocks(run.place, run.block_count, transaction.id));

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "base/mutex.h"
@@ -56,9 +57,13 @@ private:
 
 struct FilesystemCore;
 
-// Blocks that a file no longer refers to, by name, on behalf of `transaction`, which is the newest layer of
-// `view`: their places are freed, their entries go. The caller owns the file's mapping.
-Status free_file_blocks(FilesystemCore& core, Transaction& transaction, const View& view, VolumeAddress name,
-                        uint64_t block_count);
+// Appends where blocks of a file are that it is about to give up; an error means that the remap tree could
+// not be read. The blocks are of one group by name.
+Status find_places(FilesystemCore& core, const View& view, VolumeAddress name, uint64_t block_count,
+                   std::vector<PlacedRun>& out);
+// Frees blocks that a file no longer refers to, on behalf of `transaction`, and forgets where they went. The
+// caller owns the file's mapping and has stayed in the gate since find_places(). An error means that the
+// trees contradict each other.
+Status free_places(FilesystemCore& core, Transaction& transaction, std::span<const PlacedRun> runs);
 
 }  // namespace cowraid

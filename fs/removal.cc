@@ -62,12 +62,12 @@ Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
         return Progress::kMore;
     drop_dirty(core, inode);
     Unmapped removed;
-    CW_ASSIGN(const Progress progress, erase_items(core, operation, inode, removed));
+    Result<Progress> progress = erase_items(core, operation, inode, removed);
     return_reserved(core, removed.reserved_blocks);
-    if (progress == Progress::kMore) {
+    if (!progress.ok() || *progress == Progress::kMore) {
         inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
         operation.store(inode);
-        return Progress::kMore;
+        return progress;
     }
     operation.erase(inode_key(inode.number));
     operation.erase(orphan_key(inode.number));

@@ -160,8 +160,10 @@ void ReplayedState::apply_counters()
 Status ReplayedState::apply()
 {
     const Ref<Transaction> open = core_.timeline.open();
+    std::vector<PlacedRun> places;
     for (const FreedRun& run : freed_)
-        CW_TRY(free_file_blocks(core_, *open, before_, run.address, run.block_count));
+        CW_TRY(find_places(core_, before_, run.address, run.block_count, places));
+    CW_TRY(free_places(core_, *open, places));
     for (const ItemTable::Change& change : view_.open->items.sorted()) {
         if (change.erased)
             open->items.erase(change.key);

@@ -18,46 +18,15 @@ namespace {
 constexpr uint32_t kPieceExtents = 256;
 
 // The stored content of the block the new end falls into, and a place for what stays of it.
-class LastBlock {
-public:
-    explicit LastBlock(FilesystemCore& core) : core_(core) { }
-    ~LastBlock()
-    {
-        if (promised_)
-            core_.space.return_data(1);
-    }
-    LastBlock(const LastBlock&) = delete;
-    LastBlock& operator=(const LastBlock&) = delete;
+struct LastBlock {
+    explicit LastBlock(FilesystemCore& core) : promise(core) { }
 
-    // Shrinking may not fail for want of space: when commits bring none the promise comes out of the slack.
-    // The old block returns with the next commit. No locks held.
-    Status promise()
-    {
-        if (promised_)
-            return {};
-        const Status status = promise_data(core_, 1);
-        if (!status.ok() && status.err() != Err::kNoSpace)
-            return status;
-        if (!status.ok())
-            core_.space.force_data(1);
-        promised_ = true;
-        return {};
-    }
-    // The promise is the caller's.
-    void take_promise()
-    {
-        CW_ASSERT(promised_);
-        promised_ = false;
-    }
-
+    bool wanted = false;  // it is stored, and was not at hand
     AlignedBuffer content{kBlockBytes};
     // Of the inode's extents when `content` was read; never that of extents that stand still when it was not.
     static constexpr uint64_t kUnknown = UINT64_MAX;
     uint64_t version = kUnknown;
-
-private:
-    FilesystemCore& core_;
-    bool promised_ = false;
+    DataPromise promise;
 };
 
 // First block to cut in this piece: `floor`, or the start of the kPieceExtents-th extent from the end.
@@ -80,44 +49,38 @@ Result<uint64_t> piece_start(FilesystemCore& core, const View& view, InodeNumber
     return start;
 }
 
-// Zeroes the block behind the new end. Requires inode.mutex; false when its content is not at hand.
-Result<bool> zero_tail(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size,
-                       LastBlock& last) CW_NO_THREAD_SAFETY_ANALYSIS
+// Where the block is that the new end falls into.
+enum class Tail : uint8_t { kNowhere, kDirty, kStored };
+
+// Requires inode.mutex, and that nothing is being flushed.
+Result<Tail> find_tail(FilesystemCore& core, Inode& inode, uint64_t new_size) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    const uint64_t block = new_size / kBlockBytes;
+    if (new_size % kBlockBytes == 0)
+        return Tail::kNowhere;
+    if (inode.dirty.find(block) != nullptr)
+        return Tail::kDirty;
+    std::vector<FileExtent> extents;
+    CW_TRY(find_extents(core.store, core.store.view(), inode.number, block, 1, extents));
+    return !extents.empty() && extents.front().kind == ExtentKind::kData ? Tail::kStored : Tail::kNowhere;
+}
+
+// Zeroes the block behind the new end. Requires inode.mutex; of a stored block, that its content is at hand.
+void zero_tail(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size, Tail tail,
+               LastBlock& last) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t block = new_size / kBlockBytes;
     const size_t keep = new_size % kBlockBytes;
-    if (keep == 0)
-        return true;
-    if (std::byte* memory = inode->dirty.find(block); memory != nullptr) {
-        std::memset(memory + keep, 0, kBlockBytes - keep);
+    if (tail == Tail::kDirty) {
+        std::memset(inode->dirty.find(block) + keep, 0, kBlockBytes - keep);
         core.changes.note_blocks(*inode, block, 1);
-        return true;
+    } else if (tail == Tail::kStored) {
+        DirtyExtent extent{make_ref<SharedBuffer>(size_t{kBlockBytes}), 0, 1};
+        std::memcpy(extent.block(0), last.content.data(), keep);
+        std::memset(extent.block(0) + keep, 0, kBlockBytes - keep);
+        last.promise.take_over(1);
+        insert_dirty(core, inode, block, std::move(extent), 1);
     }
-    std::vector<FileExtent> extents;
-    CW_TRY(find_extents(core.store, core.store.view(), inode->number, block, 1, extents));
-    if (extents.empty() || extents.front().kind != ExtentKind::kData)
-        return true;
-    if (last.version != inode->extent_version)
-        return false;
-    DirtyExtent extent{make_ref<SharedBuffer>(size_t{kBlockBytes}), 0, 1};
-    std::memcpy(extent.block(0), last.content.data(), keep);
-    std::memset(extent.block(0) + keep, 0, kBlockBytes - keep);
-    last.take_promise();
-    insert_dirty(core, inode, block, std::move(extent), 1);
-    return true;
-}
-
-Status cut_extents(FilesystemCore& core, Operation& operation, Inode& inode,
-                   uint64_t first_block) CW_NO_THREAD_SAFETY_ANALYSIS
-{
-    Unmapped removed;
-    {
-        ExtentEditor editor(core, operation.transaction(), core.store.view(), inode);
-        CW_TRY(editor.unmap(first_block, kMaxFileBlocks - first_block, removed));
-    }
-    return_reserved(core, removed.reserved_blocks);
-    inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
-    return {};
 }
 
 enum class Progress : uint8_t { kMore, kDone };
@@ -136,17 +99,18 @@ Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uin
     if (new_size < attributes.size_bytes) {
         if (!inode->flushing.empty())
             return Progress::kMore;
+        // All that may fail comes before the first change.
         const uint64_t floor = divide_up(new_size, kBlockBytes);
+        CW_ASSIGN(const Tail tail, find_tail(core, *inode, new_size));
+        last.wanted = tail == Tail::kStored;
+        if (last.wanted && last.version != inode->extent_version)
+            return Progress::kMore;
         CW_ASSIGN(const uint64_t start, piece_start(core, core.store.view(), inode->number, floor));
-        if (start == floor) {
-            CW_ASSIGN(const bool zeroed, zero_tail(core, inode, new_size, last));
-            if (!zeroed)
-                return Progress::kMore;
-        } else {
+        CW_TRY(clear_blocks(core, operation, *inode, start, kMaxFileBlocks - start));
+        if (start == floor)
+            zero_tail(core, inode, new_size, tail, last);
+        else
             size = std::min(attributes.size_bytes, start * kBlockBytes);
-        }
-        erase_dirty(core, *inode, start, kMaxFileBlocks - start);
-        CW_TRY(cut_extents(core, operation, *inode, start));
     }
     attributes.size_bytes = size;
     attributes.modified = attributes.changed = current_time();
@@ -154,6 +118,17 @@ Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uin
         attributes.mode = mode_without_set_id(attributes.mode);
     operation.store(*inode);
     return size == new_size ? Progress::kDone : Progress::kMore;
+}
+
+// Shrinking may not fail for want of space: the old block returns with the next commit. No locks held.
+Status read_last_block(FilesystemCore& core, Inode& inode, uint64_t block, LastBlock& last)
+{
+    {
+        MutexLock lock(inode.mutex);
+        last.version = inode.extent_version;
+    }
+    CW_TRY(read_file_blocks(core, inode, block, 1, last.content.data()));
+    return last.promise.blocks() > 0 ? Status() : last.promise.get_by_force(1);
 }
 
 }  // namespace
@@ -173,15 +148,10 @@ Status truncate_file(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new
         }
         // One that grows while this is on its way is looked at again.
         last.version = LastBlock::kUnknown;
-        if (shrinks) {
+        if (shrinks)
             wait_for_flush(core, *inode);
-            MutexLock lock(inode->mutex);
-            last.version = inode->extent_version;
-        }
-        if (shrinks && new_size % kBlockBytes != 0) {
-            CW_TRY(read_file_blocks(core, *inode, new_size / kBlockBytes, 1, last.content.data()));
-            CW_TRY(last.promise());
-        }
+        if (shrinks && last.wanted)
+            CW_TRY(read_last_block(core, *inode, new_size / kBlockBytes, last));
         CW_ASSIGN(const Progress progress, resize_piece(core, inode, new_size, last, caller));
         if (progress == Progress::kDone)
             return {};

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// Ranges of files with many extents: reserved, punched, cut off; with room for little, and with members that
+// cannot be read.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <vector>
+
+#include "device/fault_device.h"
+#include "tests/filesystem/check_content.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+
+// A file that has only some of its blocks; each says which it is and what was written last.
+class HoleyFile {
+public:
+    explicit HoleyFile(Filesystem& fs) : fs_(fs)
+    {
+        const Result<Attributes> made = fs.make_node(kRoot, "holey", S_IFREG | 0644, 0, {});
+        REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+        inode_ = made->inode;
+    }
+    // Found again after another mount.
+    HoleyFile(Filesystem& fs, const HoleyFile& before) : fs_(fs), expected_(before.expected_)
+    {
+        const Result<Attributes> found = fs.lookup(kRoot, "holey");
+        REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
+        inode_ = found->inode;
+    }
+
+    [[nodiscard]] InodeNumber inode() const { return inode_; }
+
+    void write(uint64_t block, uint8_t mark)
+    {
+        const std::vector<std::byte> content = content_of(block, mark);
+        const Result<size_t> written = fs_.write(inode_, block * kBlockBytes, content, {}, {});
+        REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
+        REQUIRE(*written == content.size());
+        if (expected_.size() <= block)
+            expected_.resize(block + 1);
+        expected_[block] = mark;
+    }
+
+    // Every `step`-th block of `blocks`.
+    void write_apart(uint64_t blocks, uint64_t step, uint8_t mark)
+    {
+        for (uint64_t block = 0; block < blocks; block += step)
+            write(block, mark);
+    }
+
+    Status punch(uint64_t first, uint64_t count)
+    {
+        const Status status = fs_.allocate_range(inode_, kPunch, first * kBlockBytes, count * kBlockBytes);
+        if (status.ok())
+            std::fill_n(expected_.begin() + static_cast<ptrdiff_t>(first), count, uint8_t{0});
+        return status;
+    }
+
+    Status truncate(uint64_t blocks)
+    {
+        SetAttributes change;
+        change.size_bytes = blocks * kBlockBytes;
+        const Status status = fs_.set_attributes(inode_, change, {}).status();
+        if (status.ok())
+            expected_.resize(blocks);
+        return status;
+    }
+
+    uint64_t stored_blocks()
+    {
+        const Result<Attributes> attributes = fs_.get_attributes(inode_);
+        REQUIRE(attributes.ok());
+        return attributes->block_count_512 * 512 / kBlockBytes;
+    }
+
+    void require_content()
+    {
+        const Result<Attributes> attributes = fs_.get_attributes(inode_);
+        REQUIRE(attributes.ok());
+        REQUIRE(attributes->size_bytes == expected_.size() * kBlockBytes);
+        std::vector<std::byte> got(kBlockBytes);
+        for (uint64_t block = 0; block < expected_.size(); ++block) {
+            CAPTURE(block);
+            const Result<size_t> read = fs_.read(inode_, block * kBlockBytes, got);
+            REQUIRE_MESSAGE(read.ok(), err_text(read.err()));
+            REQUIRE(got == content_of(block, expected_[block]));
+        }
+    }
+
+private:
+    static std::vector<std::byte> content_of(uint64_t block, uint8_t mark)
+    {
+        std::vector<std::byte> content(kBlockBytes, std::byte{mark});
+        if (mark != 0)
+            for (size_t i = 0; i < sizeof block; ++i)
+                content[i] = static_cast<std::byte>(block >> (8 * i));
+        return content;
+    }
+
+    Filesystem& fs_;
+    InodeNumber inode_;
+    std::vector<uint8_t> expected_;  // 0: a hole
+};
+
+void require_ok(const Status& status)
+{
+    REQUIRE_MESSAGE(status.ok(), err_text(status.err()));
+}
+
+}  // namespace
+
+TEST_CASE("ranges: a hole or an end that cannot be made for want of a node takes nothing away")
+{
+    SimVolume volume({1, 96 * kMiB, ProfileId::kSingle, ProfileId::kSingle, 64 * 1024});
+    make_and_mount(volume);
+    HoleyFile made(volume.fs());
+    made.write_apart(6000, 2, 1);
+    REQUIRE(volume.unmount().ok());
+
+    auto faulty = std::make_unique<FaultDevice>(std::move(volume.borrow({}).front()), seed());
+    FaultDevice& member = *faulty;
+    std::vector<std::unique_ptr<BlockDevice>> members;
+    members.push_back(std::move(faulty));
+    std::string why;
+    Result<Assembly> assembly = assemble(std::move(members), why);
+    REQUIRE_MESSAGE(assembly.ok(), why);
+    MountOptions options = manual_options();
+    options.node_cache_bytes = 0;
+    Result<std::unique_ptr<Filesystem>> opened = Filesystem::open(assembly.take(), options, why);
+    REQUIRE_MESSAGE(opened.ok(), why);
+    Filesystem& fs = **opened;
+
+    HoleyFile file(fs, made);
+    for (uint64_t block = 1000; block < 1100; ++block)
+        file.write(block, 2);  // in memory only
+    const size_t rule = member.add_rule({.action = FaultAction::kError, .kinds = kFaultReads});
+    CHECK(!file.punch(900, 300).ok());
+    CHECK(!file.truncate(950).ok());
+    CHECK(member.hits(rule) > 0);
+    member.remove_rule(rule);
+    file.require_content();
+    require_ok(file.punch(900, 300));
+    require_ok(file.truncate(5000));
+    file.require_content();
+    REQUIRE(fs.close().ok());
+    opened->reset();
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("ranges: reserving needs room for what is missing, not for what is there")
+{
+    constexpr uint64_t kBlocks = 8000;
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    HoleyFile file(fs);
+    for (uint64_t block = 0; block < kBlocks; ++block)
+        if (block % 100 != 50)
+            file.write(block, 1);
+    require_ok(fs.step(true));
+    const Result<Attributes> rest = fs.make_node(kRoot, "rest", S_IFREG | 0644, 0, {});
+    REQUIRE(rest.ok());
+    const std::vector<std::byte> content(64 * kBlockBytes, std::byte{9});
+    for (uint64_t at = 0; fs.statistics().available_blocks > 500; at += content.size())
+        REQUIRE(fs.write(rest->inode, at, content, {}, {}).ok());
+    require_ok(fs.step(true));
+    REQUIRE(fs.statistics().available_blocks < 600);
+    require_ok(fs.allocate_range(file.inode(), 0, 0, kBlocks * kBlockBytes));
+    CHECK(file.stored_blocks() == kBlocks);
+    for (uint64_t block = 50; block < kBlocks; block += 100)
+        file.write(block, 3);
+    require_ok(fs.step(true));
+    CHECK(file.stored_blocks() == kBlocks);
+    file.require_content();
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("ranges: thousands of holes and extents are reserved and punched piece by piece")
+{
+    constexpr uint64_t kBlocks = 4000;
+    for (const VolumeShape& shape : {kShapes[2], kShapes[4]}) {
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        HoleyFile file(fs);
+        file.write_apart(kBlocks, 2, 1);
+        file.write(kBlocks - 1, 1);
+        require_ok(fs.step(true));
+        require_ok(fs.allocate_range(file.inode(), 0, 0, kBlocks * kBlockBytes));
+        CHECK(file.stored_blocks() == kBlocks);
+        for (uint64_t block = 1; block < kBlocks; block += 6)
+            file.write(block, 4);
+        file.require_content();
+        require_ok(fs.step(true));
+        CHECK(file.stored_blocks() == kBlocks);
+        require_ok(file.punch(1, kBlocks - 2));
+        CHECK(file.stored_blocks() == 2);
+        file.require_content();
+        require_ok(fs.step(true));
+        file.require_content();
+        REQUIRE(volume.unmount().ok());
+        REQUIRE_CLEAN(Image::copy_of(volume).check());
+    }
+}
