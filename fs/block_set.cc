@@ -6,10 +6,11 @@
 
 namespace cowraid {
 
-void BlockSet::add(uint64_t first_block, uint64_t block_count)
+int64_t BlockSet::add(uint64_t first_block, uint64_t block_count)
 {
     if (block_count == 0)
-        return;
+        return 0;
+    const size_t before = ranges_.size();
     uint64_t end = first_block + block_count;
     auto at = ranges_.upper_bound(first_block);
     if (at != ranges_.begin() && std::prev(at)->second >= first_block)
@@ -20,6 +21,7 @@ void BlockSet::add(uint64_t first_block, uint64_t block_count)
         at = ranges_.erase(at);
     }
     ranges_.emplace_hint(at, first_block, end);
+    return static_cast<int64_t>(ranges_.size()) - static_cast<int64_t>(before);
 }
 
 }  // namespace cowraid

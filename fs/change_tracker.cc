@@ -17,7 +17,9 @@ void ChangeTracker::note_blocks(Inode& inode, uint64_t first_block,
     if (!tracking())
         return;
     const bool listed = !inode.unlogged.empty();
-    inode.unlogged.add(first_block, block_count);
+    const int64_t more = inode.unlogged.add(first_block, block_count);
+    if (more != 0 && ranges_.fetch_add(more) + more > kRangesMax)
+        set_tracking(false);
     if (listed || inode.unlogged.empty())
         return;
     MutexLock lock(mutex_);
@@ -27,6 +29,7 @@ void ChangeTracker::note_blocks(Inode& inode, uint64_t first_block,
 std::vector<Ref<Inode>> ChangeTracker::take_inodes()
 {
     MutexLock lock(mutex_);
+    ranges_ = 0;
     return std::exchange(inodes_, {});
 }
 

@@ -24,7 +24,11 @@ public:
     [[nodiscard]] uint64_t newest() const { return newest_.load(); }
     [[nodiscard]] const std::atomic<uint64_t>& counter() const { return newest_; }
 
-    // Whether file data of the open transaction is tracked. Changes while the gate is held exclusively.
+    // More ranges of changed blocks than a record can have content for are not worth to be told apart.
+    static constexpr int64_t kRangesMax = 2048;
+
+    // Whether file data of the open transaction is tracked: from set_tracking(), which requires the gate held
+    // exclusively, until there are too many ranges.
     [[nodiscard]] bool tracking() const { return tracking_.load(std::memory_order_relaxed); }
     void set_tracking(bool on) { tracking_.store(on, std::memory_order_relaxed); }
     // Blocks of the inode became dirty, changed, or are dirty no more. Requires inode.mutex and the gate.
@@ -35,6 +39,7 @@ public:
 private:
     std::atomic<uint64_t> newest_{0};
     std::atomic<bool> tracking_{false};
+    std::atomic<int64_t> ranges_{0};  // of all inodes' unlogged blocks
     Mutex mutex_{LockRank::kLeaf};
     std::vector<Ref<Inode>> inodes_ CW_GUARDED_BY(mutex_);
 };

@@ -7,10 +7,11 @@ namespace cowraid {
 
 uint64_t DirtyMap::insert(uint64_t first_block, DirtyExtent extent)
 {
-    const uint64_t replaced = erase(first_block, extent.block_count);
+    Map::iterator behind;
+    const uint64_t replaced = erase(first_block, extent.block_count, behind);
     const uint64_t news = extent.block_count - replaced;
     block_count_ += extent.block_count;
-    extents_.emplace(first_block, std::move(extent));
+    extents_.emplace_hint(behind, first_block, std::move(extent));
     return news;
 }
 
@@ -27,11 +28,20 @@ DirtyMap::Map::const_iterator DirtyMap::first_ending_after(uint64_t block) const
 
 uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count)
 {
+    Map::iterator behind;
+    return erase(first_block, block_count, behind);
+}
+
+uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count, Map::iterator& behind)
+{
     const uint64_t end = first_block + block_count;
     uint64_t erased = 0;
-    auto at = extents_.find(first_block);
-    if (const auto found = first_ending_after(first_block); found != extents_.end())
-        at = extents_.find(found->first);
+    auto at = extents_.upper_bound(first_block);
+    if (at != extents_.begin()) {
+        const auto before = std::prev(at);
+        if (before->first + before->second.block_count > first_block)
+            at = before;
+    }
     while (at != extents_.end() && at->first < end) {
         const uint64_t from = at->first;
         const uint64_t to = from + at->second.block_count;
@@ -39,7 +49,7 @@ uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count)
             DirtyExtent tail = at->second;
             tail.buffer_block += static_cast<uint32_t>(end - from);
             tail.block_count = static_cast<uint32_t>(to - end);
-            extents_.emplace(end, std::move(tail));
+            extents_.emplace_hint(std::next(at), end, std::move(tail));
         }
         const uint64_t cut_from = from < first_block ? first_block : from;
         const uint64_t cut_to = to > end ? end : to;
@@ -51,6 +61,7 @@ uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count)
             at = extents_.erase(at);
         }
     }
+    behind = at;
     block_count_ -= erased;
     return erased;
 }

@@ -43,6 +43,9 @@ public:
     void clear();
 
 private:
+    // `behind`: the first extent behind the range.
+    uint64_t erase(uint64_t first_block, uint64_t block_count, Map::iterator& behind);
+
     Map extents_;
     uint64_t block_count_ = 0;
 };

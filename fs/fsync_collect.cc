@@ -66,6 +66,8 @@ bool add_data(FilesystemCore& core, FsyncRecordEncoder& encoder)
 
 bool encode_changes(FilesystemCore& core, Transaction& transaction, std::vector<std::byte>& record)
 {
+    if (!core.changes.tracking())
+        return false;
     FsyncRecordEncoder encoder;
     std::vector<ItemTable::Change> items;
     bool fits = transaction.items.take_unlogged(encoder.room(), items);

@@ -429,6 +429,31 @@ TEST_CASE("fsync: what a record cannot carry becomes a commit")
     expect_replay_after_power_cut(volume, prng, tree_text(volume.fs()), 1);
 }
 
+TEST_CASE("fsync: after more pieces of files than are told apart all of it is committed")
+{
+    Prng prng(seed());
+    SimVolume volume(kShapes[0]);
+    start(volume, prng);
+    Files files(volume.fs(), prng);
+    const InodeNumber pieces = files.make("pieces");
+    for (int64_t i = 0; i < ChangeTracker::kRangesMax + 10; ++i)
+        files.write(pieces, static_cast<uint64_t>(2 * i) * kBlockBytes, 10);
+    files.resize(pieces, 0);  // so that a record would have room
+    files.write(files.make("late"), 0, 5000);
+    const VolumeInfo before = volume.fs().info();
+    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    CHECK(volume.fs().info().fsync_records == before.fsync_records);
+    CHECK(volume.fs().info().fsync_commits == before.fsync_commits + 1);
+    const std::string tree = tree_text(volume.fs());
+    expect_after_power_cut(volume, prng, tree);
+    REQUIRE(volume.fs().step(true).ok());
+    // Fewer go by a record again.
+    Files after(volume.fs(), prng);
+    after.write(after.find("late"), 5000, 10);
+    fsync_by_record(volume.fs());
+    expect_replay_after_power_cut(volume, prng, tree_text(volume.fs()), 1);
+}
+
 TEST_CASE("fsync: nothing to do is nothing done")
 {
     Prng prng(seed());
