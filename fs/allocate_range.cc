@@ -16,7 +16,7 @@ namespace cowraid {
 namespace {
 
 // What one operation changes at most: so long a range, with as many extents or holes in it.
-constexpr uint64_t kPieceBlocks = 64 * kMiB / kBlockBytes;
+constexpr uint64_t kPieceBlocks = kFreedBlocksMax;
 constexpr uint32_t kPieceItems = 256;
 // Extents that reach beyond the piece, and the inode.
 constexpr uint32_t kMoreItems = 3;
@@ -99,7 +99,11 @@ Result<uint64_t> reserve_piece(FilesystemCore& core, Inode& inode, Range piece)
     if (wanted == 0)
         return piece.end_block;
     DataPromise promise(core);
-    CW_TRY(promise.get(wanted));
+    if (const Status status = promise.get(wanted); !status.ok()) {
+        // Its commits may have stored dirty data where holes were.
+        CW_ASSIGN(const uint64_t left, count_holes(core, inode, piece));
+        return status.err() == Err::kNoSpace && left < wanted ? Status(Err::kBusy) : status;
+    }
     Operation operation(core);
     CW_TRY(operation.begin(Operation::Kind::kGrow, kPieceItems + kMoreItems));
     MutexLock lock(inode.mutex);
@@ -118,7 +122,7 @@ Result<uint64_t> clear_piece(FilesystemCore& core, Inode& inode, Range piece)
 {
     wait_for_flush(core, inode);
     Operation operation(core);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kMoreItems));
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kMoreItems, 0, kPieceBlocks));
     MutexLock lock(inode.mutex);
     if (!inode.flushing.empty())
         return Err::kBusy;
@@ -175,6 +179,28 @@ Status zero_bytes(FilesystemCore& core, Inode& inode, uint64_t from, uint64_t to
     return written.status();
 }
 
+uint64_t end_of(const DirtyMap& map)
+{
+    return map.empty() ? 0 : map.extents().rbegin()->first + map.extents().rbegin()->second.block_count;
+}
+
+// Behind the last block that is stored, promised or in memory.
+Result<uint64_t> end_of_blocks(FilesystemCore& core, Inode& inode)
+{
+    MutexLock lock(inode.mutex);
+    const uint64_t in_memory = std::max(end_of(inode.dirty), end_of(inode.flushing));
+    Key found;
+    ItemBytes payload;
+    const Status last =
+        core.store.last_at_or_before(core.store.view(), extent_key(inode.number, kMaxFileBlocks - 1),
+                                     extent_key(inode.number, 0), found, payload);
+    if (last.err() == Err::kNotFound)
+        return in_memory;
+    CW_TRY(last);
+    CW_ASSIGN(const FileExtent extent, decode_extent(found.offset / kBlockBytes, payload));
+    return std::max(in_memory, extent.end());
+}
+
 // Zeroes [offset, end): edge blocks by writing, whole blocks by unmapping them.
 Status clear_range(FilesystemCore& core, Inode& inode, uint64_t offset, uint64_t end)
 {
@@ -182,7 +208,8 @@ Status clear_range(FilesystemCore& core, Inode& inode, uint64_t offset, uint64_t
     if (whole.first_block >= whole.end_block && offset / kBlockBytes == (end - 1) / kBlockBytes)
         return zero_bytes(core, inode, offset, end);
     CW_TRY(zero_bytes(core, inode, offset, whole.first_block * kBlockBytes));
-    CW_TRY(for_pieces(core, inode, whole, clear_piece));
+    CW_ASSIGN(const uint64_t blocks_end, end_of_blocks(core, inode));
+    CW_TRY(for_pieces(core, inode, {whole.first_block, std::min(whole.end_block, blocks_end)}, clear_piece));
     return zero_bytes(core, inode, whole.end_block * kBlockBytes, end);
 }
 

@@ -93,12 +93,13 @@ bool Cleaner::resume(bool& waits)
         if (numbers.broken || (set_aside_.count(group.address) != 0 && numbers.live_blocks > 0))
             continue;
         const uint64_t room = room_for(numbers);
-        if (!core_.space.promise_data(room)) {
+        if (core_.data_gate.closed() || !core_.space.promise_data(room)) {
             waits = true;
             continue;
         }
         promised_ = room;
         group_ = next_ = group.address;
+        refresh_budget(core_);
         return true;
     }
     return false;
@@ -119,7 +120,7 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     // Its blocks go into rows, where writers are content with holes.
     const uint64_t rows =
         core_.allocator.numbers(kGroupData).free_row_blocks + core_.volume->potential_blocks(kGroupData);
-    if (rows < numbers.free_row_blocks + room + core_.dirty.blocks() ||
+    if (rows < numbers.free_row_blocks + room + core_.dirty.blocks() || core_.data_gate.closed() ||
         !core_.space.promise_data(offered + room))
         return false;
     const Ref<Transaction> open = core_.timeline.open();
@@ -127,9 +128,9 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
         core_.volume->set_emptying(*chosen);
     core_.remap.add_emptying(*chosen);
     core_.allocator.set_group_state(*chosen, Allocator::GroupState::kClosed);
+    promised_ = room;
     refresh_budget(core_);
     core_.space.return_data(offered);
-    promised_ = room;
     group_ = next_ = *chosen;
     wait_for_commit(*open);
     return true;

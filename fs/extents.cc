@@ -9,8 +9,6 @@ namespace cowraid {
 namespace {
 
 constexpr auto kExtentType = static_cast<uint8_t>(ItemType::kExtent);
-// Longer extents would make every later trim rewrite more and gain nothing.
-constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
 
 // The part of `extent` from its block `skip` on, `count` blocks long.
 FileExtent slice(const FileExtent& extent, uint64_t skip, uint64_t count)

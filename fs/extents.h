@@ -16,6 +16,12 @@ namespace cowraid {
 // Blocks of the largest file.
 inline constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1;
 
+// Longer extents would make every later trim rewrite more and gain nothing.
+inline constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
+// An operation frees no more blocks of files, but the rest of an extent: those that were moved have entries
+// in the remap tree, which go with them.
+inline constexpr uint64_t kFreedBlocksMax = 64 * kMiB / kBlockBytes;
+
 struct FileExtent {
     uint64_t file_block = 0;
     uint32_t block_count = 0;

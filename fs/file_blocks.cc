@@ -45,6 +45,8 @@ Status clear_blocks(FilesystemCore& core, Operation& operation, Inode& inode, ui
     }
     const int64_t runs = inode.dirty.run_count();
     const uint64_t erased = inode.dirty.erase(first_block, block_count);
+    if (erased == 0)
+        return {};
     core.changes.note_blocks(inode, first_block, block_count);
     core.dirty.remove_blocks(erased, inode.dirty.run_count() - runs);
     core.space.return_data(erased);

@@ -136,8 +136,9 @@ Status Filesystem::remount(bool read_only, std::string& why)
             core_->read_only = true;
         }
         core_->background.stop();
-        CW_TRY(commit_now(*core_));
+        const Status last = commit_now(*core_);
         core_->commits.suspend(Err::kReadOnly);
+        CW_TRY(last);
         CW_TRY(commit_clean(*core_));
         core_->volume->array().set_read_only(true);
         return {};
@@ -151,10 +152,7 @@ Status Filesystem::remount(bool read_only, std::string& why)
         return Err::kReadOnly;
     }
     core_->volume->array().set_read_only(false);
-    core_->commits.resume();
-    CW_TRY(start_writing(*core_, why));
-    core_->read_only = false;
-    return {};
+    return start_writing(*core_, why);
 }
 
 PartialWriteOptions Filesystem::partial_write_options() const

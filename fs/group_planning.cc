@@ -46,11 +46,13 @@ enum class Slots : uint8_t {
 
 bool may_plan(const FilesystemCore& core, uint32_t content, Slots slots)
 {
-    // With a member missing the groups there were are closed: what comes now is needed at once.
-    if (slots == Slots::kAny || core.volume->degraded())
+    if (slots == Slots::kAny)
         return true;
     if (content == kGroupData)
         return core.volume->potential_blocks(kGroupData) > 0;
+    // With a member missing the groups there were are closed: what the next commits need is needed at once.
+    if (core.volume->degraded() && room_of(core, content) < kReserveBlocksMin)
+        return true;
     // Beyond what is kept a group may cost data one of its own on each member that it is on.
     if (core.allocator.numbers(content).total_blocks < core.volume->metadata_kept_blocks(content))
         return true;

@@ -244,6 +244,8 @@ Status start_writing(FilesystemCore& core, std::string& why)
         return status;
     }
     refresh_budget(core);
+    core.commits.resume();
+    core.read_only = false;
     if (!core.options.manual_commit)
         core.background.start();
     return {};

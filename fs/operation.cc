@@ -45,7 +45,7 @@ bool never()
 template <typename Take, typename Wanted>
 Status take_room(FilesystemCore& core, RoomGate& gate, Take take, Wanted wanted)
 {
-    const uint64_t mark = gate.refusals();
+    const uint64_t mark = gate.closings();
     const auto hopeless = [&] {
         return gate.refused_since(mark, wanted());
     };
@@ -116,7 +116,7 @@ PendingChanges changes_of_items(uint32_t item_count)
 
 PendingChanges changes_of_left(uint64_t item_count)
 {
-    constexpr uint64_t kNeighbours = 16;  // leaves hold more, half full too
+    constexpr uint64_t kNeighbours = 12;  // of the largest in a leaf that is half full
     const uint64_t leaves = divide_up(item_count, kNeighbours);
     return {.freed_runs = leaves, .checksum_windows = leaves};
 }
@@ -179,11 +179,14 @@ Status Operation::admit(Kind kind)
     return {};
 }
 
-Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks) CW_NO_THREAD_SAFETY_ANALYSIS
+Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks,
+                        uint64_t freed_blocks) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     claimed_ = changes_of_items(item_count);
     claimed_.data_blocks = data_blocks;
     claimed_.data_runs = data_blocks > 0 ? 1 : 0;
+    if (core_.volume->may_have_moved_blocks())
+        claimed_.freed_runs += divide_up(freed_blocks, kChecksumWindowBlocks);
     CW_TRY(admit(kind));
     core_.gate.lock_shared();
     const Status status = check_writable(core_);

@@ -24,8 +24,9 @@ public:
 
     // Must be called without locks held; may wait for a commit when memory or metadata space is short.
     // kReadOnly, kShutdown, kNoSpace. `item_count` is the most items the operation will put or erase,
-    // `data_blocks` how many blocks in a row it will make dirty.
-    Status begin(Kind kind, uint32_t item_count, uint64_t data_blocks = 0);
+    // `data_blocks` how many blocks in a row it will make dirty, `freed_blocks` how many blocks of files it
+    // will free at most, when they are more than some for each item.
+    Status begin(Kind kind, uint32_t item_count, uint64_t data_blocks = 0, uint64_t freed_blocks = 0);
     // Leaves the gate early.
     void end();
 

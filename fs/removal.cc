@@ -20,6 +20,8 @@ void drop_dirty(FilesystemCore& core, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t blocks = inode.dirty.block_count();
     const int64_t runs = inode.dirty.run_count();
+    if (blocks == 0)
+        return;
     inode.dirty.clear();
     core.changes.note_blocks(inode, 0, kMaxFileBlocks);
     core.dirty.remove_blocks(blocks, -runs);
@@ -34,7 +36,7 @@ Result<Progress> erase_items(FilesystemCore& core, Operation& operation, Inode& 
     const Key last{inode.number.value, UINT8_MAX, UINT64_MAX};
     ExtentEditor editor(core, operation.transaction(), view, inode);
     ItemScan scan(core.store, view, first, last);
-    for (uint32_t count = 0; count < kPieceItems; ++count) {
+    for (uint32_t count = 0; count < kPieceItems && removed.data_blocks < kFreedBlocksMax; ++count) {
         const Status status = scan.next();
         if (status.err() == Err::kNotFound)
             return Progress::kDone;
@@ -52,7 +54,7 @@ Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
 {
     wait_for_flush(core, inode);
     Operation operation(core);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + 4));
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + 4, 0, kFreedBlocksMax + kMaxExtentBlocks));
     // Looked at before the inode's lock, which ranks higher: an inode without names gains no references.
     const bool remembered = core.inodes.remembered(inode.number);
     MutexLock lock(inode.mutex);

@@ -241,7 +241,7 @@ void RoomGate::wait_open()
 
 bool RoomGate::refused(uint64_t mark, uint64_t wanted) const
 {
-    return refusals_ != mark && wanted >= last_refused_;
+    return refused_closing_ > mark && wanted >= refused_wanted_;
 }
 
 bool RoomGate::refused_since(uint64_t mark, uint64_t wanted) const
@@ -257,6 +257,7 @@ bool RoomGate::close(uint64_t mark, uint64_t wanted)
         opened_.wait(mutex_);
     if (refused(mark, wanted))
         return false;
+    ++closings_;
     closed_ = true;
     return true;
 }
@@ -271,8 +272,8 @@ void RoomGate::open()
 void RoomGate::open_refused(uint64_t wanted)
 {
     MutexLock lock(mutex_);
-    ++refusals_;
-    last_refused_ = wanted;
+    refused_closing_ = closings_;
+    refused_wanted_ = wanted;
     closed_ = false;
     opened_.notify_all();
 }

@@ -124,9 +124,10 @@ class RoomGate {
 public:
     [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
     void wait_open();
-    // How often somebody was refused.
-    [[nodiscard]] uint64_t refusals() const { return refusals_.load(std::memory_order_acquire); }
-    // Whether somebody was refused `wanted`, or less, since refusals() said `mark`.
+    // How often somebody closed it.
+    [[nodiscard]] uint64_t closings() const { return closings_.load(std::memory_order_acquire); }
+    // Whether somebody who closed it after closings() said `mark` was refused `wanted`, or less: all that was
+    // freed before then was in the commits that were made alone.
     [[nodiscard]] bool refused_since(uint64_t mark, uint64_t wanted) const;
     // Waits while another has it closed. False, and not closed: refused_since().
     [[nodiscard]] bool close(uint64_t mark, uint64_t wanted);
@@ -139,8 +140,10 @@ private:
     mutable Mutex mutex_{LockRank::kLeaf};
     CondVar opened_;
     std::atomic<bool> closed_{false};  // changed under the mutex, as the next
-    std::atomic<uint64_t> refusals_{0};
-    uint64_t last_refused_ CW_GUARDED_BY(mutex_) = 0;  // by the last of them
+    std::atomic<uint64_t> closings_{0};
+    // Of the last that ended in a refusal: its number, and what was wanted.
+    uint64_t refused_closing_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t refused_wanted_ CW_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace cowraid

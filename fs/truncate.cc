@@ -29,12 +29,13 @@ struct LastBlock {
     DataPromise promise;
 };
 
-// First block to cut in this piece: `floor`, or the start of the kPieceExtents-th extent from the end.
+// First block to cut in this piece: `floor`, or the start of the extent that makes it large enough.
 Result<uint64_t> piece_start(FilesystemCore& core, const View& view, InodeNumber inode, uint64_t floor)
 {
     Key bound = extent_key(inode, kMaxFileBlocks - 1);
     uint64_t start = kMaxFileBlocks;
-    for (uint32_t count = 0; count < kPieceExtents; ++count) {
+    uint64_t freed = 0;
+    for (uint32_t count = 0; count < kPieceExtents && freed < kFreedBlocksMax; ++count) {
         Key found;
         ItemBytes payload;
         const Status status = core.store.last_at_or_before(view, bound, extent_key(inode, 0), found, payload);
@@ -44,6 +45,8 @@ Result<uint64_t> piece_start(FilesystemCore& core, const View& view, InodeNumber
         start = found.offset / kBlockBytes;
         if (start <= floor)
             return floor;
+        CW_ASSIGN(const FileExtent extent, decode_extent(start, payload));
+        freed += extent.block_count;
         bound = extent_key(inode, start - 1);
     }
     return start;
@@ -90,7 +93,8 @@ Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uin
                               LastBlock& last, const Caller& caller)
 {
     Operation operation(core);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2, 1));
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2, 1,
+                           kFreedBlocksMax + 2 * kMaxExtentBlocks));
     MutexLock lock(inode->mutex);
     if (inode->removed)
         return Err::kStale;

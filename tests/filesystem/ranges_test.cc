@@ -210,3 +210,46 @@ TEST_CASE("ranges: thousands of holes and extents are reserved and punched piece
         REQUIRE_CLEAN(Image::copy_of(volume).check());
     }
 }
+
+TEST_CASE("ranges: a hole to the end of all files is punched at once")
+{
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    HoleyFile file(volume.fs());
+    file.write_apart(3000, 3, 1);
+    require_ok(volume.fs().step(true));
+    file.write(3500, 2);  // in memory
+    require_ok(file.punch(1000, 2501));
+    file.write(10, 5);
+    require_ok(
+        volume.fs().allocate_range(file.inode(), kPunch, 500 * kBlockBytes, INT64_MAX - 500 * kBlockBytes));
+    require_ok(file.punch(500, 3001));
+    file.require_content();
+    require_ok(volume.fs().step(true));
+    CHECK(file.stored_blocks() == 168);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("ranges: reserving what was just written needs no room once it is stored")
+{
+    constexpr uint64_t kBlocks = 4000;
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const Result<Attributes> rest = fs.make_node(kRoot, "rest", S_IFREG | 0644, 0, {});
+    REQUIRE(rest.ok());
+    const std::vector<std::byte> content(64 * kBlockBytes, std::byte{9});
+    for (uint64_t at = 0; fs.statistics().available_blocks > kBlocks + 500; at += content.size())
+        REQUIRE(fs.write(rest->inode, at, content, {}, {}).ok());
+    require_ok(fs.step(true));
+    HoleyFile file(fs);
+    file.write_apart(kBlocks, 1, 1);
+    REQUIRE(fs.statistics().available_blocks < kBlocks / 2);
+    require_ok(fs.allocate_range(file.inode(), 0, 0, (kBlocks + 50) * kBlockBytes));
+    require_ok(file.truncate(kBlocks + 50));
+    file.require_content();
+    CHECK(file.stored_blocks() >= kBlocks);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
