@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "fs/filesystem.h"
+#include "fuse/busy_poll.h"
 
 namespace cowraid {
 
@@ -31,6 +32,8 @@ struct Frontend {
     uint64_t offered_flags = 0;
     // The kernel leaves clearing of set-id bits to this side.
     std::atomic<bool> clears_set_id{false};
+
+    BusyPoll busy_poll;
 
     // Requests that wait for a commit.
     Mutex parked_mutex{LockRank::kLeaf};

@@ -36,8 +36,10 @@ void store32(std::span<std::byte> bytes, size_t offset, uint32_t value)
 
 ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
 {
-    const ssize_t count = read(fd, buffer, bytes);
     Frontend& frontend = *static_cast<Frontend*>(userdata);
+    frontend.busy_poll.before_read(fd);
+    const ssize_t count = read(fd, buffer, bytes);
+    frontend.busy_poll.after_read();
     if (count > 0 && !frontend.negotiated.load(std::memory_order_acquire))
         note_init_request(frontend, {static_cast<const std::byte*>(buffer), static_cast<size_t>(count)});
     return count;

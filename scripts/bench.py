@@ -7,6 +7,9 @@ medians and their ratio. Members are files below --scratch. Run as root on an ot
 figures are noise of the machine, the ratio and its spread are not.
 
     scripts/bench.py [--build build-release] [--profile raid5] [--rounds 3] [WORKLOAD...]
+
+With --earlier BUILD an older build takes its turn as well, first in every other round, and a second table
+has later beside earlier, round by round.
 """
 
 import argparse
@@ -83,10 +86,8 @@ class Members:
 
 
 class Cowraid:
-    name = "cowraid"
-
-    def __init__(self, members, build, profile):
-        self.members, self.tools, self.profile = members, Path(build) / "tools", profile
+    def __init__(self, members, build, profile, name="cowraid"):
+        self.members, self.tools, self.profile, self.name = members, Path(build) / "tools", profile, name
         self.peak_kib = 0
 
     def make(self):
@@ -289,6 +290,19 @@ def print_table(results, filesystems):
               f"| **{median / other:.2f}** ({ratios}) | {writes} | {reads} |")
 
 
+def print_comparison(results):
+    """Both builds beside each other and beside btrfs, by the medians of the ratios of each round."""
+    print("| workload | later / earlier (each round) | of btrfs: later | earlier |")
+    print("|---|---|---|---|")
+    for workload, rows in results.items():
+        later, earlier, btrfs = ([rate for rate, _ in rows[name]] for name in ("cowraid", "earlier", "btrfs"))
+        ratios = [a / b for a, b in zip(later, earlier)]
+        beside = (statistics.median(a / b for a, b in zip(rates, btrfs)) for rates in (later, earlier))
+        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"| {workload} | **{statistics.median(ratios):.2f}** ({each}) | "
+              + " | ".join(f"{ratio:.2f}" for ratio in beside) + " |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--build", default=ROOT / "build-release")
@@ -297,18 +311,25 @@ def main():
     parser.add_argument("--scratch", default="/dev/shm")
     parser.add_argument("--member-mib", type=int, default=MEMBER_MIB)
     parser.add_argument("--only", choices=["cowraid", "btrfs"], help="one filesystem, no table")
+    parser.add_argument("--earlier", help="another build, in turn with the rest")
     parser.add_argument("workload", nargs="*", help=", ".join(WORKLOADS))
     arguments = parser.parse_args()
     for workload in arguments.workload:
         if workload not in WORKLOADS:
             parser.error(f"no workload {workload}")
+    if arguments.only and arguments.earlier:
+        parser.error("--earlier has its place beside both")
     members = Members(arguments.scratch, arguments.member_mib)
     try:
         filesystems = [Cowraid(members, arguments.build, arguments.profile),
                        Btrfs(members, arguments.profile)]
         chosen = [f for f in filesystems if arguments.only in (None, f.name)]
+        if arguments.earlier:
+            chosen.insert(1, Cowraid(members, arguments.earlier, arguments.profile, "earlier"))
         results = {}
         for round_number in range(arguments.rounds):
+            if arguments.earlier and round_number:
+                chosen[:2] = reversed(chosen[:2])
             for workload in arguments.workload or WORKLOADS:
                 for filesystem in chosen:
                     rate, counts = measure(filesystem, members, workload)
@@ -316,8 +337,10 @@ def main():
                     reads, writes = (f"{counts[slot]}, {counts[slot + 1] >> 20} MiB" for slot in (0, 2))
                     print(f"round {round_number + 1} {workload} {filesystem.name}: {rate:.0f}; "
                           f"reads {reads}; writes {writes}", file=sys.stderr)
-        if len(chosen) == 2:
+        if not arguments.only:
             print_table(results, filesystems)
+        if arguments.earlier and not arguments.only:
+            print_comparison(results)
         print(f"peak resident memory of the daemon: {filesystems[0].peak_kib >> 10} MiB")
     finally:
         members.close()
