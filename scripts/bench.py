@@ -16,6 +16,7 @@ import argparse
 import json
 import mmap
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -319,6 +320,7 @@ def main():
             parser.error(f"no workload {workload}")
     if arguments.only and arguments.earlier:
         parser.error("--earlier has its place beside both")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or devices would stay behind
     members = Members(arguments.scratch, arguments.member_mib)
     try:
         filesystems = [Cowraid(members, arguments.build, arguments.profile),

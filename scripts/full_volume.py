@@ -15,6 +15,7 @@ import errno
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -91,7 +92,7 @@ class Prober(threading.Thread):
     """Overwrites blocks of a file of its own; compares every refusal with statfs of that moment."""
 
     def __init__(self, path, blocks):
-        super().__init__()
+        super().__init__(daemon=True)
         self.path, self.blocks = path, blocks
         self.writes, self.refusals, self.wrong, self.stopped = 0, 0, [], None
         self.over = threading.Event()
@@ -128,7 +129,7 @@ class Sampler(threading.Thread):
     """What members took and what is free, once a second from now."""
 
     def __init__(self, volume, seconds):
-        super().__init__()
+        super().__init__(daemon=True)
         self.volume, self.seconds, self.samples = volume, seconds, []
 
     def run(self):
@@ -211,6 +212,7 @@ def main():
     parser.add_argument("--scratch", default="/dev/shm")
     parser.add_argument("--out")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or devices would stay behind
     volume = Volume(arguments)
     try:
         job, rows, prober = load(volume, arguments)
