@@ -8,6 +8,9 @@ the plot goes to --out.
 At the end the volume is unmounted and checked. Members are files below --scratch. Run as root.
 
     scripts/full_volume.py [--build build-release] [--profile raid5] [--seconds 600] [--out plot.svg]
+
+What the cleaner costs a program: latencies with --options clean=on and clean=off, and --rate-iops for a
+program that leaves members time.
 """
 
 import argparse
@@ -52,7 +55,7 @@ class Volume:
             self.devices.append(run("losetup", "-f", "--show", "--direct-io=on", image).strip())
         run(self.tools / "mkfs.cowraid", "-q", "-d", arguments.profile, "-m", METADATA[arguments.profile],
             *self.devices)
-        run(self.tools / "mount.cowraid", *self.devices, self.mount_point)
+        run(self.tools / "mount.cowraid", "-o", arguments.options, *self.devices, self.mount_point)
 
     def usage(self):
         return json.loads(run(self.tools / "cowraid", "filesystem", "usage", "--json", self.mount_point))
@@ -192,7 +195,8 @@ def load(volume, arguments):
                           "--rw=randwrite", "--bs=4k", f"--size={blocks * BLOCK}", "--direct=1",
                           "--ioengine=libaio", "--iodepth=16", "--time_based",
                           f"--runtime={arguments.seconds}", "--fallocate=none", f"--write_bw_log={log}",
-                          "--log_avg_msec=1000"],
+                          "--log_avg_msec=1000",
+                          *([f"--rate_iops={arguments.rate_iops}"] if arguments.rate_iops else [])],
                          capture_output=True, text=True, check=False)
     sampler.join()
     prober.over.set()
@@ -210,6 +214,8 @@ def main():
     parser.add_argument("--member-mib", type=int, default=256)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--scratch", default="/dev/shm")
+    parser.add_argument("--options", default="clean=on", help="of the mount")
+    parser.add_argument("--rate-iops", type=int, help="writes a second at most, all that can be had without")
     parser.add_argument("--out")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or devices would stay behind
@@ -224,6 +230,10 @@ def main():
         plot(rows, arguments.out, f"{arguments.profile}, {arguments.members} members, 95 % full")
     print(f"{job['write']['total_ios']} writes of 4 KiB by fio, {job['write']['bw'] / 1024:.1f} MiB/s; "
           + (f"ended by: {os.strerror(job['error'])}" if job["error"] else "none refused"))
+    latency = job["write"]["clat_ns"]["percentile"]
+    print("latency: " + ", ".join(f"{name} {latency[key] / 1e6:.2f} ms" for name, key in
+                                  (("half", "50.000000"), ("99 %", "99.000000"), ("99.9 %", "99.900000"),
+                                   ("99.99 %", "99.990000"))))
     for row in rows[:: max(1, len(rows) // 12)]:
         print(f"  {row[0]:5.0f} s: {row[1]:6.1f} MiB/s, amplification {row[2]:5.2f}, {row[3]} MiB free, "
               f"{row[4]} blocks joined")
