@@ -21,9 +21,9 @@ struct PendingWrite {
     std::span<const std::byte> data;
     bool append = false;
     Ref<SharedBuffer> buffer;  // whole blocks, user data in place, edges still to fill
-    // Content of the first and last block as stored, when they are covered in part; valid while the inode's
-    // extent_version is `edge_version` and the block is not in memory.
-    AlignedBuffer edges{2 * kBlockBytes};
+    // Content of the first and last block as stored, when they are covered in part and read_edges() was
+    // called; valid while the inode's extent_version is `edge_version` and the block is not in memory.
+    AlignedBuffer edges;
     bool have_edges = false;
     uint64_t edge_version = 0;
 
@@ -110,6 +110,8 @@ Status read_edges(FilesystemCore& core, Inode& inode, PendingWrite& write)
         MutexLock lock(inode.mutex);
         write.edge_version = inode.extent_version;
     }
+    if (write.edges.size() == 0)
+        write.edges = AlignedBuffer(2 * kBlockBytes);
     if (write.head_partial() || write.block_count() == 1)
         CW_TRY(read_file_blocks(core, inode, write.first_block(), 1, write.edges.data()));
     if (write.tail_partial() && write.block_count() > 1)
