@@ -39,8 +39,10 @@ ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
     Frontend& frontend = *static_cast<Frontend*>(userdata);
     frontend.busy_poll.before_read(fd);
     const ssize_t count = read(fd, buffer, bytes);
+    if (count <= 0)
+        return count;
     frontend.busy_poll.after_read();
-    if (count > 0 && !frontend.negotiated.load(std::memory_order_acquire))
+    if (!frontend.negotiated.load(std::memory_order_acquire))
         note_init_request(frontend, {static_cast<const std::byte*>(buffer), static_cast<size_t>(count)});
     return count;
 }
