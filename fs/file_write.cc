@@ -2,7 +2,7 @@
 // Writing file data into memory: promise the space, copy, reply. Members see it at the next flush.
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <utility>
 
 #include "fs/commit.h"
 #include "fs/extents.h"
@@ -21,10 +21,9 @@ struct PendingWrite {
     std::span<const std::byte> data;
     bool append = false;
     Ref<SharedBuffer> buffer;  // whole blocks, user data in place, edges still to fill
-    // Content of the first and last block as stored, when they are covered in part and read_edges() was
-    // called; valid while the inode's extent_version is `edge_version` and the block is not in memory.
+    // Content of the first and last block as stored, when they are covered in part; empty until read_edges(),
+    // then valid while the inode's extent_version is `edge_version` and the block is not in memory.
     AlignedBuffer edges;
-    bool have_edges = false;
     uint64_t edge_version = 0;
 
     [[nodiscard]] uint64_t end() const { return offset + data.size(); }
@@ -39,7 +38,7 @@ void fill_buffer(PendingWrite& write)
     write.buffer = make_ref<SharedBuffer>(write.block_count() * kBlockBytes);
     std::memcpy(write.buffer->buffer.data() + write.offset % kBlockBytes, write.data.data(),
                 write.data.size());
-    write.have_edges = false;
+    write.edges = {};
 }
 
 // Whether the range is wholly promised already: fallocate reserved it.
@@ -79,7 +78,7 @@ bool fill_edge(Inode& inode, PendingWrite& write, uint64_t block) CW_NO_THREAD_S
     if (base == nullptr)
         base = inode.flushing.find(block);
     if (base == nullptr && block_start < inode.attributes.size_bytes) {
-        if (!write.have_edges || write.edge_version != inode.extent_version)
+        if (write.edges.size() == 0 || write.edge_version != inode.extent_version)
             return false;
         base = write.edges.data() + (block == write.first_block() ? 0 : kBlockBytes);
     }
@@ -110,14 +109,13 @@ Status read_edges(FilesystemCore& core, Inode& inode, PendingWrite& write)
         MutexLock lock(inode.mutex);
         write.edge_version = inode.extent_version;
     }
-    if (write.edges.size() == 0)
-        write.edges = AlignedBuffer(2 * kBlockBytes);
+    AlignedBuffer edges(2 * kBlockBytes);
     if (write.head_partial() || write.block_count() == 1)
-        CW_TRY(read_file_blocks(core, inode, write.first_block(), 1, write.edges.data()));
+        CW_TRY(read_file_blocks(core, inode, write.first_block(), 1, edges.data()));
     if (write.tail_partial() && write.block_count() > 1)
         CW_TRY(read_file_blocks(core, inode, write.first_block() + write.block_count() - 1, 1,
-                                write.edges.data() + kBlockBytes));
-    write.have_edges = true;
+                                edges.data() + kBlockBytes));
+    write.edges = std::move(edges);
     return {};
 }
 
