@@ -341,7 +341,7 @@ def main():
                           f"reads {reads}; writes {writes}", file=sys.stderr)
         if not arguments.only:
             print_table(results, filesystems)
-        if arguments.earlier and not arguments.only:
+        if arguments.earlier:
             print_comparison(results)
         print(f"peak resident memory of the daemon: {filesystems[0].peak_kib >> 10} MiB")
     finally:
