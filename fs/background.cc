@@ -4,10 +4,12 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/large_memory.h"
+#include "base/malloc_release.h"
 #include "fs/commit.h"
 #include "fs/removal.h"
 
@@ -144,6 +146,7 @@ void* Background::commit_main(void* self)
     prepare_thread("cowraid-commit");
     const uint64_t interval_us = uint64_t{core.options.commit_seconds} * 1000 * kMicrosecondsPerMs;
     uint64_t commit_us = clock_us() + interval_us;
+    uint64_t last_change = core.changes.newest();
     CleanPace pace(core);
     while (true) {
         uint64_t now = clock_us();
@@ -160,6 +163,10 @@ void* Background::commit_main(void* self)
             return nullptr;
         if (commit) {
             large_trim();
+            // What is free between two bursts is for the next one, unless none comes.
+            const uint64_t change = core.changes.newest();
+            if (std::exchange(last_change, change) == change)
+                malloc_release();
             commit_us = clock_us() + interval_us;
         }
         if (clock_us() >= pace.next_us())

@@ -155,7 +155,7 @@ stages_all() {
 }
 
 test_options=(-Dbuildtype=debugoptimized -Ddebug_checks=true)
-sanitizer_options=(-Ddebug=true -Doptimization=1 -Ddebug_checks=true -Db_lundef=false)
+sanitizer_options=(-Ddebug=true -Doptimization=1 -Ddebug_checks=true -Db_lundef=false -Dtcmalloc=disabled)
 asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined -Dcpp_args=-fno-sanitize-recover=all)
 tsan_options=("${sanitizer_options[@]}" -Db_sanitize=thread)
 
