@@ -54,6 +54,7 @@ constexpr FreeField kFreeFields[] = {
     {"DiskGroup", "mapping_version", "a count"},
     {"DiskGroup", "created_generation", "a label"},
     {"DiskGroup", "reserved", "ignored"},
+    {"DiskGroupColumn", "member_id", "of a group that holds nothing: any member that has the slots free"},
     {"DiskSlotRun", "first_slot", "of a group that holds nothing: any free slot"},
     {"DiskChecksumWindow", "tail", "of a row that holds nothing"},
     {"DiskVolume", "next_inode", "any above the numbers given"},
