@@ -87,6 +87,13 @@ void Allocator::set_group_state(VolumeAddress group_address, GroupState state)
     group->set_state(state);
 }
 
+void Allocator::degrade_group(VolumeAddress group_address)
+{
+    const Ref<SpaceGroup> group = impl_->find(group_address);
+    CW_ASSERT(group && group->address() == group_address);
+    group->degrade();
+}
+
 Status Allocator::remove_group(VolumeAddress group_address)
 {
     const Ref<SpaceGroup> group = impl_->find(group_address);
@@ -143,10 +150,14 @@ SpaceNumbers Allocator::numbers(uint32_t content) const
         const ContentTotals& totals = impl_->totals[bits];
         sum.total_blocks += totals.total_blocks.load(std::memory_order_relaxed);
         sum.used_blocks += totals.used_blocks.load(std::memory_order_relaxed);
-        sum.free_row_blocks += totals.free_row_blocks.load(std::memory_order_relaxed);
-        sum.free_stripe_blocks += totals.free_stripe_blocks.load(std::memory_order_relaxed);
-        sum.hole_blocks += totals.hole_blocks.load(std::memory_order_relaxed);
+        sum.free_row_blocks += totals.open.row_blocks.load(std::memory_order_relaxed);
+        sum.free_stripe_blocks += totals.open.stripe_blocks.load(std::memory_order_relaxed);
+        sum.hole_blocks += totals.open.hole_blocks.load(std::memory_order_relaxed);
+        sum.degraded_row_blocks += totals.degraded.row_blocks.load(std::memory_order_relaxed);
+        sum.degraded_stripe_blocks += totals.degraded.stripe_blocks.load(std::memory_order_relaxed);
+        sum.degraded_hole_blocks += totals.degraded.hole_blocks.load(std::memory_order_relaxed);
         sum.pinned_blocks += totals.pinned_blocks.load(std::memory_order_relaxed);
+        sum.returning_blocks += totals.returning_blocks.load(std::memory_order_relaxed);
     }
     return sum;
 }

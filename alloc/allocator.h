@@ -86,6 +86,9 @@ struct SpaceNumbers {
     uint64_t free_stripe_blocks;  // the part of them in stripes that hold nothing
     uint64_t hole_blocks;  // free blocks in the other rows of open data groups with parity
     uint64_t pinned_blocks;  // freed, not reusable yet
+    uint64_t returning_blocks;  // of these, in groups that are open or degraded
+    // As free_row_blocks, free_stripe_blocks and hole_blocks, of degraded groups.
+    uint64_t degraded_row_blocks, degraded_stripe_blocks, degraded_hole_blocks;
 };
 
 // One block group, for who chooses among them.
@@ -96,8 +99,9 @@ struct GroupNumbers {
     uint64_t pinned_blocks;  // freed, not reusable yet
     uint64_t free_row_blocks;  // in rows that hold nothing; of those:
     uint64_t free_stripe_blocks;  // in stripes that hold nothing
-    uint64_t hole_blocks;  // as in SpaceNumbers
+    uint64_t hole_blocks;  // as in SpaceNumbers; of open and degraded groups
     bool planned;
+    bool degraded;  // its state is kDegraded
     bool broken;  // its allocation state cannot be read
 };
 
@@ -123,12 +127,15 @@ public:
     enum class GroupState : uint8_t {
         kPlanned,  // in the map of a commit that is not durable yet: takes nothing
         kOpen,
-        kClosed,  // takes no new data: a member is missing, or it is being emptied
+        kClosed,  // takes no new data: it is being emptied, or leaves
+        kDegraded,  // takes no new data until it is opened: a member is missing
     };
     // `usage` as recorded; with no used block the group is all free, whatever else it says. A group whose
     // windows turn out not to add up to it gives no space.
     void add_group(const GroupRecord& group, const GroupUsage& usage, GroupState state);
     void set_group_state(VolumeAddress group_address, GroupState state);
+    // A member of the group is missing: kOpen becomes kDegraded, other states stay.
+    void degrade_group(VolumeAddress group_address);
     // Only when nothing of it is used or pinned; kBusy otherwise.
     Status remove_group(VolumeAddress group_address);
 

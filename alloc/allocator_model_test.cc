@@ -69,6 +69,10 @@ public:
             CHECK(is.free_row_blocks == should.free_row_blocks);
             CHECK(is.free_stripe_blocks == should.free_stripe_blocks);
             CHECK(is.hole_blocks == should.hole_blocks);
+            CHECK(is.returning_blocks == should.returning_blocks);
+            CHECK(is.degraded_row_blocks == should.degraded_row_blocks);
+            CHECK(is.degraded_stripe_blocks == should.degraded_stripe_blocks);
+            CHECK(is.degraded_hole_blocks == should.degraded_hole_blocks);
         }
     }
 
@@ -303,8 +307,11 @@ private:
             break;
         case 1:
             if (group.state != Allocator::GroupState::kPlanned) {
-                group.state = group.state == Allocator::GroupState::kOpen ? Allocator::GroupState::kClosed
-                                                                          : Allocator::GroupState::kOpen;
+                constexpr Allocator::GroupState kStates[] = {Allocator::GroupState::kOpen,
+                                                             Allocator::GroupState::kClosed,
+                                                             Allocator::GroupState::kDegraded};
+                group.state =
+                    group.state == Allocator::GroupState::kOpen ? kStates[1 + random_.below(2)] : kStates[0];
                 allocator_->set_group_state(group.record.address, group.state);
             }
             break;

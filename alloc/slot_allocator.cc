@@ -2,6 +2,7 @@
 #include "alloc/slot_allocator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "alloc/slot_plan.h"
 #include "base/assert.h"
@@ -35,22 +36,22 @@ uint64_t fill(std::vector<MemberRoom>& members, uint64_t& groups, const Profile&
 
 }  // namespace
 
-void SlotAllocator::add_member(const MemberRecord& member, bool usable)
+void SlotAllocator::add_member(const MemberRecord& member, bool present)
 {
     CW_ASSERT(find(member.id) == nullptr);
     members_.push_back({
         .record = member,
-        .usable = usable,
+        .present = present,
         .taken = std::vector<bool>(member.slot_count, false),
         .free_slots = member.slot_count,
     });
 }
 
-void SlotAllocator::set_usable(MemberId member, bool usable)
+bool SlotAllocator::set_present(MemberId member, bool present)
 {
     Member* found = find(member);
     CW_ASSERT(found != nullptr);
-    found->usable = usable;
+    return std::exchange(found->present, present) != present;
 }
 
 SlotAllocator::Member* SlotAllocator::find(MemberId id)
@@ -103,7 +104,7 @@ void SlotAllocator::give_back(const GroupRecord& group)
     --group_count_;
 }
 
-std::vector<MemberRoom> SlotAllocator::rooms() const
+std::vector<MemberRoom> SlotAllocator::rooms(SlotMembers members) const
 {
     std::vector<MemberRoom> rooms;
     for (const Member& member : members_) {
@@ -112,7 +113,8 @@ std::vector<MemberRoom> SlotAllocator::rooms() const
             .slot_bytes = member.record.slot_bytes,
             .slot_count = member.record.slot_count,
             .free_slots = member.free_slots,
-            .usable = member.usable,
+            .usable = member.present || members == SlotMembers::kAll,
+            .away = !member.present,
         });
     }
     return rooms;
@@ -142,9 +144,12 @@ std::vector<SlotRun> SlotAllocator::pick_slots(const Member& member, uint64_t co
     return gaps;
 }
 
-Result<GroupRecord> SlotAllocator::plan_group(const Profile& profile, uint32_t chunk_bytes)
+Result<GroupRecord> SlotAllocator::plan_group(const Profile& profile, uint32_t chunk_bytes,
+                                              SlotMembers members)
 {
-    const std::optional<GroupShape> shape = plan_shape(rooms(), profile, group_count_);
+    std::optional<GroupShape> shape = plan_shape(rooms(members), profile, group_count_);
+    if (!shape && members == SlotMembers::kPresentFirst)
+        shape = plan_shape(rooms(SlotMembers::kAll), profile, group_count_);
     if (!shape)
         return Err::kNoSpace;
     GroupRecord group;
@@ -163,15 +168,26 @@ Result<GroupRecord> SlotAllocator::plan_group(const Profile& profile, uint32_t c
     return group;
 }
 
+uint32_t SlotAllocator::planned_width(const Profile& profile) const
+{
+    const std::optional<GroupShape> shape = plan_shape(rooms(SlotMembers::kPresent), profile, group_count_);
+    return shape ? shape->data_columns : 0;
+}
+
 uint64_t SlotAllocator::potential_blocks(const Profile& profile, uint32_t chunk_bytes,
-                                         std::span<const Share> kept) const
+                                         std::span<const Share> kept, SlotMembers members) const
 {
     CW_ASSERT(chunk_bytes <= kMinSlotBytes && kMinSlotBytes % chunk_bytes == 0);
-    std::vector<MemberRoom> members = rooms();
+    std::vector<MemberRoom> room = rooms(members);
     uint64_t groups = group_count_;
     for (const Share& share : kept)
-        fill(members, groups, *share.profile, share.blocks);
-    return fill(members, groups, profile, UINT64_MAX);
+        fill(room, groups, *share.profile, share.blocks);
+    const uint64_t blocks = fill(room, groups, profile, UINT64_MAX);
+    if (members != SlotMembers::kPresentFirst)
+        return blocks;
+    for (MemberRoom& member : room)
+        member.usable = true;
+    return blocks + fill(room, groups, profile, UINT64_MAX);
 }
 
 uint64_t SlotAllocator::free_bytes(MemberId member) const

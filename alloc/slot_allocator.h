@@ -14,22 +14,33 @@
 
 namespace cowraid {
 
-// Not thread-safe: guarded by its owner.
+// Members that new groups may take.
+enum class SlotMembers : uint8_t {
+    kPresent,
+    kPresentFirst,  // all of them once those that are present have no room for a group
+    kAll,  // in each group at most as many that are away as its profile tolerates
+};
+
+// Not thread-safe: guarded by its owner. Copies are for asking what would be left.
 class SlotAllocator {
 public:
-    // Members with `usable` false keep their slots but get no new groups. Each member once.
-    void add_member(const MemberRecord& member, bool usable);
-    void set_usable(MemberId member, bool usable);
+    // Each member once.
+    void add_member(const MemberRecord& member, bool present);
+    // True when that is new.
+    bool set_present(MemberId member, bool present);
     // Marks the slots of an existing group; kCorrupt, and nothing is marked, when one is taken twice or does
     // not exist.
     Status take(const GroupRecord& group);
     void give_back(const GroupRecord& group);
 
-    // A new group of `profile` from free slots of usable members, most free space first, as wide as the
+    // A new group of `profile` from free slots of `members`, most free space first, as wide as the
     // profile allows; column size from the members' slot sizes and the volume's size (slot_plan.h), so that
     // the volume never needs more than kMaxGroups groups. Takes the slots. Fills everything but address,
     // content, flags, generation. kNoSpace when fewer than min_members members have room.
-    Result<GroupRecord> plan_group(const Profile& profile, uint32_t chunk_bytes);
+    Result<GroupRecord> plan_group(const Profile& profile, uint32_t chunk_bytes,
+                                   SlotMembers members = SlotMembers::kPresent);
+    // Data columns that plan_group() would give it; 0 for kNoSpace.
+    [[nodiscard]] uint32_t planned_width(const Profile& profile) const;
 
     // Groups of a profile that are to come first, until they hold so many blocks.
     struct Share {
@@ -39,13 +50,14 @@ public:
     // Blocks of data that groups of `profile` could still hold beside `kept`: what plan_group() would give
     // until kNoSpace, without taking it. Takes about a microsecond per member and group.
     [[nodiscard]] uint64_t potential_blocks(const Profile& profile, uint32_t chunk_bytes,
-                                            std::span<const Share> kept = {}) const;
+                                            std::span<const Share> kept = {},
+                                            SlotMembers members = SlotMembers::kPresent) const;
     [[nodiscard]] uint64_t free_bytes(MemberId member) const;
 
 private:
     struct Member {
         MemberRecord record;
-        bool usable;
+        bool present;
         std::vector<bool> taken;
         uint64_t free_slots;
     };
@@ -54,7 +66,7 @@ private:
     [[nodiscard]] Member* find(MemberId id);
     static bool mark(Member& member, const std::vector<SlotRun>& runs, Mark mark);
     static std::vector<SlotRun> pick_slots(const Member& member, uint64_t count);
-    [[nodiscard]] std::vector<MemberRoom> rooms() const;
+    [[nodiscard]] std::vector<MemberRoom> rooms(SlotMembers members) const;
 
     std::vector<Member> members_;
     uint64_t group_count_ = 0;

@@ -224,7 +224,7 @@ TEST_CASE("members with slots of different sizes, of different states")
             members.push_back(member_of_size(id, (64 * kMiB << random.below(14)) + random.below(kGiB)));
             slots.add_member(members.back(), true);
             if (random.chance(1, 6)) {
-                slots.set_usable({id}, false);
+                slots.set_present({id}, false);
                 unusable.insert(id);
             }
         }

@@ -81,7 +81,8 @@ ColumnLimits column_limits(std::span<const MemberRoom> members, const Profile& p
     return limits;
 }
 
-// Members that can hold a column of that size, most free space first, as many as the profile can use.
+// Members that can hold a column of that size, most free space first, as many as the profile can use, and no
+// more of those that are away than it tolerates.
 std::vector<size_t> choose_members(std::span<const MemberRoom> members, const Profile& profile,
                                    uint64_t column_bytes)
 {
@@ -96,6 +97,11 @@ std::vector<size_t> choose_members(std::span<const MemberRoom> members, const Pr
         const uint64_t free_b = members[b].free_bytes();
         return free_a != free_b ? free_a > free_b : members[a].id < members[b].id;
     });
+    uint32_t away_count = 0;
+    const auto too_many = [&](size_t index) {
+        return members[index].away && ++away_count > profile.tolerance;
+    };
+    chosen.erase(std::remove_if(chosen.begin(), chosen.end(), too_many), chosen.end());
     size_t width =
         profile.max_columns == 0 ? chosen.size() : std::min<size_t>(chosen.size(), profile.max_columns);
     width -= (width - std::min<size_t>(width, profile.parity)) % profile.copies;

@@ -28,6 +28,7 @@ struct MemberRoom {
     uint64_t slot_count = 0;
     uint64_t free_slots = 0;
     bool usable = false;
+    bool away = false;  // a group takes at most as many of these as its profile tolerates
 
     [[nodiscard]] uint64_t free_bytes() const { return free_slots * slot_bytes; }
 };

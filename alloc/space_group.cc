@@ -42,42 +42,67 @@ uint64_t SpaceGroup::block_of(VolumeAddress address) const
     return (address - address_) / kBlockBytes;
 }
 
+GroupOffer<uint64_t> SpaceGroup::offer() const
+{
+    if (retired_ || load_state_ == LoadState::kBroken ||
+        (state_ != State::kOpen && state_ != State::kDegraded))
+        return {};
+    GroupOffer<uint64_t> offer = {.row_blocks = free_rows_ * geometry_.data_columns,
+                                  .stripe_blocks = free_stripes_ * geometry_.stripe_data_blocks()};
+    if (geometry_.parity == 0 || (content_ & kGroupData) == 0)
+        return offer;
+    const uint64_t taken = live_blocks_ + pinned_blocks_ + offer.row_blocks;
+    if (space_ != nullptr)
+        offer.hole_blocks = space_->hole_blocks();
+    else if (taken < geometry_.data_blocks())
+        offer.hole_blocks = geometry_.data_blocks() - taken;
+    return offer;
+}
+
 void SpaceGroup::publish()
 {
     if (space_ != nullptr) {
         free_rows_ = space_->free_rows();
         free_stripes_ = space_->free_stripes();
     }
-    const bool open = state_ == State::kOpen && !retired_ && load_state_ != LoadState::kBroken;
-    const uint64_t rows = open ? free_rows_ : 0;
-    const uint64_t stripes = open ? free_stripes_ : 0;
-    const bool joins = open && geometry_.parity > 0 && (content_ & kGroupData) != 0;
-    const uint64_t taken = live_blocks_ + pinned_blocks_ + free_rows_ * geometry_.data_columns;
-    uint64_t holes = 0;
-    if (joins && space_ != nullptr)
-        holes = space_->hole_blocks();
-    else if (joins && taken < geometry_.data_blocks())
-        holes = geometry_.data_blocks() - taken;
-    holes_hint_.store(holes, std::memory_order_relaxed);
-    free_rows_hint_.store(rows, std::memory_order_relaxed);
-    free_stripes_hint_.store(stripes, std::memory_order_relaxed);
+    const GroupOffer<uint64_t> now = offer();
+    const GroupOffer<uint64_t> open = state_ == State::kOpen ? now : GroupOffer<uint64_t>();
+    const GroupOffer<uint64_t> degraded = state_ == State::kDegraded ? now : GroupOffer<uint64_t>();
+    holes_hint_.store(open.hole_blocks, std::memory_order_relaxed);
+    free_rows_hint_.store(open.row_blocks / geometry_.data_columns, std::memory_order_relaxed);
+    free_stripes_hint_.store(open.stripe_blocks / geometry_.stripe_data_blocks(), std::memory_order_relaxed);
     const auto update = [](std::atomic<uint64_t>& total, uint64_t& published, uint64_t value) {
         // Modulo 2^64, so that the difference may be negative.
         if (value != published)
             total.fetch_add(value - published, std::memory_order_relaxed);
         published = value;
     };
+    const auto update_offer = [&](GroupOffer<std::atomic<uint64_t>>& total, GroupOffer<uint64_t>& published,
+                                  const GroupOffer<uint64_t>& value) {
+        update(total.row_blocks, published.row_blocks, value.row_blocks);
+        update(total.stripe_blocks, published.stripe_blocks, value.stripe_blocks);
+        update(total.hole_blocks, published.hole_blocks, value.hole_blocks);
+    };
+    const bool returning = state_ == State::kOpen || state_ == State::kDegraded;
     update(totals_.used_blocks, published_used_, live_blocks_);
-    update(totals_.hole_blocks, published_holes_, holes);
     update(totals_.pinned_blocks, published_pinned_, pinned_blocks_);
-    update(totals_.free_row_blocks, published_free_, rows * geometry_.data_columns);
-    update(totals_.free_stripe_blocks, published_stripes_, stripes * geometry_.stripe_data_blocks());
+    update(totals_.returning_blocks, published_returning_, returning ? pinned_blocks_ : 0);
+    update_offer(totals_.open, published_open_, open);
+    update_offer(totals_.degraded, published_degraded_, degraded);
 }
 
 void SpaceGroup::set_state(State state)
 {
     MutexLock lock(mutex_);
     state_ = state;
+    publish();
+}
+
+void SpaceGroup::degrade()
+{
+    MutexLock lock(mutex_);
+    if (state_ == State::kOpen)
+        state_ = State::kDegraded;
     publish();
 }
 
@@ -117,8 +142,9 @@ GroupNumbers SpaceGroup::numbers()
         .pinned_blocks = pinned_blocks_,
         .free_row_blocks = free_rows_ * geometry_.data_columns,
         .free_stripe_blocks = free_stripes_ * geometry_.stripe_data_blocks(),
-        .hole_blocks = holes(),
+        .hole_blocks = offer().hole_blocks,
         .planned = state_ == State::kPlanned,
+        .degraded = state_ == State::kDegraded,
         .broken = load_state_ == LoadState::kBroken,
     };
 }

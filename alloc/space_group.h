@@ -19,14 +19,20 @@
 
 namespace cowraid {
 
+// What groups in one state offer.
+template <typename Count> struct GroupOffer {
+    Count row_blocks{0};  // in rows that hold nothing
+    Count stripe_blocks{0};  // the part of them in stripes that hold nothing
+    Count hole_blocks{0};
+};
+
 // Sums over groups of the same content, kept up to date by the groups themselves.
 struct ContentTotals {
     std::atomic<uint64_t> total_blocks{0};
     std::atomic<uint64_t> used_blocks{0};
-    std::atomic<uint64_t> free_row_blocks{0};
-    std::atomic<uint64_t> free_stripe_blocks{0};
-    std::atomic<uint64_t> hole_blocks{0};
     std::atomic<uint64_t> pinned_blocks{0};
+    std::atomic<uint64_t> returning_blocks{0};  // pinned, in groups that are open or degraded
+    GroupOffer<std::atomic<uint64_t>> open, degraded;
 };
 
 class SpaceGroup : public RefCounted<SpaceGroup> {
@@ -49,6 +55,7 @@ public:
     void note_use(uint64_t tick) { last_used_.store(tick, std::memory_order_relaxed); }
 
     void set_state(State state);
+    void degrade();
     // Leaves the allocator. kBusy while anything is used or pinned.
     Status retire();
     [[nodiscard]] bool empty();
@@ -122,6 +129,8 @@ private:
     // again.
     bool release_some(TransactionId transaction);
     [[nodiscard]] bool clean() const CW_REQUIRES(mutex_);
+    // What it offers, or would if it were open.
+    [[nodiscard]] GroupOffer<uint64_t> offer() const CW_REQUIRES(mutex_);
     // Brings hints and totals in line with the fields below.
     void publish() CW_REQUIRES(mutex_);
 
@@ -153,10 +162,10 @@ private:
     bool unreleased_ CW_GUARDED_BY(mutex_) = false;  // collected_ is not released
     // What totals_ contains of this group.
     uint64_t published_used_ CW_GUARDED_BY(mutex_) = 0;
-    uint64_t published_free_ CW_GUARDED_BY(mutex_) = 0;
-    uint64_t published_stripes_ CW_GUARDED_BY(mutex_) = 0;
-    uint64_t published_holes_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t published_pinned_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t published_returning_ CW_GUARDED_BY(mutex_) = 0;
+    GroupOffer<uint64_t> published_open_ CW_GUARDED_BY(mutex_);
+    GroupOffer<uint64_t> published_degraded_ CW_GUARDED_BY(mutex_);
 
     Mutex record_mutex_{LockRank::kGroupSpace};
     std::unique_ptr<RecordedSpace> record_ CW_GUARDED_BY(record_mutex_);

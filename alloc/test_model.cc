@@ -304,16 +304,20 @@ SpaceNumbers Model::numbers(uint32_t content) const
             sum.used_blocks += block.state == ModelBlock::State::kLive ? 1 : 0;
             sum.pinned_blocks += block.state == ModelBlock::State::kFreed ? 1 : 0;
         }
-        if (group.state != Allocator::GroupState::kOpen)
+        const bool open = group.state == Allocator::GroupState::kOpen;
+        if (!open && group.state != Allocator::GroupState::kDegraded)
             continue;
-        sum.free_row_blocks += group.room(1);
+        for (const ModelBlock& block : group.blocks)
+            sum.returning_blocks += block.state == ModelBlock::State::kFreed ? 1 : 0;
+        (open ? sum.free_row_blocks : sum.degraded_row_blocks) += group.room(1);
         if (group.geometry.parity > 0 && (group.record.content & kGroupData) != 0)
-            sum.hole_blocks += group.holes();
+            (open ? sum.hole_blocks : sum.degraded_hole_blocks) += group.holes();
         for (uint64_t stripe = 0; stripe < group.geometry.stripe_count(); ++stripe) {
             bool whole = true;
             for (uint32_t row = 0; row < group.geometry.rows() && whole; ++row)
                 whole = group.row_free(stripe, row);
-            sum.free_stripe_blocks += whole ? group.geometry.stripe_data_blocks() : 0;
+            (open ? sum.free_stripe_blocks : sum.degraded_stripe_blocks) +=
+                whole ? group.geometry.stripe_data_blocks() : 0;
         }
     }
     return sum;

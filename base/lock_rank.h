@@ -22,6 +22,7 @@ enum class LockRank : uint8_t {
     kAllocator,  // alloc/: groups, open stripes, reservations
     kGroupSpace,  // alloc/: bitmap of one block group
     kNodeCache,  // btree/: one shard of the node cache
+    kMemberSet,  // device/: members leave service
     kGroupMap,  // raid56/: the array's sorted mappings
     kPlug,  // raid56/: one shard of writes in place that wait
     kPlugRequest,  // raid56/: who waits for which of them; when workers wake
@@ -29,7 +30,6 @@ enum class LockRank : uint8_t {
     kStripeCache,  // raid56/: one shard of the stripe cache
     kFsyncLog,  // journal/: batches and who waits for them
     kIntentLog,  // journal/: places in the logs, floor
-    kMemberSet,  // device/: member states and counters
     kDevice,  // device/: simulated and recording devices
     kLeaf,  // anything that takes no other lock, but may allocate
     kMemory,  // base/: memory for large buffers

@@ -15,7 +15,14 @@ namespace cowraid {
 namespace {
 
 std::atomic<bool> use_syslog{false};
+std::atomic<bool> use_stderr{true};
 std::atomic<LogLevel> threshold{LogLevel::kInfo};
+
+std::string& line_prefix()
+{
+    static std::string* const prefix = new std::string;  // used until the last thread ends
+    return *prefix;
+}
 
 int syslog_priority(LogLevel level)
 {
@@ -37,24 +44,40 @@ int syslog_priority(LogLevel level)
 
 void log_message(LogLevel level, const char* format, ...)
 {
-    if (level > threshold.load(std::memory_order_relaxed))
+    if (!log_wants(level))
         return;
+    char line[2048];
     va_list arguments;
     va_start(arguments, format);
-    if (use_syslog.load(std::memory_order_relaxed)) {
-        vsyslog(syslog_priority(level), format, arguments);
-    } else {
-        char line[1024];
-        vsnprintf(line, sizeof line, format, arguments);
-        fprintf(stderr, "cowraid: %s\n", line);
-    }
+    vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    const char* const prefix = line_prefix().c_str();
+    const bool to_syslog = use_syslog.load(std::memory_order_relaxed);
+    if (to_syslog)
+        syslog(syslog_priority(level), "%s%s", prefix, line);
+    if (use_stderr.load(std::memory_order_relaxed) && (!to_syslog || level <= LogLevel::kWarning))
+        fprintf(stderr, "cowraid: %s%s\n", prefix, line);
 }
 
 void log_use_syslog(const char* ident)
 {
     openlog(ident, LOG_PID, LOG_DAEMON);
     use_syslog.store(true, std::memory_order_relaxed);
+}
+
+void log_leave_stderr()
+{
+    use_stderr.store(false, std::memory_order_relaxed);
+}
+
+void log_set_name(const std::string& name)
+{
+    line_prefix() = name.empty() ? name : name + ": ";
+}
+
+bool log_wants(LogLevel level)
+{
+    return level <= threshold.load(std::memory_order_relaxed);
 }
 
 void log_set_level(LogLevel level)

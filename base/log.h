@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// One line per event, to syslog once the daemon detached and to stderr before that.
+// One line per event, to stderr or syslog. What comes by the thousand: base/log_count.h.
 #pragma once
+
+#include <string>
 
 namespace cowraid {
 
@@ -8,10 +10,16 @@ enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 
 [[gnu::format(printf, 2, 3)]] void log_message(LogLevel level, const char* format, ...);
 
-// Sends later messages to syslog under `ident` (kept, not copied) instead of stderr.
+// Sends later messages to syslog under `ident` (kept, not copied), and warnings and errors to stderr too
+// until log_leave_stderr().
 void log_use_syslog(const char* ident);
+void log_leave_stderr();
+// Begins every later message with "NAME: ", unless it is empty. Before other threads log.
+void log_set_name(const std::string& name);
 // Drops messages less severe than `level`. Default kInfo.
 void log_set_level(LogLevel level);
+// Whether messages of this level are logged at all.
+bool log_wants(LogLevel level);
 
 }  // namespace cowraid
 

@@ -22,7 +22,20 @@ struct Candidate {
 struct Unidentified {
     std::string name;
     bool unreadable;
+    std::string content;  // what else is on it
+
+    [[nodiscard]] std::string text() const
+    {
+        if (unreadable)
+            return name + " cannot be read";
+        return name + (content.empty() ? " carries no cowraid superblock" : " holds " + content);
+    }
 };
+
+std::string mebibytes_text(uint64_t bytes)
+{
+    return bytes % kMiB == 0 ? std::to_string(bytes / kMiB) + " MiB" : std::to_string(bytes) + " bytes";
+}
 
 std::string quoted(const BlockDevice& device)
 {
@@ -40,7 +53,7 @@ std::string names_of(const std::vector<const Candidate*>& candidates)
 // Assembles one set of devices; a step per member function, in the order of assemble().
 class Assembler {
 public:
-    explicit Assembler(std::string& why) : why_(why) { }
+    Assembler(const AssemblyOptions& options, std::string& why) : options_(options), why_(why) { }
 
     Status read(std::vector<std::unique_ptr<BlockDevice>> devices);
     Status check_one_volume();
@@ -56,7 +69,9 @@ private:
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
     void place(Assembly& assembly, Candidate& candidate);
     [[nodiscard]] bool ring_damaged(const Candidate& candidate, bool stale) const;
+    void explain_absent(Assembly& assembly) const;
 
+    const AssemblyOptions& options_;
     std::string& why_;
     std::vector<Candidate> candidates_;
     std::vector<Unidentified> unidentified_;
@@ -74,10 +89,11 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
         if (reading.ok()) {
             candidates_.push_back({std::move(device), reading.take()});
         } else if (reading.err() == Err::kUnsupported) {
-            why_ = name + " needs " + unsupported_reason(*device) + ": use a newer version of cowraid";
+            why_ = name + " needs " + unsupported_reason(*device);
             return Err::kUnsupported;
         } else {
-            unidentified_.push_back({name, reading.err() != Err::kNotFound});
+            const bool unreadable = reading.err() != Err::kNotFound;
+            unidentified_.push_back({name, unreadable, unreadable ? "" : device->foreign_content()});
         }
     }
     if (!candidates_.empty())
@@ -126,7 +142,7 @@ Status Assembler::check_identities()
             continue;
         why_ = quoted(*a.device) + " and " + quoted(*b.device) + " both are member " +
                std::to_string(a.newest().member_id.value) + " of volume " +
-               uuid_text(a.newest().volume_uuid) + ": one is a copy, leave it out";
+               uuid_text(a.newest().volume_uuid) + ": one is a copy, name all members but that";
         return Err::kInvalid;
     }
     return {};
@@ -215,10 +231,10 @@ Status Assembler::check_table()
         return Err::kInvalid;
     }
     for (const Unidentified& device : unidentified_) {
-        if (device.unreadable || known < superblock_.members.size())
+        if (device.unreadable || known < superblock_.members.size() || options_.strangers == Strangers::kSkip)
             continue;
-        why_ = device.name + " carries no cowraid superblock, and all members of volume " +
-               uuid_text(superblock_.volume_uuid) + " are present without it: leave it out";
+        why_ = device.text() + ", and all members of volume " + uuid_text(superblock_.volume_uuid) +
+               " are present without it: leave it out";
         return Err::kInvalid;
     }
     return {};
@@ -250,21 +266,48 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
         assembly.notes.push_back(name + " was " + member + " and has been removed: left out");
         return;
     }
+    const auto slot = std::find_if(assembly.members.begin(), assembly.members.end(),
+                                   [&](const AssembledMember& have) { return have.id == newest.member_id; });
     if (candidate.device->size_bytes() < line->size_bytes) {
-        assembly.notes.push_back(name + " (" + member + ") has " +
-                                 std::to_string(candidate.device->size_bytes()) + " bytes, less than the " +
-                                 std::to_string(line->size_bytes) + " it had: left out");
+        slot->reason = "is shrunken: " + name + " needs " + mebibytes_text(line->size_bytes) + ", has " +
+                       mebibytes_text(candidate.device->size_bytes());
         return;
     }
     const std::optional<Generation> missed = missed_from(superblock_, newest);
     if (ring_damaged(candidate, missed.has_value()))
         assembly.damaged_rings.push_back(newest.member_id);
-    const auto slot = std::find_if(assembly.members.begin(), assembly.members.end(),
-                                   [&](const AssembledMember& have) { return have.id == newest.member_id; });
+    if (missed.has_value()) {
+        slot->reason =
+            (line->state == MemberState::kFailed ? "failed since commit " : "was away since commit ") +
+            std::to_string(missed->value) + " (" + name + ")";
+    }
     slot->stale = missed.has_value();
     slot->damaged = {newest.member_id, candidate.reading.damaged_mask};
     slot->missed_from = missed.value_or(Generation{});
     slot->device = std::move(candidate.device);
+}
+
+// Which of the absent members a device without a superblock was can be told only when there is one of each.
+void Assembler::explain_absent(Assembly& assembly) const
+{
+    std::vector<AssembledMember*> absent;
+    for (AssembledMember& member : assembly.members)
+        if (member.device == nullptr && member.reason.empty())
+            absent.push_back(&member);
+    const bool known = absent.size() == 1 && unidentified_.size() == 1;
+    for (AssembledMember* const member : absent) {
+        const MemberRecord& record = *superblock_.member(member->id);
+        if (known)
+            member->reason = (unidentified_[0].unreadable ? "is unreadable: " : "is overwritten: ") +
+                             unidentified_[0].text();
+        else if (record.state == MemberState::kFailed)
+            member->reason = "failed since commit " + std::to_string(record.missing_since.value);
+        else
+            member->reason = "is absent";
+    }
+    for (const Unidentified& device : unidentified_)
+        if (!known)
+            assembly.notes.push_back(device.text() + ": left out");
 }
 
 Assembly Assembler::build()
@@ -275,10 +318,7 @@ Assembly Assembler::build()
         assembly.members.push_back({.id = record.id});
     for (Candidate& candidate : candidates_)
         place(assembly, candidate);
-    for (const Unidentified& device : unidentified_)
-        assembly.notes.push_back(device.name + (device.unreadable
-                                                    ? " cannot be read: left out"
-                                                    : " carries no cowraid superblock: left out"));
+    explain_absent(assembly);
     return assembly;
 }
 
@@ -299,9 +339,10 @@ std::vector<MemberId> Assembly::missing() const
     return ids;
 }
 
-Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why)
+Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why,
+                          const AssemblyOptions& options)
 {
-    Assembler assembler(why);
+    Assembler assembler(options, why);
     CW_TRY(assembler.read(std::move(devices)));
     CW_TRY(assembler.check_one_volume());
     CW_TRY(assembler.check_identities());

@@ -25,6 +25,8 @@ struct AssembledMember {
     // still calls the member present: then the next commit must record it as missing since here.
     Generation missed_from;
     DamagedSlots damaged;  // to be erased before the first commit of a mount
+    // Of a member that is absent or stale: why, as the rest of a sentence that begins with "member 4".
+    std::string reason;
 };
 
 struct Assembly {
@@ -36,11 +38,19 @@ struct Assembly {
     // Copies that were damaged while others were fine: to be counted once the volume is writable. Torn slots
     // of the newest commit and of the one after it do not count: a power cut leaves them.
     std::vector<MemberId> damaged_rings;
-    // One line each about devices that were left out, for the log and the terminal.
+    // One line each about devices that were left out and are not named by the reason of an absent member, for
+    // the log and the terminal.
     std::vector<std::string> notes;
 
     [[nodiscard]] size_t usable_count() const;
     [[nodiscard]] std::vector<MemberId> missing() const;  // absent or stale
+};
+
+// Devices without a superblock when no member is absent.
+enum class Strangers : uint8_t { kRefuse, kSkip };
+
+struct AssemblyOptions {
+    Strangers strangers = Strangers::kRefuse;
 };
 
 // Groups the devices into one volume and chooses the superblock to go by:
@@ -51,10 +61,11 @@ struct Assembly {
 //    superblock contains the others, split brain (kInvalid);
 //  - a member is stale only by the head's member table or by an older epoch, never by comparing generations
 //    inside one epoch (a crash between superblock writes leaves neighbours one commit apart).
-//  - a device without a superblock, or one that cannot be read, is left out with a note when it can be one
-//    of the absent members, and refused (kInvalid) when none is absent.
-// kUnsupported: a newer format. kNotFound: no device carries a superblock. On failure `why` holds one line
+//  - a device without a superblock, or one that cannot be read, is left out when it can be one of the absent
+//    members, and refused (kInvalid) when none is absent, unless the options say to skip it.
+// kUnsupported: another format. kNotFound: no device carries a superblock. On failure `why` holds one line
 // for the user, with the next step.
-Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why);
+Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why,
+                          const AssemblyOptions& options = {});
 
 }  // namespace cowraid

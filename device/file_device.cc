@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/ring.h"
+#include "device/signature.h"
 
 namespace cowraid {
 
@@ -67,6 +68,12 @@ Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string n
 FileDevice::~FileDevice()
 {
     ring_forget_file(fd_.get());
+}
+
+std::string FileDevice::foreign_content() const
+{
+    const auto found = probe_signature(fd_.get());
+    return found.ok() ? *found : std::string();
 }
 
 void FileDevice::perform(IoRequest& request)

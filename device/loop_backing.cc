@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -12,6 +13,8 @@
 namespace cowraid {
 
 namespace {
+
+constexpr const char* kBackingFile = "/loop/backing_file";
 
 // First line of a small sysfs file, without its end; empty when it cannot be read.
 std::string read_line(const std::string& path)
@@ -36,7 +39,7 @@ std::string loop_device_over(const struct stat& info)
         const std::string name = entry->d_name;
         if (!name.starts_with("loop"))
             continue;
-        const std::string backing = read_line("/sys/block/" + name + "/loop/backing_file");
+        const std::string backing = read_line("/sys/block/" + name + kBackingFile);
         struct stat other;
         if (backing.empty() || stat(backing.c_str(), &other) != 0)
             continue;
@@ -47,6 +50,14 @@ std::string loop_device_over(const struct stat& info)
     }
     closedir(directory);
     return found;
+}
+
+std::string backing_file_of(dev_t device)
+{
+    const std::string entry =
+        "/sys/dev/block/" + std::to_string(major(device)) + ":" + std::to_string(minor(device));
+    const std::string backing = read_line(entry + kBackingFile);
+    return backing.empty() ? read_line(entry + "/.." + kBackingFile) : backing;
 }
 
 }  // namespace cowraid

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/log.h"
+#include "base/log_count.h"
 
 namespace cowraid {
 
@@ -38,6 +40,34 @@ const char* member_counter_name(MemberCounter counter)
     return "unknown";
 }
 
+namespace {
+
+// As a line of the log calls them.
+const char* counted_events(MemberCounter counter)
+{
+    switch (counter) {
+    case MemberCounter::kWriteErrors:
+        return "writes that failed";
+    case MemberCounter::kReadErrors:
+        return "reads that failed";
+    case MemberCounter::kFlushErrors:
+        return "flushes that failed";
+    case MemberCounter::kCorruption:
+        return "blocks with a wrong checksum";
+    case MemberCounter::kGeneration:
+        return "blocks of another address or time";
+    case MemberCounter::kParity:
+        return "parity blocks with a wrong checksum";
+    case MemberCounter::kSuperblock:
+        return "bad copies of the superblock or group map";
+    case MemberCounter::kRepaired:
+        return "blocks repaired";
+    }
+    return "unknown errors";
+}
+
+}  // namespace
+
 MemberSet::MemberSet() = default;
 MemberSet::~MemberSet() = default;
 
@@ -68,14 +98,62 @@ BlockDevice* MemberSet::device(MemberId id) const
     return member == nullptr ? nullptr : member->in_service.load(std::memory_order_acquire);
 }
 
-bool MemberSet::mark_failed(MemberId id)
+void MemberSet::set_judge(const MemberJudge* judge)
+{
+    MutexLock lock(mutex_);
+    judge_ = judge;
+}
+
+// Those of `ids`, each once.
+std::vector<MemberId> MemberSet::in_service(std::span<const MemberId> ids) const
+{
+    std::vector<MemberId> found;
+    for (const MemberId id : ids)
+        if (device(id) != nullptr && std::find(found.begin(), found.end(), id) == found.end())
+            found.push_back(id);
+    return found;
+}
+
+bool MemberSet::take_out(std::span<const MemberId> leaving)
+{
+    if (in_service(ids()).size() < needed_ + leaving.size() ||
+        (judge_ != nullptr && !judge_->can_do_without(leaving)))
+        return false;
+    for (const MemberId id : leaving) {
+        CW_LOG_ERROR("member %u (%s): taken out of service after errors", id.value, device(id)->name());
+        leave_out(id);
+    }
+    return true;
+}
+
+bool MemberSet::fail(std::span<const MemberId> ids)
+{
+    MutexLock lock(mutex_);
+    if (stopped())
+        return false;
+    const std::vector<MemberId> leaving = in_service(ids);
+    if (leaving.empty() || take_out(leaving))
+        return true;
+    stopped_.store(true, std::memory_order_release);
+    for (const MemberId id : leaving)
+        CW_LOG_ERROR("member %u (%s): failed, and the volume cannot do without it", id.value,
+                     device(id)->name());
+    return false;
+}
+
+bool MemberSet::fail_if_spared(std::span<const MemberId> ids)
+{
+    MutexLock lock(mutex_);
+    return !stopped() && take_out(in_service(ids));
+}
+
+void MemberSet::leave_out(MemberId id)
 {
     Member* member = find(id);
     if (member == nullptr || member->device == nullptr)
-        return false;
-    const bool first = !member->failed.exchange(true, std::memory_order_acq_rel);
+        return;
+    member->failed.store(true, std::memory_order_release);
     member->in_service.store(nullptr, std::memory_order_release);
-    return first;
 }
 
 bool MemberSet::failed(MemberId id) const
@@ -93,10 +171,21 @@ std::vector<MemberId> MemberSet::ids() const
     return all;
 }
 
+std::string MemberSet::name(MemberId id) const
+{
+    const Member* member = find(id);
+    const std::string text = "member " + std::to_string(id.value);
+    return member == nullptr || member->device == nullptr ? text : text + " (" + member->device->name() + ")";
+}
+
 void MemberSet::count(MemberId id, MemberCounter counter, uint64_t amount)
 {
-    if (Member* member = find(id); member != nullptr)
-        member->counters[static_cast<size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
+    Member* const member = find(id);
+    if (member == nullptr)
+        return;
+    member->counters[static_cast<size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
+    if (log_wants(LogLevel::kWarning))
+        log_count(LogLevel::kWarning, name(id), counted_events(counter), amount);
 }
 
 MemberCounters MemberSet::counters(MemberId id) const

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
@@ -34,6 +35,15 @@ const char* member_counter_name(MemberCounter counter);
 
 using MemberCounters = std::array<uint64_t, kMemberCounterCount>;
 
+// Asked before members leave service: implemented by who knows what lies on them. Thread-safe.
+class MemberJudge {
+public:
+    virtual ~MemberJudge() = default;
+    // Whether all that can be had now can be had without `leaving` too: distinct members in service. A lock
+    // of rank kMemberSet is held.
+    [[nodiscard]] virtual bool can_do_without(std::span<const MemberId> leaving) const = 0;
+};
+
 class MemberSet {
 public:
     MemberSet();
@@ -48,13 +58,31 @@ public:
     // The device, or null when the member is absent, failed or unknown. The pointer stays valid as long as
     // the set (a failed member's device is kept until then). Lock-free; thread-safe.
     [[nodiscard]] BlockDevice* device(MemberId id) const;
-    // Takes the member out of service after an error that redundancy must carry. Idempotent. Returns true
-    // for the call that changed the state: its caller must see to it that the next superblock records it
-    // before anything that skipped the member is acknowledged.
-    bool mark_failed(MemberId id);
+    // How many members must stay in service (0 unless set), and who else must agree (null: nobody). Before
+    // other threads use the set; `judge` is in place until it is replaced.
+    void set_needed(size_t count) { needed_ = count; }
+    void set_judge(const MemberJudge* judge);
+
+    // The one rule for members that failed, whatever failed on them. `ids`: all that failed in one step, in
+    // any order, none perhaps, or out of service already. True: the volume can do without them, beside those
+    // that were out before; they are out of service, and the next superblock must record it before anything
+    // that skipped them is acknowledged. False: it cannot, or stopped() before. No member leaves service, so
+    // that no superblock says so, and what the step wrote must not be acknowledged. Thread-safe.
+    [[nodiscard]] bool fail(std::span<const MemberId> ids);
+    // fail() was false once. Something that was written is in doubt, and a later flush that succeeds proves
+    // nothing about it: nothing is acknowledged any more, and no superblock is written, as long as this set
+    // is in use.
+    [[nodiscard]] bool stopped() const { return stopped_.load(std::memory_order_acquire); }
+    // The same rule where nothing rests on the failed requests (reads, repairs): false changes nothing.
+    bool fail_if_spared(std::span<const MemberId> ids);
+    // Takes a member out of service without asking anybody: for tests and measurements.
+    void leave_out(MemberId id);
     [[nodiscard]] bool failed(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> ids() const;
+    // For messages, also of a member that failed: "member 3 (/dev/sdc)".
+    [[nodiscard]] std::string name(MemberId id) const;
 
+    // Counts, and logs the sums.
     void count(MemberId id, MemberCounter counter, uint64_t amount = 1);
     [[nodiscard]] MemberCounters counters(MemberId id) const;
     void reset_counters(MemberId id);
@@ -62,8 +90,15 @@ public:
 private:
     struct Member;
     [[nodiscard]] Member* find(MemberId id) const;
+    [[nodiscard]] std::vector<MemberId> in_service(std::span<const MemberId> ids) const;
+    bool take_out(std::span<const MemberId> leaving) CW_REQUIRES(mutex_);
 
     std::vector<std::unique_ptr<Member>> members_;  // by rising id; constant after assembly
+    size_t needed_ = 0;
+    std::atomic<bool> stopped_{false};
+    // Makes "can the volume do without them?" and taking them out a single step.
+    Mutex mutex_{LockRank::kMemberSet};
+    const MemberJudge* judge_ CW_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace cowraid

@@ -31,30 +31,71 @@ TEST_CASE("members are found by id, whatever the order they came in")
     CHECK(set.counters({99}) == MemberCounters{});
 }
 
-TEST_CASE("only one of many callers takes a member out of service, and its device stays usable")
+TEST_CASE("many callers report one failure, and the device of the member stays usable")
 {
     MemberSet set;
     set.add({1}, std::make_unique<SimDevice>("one", kMiB), {});
     set.add({2}, nullptr, {});
     BlockDevice* device = set.device({1});
-    std::atomic<int> first{0};
+    const MemberId one{1};
+    std::atomic<int> carried{0};
     std::vector<std::thread> threads;
     for (int number = 0; number < 4; ++number) {
         threads.emplace_back([&] {
             for (int round = 0; round < 1000; ++round)
                 set.count({1}, MemberCounter::kWriteErrors);
-            first += set.mark_failed({1}) ? 1 : 0;
+            carried += set.fail({&one, 1}) ? 1 : 0;
         });
     }
     for (auto& thread : threads)
         thread.join();
-    CHECK(first == 1);
+    CHECK(carried == 4);
     CHECK(set.failed({1}));
     CHECK(set.device({1}) == nullptr);
     CHECK(device->size_bytes() == kMiB);
     CHECK(set.counters({1})[static_cast<size_t>(MemberCounter::kWriteErrors)] == 4000);
-    CHECK_FALSE(set.mark_failed({2}));
-    CHECK_FALSE(set.mark_failed({3}));
+    const MemberId strangers[] = {{2}, {3}};
+    CHECK(set.fail(strangers));  // one is absent, the other unknown
+    CHECK_FALSE(set.failed({2}));
     for (size_t index = 0; index < kMemberCounterCount; ++index)
         CHECK(std::string(member_counter_name(static_cast<MemberCounter>(index))) != "unknown");
+}
+
+TEST_CASE("members that failed together leave service together or not at all")
+{
+    class Judge final : public MemberJudge {
+    public:
+        [[nodiscard]] bool can_do_without(std::span<const MemberId> leaving) const override
+        {
+            asked.assign(leaving.begin(), leaving.end());
+            return leaving.size() < 2;
+        }
+        mutable std::vector<MemberId> asked;
+    };
+    MemberSet set;
+    for (uint32_t id = 1; id <= 4; ++id)
+        set.add({id}, std::make_unique<SimDevice>("disk", kMiB), {});
+    Judge judge;
+    set.set_judge(&judge);
+    set.set_needed(3);
+    const MemberId both[] = {{1}, {2}};
+    const MemberId third[] = {{3}, {3}};
+    CHECK_FALSE(set.fail_if_spared(both));
+    CHECK_FALSE(set.stopped());
+    CHECK(set.fail({}));
+    CHECK(set.fail(third));
+    CHECK(judge.asked == std::vector<MemberId>{{3}});  // named twice, it leaves once
+    CHECK(set.failed({3}));
+    judge.asked.clear();
+    const MemberId first[] = {{1}, {3}};
+    CHECK_FALSE(set.fail(first));  // three are needed
+    CHECK(judge.asked.empty());
+    CHECK(set.device({1}) != nullptr);
+    CHECK_FALSE(set.failed({1}));
+    CHECK(set.stopped());
+    set.set_needed(0);
+    CHECK_FALSE(set.fail(first));  // once stopped, for good
+    CHECK_FALSE(set.fail({}));
+    CHECK_FALSE(set.fail_if_spared(first));
+    set.set_judge(nullptr);
 }

@@ -27,13 +27,12 @@ Err explain_open_error(const std::string& path, int error, std::string& why)
         why = path + " does not exist; check the name";
         return Err::kNotFound;
     case EACCES:
-        why = path + " may not be opened: permission denied; run as root";
-        return Err::kAccess;
     case EPERM:
-        why = path + " may not be opened: operation not permitted; run as root";
-        return Err::kNotPermitted;
+        why = path + " may not be opened: " + std::strerror(error) +
+              (geteuid() == 0 ? "; a container or a security policy forbids it" : "; run as root");
+        return error == EACCES ? Err::kAccess : Err::kNotPermitted;
     case EROFS:
-        why = path + " is write-protected; mount with -o ro, or allow writing first";
+        why = path + " is write-protected; allow writing first";
         return Err::kReadOnly;
     default:
         why = path + " cannot be opened: " + std::strerror(error) + "; check the device";
@@ -75,11 +74,27 @@ bool lock_patiently(int fd)
     }
 }
 
+// Of the open file, so that it goes to whoever gets a copy of the descriptor. Not flock(), which tells udev
+// to leave the device alone. Readers may share.
+bool lock_device_patiently(int fd, bool read_only)
+{
+    struct flock lock { };
+    lock.l_type = read_only ? F_RDLCK : F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    for (int tries = 1;; ++tries) {
+        if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+            return true;
+        if ((errno != EAGAIN && errno != EACCES) || tries == kBusyTriesMax)
+            return false;
+        usleep(kBusyPauseMicroseconds);
+    }
+}
+
 // The flags every member is opened with.
 int open_flags(const struct stat& info, const OpenOptions& options)
 {
     int flags = O_CLOEXEC | O_NOCTTY | (options.read_only ? O_RDONLY : O_RDWR);
-    if (S_ISBLK(info.st_mode) && options.exclusive)
+    if (S_ISBLK(info.st_mode) && options.exclusive && !options.under_mount)
         flags |= O_EXCL;
     return flags;
 }
@@ -100,20 +115,44 @@ Status check_block_device(const std::string& path, int fd, const OpenOptions& op
     return Err::kOk;
 }
 
-// Files have no O_EXCL, so programs that use an image agree by flock().
+// Files have no O_EXCL, so programs that use an image agree by flock(). First the lock, then a look for loop
+// devices: who attaches one looks for the lock afterwards, so that one of two sees the other.
 Status lock_image(const std::string& path, int fd, const struct stat& info, std::string& why)
 {
-    const std::string loop = loop_device_over(info);
-    if (!loop.empty()) {
-        why = path + " is attached as " + loop + "; use that device, or detach it first: losetup -d " + loop;
-        return Err::kBusy;
-    }
     if (!lock_patiently(fd))
         return explain_open_error(path, errno == EWOULDBLOCK ? EBUSY : errno, why);
-    return Err::kOk;
+    const std::string loop = loop_device_over(info);
+    if (loop.empty())
+        return Err::kOk;
+    why = path + " is attached as " + loop + "; use that device, or detach it first: losetup -d " + loop;
+    return Err::kBusy;
+}
+
+Status lock_device(const std::string& path, int fd, const struct stat& info, const OpenOptions& options,
+                   std::string& why)
+{
+    if (!lock_device_patiently(fd, options.read_only))
+        return explain_open_error(path, EBUSY, why);
+    // A loop device over an image that is itself in use as a member would be a second way to it.
+    const std::string backing = backing_file_of(info.st_rdev);
+    const UniqueFd file(backing.empty() ? -1 : open(backing.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+    if (!file.valid() || lock_patiently(file.get()) || errno != EWOULDBLOCK)
+        return Err::kOk;
+    why = path + " is attached over " + backing + ", which is in use; unmount that first";
+    return Err::kBusy;
 }
 
 }  // namespace
+
+Result<MemberIdentity> identify_member(const std::string& path)
+{
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0)
+        return Err::kNotFound;
+    if (S_ISBLK(info.st_mode))
+        return MemberIdentity{.is_block_device = true, .device = info.st_rdev};
+    return MemberIdentity{.device = info.st_dev, .inode = info.st_ino};
+}
 
 Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& options, std::string& why)
 {
@@ -132,10 +171,12 @@ Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& opti
     if (fstat(fd.get(), &info) != 0)
         return explain_open_error(path, errno, why);
     CW_TRY(check_kind(path, info, why));
-    if (S_ISBLK(info.st_mode))
+    const bool is_block_device = S_ISBLK(info.st_mode);
+    if (is_block_device)
         CW_TRY(check_block_device(path, fd.get(), options, why));
-    else if (options.exclusive)
-        CW_TRY(lock_image(path, fd.get(), info, why));
+    if (options.exclusive)
+        CW_TRY(is_block_device ? lock_device(path, fd.get(), info, options, why)
+                               : lock_image(path, fd.get(), info, why));
     return fd;
 }
 

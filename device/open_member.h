@@ -2,6 +2,9 @@
 // Opening block devices and image files as members.
 #pragma once
 
+#include <sys/types.h>
+
+#include <compare>
 #include <memory>
 #include <string>
 
@@ -16,7 +19,21 @@ struct OpenOptions {
     // Nobody else may have the member open exclusively, mounted, or as an image; kept until the descriptor
     // and all its copies are closed. Switched off only by commands that look and do not touch.
     bool exclusive = true;
+    // With `exclusive`, for a block device that the kernel holds for the superblock of a mount: only other
+    // programs of ours are kept out, by a lock that all who open exclusively take.
+    bool under_mount = false;
 };
+
+// What a path leads to, links followed: block devices by number, files by inode. Two names of one thing are
+// equal.
+struct MemberIdentity {
+    bool is_block_device = false;
+    dev_t device = 0;
+    ino_t inode = 0;
+    friend auto operator<=>(const MemberIdentity&, const MemberIdentity&) = default;
+};
+// kNotFound when nothing is there.
+Result<MemberIdentity> identify_member(const std::string& path);
 
 // A descriptor for a member, ready for FileDevice or to be sent to another process. kBusy: in use;
 // kInvalid: neither block device nor regular file, or of a sector size we cannot serve; kReadOnly: write-

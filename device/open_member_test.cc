@@ -143,6 +143,10 @@ TEST_CASE("loop devices: exclusive, write-protected, and their backing files")
         struct stat info;
         REQUIRE(stat(path.c_str(), &info) == 0);
         CHECK(loop_device_over(info) == loop.name());
+        struct stat loop_info;
+        REQUIRE(stat(loop.name().c_str(), &loop_info) == 0);
+        CHECK(backing_file_of(loop_info.st_rdev) == path);
+        CHECK(backing_file_of(info.st_dev).empty());
         CHECK(open_error(path, {}, why) == Err::kBusy);
         CHECK(why.find(loop.name()) != std::string::npos);
         CHECK(open_error(path, {.read_only = true, .exclusive = false}, why) == Err::kOk);
@@ -155,6 +159,23 @@ TEST_CASE("loop devices: exclusive, write-protected, and their backing files")
             CHECK(open_error(loop.name(), {.read_only = true, .exclusive = false}, why) == Err::kOk);
         }
         CHECK(open_error(loop.name(), {}, why) == Err::kOk);
+        {
+            // Under a mount the lock alone keeps other writers out, those that open exclusively too.
+            const OpenOptions writer{.under_mount = true};
+            auto holder = open_member_fd(loop.name(), writer, why);
+            REQUIRE(holder.ok());
+            CHECK(open_error(loop.name(), writer, why) == Err::kBusy);
+            CHECK(open_error(loop.name(), {}, why) == Err::kBusy);
+            CHECK(open_error(loop.name(), {.read_only = true, .exclusive = false}, why) == Err::kOk);
+            const UniqueFd copy(dup(holder->get()));
+            holder = UniqueFd();
+            CHECK(open_error(loop.name(), {.read_only = true}, why) == Err::kBusy);
+        }
+        {
+            const OpenOptions reader{.read_only = true, .under_mount = true};
+            auto holder = open_member_fd(loop.name(), reader, why);
+            CHECK(open_error(loop.name(), reader, why) == Err::kOk);
+        }
         const UniqueFd fd(open(loop.name().c_str(), O_RDWR | O_CLOEXEC));
         int read_only = 1;
         REQUIRE(ioctl(fd.get(), BLKROSET, &read_only) == 0);

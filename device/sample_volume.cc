@@ -11,6 +11,7 @@ SampleVolume::SampleVolume(uint64_t seed, uint32_t member_count) : prng(seed)
 {
     prng.fill(state.volume_uuid.bytes.data(), state.volume_uuid.bytes.size());
     state.epochs = {{.epoch = prng.next(), .generation = {1}}};
+    state.log_epoch = state.epochs.front().epoch;
     state.next_member_id = member_count + 1;
     state.next_group_address = kMiB;
     state.created_seconds = 1'000'000 + seed;
@@ -63,12 +64,12 @@ void SampleVolume::commit_states(Superblock& history, const Ids& ids, const Ids&
         encode_group_map({.generation = history.generation, .groups = {}}, history.volume_uuid, history.map);
     MemberSet members;
     fill(members, ids);
-    CW_ASSERT(write_group_map(members, history, map, history.map.place, ids.size()).ok());
-    CW_ASSERT(flush_members(members, ids.size()).ok());
+    CW_ASSERT(write_group_map(members, history, map, history.map.place).ok());
+    CW_ASSERT(flush_members(members).ok());
     MemberSet lucky;
     fill(lucky, reached);
-    CW_ASSERT(write_superblocks(lucky, history, reached.size()).ok());
-    CW_ASSERT(flush_members(lucky, reached.size()).ok());
+    CW_ASSERT(write_superblocks(lucky, history).ok());
+    CW_ASSERT(flush_members(lucky).ok());
 }
 
 void SampleVolume::rewrite(const Superblock& history, const Ids& ids)
@@ -76,7 +77,7 @@ void SampleVolume::rewrite(const Superblock& history, const Ids& ids)
     MemberSet members;
     fill(members, ids);
     const GroupMap map{.generation = history.map.generation, .groups = {}};
-    CW_ASSERT(rewrite_commit(members, history, map, ids.size()).ok());
+    CW_ASSERT(rewrite_commit(members, history, map).ok());
 }
 
 void SampleVolume::mount_degraded(Superblock& history, const Ids& ids)

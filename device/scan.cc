@@ -76,16 +76,10 @@ std::string directory_of(const std::string& path)
     return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// One name per thing: the device number of block devices, the inode of files.
-using Identity = std::tuple<bool, dev_t, ino_t>;
-
-bool first_sight(const std::string& path, std::set<Identity>& seen)
+bool first_sight(const std::string& path, std::set<MemberIdentity>& seen)
 {
-    struct stat info;
-    if (stat(path.c_str(), &info) != 0)
-        return false;
-    const bool block = S_ISBLK(info.st_mode);
-    return seen.insert({block, block ? info.st_rdev : info.st_dev, block ? 0 : info.st_ino}).second;
+    const auto identity = identify_member(path);
+    return identity.ok() && seen.insert(*identity).second;
 }
 
 bool comes_before(const FoundMember& a, const FoundMember& b)
@@ -179,7 +173,7 @@ std::vector<FoundMember> scan_members(const ScanOptions& options)
     for (const std::string& directory : options.directories)
         add_files_of(directory, paths);
     std::vector<FoundMember> found;
-    std::set<Identity> seen;
+    std::set<MemberIdentity> seen;
     for (const std::string& path : paths) {
         if (!first_sight(path, seen))
             continue;

@@ -128,7 +128,7 @@ Result<std::string> probe_signature(int fd)
         return Err::kIo;
     std::string found;
     if (has_cowraid(buffered.get()))
-        found = "cowraid";
+        found = kMemberSignature;
     Probe probe(buffered.get());
     if (!probe.ok())
         return Err::kIo;

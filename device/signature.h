@@ -8,6 +8,8 @@
 
 namespace cowraid {
 
+inline constexpr const char* kMemberSignature = "cowraid";
+
 // Names what `fd` holds, such as "btrfs", "ext4" or "gpt partition table"; several are joined by ", ", and a
 // member of a cowraid volume is "cowraid". Empty: nothing known. Reads through a second, buffered open of
 // the same file. kIo when that fails.

@@ -241,11 +241,14 @@ std::string unsupported_reason(BlockDevice& device)
     }
     if (newest == nullptr)
         return "nothing unsupported";
-    if (newest->version > kFormatVersion)
+    const bool older = newest->version < kFormatVersion;
+    const std::string hint =
+        older ? ": use the version of cowraid that made it" : ": use a newer version of cowraid";
+    if (newest->version != kFormatVersion)
         return "format version " + std::to_string(newest->version) + ", this program knows " +
-               std::to_string(kFormatVersion);
+               std::to_string(kFormatVersion) + hint;
     const uint64_t unknown = unhandled_features(FeatureClass::kRefuse, newest->incompat_features);
-    return "features " + feature_names(FeatureClass::kRefuse, unknown);
+    return "features " + feature_names(FeatureClass::kRefuse, unknown) + hint;
 }
 
 Status erase_rings(BlockDevice& device)

@@ -23,32 +23,27 @@ public:
         requests_.push_back(request);
     }
 
-    // kIo when fewer than `needed` members did all that was asked of them.
-    Status run(const char* what, size_t needed)
+    // All members that failed something are judged together.
+    Status run(const char* what)
     {
+        if (members_.stopped())
+            return Err::kTooManyFaults;
         for (size_t index = 0; index < requests_.size(); ++index) {
             if (entries_[index].vector.iov_len != 0)
                 requests_[index].vectors = {&entries_[index].vector, 1};
         }
         run_io(requests_);
-        size_t done = 0;
-        for (size_t index = 0; index < requests_.size();) {
+        std::vector<MemberId> failed;
+        for (size_t index = 0; index < requests_.size(); ++index) {
+            if (requests_[index].result.ok())
+                continue;
             const MemberId id = entries_[index].id;
-            bool ok = true;
-            for (; index < requests_.size() && entries_[index].id == id; ++index) {
-                if (requests_[index].result.ok())
-                    continue;
-                ok = false;
-                members_.count(id, counter_);
-                CW_LOG_ERROR("member %u (%s): %s: %s", id.value, requests_[index].device->name(), what,
-                             err_text(requests_[index].result.err()));
-            }
-            if (ok)
-                ++done;
-            else
-                members_.mark_failed(id);
+            failed.push_back(id);
+            members_.count(id, counter_);
+            CW_LOG_ERROR("member %u (%s): %s: %s", id.value, requests_[index].device->name(), what,
+                         err_text(requests_[index].result.err()));
         }
-        return done < needed ? Status(Err::kIo) : Status();
+        return members_.fail(failed) ? Err::kOk : Err::kTooManyFaults;
     }
 
 private:
@@ -58,7 +53,7 @@ private:
     };
     MemberSet& members_;
     const MemberCounter counter_;
-    std::vector<Entry> entries_;  // requests of a member stand together
+    std::vector<Entry> entries_;
     std::vector<IoRequest> requests_;
 };
 
@@ -71,7 +66,7 @@ AlignedBuffer aligned_copy(std::span<const std::byte> bytes)
 
 }  // namespace
 
-Status write_superblocks(MemberSet& members, const Superblock& superblock, size_t needed)
+Status write_superblocks(MemberSet& members, const Superblock& superblock)
 {
     const uint64_t slot = superblock.generation.value % kSuperblockSlotCount;
     std::vector<AlignedBuffer> copies;  // moving a buffer leaves its bytes where they are
@@ -89,11 +84,11 @@ Status write_superblocks(MemberSet& members, const Superblock& superblock, size_
                       {copy.data(), copy.size()});
         }
     }
-    return batch.run("superblock write", needed);
+    return batch.run("superblock write");
 }
 
 Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
-                       uint32_t place, size_t needed)
+                       uint32_t place)
 {
     CW_ASSERT(place < 2 && !bytes.empty() && bytes.size() % kBlockBytes == 0);
     AlignedBuffer copy = aligned_copy(bytes);
@@ -108,20 +103,18 @@ Status write_group_map(MemberSet& members, const Superblock& superblock, std::sp
         batch.add(record.id, {.kind = IoKind::kWrite, .device = device, .offset = offset},
                   {copy.data(), copy.size()});
     }
-    return batch.run("block-group map write", needed);
+    return batch.run("block-group map write");
 }
 
-Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged, size_t needed)
+Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged)
 {
     AlignedBuffer zeros(kSuperblockSlotBytes);
     std::memset(zeros.data(), 0, zeros.size());
     MemberBatch batch(members, MemberCounter::kWriteErrors);
-    size_t untouched = members.ids().size();
     for (const DamagedSlots& entry : damaged) {
         BlockDevice* device = members.device(entry.member);
         if (device == nullptr)
             continue;
-        --untouched;
         for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
             for (uint64_t slot = 0; slot < kSuperblockSlotCount; ++slot) {
                 const DeviceOffset offset{kSuperblockRingOffset[ring] + slot * kSuperblockSlotBytes};
@@ -131,19 +124,19 @@ Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged, si
             }
         }
     }
-    return batch.run("superblock slot", needed - std::min(needed, untouched));
+    return batch.run("superblock slot");
 }
 
-Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map, size_t needed)
+Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map)
 {
     MapRef ref = superblock.map;
     const std::vector<std::byte> bytes = encode_group_map(map, superblock.volume_uuid, ref);
     if (ref.checksum != superblock.map.checksum || ref.bytes != superblock.map.bytes)
         return Err::kCorrupt;
-    CW_TRY(write_group_map(members, superblock, bytes, ref.place, needed));
-    CW_TRY(flush_members(members, needed));
-    CW_TRY(write_superblocks(members, superblock, needed));
-    return flush_members(members, needed);
+    CW_TRY(write_group_map(members, superblock, bytes, ref.place));
+    CW_TRY(flush_members(members));
+    CW_TRY(write_superblocks(members, superblock));
+    return flush_members(members);
 }
 
 Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock)
@@ -181,14 +174,14 @@ Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock
     return failure;
 }
 
-Status flush_members(MemberSet& members, size_t needed)
+Status flush_members(MemberSet& members)
 {
     MemberBatch batch(members, MemberCounter::kFlushErrors);
     for (const MemberId id : members.ids()) {
         if (BlockDevice* device = members.device(id); device != nullptr)
             batch.add(id, {.kind = IoKind::kFlush, .device = device}, {nullptr, 0});
     }
-    return batch.run("flush", needed);
+    return batch.run("flush");
 }
 
 }  // namespace cowraid

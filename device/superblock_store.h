@@ -25,10 +25,10 @@ struct RingReading {
 
 // Reads both rings of a device. Where slots of several volumes are found, the one created last counts, and
 // within it the member id of its newest slot. kNotFound: no valid slot of any volume (not a member).
-// kUnsupported: the newest valid slot is of a newer format. kIo: nothing could be read. kMemberGone.
+// kUnsupported: the newest valid slot is of another format. kIo: nothing could be read. kMemberGone.
 Result<RingReading> read_rings(BlockDevice& device);
 
-// Why read_rings() answered kUnsupported: the format version or the features by name.
+// Why read_rings() answered kUnsupported: the format version or the features by name, and what to do.
 std::string unsupported_reason(BlockDevice& device);
 
 // Overwrites both rings with zeros and flushes. mkfs does this before the first superblock: nothing else
@@ -36,17 +36,17 @@ std::string unsupported_reason(BlockDevice& device);
 Status erase_rings(BlockDevice& device);
 
 // Writes `superblock` (its member_id set per member) into both rings of every member that `members` has in
-// service, as one batch, without flushing. A member that fails is counted and marked failed; kIo when the
-// number of members written is below `needed`. Both copies of a slot are in flight at once: to change the
-// content of a generation that was ever acknowledged, raise the generation; only identical bytes may be
-// written again.
-Status write_superblocks(MemberSet& members, const Superblock& superblock, size_t needed);
+// service, as one batch, without flushing. Members that fail are counted and handed to MemberSet::fail()
+// together; kTooManyFaults when the volume cannot do without them, and, with nothing written, after any such
+// failure. Both copies of a slot are in flight at once: to change the content of a generation that was ever
+// acknowledged, raise the generation; only identical bytes may be written again.
+Status write_superblocks(MemberSet& members, const Superblock& superblock);
 
 // Writes map bytes into place `place` of every member in service, as one batch, without flushing. Failure
 // as for write_superblocks(). kNoSpace, with nothing written, when the map is longer than the room that a
 // member has for it.
 Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
-                       uint32_t place, size_t needed);
+                       uint32_t place);
 
 // Slots of one member that hold neither a superblock nor zeros: one bit per slot, per ring.
 struct DamagedSlots {
@@ -57,19 +57,19 @@ struct DamagedSlots {
 // Overwrites the slots with zeros, as one batch, without flushing; failures as for write_superblocks(). A
 // slot that one crash tore must not stay: the next commit of the same number may be torn as well, and leave
 // the sectors in place that the first one lacked.
-Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged, size_t needed);
+Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged);
 
 // What a mount does before it makes a commit: makes the commit it found durable on every member in service,
 // map and superblock, byte for byte as it was. After a crash it may be on one member only, while the others
 // still name the map place that the next commit overwrites. kCorrupt when `map` is not the one that
 // `superblock` names; failures as for write_superblocks() and flush_members().
-Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map, size_t needed);
+Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map);
 
 // The map that `superblock` names, from the first member whose copy is right. Bad copies are counted.
 Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock);
 
-// Flushes every member in service as one batch. A failed flush marks the member failed (it is never
-// retried); kIo when fewer than `needed` members flushed.
-Status flush_members(MemberSet& members, size_t needed);
+// Flushes every member in service as one batch. A member whose flush failed is never asked again: failures as
+// for write_superblocks().
+Status flush_members(MemberSet& members);
 
 }  // namespace cowraid

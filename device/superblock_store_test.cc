@@ -137,7 +137,7 @@ TEST_CASE("rings: power cuts while superblocks are written leave the old commit 
         Superblock next = volume.state;
         next.generation = next.generation.next();
         next.label = "next";
-        REQUIRE(write_superblocks(members, next, 3).ok());
+        REQUIRE(write_superblocks(members, next).ok());
         PowerCutOptions cut;
         cut.keep_percent = static_cast<uint32_t>(prng.below(60));
         cut.tear_percent = 40;
@@ -200,34 +200,59 @@ TEST_CASE("rings: a member taken into a new volume shows only the new one")
 TEST_CASE("store: a member that cannot be written is counted, marked and left behind")
 {
     FaultyVolume faulty;
+    faulty.members.set_needed(2);
     Superblock next = faulty.volume.state;
     next.generation = {2};
-    faulty.faults[1]->add_rule({.action = FaultAction::kError,
+    const FaultRule second_ring{.action = FaultAction::kError,
                                 .kinds = kFaultWrites,
                                 .begin = kSuperblockRingOffset[1],
-                                .end = kSuperblockRingOffset[1] + kMiB});
-    CHECK(write_superblocks(faulty.members, next, 2).ok());
+                                .end = kSuperblockRingOffset[1] + kMiB};
+    faulty.faults[1]->add_rule(second_ring);
+    CHECK(write_superblocks(faulty.members, next).ok());
     CHECK(faulty.members.failed({2}));
     CHECK(faulty.members.device({2}) == nullptr);
     CHECK(faulty.counter(2, MemberCounter::kWriteErrors) == 1);
     CHECK(faulty.counter(1, MemberCounter::kWriteErrors) == 0);
     CHECK(newest_generation(faulty.volume.disk(1)) == 2);
     CHECK(newest_generation(faulty.volume.disk(3)) == 2);
+    // One of the two that are needed: it stays, nobody says otherwise, and nothing is written any more.
+    const size_t rule = faulty.faults[0]->add_rule(second_ring);
     next.generation = {3};
-    CHECK(write_superblocks(faulty.members, next, 3).err() == Err::kIo);  // two are left
-    CHECK(newest_generation(faulty.volume.disk(3)) == 3);  // those that can be written are
+    CHECK(write_superblocks(faulty.members, next).err() == Err::kTooManyFaults);
+    CHECK_FALSE(faulty.members.failed({1}));
+    CHECK(newest_generation(faulty.volume.disk(3)) == 3);  // those that could be written were
+    faulty.faults[0]->remove_rule(rule);
+    next.generation = {4};
+    CHECK(write_superblocks(faulty.members, next).err() == Err::kTooManyFaults);
+    CHECK(newest_generation(faulty.volume.disk(3)) == 3);
 }
 
 TEST_CASE("store: a failed flush takes the member out and is not repeated")
 {
     FaultyVolume faulty;
+    faulty.members.set_needed(2);
     const size_t rule = faulty.faults[0]->add_rule({.action = FaultAction::kError, .kinds = kFaultFlushes});
-    CHECK(flush_members(faulty.members, 2).ok());
+    CHECK(flush_members(faulty.members).ok());
     CHECK(faulty.members.failed({1}));
     CHECK(faulty.counter(1, MemberCounter::kFlushErrors) == 1);
-    CHECK(flush_members(faulty.members, 2).ok());
+    CHECK(flush_members(faulty.members).ok());
     CHECK(faulty.faults[0]->hits(rule) == 1);
-    CHECK(flush_members(faulty.members, 3).err() == Err::kIo);
+}
+
+TEST_CASE("store: members that fail one flush leave together or not at all, and no later flush counts")
+{
+    FaultyVolume faulty;
+    faulty.members.set_needed(2);
+    size_t rules[2];
+    for (const size_t index : {0, 2})
+        rules[index / 2] = faulty.faults[index]->add_rule({.kinds = kFaultFlushes, .limit = 1});
+    CHECK(flush_members(faulty.members).err() == Err::kTooManyFaults);
+    for (const uint32_t id : {1u, 2u, 3u})
+        CHECK_FALSE(faulty.members.failed({id}));
+    CHECK(faulty.members.stopped());
+    CHECK(flush_members(faulty.members).err() == Err::kTooManyFaults);
+    CHECK(faulty.faults[0]->hits(rules[0]) == 1);
+    CHECK(faulty.faults[2]->hits(rules[1]) == 1);
 }
 
 TEST_CASE("store: every device gets two superblock writes in one batch, nothing is flushed")
@@ -236,7 +261,7 @@ TEST_CASE("store: every device gets two superblock writes in one batch, nothing 
     Superblock next = faulty.volume.state;
     next.generation = {2};
     const IoStatistics before = io_statistics();
-    REQUIRE(write_superblocks(faulty.members, next, 3).ok());
+    REQUIRE(write_superblocks(faulty.members, next).ok());
     const IoStatistics after = io_statistics();
     CHECK(after.batches - before.batches == 1);
     CHECK(after.writes - before.writes == 6);
@@ -284,10 +309,10 @@ TEST_CASE("store: a map longer than a member's room is refused before anything i
     const Superblock& state = faulty.volume.state;
     const std::vector<std::byte> bytes(state.members[0].map_bytes + kBlockBytes);
     const uint64_t writes = io_statistics().writes;
-    CHECK(write_group_map(faulty.members, state, bytes, 0, 3).err() == Err::kNoSpace);
+    CHECK(write_group_map(faulty.members, state, bytes, 0).err() == Err::kNoSpace);
     CHECK(io_statistics().writes == writes);
     const std::vector<std::byte> fits(state.members[0].map_bytes);
-    CHECK(write_group_map(faulty.members, state, fits, 0, 3).ok());
+    CHECK(write_group_map(faulty.members, state, fits, 0).ok());
     // The other place, which the superblock names, is untouched.
     CHECK(state.map.place == 1);
     CHECK(read_group_map(faulty.members, state).ok());
@@ -312,8 +337,8 @@ void tear_twice(SampleVolume& volume, bool erase_between)
         CHECK(assembly->damaged_rings.empty());  // a crash explains it
         MemberSet members;
         volume.fill(members, {1, 2, 3});
-        CHECK(erase_slots(members, {{assembly->members[2].damaged}}, 3).ok());
-        CHECK(flush_members(members, 3).ok());
+        CHECK(erase_slots(members, {{assembly->members[2].damaged}}).ok());
+        CHECK(flush_members(members).ok());
     }
     volume.disk(3).poke(kSuperblockRingOffset[1] + slot + 512, std::span(bytes).subspan(512));
 }
@@ -339,7 +364,7 @@ TEST_CASE("store: a commit found on one member is brought to all, unchanged")
     std::byte before[kBlockBytes];
     volume.disk(3).peek(slot, before);
     GroupMap map{.generation = volume.state.map.generation, .groups = {}};
-    CHECK(rewrite_commit(faulty.members, volume.state, map, 3).ok());
+    CHECK(rewrite_commit(faulty.members, volume.state, map).ok());
     std::byte after[kBlockBytes];
     volume.disk(3).peek(slot, after);
     CHECK(std::memcmp(before, after, sizeof before) == 0);
@@ -348,5 +373,5 @@ TEST_CASE("store: a commit found on one member is brought to all, unchanged")
         CHECK(volume.disk(id).unflushed_writes() == 0);
     }
     map.generation = {2};
-    CHECK(rewrite_commit(faulty.members, volume.state, map, 3).err() == Err::kCorrupt);
+    CHECK(rewrite_commit(faulty.members, volume.state, map).err() == Err::kCorrupt);
 }

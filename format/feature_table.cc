@@ -19,6 +19,7 @@ constexpr Feature kFeatures[] = {
 
 constexpr FormatVersion kFormatVersions[] = {
     {1, "2026-11-20", "first format"},
+    {2, "2026-11-22", "columns of block groups say since when they are stale"},
 };
 static_assert(std::size(kFormatVersions) == kFormatVersion, "a format version without its line of history");
 

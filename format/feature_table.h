@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a volume may use beyond format version 1, and what a program does about a bit it does not handle.
+// What a volume may use beyond its format version, and what a program does about a bit it does not handle.
 #pragma once
 
 #include <cstdint>

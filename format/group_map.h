@@ -62,8 +62,9 @@ static_assert(sizeof(DiskGroup) == 64);
 struct DiskGroupColumn {
     le32 member_id;
     le32 run_count;
+    le64 stale_since;  // first commit whose writes the column may have missed; 0: it has everything
 };
-static_assert(sizeof(DiskGroupColumn) == 8);
+static_assert(sizeof(DiskGroupColumn) == 16);
 
 struct DiskSlotRun {
     le32 first_slot;

@@ -58,6 +58,7 @@ bool decode_column(Cursor& cursor, GroupColumn& column)
     if (!cursor.take(disk) || disk.run_count > cursor.left() / sizeof(DiskSlotRun))
         return false;
     column.member = {disk.member_id};
+    column.stale_since = {disk.stale_since};
     column.runs.reserve(disk.run_count);
     for (uint32_t index = 0; index < disk.run_count; ++index) {
         DiskSlotRun run;
@@ -145,6 +146,15 @@ bool columns_valid(const GroupRecord& group, const Superblock& superblock, std::
     return std::adjacent_find(members.begin(), members.end()) == members.end();
 }
 
+// From no commit before the group was made, and none after the map.
+bool staleness_valid(const GroupRecord& group, Generation map_generation)
+{
+    return std::all_of(group.columns.begin(), group.columns.end(), [&](const GroupColumn& column) {
+        return !column.stale() ||
+               (column.stale_since >= group.created_generation && column.stale_since <= map_generation);
+    });
+}
+
 bool slots_used_once(std::vector<SlotUse>& used)
 {
     std::sort(used.begin(), used.end(), [](const SlotUse& a, const SlotUse& b) {
@@ -167,7 +177,7 @@ bool map_valid(const GroupMap& map, const Superblock& superblock)
         if (!shape_valid(group) || !columns_valid(group, superblock, used))
             return false;
         if (group.created_generation.value == 0 || group.created_generation > map.generation ||
-            group.address < free_from)
+            !staleness_valid(group, map.generation) || group.address < free_from)
             return false;
         free_from = group.address + group.span_bytes();
     }
@@ -205,7 +215,8 @@ std::byte* encode_group(const GroupRecord& group, std::byte* place)
     disk.created_generation = group.created_generation.value;
     place = put(place, disk);
     for (const GroupColumn& column : group.columns) {
-        place = put(place, DiskGroupColumn{column.member.value, static_cast<uint32_t>(column.runs.size())});
+        place = put(place, DiskGroupColumn{column.member.value, static_cast<uint32_t>(column.runs.size()),
+                                           column.stale_since.value});
         for (const SlotRun& run : column.runs)
             place = put(place, DiskSlotRun{run.first_slot, run.slot_count});
     }

@@ -24,7 +24,11 @@ struct SlotRun {
 struct GroupColumn {
     MemberId member;
     std::vector<SlotRun> runs;  // in column order; their bytes add up to column_bytes
+    // First commit whose writes the column may have missed; 0: it has everything. In doubt are windows of the
+    // free-space tree with a last write of that commit or a later one.
+    Generation stale_since;
 
+    [[nodiscard]] bool stale() const { return stale_since.value != 0; }
     friend bool operator==(const GroupColumn&, const GroupColumn&) = default;
 };
 
@@ -64,7 +68,7 @@ uint64_t encoded_bytes(const GroupMap& map, const GroupRecord& another);
 
 // kCorrupt unless the bytes match `expected` and every record is sane: known profile, sizes within bounds,
 // address ranges disjoint, members known to `superblock`, slots inside their member and used once, no
-// member twice in a group.
+// member twice in a group, no column stale from before the group or after the map.
 Result<GroupMap> decode_group_map(std::span<const std::byte> bytes, const MapRef& expected,
                                   const Superblock& superblock);
 

@@ -221,6 +221,11 @@ TEST_CASE("group map: what is refused")
     CHECK(refused([](Sample&, GroupRecord& group) { group.column_bytes = 48 * kMiB; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.column_bytes = 0; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.created_generation = {2}; }));
+    CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].stale_since = {2}; }));  // after the map
+    CHECK(refused([](Sample& changed, GroupRecord& group) {  // before the group
+        changed.map.generation = group.created_generation = {5};
+        group.columns[1].stale_since = {4};
+    }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].member = group.columns[0].member; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].member = {77777}; }));
     CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].runs[1].first_slot = 3; }));

@@ -16,7 +16,7 @@ struct DiskIntentHeader {
     le64 checksum;  // xxh3-64 of the rest of the block
     le64 magic;
     uint8_t volume_uuid[16];
-    le64 epoch;  // of the superblock under which it was written; entries of another epoch are dead
+    le64 epoch;  // log_epoch of the superblock under which it was written; entries of another are dead
     le64 generation;  // commit that the rows belong to; dead once a superblock has it
     le64 floor;  // entries with a lower sequence are dead, on every member
     le32 member_id;

@@ -73,7 +73,8 @@ std::string to_text(const DiskDirent& item)
 
 std::string to_text(const DiskXattr& item)
 {
-    return text_format("name bytes %u value bytes %u", item.name_bytes.get(), item.value_bytes.get());
+    return text_format("name bytes %u part %u%s value bytes %u", item.name_bytes, item.part & kXattrPartMask,
+                       (item.part & kXattrMore) != 0 ? " more" : "", item.value_bytes.get());
 }
 
 std::string to_text(const DiskExtent& item)

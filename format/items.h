@@ -94,9 +94,14 @@ struct DiskDirent {
 };
 static_assert(sizeof(DiskDirent) == 22);
 
+// A value that does not fit into one item is cut into parts, numbered from 0 in rising cursors of one bucket.
+inline constexpr uint8_t kXattrPartMask = 0x7f;
+inline constexpr uint8_t kXattrMore = 0x80;  // another part follows
+
 struct DiskXattr {
-    le16 name_bytes;
-    le16 value_bytes;
+    uint8_t name_bytes;
+    uint8_t part;  // kXattrPartMask | kXattrMore
+    le16 value_bytes;  // of this part
     // name, value follow
 };
 static_assert(sizeof(DiskXattr) == 4);

@@ -81,7 +81,8 @@ CW_FIELD(DiskSuperblock, epoch_count, 440, 4);
 CW_FIELD(DiskSuperblock, live_logs, 444, 4);
 CW_FIELD(DiskSuperblock, epochs, 448, 1024);
 CW_FIELD(DiskSuperblock, tree_commits, 1472, 8);
-CW_FIELD(DiskSuperblock, reserved2, 1480, 2616);
+CW_FIELD(DiskSuperblock, log_epoch, 1480, 8);
+CW_FIELD(DiskSuperblock, reserved2, 1488, 2608);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);
@@ -106,9 +107,10 @@ CW_FIELD(DiskGroup, mapping_version, 44, 4);
 CW_FIELD(DiskGroup, created_generation, 48, 8);
 CW_FIELD(DiskGroup, reserved, 56, 8);
 
-CW_STRUCT(DiskGroupColumn, 8);
+CW_STRUCT(DiskGroupColumn, 16);
 CW_FIELD(DiskGroupColumn, member_id, 0, 4);
 CW_FIELD(DiskGroupColumn, run_count, 4, 4);
+CW_FIELD(DiskGroupColumn, stale_since, 8, 8);
 
 CW_STRUCT(DiskSlotRun, 8);
 CW_FIELD(DiskSlotRun, first_slot, 0, 4);
@@ -185,7 +187,8 @@ CW_FIELD(DiskDirent, mode_type, 16, 4);
 CW_FIELD(DiskDirent, name_bytes, 20, 2);
 
 CW_STRUCT(DiskXattr, 4);
-CW_FIELD(DiskXattr, name_bytes, 0, 2);
+CW_FIELD(DiskXattr, name_bytes, 0, 1);
+CW_FIELD(DiskXattr, part, 1, 1);
 CW_FIELD(DiskXattr, value_bytes, 2, 2);
 
 CW_STRUCT(DiskExtent, 32);

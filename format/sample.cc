@@ -110,6 +110,9 @@ bool sample_group(Prng& prng, const Superblock& superblock, NextSlots& next_slot
             sample_column(prng, superblock.members[index], group.column_bytes, after[index]));
         if (group.columns.back().runs.empty())
             return false;
+        if (prng.chance(1, 8))
+            group.columns.back().stale_since = {
+                prng.between(group.created_generation.value, superblock.generation.value)};
     }
     next_slots = after;
     return true;
@@ -142,6 +145,7 @@ Superblock sample_superblock(Prng& prng, size_t member_count)
     superblock.name_hash_seed = prng.next();
     superblock.live_logs = static_cast<uint32_t>(prng.below(kLiveLogsMask + 1));
     superblock.tree_commits = prng.between(0, kMaxGeneration);
+    superblock.log_epoch = prng.next() | 1;
     superblock.label.resize(prng.below(kLabelBytes));
     for (char& character : superblock.label)
         character = static_cast<char>(prng.between(1, 127));

@@ -10,7 +10,7 @@
 namespace cowraid {
 
 inline constexpr uint64_t kSuperblockMagic = 0x3144494152574f43;  // "COWRAID1"
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kFormatVersion = 2;
 
 // Each member carries the superblock in two rings at fixed offsets; generation g is in slot g % slots of
 // both, so that a torn write never hits the last good one.
@@ -110,7 +110,9 @@ struct DiskSuperblock {
     le32 live_logs;  // which logs may hold live entries: kLive... bits; 0 after a clean unmount
     DiskEpoch epochs[kEpochHistoryCount];  // newest first
     le64 tree_commits;  // commits that wrote trees, this one included; records of the fsync log count by it
-    uint8_t reserved2[2616];
+    le64 log_epoch;  // that entries of the logs carry; 0 in older volumes: the epoch the trees were committed
+                     // under
+    uint8_t reserved2[2608];
     // DiskMember members[member_count] follows.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);

@@ -183,6 +183,7 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
     superblock.name_hash_seed = disk.name_hash_seed;
     superblock.live_logs = disk.live_logs;
     superblock.tree_commits = disk.tree_commits;
+    superblock.log_epoch = disk.log_epoch;
 }
 
 void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
@@ -213,10 +214,20 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.name_hash_seed = superblock.name_hash_seed;
     disk.live_logs = superblock.live_logs;
     disk.tree_commits = superblock.tree_commits;
+    disk.log_epoch = superblock.log_epoch;
     std::memcpy(disk.label, superblock.label.data(), superblock.label.size());
     disk.epoch_count = static_cast<uint32_t>(superblock.epochs.size());
     for (size_t index = 0; index < superblock.epochs.size(); ++index)
         disk.epochs[index] = {superblock.epochs[index].epoch, superblock.epochs[index].generation.value};
+}
+
+// The epoch that commit `generation` was made under.
+uint64_t epoch_of(const Superblock& superblock, Generation generation)
+{
+    for (const EpochRecord& record : superblock.epochs)
+        if (record.generation <= generation)
+            return record.epoch;
+    return superblock.epochs.back().epoch;
 }
 
 }  // namespace
@@ -299,7 +310,7 @@ Result<Superblock> decode_superblock(std::span<const std::byte> slot)
     CW_ASSIGN(const DiskSuperblock disk, read_checked(slot));
     if (disk.version == 0)
         return Err::kCorrupt;
-    if (disk.version > kFormatVersion ||
+    if (disk.version != kFormatVersion ||
         unhandled_features(FeatureClass::kRefuse, disk.incompat_features) != 0)
         return Err::kUnsupported;
     if (disk.member_count > kMaxMembers || disk.epoch_count == 0 || disk.epoch_count > kEpochHistoryCount ||
@@ -320,6 +331,8 @@ Result<Superblock> decode_superblock(std::span<const std::byte> slot)
         std::memcpy(&member, slot.data() + sizeof disk + index * sizeof member, sizeof member);
         superblock.members.push_back(decode_member(member));
     }
+    if (superblock.log_epoch == 0)
+        superblock.log_epoch = epoch_of(superblock, superblock.root.generation);
     if (!superblock_valid(superblock))
         return Err::kCorrupt;
     return superblock;

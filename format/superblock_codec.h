@@ -83,6 +83,8 @@ struct Superblock {
     // Commits that wrote trees. Unlike generations it is not raised by other superblocks; a replay of the
     // fsync log may skip numbers.
     uint64_t tree_commits = 0;
+    // What entries of the logs are known by: the newest epoch when the logs last held nothing. Not 0.
+    uint64_t log_epoch = 0;
     std::string label;
     std::vector<MemberRecord> members;  // by rising id
 

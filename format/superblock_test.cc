@@ -214,6 +214,7 @@ TEST_CASE("superblock: what is refused, and how")
     const size_t epoch0 = offsetof(DiskSuperblock, epochs);
     CHECK(with64(offsetof(DiskSuperblock, magic), 1) == Err::kNotFound);
     CHECK(with32(offsetof(DiskSuperblock, version), 0) == Err::kCorrupt);
+    CHECK(with32(offsetof(DiskSuperblock, version), kFormatVersion - 1) == Err::kUnsupported);
     CHECK(with32(offsetof(DiskSuperblock, version), kFormatVersion + 1) == Err::kUnsupported);
     CHECK(with64(offsetof(DiskSuperblock, incompat_features), uint64_t{1} << 40) == Err::kUnsupported);
     CHECK(with64(offsetof(DiskSuperblock, readonly_features), UINT64_MAX) == Err::kOk);

@@ -13,7 +13,8 @@
 
 namespace cowraid {
 
-// Bytes outside printable ASCII as \xNN, so that a label or name from disk cannot drive a terminal.
+// UTF-8 as it is; control characters, what reorders a line, backslashes and malformed bytes as \xNN, so that
+// a label or name from disk cannot drive a terminal.
 std::string printable(std::string_view text);
 
 const char* member_state_name(MemberState state);

@@ -213,9 +213,26 @@ Status clear_range(FilesystemCore& core, Inode& inode, uint64_t offset, uint64_t
     return zero_bytes(core, inode, whole.end_block * kBlockBytes, end);
 }
 
+// Before the range changes, so that nobody runs changed content with the owner's rights.
+Status take_set_id(FilesystemCore& core, Inode& inode, const Caller& caller)
+{
+    if (caller.cleared_mode_bits == 0)
+        return {};
+    Operation operation(core);
+    CW_TRY(operation.begin(Operation::Kind::kShrink, 1));
+    MutexLock lock(inode.mutex);
+    if (inode.removed)
+        return Err::kStale;
+    clear_set_id(inode.attributes, caller);
+    inode.attributes.changed = current_time();
+    operation.store(inode);
+    return {};
+}
+
 }  // namespace
 
-Status allocate_range(FilesystemCore& core, InodeNumber number, int mode, uint64_t offset, uint64_t length)
+Status allocate_range(FilesystemCore& core, InodeNumber number, int mode, uint64_t offset, uint64_t length,
+                      const Caller& caller)
 {
     if (length == 0 || offset > INT64_MAX || length > INT64_MAX - offset)
         return length == 0 ? Err::kInvalid : Err::kFileTooBig;
@@ -230,6 +247,7 @@ Status allocate_range(FilesystemCore& core, InodeNumber number, int mode, uint64
         if (!inode->attributes.is_regular())
             return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
     }
+    CW_TRY(take_set_id(core, *inode, caller));
     const uint64_t end = offset + length;
     if (action != 0)
         CW_TRY(clear_range(core, *inode, offset, end));

@@ -4,6 +4,7 @@
 
 #include <compare>
 
+#include "fs/file_blocks.h"
 #include "fs/names.h"
 #include "fs/namespace.h"
 
@@ -38,8 +39,8 @@ bool asks_for_more_than_size(const SetAttributes& change)
 }
 
 // A new owner does not inherit the power to act as the old one. Set-gid without group execution is a mark
-// for mandatory locks and stays.
-void change_owner(InodeAttributes& attributes, const SetAttributes& change)
+// for mandatory locks and stays, unless the caller may not leave it.
+void change_owner(InodeAttributes& attributes, const SetAttributes& change, const Caller& caller)
 {
     if (!change.uid && !change.gid)
         return;
@@ -50,6 +51,7 @@ void change_owner(InodeAttributes& attributes, const SetAttributes& change)
     attributes.mode &= ~uint32_t{S_ISUID};
     if ((attributes.mode & S_IXGRP) != 0)
         attributes.mode &= ~uint32_t{S_ISGID};
+    clear_set_id(attributes, caller);
 }
 
 void change_times(InodeAttributes& attributes, const SetAttributes& change)
@@ -102,7 +104,7 @@ Result<Attributes> set_attributes(FilesystemCore& core, InodeNumber inode, const
     if (use->removed)
         return Err::kStale;
     InodeAttributes& attributes = use->attributes;
-    change_owner(attributes, change);
+    change_owner(attributes, change, caller);
     if (change.mode)
         attributes.mode = (attributes.mode & ~kModeBits) | (*change.mode & kModeBits);
     change_times(attributes, change);

@@ -263,14 +263,36 @@ TEST_CASE("extended attributes: errors and sizes")
     CHECK(fs.remove_xattr(file, "user.missing").err() == Err::kNoData);
     CHECK(fs.list_xattrs({98765}).err() == Err::kStale);
 
-    const size_t most = kMaxItemBytes - sizeof(DiskXattr) - 6;
-    CHECK(fs.set_xattr(file, "user.a", bytes_of(std::string(most, 'x')), 0).ok());
-    CHECK(fs.set_xattr(file, "user.a", bytes_of(std::string(most + 1, 'x')), 0).err() == Err::kNoSpace);
-    CHECK(fs.set_xattr(file, "user.a", bytes_of(std::string(65536, 'x')), 0).err() == Err::kNoSpace);
     CHECK(fs.set_xattr(file, "user.a", bytes_of(std::string(65537, 'x')), 0).err() == Err::kTooBig);
+    CHECK(text_of(*fs.get_xattr(file, "user.a")) == "1");
+}
+
+TEST_CASE("extended attributes of any size up to 64 KiB, whatever they were before")
+{
+    TestVolume volume(manual_options());
+    const InodeNumber file = make_file(volume.fs(), kRoot, "file");
+    const std::string long_name = "user." + std::string(250, 'n');
+    const size_t most = kMaxItemBytes - sizeof(DiskXattr) - 6;
+    const size_t sizes[] = {most, most + 1, 65536, 0, 2 * most, 65536, 3 * most + 7, 1, 40000};
+    char fill = 'a';
+    for (const size_t bytes : sizes) {
+        std::string expected(bytes, fill++);
+        for (size_t i = 0; i < bytes; i += 97)
+            expected[i] = static_cast<char>('A' + i % 26);
+        for (const std::string& name : {std::string("user.a"), long_name}) {
+            REQUIRE(volume.fs().set_xattr(file, name, bytes_of(expected), 0).ok());
+            CHECK(text_of(*volume.fs().get_xattr(file, name)) == expected);
+        }
+        CHECK(listed_xattrs(volume.fs(), file).size() == 2);
+        volume.reopen();
+        for (const std::string& name : {std::string("user.a"), long_name})
+            CHECK(text_of(*volume.fs().get_xattr(file, name)) == expected);
+    }
+    REQUIRE(volume.fs().remove_xattr(file, long_name).ok());
+    CHECK(volume.fs().get_xattr(file, long_name).err() == Err::kNoData);
+    CHECK(listed_xattrs(volume.fs(), file) == std::vector<std::string>{"user.a"});
     volume.reopen();
-    CHECK(volume.fs().get_xattr(file, "user.a")->size() == most);
-    CHECK(volume.fs().get_xattr(file, long_name)->size() == 1);
+    CHECK(volume.fs().get_xattr(file, "user.a")->size() == 40000);
 }
 
 TEST_CASE("thousands of extended attributes on one inode")

@@ -75,6 +75,8 @@ constexpr uint64_t kMicrosecondsPerMs = 1000;
 constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
 // Between steps, however short they are: some only find out that they must wait.
 constexpr uint64_t kCleanPauseUs = 10 * kMicrosecondsPerMs;
+// The next commit when slots wait for it.
+constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
 
@@ -167,7 +169,7 @@ void* Background::commit_main(void* self)
             const uint64_t change = core.changes.newest();
             if (std::exchange(last_change, change) == change)
                 malloc_release();
-            commit_us = clock_us() + interval_us;
+            commit_us = clock_us() + (core.empty_groups.wants_commit() ? kSoonUs : interval_us);
         }
         if (clock_us() >= pace.next_us())
             pace.step();

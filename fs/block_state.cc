@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/checksum.h"
-#include "base/log.h"
+#include "base/log_count.h"
 #include "format/items.h"
 #include "fs/block_codec.h"
 #include "fs/node_content.h"
@@ -79,8 +79,8 @@ void ChecksumLookup::expect(VolumeAddress address, std::span<BlockExpectation> o
 
 void ChecksumLookup::unrecoverable(VolumeAddress address)
 {
-    CW_LOG_ERROR("block at volume address %llu cannot be recovered",
-                 static_cast<unsigned long long>(address.value));
+    log_count(LogLevel::kError, "volume", "blocks that cannot be recovered, by address", 1,
+              {.first = address.value, .last = address.value + kBlockBytes - 1});
 }
 
 std::vector<std::byte> encode_space_window(const SpaceWindow& window, Generation committing)

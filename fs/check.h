@@ -25,6 +25,8 @@ struct CheckReport {
     std::vector<CheckFinding> findings;
     uint64_t inodes = 0, directories = 0, files = 0, extents = 0, nodes = 0;
     uint64_t data_blocks = 0, checksums_verified = 0, parity_rows_verified = 0;
+    // No findings: the map says that members missed writes, and redundancy carries what is old.
+    uint64_t stale_columns = 0, stale_blocks = 0;
 
     [[nodiscard]] bool clean() const { return findings.empty(); }
 };

@@ -29,6 +29,8 @@ const char* fault_text(BadBlock::Kind kind)
         return "cannot be read";
     case BadBlock::Kind::kMissing:
         return "missing";
+    case BadBlock::Kind::kStale:
+        return "old content";
     case BadBlock::Kind::kParityMismatch:
         return "as recorded, but not the parity of its data";
     }
@@ -55,6 +57,9 @@ void report_bad_blocks(CheckContext& context, const char* data_kind, const char*
 {
     std::erase_if(blocks,
                   [](const JudgedBlock& judged) { return judged.block.kind == BadBlock::Kind::kMissing; });
+    context.report().stale_blocks += std::erase_if(blocks, [](const JudgedBlock& judged) {
+        return judged.block.kind == BadBlock::Kind::kStale && judged.repairable;
+    });
     const auto order = [](const JudgedBlock& judged) {
         return std::make_tuple(judged.block.member, judged.block.kind, judged.repairable,
                                judged.block.address);

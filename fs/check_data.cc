@@ -35,6 +35,7 @@ private:
     [[nodiscard]] bool is_parity(const BadBlock& bad) const;
     [[nodiscard]] bool unused(const BadBlock& bad) const;
     [[nodiscard]] std::vector<JudgedBlock> take_unused(std::vector<JudgedBlock>& judged);
+    [[nodiscard]] bool entries_lost() const;
     void note_gone(const BadBlock& bad);
 
     CheckContext& context_;
@@ -98,6 +99,17 @@ std::vector<JudgedBlock> GroupScrub::take_unused(std::vector<JudgedBlock>& judge
     return taken;
 }
 
+// Whether recovery went without a member that may have had the only log entries of rows in this group. What
+// those writes left in blocks that nothing refers to is unknown, and part of what the stale column stands
+// for.
+bool GroupScrub::entries_lost() const
+{
+    const GroupRecord& record = group_.array_group->record;
+    return std::any_of(record.columns.begin(), record.columns.end(), [&](const GroupColumn& column) {
+        return column.stale_since == record.created_generation;
+    });
+}
+
 void GroupScrub::judge(std::vector<BadBlock>& found)
 {
     std::erase_if(found, [&](const BadBlock& bad) { return !row_in_use(bad); });
@@ -121,7 +133,12 @@ void GroupScrub::judge(std::vector<BadBlock>& found)
             judged.push_back({found[first], repairable});
         }
     }
-    report_bad_blocks(context_, "pad", "unused", take_unused(judged));
+    std::vector<JudgedBlock> unused_blocks = take_unused(judged);
+    if (entries_lost())
+        context_.report().stale_blocks += std::erase_if(unused_blocks, [](const JudgedBlock& bad) {
+            return bad.repairable && bad.block.kind == BadBlock::Kind::kData;
+        });
+    report_bad_blocks(context_, "pad", "unused", std::move(unused_blocks));
     if ((group_.content() & kGroupData) != 0)
         report_bad_blocks(context_, "checksum", "data", std::move(judged));
     else

@@ -77,6 +77,9 @@ void FileTreeCheck::end_inode()
     if (inode_.number == 0)
         return;
     take_orphan_mark();
+    if (xattr_bucket_.take_incomplete() && watch_.whole())
+        context_.findings.add("inode", {}, "inode %llu: an extended attribute lacks a part",
+                              as_ull(inode_.number));
     judge_inode(context_, inode_);
     reserved_blocks_ += inode_.extents.reserved;
     root_seen_ = root_seen_ || (inode_.number == kRootInode && inode_.has_item);
@@ -167,8 +170,8 @@ void FileTreeCheck::entry_item(const Key& key, std::span<const std::byte> payloa
 
 void FileTreeCheck::xattr_item(const Key& key, std::span<const std::byte> payload)
 {
-    const Result<Xattr> xattr = decode_xattr(key.offset, payload);
-    if (!xattr.ok() || !xattr_bucket_.accept(key.object, seed_, xattr->cursor, xattr->name))
+    const Result<XattrPart> part = decode_xattr(key.offset, payload);
+    if (!part.ok() || !xattr_bucket_.accept_part(key.object, seed_, *part))
         context_.findings.add("inode", {},
                               "inode %llu: an extended attribute is damaged or misplaced at %llu",
                               as_ull(key.object), as_ull(key.offset));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/checksum.h"
 #include "base/random.h"
@@ -74,7 +75,7 @@ void NameSearch::entry_item(InodeNumber directory, const Dirent& entry)
     const Result<InodeLink> link = decode_link(payload);
     if (link.ok() && (link->parent != directory || link->cursor != entry.cursor || link->name != entry.name))
         report(directory, entry.name, "inode %llu knows the name as \"%s\" in directory %llu",
-               as_ull(entry.inode.value), printable(link->name).substr(0, 64).c_str(),
+               as_ull(entry.inode.value), printable(std::string_view(link->name).substr(0, 64)).c_str(),
                as_ull(link->parent.value));
 }
 
@@ -182,17 +183,40 @@ void DirectoryGraph::check(CheckContext& context)
     }
 }
 
+void BucketCheck::end_bucket()
+{
+    incomplete_ |= std::any_of(names_.begin(), names_.end(), [](const Name& name) { return name.more; });
+    names_.clear();
+}
+
+bool BucketCheck::take_incomplete()
+{
+    end_bucket();
+    return std::exchange(incomplete_, false);
+}
+
 bool BucketCheck::accept(uint64_t object, uint64_t seed, uint64_t cursor, std::string_view name)
 {
-    const uint64_t bucket = round_down(cursor, kBucketSlots);
+    return accept_part(object, seed, {.cursor = cursor, .name = std::string(name), .value = {}});
+}
+
+bool BucketCheck::accept_part(uint64_t object, uint64_t seed, const XattrPart& part)
+{
+    const uint64_t bucket = round_down(part.cursor, kBucketSlots);
     if (object != object_ || bucket != bucket_) {
-        names_.clear();
+        end_bucket();
         object_ = object;
         bucket_ = bucket;
     }
-    const bool twice = std::find(names_.begin(), names_.end(), name) != names_.end();
-    names_.emplace_back(name);
-    return !twice && name_bucket(seed, name) == bucket;
+    auto at =
+        std::find_if(names_.begin(), names_.end(), [&](const Name& name) { return name.text == part.name; });
+    if (at == names_.end())
+        at = names_.insert(at, {part.name, 0, false});
+    const bool twice = part.number < at->part_count;
+    incomplete_ |= part.number > at->part_count || (part.number > 0 && !at->more);
+    at->part_count = part.number + 1;
+    at->more = part.more;
+    return !twice && name_bucket(seed, part.name) == bucket;
 }
 
 }  // namespace cowraid

@@ -57,11 +57,23 @@ class BucketCheck {
 public:
     // True when the name may stand at the cursor and did not stand in the bucket yet.
     bool accept(uint64_t object, uint64_t seed, uint64_t cursor, std::string_view name);
+    // The same for a part of what may have several.
+    bool accept_part(uint64_t object, uint64_t seed, const XattrPart& part);
+    // Ends the bucket. Whether something accepted since the last call lacks a part.
+    bool take_incomplete();
 
 private:
+    struct Name {
+        std::string text;
+        uint32_t part_count;
+        bool more;
+    };
+    void end_bucket();
+
     uint64_t object_ = 0;
     uint64_t bucket_ = 0;
-    std::vector<std::string> names_;
+    std::vector<Name> names_;
+    bool incomplete_ = false;
 };
 
 }  // namespace cowraid

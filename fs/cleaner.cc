@@ -8,29 +8,10 @@
 #include "fs/commit.h"
 #include "fs/commit_mutant.h"
 #include "fs/core.h"
+#include "fs/group_leftovers.h"
 #include "fs/operation.h"
 
 namespace cowraid {
-
-namespace {
-
-// Windows of checksums that leave their tree in one commit: some 4 MiB of leaves.
-constexpr size_t kWindowsPerCommit = 8192;
-
-// Appends the keys of items in [from, end] that are there, at most `max` in `keys`.
-Status find_keys(NodeCache& cache, const TreeRoot& tree, const Key& from, const Key& end, size_t max,
-                 std::vector<Key>& keys)
-{
-    TreeCursor cursor(cache, tree);
-    CW_TRY(cursor.seek(from));
-    while (cursor.valid() && cursor.key() <= end && keys.size() < max) {
-        keys.push_back(cursor.key());
-        CW_TRY(cursor.next());
-    }
-    return {};
-}
-
-}  // namespace
 
 CleanPressure Cleaner::pressure(bool idle) const
 {
@@ -118,8 +99,8 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     const uint64_t offered = numbers.free_row_blocks + numbers.hole_blocks;
     const uint64_t room = room_for(numbers);
     // Its blocks go into rows, where writers are content with holes.
-    const uint64_t rows =
-        core_.allocator.numbers(kGroupData).free_row_blocks + core_.volume->potential_blocks(kGroupData);
+    const uint64_t rows = core_.allocator.numbers(kGroupData).free_row_blocks +
+                          core_.volume->potential_blocks(kGroupData, SlotMembers::kPresent);
     if (rows < numbers.free_row_blocks + room + core_.dirty.blocks() || core_.data_gate.closed() ||
         !core_.space.promise_data(offered + room))
         return false;
@@ -136,47 +117,13 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     return true;
 }
 
-// What is still recorded about the group: a commit's share of it.
-Status Cleaner::find_left(const View& view, Left& left) const
-{
-    const Ref<const ArrayGroup> group = core_.volume->array().group_at(group_);
-    const uint64_t end = group_.value + group->record.span_bytes();
-    const auto checksums = static_cast<uint8_t>(ItemType::kChecksums);
-    const auto windows = static_cast<uint8_t>(ItemType::kSpaceWindow);
-    const auto summary = static_cast<uint8_t>(ItemType::kGroupSummary);
-    const TreeRoot& space = view.committed->free_space_tree;
-    const Key summary_key{0, summary, group_.value};
-    CW_TRY(find_keys(core_.cache, view.committed->checksum_tree, {group_.value, checksums, 0},
-                     {end - 1, checksums, 0}, kWindowsPerCommit, left.checksums));
-    if (left.checksums.size() == kWindowsPerCommit)
-        return {};
-    CW_TRY(find_keys(core_.cache, space, summary_key, summary_key, SIZE_MAX, left.windows));
-    return find_keys(core_.cache, space, {group_.value, windows, 0}, {group_.value, windows, UINT64_MAX},
-                     SIZE_MAX, left.windows);
-}
-
-// As much of it as a commit has room for, from the reserve too: it frees nodes. False: there is none.
-bool Cleaner::claim_left(Left& left, SpaceClaim& claim) const
-{
-    constexpr size_t kFewest = 64;
-    for (;;) {
-        const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
-        if (claim.take(changes_of_left(left.count()), pending_changes(core_), mark, true))
-            return true;
-        if (left.checksums.size() <= kFewest)
-            return false;
-        left.windows.clear();
-        left.checksums.resize(left.checksums.size() / 2);
-    }
-}
-
 // Nothing refers to the group any more, but what is recorded about it.
 CleanProgress Cleaner::leave_trees(const View& view)
 {
     if (is_mutant(core_.options, CommitMutant::kLeftoversStay))
         return leave_map();
-    Left left;
-    if (const Status status = find_left(view, left); !status.ok()) {
+    GroupLeftovers left;
+    if (const Status status = find_leftovers(core_, view, group_, left); !status.ok()) {
         failed_ = true;
         CW_LOG_ERROR("emptying block groups ends for this mount: %s", err_text(status.err()));
         return CleanProgress::kNothing;
@@ -184,12 +131,8 @@ CleanProgress Cleaner::leave_trees(const View& view)
     if (left.count() == 0)
         return leave_map();
     Transaction& open = *view.open;
-    SpaceClaim claim(core_.space);
-    if (!claim_left(left, claim))
+    if (!erase_leftovers(core_, open, std::move(left)))
         return open.dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
-    open.left_count = left.count();
-    open.left_checksums = std::move(left.checksums);
-    open.left_windows = std::move(left.windows);
     wait_for_commit(open);
     return CleanProgress::kNeedsCommit;
 }
@@ -210,7 +153,7 @@ CleanProgress Cleaner::leave_map()
 // It stays marked. Once its files are gone it can leave after all.
 void Cleaner::set_aside()
 {
-    CW_LOG_WARNING("block group %llu cannot be emptied: %llu of its blocks cannot be read",
+    CW_LOG_WARNING("block group %llu cannot be emptied: %llu of its blocks cannot be read, or by no name",
                    static_cast<unsigned long long>(group_.value),
                    static_cast<unsigned long long>(unmovable_));
     counts_.unmovable_blocks.fetch_add(unmovable_);
@@ -230,7 +173,7 @@ void Cleaner::finish_group()
 
 CleanProgress Cleaner::step(CleanUrge urge, bool idle)
 {
-    if (core_.read_only || core_.stopped || core_.keeps_log || core_.last_commit || failed_)
+    if (core_.read_only || core_.stopped || core_.keeps_log || failed_)
         return CleanProgress::kNothing;
     bool waits;
     if (!group_.valid() && !resume(waits) && (waits || !begin(urge, idle)))

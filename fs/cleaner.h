@@ -32,7 +32,7 @@ struct FilesystemCore;
 struct CleanerCounts {
     std::atomic<uint64_t> emptied_groups{0};
     std::atomic<uint64_t> moved_blocks{0};
-    std::atomic<uint64_t> unmovable_blocks{0};  // that could not be read
+    std::atomic<uint64_t> unmovable_blocks{0};  // that could not be read, or by no name
 };
 
 // All of it by the commit thread, between commits; counts by anybody.
@@ -57,12 +57,6 @@ private:
         Checksum checksum;
         std::byte* memory;
     };
-    // Items of the checksum and free-space trees about a group that holds nothing.
-    struct Left {
-        std::vector<Key> checksums, windows;
-
-        [[nodiscard]] size_t count() const { return checksums.size() + windows.size(); }
-    };
     // Goes on with a group that was marked before; chooses one and marks it. False: there is none. `waits`:
     // there is one, but no room for its blocks.
     bool resume(bool& waits);
@@ -72,8 +66,6 @@ private:
     [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;
     [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
     void wait_for_commit(Transaction& open);
-    Status find_left(const View& view, Left& left) const;
-    bool claim_left(Left& left, SpaceClaim& claim) const;
     CleanProgress leave_trees(const View& view);
     CleanProgress leave_map();
     void set_aside();
@@ -87,6 +79,7 @@ private:
     Status read_singly(std::span<const BlockRun> runs, std::span<const BlockExpectation> expected,
                        std::byte* memory, std::vector<bool>& readable);
     Status write_blocks(const View& view, std::vector<Move>& moves);
+    Result<bool> is_there(const View& view, VolumeAddress name, VolumeAddress place);
     bool arrived(const View& view, std::span<const Move> moves);
     Status switch_blocks(Transaction& open, std::span<const Move> moves);
     void abandon(Transaction& open, std::span<const Move> moves, Status why);
@@ -97,7 +90,7 @@ private:
     VolumeAddress group_;  // being emptied; not valid: none
     TransactionId wait_for_;  // its commit comes before the next step
     VolumeAddress next_;  // moving goes on here
-    uint64_t unmovable_ = 0;  // blocks met since the group's begin that cannot be read
+    uint64_t unmovable_ = 0;  // blocks met since the group's begin that stay
     bool moved_any_ = false;  // since then
     uint64_t promised_ = 0;  // of the space budget, for what is still to be moved
     std::set<VolumeAddress> set_aside_;  // with blocks that cannot be moved

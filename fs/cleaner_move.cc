@@ -99,7 +99,9 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
     index = 0;
     for (const BlockRun& run : runs)
         for (uint32_t i = 0; i < run.block_count; ++i, ++index) {
-            if (readable[index])
+            CW_ASSIGN(const bool there,
+                      is_there(view, names[index], run.address + uint64_t{i} * kBlockBytes));
+            if (there && readable[index])
                 moves.push_back({run.address + uint64_t{i} * kBlockBytes,
                                  {},
                                  names[index],
@@ -109,6 +111,15 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
                 ++unmovable_;
         }
     return {};
+}
+
+// Whether the name of a block leads to it. Moving one that a damaged tree gives to another name would lose it
+// for its own file, and give it to another (I-28).
+Result<bool> Cleaner::is_there(const View& view, VolumeAddress name, VolumeAddress place)
+{
+    std::vector<PlacedRun> runs;
+    CW_TRY(core_.remap.resolve(view, name, 1, runs));
+    return runs.front().place == place;
 }
 
 // Gives every block a place in rows that hold nothing, and writes it there.

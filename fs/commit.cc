@@ -37,13 +37,6 @@ bool nothing_to_commit(FilesystemCore& core)
            !core.volume->member_failed_since_commit();
 }
 
-void become_read_only(FilesystemCore& core)
-{
-    core.read_only_reason = "no room for block groups on the members that are left";
-    if (!core.read_only.exchange(true))
-        CW_LOG_ERROR("read-only from now on: %s", core.read_only_reason.load());
-}
-
 // Everything that its trees will have to record.
 PendingChanges changes_of(const ClosedTransaction& closed)
 {
@@ -63,9 +56,6 @@ ClosedTransaction close_transaction(FilesystemCore& core)
     closed.batch = begin_flush(core, closed.transaction);
     closed.change = core.changes.newest();
     closed.changes = changes_of(closed);
-    // Nothing can be committed after it, so nothing may come after it.
-    if (core.last_commit)
-        become_read_only(core);
     closed.log_ready = core.fsync_log && core.syncs.wants_log();
     restart_tracking(core, closed.log_ready);
     closed.counters.next_inode = core.next_inode;
@@ -74,34 +64,13 @@ ClosedTransaction close_transaction(FilesystemCore& core)
     return closed;
 }
 
-// Flushes all members, with no write in place under way. `covered`: the log entries whose writes it covers.
-Status flush_data(Volume& volume, uint64_t& covered)
-{
-    Array::FlushBarrier barrier(volume.array());
-    CW_TRY(volume.flush());
-    barrier.flushed();
-    covered = barrier.covered;
-    return {};
-}
-
 // Steps 4b to 4e of the write path: everything durable, then the superblocks, durable too.
 Status make_durable(FilesystemCore& core, Generation generation, const BlockRef& root, uint64_t& covered)
 {
-    Volume& volume = *core.volume;
     const bool map_late = is_mutant(core.options, CommitMutant::kMapAfterSuperblock);
-    CW_TRY(volume.write_map(map_late ? Volume::MapWrite::kPrepare : Volume::MapWrite::kNow, generation));
-    CW_TRY(flush_data(volume, covered));
-    CW_TRY(volume.write_superblock(generation, root));
-    CW_TRY(volume.flush());
-    if (map_late)
-        CW_TRY(volume.write_map(Volume::MapWrite::kNow, generation));
-    // A member that failed while its superblock was written is still called present by the others'.
-    while (volume.member_failed_since_commit()) {
-        generation = generation.next();
-        CW_TRY(volume.write_superblock(generation, root));
-        CW_TRY(volume.flush());
-    }
-    volume.commit_done(core.allocator);
+    CW_TRY(core.volume->make_durable(map_late ? Volume::MapWrite::kPrepare : Volume::MapWrite::kNow,
+                                     generation, root, covered));
+    core.volume->commit_done(core.allocator);
     return {};
 }
 
@@ -138,8 +107,11 @@ Status publish_map(FilesystemCore& core)
                         covered);
 }
 
-Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
+// Groups that take what is about to be written are open and in a durable map.
+Status ensure_room(FilesystemCore& core, uint64_t data_blocks, uint64_t node_blocks)
 {
+    close_degraded_groups(core);
+    open_node_groups(core, node_blocks);
     const uint64_t wanted = data_blocks + core.cleaner.reserved_blocks();
     if (core.allocator.numbers(kGroupData).free_row_blocks < wanted) {
         release_freed(core);
@@ -147,8 +119,6 @@ Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
     }
     if (core.volume->map_changed())
         CW_TRY(publish_map(core));
-    if (core.volume->degraded() && core.allocator.numbers(kGroupData).free_row_blocks < data_blocks)
-        open_degraded_groups(core, kGroupData);
     // Before the first row is written in place superblocks say where to look for it after a crash.
     if (!core.volume->intent_log_live() && blocks_to_join(core, data_blocks) > 0) {
         core.volume->set_intent_log_live(true);
@@ -157,11 +127,17 @@ Status ensure_room(FilesystemCore& core, uint64_t data_blocks)
     return {};
 }
 
+// By which the bound may rise while room is made: lines about new groups.
+constexpr uint64_t kNodeSlackBlocks = 64 * (kNodeBytes / kBlockBytes);
+
 Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
 {
-    CW_TRY(ensure_room(core, closed.batch.block_count));
+    const auto node_blocks = [&] {
+        return node_blocks_bound(core.space.metadata_room(), closed.changes);
+    };
+    CW_TRY(ensure_room(core, closed.batch.block_count, node_blocks() + kNodeSlackBlocks));
     refresh_budget(core);
-    const uint64_t nodes_bound = node_blocks_bound(core.space.metadata_room(), closed.changes);
+    const uint64_t nodes_bound = node_blocks();
     const Generation generation = core.volume->superblock().generation.next();
     CW_TRY(write_flush(core, closed.batch, view_of(closed), generation));
     // Flushing may have used up promises of fallocate that the transaction's numbers still contain.
@@ -202,6 +178,7 @@ Status commit_now(FilesystemCore& core)
     if (core.keeps_log)
         return {};
     release_freed(core);
+    core.empty_groups.step();
     CW_TRY(plan_ahead(core));
     if (nothing_to_commit(core))
         return {};
@@ -215,9 +192,7 @@ Status commit_now(FilesystemCore& core)
         core.commits.finished(closed.transaction->id, status);
         return status;
     }
-    // Data accepted before a member failed may have needed groups that are closed by now.
-    if (core.volume->degraded() && !core.last_commit)
-        close_degraded_groups(core);
+    close_degraded_groups(core);
     const TransactionId id = closed.transaction->id;
     closed = ClosedTransaction();
     release_freed(core);
@@ -257,7 +232,7 @@ Status flush_now(FilesystemCore& core)
         if (batch.block_count > 0)
             view.open->loggable = false;
     }
-    Status status = ensure_room(core, batch.block_count);
+    Status status = ensure_room(core, batch.block_count, 0);
     if (status.ok())
         status = write_flush(core, batch, view, core.volume->superblock().generation.next());
     if (!status.ok()) {

@@ -24,14 +24,19 @@ void ask_for_flush(FilesystemCore& core);
 // Plans groups while the free room of published ones is short of what the next commits may need. Plans are
 // in the map of the next commit and take data after it.
 Status plan_ahead(FilesystemCore& core);
-// Plans data groups until `wanted_blocks` are free or the slots for data run out; for `taken_blocks` of them,
-// which writers were told are safe, any slots. The caller publishes the map.
+// Blocks in free rows that groups for data should have, and those for metadata or system trees.
+uint64_t data_ahead(const FilesystemCore& core);
+uint64_t metadata_ahead(const FilesystemCore& core, uint32_t content);
+// Plans data groups until `wanted_blocks` are free or the slots for data run out. For `taken_blocks` of them,
+// which writers were told are safe: opens degraded groups, then takes any slots, those of members that are
+// away too. The caller publishes the map.
 Status plan_for(FilesystemCore& core, uint64_t wanted_blocks, uint64_t taken_blocks);
-// Closes groups with columns on members out of service, opens the others. Mount, and after a failure.
+// Groups with columns on members out of service become degraded: they take blocks only where others do not
+// suffice. Mount, every commit and flush.
 void close_degraded_groups(FilesystemCore& core);
-// What was accepted before a member failed still gets its commit, in the groups there are, with what
-// tolerance they have left: opens the groups of `content` that close_degraded_groups() closed.
-void open_degraded_groups(FilesystemCore& core, uint32_t content);
+// Opens degraded groups for nodes until others and they have `node_blocks` in free rows. The caller publishes
+// the map.
+void open_node_groups(FilesystemCore& core, uint64_t node_blocks);
 // Recomputes what the budget may promise. `taken_blocks` of data promises have just been taken from the
 // allocator.
 void refresh_budget(FilesystemCore& core, uint64_t taken_blocks = 0);

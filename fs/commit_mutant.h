@@ -29,6 +29,7 @@ enum class CommitMutant : uint32_t {
     kFreeUnresolved,  // frees go by name, wherever the block is
     kLeftoversStay,  // a group leaves the map while trees still speak of it
     kDroppedPinned,  // a group leaves the map although readers of older commits may look into it
+    kStaleUnrecorded,  // the map does not say what members miss
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

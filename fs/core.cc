@@ -36,6 +36,7 @@ FilesystemCore::FilesystemCore(const MountOptions& mount_options, std::unique_pt
       join_policy(kLoopCost, data_columns_of(*volume), volume->data_profile().parity,
                   volume->superblock().chunk_bytes, mount_options.join_above),
       cleaner(*this, CleanPolicy(join_policy, volume->superblock().chunk_bytes)),
+      empty_groups(*this),
       background(*this)
 {
     volume->array().set_verifier(&checksums);
@@ -49,8 +50,12 @@ FilesystemCore::~FilesystemCore()
 
 void FilesystemCore::stop(const char* reason)
 {
-    if (stopped.exchange(true))
+    if (volume->members().stopped())
+        reason = "more members failed than the volume can do without";
+    const char* none = "";
+    if (!stop_reason.compare_exchange_strong(none, reason))
         return;
+    stopped = true;
     CW_LOG_ERROR("stopped for writing: %s; unmount, look at the members, mount again", reason);
     dirty.stop();
     if (fsync_log)

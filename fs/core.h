@@ -17,6 +17,7 @@
 #include "fs/cleaner.h"
 #include "fs/commit_queue.h"
 #include "fs/dirty_account.h"
+#include "fs/empty_groups.h"
 #include "fs/filesystem.h"
 #include "fs/inode.h"
 #include "fs/item_store.h"
@@ -64,6 +65,7 @@ struct FilesystemCore {
     RoomGate data_gate, node_gate;  // to room for data, for nodes
     const JoinPolicy join_policy;
     Cleaner cleaner;
+    EmptyGroups empty_groups;
     Event flush_done;  // some inode may have no flushing blocks any more
     CommitQueue commits;
     // Null until the filesystem is written to; then it stays.
@@ -83,6 +85,7 @@ struct FilesystemCore {
     // After an error that a commit could not carry: everything that changes fails, reads go on.
     std::atomic<bool> stopped{false};
     std::atomic<const char*> read_only_reason{""};  // static text, for the user
+    std::atomic<const char*> stop_reason{""};  // the same, once stopped
 
     // Of a mount: what is in the open transaction from logs, and must be committed before anything is logged.
     ReplayResult replay;
@@ -95,9 +98,6 @@ struct FilesystemCore {
     std::vector<Ref<Inode>> unwritten;
 
     Background background;  // last: its threads use everything above
-
-    // Member failures left no room for metadata with full tolerance: the commit under way is the last.
-    std::atomic<bool> last_commit{false};
 
     // What its records of the fsync log, and its commit, are numbered by.
     [[nodiscard]] Generation commit_number(TransactionId transaction) const

@@ -3,10 +3,12 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checksum.h"
 #include "format/items.h"
+#include "format/node.h"
 
 namespace cowraid {
 
@@ -142,12 +144,20 @@ ItemBytes encode_link(const InodeLink& link)
     return join(disk, link.name);
 }
 
-ItemBytes encode_xattr(std::string_view name, std::span<const std::byte> value)
+std::vector<ItemBytes> encode_xattr(std::string_view name, std::span<const std::byte> value)
 {
-    DiskXattr disk{};
-    disk.name_bytes = static_cast<uint16_t>(name.size());
-    disk.value_bytes = static_cast<uint16_t>(value.size());
-    return join(disk, name, value);
+    const size_t part_bytes_max = kMaxItemBytes - sizeof(DiskXattr) - name.size();
+    std::vector<ItemBytes> parts;
+    do {
+        const std::span<const std::byte> part = value.first(std::min(value.size(), part_bytes_max));
+        value = value.subspan(part.size());
+        DiskXattr disk{};
+        disk.name_bytes = static_cast<uint8_t>(name.size());
+        disk.part = static_cast<uint8_t>(parts.size() | (value.empty() ? 0 : kXattrMore));
+        disk.value_bytes = static_cast<uint16_t>(part.size());
+        parts.push_back(join(disk, name, part));
+    } while (!value.empty());
+    return parts;
 }
 
 Result<Dirent> decode_dirent(uint64_t cursor, std::span<const std::byte> payload)
@@ -184,7 +194,7 @@ Result<InodeLink> decode_link(std::span<const std::byte> payload)
     return link;
 }
 
-Result<Xattr> decode_xattr(uint64_t cursor, std::span<const std::byte> payload)
+Result<XattrPart> decode_xattr(uint64_t cursor, std::span<const std::byte> payload)
 {
     DiskXattr disk;
     if (payload.size() < sizeof disk || !valid_cursor(cursor))
@@ -193,12 +203,16 @@ Result<Xattr> decode_xattr(uint64_t cursor, std::span<const std::byte> payload)
     const size_t name_bytes = disk.name_bytes;
     if (payload.size() != sizeof disk + name_bytes + disk.value_bytes.get())
         return Err::kCorrupt;
-    Xattr xattr{cursor, text_at(payload, sizeof disk, name_bytes), {}};
-    if (name_bytes == 0 || name_bytes > kMaxNameBytes || xattr.name.find('\0') != std::string::npos)
+    XattrPart part{.cursor = cursor,
+                   .name = text_at(payload, sizeof disk, name_bytes),
+                   .number = disk.part & uint32_t{kXattrPartMask},
+                   .more = (disk.part & kXattrMore) != 0,
+                   .value = {}};
+    if (name_bytes == 0 || part.name.find('\0') != std::string::npos)
         return Err::kCorrupt;
     const std::span<const std::byte> value = payload.subspan(sizeof disk + name_bytes);
-    xattr.value.assign(value.begin(), value.end());
-    return xattr;
+    part.value.assign(value.begin(), value.end());
+    return part;
 }
 
 Result<DirentSlot> find_dirent(const ItemStore& store, uint64_t seed, InodeNumber directory,
@@ -218,13 +232,33 @@ Result<DirentSlot> find_dirent(const ItemStore& store, uint64_t seed, InodeNumbe
 Result<XattrSlot> find_xattr(const ItemStore& store, uint64_t seed, InodeNumber inode, std::string_view name)
 {
     XattrSlot slot;
-    auto take = [&](uint64_t cursor, std::span<const std::byte> payload) -> Result<bool> {
-        CW_ASSIGN(slot.xattr, decode_xattr(cursor, payload));
-        slot.found = slot.xattr.name == name;
-        return slot.found;
-    };
     const Key first = xattr_key(inode, name_bucket(seed, name));
-    CW_ASSIGN(slot.free_cursor, scan_bucket(store, first, take));
+    const uint64_t end = first.offset + kBucketSlots;
+    uint64_t expected = first.offset;
+    bool more = false;
+    ItemScan scan(store, store.view(), first, xattr_key(inode, end - 1));
+    while (true) {
+        const Status status = scan.next();
+        const bool none = status.err() == Err::kNotFound;
+        if (!none)
+            CW_TRY(status);
+        for (const uint64_t cursor = none ? end : scan.key().offset; expected < cursor; ++expected)
+            slot.free_cursors.push_back(expected);
+        if (none)
+            break;
+        ++expected;
+        CW_ASSIGN(const XattrPart part, decode_xattr(scan.key().offset, scan.value()));
+        if (part.name != name)
+            continue;
+        if (part.number != slot.cursors.size() || more != slot.found() ||
+            slot.value.size() + part.value.size() > kXattrValueBytesMax)
+            return Err::kCorrupt;
+        more = part.more;
+        slot.cursors.push_back(part.cursor);
+        slot.value.insert(slot.value.end(), part.value.begin(), part.value.end());
+    }
+    if (more)
+        return Err::kCorrupt;
     return slot;
 }
 

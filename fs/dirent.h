@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -17,6 +18,7 @@
 namespace cowraid {
 
 inline constexpr uint64_t kBucketSlots = 256;
+inline constexpr size_t kXattrValueBytesMax = 65536;  // what setxattr(2) takes
 // Cursors stay in [kMinCursor, kMaxCursor]: 0, 1 and 2 are the places around "." and "..", and the cursor
 // behind an entry must still be a positive off_t.
 inline constexpr uint64_t kMinCursor = kBucketSlots;
@@ -37,9 +39,12 @@ struct InodeLink {
     std::string name;
 };
 
-struct Xattr {
+// One part of an extended attribute; most have only one.
+struct XattrPart {
     uint64_t cursor = 0;
     std::string name;
+    uint32_t number = 0;
+    bool more = false;  // another part follows
     ItemBytes value;
 };
 
@@ -58,12 +63,13 @@ Key orphan_key(InodeNumber inode);
 
 ItemBytes encode_dirent(const Dirent& entry);
 ItemBytes encode_link(const InodeLink& link);
-// Requires what set_xattr() checks: name 1..255 bytes, an item of at most kMaxItemBytes.
-ItemBytes encode_xattr(std::string_view name, std::span<const std::byte> value);
+// The items of an extended attribute, in the order of their parts. Requires what set_xattr() checks: a name
+// of 1..255 bytes, a value of at most kXattrValueBytesMax.
+std::vector<ItemBytes> encode_xattr(std::string_view name, std::span<const std::byte> value);
 // kCorrupt for a payload that no entry can have: lengths, names, inode numbers, types.
 Result<Dirent> decode_dirent(uint64_t cursor, std::span<const std::byte> payload);
 Result<InodeLink> decode_link(std::span<const std::byte> payload);
-Result<Xattr> decode_xattr(uint64_t cursor, std::span<const std::byte> payload);
+Result<XattrPart> decode_xattr(uint64_t cursor, std::span<const std::byte> payload);
 
 // What one bucket says about a name. `free_cursor` is 0 when the bucket is full.
 struct DirentSlot {
@@ -72,9 +78,11 @@ struct DirentSlot {
     uint64_t free_cursor = 0;
 };
 struct XattrSlot {
-    bool found = false;
-    Xattr xattr;
-    uint64_t free_cursor = 0;
+    std::vector<uint64_t> cursors;  // of its parts; none: the name is not there
+    ItemBytes value;
+    std::vector<uint64_t> free_cursors;  // of the bucket, rising
+
+    [[nodiscard]] bool found() const { return !cursors.empty(); }
 };
 // Scan the bucket of `name`, as of now. Take no locks of their own; what they return stays true only while
 // the inode that owns the items is locked. May read nodes. kCorrupt, kIo, kTooManyFaults.

@@ -94,15 +94,10 @@ std::string path_for_message(FilesystemCore& core, InodeNumber inode)
     return path.empty() ? "/" : path;
 }
 
-uint32_t mode_without_set_id(uint32_t mode)
+void clear_set_id(InodeAttributes& attributes, const Caller& caller)
 {
-    if (!S_ISREG(mode))
-        return mode;
-    mode &= ~uint32_t{S_ISUID};
-    // Set-group-id without group execute is not a privilege.
-    if (mode & S_IXGRP)
-        mode &= ~uint32_t{S_ISGID};
-    return mode;
+    if (attributes.is_regular())
+        attributes.mode &= ~(caller.cleared_mode_bits & uint32_t{S_ISUID | S_ISGID});
 }
 
 }  // namespace cowraid

@@ -30,7 +30,7 @@ bool wait_for_dirty_room(FilesystemCore& core);
 // A name for log lines: the path of the inode's first link, or "inode N".
 std::string path_for_message(FilesystemCore& core, InodeNumber inode);
 
-// The set-id bits that a write by somebody without privilege clears.
-uint32_t mode_without_set_id(uint32_t mode);
+// Takes the set-id bits that the file loses when the caller changes its data. Requires inode.mutex.
+void clear_set_id(InodeAttributes& attributes, const Caller& caller);
 
 }  // namespace cowraid

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/log.h"
+#include "base/log_count.h"
+#include "format/to_text.h"
 #include "fs/extents.h"
 #include "fs/file_blocks.h"
 #include "fs/namespace.h"
@@ -170,10 +171,9 @@ Status read_pieces(FilesystemCore& core, const View& view, const std::vector<Sto
 
 void log_damage(FilesystemCore& core, InodeNumber inode, uint64_t first_block, uint64_t block_count, Err err)
 {
-    CW_LOG_ERROR("%s: bytes %llu to %llu cannot be read: %s", path_for_message(core, inode).c_str(),
-                 static_cast<unsigned long long>(first_block * kBlockBytes),
-                 static_cast<unsigned long long>((first_block + block_count) * kBlockBytes - 1),
-                 err_text(err));
+    log_count(LogLevel::kError, printable(path_for_message(core, inode)),
+              err == Err::kCorrupt ? "blocks without a checksum" : "blocks that cannot be read", block_count,
+              {.first = first_block * kBlockBytes, .last = (first_block + block_count) * kBlockBytes - 1});
 }
 
 }  // namespace

@@ -146,8 +146,7 @@ void note_written(Operation& operation, Inode& inode, const PendingWrite& write,
     InodeAttributes& attributes = inode.attributes;
     attributes.size_bytes = std::max(attributes.size_bytes, write.end());
     attributes.modified = attributes.changed = current_time();
-    if (caller.uid != 0)
-        attributes.mode = mode_without_set_id(attributes.mode);
+    clear_set_id(attributes, caller);
     operation.store(inode);
 }
 

@@ -177,9 +177,9 @@ Result<Attributes> Filesystem::lookup(InodeNumber parent, std::string_view name)
     return lookup_name(*core_, parent, name);
 }
 
-void Filesystem::forget(InodeNumber inode, uint64_t count)
+bool Filesystem::forget(InodeNumber inode, uint64_t count)
 {
-    forget_inode(*core_, inode, count);
+    return forget_inode(*core_, inode, count);
 }
 
 Result<Attributes> Filesystem::make_node(InodeNumber parent, std::string_view name, uint32_t mode,
@@ -274,11 +274,12 @@ Result<size_t> Filesystem::write(InodeNumber inode, uint64_t offset, std::span<c
     return write_file(*core_, inode, offset, data, how, caller);
 }
 
-Status Filesystem::allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length)
+Status Filesystem::allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length,
+                                  const Caller& caller)
 {
     if (core_->read_only)
         return Err::kReadOnly;
-    return cowraid::allocate_range(*core_, inode, mode, offset, length);
+    return cowraid::allocate_range(*core_, inode, mode, offset, length, caller);
 }
 
 }  // namespace cowraid

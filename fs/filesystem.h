@@ -30,6 +30,9 @@ struct Caller {
     uint32_t uid = 0;
     uint32_t gid = 0;
     uint32_t umask = 0;
+    // Set-id bits that a file loses when the caller writes to it or changes its size: who has CAP_FSETID,
+    // and which groups somebody is in, the front end knows.
+    uint32_t cleared_mode_bits = 0;
 };
 
 struct Attributes {
@@ -43,6 +46,8 @@ struct Attributes {
     uint32_t gid = 0;
     uint32_t link_count = 0;
     timespec accessed{}, modified{}, changed{}, created{};
+    // block_count_512 is a bound until the next flush: data in memory may be new, or overwrite.
+    bool block_count_estimated = false;
 };
 
 struct SetAttributes {
@@ -83,6 +88,7 @@ struct MemberInfo {
     std::string path;  // empty when absent
     uint64_t size_bytes = 0;
     uint64_t used_bytes = 0;  // in slots of block groups
+    uint64_t stale_groups = 0, stale_bytes = 0;  // of them, columns that missed writes
     MemberState state = MemberState::kPresent;
     std::array<uint64_t, kMemberCounterCount> counters{};
 };
@@ -105,6 +111,7 @@ struct VolumeInfo {
     bool read_only = false;
     bool degraded = false;
     std::string read_only_reason;
+    std::string degraded_reason;  // of a volume that was opened so
     std::vector<MemberInfo> members;
     std::vector<SpaceInfo> spaces;
     uint64_t unallocated_raw_bytes = 0;
@@ -153,7 +160,8 @@ public:
 
     // Names.
     Result<Attributes> lookup(InodeNumber parent, std::string_view name);
-    void forget(InodeNumber inode, uint64_t count);
+    // True: no reference is left.
+    bool forget(InodeNumber inode, uint64_t count);
     // Makes a file of the type in `mode` (S_IFREG, S_IFDIR, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK).
     Result<Attributes> make_node(InodeNumber parent, std::string_view name, uint32_t mode, uint64_t rdev,
                                  const Caller& caller);
@@ -191,8 +199,8 @@ public:
     // Data. read() returns the bytes read, short at the end of the file; a range that cannot be had fails
     // whole with kTooManyFaults or kIo. `out` should be 4096-aligned to save a copy.
     Result<size_t> read(InodeNumber inode, uint64_t offset, std::span<std::byte> out);
-    // Copies `data`, reserves the worst case, returns. Clears set-id bits as POSIX asks unless the caller
-    // is root. kNoSpace is final: nothing was taken. With options.append the offset is the end of file.
+    // Copies `data`, reserves the worst case, returns. kNoSpace is final: nothing was taken. With
+    // options.append the offset is the end of file.
     struct WriteHow {
         bool append = false;
     };
@@ -201,7 +209,8 @@ public:
     // `mode`: 0 or FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE
     // with or without KEEP_SIZE; others kUnsupported. Space is reserved for good: a later write into it
     // never gets kNoSpace.
-    Status allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length);
+    Status allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length,
+                          const Caller& caller = {});
 
     // Durability. Answers when everything that returned before the call is durable: sync() by a commit,
     // fsync() by the fsync log where that will do. With kData only what changed the inode, other than its

@@ -89,7 +89,7 @@ Status write_slice(FilesystemCore& core, FlushBatch& batch, const View& view, Ge
                    std::vector<PlacedBlock> blocks)
 {
     TransactionChecksumSink sink(*batch.transaction, &core.allocator);
-    const WriteOrigin origin{generation, core.volume->superblock().epochs.front().epoch, &sink};
+    const WriteOrigin origin{generation, core.volume->superblock().log_epoch, &sink};
     for (int attempt = 0; !blocks.empty(); ++attempt) {
         std::vector<BlockWrite> writes = writes_of(blocks);
         const Status status = core.volume->array().write_blocks(writes, origin);
@@ -110,7 +110,7 @@ Status write_slice(FilesystemCore& core, FlushBatch& batch, const View& view, Ge
         if (blocks.empty())
             return {};
         constexpr int kAttempts = 8;
-        if (status != Status(Err::kTooManyFaults) || attempt == kAttempts)
+        if (status != Status(Err::kTooManyFaults) || attempt == kAttempts || core.volume->members().stopped())
             return status;
         CW_LOG_WARNING("%zu blocks go elsewhere: the rows they were to join cannot be read", blocks.size());
         // Neighbouring rows are often lost together: free ones are sure to take them.

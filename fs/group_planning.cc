@@ -17,25 +17,21 @@ constexpr uint64_t kMetadataAheadBlocks = 128 * kMiB / kBlockBytes;
 constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
 
-// Free room of one content, published or planned.
+// Free room of one content in groups that take blocks.
 uint64_t room_of(const FilesystemCore& core, uint32_t content)
 {
     return core.allocator.numbers(content).free_row_blocks;
 }
 
-// Room for the smaller of metadata and system trees; they share groups unless metadata has parity.
+// Room for the smaller of metadata and system trees, groups that can be opened included; the two share groups
+// unless metadata has parity.
 uint64_t metadata_room(const FilesystemCore& core)
 {
-    const uint64_t metadata = room_of(core, kGroupMetadata);
-    return core.volume->system_is_metadata() ? metadata : std::min(metadata, room_of(core, kGroupSystem));
-}
-
-Status plan_one(FilesystemCore& core, uint32_t content, uint64_t& room)
-{
-    const uint64_t before = core.volume->map().groups.size();
-    CW_TRY(core.volume->plan_group(content, core.allocator));
-    room += geometry_of(core.volume->map().groups[before]).data_blocks();
-    return {};
+    const auto room = [&](uint32_t content) {
+        return room_of(core, content) + core.allocator.numbers(content).degraded_row_blocks;
+    };
+    const uint64_t metadata = room(kGroupMetadata);
+    return core.volume->system_is_metadata() ? metadata : std::min(metadata, room(kGroupSystem));
 }
 
 // Which slots a group may take.
@@ -44,17 +40,37 @@ enum class Slots : uint8_t {
     kAny,
 };
 
-bool may_plan(const FilesystemCore& core, uint32_t content, Slots slots)
+struct PlanWith {
+    Slots slots;
+    SlotMembers members;
+};
+
+// What data can have at best: a failure within tolerance does not change it, groups made without the members
+// that are away lower it.
+uint64_t offered_blocks(const FilesystemCore& core, uint64_t potential)
 {
-    if (slots == Slots::kAny)
+    const SpaceNumbers data = core.allocator.numbers(kGroupData);
+    for (const GroupRecord& group : core.volume->map().groups)
+        if ((group.content & kGroupData) != 0 &&
+            group.created_generation > core.volume->superblock().generation)
+            potential += geometry_of(group).data_blocks();  // planned, not published yet
+    return data.free_row_blocks + data.hole_blocks + data.degraded_row_blocks + data.degraded_hole_blocks +
+           potential;
+}
+
+bool may_plan(FilesystemCore& core, uint32_t content, const PlanWith& with)
+{
+    if (with.slots == Slots::kAny)
         return true;
-    if (content == kGroupData)
-        return core.volume->potential_blocks(kGroupData) > 0;
-    // With a member missing the groups there were are closed: what the next commits need is needed at once.
-    if (core.volume->degraded() && room_of(core, content) < kReserveBlocksMin)
-        return true;
+    if (content == kGroupData && core.volume->potential_blocks(kGroupData, with.members) == 0)
+        return false;
+    if (core.volume->degraded()) {
+        const uint64_t after = core.volume->potential_after(content, with.members);
+        return after > 0 && core.space.try_lower_room(offered_blocks(core, after));
+    }
     // Beyond what is kept a group may cost data one of its own on each member that it is on.
-    if (core.allocator.numbers(content).total_blocks < core.volume->metadata_kept_blocks(content))
+    if (content == kGroupData ||
+        core.allocator.numbers(content).total_blocks < core.volume->metadata_kept_blocks(content))
         return true;
     const uint64_t groups = std::max<uint64_t>(1, core.volume->array().groups().size());
     const uint64_t copies =
@@ -62,29 +78,80 @@ bool may_plan(const FilesystemCore& core, uint32_t content, Slots slots)
     return core.space.data_available() > copies * core.allocator.numbers(kGroupData).total_blocks / groups;
 }
 
-Status plan_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks, Slots slots)
+// Until `room` is `wanted_blocks`, or there are no slots: the budget tells writers.
+Status plan_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks, const PlanWith& with,
+                  uint64_t& room)
 {
-    uint64_t room = room_of(core, content);
-    while (room < wanted_blocks && may_plan(core, content, slots)) {
-        const Status planned = plan_one(core, content, room);
+    while (room < wanted_blocks && may_plan(core, content, with)) {
+        const uint64_t before = core.volume->map().groups.size();
+        const Status planned = core.volume->plan_group(content, with.members, core.allocator);
         if (planned.err() == Err::kNoSpace)
-            return {};  // the budget tells writers
+            return {};
         CW_TRY(planned);
+        room += geometry_of(core.volume->map().groups[before]).data_blocks();
     }
     return {};
 }
 
-// Free room that trees of that content should have: for a commit to copy and split every node, within limits.
+// Opens degraded groups until free rows come to `wanted_blocks`, or rows and holes do.
+void reopen_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks, uint64_t& rows,
+                  uint64_t& holes)
+{
+    if (rows >= wanted_blocks)
+        return;
+    std::vector<GroupNumbers> groups = core.allocator.group_numbers(content);
+    const auto reopen = [&](GroupNumbers& group) {
+        core.volume->reopen_group(group.address, core.allocator);
+        rows += group.free_row_blocks;
+        holes += group.hole_blocks;
+        group.degraded = false;
+    };
+    for (GroupNumbers& group : groups)
+        if (rows < wanted_blocks && group.degraded && !group.broken && group.free_row_blocks > 0)
+            reopen(group);
+    for (GroupNumbers& group : groups)
+        if (rows + holes < wanted_blocks && group.degraded && !group.broken && group.hole_blocks > 0)
+            reopen(group);
+}
+
+}  // namespace
+
+// For a commit to copy and split every node, within limits.
 uint64_t metadata_ahead(const FilesystemCore& core, uint32_t content)
 {
     const SpaceNumbers numbers = core.allocator.numbers(content);
     const uint64_t wanted =
         std::max(kMetadataAheadBlocks, std::min(2 * numbers.used_blocks, kMetadataAheadBlocksMax));
     // On a small volume one group is a large share. Up to what is kept for metadata anyway half of that is
-    // free; then the next waits until half of the last is used. With all of them closed there is no share.
-    const uint64_t kept = core.volume->metadata_kept_blocks(content);
-    const uint64_t share = std::max(numbers.total_blocks, kept) / 2;
+    // free; then the next waits until half of the last is used. With members away nothing is kept for groups
+    // without them: those there are go on being used when there are no slots for more.
+    uint64_t share = core.volume->degraded() ? 0 : core.volume->metadata_kept_blocks(content);
+    uint64_t whole = 0;
+    for (const GroupNumbers& group : core.allocator.group_numbers(content))
+        whole += group.degraded ? 0 : group.total_blocks;
+    share = std::max(whole, share) / 2;
     return std::max(kReserveBlocksMin, std::min(wanted, share));
+}
+
+// A share of the volume, so that slots stay free for what comes: metadata, or other members' places when one
+// is lost.
+uint64_t data_ahead(const FilesystemCore& core)
+{
+    const uint64_t potential = core.volume->potential_blocks(kGroupData);
+    return std::min(kDataAheadBlocks, (core.allocator.numbers(kGroupData).total_blocks + potential) / 8);
+}
+
+namespace {
+
+// Groups with all their members first. Of the others what is free counts as there, ensure_room() opens them;
+// only where that is too little the members that are away take part.
+Status plan_nodes_ahead(FilesystemCore& core, uint32_t content)
+{
+    const uint64_t ahead = metadata_ahead(core, content);
+    uint64_t room = room_of(core, content);
+    CW_TRY(plan_until(core, content, ahead, {Slots::kBesideKept, SlotMembers::kPresent}, room));
+    room += core.allocator.numbers(content).degraded_row_blocks;
+    return plan_until(core, content, ahead, {Slots::kBesideKept, SlotMembers::kAll}, room);
 }
 
 }  // namespace
@@ -93,60 +160,40 @@ void close_degraded_groups(FilesystemCore& core)
 {
     for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
         if (core.volume->array().missing_columns(*group) > 0)
-            core.allocator.set_group_state(group->record.address, Allocator::GroupState::kClosed);
-}
-
-namespace {
-
-// Whether there are metadata and system groups, published or planned, with all their members. Without a
-// whole data group the volume can still be changed: writing data says that there is no space.
-bool has_whole_metadata_groups(const FilesystemCore& core)
-{
-    uint32_t missing = kGroupMetadata | kGroupSystem;
-    for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
-        if (core.volume->array().missing_columns(*group) == 0)
-            missing &= ~group->record.content;
-    return missing == 0;
-}
-
-}  // namespace
-
-void open_degraded_groups(FilesystemCore& core, uint32_t content)
-{
-    for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
-        if ((group->record.content & content) != 0 && core.volume->array().missing_columns(*group) > 0 &&
-            !core.remap.is_emptying(group->record.address))
-            core.allocator.set_group_state(group->record.address, Allocator::GroupState::kOpen);
+            core.allocator.degrade_group(group->record.address);
 }
 
 Status plan_ahead(FilesystemCore& core)
 {
-    if (core.last_commit)
-        return {};
-    if (core.volume->member_failed_since_commit())
-        close_degraded_groups(core);
-    CW_TRY(plan_until(core, kGroupMetadata, metadata_ahead(core, kGroupMetadata), Slots::kBesideKept));
+    close_degraded_groups(core);
+    CW_TRY(plan_nodes_ahead(core, kGroupMetadata));
     if (!core.volume->system_is_metadata())
-        CW_TRY(plan_until(core, kGroupSystem, metadata_ahead(core, kGroupSystem), Slots::kBesideKept));
-    const uint64_t potential = core.volume->potential_blocks(kGroupData);
-    // A share of the volume, so that slots stay free for what comes: metadata, or other members' places when
-    // one is lost.
-    const uint64_t data_total = core.allocator.numbers(kGroupData).total_blocks;
-    const uint64_t ahead = std::min(kDataAheadBlocks, (data_total + potential) / 8);
-    if (room_of(core, kGroupData) < ahead / 2 && potential > 0)
-        CW_TRY(plan_until(core, kGroupData, ahead, Slots::kBesideKept));
-    if (core.volume->degraded() && !has_whole_metadata_groups(core)) {
-        open_degraded_groups(core, kGroupData | kGroupMetadata | kGroupSystem);
-        core.last_commit = true;
-    }
-    return {};
+        CW_TRY(plan_nodes_ahead(core, kGroupSystem));
+    uint64_t room = room_of(core, kGroupData);
+    const uint64_t ahead = data_ahead(core);
+    if (room >= ahead / 2)
+        return {};
+    return plan_until(core, kGroupData, ahead, {Slots::kBesideKept, SlotMembers::kPresent}, room);
 }
 
 Status plan_for(FilesystemCore& core, uint64_t wanted_blocks, uint64_t taken_blocks)
 {
-    CW_TRY(plan_until(core, kGroupData, wanted_blocks, Slots::kBesideKept));
-    const uint64_t holes = core.whole_rows_only ? 0 : core.allocator.numbers(kGroupData).hole_blocks;
-    return plan_until(core, kGroupData, taken_blocks - std::min(taken_blocks, holes), Slots::kAny);
+    uint64_t rows = room_of(core, kGroupData);
+    CW_TRY(plan_until(core, kGroupData, wanted_blocks, {Slots::kBesideKept, SlotMembers::kPresent}, rows));
+    uint64_t holes = core.whole_rows_only ? 0 : core.allocator.numbers(kGroupData).hole_blocks;
+    uint64_t more_holes = 0;
+    reopen_until(core, kGroupData, taken_blocks, rows, core.whole_rows_only ? more_holes : holes);
+    return plan_until(core, kGroupData, taken_blocks - std::min(taken_blocks, holes),
+                      {Slots::kAny, SlotMembers::kAll}, rows);
+}
+
+void open_node_groups(FilesystemCore& core, uint64_t node_blocks)
+{
+    for (const uint32_t content : {kGroupMetadata, kGroupSystem}) {
+        uint64_t rows = room_of(core, content);
+        uint64_t holes = 0;
+        reopen_until(core, content, node_blocks, rows, holes);
+    }
 }
 
 namespace {
@@ -161,7 +208,8 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
     room.free_blocks = metadata_room(core);
     room.reserve_blocks = std::clamp(metadata.total_blocks / 8, kReserveBlocksMin, kMetadataReserveBlocksMax);
     room.used_nodes = used / (kNodeBytes / kBlockBytes);
-    const uint64_t stripes = core.allocator.numbers(kGroupData).free_stripe_blocks;
+    const SpaceNumbers data = core.allocator.numbers(kGroupData);
+    const uint64_t stripes = data.free_stripe_blocks + data.degraded_stripe_blocks;
     room.stripe_blocks = stripes - std::min(stripes, core.cleaner.reserved_blocks());
     room.blocks_per_stripe = UINT64_MAX;
     room.has_moved_blocks = core.volume->may_have_moved_blocks();
@@ -185,9 +233,7 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
 
 void refresh_budget(FilesystemCore& core, uint64_t taken_blocks)
 {
-    const SpaceNumbers data = core.allocator.numbers(kGroupData);
-    const uint64_t offered =
-        data.free_row_blocks + data.hole_blocks + core.volume->potential_blocks(kGroupData);
+    const uint64_t offered = offered_blocks(core, core.volume->potential_blocks(kGroupData));
     // A flush rounds up to whole rows once; two may be under way.
     constexpr uint64_t kSlack = 2 * 64;
     core.space.data_taken(taken_blocks, offered > kSlack ? offered - kSlack : 0);

@@ -61,14 +61,14 @@ Result<Attributes> lookup_name(FilesystemCore& core, InodeNumber parent, std::st
     }
 }
 
-void forget_inode(FilesystemCore& core, InodeNumber inode, uint64_t count)
+bool forget_inode(FilesystemCore& core, InodeNumber inode, uint64_t count)
 {
     if (!core.inodes.forget(inode, count))
-        return;
+        return false;
     // In memory as a rule; read again, or deleted, when another thread let go of it at the same moment.
     Result<InodeUse> use = use_inode(core, inode);
     if (!use.ok())
-        return;
+        return true;
     bool unlinked = false;
     {
         MutexLock lock((*use)->mutex);
@@ -76,6 +76,7 @@ void forget_inode(FilesystemCore& core, InodeNumber inode, uint64_t count)
     }
     if (unlinked)
         remove_if_forgotten(core, inode);
+    return true;
 }
 
 }  // namespace cowraid

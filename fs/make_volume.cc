@@ -69,6 +69,7 @@ Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice
         options.created_seconds != 0 ? options.created_seconds : static_cast<uint64_t>(time(nullptr));
     superblock.name_hash_seed = random_u64();
     superblock.epochs = {{random_u64(), {1}}};
+    superblock.log_epoch = superblock.epochs.front().epoch;
     for (const std::unique_ptr<BlockDevice>& device : devices) {
         Result<MemberRecord> record = plan_member_layout(device->size_bytes());
         if (!record.ok()) {
@@ -108,9 +109,11 @@ Status erase_rings(std::vector<std::unique_ptr<BlockDevice>>& devices, std::stri
     return {};
 }
 
-Status make_root_directory(FilesystemCore& core)
+Status make_root_directory(FilesystemCore& core, const MakeOptions& options)
 {
     InodeAttributes attributes;
+    attributes.uid = options.root_uid;
+    attributes.gid = options.root_gid;
     attributes.mode = S_IFDIR | 0755;
     attributes.link_count = 2;
     attributes.parent = kRootInode;
@@ -153,15 +156,15 @@ Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& device
     std::unique_ptr<FilesystemCore> core =
         make_core(mount, Volume::create(std::move(devices), std::move(superblock)), empty);
     devices.clear();
-    Status status = core->volume->plan_group(kGroupMetadata, core->allocator);
+    Status status = core->volume->plan_group(kGroupMetadata, SlotMembers::kPresent, core->allocator);
     if (status.ok() && !core->volume->system_is_metadata())
-        status = core->volume->plan_group(kGroupSystem, core->allocator);
+        status = core->volume->plan_group(kGroupSystem, SlotMembers::kPresent, core->allocator);
     if (status.ok())
-        status = core->volume->plan_group(kGroupData, core->allocator);
+        status = core->volume->plan_group(kGroupData, SlotMembers::kPresent, core->allocator);
     if (status.err() == Err::kNoSpace)
         why = "the devices are too small for these profiles; use larger devices or fewer copies";
     if (status.ok())
-        status = make_root_directory(*core);
+        status = make_root_directory(*core, options);
     if (!status.ok()) {
         if (why.empty())
             why = std::string("writing the new filesystem failed: ") + err_text(status.err());

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "format/items.h"
 #include "fs/commit.h"
@@ -84,7 +85,7 @@ Status read_root_tree(Volume& volume, RootContent& content)
         CW_TRY(found);
     if (committed->remap_tree.root.address.valid() && !volume.may_have_moved_blocks())
         return Err::kCorrupt;
-    DiskVolume disk;
+    DiskVolume disk{};
     CW_TRY(lookup_struct(cache, root, {0, static_cast<uint8_t>(ItemType::kVolume), 0}, disk));
     content.counters = {disk.next_inode, disk.inode_count, disk.reserved_blocks};
     content.committed = Ref<const Committed>(committed.get());
@@ -172,13 +173,39 @@ Status replay(FilesystemCore& core, std::string& why)
     return status;
 }
 
+// One line for what a crash left to do.
+class RecoveryReport {
+public:
+    explicit RecoveryReport(const FilesystemCore& core)
+        : core_(core), begun_ns_(monotonic_ns()), rows_(core.recovered_rows), records_(core.replayed_records)
+    {
+    }
+    void log() const
+    {
+        const uint64_t rows = core_.recovered_rows - rows_;
+        const uint64_t records = core_.replayed_records - records_;
+        if (rows + records > 0)
+            CW_LOG_INFO("recovered %llu rows and %llu records in %.2f s",
+                        static_cast<unsigned long long>(rows), static_cast<unsigned long long>(records),
+                        static_cast<double>(monotonic_ns() - begun_ns_) / 1e9);
+    }
+
+private:
+    const FilesystemCore& core_;
+    uint64_t begun_ns_;
+    uint64_t rows_, records_;
+};
+
 // Everything that the logs hold, in the trees.
 Status recover_and_commit(FilesystemCore& core, std::string& why)
 {
+    const RecoveryReport report(core);
     RecoveryCounts counts;
     CW_TRY(recover_rows(core, counts, why));
     CW_TRY(plan_ahead(core));
-    if (counts.rows > 0)
+    // Entries that members have which are away must not count when these return: they die with the commit,
+    // too.
+    if (counts.rows > 0 || (core.volume->intent_log_live() && core.volume->degraded()))
         CW_TRY(commit_rows(core));
     CW_TRY(replay(core, why));
     refresh_budget(core);
@@ -187,6 +214,7 @@ Status recover_and_commit(FilesystemCore& core, std::string& why)
     if (core.timeline.open()->dirty)
         CW_TRY(commit_now(core));
     core.whole_rows_only = false;
+    report.log();
     return {};
 }
 
@@ -212,20 +240,17 @@ void start_fsync_log(FilesystemCore& core)
 
 Status recover_in_memory(FilesystemCore& core, std::string& why)
 {
+    const RecoveryReport report(core);
     RecoveryCounts counts;
     CW_TRY(recover_rows(core, counts, why));
     CW_TRY(replay(core, why));
     core.keeps_log = core.replay.log_live;
+    report.log();
     return {};
 }
 
 Status start_writing(FilesystemCore& core, std::string& why)
 {
-    if (core.volume->would_forget_logs()) {
-        why = "too many mounts with members missing ended before their first commit, and one more would lose "
-              "what the logs hold; mount with all members, or read-only";
-        return Err::kNoSpace;
-    }
     Status status = core.volume->begin_writing();
     if (!status.ok()) {
         why = std::string("writing superblocks failed: ") + err_text(status.err());

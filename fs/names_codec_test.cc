@@ -173,22 +173,22 @@ TEST_CASE("extended attributes survive encoding, and damaged ones are refused")
 {
     ItemBytes value(7777);
     Prng(3).fill(value.data(), value.size());
-    const Result<Xattr> read = decode_xattr(1000, encode_xattr("user.name", value));
+    const Result<XattrPart> read = decode_xattr(1000, encode_xattr("user.name", value).front());
     REQUIRE(read.ok());
     CHECK(read->cursor == 1000);
     CHECK(read->name == "user.name");
     CHECK(read->value == value);
-    const Result<Xattr> empty = decode_xattr(1000, encode_xattr("n", {}));
+    const Result<XattrPart> empty = decode_xattr(1000, encode_xattr("n", {}).front());
     REQUIRE(empty.ok());
     CHECK(empty->value.empty());
     const auto decode = [](const ItemBytes& payload) {
         return decode_xattr(1000, payload).err();
     };
     const ItemBytes small(10);
-    CHECK(refuse_other_lengths(encode_xattr("user.a", small), decode) == sizeof(DiskXattr) + 16);
-    CHECK(decode(encode_xattr("", small)) == Err::kCorrupt);
-    CHECK(decode(encode_xattr(std::string(256, 'n'), small)) == Err::kCorrupt);
-    CHECK(decode(encode_xattr(std::string_view("a\0b", 3), small)) == Err::kCorrupt);
+    CHECK(refuse_other_lengths(encode_xattr("user.a", small).front(), decode) == sizeof(DiskXattr) + 16);
+    CHECK(decode(encode_xattr("", small).front()) == Err::kCorrupt);
+    CHECK(decode(encode_xattr(std::string(256, 'n'), small).front()) == Err::kCorrupt);
+    CHECK(decode(encode_xattr(std::string_view("a\0b", 3), small).front()) == Err::kCorrupt);
 }
 
 TEST_CASE("a bucket takes 256 names, and the first free place again")
@@ -245,15 +245,42 @@ TEST_CASE("extended attributes have buckets of their own")
 {
     Layers layers;
     const uint64_t bucket = name_bucket(kSeed, "user.a");
-    layers.put(xattr_key(kDirectory, bucket), encode_xattr("user.b", bytes_of_value("other")));
-    layers.put(xattr_key(kDirectory, bucket + 7), encode_xattr("user.a", bytes_of_value("value")));
+    layers.put(xattr_key(kDirectory, bucket), encode_xattr("user.b", bytes_of_value("other")).front());
+    layers.put(xattr_key(kDirectory, bucket + 7), encode_xattr("user.a", bytes_of_value("value")).front());
     put_entry(layers, entry_at(bucket + 1, "user.a"));
     Result<XattrSlot> slot = find_xattr(layers.store, kSeed, kDirectory, "user.a");
     REQUIRE(slot.ok());
-    CHECK(slot->found);
-    CHECK(slot->xattr.cursor == bucket + 7);
-    CHECK(slot->free_cursor == bucket + 1);
-    CHECK(slot->xattr.value == ItemBytes(bytes_of_value("value").begin(), bytes_of_value("value").end()));
+    CHECK(slot->cursors == std::vector<uint64_t>{bucket + 7});
+    REQUIRE(slot->free_cursors.size() == kBucketSlots - 2);
+    CHECK(slot->free_cursors.front() == bucket + 1);
+    CHECK(slot->value == ItemBytes(bytes_of_value("value").begin(), bytes_of_value("value").end()));
+}
+
+TEST_CASE("an extended attribute in parts is whole, or an error")
+{
+    ItemBytes value(3 * kMaxItemBytes);
+    Prng(5).fill(value.data(), value.size());
+    const uint64_t bucket = name_bucket(kSeed, "user.a");
+    const std::vector<ItemBytes> parts = encode_xattr("user.a", value);
+    REQUIRE(parts.size() == 4);
+    const auto found_in = [&](const std::vector<std::pair<uint64_t, size_t>>& items) {
+        Layers layers;
+        layers.put(xattr_key(kDirectory, bucket + 3), encode_xattr("user.b", {}).front());
+        for (const auto& [slot, part] : items)
+            layers.put(xattr_key(kDirectory, bucket + slot), ItemBytes(parts[part]));
+        return find_xattr(layers.store, kSeed, kDirectory, "user.a");
+    };
+    const auto whole = found_in({{0, 0}, {2, 1}, {4, 2}, {255, 3}});
+    REQUIRE(whole.ok());
+    CHECK(whole->value == value);
+    CHECK(whole->cursors == std::vector<uint64_t>{bucket, bucket + 2, bucket + 4, bucket + 255});
+    CHECK(whole->free_cursors.size() == kBucketSlots - 5);
+    CHECK(found_in({{0, 0}, {2, 1}, {4, 2}}).err() == Err::kCorrupt);
+    CHECK(found_in({{0, 0}, {2, 1}, {4, 3}}).err() == Err::kCorrupt);
+    CHECK(found_in({{2, 1}, {4, 2}, {5, 3}}).err() == Err::kCorrupt);
+    CHECK(found_in({{0, 0}, {2, 0}}).err() == Err::kCorrupt);
+    CHECK(found_in({{0, 1}, {1, 0}, {4, 2}, {5, 3}}).err() == Err::kCorrupt);
+    CHECK_FALSE(found_in({})->found());
 }
 
 TEST_CASE("one damaged entry of a bucket is an error, not a missing name")

@@ -7,7 +7,7 @@
 namespace cowraid {
 
 Result<Attributes> lookup_name(FilesystemCore& core, InodeNumber parent, std::string_view name);
-void forget_inode(FilesystemCore& core, InodeNumber inode, uint64_t count);
+bool forget_inode(FilesystemCore& core, InodeNumber inode, uint64_t count);
 Result<Attributes> make_node(FilesystemCore& core, InodeNumber parent, std::string_view name, uint32_t mode,
                              uint64_t rdev, std::string_view symlink_target, const Caller& caller);
 Result<Attributes> link_inode(FilesystemCore& core, InodeNumber inode, InodeNumber new_parent,
@@ -39,6 +39,7 @@ Result<size_t> write_file(FilesystemCore& core, InodeNumber inode, uint64_t offs
 // Changes the size. Zeroes the rest of the last block when it grows or shrinks into a block. Takes no locks
 // for the caller; the caller holds none. Clears set-id bits like write_file().
 Status truncate_file(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size, const Caller& caller);
-Status allocate_range(FilesystemCore& core, InodeNumber inode, int mode, uint64_t offset, uint64_t length);
+Status allocate_range(FilesystemCore& core, InodeNumber inode, int mode, uint64_t offset, uint64_t length,
+                      const Caller& caller);
 
 }  // namespace cowraid

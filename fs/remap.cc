@@ -91,13 +91,9 @@ bool RemapLookup::may_have_moved(VolumeAddress name) const
     return !group || is_emptying(group->record.address);
 }
 
-Status RemapLookup::resolve(const View& view, VolumeAddress name, uint64_t block_count,
-                            std::vector<PlacedRun>& out) const
+Status RemapLookup::one_step(const View& view, VolumeAddress name, uint64_t block_count,
+                             std::vector<PlacedRun>& out) const
 {
-    if (!may_have_moved(name)) {
-        out.push_back({name, name, block_count});
-        return {};
-    }
     VolumeAddress run_limit;  // of the last run's group: its data ends there
     bool joins = false;
     const auto visit = [&](VolumeAddress at, uint64_t entry) {
@@ -118,6 +114,30 @@ Status RemapLookup::resolve(const View& view, VolumeAddress name, uint64_t block
     return for_entries(cache_, view, &Transaction::moved_to, ItemType::kMovedTo, name, block_count, visit);
 }
 
+// A place has no entry itself (I-28), but where a damaged tree does not say what the block at a place is
+// called, it was moved on under the name of that place.
+Status RemapLookup::resolve(const View& view, VolumeAddress name, uint64_t block_count,
+                            std::vector<PlacedRun>& out) const
+{
+    if (!may_have_moved(name)) {
+        out.push_back({name, name, block_count});
+        return {};
+    }
+    std::vector<PlacedRun> first;
+    std::vector<PlacedRun> second;
+    CW_TRY(one_step(view, name, block_count, first));
+    for (const PlacedRun& run : first) {
+        second.clear();
+        if (run.moved() && may_have_moved(run.place))
+            CW_TRY(one_step(view, run.place, run.block_count, second));
+        else
+            second.push_back({run.place, run.place, run.block_count});
+        for (const PlacedRun& next : second)
+            out.push_back({run.name + (next.name - run.place), next.place, next.block_count});
+    }
+    return {};
+}
+
 Status RemapLookup::names_of(const View& view, VolumeAddress place, std::span<VolumeAddress> out) const
 {
     size_t next = 0;
@@ -128,13 +148,31 @@ Status RemapLookup::names_of(const View& view, VolumeAddress place, std::span<Vo
                        visit);
 }
 
+Status RemapLookup::verify(const View& view, std::span<const PlacedRun> runs) const
+{
+    std::vector<VolumeAddress> names;
+    for (const PlacedRun& run : runs) {
+        if (!run.moved())
+            continue;
+        names.resize(run.block_count);
+        CW_TRY(names_of(view, run.place, names));
+        for (uint64_t i = 0; i < run.block_count; ++i)
+            if (names[i] != run.name + i * kBlockBytes)
+                return Err::kCorrupt;
+    }
+    return {};
+}
+
 Status find_places(FilesystemCore& core, const View& view, VolumeAddress name, uint64_t block_count,
                    std::vector<PlacedRun>& out)
 {
-    if (!is_mutant(core.options, CommitMutant::kFreeUnresolved))
-        return core.remap.resolve(view, name, block_count, out);
-    out.push_back({name, name, block_count});
-    return {};
+    if (is_mutant(core.options, CommitMutant::kFreeUnresolved)) {
+        out.push_back({name, name, block_count});
+        return {};
+    }
+    const size_t before = out.size();
+    CW_TRY(core.remap.resolve(view, name, block_count, out));
+    return core.remap.verify(view, std::span(out).subspan(before));
 }
 
 Status free_places(FilesystemCore& core, Transaction& transaction, std::span<const PlacedRun> runs)

@@ -40,6 +40,9 @@ public:
                    std::vector<PlacedRun>& out) const;
     // The names of blocks by their places: out[i] for place + i blocks; itself where the block never moved.
     Status names_of(const View& view, VolumeAddress place, std::span<VolumeAddress> out) const;
+    // Before anything changes by what the tree says: kCorrupt where its two directions do not agree about the
+    // blocks of `runs` (I-28).
+    Status verify(const View& view, std::span<const PlacedRun> runs) const;
 
     // The group's blocks are about to move. Before the first entry.
     void add_emptying(VolumeAddress group_address);
@@ -48,6 +51,9 @@ public:
     [[nodiscard]] bool is_emptying(VolumeAddress group_address) const;
 
 private:
+    Status one_step(const View& view, VolumeAddress name, uint64_t block_count,
+                    std::vector<PlacedRun>& out) const;
+
     NodeCache& cache_;
     const Array& array_;
     std::atomic<bool> active_;
@@ -58,7 +64,8 @@ private:
 struct FilesystemCore;
 
 // Appends where blocks of a file are that it is about to give up; an error means that the remap tree could
-// not be read. The blocks are of one group by name.
+// not be read, or that it gives the blocks a place that is said to be another's. The blocks are of one group
+// by name.
 Status find_places(FilesystemCore& core, const View& view, VolumeAddress name, uint64_t block_count,
                    std::vector<PlacedRun>& out);
 // Frees blocks that a file no longer refers to, on behalf of `transaction`, and forgets where they went. The

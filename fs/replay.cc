@@ -199,9 +199,6 @@ Status replay_fsync_log(FilesystemCore& core, ReplayResult& result, std::string&
         return status;
     }
     core.replayed_records += result.record_count;
-    if (result.record_count > 0)
-        CW_LOG_INFO("%llu records of the fsync log are replayed",
-                    static_cast<unsigned long long>(result.record_count));
     return {};
 }
 

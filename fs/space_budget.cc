@@ -166,6 +166,15 @@ void SpaceBudget::data_taken(uint64_t blocks, uint64_t room)
     data_room_ = room;
 }
 
+bool SpaceBudget::try_lower_room(uint64_t room)
+{
+    MutexLock lock(mutex_);
+    if (promised_ > room)
+        return false;
+    data_room_ = std::min(data_room_, room);
+    return true;
+}
+
 uint64_t SpaceBudget::data_available() const
 {
     MutexLock lock(mutex_);

@@ -68,6 +68,9 @@ public:
     // In one step: `blocks` of the promises were taken from the allocator, which with the slots now offers
     // `room`, what is kept back left out. Commit thread.
     void data_taken(uint64_t blocks, uint64_t room);
+    // The promises must be content with `room` at most from now on, until data_taken(). False, and nothing
+    // changes, when they are more. Commit thread.
+    [[nodiscard]] bool try_lower_room(uint64_t room);
     // Blocks that a new writer could still get.
     [[nodiscard]] uint64_t data_available() const;
 

@@ -100,7 +100,7 @@ Status SyncQueue::write_record(FilesystemCore& core, const CollectedChanges& col
     if (is_mutant(core.options, CommitMutant::kFsyncUnlogged))
         return {};
     CW_TRY(core.fsync_log->append(collected.record, core.commit_number(collected.transaction->id),
-                                  core.volume->superblock().epochs.front().epoch));
+                                  core.volume->superblock().log_epoch));
     counts_.records.fetch_add(1);
     counts_.record_bytes.fetch_add(collected.record.size());
     return {};

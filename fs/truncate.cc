@@ -118,8 +118,7 @@ Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uin
     }
     attributes.size_bytes = size;
     attributes.modified = attributes.changed = current_time();
-    if (caller.uid != 0)
-        attributes.mode = mode_without_set_id(attributes.mode);
+    clear_set_id(attributes, caller);
     operation.store(*inode);
     return size == new_size ? Progress::kDone : Progress::kMore;
 }

@@ -9,53 +9,12 @@
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
 #include "fs/commit_mutant.h"
+#include "fs/missing_members.h"
 #include "journal/intent_scan.h"
 
 namespace cowraid {
 
 namespace {
-
-// Whether a stale member may simply take part again. One that was absent when it was left out missed nothing
-// in its own block groups: they were closed for allocation from the first write on. One that failed while
-// writes were under way may have missed some, and must be caught up first.
-bool missed_nothing(const AssembledMember& member, const MemberRecord& record)
-{
-    return member.stale && member.device != nullptr && record.state == MemberState::kMissing;
-}
-
-// Why the volume cannot be mounted with these members, or empty. Fills `must_be_read_only`.
-std::string judge_missing(const Superblock& superblock, const GroupMap& map,
-                          const std::vector<MemberId>& missing, const MountOptions& options,
-                          bool& must_be_read_only)
-{
-    must_be_read_only = false;
-    if (missing.empty())
-        return {};
-    std::string names;
-    for (const MemberId id : missing)
-        names += (names.empty() ? "" : ", ") + std::to_string(id.value);
-    if (!options.degraded && !options.rescue)
-        return "member " + names + " missing; add the device, or mount with -o degraded";
-    for (const GroupRecord& group : map.groups) {
-        const auto absent = static_cast<uint32_t>(
-            std::count_if(group.columns.begin(), group.columns.end(), [&](const GroupColumn& column) {
-                return std::find(missing.begin(), missing.end(), column.member) != missing.end();
-            }));
-        if (absent <= find_profile(group.profile)->tolerance)
-            continue;
-        if (options.rescue && options.read_only) {
-            must_be_read_only = true;
-            return {};
-        }
-        return "member " + names + " missing, more than " + find_profile(group.profile)->name +
-               " tolerates; what is left can be read with -o ro,rescue";
-    }
-    const size_t present = superblock.members.size() - missing.size();
-    must_be_read_only = present * 2 <= superblock.members.size() ||
-                        present < find_profile(superblock.data_profile)->min_members ||
-                        present < find_profile(superblock.metadata_profile)->min_members;
-    return {};
-}
 
 // Why this version must not write the volume whatever its members, or null.
 const char* unwritable(const Superblock& superblock)
@@ -77,28 +36,17 @@ const char* unwritable(const Superblock& superblock)
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
-    std::vector<MemberId> missing;
     volume->superblock_ = std::move(assembly.superblock);
     for (AssembledMember& member : assembly.members) {
-        MemberRecord& record = *volume->superblock_.member(member.id);
-        if (missed_nothing(member, record)) {
-            member.stale = false;
-        } else if (member.stale && member.device != nullptr) {
-            volume->stale_.push_back(member.id);
-            // It missed writes while the table called it present: it must not pass for one that was merely
-            // away.
-            if (record.state == MemberState::kPresent) {
-                record.state = MemberState::kFailed;
-                record.missing_since = member.missed_from;
-            }
-        }
-        if (member.stale || member.device == nullptr)
-            missing.push_back(member.id);
-        if (!member.stale && member.damaged.slots != DamagedSlots{}.slots)
+        if (member.device == nullptr)
+            volume->away_.push_back(member.id);
+        else if (member.damaged.slots != DamagedSlots{}.slots)
             volume->damaged_slots_.push_back(member.damaged);
-        // A stale member is absent until it is caught up: nothing is read from it.
-        volume->members_.add(member.id, member.stale ? nullptr : std::move(member.device), record.counters);
+        // One that missed commits serves what it has: the map says which columns lack something.
+        volume->members_.add(member.id, std::move(member.device),
+                             volume->superblock_.member(member.id)->counters);
     }
+    volume->members_.set_needed(volume->quorum());
     volume->damaged_rings_ = std::move(assembly.damaged_rings);
     Result<GroupMap> map = read_group_map(volume->members_, volume->superblock_);
     if (!map.ok()) {
@@ -106,6 +54,9 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         return map.err();
     }
     volume->map_ = map.take();
+    volume->found_ = FoundCommit{volume->superblock_, volume->map_};
+    for (const AssembledMember& member : assembly.members)
+        volume->distrust(member);
     const bool emptying =
         std::any_of(volume->map_.groups.begin(), volume->map_.groups.end(),
                     [](const GroupRecord& group) { return (group.flags & kGroupEmptying) != 0; });
@@ -114,13 +65,18 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         return Err::kCorrupt;
     }
     bool must_be_read_only = false;
-    why = judge_missing(volume->superblock_, volume->map_, missing, options, must_be_read_only);
+    const std::vector<MemberId>& away = volume->away_;
+    const std::string lacking = lacking_text(assembly, volume->members_, volume->map_);
+    why = judge_missing(volume->superblock_, volume->map_, away, lacking, options, must_be_read_only);
     if (!why.empty())
         return Err::kInvalid;
+    if (!lacking.empty())
+        volume->degraded_reason_ = lacking + "; " + tolerance_text(volume->map_, away);
     volume->read_only_reason_ =
         must_be_read_only ? "too few members are present for safe writing" : unwritable(volume->superblock_);
     volume->map_written_ = true;
     volume->map_in_place_ = is_mutant(options, CommitMutant::kMapInPlace);
+    volume->stale_unrecorded_ = is_mutant(options, CommitMutant::kStaleUnrecorded);
     Array::Options array_options;
     array_options.read_only = options.read_only || volume->read_only_advised();
     volume->array_ = std::make_unique<Array>(volume->members_, array_options);
@@ -139,6 +95,7 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
         volume->members_.add(record.id, std::move(devices[i]), record.counters);
         volume->slots_.add_member(record, true);
     }
+    volume->members_.set_needed(volume->quorum());
     volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
     return volume;
 }
@@ -147,7 +104,13 @@ Status Volume::install_groups(std::string& why)
 {
     for (const MemberRecord& record : superblock_.members)
         slots_.add_member(record, members_.device(record.id) != nullptr);
+    newly_stale_.clear();
     for (const GroupRecord& group : map_.groups) {
+        const bool absent = std::any_of(group.columns.begin(), group.columns.end(), [&](const auto& column) {
+            return members_.device(column.member) == nullptr;
+        });
+        if (absent)
+            closed_.insert(group.address);
         const Status taken = slots_.take(group);
         const Status added = taken.ok() ? array_->add_group(group, superblock_) : taken;
         if (!added.ok()) {
@@ -193,11 +156,6 @@ bool Volume::member_failed_since_commit() const
     });
 }
 
-size_t Volume::quorum() const
-{
-    return superblock_.members.size() / 2 + 1;
-}
-
 bool Volume::map_has_room(const GroupRecord& group) const
 {
     const uint64_t bytes = encoded_bytes(map_, group);
@@ -206,17 +164,42 @@ bool Volume::map_has_room(const GroupRecord& group) const
                        [=](const MemberRecord& record) { return bytes <= record.map_bytes; });
 }
 
-Status Volume::plan_group(uint32_t content, Allocator& allocator)
+void Volume::note_present() const
+{
+    bool changed = false;
+    for (const MemberRecord& record : superblock_.members)
+        changed = slots_.set_present(record.id, members_.device(record.id) != nullptr) || changed;
+    if (changed)
+        forget_potential();
+}
+
+uint32_t Volume::planned_width_without(VolumeAddress address) const
+{
+    const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                 [&](const GroupRecord& group) { return group.address == address; });
+    CW_ASSERT(at != map_.groups.end());
+    MutexLock lock(mutex_);
+    note_present();
+    SlotAllocator slots = slots_;
+    slots.give_back(*at);
+    return slots.planned_width(profile_for(at->content));
+}
+
+Status Volume::plan_group(uint32_t content, SlotMembers members, Allocator& allocator)
 {
     if ((content & (kGroupMetadata | kGroupSystem)) != 0 && system_is_metadata())
         content = kGroupMetadata | kGroupSystem;
     if (map_.groups.size() >= kMaxGroups)
         return Err::kNoSpace;
     MutexLock lock(mutex_);
-    CW_ASSIGN(GroupRecord group, slots_.plan_group(profile_for(content), superblock_.chunk_bytes));
+    note_present();
+    CW_ASSIGN(GroupRecord group, slots_.plan_group(profile_for(content), superblock_.chunk_bytes, members));
     group.address = {superblock_.next_group_address};
     group.content = content;
     group.created_generation = superblock_.generation.next();
+    for (GroupColumn& column : group.columns)
+        if (members_.device(column.member) == nullptr)
+            column.stale_since = group.created_generation;
     const Status added = map_has_room(group) ? array_->add_group(group, superblock_) : Err::kNoSpace;
     if (!added.ok()) {
         slots_.give_back(group);
@@ -256,6 +239,9 @@ Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
         return Err::kNotFound;
     CW_TRY(allocator.remove_group(address));
     array_->remove_group(address);
+    closed_.erase(address);
+    std::erase(planned_, address);
+    std::erase(reopened_, address);
     MutexLock lock(mutex_);
     dropped_.push_back(std::move(*at));
     map_.groups.erase(at);
@@ -264,189 +250,97 @@ Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
     return {};
 }
 
-// What metadata comes to need if all slots that are free hold data.
-MetadataNeed Volume::metadata_need_when_full() const
+uint64_t Volume::dropped_blocks() const
 {
-    if (need_known_)
-        return need_;
+    MutexLock lock(mutex_);
+    uint64_t blocks = 0;
+    for (const GroupRecord& group : dropped_)
+        blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
+    return blocks;
+}
+
+// What metadata comes to need if all slots that are free hold data, in groups on `members`.
+MetadataNeed Volume::metadata_need_when_full(SlotMembers members) const
+{
+    std::optional<MetadataNeed>& known = need_[static_cast<size_t>(members)];
+    if (known)
+        return *known;
     const Profile& data = data_profile();
-    uint64_t blocks = slots_.potential_blocks(data, superblock_.chunk_bytes);
+    uint64_t blocks = slots_.potential_blocks(data, superblock_.chunk_bytes, {}, members);
     for (const GroupRecord& group : map_.groups)
         blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
     const auto columns = static_cast<double>(std::max<size_t>(data.min_members, superblock_.members.size()));
-    need_ = metadata_need(blocks, columns / (columns - data.parity));
+    known = metadata_need(blocks, columns / (columns - data.parity));
     if (system_is_metadata())
-        need_ = {need_.file_blocks + need_.system_blocks, 0};
-    need_known_ = true;
-    return need_;
+        known = {known->file_blocks + known->system_blocks, 0};
+    return *known;
 }
 
 // Beside slots that metadata will need.
-uint64_t Volume::potential_data_blocks() const
+uint64_t Volume::potential_data_blocks(const SlotAllocator& slots, SlotMembers members,
+                                       const GroupRecord* another) const
 {
     uint64_t metadata = 0;
     uint64_t system = 0;
-    for (const GroupRecord& group : map_.groups) {
+    const auto count = [&](const GroupRecord& group) {
         metadata += (group.content & kGroupMetadata) != 0 ? geometry_of(group).data_blocks() : 0;
         system += (group.content & kGroupSystem) != 0 ? geometry_of(group).data_blocks() : 0;
-    }
-    const MetadataNeed need = metadata_need_when_full();
+    };
+    for (const GroupRecord& group : map_.groups)
+        count(group);
+    if (another != nullptr)
+        count(*another);
+    const MetadataNeed need = metadata_need_when_full(members);
     const SlotAllocator::Share kept[] = {
         {&metadata_profile(), need.file_blocks - std::min(need.file_blocks, metadata)},
         {&system_profile(), need.system_blocks - std::min(need.system_blocks, system)},
     };
-    return slots_.potential_blocks(data_profile(), superblock_.chunk_bytes, kept);
+    return slots.potential_blocks(data_profile(), superblock_.chunk_bytes, kept, members);
 }
 
-uint64_t Volume::potential_blocks(uint32_t content) const
+uint64_t Volume::known_potential(size_t content_index, SlotMembers members) const
+{
+    constexpr uint32_t kContents[] = {kGroupData, kGroupMetadata, kGroupSystem};
+    std::optional<uint64_t>& known = potential_[content_index][static_cast<size_t>(members)];
+    if (known)
+        return *known;
+    if (content_index == 0)
+        known = potential_data_blocks(slots_, members, nullptr);
+    else
+        known = slots_.potential_blocks(profile_for(kContents[content_index]), superblock_.chunk_bytes, {},
+                                        members);
+    return *known;
+}
+
+uint64_t Volume::potential_blocks(uint32_t content, SlotMembers members) const
 {
     MutexLock lock(mutex_);
+    note_present();
     const size_t index = content & kGroupData ? 0 : content & kGroupMetadata ? 1 : 2;
-    if (!potential_known_[index]) {
-        potential_[index] = index == 0
-                                ? potential_data_blocks()
-                                : slots_.potential_blocks(profile_for(content), superblock_.chunk_bytes);
-        potential_known_[index] = true;
-    }
-    return potential_[index];
+    const uint64_t blocks = known_potential(index, members);
+    return index == 0 && members == SlotMembers::kPresentFirst
+               ? std::min(blocks, known_potential(index, SlotMembers::kAll))
+               : blocks;
+}
+
+uint64_t Volume::potential_after(uint32_t content, SlotMembers members) const
+{
+    MutexLock lock(mutex_);
+    note_present();
+    SlotAllocator slots = slots_;
+    Result<GroupRecord> group = slots.plan_group(profile_for(content), superblock_.chunk_bytes, members);
+    if (!group.ok())
+        return 0;
+    group->content = content;
+    const uint64_t blocks = potential_data_blocks(slots, SlotMembers::kAll, &*group);
+    return (content & kGroupData) != 0 ? blocks + geometry_of(*group).data_blocks() : blocks;
 }
 
 uint64_t Volume::metadata_kept_blocks(uint32_t content) const
 {
     MutexLock lock(mutex_);
-    const MetadataNeed need = metadata_need_when_full();
+    const MetadataNeed need = metadata_need_when_full(SlotMembers::kAll);
     return content == kGroupSystem ? need.system_blocks : need.file_blocks;
-}
-
-Status Volume::write_map(MapWrite how, Generation generation)
-{
-    if (!map_changed_)
-        return {};
-    map_.generation = generation;
-    MapRef reference;
-    const std::vector<std::byte> bytes = encode_group_map(map_, superblock_.volume_uuid, reference);
-    // The place that the last durable superblock names must survive until the next one is durable.
-    const uint32_t other = map_in_place_ ? 0 : 1;
-    const uint32_t place = map_written_ ? superblock_.map.place ^ other : 0;
-    reference.place = place;
-    reference.generation = generation;
-    pending_map_ = reference;
-    if (how == MapWrite::kPrepare)
-        return {};
-    return write_group_map(members_, superblock_, bytes, place, quorum());
-}
-
-Status Volume::flush()
-{
-    return flush_members(members_, quorum());
-}
-
-void Volume::note_member_states(Generation generation)
-{
-    for (MemberRecord& record : superblock_.members) {
-        record.counters = members_.counters(record.id);
-        if (members_.device(record.id) != nullptr && record.state == MemberState::kMissing) {
-            record.state = MemberState::kPresent;
-            record.missing_since = {};
-            CW_LOG_INFO("member %u takes part again", record.id.value);
-        }
-        if (members_.device(record.id) != nullptr || record.state != MemberState::kPresent)
-            continue;
-        record.state = members_.failed(record.id) ? MemberState::kFailed : MemberState::kMissing;
-        record.missing_since = generation;
-        CW_LOG_ERROR("member %u is out of service since commit %llu", record.id.value,
-                     static_cast<unsigned long long>(generation.value));
-        MutexLock lock(mutex_);
-        slots_.set_usable(record.id, false);
-        forget_potential();
-    }
-}
-
-Status Volume::write_superblock(Generation generation, const BlockRef& root)
-{
-    superblock_.generation = generation;
-    superblock_.root = root;
-    if (map_changed_)
-        superblock_.map = pending_map_;
-    note_member_states(generation);
-    return write_superblocks(members_, superblock_, quorum());
-}
-
-void Volume::commit_done(Allocator& allocator)
-{
-    if (!map_changed_)
-        return;
-    map_changed_ = false;
-    map_written_ = true;
-    for (const VolumeAddress address : planned_)
-        allocator.set_group_state(address, Allocator::GroupState::kOpen);
-    planned_.clear();
-    MutexLock lock(mutex_);
-    for (const GroupRecord& group : dropped_)
-        slots_.give_back(group);
-    dropped_.clear();
-    forget_potential();
-}
-
-Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts)
-{
-    const bool read_only = options.read_only || read_only_advised();
-    uint64_t next_sequence = 1;
-    if (intent_log_live()) {
-        IntentScan scan(members_, superblock_);
-        CW_TRY(array_->recover_rows(scan, sink, counts));
-        next_sequence = scan.next_sequence();
-        // With live rows the commit that follows makes everything in the logs dead.
-        if (counts.rows == 0 && !read_only)
-            CW_TRY(scan.erase(quorum()));
-    }
-    if (counts.rows > 0)
-        CW_LOG_INFO("%llu rows were being written in place when the volume was left: %llu changed",
-                    static_cast<unsigned long long>(counts.rows),
-                    static_cast<unsigned long long>(counts.changed));
-    if (read_only)
-        return {};
-    if (counts.rows > 0)
-        CW_TRY(flush());
-    if (intent_log_)
-        return {};
-    intent_log_ = std::make_unique<IntentLog>(members_, superblock_, next_sequence);
-    PartialWriteOptions partial = options.partial_writes;
-    if (options.manual_commit)
-        partial.worker_count = 0;
-    return array_->start_partial_writes(*intent_log_, partial);
-}
-
-bool Volume::would_forget_logs() const
-{
-    const std::vector<EpochRecord>& epochs = superblock_.epochs;
-    return superblock_.live_logs != 0 && degraded() && epochs.size() == kEpochHistoryCount &&
-           epochs[kEpochHistoryCount - 2].generation > superblock_.root.generation;
-}
-
-Status Volume::begin_writing()
-{
-    for (const MemberId id : damaged_rings_)
-        members_.count(id, MemberCounter::kSuperblock);
-    damaged_rings_.clear();
-    CW_TRY(erase_slots(members_, damaged_slots_, quorum()));
-    damaged_slots_.clear();
-    // Neighbours that a crash left one commit apart are alike again before anything else is written.
-    CW_TRY(rewrite_commit(members_, superblock_, map_, quorum()));
-    const bool returned =
-        std::any_of(superblock_.members.begin(), superblock_.members.end(), [&](const MemberRecord& record) {
-            return record.state == MemberState::kMissing && members_.device(record.id) != nullptr;
-        });
-    if (!degraded() && !returned)
-        return {};
-    const Generation generation = superblock_.generation.next();
-    if (degraded()) {
-        superblock_.epochs.insert(superblock_.epochs.begin(), {random_u64(), generation});
-        if (superblock_.epochs.size() > kEpochHistoryCount)
-            superblock_.epochs.resize(kEpochHistoryCount);
-    }
-    CW_TRY(write_superblock(generation, superblock_.root));
-    return flush();
 }
 
 }  // namespace cowraid

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "fs/mount_options.h"
 #include "fs/space_budget.h"
 #include "journal/intent_log.h"
+#include "journal/intent_scan.h"
 #include "raid56/array.h"
 
 namespace cowraid {
@@ -47,46 +50,53 @@ public:
     [[nodiscard]] bool system_is_metadata() const;
     [[nodiscard]] const Profile& profile_for(uint32_t content) const;
 
-    // Members not in service: absent, stale or failed.
+    // Members not in service: absent or failed.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
     // A member failed since the last superblock was written.
     [[nodiscard]] bool member_failed_since_commit() const;
-    // Members that must take a superblock for a commit to count: a majority of the member table.
-    [[nodiscard]] size_t quorum() const;
 
     // Plans a new group and adds it to the map of the next commit and to the array. The allocator learns
     // of it as kPlanned. kNoSpace when no slots are left.
-    Status plan_group(uint32_t content, Allocator& allocator);
+    Status plan_group(uint32_t content, SlotMembers members, Allocator& allocator);
+    // Data columns that a group of the same content would have, on members that are present, if this one were
+    // not there; 0: none can be. Commit thread.
+    [[nodiscard]] uint32_t planned_width_without(VolumeAddress address) const;
     // Whether the superblock says so: a remap tree may be there.
     [[nodiscard]] bool may_have_moved_blocks() const;
+    // A group with columns on members that are away takes new blocks again, once a durable map calls those
+    // columns stale: at once if it does, else with the next map (I-32).
+    void reopen_group(VolumeAddress address, Allocator& allocator);
     // The group's blocks are about to move: says so in the map of the next commit.
     void set_emptying(VolumeAddress address);
     // Gives the slots of an empty group back, from the next commit on.
     Status drop_group(VolumeAddress address, Allocator& allocator);
     [[nodiscard]] bool map_changed() const { return map_changed_; }
+    // Of dropped data groups whose slots return with the next commit.
+    [[nodiscard]] uint64_t dropped_blocks() const;
     // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
-    [[nodiscard]] uint64_t potential_blocks(uint32_t content) const;
+    // kPresentFirst, as data: at most what kAll says. A failure changes nothing of that.
+    [[nodiscard]] uint64_t potential_blocks(uint32_t content,
+                                            SlotMembers members = SlotMembers::kPresentFirst) const;
+    // The blocks of data that unallocated slots of all members and a new group of data could still hold once
+    // plan_group() has made that group, whatever it is for. 0: it would not.
+    [[nodiscard]] uint64_t potential_after(uint32_t content, SlotMembers members) const;
     // What groups of metadata or system content should come to, those there are included (fs/space_budget.h,
     // metadata_need).
     [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
 
-    // Durability, in this order (design 5.4). `generation` is the one being committed.
-    // Writes the map into its alternate place if it changed. kPrepare only makes it known to the superblock
-    // (a wrong protocol, for the crash tests).
+    // What was written so far and the map, then a superblock that names `root`, durable (design 5.4). A
+    // member that fails on the way is recorded before any superblock calls it failed: its columns as stale in
+    // the map, then itself, in a further round and generation if need be. `covered`: the log entries whose
+    // writes are on members now. kPrepare writes the map last (a wrong protocol, for the crash tests).
     enum class MapWrite : uint8_t { kNow, kPrepare };
-    Status write_map(MapWrite how, Generation generation);
-    Status flush();
-    // Records the commit: roots, map, member states and counters. Does not flush.
-    Status write_superblock(Generation generation, const BlockRef& root);
-    // The superblock written last is durable: planned groups are open.
+    Status make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered);
+    // The superblock written last is durable: planned and reopened groups are open.
     void commit_done(Allocator& allocator);
 
-    // begin_writing() would drop the epoch of the last commit, by which entries of the logs are known: 63
-    // degraded mounts in a row ended before their first commit.
-    [[nodiscard]] bool would_forget_logs() const;
     // First writes of a mount: erases torn superblock slots, rewrites the commit that was found on all
-    // present members; then, when degraded, marks missing members and stamps a random epoch. Flushed.
+    // present members, bit for bit; then records which members are away and what others are stale, and stamps
+    // a random epoch when degraded. Flushed.
     Status begin_writing();
     // After open(): brings the rows that the write-intent logs name to a state that has every committed
     // block. `sink` learns the checksums of all their blocks, which must be in the next commit. When the
@@ -107,8 +117,9 @@ public:
     [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
     // Why, for the user; null when it may be written.
     [[nodiscard]] const char* read_only_reason() const { return read_only_reason_; }
-    // Present but behind: they count as missing until they are caught up.
-    [[nodiscard]] const std::vector<MemberId>& stale_members() const { return stale_; }
+    // Which members were missing or behind when it was opened, why, and how many more may fail; empty when
+    // none.
+    [[nodiscard]] const std::string& degraded_reason() const { return degraded_reason_; }
     void set_label(const std::string& label) { superblock_.label = label; }
 
 private:
@@ -117,40 +128,78 @@ private:
     {
         superblock_.live_logs = live ? superblock_.live_logs | log : superblock_.live_logs & ~log;
     }
+    // Which columns lack what a device of an older state cannot have.
+    void distrust(const AssembledMember& member);
+    // Steps of make_durable().
+    Status write_map(MapWrite how, Generation generation);
+    Status flush();
+    Status flush_data(uint64_t& covered);
+    Status write_superblock(Generation generation, const BlockRef& root);
+    Status publish_map();
     void note_member_states(Generation generation);
+    // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
+    // a write since open(). False: there was nothing to be recorded.
+    bool record_away();
+    // Before rows are recovered without a member: its columns of those rows' groups are stale as a whole, and
+    // of groups whose log entries it may have had alone.
+    void record_recovery(const IntentScan& scan);
+    // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
+    // is no such column.
+    bool mark_stale(GroupRecord& group, MemberId member, Generation since);
+    // The array learns what mark_stale() did.
+    void publish_stale();
     Status install_groups(std::string& why);
+    // Members that must stay in service while the volume is written: a majority of the member table.
+    [[nodiscard]] size_t quorum() const { return superblock_.members.size() / 2 + 1; }
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
-    [[nodiscard]] MetadataNeed metadata_need_when_full() const CW_REQUIRES(mutex_);
-    [[nodiscard]] uint64_t potential_data_blocks() const CW_REQUIRES(mutex_);
-    void forget_potential() CW_REQUIRES(mutex_)
+    [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
+    [[nodiscard]] uint64_t potential_data_blocks(const SlotAllocator& slots, SlotMembers members,
+                                                 const GroupRecord* another) const CW_REQUIRES(mutex_);
+    [[nodiscard]] uint64_t known_potential(size_t content_index, SlotMembers members) const
+        CW_REQUIRES(mutex_);
+    // The slot allocator learns which members are in service: before anything is asked of it.
+    void note_present() const CW_REQUIRES(mutex_);
+    void forget_potential() const CW_REQUIRES(mutex_)
     {
-        potential_known_ = {};
-        need_known_ = false;
+        potential_ = {};
+        need_ = {};
     }
+
+    // As the superblock and the map had it, whatever open() learnt besides.
+    struct FoundCommit {
+        Superblock superblock;
+        GroupMap map;
+    };
 
     MemberSet members_;
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started
     std::unique_ptr<Array> array_;
     Superblock superblock_;
     GroupMap map_;
-    SlotAllocator slots_;
     bool map_changed_ = false;
     std::vector<VolumeAddress> planned_;  // groups of the map not yet published
     std::vector<GroupRecord> dropped_;  // slots return when the map without them is durable
     bool map_written_ = false;  // superblock_.map names a place that must not be overwritten
     MapRef pending_map_;  // of the map written but not yet named by a superblock
     const char* read_only_reason_ = nullptr;  // static text
-    bool map_in_place_ = false;  // a wrong protocol, for the crash tests
-    std::vector<MemberId> stale_;
+    std::string degraded_reason_;
+    bool map_in_place_ = false;  // wrong protocols, for the crash tests
+    bool stale_unrecorded_ = false;
+    std::optional<FoundCommit> found_;  // until begin_writing() has written it again
+    std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
+    // Groups with a column on an absent member since open(): nothing was written that a column lacks.
+    std::set<VolumeAddress> closed_;
+    std::vector<VolumeAddress> reopened_;  // groups that the next durable map lets open
+    std::vector<GroupRecord> newly_stale_;  // changed by mark_stale(), unknown to the array
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
     std::vector<MemberId> damaged_rings_;  // not by a crash: to be counted by begin_writing()
-    // slots_, map_.groups, and what slots could still hold, read by statfs; indexed data, metadata, system.
+    // slots_, map_.groups, dropped_, and what slots could still hold, read by statfs; indexed data, metadata,
+    // system, and by SlotMembers.
     mutable Mutex mutex_{LockRank::kSlots};
-    mutable std::array<uint64_t, 3> potential_{};
-    mutable std::array<bool, 3> potential_known_{};
-    mutable MetadataNeed need_;
-    mutable bool need_known_ = false;
+    mutable SlotAllocator slots_;
+    mutable std::array<std::array<std::optional<uint64_t>, 3>, 3> potential_;
+    mutable std::array<std::optional<MetadataNeed>, 3> need_;
 };
 
 }  // namespace cowraid

@@ -25,8 +25,11 @@ std::vector<MemberInfo> member_infos(FilesystemCore& core)
                 core.volume->members().failed(record.id) ? MemberState::kFailed : MemberState::kMissing;
         for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
             for (const GroupColumn& column : group->record.columns)
-                if (column.member == record.id)
+                if (column.member == record.id) {
                     info.used_bytes += group->record.column_bytes;
+                    info.stale_groups += column.stale() ? 1 : 0;
+                    info.stale_bytes += column.stale() ? group->record.column_bytes : 0;
+                }
         infos.push_back(std::move(info));
     }
     return infos;
@@ -63,12 +66,15 @@ VolumeStatistics Filesystem::statistics()
     const uint64_t potential = core_->volume->potential_blocks(kGroupData);
     VolumeStatistics statistics{};
     statistics.block_bytes = kBlockBytes;
-    statistics.total_blocks = data.total_blocks + potential;
+    const uint64_t dropped = core_->volume->dropped_blocks();
+    statistics.total_blocks = data.total_blocks + potential + dropped;
     // Without room for what the largest operation may change, no data can be written either.
     constexpr PendingChanges kLargest{.entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4};
     const uint64_t returning = core_->allocator.numbers(kGroupMetadata).pinned_blocks;
     const bool full = !core_->space.fits_alone(kLargest, returning);
-    statistics.available_blocks = full ? 0 : core_->space.data_available();
+    // Blocks on their way to be free: who wants them makes the commits that it takes.
+    const uint64_t coming = data.returning_blocks + core_->empty_groups.leaving_blocks() + dropped;
+    statistics.available_blocks = full ? 0 : core_->space.data_available() + coming;
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);
     statistics.inode_count = core_->inode_count;
@@ -87,8 +93,9 @@ VolumeInfo Filesystem::info()
     info.data_profile = superblock.data_profile;
     info.metadata_profile = superblock.metadata_profile;
     info.read_only = core.read_only || core.stopped;
-    info.read_only_reason = core.stopped ? "stopped after an error" : core.read_only_reason.load();
+    info.read_only_reason = core.stopped ? core.stop_reason.load() : core.read_only_reason.load();
     info.degraded = core.volume->degraded();
+    info.degraded_reason = core.volume->degraded_reason();
     info.members = member_infos(core);
     info.spaces = space_infos(core);
     for (const MemberInfo& member : info.members)

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "fuse/control_frame.h"
+#include "fuse/control_path.h"
 
 namespace cowraid {
 
@@ -51,10 +52,12 @@ bool address_of(const std::string& path, sockaddr_un& address)
     return true;
 }
 
+// Does not wait for a server whose queue is full: there is one.
 bool somebody_answers(const sockaddr_un& address)
 {
-    const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+           errno == EAGAIN;
 }
 
 Result<UniqueFd> listen_at(const std::string& path)
@@ -76,6 +79,15 @@ Result<UniqueFd> listen_at(const std::string& path)
 }
 
 }  // namespace
+
+void remove_dead_control_sockets()
+{
+    for (const Uuid& volume : volumes_with_directory()) {
+        sockaddr_un address;
+        if (address_of(control_socket_path(volume), address) && !somebody_answers(address))
+            remove_control_socket(volume);
+    }
+}
 
 struct ControlServer::Client {
     UniqueFd fd;

@@ -39,6 +39,9 @@ struct ControlOptions {
     uint32_t deadline_milliseconds = 5000;  // to send a request, and to take an answer
 };
 
+// Removes the sockets and directories of daemons that are gone. Under lock_control_directory().
+void remove_dead_control_sockets();
+
 class ControlServer {
 public:
     // Listens and serves from a thread of its own. A dead socket at the path is replaced; kBusy when a

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "fuse/control_path.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,10 +48,32 @@ std::string control_socket_path(const Uuid& volume)
     return volume_directory(volume) + "/control";
 }
 
-Status make_control_directories(const Uuid& volume)
+Result<UniqueFd> lock_control_directory()
 {
-    CW_TRY(make_private_directory(control_directory()));
+    const std::string path = control_directory();
+    CW_TRY(make_private_directory(path));
+    UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid() || flock(fd.get(), LOCK_EX) != 0)
+        return Err::kIo;
+    return fd;
+}
+
+Status make_volume_directory(const Uuid& volume)
+{
     return make_private_directory(volume_directory(volume));
+}
+
+std::vector<Uuid> volumes_with_directory()
+{
+    std::vector<Uuid> out;
+    DIR* const directory = opendir(control_directory().c_str());
+    if (directory == nullptr)
+        return out;
+    while (const dirent* entry = readdir(directory))
+        if (const auto uuid = uuid_parse(entry->d_name); uuid.ok())
+            out.push_back(*uuid);
+    closedir(directory);
+    return out;
 }
 
 void remove_control_socket(const Uuid& volume)

@@ -67,13 +67,19 @@ struct stat stat_of(const Attributes& attributes)
     return out;
 }
 
+double attribute_seconds(const Attributes& attributes)
+{
+    // A flush changes an estimate without a request that the kernel would know of.
+    return attributes.block_count_estimated ? 0 : kCacheSeconds;
+}
+
 fuse_entry_param entry_of(const Frontend& frontend, const Attributes& attributes)
 {
     fuse_entry_param out{};
     out.ino = node_of(frontend, attributes.inode);
     out.generation = attributes.generation;
     out.attr = stat_of(attributes);
-    out.attr_timeout = kCacheSeconds;
+    out.attr_timeout = attribute_seconds(attributes);
     out.entry_timeout = kCacheSeconds;
     return out;
 }
@@ -102,7 +108,7 @@ void reply_attributes(fuse_req_t request, const Result<Attributes>& attributes)
         return;
     }
     const struct stat answer = stat_of(*attributes);
-    fuse_reply_attr(request, &answer, kCacheSeconds);
+    fuse_reply_attr(request, &answer, attribute_seconds(*attributes));
 }
 
 void forget_cached_attributes(const Frontend& frontend, InodeNumber inode)
@@ -110,6 +116,16 @@ void forget_cached_attributes(const Frontend& frontend, InodeNumber inode)
     // A negative offset leaves cached pages alone, so this takes no lock a request could hold. A failure
     // means that the kernel no longer knows the inode.
     (void)fuse_lowlevel_notify_inval_inode(frontend.session, node_of(frontend, inode), -1, 0);
+}
+
+void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    const fuse_ino_t node = node_of(frontend, inode);
+    if (frontend.page_dropper.drop(fuse_session_fd(frontend.session), node, offset, bytes))
+        return;
+    // Fails where the kernel no longer knows the inode: it holds no pages then.
+    (void)fuse_lowlevel_notify_inval_inode(frontend.session, node, static_cast<off_t>(offset),
+                                           static_cast<off_t>(bytes));
 }
 
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Filesystem::SyncWhat what)

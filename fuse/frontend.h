@@ -8,8 +8,12 @@
 #include <atomic>
 
 #include "base/mutex.h"
+#include "base/unique_fd.h"
 #include "fs/filesystem.h"
 #include "fuse/busy_poll.h"
+#include "fuse/invalidator.h"
+#include "fuse/page_cache_map.h"
+#include "fuse/page_dropper.h"
 
 namespace cowraid {
 
@@ -20,8 +24,14 @@ inline constexpr double kNegativeCacheSeconds = 3600;
 inline constexpr uint32_t kMaxTransferBytes = 1024 * 1024;
 inline constexpr unsigned kBlockSizeHint = 128 * 1024;  // st_blksize
 
+// Requests that the kernel lets through in the background at once: read-ahead, write-back, asynchronous
+// direct I/O. Of direct writes half as many may wait for pages to be dropped (fuse/invalidator.h).
+inline constexpr uint32_t kMaxBackground = 4096;
+
 // State of one mount, the `userdata` of its FUSE session.
 struct Frontend {
+    explicit Frontend(uint32_t background_max = kMaxBackground) : invalidator(background_max / 2) { }
+
     Filesystem* filesystem = nullptr;
     InodeNumber root;  // node id 1
     fuse_session* session = nullptr;
@@ -33,7 +43,17 @@ struct Frontend {
     // The kernel leaves clearing of set-id bits to this side.
     std::atomic<bool> clears_set_id{false};
 
+    // Where the kernel waits for the end of the unmount: a copy of the descriptor DESTROY was read from,
+    // because the kernel stops waiting when the last one is closed. Written once, by the thread that ends the
+    // session.
+    UniqueFd unmounting;
+    // Direct writes come with pages written back and dropped before them; since Linux 6.6.
+    std::atomic<bool> drops_before_direct{false};
+
     BusyPoll busy_poll;
+    PageCacheMap page_cache;
+    PageDropper page_dropper;  // of the invalidator's thread
+    Invalidator invalidator;
 
     // Requests that wait for a commit.
     Mutex parked_mutex{LockRank::kLeaf};
@@ -76,6 +96,8 @@ inline fuse_ino_t node_of(const Frontend& frontend, InodeNumber inode)
 
 Caller caller_of(fuse_req_t request);
 struct stat stat_of(const Attributes& attributes);
+// For how long the kernel may go on showing them.
+double attribute_seconds(const Attributes& attributes);
 fuse_entry_param entry_of(const Frontend& frontend, const Attributes& attributes);
 
 void reply_status(fuse_req_t request, Status status);
@@ -83,21 +105,9 @@ void reply_status(fuse_req_t request, Status status);
 void reply_entry(fuse_req_t request, const Result<Attributes>& attributes);
 void reply_attributes(fuse_req_t request, const Result<Attributes>& attributes);
 
-// The permission bits left after the set-id bits are cleared as POSIX asks: set-gid counts only with group
-// execute, otherwise it once meant mandatory locking. Directories keep theirs.
-inline uint32_t without_set_id(uint32_t mode)
-{
-    if (S_ISDIR(mode))
-        return mode & 07777;
-    const uint32_t group_bits = (mode & S_IXGRP) != 0 ? S_ISGID : 0;
-    return mode & 07777 & ~(S_ISUID | group_bits);
-}
-
-inline bool has_set_id(uint32_t mode)
-{
-    return without_set_id(mode) != (mode & 07777);
-}
-
+// Makes the kernel drop its pages of a range. It waits for pages that are locked, so the thread that calls
+// must not be one that serves requests.
+void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes);
 // Makes the kernel ask for the attributes of `inode` again: it keeps a file's mode for a day.
 void forget_cached_attributes(const Frontend& frontend, InodeNumber inode);
 

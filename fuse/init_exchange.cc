@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "fuse/init_exchange.h"
 
+#include <fcntl.h>
 #include <linux/fuse.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+
+#include "fuse/set_id.h"
+#include "fuse/translate_request.h"
 
 namespace cowraid {
 
@@ -42,9 +47,19 @@ ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
     if (count <= 0)
         return count;
     frontend.busy_poll.after_read();
+    const std::span<const std::byte> request(static_cast<const std::byte*>(buffer),
+                                             static_cast<size_t>(count));
+    note_set_id_request(request);
     if (!frontend.negotiated.load(std::memory_order_acquire))
-        note_init_request(frontend, {static_cast<const std::byte*>(buffer), static_cast<size_t>(count)});
-    return count;
+        note_init_request(frontend, request);
+    const TranslatedRequest translated =
+        translate_request({static_cast<std::byte*>(buffer), bytes}, static_cast<size_t>(count));
+    if (translated.fate == RequestFate::kEnd) {
+        frontend.unmounting = UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+        errno = ENODEV;  // as after an unmount of which the kernel says nothing
+        return -1;
+    }
+    return static_cast<ssize_t>(translated.bytes);
 }
 
 ssize_t write_reply(int fd, iovec* vectors, int count, void* userdata)
@@ -97,8 +112,10 @@ void extend_init_reply(Frontend& frontend, std::span<const std::byte> header, st
         flags |= kKillPrivV2;
         frontend.clears_set_id.store(true, std::memory_order_relaxed);
     }
-    if ((frontend.offered_flags & kDirectIoAllowMmap) != 0)
+    if ((frontend.offered_flags & kDirectIoAllowMmap) != 0) {
         flags |= kDirectIoAllowMmap | kInitExt;
+        frontend.drops_before_direct.store(true, std::memory_order_relaxed);
+    }
     store32(body, kInitOutFlags, static_cast<uint32_t>(flags));
     store32(body, kInitOutFlags2, load32(body, kInitOutFlags2) | static_cast<uint32_t>(flags >> 32));
     frontend.negotiated.store(true, std::memory_order_release);

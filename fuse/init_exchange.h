@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Reads requests and writes replies for libfuse, to take part in the INIT exchange: libfuse 3.14 knows
-// neither of two flags we want.
+// Reads requests and writes replies for libfuse, to translate requests (fuse/translate_request.h) and to take
+// part in the INIT exchange: libfuse 3.14 knows neither of two flags we want.
 //  - HANDLE_KILLPRIV_V2: without it the kernel asks for security.capability before every buffered write.
-//  - DIRECT_IO_ALLOW_MMAP: without it a file opened O_DIRECT cannot be mapped shared.
+//  - DIRECT_IO_ALLOW_MMAP: without it a file opened O_DIRECT cannot be mapped shared. The kernels that offer
+//    it (Linux 6.6 and later) write back and drop the pages of a direct write before they send it.
 #pragma once
 
 #include <fuse3/fuse_lowlevel.h>

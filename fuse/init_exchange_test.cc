@@ -62,6 +62,7 @@ TEST_CASE("init: takes what the kernel offers")
     CHECK(reply.body[3] == (FUSE_ASYNC_READ | kKillPriv2 | kExtension));
     CHECK(reply.body[8] == kAllowMmap2);
     CHECK(frontend.clears_set_id.load());
+    CHECK(frontend.drops_before_direct.load());
     CHECK(frontend.negotiated.load());
 }
 
@@ -75,6 +76,7 @@ TEST_CASE("init: asks for nothing that was not offered")
     CHECK(reply.body[3] == FUSE_ASYNC_READ);
     CHECK(reply.body[8] == 0);
     CHECK_FALSE(frontend.clears_set_id.load());
+    CHECK_FALSE(frontend.drops_before_direct.load());
 }
 
 TEST_CASE("init: other requests, failures and short answers are left alone")
@@ -112,23 +114,14 @@ TEST_CASE("init: other requests, failures and short answers are left alone")
 
 TEST_CASE("open: who goes through the page cache")
 {
-    CHECK(open_cache_mode(O_RDONLY) == OpenCacheMode::kCached);
-    CHECK(open_cache_mode(O_RDWR) == OpenCacheMode::kCached);
-    CHECK(open_cache_mode(O_WRONLY) == OpenCacheMode::kDirect);
-    CHECK(open_cache_mode(O_WRONLY | O_APPEND) == OpenCacheMode::kDirect);
-    CHECK(open_cache_mode(O_RDONLY | O_DIRECT) == OpenCacheMode::kDirect);
-    CHECK(open_cache_mode(O_RDWR | O_DIRECT) == OpenCacheMode::kDirect);
-}
-
-TEST_CASE("set-id bits: cleared as POSIX asks")
-{
-    CHECK(without_set_id(S_IFREG | 06777) == 0777);
-    CHECK(without_set_id(S_IFREG | 02767) == 02767);  // no group execute: not a set-id program
-    CHECK(without_set_id(S_IFREG | 04600) == 0600);
-    CHECK(without_set_id(S_IFDIR | 02755) == 02755);
-    CHECK_FALSE(has_set_id(S_IFREG | 0777));
-    CHECK_FALSE(has_set_id(S_IFDIR | 06777));
-    CHECK(has_set_id(S_IFREG | 04711));
+    CHECK(open_cache_mode(O_RDONLY, true) == OpenCacheMode::kCached);
+    CHECK(open_cache_mode(O_RDWR, true) == OpenCacheMode::kCached);
+    CHECK(open_cache_mode(O_WRONLY, true) == OpenCacheMode::kDirect);
+    CHECK(open_cache_mode(O_WRONLY | O_APPEND, true) == OpenCacheMode::kDirect);
+    CHECK(open_cache_mode(O_RDONLY | O_DIRECT, true) == OpenCacheMode::kDirect);
+    CHECK(open_cache_mode(O_RDWR | O_DIRECT, true) == OpenCacheMode::kDirect);
+    for (const int flags : {O_RDONLY, O_RDWR, O_WRONLY, O_WRONLY | O_DIRECT, O_RDWR | O_DIRECT})
+        CHECK(open_cache_mode(flags, false) == OpenCacheMode::kCached);
 }
 
 TEST_CASE("nodes: the root is 1 for FUSE, others keep their number")

@@ -13,8 +13,10 @@ constexpr uint32_t kOpenParallelDirectWrites = 1 << 6;
 
 }  // namespace
 
-OpenCacheMode open_cache_mode(int open_flags)
+OpenCacheMode open_cache_mode(int open_flags, bool drops_before_direct)
 {
+    if (!drops_before_direct)
+        return OpenCacheMode::kCached;
     const bool write_only = (open_flags & O_ACCMODE) == O_WRONLY;
     return write_only || (open_flags & O_DIRECT) != 0 ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
 }

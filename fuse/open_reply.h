@@ -10,11 +10,14 @@ namespace cowraid {
 
 enum class OpenCacheMode : uint8_t {
     kCached,  // page cache, write-through; pages survive until memory is needed
-    kDirect,  // no page cache: one copy less. The kernel drops cached pages that such a write overlaps
+    kDirect,  // no page cache: one copy less, and direct writes beside each other
 };
 
-// O_DIRECT and write-only opens go without the page cache, the others may be read again or mapped.
-OpenCacheMode open_cache_mode(int open_flags);
+// O_DIRECT and write-only opens go without the page cache, the others may be read again or mapped. A kernel
+// that neither writes back nor drops pages before a direct write to such an open (`drops_before_direct`) gets
+// kCached for all: write-only opens then write through the cache, and for O_DIRECT, which it goes on obeying,
+// its common code does both.
+OpenCacheMode open_cache_mode(int open_flags, bool drops_before_direct);
 
 // Answers OPEN. By hand, because libfuse 3.14 cannot say FOPEN_PARALLEL_DIRECT_WRITES.
 void reply_open(fuse_req_t request, OpenCacheMode mode);

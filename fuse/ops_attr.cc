@@ -3,6 +3,7 @@
 #include <sys/statvfs.h>
 
 #include "fuse/frontend.h"
+#include "fuse/set_id.h"
 
 namespace cowraid {
 
@@ -40,25 +41,12 @@ SetAttributes change_of(const struct stat& wanted, int to_set)
     return change;
 }
 
-// A change of owner clears set-id bits whoever asks, a change of size unless root asks.
-bool clears_set_id(const SetAttributes& change, const Caller& caller)
-{
-    return change.uid.has_value() || change.gid.has_value() ||
-           (change.size_bytes.has_value() && caller.uid != 0);
-}
-
 void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to_set, fuse_file_info*)
 {
     Frontend& frontend = frontend_of(request);
     const InodeNumber inode = inode_of(frontend, node);
-    const Caller caller = caller_of(request);
-    SetAttributes change = change_of(*wanted, to_set);
-    if (frontend.clears_set_id.load(std::memory_order_relaxed) && !change.mode.has_value() &&
-        clears_set_id(change, caller)) {
-        const auto now = frontend.filesystem->get_attributes(inode);
-        if (now.ok() && has_set_id(now->mode))
-            change.mode = without_set_id(now->mode);
-    }
+    const SetAttributes change = change_of(*wanted, to_set);
+    const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
     reply_attributes(request, frontend.filesystem->set_attributes(inode, change, caller));
 }
 

@@ -13,8 +13,8 @@ namespace {
 // Packs entries into the buffer of one READDIR or READDIRPLUS answer.
 class PackingSink final : public DirectorySink {
 public:
-    PackingSink(fuse_req_t request, size_t bytes)
-        : request_(request), frontend_(frontend_of(request)), buffer_(bytes)
+    PackingSink(fuse_req_t request, size_t bytes, bool plus)
+        : request_(request), frontend_(frontend_of(request)), plus_(plus), buffer_(bytes)
     {
     }
 
@@ -26,18 +26,16 @@ public:
         const size_t room = buffer_.size() - used_;
         const auto cursor = static_cast<off_t>(next_cursor);
         const bool dot = name == "." || name == "..";
-        size_t bytes;
-        if (attributes == nullptr) {
-            struct stat attr { };
-            attr.st_ino = inode.value;
-            attr.st_mode = mode_type;
-            bytes = fuse_add_direntry(request_, out, room, name_.c_str(), &attr, cursor);
-        } else {
-            fuse_entry_param param = entry_of(frontend_, *attributes);
-            if (dot)
-                param.ino = 0;  // no lookup reference came with it
-            bytes = fuse_add_direntry_plus(request_, out, room, name_.c_str(), &param, cursor);
-        }
+        fuse_entry_param param{};
+        if (attributes != nullptr)
+            param = entry_of(frontend_, *attributes);
+        param.attr.st_ino = inode.value;
+        param.attr.st_mode = attributes != nullptr ? attributes->mode : mode_type;
+        if (dot)
+            param.ino = 0;  // no lookup reference came with it
+        const size_t bytes = plus_
+                                 ? fuse_add_direntry_plus(request_, out, room, name_.c_str(), &param, cursor)
+                                 : fuse_add_direntry(request_, out, room, name_.c_str(), &param.attr, cursor);
         if (bytes > room)
             return false;
         used_ += bytes;
@@ -59,6 +57,7 @@ public:
 private:
     fuse_req_t request_;
     const Frontend& frontend_;
+    const bool plus_;  // every record of an answer has the form that was asked for
     std::vector<char> buffer_;
     size_t used_ = 0;
     std::string name_;  // zero-terminated copy
@@ -68,7 +67,7 @@ private:
 void read_entries(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset,
                   const Filesystem::ReadDirectory& how)
 {
-    PackingSink sink(request, bytes);
+    PackingSink sink(request, bytes, how.with_attributes);
     const Status status = filesystem_of(request).read_directory(inode_of(request, node),
                                                                 static_cast<uint64_t>(offset), how, sink);
     // Entries already taken hold references, so they go out; the error meets the next call.

@@ -4,69 +4,51 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 
 #include "base/buffer.h"
 #include "fuse/frontend.h"
 #include "fuse/open_reply.h"
+#include "fuse/set_id.h"
 
 namespace cowraid {
 
 namespace {
 
-// Set-id bits are cleared for a caller who is not root; the kernel, which keeps modes for a day, must hear
-// of it, or it would go on honouring them.
-class SetIdWatch {
-public:
-    SetIdWatch(const Frontend& frontend, InodeNumber inode, const Caller& caller)
-        : frontend_(frontend), inode_(inode)
-    {
-        if (caller.uid == 0 || !frontend.clears_set_id.load(std::memory_order_relaxed))
-            return;
-        const auto now = frontend.filesystem->get_attributes(inode);
-        set_ = now.ok() && has_set_id(now->mode);
-        if (set_)
-            cleared_mode_ = without_set_id(now->mode);
-    }
-
-    [[nodiscard]] bool set() const { return set_; }
-    [[nodiscard]] uint32_t cleared_mode() const { return cleared_mode_; }
-    void after_change() const
-    {
-        if (set_)
-            forget_cached_attributes(frontend_, inode_);
-    }
-
-private:
-    const Frontend& frontend_;
-    InodeNumber inode_;
-    bool set_ = false;
-    uint32_t cleared_mode_ = 0;
-};
-
-Status truncate_at_open(const Frontend& frontend, InodeNumber inode, const Caller& caller)
+// The kernel keeps modes for a day: it must hear of bits that went, or it would go on honouring them.
+void after_change(const Frontend& frontend, InodeNumber inode, const Caller& caller)
 {
-    const SetIdWatch watch(frontend, inode, caller);
+    if (caller.cleared_mode_bits != 0)
+        forget_cached_attributes(frontend, inode);
+}
+
+Status truncate_at_open(fuse_req_t request, InodeNumber inode)
+{
+    const Frontend& frontend = frontend_of(request);
+    const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
     SetAttributes change;
     change.size_bytes = 0;
     change.modified_now = true;
-    if (watch.set())
-        change.mode = watch.cleared_mode();
     const auto result = frontend.filesystem->set_attributes(inode, change, caller);
-    watch.after_change();
+    after_change(frontend, inode, caller);
     return result.status();
+}
+
+OpenCacheMode cache_mode(const Frontend& frontend, const fuse_file_info& info)
+{
+    return open_cache_mode(info.flags, frontend.drops_before_direct.load(std::memory_order_relaxed));
 }
 
 void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
 {
     if ((info->flags & O_TRUNC) != 0) {
-        const Status status =
-            truncate_at_open(frontend_of(request), inode_of(request, node), caller_of(request));
+        const Status status = truncate_at_open(request, inode_of(request, node));
         if (!status.ok()) {
             reply_status(request, status);
             return;
         }
     }
-    reply_open(request, open_cache_mode(info->flags));
+    reply_open(request, cache_mode(frontend_of(request), *info));
 }
 
 void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info)
@@ -79,7 +61,7 @@ void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
         return;
     }
     const fuse_entry_param entry = entry_of(frontend, *made);
-    const bool direct = open_cache_mode(info->flags) == OpenCacheMode::kDirect;
+    const bool direct = cache_mode(frontend, *info) == OpenCacheMode::kDirect;
     info->direct_io = direct;
     info->keep_cache = !direct;
     if (fuse_reply_create(request, &entry, info) == -ENOENT)
@@ -95,10 +77,19 @@ std::span<std::byte> thread_buffer(size_t bytes)
     return buffer.span().first(bytes);
 }
 
-void op_read(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset, fuse_file_info*)
+// The kernel names the owner of a file's locks in what a program reads or writes directly, and never in what
+// its page cache asks for. O_DIRECT says less: the page cache also writes for a file that has it.
+bool past_page_cache(const fuse_file_info& info)
+{
+    return info.lock_owner != 0;
+}
+
+void op_read(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset, fuse_file_info* info)
 {
     Filesystem& filesystem = filesystem_of(request);
     const InodeNumber inode = inode_of(request, node);
+    if (!past_page_cache(*info) && bytes != 0)
+        frontend_of(request).page_cache.note_filled(inode, static_cast<uint64_t>(offset), bytes);
     const std::span<std::byte> out = thread_buffer(bytes);
     const auto count = filesystem.read(inode, static_cast<uint64_t>(offset), out);
     if (!count.ok()) {
@@ -111,6 +102,49 @@ void op_read(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset, fu
     fuse_reply_iov(request, &answer, 1);
 }
 
+// A WRITE that is applied and not answered yet.
+struct AppliedWrite {
+    fuse_req_t request;
+    InodeNumber inode;
+    uint64_t offset;
+    size_t bytes;
+    bool durable;  // O_SYNC or O_DSYNC
+};
+
+void answer_write(const AppliedWrite& write)
+{
+    if (write.durable)
+        reply_write_when_durable(write.request, write.inode, write.bytes);
+    else
+        fuse_reply_write(write.request, write.bytes);
+}
+
+class HeldWrite final : public HeldAnswer {
+public:
+    HeldWrite(Frontend& frontend, const AppliedWrite& write) : frontend_(frontend), write_(write) { }
+    void drop() override
+    {
+        drop_cached_pages(frontend_, write_.inode, write_.offset, write_.bytes);
+        frontend_.page_cache.end_drop(write_.inode);
+    }
+    void answer() override { answer_write(write_); }
+
+private:
+    Frontend& frontend_;
+    const AppliedWrite write_;
+};
+
+// Whoever hears of the write may read it: pages of it that are older go before the answer.
+void answer_direct(Frontend& frontend, const AppliedWrite& write)
+{
+    if (write.bytes == 0 || !frontend.page_cache.begin_drop(write.inode, write.offset, write.bytes)) {
+        answer_write(write);
+        frontend.invalidator.leave();
+        return;
+    }
+    frontend.invalidator.submit(std::make_unique<HeldWrite>(frontend, write));
+}
+
 // The kernel's offset counts also for O_APPEND: it holds the inode lock and knows the size, and the pieces
 // of one large append arrive concurrently.
 void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t bytes, off_t offset,
@@ -118,19 +152,31 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
 {
     Frontend& frontend = frontend_of(request);
     const InodeNumber inode = inode_of(frontend, node);
+    const auto from = static_cast<uint64_t>(offset);
+    const bool direct = past_page_cache(*info);
+    if (direct && !frontend.invalidator.enter()) {
+        fuse_reply_err(request, EAGAIN);
+        return;
+    }
+    if (!direct && bytes != 0)
+        frontend.page_cache.note_filled(inode, from, bytes);
     // A write of the page cache has no caller; its program lost the bits when it dirtied the page.
-    const Caller caller = info->writepage ? Caller{} : caller_of(request);
-    const SetIdWatch watch(frontend, inode, caller);
+    const Caller caller =
+        info->writepage ? Caller{} : changing_caller(request, inode, SetIdRule::kAsRequested);
     const std::span<const char> chars(data, bytes);
-    const auto written = frontend.filesystem->write(inode, static_cast<uint64_t>(offset),
-                                                    std::as_bytes(chars), {.append = false}, caller);
-    watch.after_change();
+    const auto written =
+        frontend.filesystem->write(inode, from, std::as_bytes(chars), {.append = false}, caller);
+    after_change(frontend, inode, caller);
+    const AppliedWrite applied{request, inode, from, written.ok() ? *written : 0,
+                               (info->flags & (O_SYNC | O_DSYNC)) != 0};
     if (!written.ok())
         reply_status(request, written.status());
-    else if ((info->flags & (O_SYNC | O_DSYNC)) != 0)
-        reply_write_when_durable(request, inode, *written);
+    else if (!direct)
+        answer_write(applied);
     else
-        fuse_reply_write(request, *written);
+        answer_direct(frontend, applied);
+    if (direct && !written.ok())
+        frontend.invalidator.leave();
 }
 
 void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info*)
@@ -147,16 +193,10 @@ void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, o
     }
     Frontend& frontend = frontend_of(request);
     const InodeNumber inode = inode_of(frontend, node);
-    const Caller caller = caller_of(request);
-    const SetIdWatch watch(frontend, inode, caller);
-    Status status = frontend.filesystem->allocate_range(inode, mode, static_cast<uint64_t>(offset),
-                                                        static_cast<uint64_t>(length));
-    if (status.ok() && watch.set()) {
-        SetAttributes change;
-        change.mode = watch.cleared_mode();
-        status = frontend.filesystem->set_attributes(inode, change, caller).status();
-        watch.after_change();
-    }
+    const Caller caller = changing_caller(request, inode, SetIdRule::kUnlessCapable);
+    const Status status = frontend.filesystem->allocate_range(inode, mode, static_cast<uint64_t>(offset),
+                                                              static_cast<uint64_t>(length), caller);
+    after_change(frontend, inode, caller);
     reply_status(request, status);
 }
 

@@ -19,17 +19,25 @@ void op_lookup(fuse_req_t request, fuse_ino_t parent, const char* name)
     fuse_reply_entry(request, &absent);
 }
 
+// What the kernel holds of an inode goes with its last reference.
+void forget_lookups(Frontend& frontend, fuse_ino_t node, uint64_t count)
+{
+    const InodeNumber inode = inode_of(frontend, node);
+    const uint64_t version = frontend.page_cache.version(inode);
+    if (frontend.filesystem->forget(inode, count))
+        frontend.page_cache.forget(inode, version);
+}
+
 void op_forget(fuse_req_t request, fuse_ino_t node, uint64_t count)
 {
-    filesystem_of(request).forget(inode_of(request, node), count);
+    forget_lookups(frontend_of(request), node, count);
     fuse_reply_none(request);
 }
 
 void op_forget_multi(fuse_req_t request, size_t count, fuse_forget_data* forgets)
 {
-    const Frontend& frontend = frontend_of(request);
     for (size_t i = 0; i < count; ++i)
-        frontend.filesystem->forget(inode_of(frontend, forgets[i].ino), forgets[i].nlookup);
+        forget_lookups(frontend_of(request), forgets[i].ino, forgets[i].nlookup);
     fuse_reply_none(request);
 }
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "fuse/session.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
@@ -13,7 +18,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kMaxBackground = 128;
 constexpr uint32_t kCongestionThreshold = 96;
 constexpr uint32_t kMaxReadAheadBytes = 4 * 1024 * 1024;
 constexpr long kStopRetryNanoseconds = 20'000'000;
@@ -35,6 +39,16 @@ void on_init(void*, fuse_conn_info* connection)
     connection->max_background = kMaxBackground;
     connection->congestion_threshold = kCongestionThreshold;
     connection->time_gran = 1;
+}
+
+// The kernel takes less from users who are not root; this is the most it takes from them.
+uint32_t background_max()
+{
+    const UniqueFd file(open("/sys/module/fuse/parameters/max_user_bgreq", O_RDONLY | O_CLOEXEC));
+    char text[16] = {};
+    if (!file.valid() || read(file.get(), text, sizeof text - 1) <= 0)
+        return kMaxBackground;
+    return std::clamp<uint32_t>(static_cast<uint32_t>(strtoul(text, nullptr, 10)), 2, kMaxBackground);
 }
 
 fuse_lowlevel_ops make_ops()
@@ -67,7 +81,7 @@ Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const S
     fuse_set_log_func(log_from_libfuse);
     std::unique_ptr<Session> session(new Session);
     session->options_ = options;
-    session->frontend_ = std::make_unique<Frontend>();
+    session->frontend_ = std::make_unique<Frontend>(background_max());
     Frontend& frontend = *session->frontend_;
     frontend.filesystem = &filesystem;
     frontend.root = options.root;
@@ -84,9 +98,24 @@ Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const S
 
 Session::~Session()
 {
-    wait_for_parked(*frontend_);
     if (frontend_->session != nullptr)
         fuse_session_destroy(frontend_->session);
+}
+
+void Session::finish_requests()
+{
+    frontend_->page_dropper.stop();
+    wait_for_parked(*frontend_);
+}
+
+// Replaced, not closed: the number stays libfuse's, and a stop() that comes late still finds its session.
+void Session::disconnect()
+{
+    const int connection = fuse_session_fd(frontend_->session);
+    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (connection >= 0 && null.valid())
+        dup3(null.get(), connection, O_CLOEXEC);
+    frontend_->unmounting = UniqueFd();
 }
 
 Status Session::serve(UniqueFd fuse_fd)
@@ -106,14 +135,18 @@ Status Session::serve(UniqueFd fuse_fd)
     fuse_loop_cfg_set_idle_threads(config, options_.idle_threads);
     serving_thread_.store(pthread_self());
     serving_.store(true);
+    frontend_->invalidator.start();
     const int result = fuse_session_loop_mt(session, config);
     serving_.store(false);
+    frontend_->invalidator.finish();
     fuse_loop_cfg_destroy(config);
     return result >= 0 ? Status() : Status(Err::kIo);
 }
 
 void Session::stop()
 {
+    // While requests are served: dropping pages may wait for some.
+    frontend_->invalidator.finish();
     fuse_session_exit(frontend_->session);
     // The serving thread looks at the flag between waits; a signal sent just before it waits is lost, so
     // repeat until it has left.

@@ -25,7 +25,6 @@ class Session {
 public:
     // `filesystem` must outlive the session. kIo when libfuse refuses.
     static Result<std::unique_ptr<Session>> create(Filesystem& filesystem, const SessionOptions& options);
-    // Waits for requests that wait for a commit: Filesystem::close() comes first.
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -33,6 +32,11 @@ public:
     // Serves the connection `fuse_fd` (an opened and mounted /dev/fuse) until it is unmounted or stop() is
     // called. Once. kIo when the connection cannot be served.
     Status serve(UniqueFd fuse_fd);
+    // After serve(), or instead of it: waits for requests that wait for a commit. Filesystem::close() comes
+    // first; the filesystem may go afterwards.
+    void finish_requests();
+    // After finish_requests(): closes the connection. An umount(2) that waits for this daemon returns.
+    void disconnect();
     // Makes serve() return soon, even while the mount is in use: its users get ENOTCONN. Thread-safe.
     void stop();
     [[nodiscard]] bool serving() const { return serving_.load(); }

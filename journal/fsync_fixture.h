@@ -45,6 +45,7 @@ struct FsyncFixture {
         superblock.volume_uuid = uuid_random();
         superblock.generation = kCommitted;
         superblock.epochs = {{kEpoch, {1}}};
+        superblock.log_epoch = kEpoch;
         for (uint32_t id = 1; id <= member_count; ++id) {
             MemberRecord record;
             record.id = {id};

@@ -49,7 +49,7 @@ void FsyncLife::take_off()
         views.emplace_back(record.bytes);
     }
     const auto count = static_cast<uint32_t>(records.size());
-    const uint64_t epoch = world_.superblock_.epochs.front().epoch;
+    const uint64_t epoch = world_.superblock_.log_epoch;
     const bool force = late && world_.is(FsyncMutant::kStaleTaken);
     auto flight = ring_.begin(count, content_bytes, force ? open_ : records[0].generation, epoch);
     if (!flight.ok()) {

@@ -23,7 +23,7 @@ public:
     // Returns when the record, 0 bytes to kMaxFsyncRecordBytes, and all that was appended before it are
     // durable on tolerance + 1 members, or on all that are left. What was appended by a call that returned
     // before this one began comes earlier in the log. `generation` is the commit that the record belongs to:
-    // the one under way or the next. `epoch` is the newest of the superblock.
+    // the one under way or the next. `epoch` is Superblock::log_epoch.
     // kTooBig: a record too long. kNoSpace: no room; kStale: a younger generation has records already; kIo:
     // no member left; kShutdown. Each means that the caller has to wait for the commit instead; the record
     // may come back after a crash all the same, as the last of what comes back. After kNoSpace nothing is

@@ -36,16 +36,19 @@ void write_fsync_copies(MemberSet& members, FsyncFlight& flight)
         asked.push_back(&copy);
     }
     run_io(requests);
+    std::vector<MemberId> failed;
     for (size_t index = 0; index < requests.size(); ++index) {
         FsyncFlight::Copy& copy = *asked[index];
         copy.state = requests[index].result.ok() ? CopyState::kDurable : CopyState::kLost;
         if (copy.state == CopyState::kDurable)
             continue;
         members.count(copy.member, MemberCounter::kWriteErrors);
-        members.mark_failed(copy.member);
+        failed.push_back(copy.member);
         CW_LOG_ERROR("member %u (%s): fsync log: %s", copy.member.value, requests[index].device->name(),
                      err_text(requests[index].result.err()));
     }
+    if (!members.fail(failed))
+        CW_LOG_ERROR("fsync log: a record is not acknowledged");
 }
 
 FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t tolerance,
@@ -186,6 +189,8 @@ FsyncRing::Next FsyncRing::settle(FsyncFlight& flight)
                 log.busy = false;
         copy.settled = true;
     }
+    if (members_.stopped())
+        return fail(flight, Err::kTooManyFaults);
     const auto others = static_cast<uint32_t>(
         std::count_if(logs_.begin(), logs_.end(), [&](const MemberLog& log) { return usable(log, flight); }));
     const uint32_t wanted = std::min(copies_ - std::min(durable, copies_), others);
@@ -208,6 +213,9 @@ bool FsyncRing::answer(FsyncFlight& flight, Status& result)
         return false;
     order_.pop_front();
     result = flight.result;
+    // Whatever stopped the members may have cost a copy that was durable.
+    if (result.ok() && members_.stopped())
+        result = Err::kTooManyFaults;
     if (!result.ok())
         for (FsyncFlight* later : order_)
             later->result = result;

@@ -34,7 +34,7 @@ struct FsyncFlight {
 };
 
 // Between begin() and settle(), without any lock: one sequential, durable write for each copy that has none
-// yet. A member that fails is counted and taken out of service.
+// yet. Members that fail are counted, and taken out of service unless the volume cannot do without them.
 void write_fsync_copies(MemberSet& members, FsyncFlight& flight);
 
 // Calls must not overlap.
@@ -61,7 +61,8 @@ public:
     enum class Next { kLanded, kAgain, kWait };
     Next settle(FsyncFlight& flight);
     // Whether the flight has landed and all that took off before it have been answered: then this is its
-    // answer, and its last mention here. A batch behind a failed one fails with it.
+    // answer, and its last mention here. A batch behind a failed one fails with it. kTooManyFaults:
+    // MemberSet::stopped().
     bool answer(FsyncFlight& flight, Status& result);
 
     // Records of generations up to this one are in a durable commit.

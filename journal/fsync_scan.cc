@@ -65,16 +65,11 @@ FsyncScan::FsyncScan(MemberSet& members, const Superblock& superblock, Generatio
     prefix_ = choose_prefix();
 }
 
-// Epochs: all that the superblock lists. A degraded mount stamps a new one before its first commit, and may
-// crash in between: the records are of the epoch before then, and still all there is.
-// Generations: nobody writes records of later ones, so those are forged.
+// Nobody writes records of later generations, so those are forged.
 bool FsyncScan::live(const FsyncHeader& header) const
 {
-    const auto& epochs = superblock_.epochs;
-    return header.generation > committed_ &&
-           header.generation.value <= committed_.value + kFsyncGenerations &&
-           std::any_of(epochs.begin(), epochs.end(),
-                       [&](const EpochRecord& record) { return record.epoch == header.epoch; });
+    return header.epoch == superblock_.log_epoch && header.generation > committed_ &&
+           header.generation.value <= committed_.value + kFsyncGenerations;
 }
 
 // All members side by side: a mount waits for this.

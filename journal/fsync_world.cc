@@ -16,6 +16,7 @@ FsyncWorld::FsyncWorld(const FsyncRun& run) : run_(run), prng_(run.seed), tolera
     prng_.fill(superblock_.volume_uuid.bytes.data(), superblock_.volume_uuid.bytes.size());
     superblock_.generation = committed_;
     superblock_.epochs = {{prng_.next(), {1}}};
+    superblock_.log_epoch = superblock_.epochs.front().epoch;
     for (uint32_t id = 1; id <= member_count; ++id) {
         MemberRecord record;
         record.id = {id};
@@ -152,7 +153,7 @@ void FsyncWorld::check(MemberSet& members, uint64_t& next_sequence, Generation& 
     ++report_.scans;
     Superblock superblock = superblock_;
     if (is(FsyncMutant::kNewestEpoch))
-        superblock.epochs.resize(1);
+        superblock.log_epoch = superblock.epochs.front().epoch;
     const Generation committed{committed_.value - (is(FsyncMutant::kOldGeneration) ? 1 : 0)};
     FsyncScan scan(members, superblock, committed);
     std::vector<FsyncScan::Batch> taken(scan.batches().begin(), scan.batches().end());
@@ -198,6 +199,7 @@ FsyncReport FsyncWorld::go()
         while (static_cast<uint32_t>(__builtin_popcount(faulty)) > tolerance_);
         const FsyncMask absent = prng_.chance(1, 2) ? 0 : part_of(faulty);
         stamp_epoch(absent);
+        superblock_.log_epoch = superblock_.epochs.front().epoch;  // nothing is live
         FsyncLife(*this, faulty, absent).go();
         power_.turn_off();
         for (const auto& disk : disks_)

@@ -144,12 +144,13 @@ bool IntentLog::record_floor(IntentHeader header)
         return false;
     for (Batch& batch : batches)
         fill({}, header, batch);
-    write(batches);
-    settle(batches, header.floor);
+    const bool written = write(batches).ok();
+    if (written)
+        settle(batches, header.floor);
     MutexLock lock(mutex_);
     for (const Batch& batch : batches)
         find(batch.member)->floor_on_its_way = false;
-    return true;
+    return written;
 }
 
 // Descriptors with `floor` are durable on the batches' members: what lies below it may be overwritten.
@@ -197,8 +198,9 @@ void IntentLog::fill(std::span<const RowIntent> rows, const IntentHeader& header
     }
 }
 
-// Writes every batch whose member is in service, durably; the others have failed.
-void IntentLog::write(std::span<Batch> batches)
+// Writes every batch whose member is in service, durably; the others have failed. kTooManyFaults: too many of
+// them.
+Status IntentLog::write(std::span<Batch> batches)
 {
     std::vector<IoRequest> requests;
     std::vector<Batch*> asked;
@@ -215,15 +217,17 @@ void IntentLog::write(std::span<Batch> batches)
         asked.push_back(&batch);
     }
     run_io(requests);
+    std::vector<MemberId> failed;
     for (size_t index = 0; index < requests.size(); ++index) {
         if (requests[index].result.ok())
             continue;
         asked[index]->failed = true;
+        failed.push_back(asked[index]->member);
         members_.count(asked[index]->member, MemberCounter::kWriteErrors);
-        members_.mark_failed(asked[index]->member);
         CW_LOG_ERROR("member %u (%s): write-intent log: %s", asked[index]->member.value,
                      requests[index].device->name(), err_text(requests[index].result.err()));
     }
+    return members_.fail(failed) ? Err::kOk : Err::kTooManyFaults;
 }
 
 Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint64_t epoch)
@@ -244,17 +248,19 @@ Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint6
     }
     for (Batch& batch : batches)
         fill(rows, header, batch);
-    write(batches);
-    settle(batches, header.floor);
+    Status status = write(batches);
+    if (status.ok())
+        settle(batches, header.floor);
     std::vector<bool> logged(rows.size());
     for (const Batch& batch : batches)
         for (const Batch::Item& item : batch.items)
             logged[item.row] = logged[item.row] || !batch.failed;
-    if (std::find(logged.begin(), logged.end(), false) == logged.end())
-        return {};
+    if (status.ok() && std::find(logged.begin(), logged.end(), false) != logged.end())
+        status = Err::kIo;
     for (const RowIntent& row : rows)
-        written(row.sequence);
-    return Err::kIo;
+        if (!status.ok())
+            written(row.sequence);
+    return status;
 }
 
 void IntentLog::written(uint64_t sequence)

@@ -42,8 +42,9 @@ public:
     IntentLog(MemberSet& members, const Superblock& superblock, uint64_t first_sequence);
 
     // Makes the entries durable: one sequential, durable write per member. No row may be in two calls at
-    // once. Ok when every row has an entry on at least one of its copies' members; members that failed are
-    // counted and marked. kNoSpace, with nothing written: flush all members, retire(), try again.
+    // once. Ok when every row has an entry on at least one of its copies' members; those that failed are
+    // counted and out of service. kIo when some row has none: try again without them. kTooManyFaults: the
+    // volume cannot do without them. kNoSpace, with nothing written: flush all members, retire(), try again.
     // Thread-safe; calls run side by side.
     Status append(std::span<RowIntent> rows, Generation generation, uint64_t epoch);
     // All in-place writes of the row are done, flushed or not.
@@ -88,7 +89,7 @@ private:
     bool record_floor(IntentHeader header);
     void settle(std::span<const Batch> batches, uint64_t floor);
     void fill(std::span<const RowIntent> rows, const IntentHeader& header, Batch& batch) const;
-    void write(std::span<Batch> batches);
+    Status write(std::span<Batch> batches);
 
     MemberSet& members_;
     const Uuid volume_uuid_;

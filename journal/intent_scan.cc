@@ -109,7 +109,7 @@ void IntentScan::read_by_block(const Reading& reading, uint64_t at, std::span<st
             continue;
         std::memset(one.data(), 0, one.size());
         IntentBlock unread;
-        unread.header.epoch = superblock_.epochs.front().epoch;
+        unread.header.epoch = superblock_.log_epoch;
         unread.header.generation = superblock_.root.generation.next();
         unread.header.block = static_cast<uint32_t>((at + block) / kBlockBytes);
         found_.push_back({reading.record->id, offset + block, unread});
@@ -177,7 +177,7 @@ Status IntentScan::read_partial(const LoggedRow::Copy& copy, std::span<std::byte
     return {};
 }
 
-Status IntentScan::erase(size_t needed)
+Status IntentScan::erase()
 {
     AlignedBuffer descriptors(std::max<size_t>(found_.size(), 1) * kBlockBytes);
     std::vector<iovec> vectors;
@@ -202,13 +202,16 @@ Status IntentScan::erase(size_t needed)
         asked.push_back(found.member);
     }
     run_io(requests);
+    std::vector<MemberId> failed;
     for (size_t index = 0; index < requests.size(); ++index) {
         if (requests[index].result.ok())
             continue;
         members_.count(asked[index], MemberCounter::kWriteErrors);
-        members_.mark_failed(asked[index]);
+        failed.push_back(asked[index]);
     }
-    return flush_members(members_, needed);
+    if (!members_.fail(failed))
+        return Err::kTooManyFaults;
+    return flush_members(members_);
 }
 
 }  // namespace cowraid

@@ -44,9 +44,9 @@ public:
     // Makes all that was found dead on the members, then flushes: the next commit may be of the same
     // generation. After recovery and a flush of what it wrote; also when rows() is empty, before an IntentLog
     // writes where descriptors lie that it does not know. Any part of it that reaches a member is as good as
-    // all: each overwritten descriptor says that every entry is below the floor. kIo: fewer than `needed`
-    // members did it.
-    Status erase(size_t needed);
+    // all: each overwritten descriptor says that every entry is below the floor. kTooManyFaults: members
+    // failed that the volume cannot do without.
+    Status erase();
 
 private:
     struct Found {

@@ -15,9 +15,15 @@
 
 namespace cowraid {
 
-ArrayState::ArrayState(MemberSet& member_set) : members(member_set) { }
+ArrayState::ArrayState(MemberSet& member_set) : members(member_set)
+{
+    members.set_judge(this);
+}
 
-ArrayState::~ArrayState() = default;
+ArrayState::~ArrayState()
+{
+    members.set_judge(nullptr);
+}
 
 Ref<RecoveredRows> ArrayState::recovered_rows()
 {
@@ -29,7 +35,7 @@ uint32_t ArrayState::missing_columns(const ArrayGroup& group) const
 {
     uint32_t missing = 0;
     for (const GroupColumn& column : group.record.columns)
-        missing += members.device(column.member) == nullptr;
+        missing += column.stale() || members.device(column.member) == nullptr;
     return missing;
 }
 
@@ -40,33 +46,28 @@ bool depends_on(const ArrayState& state, const ArrayGroup& group, std::span<cons
 {
     uint32_t leaving = 0;
     for (const GroupColumn& column : group.record.columns)
-        leaving += std::find(ids.begin(), ids.end(), column.member) != ids.end() &&
+        leaving += std::find(ids.begin(), ids.end(), column.member) != ids.end() && !column.stale() &&
                    state.members.device(column.member) != nullptr;
     return leaving > 0 && state.missing_columns(group) + leaving > group.tolerance;
 }
 
 }  // namespace
 
-bool ArrayState::fail_members(std::span<const MemberId> ids)
+bool ArrayState::can_do_without(std::span<const MemberId> leaving) const
 {
     const Ref<const GroupList> list = groups.list();
-    MutexLock guard(failure_mutex);
-    for (const Ref<const ArrayGroup>& group : list->groups)
-        if (depends_on(*this, *group, ids))
-            return false;
-    for (const MemberId id : ids)
-        if (members.mark_failed(id))
-            CW_LOG_ERROR("member %u: taken out of service after errors", id.value);
-    return true;
+    return std::none_of(list->groups.begin(), list->groups.end(), [&](const Ref<const ArrayGroup>& group) {
+        return depends_on(*this, *group, leaving);
+    });
 }
 
 BlockLocation locate_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place,
                            uint32_t copy)
 {
     const uint32_t column = group_column(group.geometry, place.stripe, place.column, copy);
-    const MemberId member = group.record.columns[column].member;
-    return {member, state.members.device(member),
-            group.locate(column, column_offset(group.geometry, place)).offset};
+    const GroupColumn& record = group.record.columns[column];
+    return {record.member, state.members.device(record.member),
+            group.locate(column, column_offset(group.geometry, place)).offset, record.stale()};
 }
 
 Array::Array(MemberSet& members, const Options& options) : state_(std::make_unique<ArrayState>(members))
@@ -105,6 +106,25 @@ Ref<const ArrayGroup> Array::group_at(VolumeAddress address) const
 std::vector<Ref<const ArrayGroup>> Array::groups() const
 {
     return state_->groups.list()->groups;
+}
+
+Status Array::update_groups(std::span<const GroupRecord> records, const Superblock& superblock)
+{
+    std::vector<Ref<const ArrayGroup>> groups;
+    for (const GroupRecord& record : records) {
+        CW_ASSIGN(Ref<const ArrayGroup> group, make_array_group(record, superblock));
+        groups.push_back(std::move(group));
+    }
+    state_->groups.replace(groups);
+    return {};
+}
+
+uint32_t Array::absent_columns(const ArrayGroup& group) const
+{
+    uint32_t absent = 0;
+    for (const GroupColumn& column : group.record.columns)
+        absent += state_->members.device(column.member) == nullptr;
+    return absent;
 }
 
 uint32_t Array::missing_columns(const ArrayGroup& group) const

@@ -101,7 +101,7 @@ public:
 // Whose writes they are.
 struct WriteOrigin {
     Generation generation;  // of the commit that will refer to the blocks
-    uint64_t epoch = 0;  // of the superblock now on the members
+    uint64_t epoch = 0;  // Superblock::log_epoch
     ChecksumSink* sink = nullptr;
 };
 
@@ -149,7 +149,8 @@ struct RecoveryCounts {
 
 // What check_stripes() found wrong with one block.
 struct BadBlock {
-    enum class Kind : uint8_t { kData, kParity, kReadError, kMissing, kParityMismatch };
+    // kStale: data or parity of a stale column.
+    enum class Kind : uint8_t { kData, kParity, kReadError, kMissing, kParityMismatch, kStale };
     VolumeAddress address;
     MemberId member;
     Kind kind = Kind::kData;
@@ -204,7 +205,11 @@ public:
     // Null when the address belongs to no group.
     [[nodiscard]] Ref<const ArrayGroup> group_at(VolumeAddress address) const;
     [[nodiscard]] std::vector<Ref<const ArrayGroup>> groups() const;
+    // The map says anew which columns are stale. Groups that are not the array's are left out.
+    Status update_groups(std::span<const GroupRecord> records, const Superblock& superblock);
     // Columns of the group on members that are not in service.
+    [[nodiscard]] uint32_t absent_columns(const ArrayGroup& group) const;
+    // Columns that tolerance must carry: of members that are not in service, and stale ones.
     [[nodiscard]] uint32_t missing_columns(const ArrayGroup& group) const;
 
     // Reads every piece, as one batch of merged vectored requests per member; verifies every block; what

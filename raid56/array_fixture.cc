@@ -89,6 +89,7 @@ TestVolume::TestVolume(const Shape& wanted, uint64_t seed, PowerSupply* power) :
     superblock.generation = {7};
     superblock.root.generation = {7};
     superblock.epochs = {{0x5eed, {1}}};
+    superblock.log_epoch = 0x5eed;
     make_group();
     make_array();
 }
@@ -206,11 +207,17 @@ void TestVolume::start_partial_writes(const PartialWriteOptions& options)
 
 Status TestVolume::commit_all()
 {
-    size_t in_service = 0;
-    for (uint32_t member = 0; member < sims.size(); ++member)
-        in_service += set.device(member_id(member)) != nullptr ? 1 : 0;
+    const auto out_of_service = [&] {
+        size_t count = 0;
+        for (uint32_t member = 0; member < sims.size(); ++member)
+            count += set.device(member_id(member)) == nullptr ? 1 : 0;
+        return count;
+    };
+    const size_t before = out_of_service();
     Array::FlushBarrier barrier(*array);
-    CW_TRY(flush_members(set, in_service));
+    CW_TRY(flush_members(set));
+    if (out_of_service() != before)
+        return Err::kIo;  // here is no superblock that would record it
     barrier.flushed();
     array->retire(barrier.covered);
     superblock.generation = superblock.generation.next();
@@ -225,7 +232,7 @@ Status TestVolume::recover(RecoveryCounts& counts_out)
 {
     IntentScan scan(set, superblock);
     CW_TRY(array->recover_rows(scan, *this, counts_out));
-    return flush_members(set, 1);
+    return flush_members(set);
 }
 
 Status TestVolume::overwrite(uint64_t first_block, uint32_t block_count)

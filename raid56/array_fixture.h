@@ -83,7 +83,7 @@ public:
     void start_partial_writes(const PartialWriteOptions& options = {});
     // Origin of writes in place: the next commit.
     [[nodiscard]] WriteOrigin origin() { return {superblock.generation.next(), epoch(), this}; }
-    [[nodiscard]] uint64_t epoch() const { return superblock.epochs.front().epoch; }
+    [[nodiscard]] uint64_t epoch() const { return superblock.log_epoch; }
     // Flushes, and makes everything expected by now what a crash cannot take away.
     Status commit_all();
     // What a mount does after a crash.
@@ -123,7 +123,7 @@ public:
     // Makes reads of the block fail until it is written.
     void latent(const BlockPlace& place, uint32_t copy = 0);
     // Takes a member out as if it were not there.
-    void remove(uint32_t member) { set.mark_failed(member_id(member)); }
+    void remove(uint32_t member) { set.leave_out(member_id(member)); }
     [[nodiscard]] static MemberId member_id(uint32_t member) { return {member + 1}; }
     // Whether every block written, parity included, is on its member (those not in `without`) as it must be.
     [[nodiscard]] bool disk_is_right(const std::vector<uint32_t>& without = {});

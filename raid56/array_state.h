@@ -24,9 +24,9 @@ struct RecoveredRows : RefCounted<RecoveredRows> {
     std::unordered_map<uint64_t, AlignedBuffer> rows;
 };
 
-struct ArrayState {
+struct ArrayState final : MemberJudge {
     explicit ArrayState(MemberSet& member_set);
-    ~ArrayState();
+    ~ArrayState() override;
 
     MemberSet& members;
     std::atomic<BlockVerifier*> verifier{nullptr};
@@ -34,8 +34,6 @@ struct ArrayState {
     GroupTable groups;
     StripeLocks stripe_locks;
     BufferPool buffers;
-    // Makes "does the group still carry one more?" and marking that one failed a single step.
-    Mutex failure_mutex{LockRank::kStripe};
 
     // Null, but after a crash on a read-only array. An immutable state; replaced, never changed.
     Mutex recovered_mutex{LockRank::kLeaf};
@@ -49,10 +47,10 @@ struct ArrayState {
         std::atomic<uint64_t> blocks_unrecoverable{0};
     } counters;
 
+    // As Array::missing_columns().
     [[nodiscard]] uint32_t missing_columns(const ArrayGroup& group) const;
-    // Takes members out of service after errors, unless that costs more than it saves: when some group with
-    // a column on them would then miss more columns than it tolerates. False: nothing was changed.
-    bool fail_members(std::span<const MemberId> ids);
+    // False when some group with a column on them would then miss more columns than it tolerates.
+    [[nodiscard]] bool can_do_without(std::span<const MemberId> leaving) const override;
 
     // Null until writes in place are started. Last: its threads use everything above.
     std::unique_ptr<PartialWrites> partial;
@@ -69,6 +67,7 @@ struct BlockLocation {
     MemberId member;
     BlockDevice* device = nullptr;
     DeviceOffset offset;
+    bool stale = false;  // may hold old content: verified like any other, and nobody's fault
 };
 
 BlockLocation locate_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place,

@@ -7,16 +7,6 @@
 
 namespace cowraid {
 
-namespace {
-
-void report(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
-            BadBlock::Kind kind, std::vector<BadBlock>& found)
-{
-    found.push_back({address_of(group, place), locate_block(state, group, place, copy).member, kind});
-}
-
-}  // namespace
-
 Status check_copies_of(ArrayState& state, VolumeAddress address, uint32_t block_count,
                        const ContentCheck& check, std::vector<BadBlock>& found)
 {
@@ -38,13 +28,13 @@ Status check_copies_of(ArrayState& state, VolumeAddress address, uint32_t block_
             const std::byte* have = copies.block(lane, block);
             const BlockPlace place = copies.place(block);
             if (have == nullptr)
-                report(state, *group, place, copies.copy(lane, block),
-                       copies.cause(lane, block) == FaultCause::kMissing ? BadBlock::Kind::kMissing
-                                                                         : BadBlock::Kind::kReadError,
-                       found);
+                report_block(state, *group, place, copies.copy(lane, block),
+                             copies.cause(lane, block) == FaultCause::kMissing ? BadBlock::Kind::kMissing
+                                                                               : BadBlock::Kind::kReadError,
+                             found);
             else if (!right ||
                      std::memcmp(have, memory.data() + size_t{block} * kBlockBytes, kBlockBytes) != 0)
-                report(state, *group, place, copies.copy(lane, block), BadBlock::Kind::kData, found);
+                report_block(state, *group, place, copies.copy(lane, block), BadBlock::Kind::kData, found);
         }
     }
     return {};

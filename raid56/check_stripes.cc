@@ -109,7 +109,7 @@ void StripeWindow::read()
 
 void StripeWindow::report(const BlockPlace& place, uint32_t copy, BadBlock::Kind kind)
 {
-    found_.push_back({address_of(group_, place), locate_block(state_, group_, place, copy).member, kind});
+    report_block(state_, group_, place, copy, kind, found_);
 }
 
 void StripeWindow::check_cell(const BlockPlace& place, uint32_t copy)
@@ -174,6 +174,14 @@ void StripeWindow::check()
 }
 
 }  // namespace
+
+void report_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
+                  BadBlock::Kind kind, std::vector<BadBlock>& found)
+{
+    const BlockLocation at = locate_block(state, group, place, copy);
+    const bool there = kind != BadBlock::Kind::kMissing && kind != BadBlock::Kind::kReadError;
+    found.push_back({address_of(group, place), at.member, at.stale && there ? BadBlock::Kind::kStale : kind});
+}
 
 Status check_stripes_of(ArrayState& state, VolumeAddress group_address, uint64_t first_stripe,
                         uint64_t stripe_count, std::vector<BadBlock>& found)

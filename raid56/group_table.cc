@@ -141,6 +141,22 @@ Status GroupTable::add(Ref<const ArrayGroup> group)
     return {};
 }
 
+void GroupTable::replace(std::span<const Ref<const ArrayGroup>> groups)
+{
+    MutexLock guard(mutex_);
+    auto next = make_ref<GroupList>();
+    next->groups = list_->groups;
+    for (const Ref<const ArrayGroup>& group : groups) {
+        const VolumeAddress address = group->record.address;
+        const auto place = std::lower_bound(
+            next->groups.begin(), next->groups.end(), address,
+            [](const auto& have, VolumeAddress wanted) { return have->record.address < wanted; });
+        if (place != next->groups.end() && (*place)->record.address == address)
+            *place = group;
+    }
+    list_ = Ref<const GroupList>(next.get());
+}
+
 void GroupTable::remove(VolumeAddress address)
 {
     MutexLock guard(mutex_);

@@ -2,6 +2,7 @@
 // The block groups in memory: resolved to device offsets, sorted by address, replaced as a whole.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "base/mutex.h"
@@ -33,6 +34,8 @@ public:
     Status add(Ref<const ArrayGroup> group);
     // Nothing happens when no group begins at `address`.
     void remove(VolumeAddress address);
+    // Each takes the place of the group that begins at its address, if there is one.
+    void replace(std::span<const Ref<const ArrayGroup>> groups);
 
 private:
     mutable Mutex mutex_{LockRank::kGroupMap};

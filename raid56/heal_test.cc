@@ -259,12 +259,31 @@ TEST_CASE("a member whose loss would cost another group its data stays in servic
     CHECK(volume.read_back(0, 32));
     CHECK(volume.counter(spot.member, MemberCounter::kWriteErrors) == 1);
     CHECK_FALSE(volume.set.failed(TestVolume::member_id(spot.member)));
-    // Nor is a write taken for good whose loss nobody would record.
+    CHECK_FALSE(volume.set.stopped());  // nothing rests on a repair
+    // Without that group it would go.
+    volume.array->remove_group(single.address);
+    volume.rot({0, 1, 0});
+    CHECK(volume.read_back(0, 32));
+    CHECK(volume.set.failed(TestVolume::member_id(spot.member)));
+}
+
+TEST_CASE("a write that its group carries is refused when another group cannot do without the member")
+{
+    TestVolume volume({ProfileId::kRaid6, 4, 16384});
+    REQUIRE(volume.write(0, 2).ok());
+    const TestVolume::Spot spot = volume.spot({0, 1, 0});
+    GroupRecord single = volume.group_record;
+    single.address = TestVolume::kGroup + volume.group_record.span_bytes();
+    single.profile = ProfileId::kSingle;
+    single.data_columns = 1;
+    single.column_bytes = TestVolume::kSlotBytes;
+    single.columns = {{.member = TestVolume::member_id(spot.member), .runs = {{5, 1}}}};
+    REQUIRE(volume.array->add_group(single, volume.superblock).ok());
+    volume.faults[spot.member]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites, .limit = 1});
     CHECK(volume.write(2, 1).err() == Err::kTooManyFaults);
     CHECK_FALSE(volume.set.failed(TestVolume::member_id(spot.member)));
-    volume.array->remove_group(single.address);
-    CHECK(volume.write(2, 1).ok());
-    CHECK(volume.set.failed(TestVolume::member_id(spot.member)));
+    CHECK(volume.set.stopped());
+    CHECK(volume.read_back(0, 32));
 }
 
 TEST_CASE("a repair that the device loses is not counted as one")

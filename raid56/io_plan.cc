@@ -150,6 +150,16 @@ void IoPlan::count_if_gone(std::span<const IoPart> blocks, bool bridged)
         members_.count(blocks.front().member, MemberCounter::kReadErrors);
 }
 
+void IoPlan::leave_out_gone()
+{
+    std::vector<MemberId> gone;
+    for (size_t i = 0; i < runs_.size(); ++i)
+        if (requests_[i].result == Status(Err::kMemberGone))
+            gone.push_back(parts_[runs_[i].first_part].member);
+    if (!gone.empty())
+        members_.fail_if_spared(gone);
+}
+
 void IoPlan::count_failed_writes()
 {
     for (size_t i = 0; i < runs_.size(); ++i)
@@ -169,10 +179,12 @@ void IoPlan::run()
                                         [](const IoRequest& request) { return !request.result.ok(); });
     if (!any_failed)
         return;
-    if (kind_ == IoKind::kRead)
+    if (kind_ == IoKind::kRead) {
+        leave_out_gone();
         read_one_by_one();
-    else
+    } else {
         count_failed_writes();
+    }
 }
 
 }  // namespace cowraid

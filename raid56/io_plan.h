@@ -35,7 +35,8 @@ public:
     void add(const IoPart& part);
     // One request per run of parts that adjoin on a member. A read also bridges small gaps. When a read of
     // many blocks fails, its blocks are read one by one, so that afterwards exactly the parts (then single
-    // blocks) that cannot be read have a failed result.
+    // blocks) that cannot be read have a failed result. A member that is gone, of which a read knows, leaves
+    // service if the volume can do without it: it is not asked again.
     void run();
     // Bridges would read blocks that are read for their content, too, before or after: no bridges then.
     void forbid_bridges() { may_bridge_ = false; }
@@ -66,6 +67,7 @@ private:
     void add_vector(std::byte* memory, uint64_t bytes);
     void submit();
     void count_failed_writes();
+    void leave_out_gone();
     void read_blocks(std::span<IoPart> blocks);
     void read_one_by_one();
     void count_if_gone(std::span<const IoPart> blocks, bool bridged);

@@ -8,13 +8,14 @@ namespace cowraid {
 void count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
                  FaultCause cause)
 {
-    if (cause == FaultCause::kMissing)
+    const BlockLocation at = locate_block(state, group, place, copy);
+    if (cause == FaultCause::kMissing || (cause == FaultCause::kWrong && at.stale))
         return;
     const bool parity = place.column >= group.geometry.data_columns;
     const MemberCounter counter = cause == FaultCause::kReadError ? MemberCounter::kReadErrors
                                   : parity                        ? MemberCounter::kParity
                                                                   : MemberCounter::kCorruption;
-    state.members.count(locate_block(state, group, place, copy).member, counter);
+    state.members.count(at.member, counter);
 }
 
 void KnownBlocks::add(VolumeAddress address, uint64_t block_count, std::byte* memory)

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/checksum.h"
-#include "base/log.h"
 #include "raid56/expectations.h"
 #include "raid56/lost_block.h"
 #include "raid56/partial_batch.h"
@@ -146,13 +145,13 @@ void PartialBatch::solve()
             solve(job);
 }
 
-// What was solved is known to have been wrong; free blocks are charged to nobody.
+// What was solved is known to have been wrong; free blocks, and stale columns, are charged to nobody.
 void PartialBatch::count_faults(RowJob& job)
 {
     for (uint32_t column = 0; column < job.columns(); ++column) {
         const bool parity = column >= job.data_columns();
         const bool wrong = job.bad[column] && !job.charged[column] && !job.situation.writes[column];
-        if (!wrong ||
+        if (!wrong || locate_block(state_, job.group(), job.place(column), 0).stale ||
             (!parity && !job.stripe->origin.sink->in_use(address_of(job.group(), job.place(column)))))
             continue;
         count_fault(state_, job.group(), job.place(column), 0, FaultCause::kWrong);
@@ -191,12 +190,8 @@ void PartialBatch::solve(RowJob& job)
     for (uint32_t column = job.data_columns(); column < job.columns(); ++column)
         job.rewrite[column] = false;
     count_faults(job);
-    if (job.bad.any()) {
+    if (job.bad.any())
         bump(partial_.counters.repaired_rows, 1);
-        CW_LOG_WARNING("row of volume address %llu: %zu bad blocks repaired on the way of a write",
-                       static_cast<unsigned long long>(address_of(job.group(), job.place(0)).value),
-                       job.bad.count());
-    }
 }
 
 }  // namespace cowraid

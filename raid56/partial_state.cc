@@ -19,7 +19,7 @@ PartialWrites::PartialWrites(ArrayState& array_state, IntentLog& intent_log,
 Status PartialWrites::flush_all(bool retire)
 {
     const uint64_t covered = begin_flush();
-    const Status flushed = flush_members(state.members, 1);
+    const Status flushed = flush_members(state.members);
     if (flushed.ok()) {
         cache.end_age();
         if (retire)

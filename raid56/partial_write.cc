@@ -261,7 +261,7 @@ bool PartialBatch::log(std::span<RowJob*> jobs)
             continue;
         }
         for (RowJob* job : jobs)
-            job->status = Err::kIo;
+            job->status = state_.members.stopped() ? Err::kTooManyFaults : Err::kIo;
         return false;
     }
 }
@@ -281,18 +281,19 @@ void PartialBatch::store(std::span<RowJob*> jobs)
         }
     }
     plan.run();
-    std::vector<std::vector<MemberId>> lost(jobs.size());
+    std::vector<MemberId> lost;
     uint64_t written = 0;
     for (const IoPart& part : plan.parts()) {
         if (part.result.ok())
             written += part.bytes;
         else
-            lost[part.owner].push_back(part.member);
+            lost.push_back(part.member);
     }
     bump(state_.counters.member_bytes_written, written);
-    for (size_t index = 0; index < jobs.size(); ++index)
-        if (!lost[index].empty() && !state_.fail_members(lost[index]))
-            jobs[index]->status = Err::kTooManyFaults;
+    const bool carried = state_.members.fail(lost);
+    for (RowJob* job : jobs)
+        if (!carried)
+            job->status = Err::kTooManyFaults;
 }
 
 void PartialBatch::record(const RowJob& job)

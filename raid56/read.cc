@@ -120,8 +120,11 @@ void ReadCall::plan_chunk(uint32_t index, const BlockPlace& place, uint32_t bloc
     const ArrayGroup& group = *states_[index].group;
     const uint32_t first = preferred_copy(group.geometry, place.stripe);
     BlockLocation location;
-    for (uint32_t i = 0; i < group.geometry.copies && location.device == nullptr; ++i)
-        location = locate_block(state_, group, place, (first + i) % group.geometry.copies);
+    for (uint32_t i = 0; i < group.geometry.copies && (location.device == nullptr || location.stale); ++i) {
+        const BlockLocation copy = locate_block(state_, group, place, (first + i) % group.geometry.copies);
+        if (location.device == nullptr || (copy.device != nullptr && !copy.stale))
+            location = copy;
+    }
     if (location.device == nullptr) {
         for (uint32_t i = 0; i < block_count; ++i)
             lose(index, memory + size_t{i} * kBlockBytes, first, FaultCause::kMissing, 0);

@@ -227,6 +227,39 @@ TEST_CASE("a member that is pulled during the call counts as missing")
     }
 }
 
+TEST_CASE("a member that is gone is asked once, while all groups can do without it")
+{
+    for (const Shape& shape : {Shape{ProfileId::kRaid6, 4, 65536}, Shape{ProfileId::kRaid1c3, 1, 65536}}) {
+        INFO(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, 20).ok());
+        const uint32_t blocks = 20 * volume.geometry.stripe_data_blocks();
+        // One that cannot be read here and there is asked on.
+        volume.faults[2]->add_rule({.kinds = kFaultReads, .permille = 300});
+        CHECK(volume.read_back(0, blocks));
+        CHECK_FALSE(volume.set.failed(TestVolume::member_id(2)));
+        volume.faults[2]->remove_all_rules();
+        volume.faults[1]->add_rule({.action = FaultAction::kGone});
+        CHECK(volume.read_back(0, blocks));
+        CHECK(volume.set.failed(TestVolume::member_id(1)));
+        volume.forget_requests();
+        CHECK(volume.read_back(0, blocks));
+        CHECK(volume.counts[1]->entries(IoKind::kRead).empty());
+        if (volume.geometry.parity == 0)
+            continue;  // copies are asked one after the other
+        // Two at once, of which redundancy carries one, stay both: nobody records what nobody can do without.
+        for (const uint32_t member : {0u, 2u})
+            volume.faults[member]->add_rule({.action = FaultAction::kGone});
+        CHECK_FALSE(volume.read_back(0, blocks));
+        CHECK_FALSE(volume.set.failed(TestVolume::member_id(0)));
+        CHECK_FALSE(volume.set.failed(TestVolume::member_id(2)));
+        CHECK_FALSE(volume.set.stopped());
+        for (const uint32_t member : {0u, 2u})
+            volume.faults[member]->remove_all_rules();
+        CHECK(volume.read_back(0, blocks));
+    }
+}
+
 TEST_CASE("an error that does not repeat is counted once and harms nothing")
 {
     TestVolume volume({ProfileId::kRaid5, 4, 65536});

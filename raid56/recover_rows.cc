@@ -213,9 +213,9 @@ Status RowsRecovery::recover_batch()
     writes.run();
     std::vector<MemberId> failed;
     for (const IoPart& part : writes.parts())
-        if (!part.result.ok() && std::find(failed.begin(), failed.end(), part.member) == failed.end())
+        if (!part.result.ok())
             failed.push_back(part.member);
-    return failed.empty() || state_.fail_members(failed) ? Err::kOk : Err::kTooManyFaults;
+    return state_.members.fail(failed) ? Err::kOk : Err::kTooManyFaults;
 }
 
 Status RowsRecovery::run()

@@ -21,6 +21,7 @@ uint8_t add(uint8_t a, uint8_t b)
 // distinct and fewer than 256, so that a pivot is always found.
 SmallMatrix invert(SmallMatrix matrix, size_t size)
 {
+    CW_ASSERT(size <= kMaxParity);
     SmallMatrix inverse{};
     for (size_t i = 0; i < size; ++i)
         inverse[i][i] = 1;

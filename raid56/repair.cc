@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/checksum.h"
-#include "base/log.h"
+#include "base/log_count.h"
 #include "raid56/expectations.h"
 #include "raid56/io_plan.h"
 
@@ -157,14 +157,13 @@ void StripeRepair::write()
         if (part.result.ok())
             continue;
         todo_[part.owner] = false;
-        if (std::find(failed.begin(), failed.end(), part.member) == failed.end())
-            failed.push_back(part.member);
+        failed.push_back(part.member);
     }
     // A member that cannot store a repair goes, unless that costs more than the bad block: its other blocks
     // are still worth having where redundancy is used up.
-    for (const MemberId id : failed)
-        if (!state_.fail_members(std::span(&id, 1)))
-            CW_LOG_ERROR("member %u: cannot store a repaired block; kept, no redundancy is left", id.value);
+    if (!failed.empty() && !state_.members.fail_if_spared(failed))
+        log_count(LogLevel::kError, state_.members.name(failed.front()),
+                  "repairs it cannot store, but no redundancy is left to do without it", 1);
 }
 
 void StripeRepair::verify()
@@ -174,17 +173,13 @@ void StripeRepair::verify()
         if (!todo_[i] || !results_[i].ok() || checksum_of(scratch(i), kBlockBytes) != items_[i].checksum)
             continue;
         const RepairItem& item = items_[i];
-        state_.members.count(locate_block(state_, *item.group, item.place, item.copy).member,
-                             MemberCounter::kRepaired);
+        const BlockLocation at = locate_block(state_, *item.group, item.place, item.copy);
+        if (!at.stale)
+            state_.members.count(at.member, MemberCounter::kRepaired);
         ++repaired;
     }
     bump(state_.counters.blocks_repaired, repaired);
-    const auto address = static_cast<unsigned long long>(address_of(*items_[0].group, items_[0].place).value);
-    if (repaired < confirmed_)
-        CW_LOG_ERROR("stripe of volume address %llu: %zu of %zu bad blocks could not be repaired", address,
-                     confirmed_ - repaired, confirmed_);
-    else
-        CW_LOG_WARNING("stripe of volume address %llu: %zu bad blocks repaired", address, repaired);
+    log_count(LogLevel::kError, "volume", "bad blocks that could not be repaired", confirmed_ - repaired);
 }
 
 void StripeRepair::run()

@@ -21,7 +21,11 @@ class WriteCall {
 public:
     // `locked`: the caller holds the locks of all stripes.
     WriteCall(ArrayState& state, std::span<RowWrite> writes, bool locked)
-        : state_(state), writes_(writes), locked_(locked), list_(state.groups.list()), lost_(writes.size())
+        : state_(state),
+          writes_(writes),
+          locked_(locked),
+          list_(state.groups.list()),
+          incomplete_(writes.size())
     {
     }
     Status run();
@@ -45,7 +49,8 @@ private:
     Ref<const GroupList> list_;  // keeps the groups alive
     std::vector<WriteUnit> batch_;
     uint64_t batch_bytes_ = 0;
-    std::vector<std::vector<MemberId>> lost_;  // per write: members whose request failed
+    std::vector<MemberId> lost_;  // members some request of which failed
+    std::vector<bool> incomplete_;  // per write: some request of it failed
 };
 
 Status WriteCall::admit(const RowWrite& write, const ArrayGroup* group) const
@@ -172,9 +177,8 @@ void WriteCall::note_results(IoPlan& plan)
             written += part.bytes;
             continue;
         }
-        std::vector<MemberId>& lost = lost_[part.owner];
-        if (std::find(lost.begin(), lost.end(), part.member) == lost.end())
-            lost.push_back(part.member);
+        lost_.push_back(part.member);
+        incomplete_[part.owner] = true;
     }
     bump(state_.counters.member_bytes_written, written);
 }
@@ -249,12 +253,11 @@ void WriteCall::flush_batch()
 // nobody takes their old content for the new (I-5).
 void WriteCall::settle()
 {
-    for (uint32_t i = 0; i < writes_.size(); ++i) {
-        if (lost_[i].empty())
-            continue;
-        if (!state_.fail_members(lost_[i]))
+    if (state_.members.fail(lost_))
+        return;
+    for (uint32_t i = 0; i < writes_.size(); ++i)
+        if (incomplete_[i])
             writes_[i].result = Err::kTooManyFaults;
-    }
 }
 
 Status WriteCall::run()

@@ -63,7 +63,7 @@ build_release() {
     step "building a release in $build"
     if [ ! -f "$build/build.ninja" ]; then
         rm -rf "$build"
-        meson setup "$build" -Dbuildtype=release -Doptimization=2 -Dwerror=false >"$log" 2>&1 ||
+        meson setup "$build" -Dbuildtype=release -Doptimization=2 >"$log" 2>&1 ||
             { tail -n 30 "$log"; fail "meson setup"; }
     fi
     ninja -C "$build" tools/{mkfs.cowraid,mount.cowraid,umount.fuse.cowraid,cowraid} >"$log" 2>&1 ||

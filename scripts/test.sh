@@ -154,8 +154,11 @@ stages_all() {
         stage "threaded tests, thread sanitizer" run_meson_tsan
 }
 
-test_options=(-Dbuildtype=debugoptimized -Ddebug_checks=true)
-sanitizer_options=(-Ddebug=true -Doptimization=1 -Ddebug_checks=true -Db_lundef=false -Dtcmalloc=disabled)
+# Warnings are errors here and nowhere else: another compiler has others, which must not stop who
+# only installs.
+common_options=(-Dwerror=true -Ddebug_checks=true)
+test_options=("${common_options[@]}" -Dbuildtype=debugoptimized)
+sanitizer_options=("${common_options[@]}" -Ddebug=true -Doptimization=1 -Db_lundef=false -Dtcmalloc=disabled)
 asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined -Dcpp_args=-fno-sanitize-recover=all)
 tsan_options=("${sanitizer_options[@]}" -Db_sanitize=thread)
 

@@ -153,6 +153,7 @@ Result<std::unique_ptr<BenchMembers>> make_bench_members(const BenchOptions& opt
     random_bytes(&superblock.volume_uuid, sizeof superblock.volume_uuid);
     superblock.generation = {1};
     superblock.epochs = {{random_u64(), {1}}};
+    superblock.log_epoch = superblock.epochs.front().epoch;
     superblock.chunk_bytes = options.chunk_bytes;
     for (auto& device : devices) {
         CW_ASSIGN(MemberRecord record, plan_member_layout(device->size_bytes()));

@@ -83,7 +83,7 @@ WriteOrigin BenchVolume::origin()
 {
     return {
         .generation = {kGeneration},
-        .epoch = members_->superblock.epochs.front().epoch,
+        .epoch = members_->superblock.log_epoch,
         .sink = this,
     };
 }

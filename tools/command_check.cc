@@ -77,12 +77,12 @@ Result<VolumeMembers> find_unmounted(const CheckArguments& arguments, std::strin
     VolumeSpec spec;
     struct stat info { };
     if (operands.size() == 1 && stat(operands.front().c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-        CW_ASSIGN(const VolumeTarget target, find_target(operands.front(), why));
+        CW_ASSIGN(const VolumeTarget target, find_target(operands, why));
         spec.name = "UUID=" + uuid_text(target.uuid);
     } else {
         CW_ASSIGN(spec, parse_volume_spec(operands, why));
     }
-    CW_ASSIGN(VolumeMembers volume, find_volume(spec, why));
+    CW_ASSIGN(VolumeMembers volume, find_volume(spec, Unusable::kSkip, why));
     const auto mounted = find_mounted_volume(volume.uuid);
     if (mounted.has_value() && !arguments.force) {
         why = "the volume is mounted at " + mounted->mount_point +
@@ -119,6 +119,10 @@ void print_report(const VolumeMembers& volume, const CheckReport& report, const 
     printf("Data blocks:         %" PRIu64 "\n", report.data_blocks);
     printf("Checksums verified:  %" PRIu64 "\n", report.checksums_verified);
     printf("Parity rows:         %" PRIu64 "\n", report.parity_rows_verified);
+    if (report.stale_columns > 0)
+        printf("Stale:               %" PRIu64 " columns of block groups missed writes, %" PRIu64
+               " blocks of them are old\n",
+               report.stale_columns, report.stale_blocks);
     std::map<std::string, size_t> kinds;
     for (const CheckFinding& finding : report.findings)
         ++kinds[finding.kind];
@@ -141,6 +145,8 @@ void print_report_json(const VolumeMembers& volume, const CheckReport& report)
     json_put_integer(out.get(), "data_blocks", report.data_blocks);
     json_put_integer(out.get(), "checksums_verified", report.checksums_verified);
     json_put_integer(out.get(), "parity_rows_verified", report.parity_rows_verified);
+    json_put_integer(out.get(), "stale_columns", report.stale_columns);
+    json_put_integer(out.get(), "stale_blocks", report.stale_blocks);
     Json findings = json_make_array();
     for (const CheckFinding& finding : report.findings) {
         Json line = json_make_object();
@@ -163,7 +169,9 @@ Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume
     CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));
     for (const std::string& warning : warnings)
         print_warning(kProgram, warning);
-    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why));
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, {.strangers = Strangers::kSkip}));
+    for (const std::string& note : assembly.notes)
+        print_warning(kProgram, note);
     CheckReport report;
     CW_TRY(check_volume(std::move(assembly), arguments.check, report, why));
     return report;

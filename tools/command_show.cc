@@ -24,6 +24,9 @@ void print_member(const MemberInfo& member, SizeStyle sizes)
     std::string place = member.path.empty() ? "MISSING" : member.path;
     if (!member.path.empty() && member.state != MemberState::kPresent)
         place += member.state == MemberState::kFailed ? " FAILED" : " STALE";
+    else if (member.stale_groups > 0)
+        place += " STALE (missed writes to " + std::to_string(member.stale_groups) + " block groups, " +
+                 size_text(member.stale_bytes, sizes) + ")";
     printf("\tdevid %4u size %s used %s path %s\n", member.id.value,
            size_text(member.size_bytes, sizes).c_str(), size_text(member.used_bytes, sizes).c_str(),
            place.c_str());
@@ -36,8 +39,10 @@ void print_volume(const VolumeReport& report, SizeStyle sizes)
     printf("Label: %s  uuid: %s\n", label.c_str(), uuid_text(info.uuid).c_str());
     const std::string used = report.has_usage ? size_text(used_bytes(info), sizes) : "unknown";
     printf("\tTotal devices %zu FS bytes used %s\n", info.members.size(), used.c_str());
+    const std::string why = info.read_only_reason.empty() ? "" : ": " + info.read_only_reason;
     if (report.mounted)
-        printf("\tMounted at %s%s\n", report.mount_point.c_str(), info.read_only ? " (read-only)" : "");
+        printf("\tMounted at %s%s\n", report.mount_point.c_str(),
+               info.read_only ? (" (read-only" + why + ")").c_str() : "");
     std::vector<std::string> missing;
     for (const MemberInfo& member : info.members) {
         print_member(member, sizes);
@@ -99,16 +104,14 @@ void print_reports(const std::vector<VolumeReport>& reports, const CommandOption
 
 int command_show(int argc, char** argv, CommandOptions options)
 {
-    if (!parse_common(argc, argv, "[VOLUME]", "Show a volume, or all that are found.", options))
+    if (!parse_common(argc, argv, "[VOLUME|MEMBER...]", "Show a volume, or all that are found.", options))
         return kExitUsage;
     if (options.operands.empty()) {
         print_reports(load_all(), options);
         return kExitOk;
     }
-    if (!has_one_operand(options, "a volume"))
-        return kExitUsage;
     std::string why;
-    const auto target = find_target(options.operands.front(), why);
+    const auto target = find_target(options.operands, why);
     if (!target.ok())
         return command_failed(options, target.err(), why);
     const auto report = load_report(*target, why);

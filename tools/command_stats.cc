@@ -89,6 +89,8 @@ void print_stats_json(const VolumeInfo& info, const std::vector<MemberInfo>& mem
         else
             json_put_text(line.get(), "device", member.path);
         json_put_text(line.get(), "state", member_state_name(member.state));
+        json_put_integer(line.get(), "stale_groups", member.stale_groups);
+        json_put_integer(line.get(), "stale_bytes", member.stale_bytes);
         for (size_t i = 0; i < member.counters.size(); ++i)
             json_put_integer(line.get(), counter_name(i), member.counters[i]);
         json_array_append_new(list.get(), line.release());
@@ -127,7 +129,7 @@ int command_stats(int argc, char** argv, CommandOptions common)
     if (!parse(argc, argv, options) || !has_one_operand(options.common, "a volume or a member"))
         return kExitUsage;
     std::string why;
-    const auto target = find_target(options.common.operands.front(), why);
+    const auto target = find_target(options.common.operands, why);
     if (!target.ok())
         return command_failed(options.common, target.err(), why);
     const auto report = load(*target, options.reset, why);

@@ -105,8 +105,11 @@ void print_usage(const VolumeReport& report, SizeStyle sizes)
     printf("\nMembers:\n");
     for (const MemberInfo& member : info.members) {
         const std::string place = member.path.empty() ? "missing" : member.path;
-        printf("   %4u  %-24s size %s, allocated %s\n", member.id.value, place.c_str(),
+        printf("   %4u  %-24s size %s, allocated %s", member.id.value, place.c_str(),
                size_text(member.size_bytes, sizes).c_str(), size_text(member.used_bytes, sizes).c_str());
+        if (member.stale_groups > 0)
+            printf(", stale %s", size_text(member.stale_bytes, sizes).c_str());
+        printf("\n");
     }
 }
 
@@ -122,7 +125,7 @@ void print_df(const VolumeReport& report, SizeStyle sizes)
 
 Result<VolumeReport> load_usage(const std::string& operand, std::string& why)
 {
-    CW_ASSIGN(const VolumeTarget target, find_target(operand, why));
+    CW_ASSIGN(const VolumeTarget target, find_target({operand}, why));
     CW_ASSIGN(VolumeReport report, load_report(target, why));
     if (!report.has_usage) {
         why = report.problem;
@@ -168,7 +171,7 @@ int command_sync(int argc, char** argv, CommandOptions options)
         !has_one_operand(options, "a mounted volume"))
         return kExitUsage;
     std::string why;
-    const auto target = find_target(options.operands.front(), why);
+    const auto target = find_target(options.operands, why);
     if (!target.ok())
         return command_failed(options, target.err(), why);
     auto client = connect_target(*target, why);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tools/control_client.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -21,11 +21,14 @@ Result<ControlClient> ControlClient::connect(const Uuid& volume)
     if (path.size() >= sizeof address.sun_path)
         return Err::kNameTooLong;
     memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // A daemon that stands still with a full queue would be waited for without limit.
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid())
         return Err::kIo;
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
         return errno == EACCES || errno == EPERM ? Err::kAccess : Err::kNotFound;
+    if (fcntl(fd.get(), F_SETFL, 0) != 0)
+        return Err::kIo;
     return ControlClient(std::move(fd));
 }
 
@@ -72,6 +75,7 @@ Result<MountedVolume> ControlClient::mounted_volume()
     out.label = json_get_text(result.get(), "label");
     out.mount_point = json_get_text(result.get(), "mount_point");
     out.device = json_get_text(result.get(), "device");
+    out.pid = static_cast<int>(json_get_integer(result.get(), "pid"));
     out.closing = json_get_flag(result.get(), "closing");
     return out;
 }
@@ -103,17 +107,9 @@ std::optional<MountedVolume> find_mounted_volume(const std::string& name)
 std::vector<MountedVolume> list_mounted_volumes()
 {
     std::vector<MountedVolume> out;
-    DIR* const directory = opendir(control_directory().c_str());
-    if (directory == nullptr)
-        return out;
-    while (const dirent* entry = readdir(directory)) {
-        const auto uuid = uuid_parse(entry->d_name);
-        if (!uuid.ok())
-            continue;
-        if (auto mounted = find_mounted_volume(*uuid); mounted.has_value())
+    for (const Uuid& uuid : volumes_with_directory())
+        if (auto mounted = find_mounted_volume(uuid); mounted.has_value())
             out.push_back(std::move(*mounted));
-    }
-    closedir(directory);
     return out;
 }
 

@@ -19,6 +19,7 @@ struct MountedVolume {
     std::string label;
     std::string mount_point;
     std::string device;  // "major:minor" of the mount; empty while it starts
+    int pid = 0;  // of the daemon
     bool closing = false;  // unmounted, writing its last commit
 };
 

@@ -23,10 +23,20 @@ constexpr Command kCommands[] = {
     {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
 };
 
-void print_usage(FILE* out)
+bool in_group(const Command& command, const char* group)
 {
-    fprintf(out, "Usage: cowraid [--json] COMMAND [OPTION...] [VOLUME]\n\n");
+    return group == nullptr ? command.group == nullptr
+                            : command.group != nullptr && strcmp(command.group, group) == 0;
+}
+
+// All commands, or those of one group.
+void print_usage(FILE* out, const char* group)
+{
+    fprintf(out, "Usage: cowraid [--json] %s [OPTION...] [VOLUME]\n\n",
+            group == nullptr ? "COMMAND" : (std::string(group) + " COMMAND").c_str());
     for (const Command& command : kCommands) {
+        if (group != nullptr && !in_group(command, group))
+            continue;
         const std::string name = command.group == nullptr ? std::string(command.name)
                                                           : std::string(command.group) + " " + command.name;
         fprintf(out, "  %-18s %s\n", name.c_str(), command.summary);
@@ -43,7 +53,7 @@ std::vector<std::string_view> words_of(const char* group)
         std::string_view word;
         if (group == nullptr)
             word = command.group != nullptr ? command.group : command.name;
-        else if (command.group != nullptr && strcmp(command.group, group) == 0)
+        else if (in_group(command, group))
             word = command.name;
         if (!word.empty() && (words.empty() || words.back() != word))
             words.push_back(word);
@@ -70,12 +80,28 @@ std::string_view resolve_word(const std::vector<std::string_view>& words, std::s
 const Command* find_command(const char* group, std::string_view name)
 {
     for (const Command& command : kCommands) {
-        const bool same_group = group == nullptr
-                                    ? command.group == nullptr
-                                    : command.group != nullptr && strcmp(command.group, group) == 0;
-        if (same_group && name == command.name)
+        if (in_group(command, group) && name == command.name)
             return &command;
     }
+    return nullptr;
+}
+
+bool is_help(std::string_view word)
+{
+    return word == "--help" || word == "-h" || word == "-?" || word == "help";
+}
+
+// The group of "GROUP --help"; null when the words are something else.
+const char* asks_about_group(int argc, char** argv)
+{
+    const std::vector<std::string_view> words = words_of(nullptr);
+    const PrefixMatch match = match_prefix(words, argv[0]);
+    if (argc < 2 || !is_help(argv[1]) || !match.unique())
+        return nullptr;
+    const std::string_view word = words[match.candidates.front()];
+    for (const Command& command : kCommands)
+        if (command.group != nullptr && word == command.group)
+            return command.group;
     return nullptr;
 }
 
@@ -109,8 +135,8 @@ int run(int argc, char** argv)
         const std::string_view option = argv[next];
         if (option == "--json") {
             options.format = OutputFormat::kJson;
-        } else if (option == "--help" || option == "-h" || option == "-?") {
-            print_usage(stdout);
+        } else if (is_help(option)) {
+            print_usage(stdout, nullptr);
             return kExitOk;
         } else if (option == "--version" || option == "-V") {
             printf("cowraid %s\n", COWRAID_VERSION);
@@ -120,9 +146,13 @@ int run(int argc, char** argv)
             return kExitUsage;
         }
     }
-    if (next == argc || strcmp(argv[next], "help") == 0) {
-        print_usage(next == argc ? stderr : stdout);
+    if (next == argc || is_help(argv[next])) {
+        print_usage(next == argc ? stderr : stdout, nullptr);
         return next == argc ? kExitUsage : kExitOk;
+    }
+    if (const char* const group = asks_about_group(argc - next, argv + next); group != nullptr) {
+        print_usage(stdout, group);
+        return kExitOk;
     }
     int used = 0;
     const Command* const command = resolve_command(argc - next, argv + next, used);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the mount helper and the daemon say to each other over a socket pair, descriptors included.
 //   helper -> daemon: kMember (path, descriptor) for each, then kOpen
-//   daemon -> helper: kOpened (JSON: uuid, read_only, reason) or kFailed (one line)
+//   daemon -> helper: kOpened (JSON: uuid, read_only, degraded, warnings) or kFailed (one line)
 //   helper -> daemon: kServe (device number of the mount, descriptor of the FUSE connection)
 // The helper then asks the mount itself whether it answers. Either side ends by closing its end.
 #pragma once

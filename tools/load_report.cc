@@ -3,6 +3,9 @@
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "device/assembly.h"
 #include "tools/mount_table.h"
@@ -18,6 +21,15 @@ Result<VolumeTarget> target_of_directory(const std::string& text, const struct s
     for (const MountedVolume& mounted : list_mounted_volumes()) {
         if (mounted.device == device)
             return VolumeTarget{.uuid = mounted.uuid, .mounted = true, .members = {}, .named_device = {}};
+    }
+    const auto table = read_mount_table();
+    const bool ours = table.ok() && std::any_of(table->begin(), table->end(), [&](const MountEntry& entry) {
+                          return entry.device == device && entry.is_cowraid();
+                      });
+    if (ours) {
+        why = text + " is in a cowraid volume, but its daemon does not answer this user; " +
+              (geteuid() == 0 ? "see the system log" : "only root and who mounted it may ask: run as root");
+        return Err::kAccess;
     }
     why = text + " is not in a mounted cowraid volume; name a mount point, member, label or uuid";
     return Err::kNotFound;
@@ -55,29 +67,29 @@ VolumeInfo info_of_superblock(const Assembly& assembly)
 
 }  // namespace
 
-Result<VolumeTarget> find_target(const std::string& text, std::string& why)
+Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::string& why)
 {
-    if (is_dead_mount(text)) {
+    const std::string& text = operands.front();
+    struct stat info { };
+    const bool is_directory = operands.size() == 1 && stat(text.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+    if (operands.size() == 1 && is_dead_mount(text)) {
         why = "the daemon of " + text + " is dead; unmount it and mount the volume again";
         return Err::kIo;
     }
-    struct stat info { };
-    const int result = stat(text.c_str(), &info);
-    if (result == 0 && S_ISDIR(info.st_mode) && text.find('/') != std::string::npos)
+    if (is_directory && text.find('/') != std::string::npos)
         return target_of_directory(text, info, why);
-    CW_ASSIGN(const VolumeSpec spec, parse_volume_spec({text}, why));
+    CW_ASSIGN(const VolumeSpec spec, parse_volume_spec(operands, why));
     VolumeTarget target;
     if (const auto mounted = find_mounted_volume(spec.name); spec.paths.empty() && mounted.has_value()) {
         target.uuid = mounted->uuid;
         target.mounted = true;
         return target;
     }
-    auto members = find_volume(spec, why);
-    if (!members.ok()) {
-        if (result == 0 && S_ISDIR(info.st_mode))
-            return target_of_directory(text, info, why);
+    auto members = find_volume(spec, Unusable::kSkip, why);
+    if (!members.ok() && is_directory)
+        return target_of_directory(text, info, why);
+    if (!members.ok())
         return members.err();
-    }
     target.members = members.take();
     target.uuid = target.members.uuid;
     target.mounted = find_mounted_volume(target.uuid).has_value();
@@ -110,7 +122,7 @@ Result<VolumeReport> load_offline_report(const VolumeMembers& members, std::stri
 {
     std::vector<std::string> warnings;
     CW_ASSIGN(auto devices, open_member_devices(members, MemberAccess::kLook, warnings, why));
-    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why));
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, {.strangers = Strangers::kSkip}));
     VolumeReport report;
     report.info = info_of_superblock(assembly);
     MountOptions options;

@@ -20,9 +20,9 @@ struct VolumeTarget {
     std::string named_device;  // absolute path when exactly one member was named
 };
 
-// `text` is a directory in a mounted volume, a member, a label or a uuid. Errors as find_volume(); `why` is
-// one line with the next step.
-Result<VolumeTarget> find_target(const std::string& text, std::string& why);
+// One operand is a directory in a mounted volume, a member, a label or a uuid; several (at least one) are
+// members. Errors as find_volume(); `why` is one line with the next step.
+Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::string& why);
 
 // Asks the daemon, or reads superblocks and opens the trees read-only (an unreadable tree costs the usage
 // numbers only; VolumeReport::problem says so).

@@ -2,8 +2,11 @@
 #include "tools/member_search.h"
 
 #include <algorithm>
+#include <set>
 
 #include "device/open_member.h"
+#include "device/signature.h"
+#include "tools/block_mount.h"
 #include "tools/text.h"
 
 namespace cowraid {
@@ -15,20 +18,61 @@ bool contains(const std::vector<std::string>& list, const std::string& text)
     return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-Result<std::vector<FoundMember>> inspect_named(const std::vector<std::string>& paths, std::string& why)
+std::vector<std::string> distinct_paths(const std::vector<std::string>& paths)
+{
+    std::vector<std::string> out;
+    std::set<MemberIdentity> seen;
+    for (const std::string& path : paths) {
+        const auto identity = identify_member(path);
+        if (!identity.ok() || seen.insert(*identity).second)
+            out.push_back(absolute_path(path));
+    }
+    return out;
+}
+
+// Whether a named device that fails like this may be done without.
+bool may_skip(const VolumeMembers& volume, Err err)
+{
+    return volume.unusable == Unusable::kSkip && (err == Err::kNotFound || err == Err::kIo);
+}
+
+// Of the paths in volume.named those that are members; sorts out the others.
+Result<std::vector<FoundMember>> inspect_named(VolumeMembers& volume, std::string& why)
 {
     std::vector<FoundMember> named;
-    for (const std::string& path : paths) {
-        CW_ASSIGN(FoundMember member, inspect_member(path, why));
-        if (!named.empty() && member.superblock.volume_uuid != named.front().superblock.volume_uuid) {
-            why = path + " belongs to volume " + uuid_text(member.superblock.volume_uuid) + ", " +
-                  named.front().path + " to " + uuid_text(named.front().superblock.volume_uuid) +
-                  "; name members of one volume";
-            return Err::kInvalid;
+    for (const std::string& path : volume.named) {
+        std::string problem;
+        auto member = inspect_member(path, problem);
+        if (member.ok()) {
+            named.push_back(member.take());
+            continue;
         }
-        named.push_back(std::move(member));
+        if (why.empty())
+            why = problem;
+        if (member.err() == Err::kNotFound && identify_member(path).ok()) {
+            volume.strangers.push_back(path);
+        } else if (may_skip(volume, member.err())) {
+            volume.warnings.push_back(problem + ": left out");
+        } else {
+            why = problem;
+            return member.err();
+        }
     }
     return named;
+}
+
+Status check_same_volume(const FoundMember& reference, const std::vector<FoundMember>& named,
+                         std::string& why)
+{
+    for (const FoundMember& member : named) {
+        if (member.superblock.volume_uuid == reference.superblock.volume_uuid)
+            continue;
+        why = member.path + " belongs to volume " + uuid_text(member.superblock.volume_uuid) + ", " +
+              reference.path + " to " + uuid_text(reference.superblock.volume_uuid) +
+              "; name members of one volume";
+        return Err::kInvalid;
+    }
+    return {};
 }
 
 // Drops members that were only found and stand for the same member as a named one.
@@ -43,46 +87,68 @@ void prefer_named(VolumeMembers& volume, const std::vector<FoundMember>& named)
     });
 }
 
+// A device under the superblock of a mount is opened beside it: that of the mount being made, or one whose
+// daemon was killed while programs have files of it open. A daemon that lives has the member locked.
+Result<UniqueFd> open_exclusively(const std::string& path, bool read_only, std::string& why)
+{
+    const bool under_mount = has_block_mount(path);
+    auto fd =
+        open_member_fd(path, {.read_only = read_only, .exclusive = true, .under_mount = under_mount}, why);
+    if (!fd.ok() || !under_mount)
+        return fd;
+    // It might be that of another filesystem over FUSE, made on what was a member once.
+    const auto signature = probe_signature(fd->get());
+    if (signature.ok() && *signature == kMemberSignature)
+        return fd;
+    why = path + " is mounted as " + (signature.ok() ? *signature : "something else") + "; unmount it first";
+    return Err::kBusy;
+}
+
 Result<UniqueFd> open_with(const std::string& path, MemberAccess access, std::string& why)
 {
     switch (access) {
     case MemberAccess::kReadWrite:
-        return open_member_fd(path, {.read_only = false, .exclusive = true}, why);
+        return open_exclusively(path, false, why);
     case MemberAccess::kReadOnly:
-        return open_member_fd(path, {.read_only = true, .exclusive = true}, why);
+        return open_exclusively(path, true, why);
     case MemberAccess::kLook:
         return open_member_fd(path, {.read_only = true, .exclusive = false}, why);
     case MemberAccess::kReadWriteIfPossible:
         break;
     }
-    auto fd = open_member_fd(path, {.read_only = false, .exclusive = true}, why);
+    auto fd = open_exclusively(path, false, why);
     const bool protected_from_writing =
         fd.err() == Err::kReadOnly || fd.err() == Err::kAccess || fd.err() == Err::kNotPermitted;
     if (fd.ok() || !protected_from_writing)
         return fd;
-    return open_member_fd(path, {.read_only = true, .exclusive = true}, why);
+    return open_exclusively(path, true, why);
 }
 
 }  // namespace
 
-Result<VolumeMembers> find_volume(const VolumeSpec& spec, std::string& why)
+Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std::string& why)
 {
     VolumeMembers volume;
-    std::vector<FoundMember> named;
-    if (spec.paths.empty()) {
-        CW_ASSIGN(volume.members, scan_for(spec.name, {}, why));
+    volume.unusable = unusable;
+    volume.named = distinct_paths(spec.paths);
+    CW_ASSIGN(const std::vector<FoundMember> named, inspect_named(volume, why));
+    if (spec.name.empty() && named.empty())
+        return volume.strangers.empty() ? Err::kNotFound : Err::kInvalid;
+    if (spec.name.empty() && spec.paths.size() > 1) {
+        CW_TRY(check_same_volume(named.front(), named, why));
+        volume.members = named;
     } else {
-        for (const std::string& path : spec.paths)
-            volume.named.push_back(absolute_path(path));
-        CW_ASSIGN(named, inspect_named(volume.named, why));
-        CW_ASSIGN(volume.members,
-                  scan_for(volume.named.front(), {.directories = {}, .paths = volume.named}, why));
+        const std::string& name = spec.name.empty() ? named.front().path : spec.name;
+        CW_ASSIGN(volume.members, scan_for(name, {.directories = {}, .paths = volume.named}, why));
+        if (!volume.members.empty())
+            CW_TRY(check_same_volume(volume.members.front(), named, why));
         prefer_named(volume, named);
     }
     if (volume.members.empty()) {
         why = "no member of the volume was found; name one of its members by path";
         return Err::kNotFound;
     }
+    why.clear();
     volume.uuid = volume.members.front().superblock.volume_uuid;
     volume.label = volume.members.front().superblock.label;
     return volume;
@@ -91,16 +157,25 @@ Result<VolumeMembers> find_volume(const VolumeSpec& spec, std::string& why)
 Result<std::vector<OpenedMember>> open_members(const VolumeMembers& volume, MemberAccess access,
                                                std::vector<std::string>& warnings, std::string& why)
 {
+    warnings.insert(warnings.end(), volume.warnings.begin(), volume.warnings.end());
+    std::vector<std::string> paths;
+    for (const FoundMember& member : volume.members)
+        paths.push_back(member.path);
+    paths.insert(paths.end(), volume.strangers.begin(), volume.strangers.end());
     std::vector<OpenedMember> opened;
-    for (const FoundMember& member : volume.members) {
-        auto fd = open_with(member.path, access, why);
+    for (const std::string& path : paths) {
+        auto fd = open_with(path, access, why);
         if (fd.ok()) {
-            opened.push_back({.path = member.path, .fd = fd.take()});
+            opened.push_back({.path = path, .fd = fd.take()});
             continue;
         }
-        if (fd.err() == Err::kBusy || contains(volume.named, member.path))
+        const bool skip =
+            contains(volume.strangers, path)
+                ? volume.unusable == Unusable::kSkip
+                : fd.err() != Err::kBusy && (!contains(volume.named, path) || may_skip(volume, fd.err()));
+        if (!skip)
             return fd.err();
-        warnings.push_back(why);
+        warnings.push_back(why + ": left out");
     }
     if (opened.empty())
         return Err::kNotFound;

@@ -15,17 +15,25 @@
 
 namespace cowraid {
 
+// What to do with a named device that does not exist or cannot be read.
+enum class Unusable : uint8_t { kRefuse, kSkip };
+
 struct VolumeMembers {
     Uuid uuid;
     std::string label;
-    std::vector<FoundMember> members;  // by rising member id
-    std::vector<std::string> named;  // paths that the user gave, absolute
+    std::vector<FoundMember> members;
+    std::vector<std::string> named;  // paths that the user gave, absolute, each thing once
+    std::vector<std::string> strangers;  // those of them that have no superblock; assemble() judges them
+    Unusable unusable = Unusable::kRefuse;
+    std::vector<std::string> warnings;  // a line for each device that was skipped
 };
 
-// Looks at every path named, then for the rest of that volume on all block devices (and beside image files).
-// A named member wins over a copy of it that was only found. kInvalid when the paths are of different
-// volumes; other errors as scan_for(). `why` holds one line.
-Result<VolumeMembers> find_volume(const VolumeSpec& spec, std::string& why);
+// Several paths, or one that is given twice, are the members to use: nothing else is looked for. One path, a
+// label or a uuid lead to the rest of that volume on all block devices (and beside an image file); paths
+// given with a label or uuid are looked at as well, and a member that was named wins over a copy of it that
+// was only found. kInvalid when the paths are of different volumes or none is of any; other errors as
+// scan_for(). `why` holds one line.
+Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std::string& why);
 
 struct OpenedMember {
     std::string path;
@@ -39,8 +47,9 @@ enum class MemberAccess : uint8_t {
     kLook,  // read-only and beside whoever has the member open
 };
 
-// Opens the members. A member in use fails the whole (kBusy); a member that was only found and does not open
-// for another reason is left out with a line in `warnings`.
+// Opens the members and strangers. A member in use fails the whole (kBusy); one that was only found and does
+// not open for another reason is left out with a line in `warnings`, and so is what may be skipped. All
+// warnings of the search are added first.
 Result<std::vector<OpenedMember>> open_members(const VolumeMembers& volume, MemberAccess access,
                                                std::vector<std::string>& warnings, std::string& why);
 

@@ -4,8 +4,11 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 
 #include "device/scan.h"
 #include "device/signature.h"
@@ -48,7 +51,10 @@ std::vector<std::string> profile_names()
 
 Result<const Profile*> parse_profile(const std::string& text, size_t device_count, std::string& why)
 {
-    const Profile* const profile = find_profile(text);
+    std::string name = text;
+    for (char& c : name)
+        c = static_cast<char>(tolower(c));
+    const Profile* const profile = find_profile(name);
     if (profile == nullptr || !profile->allocatable) {
         const char* const problem = profile == nullptr ? "is not a profile" : "cannot be made yet";
         return invalid(why, "'" + text + "' " + problem + "; there are " + join_words(profile_names()));
@@ -89,33 +95,15 @@ Status set_chunk(const MkfsArguments& arguments, MakeOptions& options, std::stri
     return {};
 }
 
-struct Identity {
-    dev_t device;
-    ino_t inode;
-    friend bool operator==(const Identity&, const Identity&) = default;
-};
-
-// Block devices by number, files by inode; two names of one thing are equal.
-Identity identity_of(const struct stat& info)
-{
-    if (S_ISBLK(info.st_mode))
-        return {.device = info.st_rdev, .inode = 0};
-    return {.device = info.st_dev, .inode = info.st_ino};
-}
-
 Status check_named_once(const std::vector<std::string>& paths, std::string& why)
 {
-    std::vector<Identity> seen;
-    for (size_t i = 0; i < paths.size(); ++i) {
-        struct stat info { };
-        if (stat(paths[i].c_str(), &info) != 0)
+    std::map<MemberIdentity, std::string> seen;
+    for (const std::string& path : paths) {
+        const auto identity = identify_member(path);
+        if (!identity.ok())
             continue;  // opening it says more
-        const Identity identity = identity_of(info);
-        const auto twin = std::find(seen.begin(), seen.end(), identity);
-        if (twin != seen.end())
-            return invalid(why, paths[i] + " and " + paths[static_cast<size_t>(twin - seen.begin())] +
-                                    " are the same device; name each once");
-        seen.push_back(identity);
+        if (const auto [twin, first] = seen.emplace(*identity, path); !first)
+            return invalid(why, path + " and " + twin->second + " are the same device; name each once");
     }
     return {};
 }
@@ -161,6 +149,8 @@ Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std:
                                 std::string& why)
 {
     MakeOptions options;
+    options.root_uid = geteuid();
+    options.root_gid = getegid();
     if (arguments.devices.empty())
         return invalid(why, "name at least one device");
     if (arguments.devices.size() > kMaxMembers)

@@ -13,9 +13,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/log.h"
+#include "base/log_count.h"
 #include "device/open_member.h"
 #include "format/items.h"
+#include "format/to_text.h"
 #include "fs/filesystem.h"
 #include "fuse/control.h"
 #include "fuse/control_path.h"
@@ -62,6 +63,7 @@ void prepare_process(const MountRequest& request)
     if (!request.foreground) {
         setsid();
         redirect_to_null({STDIN_FILENO, STDOUT_FILENO});
+        log_use_syslog("cowraid");
     }
     (void)!chdir("/");
     umask(0077);
@@ -107,6 +109,7 @@ public:
 
 private:
     Status start_control(std::string& why);
+    bool send_opened(const VolumeInfo& info, const std::vector<std::string>& notes);
     bool fail(const std::string& why);
     void on_signal(int number);
 
@@ -116,8 +119,11 @@ private:
     std::unique_ptr<VolumeControl> commands_;
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<Session> session_;
+    std::unique_ptr<SignalWatch> watch_;
     Uuid uuid_;
     std::string device_;
+    std::string condition_;  // what is wrong with the volume, for the log; empty when nothing is
+    bool served_ = false;
 };
 
 bool VolumeServer::fail(const std::string& why)
@@ -130,7 +136,12 @@ Status VolumeServer::start_control(std::string& why)
 {
     commands_ = std::make_unique<VolumeControl>(*filesystem_, request_.directory);
     const std::string path = control_socket_path(uuid_);
-    Status status = make_control_directories(uuid_);
+    const auto lock = lock_control_directory();
+    Status status = lock.status();
+    if (status.ok()) {
+        remove_dead_control_sockets();
+        status = make_volume_directory(uuid_);
+    }
     if (status.ok()) {
         auto server = ControlServer::start({.path = path, .owner = geteuid()}, *commands_);
         status = server.status();
@@ -148,9 +159,14 @@ bool VolumeServer::open()
     std::string why;
     if (!receive_members(channel_.get(), request_, devices, why).ok())
         return fail(why);
-    auto assembly = assemble(std::move(devices), why);
+    auto assembly =
+        assemble(std::move(devices), why,
+                 {.strangers = request_.options.degraded ? Strangers::kSkip : Strangers::kRefuse});
     if (!assembly.ok())
         return fail(why);
+    const std::vector<std::string> notes = assembly->notes;
+    const Superblock& superblock = assembly->superblock;
+    log_set_name(superblock.label.empty() ? uuid_text(superblock.volume_uuid) : printable(superblock.label));
     auto filesystem = Filesystem::open(assembly.take(), request_.options, why);
     if (!filesystem.ok())
         return fail(why.empty() ? err_text(filesystem.err()) : why);
@@ -163,19 +179,39 @@ bool VolumeServer::open()
     if (!session.ok())
         return fail("libfuse refused to start");
     session_ = session.take();
+    return send_opened(info, notes);
+}
+
+// What is not as it should be goes to the user now and to the log when the mount is there.
+bool VolumeServer::send_opened(const VolumeInfo& info, const std::vector<std::string>& notes)
+{
+    Json warnings = json_make_array();
+    const auto warn = [&](const std::string& text) {
+        json_array_append_new(warnings.get(), json_string(text.c_str()));
+        condition_ += "; " + text;
+    };
+    for (const std::string& note : notes)
+        warn(note);
+    const bool degraded = !info.degraded_reason.empty();
+    if (degraded)
+        warn("degraded: " + info.degraded_reason);
+    if (info.read_only && !request_.options.read_only)
+        warn("read-only: " + info.read_only_reason);
     Json opened = json_make_object();
     json_put_text(opened.get(), "uuid", uuid_text(uuid_));
     json_put_flag(opened.get(), "read_only", info.read_only);
-    json_put_text(opened.get(), "reason", info.read_only_reason);
+    json_put_flag(opened.get(), "degraded", degraded);
+    json_put(opened.get(), "warnings", std::move(warnings));
     return send_handshake(channel_.get(), HandshakeKind::kOpened, json_print(opened.get()), -1).ok();
 }
 
+// The unmount may wait for close(), which goes on meanwhile.
 void VolumeServer::on_signal(int number)
 {
-    CW_LOG_INFO("signal %d: unmounting %s", number, request_.directory.c_str());
+    CW_LOG_INFO("ended by signal %d", number);
     // Unused and gone from the tree, the session ends by itself. Else it is ended for those who use it.
     const bool gone = detach_mount(request_.directory, device_).ok();
-    remove_umount_helper(request_.directory);
+    remove_user_mount(request_.directory);
     for (int round = 0; gone && session_->serving() && round < kDetachRounds; ++round)
         poll(nullptr, 0, kDetachRoundMilliseconds);
     session_->stop();
@@ -189,15 +225,19 @@ bool VolumeServer::serve()
     device_ = message->text;
     commands_->set_device(device_);
     if (!request_.foreground) {
-        log_use_syslog("cowraid");
+        log_leave_stderr();
         redirect_to_null({STDERR_FILENO});
     }
-    SignalWatch watch([](void* self, int number) { static_cast<VolumeServer*>(self)->on_signal(number); },
-                      this);
+    log_message(condition_.empty() ? LogLevel::kInfo : LogLevel::kWarning, "mounted at %s%s%s",
+                request_.directory.c_str(), request_.options.read_only ? " read-only" : "",
+                condition_.c_str());
+    served_ = true;
+    watch_ = std::make_unique<SignalWatch>(
+        [](void* self, int number) { static_cast<VolumeServer*>(self)->on_signal(number); }, this);
     return session_->serve(std::move(message->fd)).ok();
 }
 
-// Commit, release the members, and only then let go of the clients that wait for it.
+// Commit, release the members, and only then let go of those who wait for it: umount(2), clients, a signal.
 Status VolumeServer::close()
 {
     if (filesystem_ == nullptr)
@@ -205,10 +245,17 @@ Status VolumeServer::close()
     if (commands_ != nullptr)
         commands_->close_gate();
     const Status status = filesystem_->close();
+    log_counts(LogCounts::kAll);
     if (!status.ok())
-        CW_LOG_ERROR("the last commit of %s failed: %s", request_.source.c_str(), err_text(status.err()));
-    session_.reset();
+        CW_LOG_ERROR("unmounted from %s, but the last commit failed: %s", request_.directory.c_str(),
+                     err_text(status.err()));
+    else if (served_)
+        CW_LOG_INFO("unmounted from %s", request_.directory.c_str());
+    if (session_ != nullptr)
+        session_->finish_requests();
     filesystem_.reset();
+    if (session_ != nullptr)
+        session_->disconnect();
     if (control_ != nullptr) {
         Json closed = json_make_object();
         json_put_flag(closed.get(), "ok", status.ok());
@@ -217,6 +264,8 @@ Status VolumeServer::close()
         control_->announce(closed.get());
         control_.reset();
     }
+    watch_.reset();
+    session_.reset();
     return status;
 }
 

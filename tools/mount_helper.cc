@@ -2,8 +2,10 @@
 #include "tools/mount_helper.h"
 
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +17,7 @@
 #include "tools/member_search.h"
 #include "tools/mount_point.h"
 #include "tools/mount_table.h"
+#include "tools/text.h"
 #include "tools/user_mount_table.h"
 
 namespace cowraid {
@@ -27,8 +30,26 @@ int failed(const std::string& why)
     return kMountFailed;
 }
 
-// Nobody may serve the volume. One that is just being unmounted is waited for.
-Status check_not_mounted(std::optional<MountedVolume> mounted, std::string& why)
+bool is_mounted_at(const MountedVolume& mounted, const std::string& directory)
+{
+    const auto table = read_mount_table();
+    const MountEntry* const entry = table.ok() ? mount_at(*table, directory) : nullptr;
+    return entry != nullptr && entry->device == mounted.device;
+}
+
+std::string still_used_text(const MountedVolume& mounted)
+{
+    std::vector<std::string> users;
+    for (const int pid : processes_using(mounted.device))
+        users.push_back("pid " + std::to_string(pid));
+    return "volume " + uuid_text(mounted.uuid) + " was lazily unmounted from " + mounted.mount_point +
+           ", and its daemon (pid " + std::to_string(mounted.pid) + ") goes on: in use by " +
+           (users.empty() ? "processes of another mount namespace" : join_words(users));
+}
+
+// Nobody may serve the volume. One that is just being unmounted is waited for. kExists: it is mounted as it
+// shall be, which "mount -a" cannot tell from a list of devices in fstab.
+Status check_not_mounted(std::optional<MountedVolume> mounted, const MountRequest& request, std::string& why)
 {
     if (mounted.has_value() && mounted->closing) {
         if (auto client = ControlClient::connect(mounted->uuid); client.ok()) {
@@ -41,7 +62,32 @@ Status check_not_mounted(std::optional<MountedVolume> mounted, std::string& why)
     if (!mounted.has_value())
         return {};
     why = "volume " + uuid_text(mounted->uuid) + " is already mounted at " + mounted->mount_point;
+    if (is_mounted_at(*mounted, request.directory))
+        return Err::kExists;
+    const auto table = read_mount_table();
+    if (table.ok() && !mounted->device.empty() && !device_is_mounted(*table, mounted->device))
+        why = still_used_text(*mounted);
     return Err::kBusy;
+}
+
+// A member that can stand for the mount, one that was named first. Nothing: an ordinary FUSE mount it will
+// be.
+std::optional<BlockMount> claim_block_device(const VolumeMembers& volume, const MountRequest& request)
+{
+    std::vector<std::string> candidates;
+    for (const std::string& path : volume.named)
+        if (std::find(volume.strangers.begin(), volume.strangers.end(), path) == volume.strangers.end())
+            candidates.push_back(path);
+    for (const FoundMember& member : volume.members)
+        candidates.push_back(member.path);
+    for (const std::string& path : candidates) {
+        struct stat info { };
+        if (stat(path.c_str(), &info) != 0 || !S_ISBLK(info.st_mode))
+            continue;
+        if (auto block = BlockMount::create(path, request); block.ok())
+            return block.take();
+    }
+    return std::nullopt;
 }
 
 MemberAccess access_of(const MountRequest& request)
@@ -51,22 +97,41 @@ MemberAccess access_of(const MountRequest& request)
     return request.options.read_only ? MemberAccess::kReadWriteIfPossible : MemberAccess::kReadWrite;
 }
 
-Status send_members(int channel, const MountRequest& request, std::string& why)
+Result<VolumeMembers> find_members(const MountRequest& request, std::string& why)
 {
     VolumeSpec spec = request.volume;
     spec.paths.insert(spec.paths.end(), request.device_options.begin(), request.device_options.end());
+    const Unusable unusable = request.options.degraded ? Unusable::kSkip : Unusable::kRefuse;
     // A mounted volume of image files may be known by name only to its daemon.
-    if (spec.paths.empty())
-        CW_TRY(check_not_mounted(find_mounted_volume(spec.name), why));
-    CW_ASSIGN(const VolumeMembers volume, find_volume(spec, why));
-    CW_TRY(check_not_mounted(find_mounted_volume(volume.uuid), why));
+    if (!spec.name.empty())
+        CW_TRY(check_not_mounted(find_mounted_volume(spec.name), request, why));
+    return find_volume(spec, unusable, why);
+}
+
+// `block` becomes the mount to be, where a member can stand for it.
+Status send_members(int channel, const MountRequest& request, const VolumeMembers& volume,
+                    std::optional<BlockMount>& block, std::string& why)
+{
+    CW_TRY(check_not_mounted(find_mounted_volume(volume.uuid), request, why));
+    if (!request.fake)
+        block = claim_block_device(volume, request);
     std::vector<std::string> warnings;
-    CW_ASSIGN(const auto members, open_members(volume, access_of(request), warnings, why));
+    const MemberAccess access = access_of(request);
+    auto members = open_members(volume, access, warnings, why);
+    // Kernels can be told to let nobody write to a device under a mount.
+    if (!members.ok() && block.has_value()) {
+        block.reset();
+        warnings.clear();
+        members = open_members(volume, access, warnings, why);
+    }
+    if (members.err() == Err::kReadOnly && access == MemberAccess::kReadWrite)
+        why += ", or mount with -o ro";
+    CW_TRY(members.status());
     for (const std::string& warning : warnings)
         print_mount_message("warning: " + warning);
     if (request.fake)
         return {};
-    for (const OpenedMember& member : members) {
+    for (const OpenedMember& member : *members) {
         why = "the daemon ended early; see the system log";
         CW_TRY(send_handshake(channel, HandshakeKind::kMember, member.path, member.fd.get()));
     }
@@ -97,22 +162,24 @@ bool mount_answers(const std::string& directory)
     return result == 0;
 }
 
-int mount_and_serve(int channel, const MountRequest& request)
+int mount_and_serve(int channel, const MountRequest& request, std::optional<BlockMount> block,
+                    const std::string& shown_options)
 {
     std::string why;
-    auto mounted = attach_mount(request, why);
+    auto mounted = attach_mount(request, std::move(block), why);
     if (!mounted.ok())
         return failed(why);
+    const MountEntry& entry = mounted->entry;
     const Status sent =
-        send_handshake(channel, HandshakeKind::kServe, mounted->device, mounted->connection.get());
+        send_handshake(channel, HandshakeKind::kServe, entry.device, mounted->connection.get());
     // Only the daemon's copy counts now: when it dies, requests fail instead of waiting for this program.
     mounted->connection = UniqueFd();
     if (!sent.ok() || !mount_answers(request.directory)) {
-        detach_mount(request.directory, mounted->device).ignore();
+        detach_mount(request.directory, entry.device).ignore();
         return failed("the daemon does not serve the mount; see the system log");
     }
-    tune_mount(mounted->device);
-    add_umount_helper(request.source, request.directory);
+    tune_mount(entry);
+    add_user_mount(entry.source, request.directory, shown_options);
     return kMountOk;
 }
 
@@ -128,7 +195,17 @@ int run_mount_helper(UniqueFd channel, const MountRequest& request)
     std::string why;
     if (!prepare_mount_point(request.directory, why).ok())
         return failed(why);
-    if (!send_members(channel.get(), request, why).ok())
+    std::optional<BlockMount> block;
+    const auto volume = find_members(request, why);
+    if (volume.err() == Err::kNotFound && request.nofail)
+        return kMountOk;
+    const Status sent =
+        volume.ok() ? send_members(channel.get(), request, *volume, block, why) : volume.status();
+    if (sent.err() == Err::kExists) {
+        print_mount_message(why);
+        return kMountOk;
+    }
+    if (!sent.ok())
         return failed(why);
     if (request.fake)
         return kMountOk;
@@ -136,20 +213,22 @@ int run_mount_helper(UniqueFd channel, const MountRequest& request)
     if (!opened.ok())
         return failed(why);
     MountRequest actual = request;
-    if (json_get_flag(opened->get(), "read_only") && !request.options.read_only) {
+    if (json_get_flag(opened->get(), "read_only"))
         actual.kernel_flags |= MS_RDONLY;
-        print_mount_message("warning: mounted read-only: " + json_get_text(opened->get(), "reason"));
-    }
+    const json_t* const warnings = json_get(opened->get(), "warnings");
+    for (size_t i = 0; i < json_array_size(warnings); ++i)
+        print_mount_message(std::string("warning: ") + json_string_value(json_array_get(warnings, i)));
     if (request.verbose)
         print_mount_message("volume " + json_get_text(opened->get(), "uuid") + " is open");
-    return mount_and_serve(channel.get(), actual);
+    return mount_and_serve(channel.get(), actual, std::move(block),
+                           json_get_flag(opened->get(), "degraded") ? "degraded" : "");
 }
 
 int run_remount(const MountRequest& request)
 {
     const auto table = read_mount_table();
     const MountEntry* const entry = table.ok() ? mount_at(*table, request.directory) : nullptr;
-    if (entry == nullptr || entry->type != kMountType)
+    if (entry == nullptr || !entry->is_cowraid())
         return failed("no cowraid volume is mounted at " + request.directory);
     std::optional<Uuid> uuid;
     for (const MountedVolume& mounted : list_mounted_volumes()) {

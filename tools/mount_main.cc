@@ -5,11 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
+#include "fuse/page_dropper.h"
 #include "tools/handshake.h"
 #include "tools/mount_daemon.h"
 #include "tools/mount_helper.h"
@@ -21,6 +24,7 @@ namespace cowraid {
 namespace {
 
 constexpr int kForegroundKey = 256;
+constexpr int kOptionsTableKey = 257;
 
 struct Arguments {
     std::vector<std::string> operands;
@@ -35,9 +39,46 @@ constexpr argp_option kOptions[] = {
     {nullptr, 's', nullptr, 0, "ignore unknown mount options", 0},
     {nullptr, 'n', nullptr, 0, "accepted for mount(8), does nothing", 0},
     {nullptr, 't', "TYPE", 0, "accepted for mount(8), does nothing", 0},
+    {"options-table", kOptionsTableKey, nullptr, OPTION_HIDDEN, "print the table of README", 0},
     {nullptr, 'N', "NAMESPACE", OPTION_HIDDEN, "accepted for mount(8), does nothing", 0},
     {},
 };
+
+constexpr const char* kDoc = "Mount a cowraid volume. Any one member is enough to find the others; "
+                             "several are the ones to use.\v"
+                             "What sync does: with a block device among the members, mounted by root on "
+                             "Linux 6.18 or newer, sync(1), sync -f and "
+                             "syncfs(2) return when everything written before is durable, and umount(2) when "
+                             "the last commit is. The type in the "
+                             "mount table is then fuseblk.cowraid. Anywhere else (only image files, older "
+                             "kernels, mounted by an ordinary user; "
+                             "type fuse.cowraid) the kernel tells no FUSE filesystem of a sync: it makes "
+                             "nothing durable. fsync(2), O_SYNC and "
+                             "'cowraid filesystem sync DIRECTORY' do everywhere, and commit=SECONDS (5) "
+                             "bounds what a crash may take. umount(8) "
+                             "waits for the last commit everywhere.\n\n"
+                             "Mount options:\n";
+
+// As Markdown; scripts/options_table.py puts it into README.
+void print_options_table()
+{
+    printf("| option | what it does |\n|---|---|\n");
+    for (const MountOptionHelp& line : mount_options_help())
+        printf("| `%s` | %s |\n", line.option.c_str(), line.text.c_str());
+}
+
+// What argp prints behind its own options.
+std::string long_help()
+{
+    constexpr int kColumn = 26;
+    std::string out = kDoc;
+    for (const MountOptionHelp& line : mount_options_help()) {
+        std::string option = "  " + line.option;
+        option.resize(std::max<size_t>(option.size() + 1, kColumn), ' ');
+        out += option + line.text + "\n";
+    }
+    return out;
+}
 
 error_t parse_option(int key, char* argument, argp_state* state)
 {
@@ -58,6 +99,9 @@ error_t parse_option(int key, char* argument, argp_state* state)
     case 's':
         arguments.request.sloppy = true;
         return 0;
+    case kOptionsTableKey:
+        print_options_table();
+        exit(0);
     case 'n':
     case 't':
     case 'N':
@@ -132,14 +176,15 @@ int fork_and_run(const MountRequest& request)
 
 int run(int argc, char** argv)
 {
-    static const argp parser = {.options = kOptions,
-                                .parser = parse_option,
-                                .args_doc = "DEVICE... DIRECTORY\n"
-                                            "{cowraid:LABEL|cowraid:UUID|DEVICE[:DEVICE...]} DIRECTORY",
-                                .doc = "Mount a cowraid volume. Any one member is enough to find the others.",
-                                .children = nullptr,
-                                .help_filter = nullptr,
-                                .argp_domain = nullptr};
+    const std::string help = long_help();
+    const argp parser = {.options = kOptions,
+                         .parser = parse_option,
+                         .args_doc = "DEVICE... DIRECTORY\n"
+                                     "{cowraid:LABEL|cowraid:UUID|DEVICE[:DEVICE...]} DIRECTORY",
+                         .doc = help.c_str(),
+                         .children = nullptr,
+                         .help_filter = nullptr,
+                         .argp_domain = nullptr};
     argp_err_exit_status = kMountUsage;
     Arguments arguments;
     if (argp_parse(&parser, argc, argv, 0, nullptr, &arguments) != 0)
@@ -163,5 +208,7 @@ const char* argp_program_version = "mount.cowraid " COWRAID_VERSION;
 
 int main(int argc, char** argv)
 {
+    if (argc > 0 && strcmp(argv[0], cowraid::kPageDropperName) == 0)
+        return cowraid::page_dropper_main();
     return cowraid::run(argc, argv);
 }

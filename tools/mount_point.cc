@@ -10,9 +10,11 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "tools/mount_table.h"
+#include "tools/text.h"
 
 namespace cowraid {
 
@@ -40,7 +42,7 @@ bool detach_dead_mount(const std::string& directory)
         return false;
     const MountEntry* const entry = mount_at(*table, directory);
     std::string ignored;
-    return entry != nullptr && entry->type == kMountType && unmount(directory, MNT_DETACH, ignored).ok();
+    return entry != nullptr && entry->is_cowraid() && unmount(directory, MNT_DETACH, ignored).ok();
 }
 
 Result<UniqueFd> attach_as_root(const MountRequest& request, std::string& why)
@@ -52,14 +54,23 @@ Result<UniqueFd> attach_as_root(const MountRequest& request, std::string& why)
     }
     std::string data = "fd=" + std::to_string(connection.get()) +
                        ",rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other";
-    if (!request.kernel_data.empty())
-        data += "," + request.kernel_data;
+    for (const auto& [name, value] : request.kernel_options)
+        data += "," + name + "=" + value;
     if (mount(request.source.c_str(), request.directory.c_str(), kMountType, request.kernel_flags,
               data.c_str()) != 0) {
         why = errno_line("mounting on " + request.directory);
         return Err::kIo;
     }
     return connection;
+}
+
+bool is_installed(const std::string& program)
+{
+    const char* const path = getenv("PATH");
+    for (const std::string_view directory : split(path == nullptr ? "/usr/bin:/bin" : path, ':'))
+        if (access((std::string(directory) + "/" + program).c_str(), X_OK) == 0)
+            return true;
+    return false;
 }
 
 // A session of libfuse is the way to fusermount3; only its descriptor is wanted.
@@ -84,7 +95,10 @@ Result<UniqueFd> attach_as_user(const MountRequest& request, std::string& why)
     const fuse_lowlevel_ops none{};
     fuse_session* const session = fuse_session_new(&args, &none, sizeof none, nullptr);
     if (session == nullptr || fuse_session_mount(session, request.directory.c_str()) != 0) {
-        why = "mounting on " + request.directory + " was refused; is fusermount3 installed?";
+        // What fusermount3 had to say is on standard error already.
+        why = "mounting on " + request.directory +
+              (is_installed("fusermount3") ? " was refused by fusermount3"
+                                           : " needs fusermount3; install the package fuse3");
         return Err::kIo;
     }
     // The session itself is left alone until this program ends: to destroy it would unmount.
@@ -93,11 +107,11 @@ Result<UniqueFd> attach_as_user(const MountRequest& request, std::string& why)
     return connection;
 }
 
-std::string device_mounted_at(const std::string& directory)
+MountEntry mounted_at(const std::string& directory)
 {
     const auto table = read_mount_table();
     const MountEntry* const entry = table.ok() ? mount_at(*table, directory) : nullptr;
-    return entry == nullptr ? std::string() : entry->device;
+    return entry == nullptr ? MountEntry() : *entry;
 }
 
 // umount2 for users.
@@ -147,24 +161,28 @@ Status prepare_mount_point(const std::string& directory, std::string& why)
     return {};
 }
 
-Result<KernelMount> attach_mount(const MountRequest& request, std::string& why)
+Result<KernelMount> attach_mount(const MountRequest& request, std::optional<BlockMount> block,
+                                 std::string& why)
 {
     KernelMount mounted;
-    if (geteuid() == 0) {
+    if (block.has_value()) {
+        CW_ASSIGN(mounted.connection, block->attach(request, why));
+    } else if (geteuid() == 0) {
         CW_ASSIGN(mounted.connection, attach_as_root(request, why));
     } else {
         CW_ASSIGN(mounted.connection, attach_as_user(request, why));
     }
-    mounted.device = device_mounted_at(request.directory);
+    mounted.entry = mounted_at(request.directory);
     return mounted;
 }
 
-void tune_mount(const std::string& device)
+void tune_mount(const MountEntry& entry)
 {
-    if (geteuid() != 0 || device.empty())
+    if (geteuid() != 0 || entry.device.empty())
         return;
+    const std::string suffix = entry.type == kBlockMountType ? kBlockMountSuffix : "";
     for (const BdiSetting& setting : kBdiSettings) {
-        const std::string path = "/sys/class/bdi/" + device + "/" + setting.name;
+        const std::string path = "/sys/class/bdi/" + entry.device + suffix + "/" + setting.name;
         const UniqueFd file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
         if (file.valid())
             (void)!write(file.get(), setting.value, strlen(setting.value));
@@ -202,7 +220,7 @@ Status unmount(const std::string& directory, int flags, std::string& why)
 
 Status detach_mount(const std::string& directory, const std::string& device)
 {
-    if (device_mounted_at(directory) != device)
+    if (mounted_at(directory).device != device)
         return Err::kNotFound;
     write_back(directory, device);
     std::string ignored;

@@ -2,11 +2,14 @@
 // The kernel's side of a mount: attaching, tuning, remounting, detaching.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "tools/block_mount.h"
 #include "tools/mount_request.h"
+#include "tools/mount_table.h"
 
 namespace cowraid {
 
@@ -16,15 +19,16 @@ Status prepare_mount_point(const std::string& directory, std::string& why);
 
 struct KernelMount {
     UniqueFd connection;  // /dev/fuse, mounted; nobody serves it yet
-    std::string device;  // "major:minor"
+    MountEntry entry;  // as the kernel lists it
 };
 
-// Mounts a FUSE connection as the request says; users who are not root go through fusermount3.
-Result<KernelMount> attach_mount(const MountRequest& request, std::string& why);
+// Mounts `block`, else a FUSE connection, as the request says; users who are not root go through fusermount3.
+Result<KernelMount> attach_mount(const MountRequest& request, std::optional<BlockMount> block,
+                                 std::string& why);
 
 // Lifts the limits that FUSE mounts start with: 1 % of the dirty pages, 128 KiB of read-ahead. Needs root;
 // a failure costs speed only.
-void tune_mount(const std::string& device);
+void tune_mount(const MountEntry& entry);
 
 // Changes the mount flags. kBusy when files are open for writing and the request is read-only.
 Status remount_kernel(const MountRequest& request, std::string& why);

@@ -30,6 +30,7 @@ enum class Action : uint8_t {
     kClean,
     kAllowOther,
     kRemount,
+    kNoFail,
     kKernelText,
     kIgnore,  // says nothing about this mount
     kInapplicable,  // known elsewhere, means nothing here: warn
@@ -44,29 +45,99 @@ struct Rule {
     Value value = Value::kNone;
     unsigned long flag = 0;
     AccessTime access_time = AccessTime::kRelative;
+    // For --help and README: what follows the name, and what it does. Null: accepted, but not worth a line.
+    const char* usage = "";
+    const char* help = nullptr;
 };
 
 constexpr Rule kRules[] = {
-    {"rw", Action::kReadWrite},
-    {"ro", Action::kReadOnly},
-    {"degraded", Action::kDegraded, Value::kOptional},
-    {"rescue", Action::kRescue, Value::kOptional},
-    {"device", Action::kDevice, Value::kRequired},
-    {"commit", Action::kCommit, Value::kRequired},
-    {"dirty_max", Action::kDirtyMax, Value::kRequired},
-    {"cache", Action::kCache, Value::kRequired},
-    {"stripe_cache_size", Action::kPartialWrites, Value::kRequired},
-    {"stripe_cache_bytes", Action::kPartialWrites, Value::kRequired},
-    {"rmw_level", Action::kPartialWrites, Value::kRequired},
-    {"stripe_io_size", Action::kPartialWrites, Value::kRequired},
-    {"plug", Action::kPartialWrites, Value::kRequired},
-    {"join_above", Action::kJoinAbove, Value::kRequired},
-    {"clean", Action::kClean, Value::kRequired},
-    {"allow_other", Action::kAllowOther},
-    {"remount", Action::kRemount},
-    {"relatime", Action::kAccessTime, Value::kNone, MS_RELATIME, AccessTime::kRelative},
-    {"noatime", Action::kAccessTime, Value::kNone, MS_NOATIME, AccessTime::kNever},
-    {"strictatime", Action::kAccessTime, Value::kNone, MS_STRICTATIME, AccessTime::kStrict},
+    {.name = "rw", .action = Action::kReadWrite, .help = "read and write (default)"},
+    {.name = "ro", .action = Action::kReadOnly, .help = "read only; nothing is written to any member"},
+    {.name = "degraded",
+     .action = Action::kDegraded,
+     .value = Value::kOptional,
+     .help = "mount with members missing, as far as the profiles allow; devices of the list that are gone or "
+             "hold something else are skipped"},
+    {.name = "rescue",
+     .action = Action::kRescue,
+     .value = Value::kOptional,
+     .help = "with `ro`: read what is left when more is missing than the profiles allow"},
+    {.name = "device",
+     .action = Action::kDevice,
+     .value = Value::kRequired,
+     .usage = "=PATH",
+     .help = "one more member by its path; may be given several times"},
+    {.name = "commit",
+     .action = Action::kCommit,
+     .value = Value::kRequired,
+     .usage = "=SECONDS",
+     .help = "time between commits, 1 to 300 (default 5)"},
+    {.name = "dirty_max",
+     .action = Action::kDirtyMax,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help = "written data held in memory before writers wait (default 256M)"},
+    {.name = "cache",
+     .action = Action::kCache,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help = "memory for tree nodes (default 128M)"},
+    {.name = "stripe_cache_size",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=COUNT",
+     .help = "stripes remembered for writes into rows in use, 17 to 32768 (default 1024)"},
+    {.name = "stripe_cache_bytes",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help = "memory for their blocks (default 256M)"},
+    {.name = "rmw_level",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=0, 1 or 2",
+     .help = "new parity from old parity: never, where that reads less (default), where it reads no more"},
+    {.name = "stripe_io_size",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help = "what reads for a write are rounded to, 4K to 1M (default 4K)"},
+    {.name = "plug",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=on or off",
+     .help = "collect writes into rows in use before carrying them out (default on)"},
+    {.name = "join_above",
+     .action = Action::kJoinAbove,
+     .value = Value::kRequired,
+     .usage = "=auto or PERCENT",
+     .help = "how full the volume is before writes go into rows in use (default auto: where it costs less)"},
+    {.name = "clean",
+     .action = Action::kClean,
+     .value = Value::kRequired,
+     .usage = "=on or off",
+     .help = "empty block groups in the background when free stripes run short (default on)"},
+    {.name = "allow_other",
+     .action = Action::kAllowOther,
+     .help = "let other users into an ordinary user's mount; needs `user_allow_other` in /etc/fuse.conf "
+             "(root's mounts let all users in)"},
+    {.name = "remount",
+     .action = Action::kRemount,
+     .help = "change a mounted volume: `ro`, `rw`, flags, and the options of writes into rows in use"},
+    {.name = "relatime",
+     .action = Action::kAccessTime,
+     .flag = MS_RELATIME,
+     .help = "store access times once a day or after a change (default)"},
+    {.name = "noatime",
+     .action = Action::kAccessTime,
+     .flag = MS_NOATIME,
+     .access_time = AccessTime::kNever,
+     .help = "never store access times"},
+    {.name = "strictatime",
+     .action = Action::kAccessTime,
+     .flag = MS_STRICTATIME,
+     .access_time = AccessTime::kStrict,
+     .help = "store every access time"},
     {"atime", Action::kAccessTime, Value::kNone, MS_RELATIME, AccessTime::kRelative},
     {"norelatime", Action::kAccessTime, Value::kNone, MS_STRICTATIME, AccessTime::kStrict},
     {"nodiratime", Action::kSetFlag, Value::kNone, MS_NODIRATIME},
@@ -75,11 +146,21 @@ constexpr Rule kRules[] = {
     {"dev", Action::kClearFlag, Value::kNone, MS_NODEV},
     {"nosuid", Action::kSetFlag, Value::kNone, MS_NOSUID},
     {"suid", Action::kClearFlag, Value::kNone, MS_NOSUID},
-    {"noexec", Action::kSetFlag, Value::kNone, MS_NOEXEC},
+    {.name = "noexec",
+     .action = Action::kSetFlag,
+     .flag = MS_NOEXEC,
+     .help = "start no programs from it; likewise `nosuid`, `nodev`, `nodiratime`"},
     {"exec", Action::kClearFlag, Value::kNone, MS_NOEXEC},
-    {"sync", Action::kSetFlag, Value::kNone, MS_SYNCHRONOUS},
+    {.name = "sync",
+     .action = Action::kSetFlag,
+     .flag = MS_SYNCHRONOUS,
+     .help = "every write waits until it is stored"},
     {"async", Action::kClearFlag, Value::kNone, MS_SYNCHRONOUS},
-    {"context", Action::kKernelText, Value::kRequired},
+    {.name = "context",
+     .action = Action::kKernelText,
+     .value = Value::kRequired,
+     .usage = "=LABEL",
+     .help = "SELinux label for everything; likewise `fscontext`, `defcontext`, `rootcontext`"},
     {"fscontext", Action::kKernelText, Value::kRequired},
     {"defcontext", Action::kKernelText, Value::kRequired},
     {"rootcontext", Action::kKernelText, Value::kRequired},
@@ -87,7 +168,9 @@ constexpr Rule kRules[] = {
     {"defaults", Action::kIgnore},
     {"auto", Action::kIgnore},
     {"noauto", Action::kIgnore},
-    {"nofail", Action::kIgnore},
+    {.name = "nofail",
+     .action = Action::kNoFail,
+     .help = "a volume that is not there is no error; for fstab"},
     {"_netdev", Action::kIgnore},
     {"user", Action::kIgnore, Value::kOptional},
     {"nouser", Action::kIgnore},
@@ -268,13 +351,6 @@ void set_access_time(const Rule& rule, MountRequest& request)
     request.options.access_time = rule.access_time;
 }
 
-void add_kernel_text(const Option& option, MountRequest& request)
-{
-    if (!request.kernel_data.empty())
-        request.kernel_data += ',';
-    request.kernel_data += std::string(option.name) + "=" + std::string(option.value);
-}
-
 Status apply(const Rule& rule, const Option& option, MountRequest& request, std::string& why)
 {
     switch (rule.action) {
@@ -321,8 +397,11 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
     case Action::kRemount:
         request.remount = true;
         return {};
+    case Action::kNoFail:
+        request.nofail = true;
+        return {};
     case Action::kKernelText:
-        add_kernel_text(option, request);
+        request.kernel_options.emplace_back(option.name, option.value);
         return {};
     case Action::kIgnore:
         return {};
@@ -355,6 +434,15 @@ Status apply_text(std::string_view text, MountRequest& request, std::string& why
 }
 
 }  // namespace
+
+std::vector<MountOptionHelp> mount_options_help()
+{
+    std::vector<MountOptionHelp> lines;
+    for (const Rule& rule : kRules)
+        if (rule.help != nullptr)
+            lines.push_back({std::string(rule.name) + rule.usage, rule.help});
+    return lines;
+}
 
 Status parse_mount_options(std::string_view list, MountRequest& request, std::string& why)
 {

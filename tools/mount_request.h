@@ -19,10 +19,12 @@ struct MountRequest {
     std::string directory;  // absolute
     MountOptions options;
     unsigned long kernel_flags = 0;  // MS_* for mount(2), read-only included
-    std::string kernel_data;  // options the kernel takes as text, such as context=
+    // Options that the kernel takes as text, such as context=; values with their quotes.
+    std::vector<std::pair<std::string, std::string>> kernel_options;
     bool allow_other = false;  // for users who are not root; root always allows
     bool remount = false;
     bool fake = false;  // check everything, mount nothing
+    bool nofail = false;  // a volume that is not there is no failure
     bool sloppy = false;  // unknown options are ignored
     bool verbose = false;
     bool foreground = false;  // the program that was started serves, for debugging
@@ -31,6 +33,13 @@ struct MountRequest {
     std::vector<std::pair<std::string, std::string>> partial_write_options;  // those given, for a remount
     std::vector<std::string> warnings;  // options that were ignored
 };
+
+// The options that users should know, with their values and what they do, in the order to show them.
+struct MountOptionHelp {
+    std::string option;
+    std::string text;
+};
+std::vector<MountOptionHelp> mount_options_help();
 
 // Adds a comma-separated list of -o to the request; double quotes protect commas. kInvalid with one line in
 // `why` for what is unknown (unless sloppy), malformed or out of range.

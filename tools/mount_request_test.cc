@@ -104,7 +104,9 @@ TEST_CASE("options: values")
 TEST_CASE("options: quotes protect commas")
 {
     const MountRequest request = parse("rw,context=\"a:b:c0,c1\",noexec");
-    CHECK(request.kernel_data == "context=\"a:b:c0,c1\"");
+    REQUIRE(request.kernel_options.size() == 1);
+    CHECK(request.kernel_options[0].first == "context");
+    CHECK(request.kernel_options[0].second == "\"a:b:c0,c1\"");
     CHECK(request.kernel_flags == MS_NOEXEC);
     CHECK(parse(",,rw,,").warnings.empty());
 }

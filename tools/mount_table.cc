@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "tools/mount_table.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 
 #include <cerrno>
@@ -93,6 +96,46 @@ bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& 
             return true;
     }
     return false;
+}
+
+namespace {
+
+// Whether what the link leads to is on the mount. Does not wait for the mount's daemon.
+bool leads_to(const std::string& link, const std::string& device)
+{
+    struct statx info { };
+    if (statx(AT_FDCWD, link.c_str(), AT_STATX_DONT_SYNC, 0, &info) != 0)
+        return false;
+    return std::to_string(info.stx_dev_major) + ":" + std::to_string(info.stx_dev_minor) == device;
+}
+
+bool uses(const std::string& process, const std::string& device)
+{
+    if (leads_to(process + "/cwd", device) || leads_to(process + "/root", device))
+        return true;
+    DIR* const files = opendir((process + "/fd").c_str());
+    bool found = false;
+    while (const dirent* entry = files == nullptr || found ? nullptr : readdir(files))
+        found = leads_to(process + "/fd/" + entry->d_name, device);
+    if (files != nullptr)
+        closedir(files);
+    return found;
+}
+
+}  // namespace
+
+std::vector<int> processes_using(const std::string& device)
+{
+    std::vector<int> pids;
+    DIR* const processes = opendir("/proc");
+    while (const dirent* entry = processes == nullptr ? nullptr : readdir(processes)) {
+        const auto pid = parse_number(entry->d_name);
+        if (pid.ok() && uses(std::string("/proc/") + entry->d_name, device))
+            pids.push_back(static_cast<int>(*pid));
+    }
+    if (processes != nullptr)
+        closedir(processes);
+    return pids;
 }
 
 // stat() may succeed from attributes the kernel remembers; statfs() always asks the daemon.

@@ -11,6 +11,7 @@
 namespace cowraid {
 
 inline constexpr const char* kMountType = "fuse.cowraid";
+inline constexpr const char* kBlockMountType = "fuseblk.cowraid";  // see tools/block_mount.h
 
 struct MountEntry {
     std::string device;  // "major:minor"
@@ -18,6 +19,8 @@ struct MountEntry {
     std::string type;
     std::string source;  // unescaped
     std::string flags;  // per mount: "rw,nosuid"
+
+    [[nodiscard]] bool is_cowraid() const { return type == kMountType || type == kBlockMountType; }
 };
 
 // In the order they were mounted: the last entry of a directory is the one on top.
@@ -28,6 +31,10 @@ Result<std::vector<MountEntry>> read_mount_table();
 // The topmost mount at exactly this directory; null when nothing is mounted there.
 const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::string& directory);
 bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device);
+
+// Processes that have a file open on the mount `device`, or their working directory or root on it; those that
+// may be looked at. Asks the mount nothing.
+std::vector<int> processes_using(const std::string& device);
 
 // Whether a FUSE mount at or above `path` has lost its daemon.
 bool is_dead_mount(const std::string& path);

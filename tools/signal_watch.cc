@@ -9,10 +9,13 @@
 #include <csignal>
 
 #include "base/assert.h"
+#include "base/log_count.h"
 
 namespace cowraid {
 
 namespace {
+
+constexpr int kTickMilliseconds = 10'000;
 
 sigset_t watched_signals()
 {
@@ -53,10 +56,11 @@ void SignalWatch::run(Handler handler, void* context)
     for (;;) {
         pollfd entries[] = {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
                             {.fd = stop_event_.get(), .events = POLLIN, .revents = 0}};
-        if (poll(entries, std::size(entries), -1) < 0 && errno != EINTR)
+        const int events = poll(entries, std::size(entries), kTickMilliseconds);
+        if ((events < 0 && errno != EINTR) || entries[1].revents != 0)
             return;
-        if (entries[1].revents != 0)
-            return;
+        if (events == 0)
+            log_counts(LogCounts::kDue);
         signalfd_siginfo info;
         if (entries[0].revents == 0 || read(signals_.get(), &info, sizeof info) != sizeof info)
             continue;

@@ -64,15 +64,15 @@ TEST_CASE("utab: one entry per mounted directory, those of others untouched")
     const std::vector<std::string> mounted = {"/other", "/mnt/my dir"};
     const std::string other = "SRC=/dev/a TARGET=/elsewhere ROOT=/ OPTS=_netdev\n";
     const std::string ours =
-        "SRC=cowraid:my\\040pool TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid\n";
-    const std::string one = change_user_table(other, "cowraid:my pool", "/mnt/my dir", mounted);
+        "SRC=cowraid:my\\040pool TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid,degraded\n";
+    const std::string one = change_user_table(other, {"cowraid:my pool", "/mnt/my dir", "degraded"}, mounted);
     CHECK(one == other + ours);
-    CHECK(change_user_table(one, "cowraid:my pool", "/mnt/my dir", mounted) == one);
-    CHECK(change_user_table(one, "", "/mnt/my dir", mounted) == other);
-    CHECK(change_user_table(one, "", "/mnt/my", mounted) == one);
+    CHECK(change_user_table(one, {"cowraid:my pool", "/mnt/my dir", "degraded"}, mounted) == one);
+    CHECK(change_user_table(one, {"", "/mnt/my dir", ""}, mounted) == other);
+    CHECK(change_user_table(one, {"", "/mnt/my", ""}, mounted) == one);
     // What a killed daemon left.
-    CHECK(change_user_table(one, "", "/x", {"/other"}) == other);
-    CHECK(change_user_table("", "", "/mnt", mounted).empty());
+    CHECK(change_user_table(one, {"", "/x", ""}, {"/other"}) == other);
+    CHECK(change_user_table("", {"", "/mnt", ""}, mounted).empty());
 }
 
 }  // namespace cowraid

@@ -153,7 +153,7 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     const std::string directory = mount_point_path(text);
     const auto table = read_mount_table();
     const MountEntry* const entry = table.ok() ? mount_at(*table, directory) : nullptr;
-    if (entry == nullptr || entry->type != kMountType) {
+    if (entry == nullptr || !entry->is_cowraid()) {
         print_message("no cowraid volume is mounted at " + directory);
         return kMountFailed;
     }
@@ -172,7 +172,7 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     }
     const auto left = read_mount_table();
     if (left.ok() && mount_at(*left, directory) == nullptr)
-        remove_umount_helper(directory);
+        remove_user_mount(directory);
     const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
     if (!waiter.has_value() || mounted_elsewhere)
         return kMountOk;

@@ -52,7 +52,8 @@ std::string read_all(const char* path)
 // Beside the table and renamed over it, as libmount does.
 void replace_table(const std::string& text)
 {
-    std::string path = std::string(kTable) + ".XXXXXX";
+    std::string path = kTable;
+    path += ".XXXXXX";
     const UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
     if (!file.valid())
         return;
@@ -62,7 +63,7 @@ void replace_table(const std::string& text)
         unlink(path.c_str());
 }
 
-void change_table(const std::string& source, const std::string& directory)
+void change_table(const UserMount& entry)
 {
     if (geteuid() != 0)
         return;
@@ -75,19 +76,19 @@ void change_table(const std::string& source, const std::string& directory)
     const auto kernel_table = read_mount_table();
     if (!kernel_table.ok())
         return;
-    for (const MountEntry& entry : *kernel_table)
-        mounted.push_back(entry.directory);
-    const std::string after = change_user_table(before, source, directory, mounted);
+    for (const MountEntry& mount : *kernel_table)
+        mounted.push_back(mount.directory);
+    const std::string after = change_user_table(before, entry, mounted);
     if (after != before)
         replace_table(after);
 }
 
 }  // namespace
 
-std::string change_user_table(std::string_view table, const std::string& source, const std::string& directory,
+std::string change_user_table(std::string_view table, const UserMount& entry,
                               const std::vector<std::string>& mounted)
 {
-    const std::string target = "TARGET=" + escape(directory);
+    const std::string target = "TARGET=" + escape(entry.directory);
     std::vector<std::string> mounted_targets;
     for (const std::string& path : mounted)
         mounted_targets.push_back("TARGET=" + escape(path));
@@ -102,19 +103,20 @@ std::string change_user_table(std::string_view table, const std::string& source,
         if (!line.empty() && alive && !has(target))
             out.append(line).append("\n");
     }
-    if (!source.empty())
-        out += "SRC=" + escape(source) + " " + target + " ROOT=/ OPTS=" + kOurOption + "\n";
-    return out;
+    if (entry.source.empty())
+        return out;
+    const std::string options = entry.options.empty() ? "" : "," + entry.options;
+    return out + "SRC=" + escape(entry.source) + " " + target + " ROOT=/ OPTS=" + kOurOption + options + "\n";
 }
 
-void add_umount_helper(const std::string& source, const std::string& directory)
+void add_user_mount(const std::string& source, const std::string& directory, const std::string& options)
 {
-    change_table(source, directory);
+    change_table({.source = source, .directory = directory, .options = options});
 }
 
-void remove_umount_helper(const std::string& directory)
+void remove_user_mount(const std::string& directory)
 {
-    change_table({}, directory);
+    change_table({.source = {}, .directory = directory, .options = {}});
 }
 
 }  // namespace cowraid

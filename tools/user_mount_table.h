@@ -9,14 +9,21 @@
 
 namespace cowraid {
 
-// Lets umount(8) call umount.fuse.cowraid for this directory. Without it (no permission, no table) an unmount
-// returns before the last commit; nothing else is lost.
-void add_umount_helper(const std::string& source, const std::string& directory);
-void remove_umount_helper(const std::string& directory);
+// Lets umount(8) call umount.fuse.cowraid for this directory, where the kernel's mount table says `source`,
+// and findmnt(8) show `options` (joined by commas, or empty) that the kernel does not know. Without it (no
+// permission, no table) umount(8) does not say when the last commit fails, and returns before it where no
+// block device stands for the mount; nothing else is lost.
+void add_user_mount(const std::string& source, const std::string& directory, const std::string& options);
+void remove_user_mount(const std::string& directory);
 
-// The table without the entries of `directory` and without ours for directories that are not in `mounted`
-// (left by killed daemons), and with a new one for `source` unless that is empty.
-std::string change_user_table(std::string_view table, const std::string& source, const std::string& directory,
+// The table without the entries of the entry's directory and without ours for directories that are not in
+// `mounted` (left by killed daemons), and with `entry` unless its source is empty.
+struct UserMount {
+    std::string source;
+    std::string directory;
+    std::string options;
+};
+std::string change_user_table(std::string_view table, const UserMount& entry,
                               const std::vector<std::string>& mounted);
 
 }  // namespace cowraid

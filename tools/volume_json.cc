@@ -81,6 +81,8 @@ Json encode_member(const MemberInfo& member)
     json_put_text(object.get(), "state", member_state_name(member.state));
     json_put_integer(object.get(), "size_bytes", member.size_bytes);
     json_put_integer(object.get(), "used_bytes", member.used_bytes);
+    json_put_integer(object.get(), "stale_groups", member.stale_groups);
+    json_put_integer(object.get(), "stale_bytes", member.stale_bytes);
     Json errors = json_make_object();
     for (size_t i = 0; i < member.counters.size(); ++i)
         json_put_integer(errors.get(), counter_name(i), member.counters[i]);
@@ -95,6 +97,8 @@ MemberInfo decode_member(const json_t* object)
     member.path = json_get_text(object, "path");
     member.size_bytes = json_get_integer(object, "size_bytes");
     member.used_bytes = json_get_integer(object, "used_bytes");
+    member.stale_groups = json_get_integer(object, "stale_groups");
+    member.stale_bytes = json_get_integer(object, "stale_bytes");
     const std::string state = json_get_text(object, "state");
     for (const MemberState candidate : kStates) {
         if (state == member_state_name(candidate))
@@ -163,6 +167,7 @@ void encode_identity(const VolumeReport& report, json_t* object)
     json_put_flag(object, "read_only", info.read_only);
     json_put_flag(object, "degraded", info.degraded);
     json_put_text(object, "read_only_reason", info.read_only_reason);
+    json_put_text(object, "degraded_reason", info.degraded_reason);
     json_put_flag(object, "has_usage", report.has_usage);
     if (!report.problem.empty())
         json_put_text(object, "problem", report.problem);
@@ -248,6 +253,7 @@ Result<VolumeReport> decode_report(const json_t* object)
     info.read_only = json_get_flag(object, "read_only");
     info.degraded = json_get_flag(object, "degraded");
     info.read_only_reason = json_get_text(object, "read_only_reason");
+    info.degraded_reason = json_get_text(object, "degraded_reason");
     report.has_usage = json_get_flag(object, "has_usage");
     report.problem = json_get_text(object, "problem");
     get_numbers(object, kNumbers, info);

@@ -30,7 +30,8 @@ enum Option {
     kShard = 'x',
     kMutants = 'M',
     kJoin = 'j',
-    kClean = 'c'
+    kClean = 'c',
+    kReturningMembers = 'r'
 };
 
 error_t parse_option(int key, char* text, argp_state* state)
@@ -69,6 +70,9 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kClean:
         arguments.crash.clean = true;
         return 0;
+    case kReturningMembers:
+        arguments.crash.returning = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -79,7 +83,9 @@ int run_once(const CrashOptions& options)
     const CrashReport report = run_crash_replay(options);
     printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
            "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
-           "moved-blocks=%llu emptied-groups=%llu fsync-records=%llu replayed-records=%llu violations=%llu\n",
+           "moved-blocks=%llu emptied-groups=%llu fsync-records=%llu replayed-records=%llu returned=%llu "
+           "stale=%llu "
+           "refused=%llu violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
@@ -92,6 +98,9 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.emptied_groups),
            static_cast<unsigned long long>(report.fsync_records),
            static_cast<unsigned long long>(report.replayed_records),
+           static_cast<unsigned long long>(report.returned),
+           static_cast<unsigned long long>(report.stale_returns),
+           static_cast<unsigned long long>(report.refused),
            static_cast<unsigned long long>(report.violations));
     if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
         printf("no row was written in place: nothing was tested\n");
@@ -99,6 +108,10 @@ int run_once(const CrashOptions& options)
     }
     if (options.clean && (report.moved_blocks == 0 || report.emptied_groups == 0)) {
         printf("no block group was emptied: nothing was tested\n");
+        return 1;
+    }
+    if (options.returning && report.violations == 0 && (report.returned == 0 || report.stale_returns == 0)) {
+        printf("no member came back with anything missing: nothing was tested\n");
         return 1;
     }
     if (report.violations == 0 && (report.fsync_records == 0 || report.replayed_records == 0)) {
@@ -120,6 +133,8 @@ int run_mutants(CrashOptions options)
         options.commit_mutant = mutant;
         options.clean = mutant >= static_cast<uint32_t>(CommitMutant::kEmptyingUnmarked) &&
                         mutant <= static_cast<uint32_t>(CommitMutant::kLeftoversStay);
+        options.returning = mutant == static_cast<uint32_t>(CommitMutant::kStaleUnrecorded);
+        options.join_rows = options.returning;
         const CrashReport report = run_crash_replay(options);
         printf("mutant %u: %s after %llu states: %s\n", mutant, report.violations ? "caught" : "SURVIVED",
                static_cast<unsigned long long>(report.states), report.first_violation.c_str());
@@ -141,6 +156,7 @@ int main(int argc, char** argv)
         {"mutants", kMutants, nullptr, 0, "run every wrong protocol; all must be caught", 0},
         {"clean", kClean, nullptr, 0, "empty block groups all the time", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
+        {"returning", kReturningMembers, nullptr, 0, "members that were away come back", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};
     Arguments arguments;
     const argp parser{options, parse_option, nullptr, "Crash replay of commits over several members.",

@@ -27,6 +27,9 @@ constexpr uint64_t kCheckEvery = 16;
 // The commit that fills most of the volume, and so needs new block groups.
 constexpr uint32_t kGrowingCommit = 5;
 
+// The member that is away meanwhile, by index, where members return.
+constexpr uint32_t kReturning = 1;
+
 // Members lost before recovery and after it, by index.
 struct Losses {
     std::vector<uint32_t> before;
@@ -56,12 +59,22 @@ std::vector<Losses> all_losses(uint32_t member_count, uint32_t tolerance)
 
 class Replay {
 public:
-    explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1) { }
+    explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1)
+    {
+        // Room for block groups without the member that is away.
+        if (options_.returning)
+            options_.shape.member_bytes *= 3;
+    }
 
     CrashReport run();
 
 private:
     Status record();
+    Result<std::unique_ptr<Filesystem>> open_recording(const std::vector<uint32_t>& absent);
+    Status change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs);
+    void note_counts(Filesystem& fs);
+    std::string return_members(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
+                               size_t acknowledged);
     Status record_fsyncs(Filesystem& fs, Workload& workload);
     static void clean(Filesystem& fs);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
@@ -77,6 +90,7 @@ private:
     CrashOptions options_;
     Prng prng_;
     Recorder recorder_;
+    std::vector<std::unique_ptr<BlockDevice>> recorded_;  // the members while the workload runs
     std::vector<DirectoryState> snapshots_;  // what commit or fsync number k made durable
     std::unordered_set<uint64_t> seen_;
     std::vector<Losses> losses_;
@@ -84,47 +98,80 @@ private:
     CrashReport report_;
 };
 
+Result<std::unique_ptr<Filesystem>> Replay::open_recording(const std::vector<uint32_t>& absent)
+{
+    std::vector<std::unique_ptr<BlockDevice>> devices;
+    for (uint32_t i = 0; i < recorded_.size(); ++i)
+        if (std::find(absent.begin(), absent.end(), i) == absent.end())
+            devices.push_back(std::make_unique<BorrowedDevice>(*recorded_[i]));
+    MountOptions options = manual_options();
+    options.commit_mutant = options_.commit_mutant;
+    options.join_above = options_.join_rows ? 0 : -1;
+    options.degraded = !absent.empty();
+    std::string why;
+    Result<Assembly> assembly = assemble(std::move(devices), why);
+    CW_ASSERT(assembly.ok());
+    return Filesystem::open(assembly.take(), options, why);
+}
+
+void Replay::note_counts(Filesystem& fs)
+{
+    const VolumeInfo info = fs.info();
+    report_.joined_blocks += info.joined_blocks;
+    report_.moved_blocks += info.moved_blocks;
+    report_.emptied_groups += info.emptied_groups;
+    report_.fsync_records += info.fsync_records;
+}
+
+// A member leaves after a third of the commits, and is back for the last third.
+Status Replay::change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs)
+{
+    const bool leaves = commit == options_.commits / 3;
+    if (!options_.returning || (!leaves && commit != options_.commits / 3 * 2))
+        return {};
+    note_counts(*fs);
+    CW_TRY(fs->close());
+    fs.reset();
+    const std::vector<uint32_t> absent(leaves ? 1 : 0, kReturning);
+    CW_ASSIGN(fs, open_recording(absent));
+    return {};
+}
+
 Status Replay::record()
 {
     SimVolume volume(options_.shape);
     std::string why;
     CW_ASSERT(volume.make(why).ok());
-    std::vector<std::unique_ptr<BlockDevice>> devices;
     for (uint32_t i = 0; i < options_.shape.member_count; ++i) {
         SimDevice& member = volume.member(i);
         auto recording =
             std::make_unique<RecordingDevice>(recorder_, std::make_unique<BorrowedDevice>(member));
         recorder_.set_start(recording->number(), member);
-        devices.push_back(std::make_unique<MutantDevice>(
+        recorded_.push_back(std::make_unique<MutantDevice>(
             std::move(recording), static_cast<CommitMutant>(options_.commit_mutant), i == 0));
     }
-    MountOptions options = manual_options();
-    options.commit_mutant = options_.commit_mutant;
-    options.join_above = options_.join_rows ? 0 : -1;
-    Result<Assembly> assembly = assemble(std::move(devices), why);
-    CW_ASSERT(assembly.ok());
-    Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
-    CW_ASSERT(fs.ok());
-    Workload workload(**fs, options_.seed);
+    CW_ASSIGN(std::unique_ptr<Filesystem> fs, open_recording({}));
+    Workload workload(*fs, options_.seed);
     snapshots_.push_back({});
     recorder_.mark(0, "mounted");
     for (uint32_t commit = 1; commit <= options_.commits; ++commit) {
+        CW_TRY(change_members(commit, fs));
+        workload.use(*fs);
         CW_TRY(workload.change());
         if (commit == kGrowingCommit)
-            CW_TRY(workload.grow((*fs)->statistics().available_blocks * kBlockBytes / 4 * 3));
+            CW_TRY(workload.grow(fs->statistics().available_blocks * kBlockBytes / 4 * 3));
         if (commit == kGrowingCommit + 1)
             CW_TRY(workload.shrink());
         if (options_.clean)
-            clean(**fs);
+            clean(*fs);
         snapshots_.push_back(workload.state());
-        CW_TRY((*fs)->step(true));
+        CW_TRY(fs->step(true));
         recorder_.mark(snapshots_.size() - 1, "acknowledged");
-        CW_TRY(record_fsyncs(**fs, workload));
+        CW_TRY(record_fsyncs(*fs, workload));
     }
-    report_.joined_blocks = (*fs)->info().joined_blocks;
-    report_.moved_blocks = (*fs)->info().moved_blocks;
-    report_.emptied_groups = (*fs)->info().emptied_groups;
-    report_.fsync_records = (*fs)->info().fsync_records;
+    note_counts(*fs);
+    fs.reset();
+    recorded_.clear();
     return {};
 }
 
@@ -174,9 +221,16 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     MountOptions options = manual_options();
     options.degraded = !absent.empty();
     options.read_only = !writable;
-    if (options_.commit_mutant == static_cast<uint32_t>(CommitMutant::kReplaySkipped))
-        options.commit_mutant = options_.commit_mutant;
+    // Rules of a mount.
+    for (const CommitMutant mutant : {CommitMutant::kReplaySkipped, CommitMutant::kStaleUnrecorded})
+        if (options_.commit_mutant == static_cast<uint32_t>(mutant))
+            options.commit_mutant = options_.commit_mutant;
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
+    const bool lacking = why.find("without writes it missed") != std::string::npos;
+    if (!fs.ok() && options_.returning && lacking) {
+        ++report_.refused;
+        return {};
+    }
     if (!fs.ok())
         return "mount refused: " + why;
     report_.recovered_rows += (*fs)->info().recovered_rows;
@@ -215,6 +269,7 @@ std::string Replay::check(std::vector<std::unique_ptr<ReplayDevice>>& devices)
     ++report_.checks;
     if (!check_volume(assembly.take(), {}, report, why).ok())
         return "check failed: " + why;
+    report_.stale_returns += report.stale_columns > 0 ? 1 : 0;
     return report.clean() ? ""
                           : "check: " + report.findings.front().kind + ": " + report.findings.front().text;
 }
@@ -230,6 +285,8 @@ std::string Replay::recover(std::vector<std::unique_ptr<ReplayDevice>>& devices,
         if (!problem.empty())
             return problem;
     }
+    if (options_.returning)
+        return return_members(devices, losses, acknowledged);
     if (!losses.after.empty()) {
         std::vector<uint32_t> absent = losses.before;
         absent.insert(absent.end(), losses.after.begin(), losses.after.end());
@@ -238,6 +295,21 @@ std::string Replay::recover(std::vector<std::unique_ptr<ReplayDevice>>& devices,
             return "after loss: " + problem;
     }
     return {};
+}
+
+// All members are back; then others are lost.
+std::string Replay::return_members(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
+                                   size_t acknowledged)
+{
+    ++report_.returned;
+    std::string problem = compare(devices, {}, true, acknowledged);
+    if (!problem.empty())
+        return "with all members back: " + problem;
+    problem = check(devices);
+    if (!problem.empty())
+        return "with all members back: " + problem;
+    problem = compare(devices, losses.after, false, acknowledged);
+    return problem.empty() ? problem : "lost after the return: " + problem;
 }
 
 std::string text_of(const Losses& losses)

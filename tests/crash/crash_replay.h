@@ -21,6 +21,8 @@ struct CrashOptions {
     uint32_t commits = 40;  // of the workload
     bool stop_at_violation = true;
     bool clean = false;  // the cleaner works all the time, also after recovery
+    // A member is away for a third of the commits; members lost before recovery come back after it.
+    bool returning = false;
     bool join_rows = false;  // data goes into rows that hold committed blocks wherever there are some
 };
 
@@ -30,6 +32,8 @@ struct CrashReport {
     uint64_t joined_blocks = 0, recovered_rows = 0;
     uint64_t moved_blocks = 0, emptied_groups = 0;
     uint64_t fsync_records = 0, replayed_records = 0;
+    // Mounts with members back; of those checked, with stale columns; mounts refused for what a member lacks.
+    uint64_t returned = 0, stale_returns = 0, refused = 0;
     uint64_t violations = 0;
     std::string first_violation;
 };

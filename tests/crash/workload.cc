@@ -37,31 +37,31 @@ Status Workload::write()
 {
     const std::string name = random_name();
     std::vector<std::byte>& content = files_[name];
-    Result<Attributes> found = fs_.lookup(kRoot, name);
+    Result<Attributes> found = fs_->lookup(kRoot, name);
     if (found.err() == Err::kNotFound)
-        found = fs_.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        found = fs_->make_node(kRoot, name, S_IFREG | 0644, 0, {});
     CW_TRY(found.status());
     const uint64_t offset = prng_.below(content.size() + 1);
     std::vector<std::byte> data(1 + prng_.below(prng_.chance(1, 5) ? 90000 : 6000));
     prng_.fill(data.data(), data.size());
     if (offset + data.size() <= kMaxFileBytes) {
-        CW_TRY(fs_.write(found->inode, offset, data, {}, {}));
+        CW_TRY(fs_->write(found->inode, offset, data, {}, {}));
         content.resize(std::max<size_t>(content.size(), offset + data.size()));
         std::memcpy(content.data() + offset, data.data(), data.size());
     } else {
         SetAttributes change;
         change.size_bytes = prng_.below(content.size() + 1);
-        CW_TRY(fs_.set_attributes(found->inode, change, {}));
+        CW_TRY(fs_->set_attributes(found->inode, change, {}));
         content.resize(*change.size_bytes);
     }
-    fs_.forget(found->inode, 1);
+    fs_->forget(found->inode, 1);
     return {};
 }
 
 Status Workload::remove()
 {
     const std::string name = random_name();
-    const Status status = fs_.unlink(kRoot, name);
+    const Status status = fs_->unlink(kRoot, name);
     const bool was_there = files_.erase(name) == 1;
     if (status.ok() == was_there)
         return {};
@@ -74,7 +74,7 @@ Status Workload::rename()
     const std::string to = random_name();
     if (from == to || files_.find(from) == files_.end())
         return {};
-    CW_TRY(fs_.rename(kRoot, from, kRoot, to, 0));
+    CW_TRY(fs_->rename(kRoot, from, kRoot, to, 0));
     files_[to] = std::move(files_[from]);
     files_.erase(from);
     return {};
@@ -96,23 +96,23 @@ Status Workload::change()
 
 Status Workload::grow(size_t bytes)
 {
-    CW_ASSIGN(const Attributes made, fs_.make_node(kRoot, "big", S_IFREG | 0644, 0, {}));
+    CW_ASSIGN(const Attributes made, fs_->make_node(kRoot, "big", S_IFREG | 0644, 0, {}));
     std::vector<std::byte>& content = files_["big"];
     content.resize(bytes);
     for (size_t done = 0; done < bytes; done += kMiB) {
         const std::span<std::byte> part =
             std::span(content).subspan(done, std::min<size_t>(kMiB, bytes - done));
         std::memset(part.data(), static_cast<int>(done / kMiB + 1), part.size());
-        CW_TRY(fs_.write(made.inode, done, part, {}, {}));
+        CW_TRY(fs_->write(made.inode, done, part, {}, {}));
     }
-    fs_.forget(made.inode, 1);
+    fs_->forget(made.inode, 1);
     return {};
 }
 
 Status Workload::shrink()
 {
     files_.erase("big");
-    return fs_.unlink(kRoot, "big");
+    return fs_->unlink(kRoot, "big");
 }
 
 DirectoryState Workload::state() const

@@ -22,7 +22,9 @@ using DirectoryState = std::map<std::string, FileState>;
 // Drives one filesystem and knows what it must contain.
 class Workload {
 public:
-    Workload(Filesystem& fs, uint64_t seed) : fs_(fs), prng_(seed) { }
+    Workload(Filesystem& fs, uint64_t seed) : fs_(&fs), prng_(seed) { }
+    // The same volume, mounted again.
+    void use(Filesystem& fs) { fs_ = &fs; }
 
     // A few random operations. None may fail: nothing is wrong with the members here.
     Status change();
@@ -37,7 +39,7 @@ private:
     Status rename();
     [[nodiscard]] std::string random_name();
 
-    Filesystem& fs_;
+    Filesystem* fs_;
     Prng prng_;
     std::map<std::string, std::vector<std::byte>> files_;
 };

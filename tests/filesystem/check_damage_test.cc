@@ -114,7 +114,7 @@ TEST_CASE("wrong items of inodes")
     });
     expect_kind("extended attribute in the wrong place", "inode", [](FilesystemCore& core) {
         put(core, xattr_key(find_inode(core, kRoot, "big"), kMinCursor),
-            encode_xattr("user.x", std::as_bytes(std::span("abc", 3))));
+            encode_xattr("user.x", std::as_bytes(std::span("abc", 3))).front());
     });
     expect_kind("items of an unknown type", "tree", [](FilesystemCore& core) {
         put(core, {kRootInode, 99, 7}, std::as_bytes(std::span("abc", 3)));

@@ -115,16 +115,18 @@ std::unique_ptr<Volume> Image::open_volume()
     return volume.take();
 }
 
-std::unique_ptr<FilesystemCore> Image::open_core()
+std::unique_ptr<FilesystemCore> Image::open_core(const std::vector<uint32_t>& absent)
 {
     std::string why;
-    Result<Assembly> assembly = assemble(borrow(), why);
+    Result<Assembly> assembly = assemble(borrow(absent), why);
     expect_ok(assembly.status(), why);
-    Result<std::unique_ptr<Volume>> volume = Volume::open(assembly.take(), manual_options(), why);
+    MountOptions options = manual_options();
+    options.degraded = !absent.empty();
+    Result<std::unique_ptr<Volume>> volume = Volume::open(assembly.take(), options, why);
     expect_ok(volume.status(), why);
     const Result<RootContent> root = read_root(**volume, why);
     expect_ok(root.status(), why);
-    std::unique_ptr<FilesystemCore> core = make_core(manual_options(), volume.take(), *root);
+    std::unique_ptr<FilesystemCore> core = make_core(options, volume.take(), *root);
     expect_ok(start_writing(*core, why), why);
     return core;
 }

@@ -36,7 +36,7 @@ public:
     // Read-only, without a filesystem.
     std::unique_ptr<Volume> open_volume();
     // Writable, without threads; what the open transaction gets is committed by commit_now().
-    std::unique_ptr<FilesystemCore> open_core();
+    std::unique_ptr<FilesystemCore> open_core(const std::vector<uint32_t>& absent = {});
 
     // `copy` counts copies of mirrored groups.
     StoredAt locate(Volume& volume, VolumeAddress address, uint32_t copy = 0);

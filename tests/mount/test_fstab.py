@@ -10,7 +10,7 @@ import pytest
 
 from conftest import TOOLS, run, tool
 
-HELPERS = ("mount.cowraid", "mount.fuse.cowraid", "umount.fuse.cowraid")
+HELPERS = ("mount.cowraid", "mount.fuse.cowraid", "mount.fuseblk.cowraid", "umount.fuse.cowraid")
 HELPER_FOLDER = Path("/sbin")
 LABEL = f"fstab-test-{os.getpid()}"
 

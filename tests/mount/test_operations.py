@@ -10,6 +10,8 @@ import subprocess
 
 import pytest
 
+from conftest import tool
+
 
 def raises(number):
     return pytest.raises(OSError, match=rf"\[Errno {number}\]")
@@ -148,6 +150,22 @@ def test_sparse_truncate_fallocate(volume):
         assert os.fstat(file.fileno()).st_blocks * 512 >= 1 << 20
     volume.unmount()
     volume.check()
+
+
+def test_block_count_of_a_sparse_file_after_the_flush(volume):
+    path = volume.mount_point / "f"
+    with open(path, "w+b") as file:
+        file.truncate(1 << 30)
+        for i in range(10):
+            os.pwrite(file.fileno(), b"a" * 4096, i << 20)
+        os.fsync(file.fileno())
+        tool("cowraid", "filesystem", "sync", volume.mount_point)
+        assert os.stat(path).st_blocks == 80
+        for i in range(5, 15):
+            os.pwrite(file.fileno(), b"b" * 4096, i << 20)
+        assert os.stat(path).st_blocks >= 15 * 8
+        tool("cowraid", "filesystem", "sync", volume.mount_point)
+        assert os.stat(path).st_blocks == 15 * 8
 
 
 def test_append_direct_sync_and_mmap(volume):

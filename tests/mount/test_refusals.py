@@ -151,9 +151,11 @@ def test_already_mounted(made):
     made.mount()
     elsewhere = made.folder / "elsewhere"
     elsewhere.mkdir()
-    for directory in (elsewhere, made.mount_point):
-        line = refused("mount.cowraid", made.devices[1], directory, code=MOUNT_FAILED)
-        assert f"already mounted at {made.mount_point}" in line
+    line = refused("mount.cowraid", made.devices[1], elsewhere, code=MOUNT_FAILED)
+    assert f"already mounted at {made.mount_point}" in line
+    # There it is what was asked for; said, and mounted once.
+    again = tool("mount.cowraid", made.devices[1], made.mount_point)
+    assert f"already mounted at {made.mount_point}" in again.stderr
     assert made.mount_count() == 1
     line = refused("cowraid", "check", made.devices[0], code=EXIT_FAILED)
     assert f"mounted at {made.mount_point}" in line

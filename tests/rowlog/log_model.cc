@@ -239,7 +239,7 @@ void LogEnumeration::recover(LogImage& image, Mask missing, std::vector<ImageWri
             ++end;
         recover_one(scan, rows.subspan(begin, end - begin), image, missing, rewritten);
     }
-    CW_ASSERT(scan.erase(world_.members() - static_cast<size_t>(std::popcount(missing))).ok());
+    CW_ASSERT(scan.erase().ok());
     for (uint32_t member = 0; member < world_.members(); ++member)
         CW_ASSERT(!members.failed({member + 1}));
 }

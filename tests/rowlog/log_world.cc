@@ -92,6 +92,7 @@ void LogWorld::set_up()
     superblock.volume_uuid.bytes.fill(3);
     superblock.generation = superblock.root.generation = {5};
     superblock.epochs = {{kEpoch, {1}}};
+    superblock.log_epoch = kEpoch;
     now_.generation = superblock.generation;
     for (uint32_t row = 0; row < run.rows; ++row) {
         Row& state = rows_.emplace_back();

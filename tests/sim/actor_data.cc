@@ -26,13 +26,17 @@ unsigned long long ull(uint64_t value)
     return value;
 }
 
+Caller some_caller(Prng& prng)
+{
+    Caller caller;
+    if (prng.chance(1, 4))
+        caller.cleared_mode_bits = prng.chance(1, 2) ? S_ISUID : S_ISUID | S_ISGID;
+    return caller;
+}
+
 void lose_set_id(ModelInode& inode, const Caller& caller)
 {
-    if (caller.uid == 0)
-        return;
-    inode.mode &= ~uint32_t{S_ISUID};
-    if ((inode.mode & S_IXGRP) != 0)
-        inode.mode &= ~uint32_t{S_ISGID};
+    inode.mode &= ~caller.cleared_mode_bits;
 }
 
 uint64_t total_bytes(const Model& model)
@@ -83,7 +87,7 @@ void Actor::note_modified(InodeNumber inode)
 
 void Actor::write_bytes(InodeNumber inode, uint64_t offset, const std::vector<std::byte>& bytes, bool append)
 {
-    const Caller caller{prng().chance(1, 4) ? 1000u : 0u, 0, 0};
+    const Caller caller = some_caller(prng());
     world_.note("%s %llu: %zu bytes at %llu", append ? "append" : "write", ull(inode), bytes.size(),
                 ull(offset));
     const Result<size_t> written = fs().write(inode, append ? 0 : offset, bytes, {.append = append}, caller);
@@ -132,7 +136,7 @@ void Actor::resize()
     change.size_bytes = prng().chance(1, 5) ? prng().below(kFileBytesMax / 2) : prng().below(size + 1);
     if (prng().chance(1, 3))
         change.size_bytes = round_down(*change.size_bytes, kBlockBytes);
-    const Caller caller{prng().chance(1, 4) ? 1000u : 0u, 0, 0};
+    const Caller caller = some_caller(prng());
     world_.note("truncate %llu: %llu to %llu", ull(inode), ull(size), ull(*change.size_bytes));
     FileContent after = model().at(inode).content;
     after.resize(*change.size_bytes);

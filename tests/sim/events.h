@@ -47,7 +47,6 @@ namespace cowraid::test {
     X(kReservedWrite, "write into reserved space on a full volume", 50)                                      \
     X(kMount, "mount", 4000)                                                                                 \
     X(kDegradedMount, "degraded mount, writable", 100)                                                       \
-    X(kWornOut, "no room left after losing members", 0)                                                      \
     X(kReadOnlyDegradedMount, "degraded mount, read-only", 100)                                              \
     X(kUnmount, "unmount", 1000)                                                                             \
     X(kKill, "kill", 300)                                                                                    \

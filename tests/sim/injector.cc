@@ -53,7 +53,7 @@ std::optional<uint32_t> Injector::choose_victim()
 std::optional<uint32_t> Injector::choose_victim_to_lose()
 {
     const MachineShape& shape = world_.machine.shape();
-    if (shape.tight || shape.member_count() <= shape.writable_minimum() + gone_.size())
+    if (shape.member_count() <= shape.writable_minimum() + gone_.size())
         return std::nullopt;
     const std::optional<uint32_t> victim = choose_victim();
     if (victim)

@@ -16,13 +16,7 @@ uint32_t MachineShape::tolerance() const
 
 uint32_t MachineShape::writable_minimum() const
 {
-    const uint32_t majority = member_count() / 2 + 1;
-    uint32_t minimum = std::max(
-        {majority, find_profile(data_profile)->min_members, find_profile(metadata_profile)->min_members});
-    // Trees that must be readable before checksums are lie on a mirror of the same tolerance.
-    if (find_profile(metadata_profile)->parity > 0)
-        minimum = std::max(minimum, find_profile(metadata_profile)->tolerance + 1);
-    return minimum;
+    return member_count() / 2 + 1;
 }
 
 void PluggedDisk::perform(IoRequest& request)

@@ -41,7 +41,7 @@ public:
     [[nodiscard]] const World& world() const { return world_; }
 
 private:
-    [[nodiscard]] bool going() const { return !world_.failed() && !world_.worn_out(); }
+    [[nodiscard]] bool going() const { return !world_.failed(); }
     Prng& prng() { return world_.prng; }
     Machine& machine() { return world_.machine; }
     std::vector<Ending> choose_endings();
@@ -327,7 +327,7 @@ void Run::mount_again()
     if (!going())
         return;
     const VolumeInfo info = world_.fs().info();
-    if (info.read_only && !world_.look_worn_out())
+    if (info.read_only)
         world_.violation("the volume is mounted read-only: %s", info.read_only_reason.c_str());
     world_.events.add(info.degraded ? Event::kDegradedMount : Event::kMount);
     world_.events.add(Event::kAbsent, absent.size());
@@ -383,7 +383,7 @@ void Run::check_offline()
     }
     world_.events.add(Event::kCheck);
     // Where the log entries of a row were on a member that was away or hurt, nobody can say after a crash
-    // what its unused blocks hold; nor was parity on a member brought up to date that recovery went without.
+    // what its unused blocks hold.
     const bool unused_may_differ = !injector_.hurt().empty() || !left_out_.empty();
     for (const CheckFinding& finding : report.findings)
         world_.note("found: %s: %s (address %llu, member %u%s)", finding.kind.c_str(), finding.text.c_str(),
@@ -391,12 +391,12 @@ void Run::check_offline()
                     finding.repairable ? ", repairable" : "");
     for (const CheckFinding& finding : report.findings)
         if (!(finding.kind == "pad" && unused_may_differ) &&
-            !(finding.kind == "parity" && left_out_.contains(finding.member - 1)) &&
             (finding.member == 0 || !injector_.hurt().contains(finding.member - 1) || !finding.repairable))
             world_.violation("check: %s: %s (address %llu, member %u%s)", finding.kind.c_str(),
                              finding.text.c_str(), static_cast<unsigned long long>(finding.address),
                              finding.member, finding.repairable ? ", repairable" : "");
-    if (!report.clean())
+    // What a member missed counts against tolerance until it was written anew.
+    if (!report.clean() || report.stale_columns > 0)
         return;
     world_.events.add(Event::kCleanCheck);
     world_.events.add(Event::kHealed, injector_.hurt().empty() ? 0 : 1);
@@ -452,12 +452,6 @@ void Run::go()
         phase(ending, divide_up(options_.operation_count, endings.size()));
     if (going())
         last_stand();
-    // A volume that takes no more changes still has everything.
-    if (!world_.failed() && world_.worn_out() && !world_.power_lost()) {
-        const std::string why = compare_tree(world_.fs(), prng(), world_.now, {});
-        if (!why.empty())
-            world_.violation("read-only for lack of room: %s", why.c_str());
-    }
 }
 
 }  // namespace

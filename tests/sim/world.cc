@@ -11,7 +11,8 @@ namespace cowraid::test {
 namespace {
 
 constexpr size_t kStoryLines = 40;
-constexpr uint64_t kShortOfSpaceBlocks = 16 * kMiB / kBlockBytes;
+// More than any operation takes.
+constexpr uint64_t kOperationBlocksMax = 2 * kMiB / kBlockBytes;
 
 [[gnu::format(printf, 1, 0)]] std::string text_of(const char* format, va_list arguments)
 {
@@ -75,25 +76,14 @@ bool World::returned(Event commit_kind)
         durable = now;
         events.add(commit_kind);
     }
-    return !power_lost() && !failed() && !worn_out_;
+    return !power_lost() && !failed();
 }
 
-bool World::look_worn_out()
+// Files hold some MiB; members that are not tight have hundreds, so that those that are left, or groups that
+// go without the others, have room for all of it.
+bool World::space_is_short()
 {
-    const VolumeInfo info = fs().info();
-    if (!info.degraded || !info.read_only || info.read_only_reason.find("no room") != 0)
-        return false;
-    worn_out_ = true;
-    events.add(Event::kWornOut);
-    note("  no room for block groups: read-only from now on");
-    return true;
-}
-
-bool World::space_may_be_short()
-{
-    if (machine.shape().tight)
-        return true;
-    return fs().info().degraded && fs().statistics().available_blocks < kShortOfSpaceBlocks;
+    return machine.shape().tight && fs().statistics().available_blocks < kOperationBlocksMax;
 }
 
 bool World::settle(const char* what, Err got, Err expected, Growth growth)
@@ -105,9 +95,7 @@ bool World::settle(const char* what, Err got, Err expected, Growth growth)
             events.add(Event::kRefused);
         return got == Err::kOk;
     }
-    if (got == Err::kReadOnly && look_worn_out())
-        return false;
-    if (got == Err::kNoSpace && growth == Growth::kSome && space_may_be_short()) {
+    if (got == Err::kNoSpace && growth == Growth::kSome && space_is_short()) {
         events.add(Event::kNoSpace);
         note("  no space");
         return false;

@@ -44,11 +44,6 @@ public:
     // The first violation counts; the run ends. printf-like.
     [[gnu::format(printf, 2, 3)]] void violation(const char* format, ...);
     [[nodiscard]] bool failed() const { return !violation_.empty(); }
-    // Members are gone and the rest has no room for new groups with full tolerance: the volume says so and
-    // takes no more changes. The run ends there.
-    [[nodiscard]] bool worn_out() const { return worn_out_; }
-    // Sets worn_out() when that is the state of the volume.
-    bool look_worn_out();
     [[nodiscard]] const std::string& violation_text() const { return violation_; }
     // The last things that were done, one per line.
     [[nodiscard]] std::string story() const;
@@ -72,12 +67,12 @@ public:
     void drop_if_unused(InodeNumber inode);
 
 private:
-    [[nodiscard]] bool space_may_be_short();
+    // By the shape of the volume, whichever members are away, and by what it says of itself.
+    [[nodiscard]] bool space_is_short();
 
     std::vector<std::string> notes_;  // a ring
     size_t next_note_ = 0;
     std::string violation_;
-    bool worn_out_ = false;
     uint64_t commits_ = 0;
     bool verbose_ = false;
 };

@@ -16,9 +16,12 @@ MountOptions manual_options()
 
 SimVolume::SimVolume(const VolumeShape& shape) : shape_(shape)
 {
-    for (uint32_t i = 0; i < shape.member_count; ++i)
+    for (uint32_t i = 0; i < shape.member_count; ++i) {
         members_.push_back(
             std::make_unique<SimDevice>("member" + std::to_string(i + 1), shape.member_bytes, &power_));
+        cables_.push_back(
+            std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*members_.back()), i));
+    }
 }
 
 SimVolume::~SimVolume() = default;
@@ -28,7 +31,7 @@ std::vector<std::unique_ptr<BlockDevice>> SimVolume::borrow(const std::vector<ui
     std::vector<std::unique_ptr<BlockDevice>> devices;
     for (uint32_t i = 0; i < members_.size(); ++i)
         if (std::find(absent.begin(), absent.end(), i) == absent.end())
-            devices.push_back(std::make_unique<BorrowedDevice>(*members_[i]));
+            devices.push_back(std::make_unique<BorrowedDevice>(*cables_[i]));
     return devices;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "device/borrowed_device.h"
+#include "device/fault_device.h"
 #include "device/sim_device.h"
 #include "fs/check.h"
 #include "fs/filesystem.h"
@@ -44,6 +45,8 @@ public:
     [[nodiscard]] Filesystem& fs() { return *fs_; }
     [[nodiscard]] bool mounted() const { return fs_ != nullptr; }
     [[nodiscard]] SimDevice& member(uint32_t index) { return *members_[index]; }
+    // What its requests pass through, for faults. Rules last over mounts.
+    [[nodiscard]] FaultDevice& cable(uint32_t index) { return *cables_[index]; }
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members_.size()); }
     [[nodiscard]] const VolumeShape& shape() const { return shape_; }
 
@@ -60,6 +63,7 @@ private:
     VolumeShape shape_;
     PowerSupply power_;
     std::vector<std::unique_ptr<SimDevice>> members_;
+    std::vector<std::unique_ptr<FaultDevice>> cables_;
     std::unique_ptr<Filesystem> fs_;
 };
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include "fs/missing_members.h"
+
+#include <algorithm>
+
+#include "format/profile.h"
+#include "format/to_text.h"
+
+namespace cowraid {
+
+namespace {
+
+// Columns of a group that tolerance must carry: of absent members, and those that lack something.
+uint32_t lost_columns(const GroupRecord& group, const std::vector<MemberId>& missing)
+{
+    return static_cast<uint32_t>(
+        std::count_if(group.columns.begin(), group.columns.end(), [&](const GroupColumn& column) {
+            return column.stale() ||
+                   std::find(missing.begin(), missing.end(), column.member) != missing.end();
+        }));
+}
+
+std::string volume_name(const Superblock& superblock)
+{
+    return superblock.label.empty() ? "volume " + uuid_text(superblock.volume_uuid)
+                                    : "volume '" + printable(superblock.label) + "'";
+}
+
+// The first commit of which columns of the member may lack something; zero when none does.
+Generation behind_since(const GroupMap& map, MemberId id)
+{
+    Generation since;
+    for (const GroupRecord& group : map.groups)
+        for (const GroupColumn& column : group.columns)
+            if (column.member == id && column.stale() &&
+                (since == Generation{} || column.stale_since < since))
+                since = column.stale_since;
+    return since;
+}
+
+}  // namespace
+
+std::string tolerance_text(const GroupMap& map, const std::vector<MemberId>& missing)
+{
+    uint32_t left = UINT32_MAX;
+    for (const GroupRecord& group : map.groups) {
+        const uint32_t tolerance = find_profile(group.profile)->tolerance;
+        left = std::min(left, tolerance - std::min(tolerance, lost_columns(group, missing)));
+    }
+    if (left == 0 || left == UINT32_MAX)
+        return "no further member may fail";
+    return std::to_string(left) + (left == 1 ? " more member may fail" : " more members may fail");
+}
+
+std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map)
+{
+    std::string text;
+    for (const AssembledMember& member : assembly.members) {
+        const Generation since = behind_since(map, member.id);
+        const bool absent = members.device(member.id) == nullptr;
+        if (!absent && since == Generation{})
+            continue;
+        text += (text.empty() ? "member " : ", member ") + std::to_string(member.id.value) + " ";
+        if (absent)
+            text += member.reason;
+        else if (member.reason.empty())
+            text += "is without writes it missed since commit " + std::to_string(since.value);
+        else
+            text += member.reason + ", is without writes it missed";
+    }
+    return text;
+}
+
+std::string judge_missing(const Superblock& superblock, const GroupMap& map,
+                          const std::vector<MemberId>& missing, const std::string& lacking,
+                          const MountOptions& options, bool& must_be_read_only)
+{
+    must_be_read_only = false;
+    const std::string problem = volume_name(superblock) + ": " + lacking;
+    for (const GroupRecord& group : map.groups) {
+        if (lost_columns(group, missing) <= find_profile(group.profile)->tolerance)
+            continue;
+        must_be_read_only = options.rescue && options.read_only;
+        return must_be_read_only ? std::string()
+                                 : problem + ": more than " + find_profile(group.profile)->name +
+                                       " tolerates; what is left can be read with -o ro,rescue";
+    }
+    if (missing.empty())
+        return {};
+    if (!options.degraded && !options.rescue)
+        return problem + "; add what is missing, or mount with -o degraded (" + tolerance_text(map, missing) +
+               " then)";
+    const size_t present = superblock.members.size() - missing.size();
+    must_be_read_only = present * 2 <= superblock.members.size();
+    return {};
+}
+
+}  // namespace cowraid

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/page_cache_map.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "base/random.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr InodeNumber kFile{300};
+constexpr uint64_t kPage = 4096;
+using Ranges = std::vector<PageRange>;
+
+}  // namespace
+
+TEST_CASE("page cache: ranges are whole pages and join")
+{
+    PageCacheMap map;
+    map.note_filled(kFile, 100, 1);
+    CHECK(map.ranges(kFile) == Ranges{{0, kPage}});
+    map.note_filled(kFile, 3 * kPage, kPage + 1);
+    CHECK(map.ranges(kFile) == Ranges{{0, kPage}, {3 * kPage, 5 * kPage}});
+    map.note_filled(kFile, kPage, 2 * kPage);
+    CHECK(map.ranges(kFile) == Ranges{{0, 5 * kPage}});
+    CHECK(map.ranges({301}).empty());
+}
+
+TEST_CASE("page cache: a direct write hears of older pages once they may be there")
+{
+    PageCacheMap map;
+    CHECK_FALSE(map.begin_drop(kFile, 0, kPage));
+    map.note_filled(kFile, 0, 8 * kPage);
+    CHECK_FALSE(map.begin_drop(kFile, 8 * kPage, 100));
+    // Bytes of a page stand for the page.
+    CHECK(map.begin_drop(kFile, 2 * kPage + 4000, 100));
+    CHECK(map.ranges(kFile) == Ranges{{0, 2 * kPage}, {4 * kPage, 8 * kPage}});
+    map.end_drop(kFile);
+    CHECK_FALSE(map.begin_drop(kFile, 2 * kPage, 2 * kPage));
+    map.note_filled(kFile, 3 * kPage, 1);
+    CHECK(map.begin_drop(kFile, 2 * kPage, 2 * kPage));
+    map.end_drop(kFile);
+}
+
+TEST_CASE("page cache: who comes while pages are being dropped waits too")
+{
+    PageCacheMap map;
+    map.note_filled(kFile, 0, kPage);
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    CHECK(map.begin_drop(kFile, 100 * kPage, kPage));
+    CHECK_FALSE(map.begin_drop({301}, 0, kPage));
+    map.end_drop(kFile);
+    map.end_drop(kFile);
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    map.end_drop(kFile);
+    map.end_drop(kFile);
+    CHECK_FALSE(map.begin_drop(kFile, 0, kPage));
+}
+
+TEST_CASE("page cache: many ranges count as one")
+{
+    PageCacheMap map;
+    for (uint64_t i = 0; i < PageCacheMap::kRangesMax; ++i)
+        map.note_filled(kFile, 2 * i * kPage, kPage);
+    CHECK(map.ranges(kFile).size() == PageCacheMap::kRangesMax);
+    map.note_filled(kFile, 10000 * kPage, kPage);
+    CHECK(map.ranges(kFile) == Ranges{{0, 10001 * kPage}});
+}
+
+TEST_CASE("page cache: goes with the last reference, unless there is a new one")
+{
+    PageCacheMap map;
+    map.note_filled(kFile, 0, kPage);
+    const uint64_t version = map.version(kFile);
+    map.note_filled(kFile, 0, kPage);
+    map.forget(kFile, version);
+    CHECK(map.inode_count() == 1);
+    map.forget(kFile, map.version(kFile));
+    CHECK(map.inode_count() == 0);
+    map.forget(kFile, map.version(kFile));
+    map.note_filled(kFile, 0, kPage);
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    map.forget(kFile, map.version(kFile));
+    CHECK(map.inode_count() == 1);
+    map.end_drop(kFile);
+    map.forget(kFile, map.version(kFile));
+    CHECK(map.inode_count() == 0);
+}
+
+TEST_CASE("page cache: agrees with a set of pages")
+{
+    PageCacheMap map;
+    std::set<uint64_t> pages;
+    Prng random(7);
+    size_t dropped_count = 0;
+    for (int step = 0; step < 20000; ++step) {
+        const uint64_t first = random.below(400), count = 1 + random.below(12);
+        if (random.chance(1, 2)) {
+            map.note_filled(kFile, first * kPage, count * kPage);
+            for (uint64_t page = first; page < first + count; ++page)
+                pages.insert(page);
+            continue;
+        }
+        bool there = false;
+        for (uint64_t page = first; page < first + count; ++page)
+            there = pages.erase(page) > 0 || there;
+        REQUIRE(map.begin_drop(kFile, first * kPage, count * kPage) == there);
+        dropped_count += there;
+        if (there)
+            map.end_drop(kFile);
+        std::set<uint64_t> known;
+        for (const PageRange& range : map.ranges(kFile))
+            for (uint64_t at = range.begin; at < range.end; at += kPage)
+                known.insert(at / kPage);
+        REQUIRE(known == pages);
+    }
+    CHECK(dropped_count > 1000);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/page_dropper.h"
+
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+
+namespace cowraid {
+
+namespace {
+
+// Descriptors of the process.
+constexpr int kConnection = 3;
+constexpr int kChannel = 4;
+
+// More than a WRITE of any size that was negotiated; the kernel reads into nothing smaller.
+constexpr size_t kRequestBytesMax = 2 * kMiB;
+constexpr int kPollMilliseconds = 20;
+
+struct DropOrder {
+    uint64_t node, offset, bytes;
+};
+
+// Until the daemon is gone.
+void carry_out_orders()
+{
+    DropOrder order;
+    while (recv(kChannel, &order, sizeof order, 0) == sizeof order) {
+        struct {
+            fuse_out_header header;
+            fuse_notify_inval_inode_out body;
+        } notice{};
+        notice.header.len = sizeof notice;
+        notice.header.error = FUSE_NOTIFY_INVAL_INODE;
+        notice.body.ino = order.node;
+        notice.body.off = static_cast<int64_t>(order.offset);
+        notice.body.len = static_cast<int64_t>(order.bytes);
+        // Fails where the kernel no longer knows the inode: it holds no pages then.
+        (void)!write(kConnection, &notice, sizeof notice);
+        const char done = 1;
+        if (send(kChannel, &done, sizeof done, MSG_NOSIGNAL) != sizeof done)
+            return;
+    }
+}
+
+bool wants_answer(uint32_t opcode)
+{
+    return opcode != FUSE_FORGET && opcode != FUSE_BATCH_FORGET && opcode != FUSE_INTERRUPT;
+}
+
+// For a daemon that is gone: what waits in the kernel, one page's lock perhaps among it, gets an error.
+void refuse_requests(const std::atomic<bool>& finished)
+{
+    fcntl(kConnection, F_SETFL, fcntl(kConnection, F_GETFL) | O_NONBLOCK);
+    std::vector<char> request(kRequestBytesMax);
+    while (!finished.load()) {
+        pollfd ready{.fd = kConnection, .events = POLLIN, .revents = 0};
+        if (poll(&ready, 1, kPollMilliseconds) <= 0)
+            continue;
+        fuse_in_header header;
+        const ssize_t count = read(kConnection, request.data(), request.size());
+        if (count < 0 && errno == ENODEV)
+            return;
+        if (count < static_cast<ssize_t>(sizeof header))
+            continue;
+        memcpy(&header, request.data(), sizeof header);
+        const fuse_out_header answer{.len = sizeof answer, .error = -ENOTCONN, .unique = header.unique};
+        if (wants_answer(header.opcode))
+            (void)!write(kConnection, &answer, sizeof answer);
+    }
+}
+
+}  // namespace
+
+int page_dropper_main()
+{
+    close_range(kChannel + 1, ~0U, 0);
+    std::atomic<bool> finished{false};
+    std::thread worker([&finished] {
+        carry_out_orders();
+        finished.store(true);
+    });
+    // The daemon's end closes with its last thread.
+    pollfd daemon{.fd = kChannel, .events = POLLRDHUP, .revents = 0};
+    while (poll(&daemon, 1, -1) < 0 && errno == EINTR) { }
+    refuse_requests(finished);
+    worker.join();
+    return 0;
+}
+
+bool PageDropper::start(int connection)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return false;
+    const UniqueFd theirs(ends[1]);
+    channel_ = UniqueFd(ends[0]);
+    // Above the numbers that it will have there, so that neither takes the other's place.
+    const UniqueFd fuse_copy(fcntl(connection, F_DUPFD_CLOEXEC, kChannel + 1));
+    const UniqueFd channel_copy(fcntl(theirs.get(), F_DUPFD_CLOEXEC, kChannel + 1));
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fuse_copy.get(), kConnection);
+    posix_spawn_file_actions_adddup2(&actions, channel_copy.get(), kChannel);
+    std::string name = kPageDropperName;
+    char* arguments[] = {name.data(), nullptr};
+    const int error = posix_spawn(&process_, "/proc/self/exe", &actions, nullptr, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error == 0)
+        return true;
+    process_ = -1;
+    channel_ = UniqueFd();
+    return false;
+}
+
+bool PageDropper::drop(int connection, uint64_t node, uint64_t offset, uint64_t bytes)
+{
+    // The process may have been killed: once more with another one.
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        if (process_ < 0 && !start(connection))
+            return false;
+        const DropOrder order{node, offset, bytes};
+        char done;
+        if (send(channel_.get(), &order, sizeof order, MSG_NOSIGNAL) == sizeof order &&
+            recv(channel_.get(), &done, sizeof done, 0) == sizeof done)
+            return true;
+        stop();
+    }
+    return false;
+}
+
+void PageDropper::stop()
+{
+    if (process_ < 0)
+        return;
+    channel_ = UniqueFd();
+    while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) { }
+    process_ = -1;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/set_id.h"
+
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint32_t kOpenClears = 1 << 0;  // in open_flags
+constexpr uint32_t kWriteClears = 1 << 2;  // in write_flags
+constexpr uint32_t kSetattrClears = 1 << 11;  // in valid
+constexpr unsigned kCapFsetid = 4;
+constexpr size_t kStatusBytesMax = 64 * 1024;  // room for thousands of groups
+
+// Offsets in the bodies of requests; older <linux/fuse.h> has other names for some of these fields.
+constexpr size_t kWriteFlagsAt = 20;
+constexpr size_t kSetattrValidAt = 0;
+constexpr size_t kOpenFlagsAt = 4;
+constexpr size_t kCreateFlagsAt = 12;
+
+thread_local bool clears_set_id = false;
+
+bool has_flag(std::span<const std::byte> body, size_t offset, uint32_t flag)
+{
+    uint32_t flags = 0;
+    if (body.size() < offset + sizeof flags)
+        return false;
+    memcpy(&flags, body.data() + offset, sizeof flags);
+    return (flags & flag) != 0;
+}
+
+// The rest of the line of /proc/PID/status that begins with `name`.
+std::string field(std::string_view status, std::string_view name)
+{
+    for (size_t at = 0; at < status.size();) {
+        const size_t end = std::min(status.find('\n', at), status.size());
+        const std::string_view line = status.substr(at, end - at);
+        if (line.starts_with(name))
+            return std::string(line.substr(name.size()));
+        at = end + 1;
+    }
+    return {};
+}
+
+std::vector<uint32_t> numbers(const std::string& text)
+{
+    std::vector<uint32_t> out;
+    const char* at = text.c_str();
+    for (char* end = nullptr;; at = end) {
+        const unsigned long number = strtoul(at, &end, 10);
+        if (end == at)
+            return out;
+        out.push_back(static_cast<uint32_t>(number));
+    }
+}
+
+// Nothing where /proc does not show the task: it is in a namespace of its own, say.
+CallerRights rights_of(const fuse_ctx& caller)
+{
+    CallerRights rights;
+    const std::string path = "/proc/" + std::to_string(caller.pid) + "/status";
+    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::string text;
+    char piece[4096];
+    for (ssize_t count = 0; file.valid() && text.size() < kStatusBytesMax; text.append(piece, count)) {
+        count = read(file.get(), piece, sizeof piece);
+        if (count <= 0)
+            break;
+    }
+    rights = parse_caller_rights(text);
+    if (text.empty())
+        rights.has_fsetid = caller.uid == 0;
+    rights.groups.push_back(caller.gid);
+    return rights;
+}
+
+}  // namespace
+
+void note_set_id_request(std::span<const std::byte> request)
+{
+    fuse_in_header header;
+    clears_set_id = false;
+    if (request.size() < sizeof header)
+        return;
+    memcpy(&header, request.data(), sizeof header);
+    const auto body = request.subspan(sizeof header);
+    if (header.opcode == FUSE_WRITE)
+        clears_set_id = has_flag(body, kWriteFlagsAt, kWriteClears);
+    else if (header.opcode == FUSE_SETATTR)
+        clears_set_id = has_flag(body, kSetattrValidAt, kSetattrClears);
+    else if (header.opcode == FUSE_OPEN)
+        clears_set_id = has_flag(body, kOpenFlagsAt, kOpenClears);
+    else if (header.opcode == FUSE_CREATE)
+        clears_set_id = has_flag(body, kCreateFlagsAt, kOpenClears);
+}
+
+bool request_clears_set_id()
+{
+    return clears_set_id;
+}
+
+CallerRights parse_caller_rights(std::string_view status)
+{
+    CallerRights rights;
+    const uint64_t effective = strtoull(field(status, "CapEff:").c_str(), nullptr, 16);
+    rights.has_fsetid = ((effective >> kCapFsetid) & 1) != 0;
+    rights.groups = numbers(field(status, "Groups:"));
+    return rights;
+}
+
+uint32_t set_id_bits_cleared(uint32_t mode, uint32_t gid, const CallerRights& rights)
+{
+    if (!S_ISREG(mode))
+        return 0;
+    const bool in_group = std::find(rights.groups.begin(), rights.groups.end(), gid) != rights.groups.end();
+    const bool group_goes = (mode & S_IXGRP) != 0 || !(in_group || rights.has_fsetid);
+    return mode & (S_ISUID | (group_goes ? uint32_t{S_ISGID} : 0));
+}
+
+Caller changing_caller(fuse_req_t request, InodeNumber inode, SetIdRule rule)
+{
+    Caller caller = caller_of(request);
+    const Frontend& frontend = frontend_of(request);
+    const bool asked = rule == SetIdRule::kAsRequested
+                           ? request_clears_set_id()
+                           : frontend.clears_set_id.load(std::memory_order_relaxed);
+    if (!asked)
+        return caller;
+    const auto now = frontend.filesystem->get_attributes(inode);
+    if (!now.ok() || !S_ISREG(now->mode) || (now->mode & (S_ISUID | S_ISGID)) == 0)
+        return caller;
+    const CallerRights rights = rights_of(*fuse_req_ctx(request));
+    if (rule == SetIdRule::kAsRequested || !rights.has_fsetid)
+        caller.cleared_mode_bits = set_id_bits_cleared(now->mode, now->gid, rights);
+    return caller;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// coherence DIRECTORY SECONDS [READER WRITER]: readers and writers of one file, every way to read beside
+// every way to write, first pair by pair, then all at once, or one pair only. A reader that knows a write to
+// be acknowledged must see it. Exit 1 when one did not, or when a pair was never seen.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/random.h"
+#include "tests/coherence/channel.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr int kMoreMax = 600;
+constexpr useconds_t kMoreMicroseconds = 50'000;
+
+struct Scene {
+    std::string path;
+    Cells& cells;
+    std::atomic<bool>& stop;
+    uint64_t seed;
+};
+
+Run pick_run(const Cells& cells, Way way, Prng& random)
+{
+    while (true) {
+        const auto count = static_cast<uint32_t>(1 + random.below(random.below(4) == 0 ? kRunCellsMax : 16));
+        const Run run = cells.run_of(way, static_cast<uint32_t>(random.below(kCellCount)), count);
+        if (run.count != 0)
+            return run;
+    }
+}
+
+void write_one_by_one(const Scene& scene, Way way)
+{
+    Channel channel(scene.path, way, Channel::Use::kWrite);
+    Prng random(scene.seed);
+    AlignedBuffer buffer(kRunCellsMax * kCellBytes);
+    while (!scene.stop.load(std::memory_order_relaxed)) {
+        const Run run = pick_run(scene.cells, way, random);
+        const std::span<std::byte> data = buffer.span().first(run.bytes());
+        scene.cells.begin_write(run, data);
+        channel.write(run, data);
+        scene.cells.end_write(run);
+    }
+}
+
+bool overlap(Run a, Run b)
+{
+    return a.first < b.first + b.count && b.first < a.first + a.count;
+}
+
+void write_asynchronously(const Scene& scene)
+{
+    Channel channel(scene.path, Way::kAio, Channel::Use::kWrite);
+    Prng random(scene.seed);
+    std::vector<Run> runs(kAioDepth);
+    std::vector<AlignedBuffer> buffers;
+    for (uint64_t tag = 0; tag < kAioDepth; ++tag)
+        buffers.emplace_back(kRunCellsMax * kCellBytes);
+    uint64_t busy = 0;
+    const auto taken = [&](Run run) {
+        for (const Run& other : runs)
+            if (overlap(run, other))
+                return true;
+        return false;
+    };
+    while (!scene.stop.load(std::memory_order_relaxed) || busy != 0) {
+        for (uint64_t tag = 0; tag < kAioDepth && !scene.stop.load(std::memory_order_relaxed); ++tag) {
+            const Run run = pick_run(scene.cells, Way::kAio, random);
+            if (runs[tag].count != 0 || taken(run))
+                continue;
+            runs[tag] = run;
+            const std::span<std::byte> data = buffers[tag].span().first(run.bytes());
+            scene.cells.begin_write(run, data);
+            channel.submit(run, data, tag);
+            ++busy;
+        }
+        if (busy == 0)
+            continue;
+        for (const uint64_t tag : channel.reap()) {
+            scene.cells.end_write(runs[tag]);
+            runs[tag] = {};
+            --busy;
+        }
+    }
+}
+
+void read_and_check(const Scene& scene, Way way, std::atomic<uint64_t>& wrong)
+{
+    Channel channel(scene.path, way, Channel::Use::kRead);
+    Prng random(scene.seed);
+    AlignedBuffer buffer(kRunCellsMax * kCellBytes);
+    std::vector<uint64_t> oldest(kRunCellsMax);
+    while (!scene.stop.load(std::memory_order_relaxed)) {
+        const auto first = static_cast<uint32_t>(random.below(kCellCount));
+        const auto count = static_cast<uint32_t>(1 + random.below(kRunCellsMax));
+        const Run run{first, std::min(kCellCount - first, count)};
+        const std::span<std::byte> data = buffer.span().first(run.bytes());
+        scene.cells.begin_read(run, oldest);
+        channel.read(run, data);
+        wrong.fetch_add(scene.cells.check_read(run, data, oldest, way));
+    }
+}
+
+void make_file(const std::string& path)
+{
+    const UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    const std::vector<char> zeros(kFileBytes);
+    if (!file.valid() ||
+        pwrite(file.get(), zeros.data(), zeros.size(), 0) != static_cast<ssize_t>(kFileBytes)) {
+        perror(path.c_str());
+        exit(2);
+    }
+}
+
+bool all_checked(const Cells& cells, std::span<const Way> writers)
+{
+    return std::all_of(writers.begin(), writers.end(),
+                       [&](Way way) { return cells.checked_count(way) != 0; });
+}
+
+// Runs the readers beside the writers, on a busy machine until each was seen once. Returns how many cells
+// were wrong.
+uint64_t run_scene(const std::string& path, std::span<const Way> readers, std::span<const Way> writers,
+                   double seconds)
+{
+    make_file(path);
+    auto cells = std::make_unique<Cells>(writers);
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> wrong{0};
+    std::vector<std::thread> threads;
+    uint64_t seed = 1;
+    for (const Way way : writers)
+        threads.emplace_back([&, way, seed = seed++] {
+            const Scene scene{path, *cells, stop, seed};
+            way == Way::kAio ? write_asynchronously(scene) : write_one_by_one(scene, way);
+        });
+    for (const Way way : readers)
+        threads.emplace_back([&, way, seed = seed++] {
+            read_and_check({path, *cells, stop, seed}, way, wrong);
+        });
+    usleep(static_cast<useconds_t>(seconds * 1e6));
+    for (int more = 0; more < kMoreMax && !all_checked(*cells, writers); ++more)
+        usleep(kMoreMicroseconds);
+    stop.store(true);
+    for (std::thread& thread : threads)
+        thread.join();
+    unlink(path.c_str());
+    for (const Way way : writers) {
+        const uint64_t checked = cells->checked_count(way);
+        printf("%s beside %s: %lu cells checked\n",
+               readers.size() == 1 ? way_name(readers[0]) : "all readers", way_name(way), checked);
+        if (checked == 0) {
+            printf("%s: never checked\n", way_name(way));
+            wrong.fetch_add(1);
+        }
+    }
+    printf("  %lu wrong\n", wrong.load());
+    fflush(stdout);
+    return wrong.load();
+}
+
+const Way* find_way(std::span<const Way> ways, const std::string& name)
+{
+    const auto at = std::find_if(ways.begin(), ways.end(), [&](Way way) { return name == way_name(way); });
+    return at == ways.end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+int main(int argc, char** argv)
+{
+    const Way* const reader = argc == 5 ? find_way(kReaderWays, argv[3]) : nullptr;
+    const Way* const writer = argc == 5 ? find_way(kWriterWays, argv[4]) : nullptr;
+    if (argc != 3 && (reader == nullptr || writer == nullptr)) {
+        fprintf(stderr, "usage: coherence DIRECTORY SECONDS [READER WRITER]\n");
+        return 2;
+    }
+    const std::string path = std::string(argv[1]) + "/coherence";
+    if (argc == 5)
+        return run_scene(path, {reader, 1}, {writer, 1}, atof(argv[2])) == 0 ? 0 : 1;
+    const double half = atof(argv[2]) / 2;
+    uint64_t wrong = 0;
+    const double seconds = half / (kReaderWays.size() * kWriterWays.size());
+    for (const Way& one_reader : kReaderWays)
+        for (const Way& one_writer : kWriterWays)
+            wrong += run_scene(path, {&one_reader, 1}, {&one_writer, 1}, seconds);
+    wrong += run_scene(path, kReaderWays, kWriterWays, half);
+    printf("%lu wrong cells\n", wrong);
+    return wrong == 0 ? 0 : 1;
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+// Room while members are away: what statfs says can be written, what was promised keeps its place, and
+// capacity is back when the members are.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+
+#include "format/items.h"
+#include "format/profile.h"
+#include "tests/filesystem/degraded_space.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr InodeNumber kRoot{kRootInode};
+
+uint64_t difference(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+}  // namespace
+
+TEST_CASE("degraded space: an emptied volume takes data with a member away")
+{
+    SpaceWorld world(5, 256 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1);
+    world.make();
+    world.mount();
+    const uint64_t fresh = world.available();
+    CHECK(world.write(UINT64_MAX) >= fresh);
+    world.remove_all();
+    world.commit();
+    world.unmount();
+    world.mount({0});
+    CHECK(world.available() >= 300 * kMiB / kBlockBytes);
+    CHECK(world.write(300 * kMiB / kBlockBytes) == 300 * kMiB / kBlockBytes);
+    world.commit();
+    world.require_content();
+    world.unmount();
+    world.mount();
+    world.require_content();
+    world.remove_all();
+    world.settle();
+    CAPTURE(fresh);
+    CHECK(difference(world.available(), fresh) <= world.group_blocks());
+}
+
+TEST_CASE("degraded space: a volume that is 56 % full takes what is reported with two members away")
+{
+    SpaceWorld world(8, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
+    world.make();
+    world.mount();
+    const uint64_t fresh = world.available();
+    const uint64_t before = fresh * 56 / 100;
+    REQUIRE(world.write(before) == before);
+    world.unmount();
+    world.mount({2, 5});
+    const uint64_t reported = world.available();
+    CAPTURE(fresh);
+    CAPTURE(reported);
+    // Four of six data columns in new groups, all of the room in those that are there.
+    CHECK(reported >= fresh * 44 / 100 * 4 / 6 * 8 / 10);
+    CHECK(world.write(UINT64_MAX) >= reported);
+    world.commit();
+    world.require_content();
+    world.unmount();
+    world.mount();
+    world.require_content();
+    world.remove_all();
+    world.settle();
+    CHECK(difference(world.available(), fresh) <= world.group_blocks());
+}
+
+TEST_CASE("degraded space: two members fail under load at 5 % use and no write is refused")
+{
+    SpaceWorld world(8, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
+    world.make();
+    world.mount();
+    REQUIRE(world.write(world.available() / 20) > 0);
+    world.commit();
+    uint64_t refused = world.write_synced(200, 4);
+    world.fail_writes(1);
+    refused += world.write_synced(300, 4);
+    world.fail_writes(6);
+    refused += world.write_synced(700, 4);
+    CHECK(refused == 0);
+    CHECK_FALSE(world.fs().info().read_only);
+    world.require_content();
+}
+
+TEST_CASE("degraded space: what was promised has its place when members fail before the commit")
+{
+    SpaceWorld world(6, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
+    world.make();
+    world.mount();
+    const Result<Attributes> reserved = world.fs().make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
+    REQUIRE(reserved.ok());
+    const uint64_t bytes = world.available() * kBlockBytes / 2;
+    REQUIRE(world.fs().allocate_range(reserved->inode, 0, 0, bytes).ok());
+    world.commit();
+    world.write(UINT64_MAX);
+    world.fail_writes(0);
+    world.fail_writes(3);
+    const Status synced = world.fs().sync();
+    CHECK_MESSAGE(synced.ok(), err_text(synced.err()));
+    // Written to the last byte, degraded.
+    std::vector<std::byte> content(kMiB, std::byte{5});
+    for (uint64_t done = 0; done < bytes; done += kMiB) {
+        content.resize(std::min<uint64_t>(kMiB, bytes - done));
+        const Result<size_t> written = world.fs().write(reserved->inode, done, content, {}, {});
+        REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
+    }
+    const Status again = world.fs().sync();
+    CHECK_MESSAGE(again.ok(), err_text(again.err()));
+    CHECK_FALSE(world.fs().info().read_only);
+    world.require_content();
+}
+
+TEST_CASE("degraded space: any one of four members fails under load and the volume stays writable")
+{
+    constexpr struct {
+        ProfileId data, metadata;
+    } kProfiles[] = {{ProfileId::kRaid6, ProfileId::kRaid1c3}, {ProfileId::kRaid5, ProfileId::kRaid1}};
+    for (const auto& profiles : kProfiles)
+        for (uint32_t member = 0; member < 4; ++member) {
+            CAPTURE(member);
+            CAPTURE(static_cast<uint32_t>(profiles.data));
+            SpaceWorld world(4, 128 * kMiB, profiles.data, profiles.metadata);
+            world.make();
+            world.mount();
+            REQUIRE(world.write(5000) == 5000);
+            CHECK(world.write_synced(20, 8) == 0);
+            world.fail_writes(member);
+            CHECK(world.write_synced(100, 8) == 0);
+            CHECK(world.write(3000) == 3000);
+            const Status synced = world.fs().sync();
+            CHECK_MESSAGE(synced.ok(), err_text(synced.err()));
+            CHECK_FALSE(world.fs().info().read_only);
+            world.require_content();
+            world.unmount();
+            world.end_faults();
+            world.mount({member});
+            CHECK_FALSE(world.fs().info().read_only);
+            world.require_content();
+            CHECK(world.write(2000) == 2000);
+            world.commit();
+            world.require_content();
+            world.unmount();
+        }
+}
+
+TEST_CASE("degraded space: what an unlink frees is reported before the next commit, and can be written")
+{
+    SpaceWorld world(4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1);
+    world.make();
+    world.mount();
+    const uint64_t fresh = world.available();
+    world.write(UINT64_MAX);
+    world.commit();
+    world.remove_all();
+    const uint64_t reported = world.available();
+    CHECK(difference(reported, fresh) <= world.group_blocks());
+    CHECK(world.write(reported) == reported);
+    world.commit();
+    world.require_content();
+    world.unmount();
+}
+
+namespace {
+
+unsigned long long ull(uint64_t value)
+{
+    return value;
+}
+
+enum class Loss : uint8_t { kAbsent, kFailing };
+
+struct Cell {
+    ProfileId data, metadata;
+    uint32_t member_count;
+    uint32_t away_count;
+    uint32_t used_percent;
+    Loss loss;
+};
+
+// What the rules give at least of `blocks` free in a volume without its members away: groups on those that
+// are left, or where these are too few for one, on all.
+uint64_t allowed_at_least(const Cell& cell, uint64_t blocks)
+{
+    const Profile& profile = *find_profile(cell.data);
+    const uint32_t left = cell.member_count - cell.away_count;
+    if (left < profile.min_members)
+        return blocks;
+    if (profile.max_columns != 0)
+        return blocks * left / cell.member_count;
+    return blocks * (left - profile.parity) / (cell.member_count - profile.parity);
+}
+
+void run_cell(const Cell& cell)
+{
+    CAPTURE(std::string(find_profile(cell.data)->name));
+    CAPTURE(cell.member_count);
+    CAPTURE(cell.away_count);
+    CAPTURE(cell.used_percent);
+    CAPTURE(cell.loss == Loss::kFailing);
+    SpaceWorld world(cell.member_count, 128 * kMiB, cell.data, cell.metadata);
+    world.make();
+    world.mount();
+    const uint64_t fresh = world.available();
+    const uint64_t used = fresh * cell.used_percent / 100;
+    REQUIRE(world.write(used) == used);
+    world.commit();
+    std::vector<uint32_t> away;
+    for (uint32_t i = 0; i < cell.away_count; ++i)
+        away.push_back(i == 0 ? cell.member_count - 1 : 0);
+    if (cell.loss == Loss::kAbsent) {
+        world.unmount();
+        world.mount(away);
+    } else {
+        for (const uint32_t member : away)
+            world.fail_writes(member);
+        world.write(std::min<uint64_t>(8, world.available()));
+        world.commit();
+        world.commit();
+    }
+    REQUIRE_FALSE(world.fs().info().read_only);
+    const uint64_t reported = world.available();
+    const uint64_t allowed = allowed_at_least(cell, fresh - used);
+    const uint64_t accepted = world.write(UINT64_MAX);
+    CAPTURE(fresh);
+    CAPTURE(reported);
+    CAPTURE(allowed);
+    CAPTURE(accepted);
+    // Metadata with full redundancy takes a group now and then.
+    CHECK(reported + 2 * world.group_blocks() >= allowed);
+    CHECK(accepted >= reported);
+    const Status synced = world.fs().sync();
+    CHECK_MESSAGE(synced.ok(), err_text(synced.err()));
+    CHECK_FALSE(world.fs().info().read_only);
+    world.require_content();
+    printf("%s on %u, %u %s, %u %%: reported %llu, accepted %llu, at least %llu of %llu blocks\n",
+           find_profile(cell.data)->name, cell.member_count, cell.away_count,
+           cell.loss == Loss::kAbsent ? "away" : "failing", cell.used_percent, ull(reported), ull(accepted),
+           ull(allowed), ull(fresh - used));
+}
+
+}  // namespace
+
+TEST_CASE("degraded matrix: every profile and width, every count of members, empty, half and nearly full")
+{
+    constexpr struct {
+        ProfileId data, metadata;
+        uint32_t member_count, away_max;  // a majority stays
+    } kShapes[] = {
+        {ProfileId::kSingle, ProfileId::kSingle, 3, 0},   {ProfileId::kRaid1, ProfileId::kRaid1, 3, 1},
+        {ProfileId::kRaid1, ProfileId::kRaid1, 4, 1},     {ProfileId::kRaid1c3, ProfileId::kRaid1c3, 3, 1},
+        {ProfileId::kRaid6, ProfileId::kRaid1c3, 3, 1},   {ProfileId::kRaid1c3, ProfileId::kRaid1c3, 4, 1},
+        {ProfileId::kRaid1c3, ProfileId::kRaid1c3, 5, 2}, {ProfileId::kRaid5, ProfileId::kRaid1, 3, 1},
+        {ProfileId::kRaid5, ProfileId::kRaid1, 5, 1},     {ProfileId::kRaid6, ProfileId::kRaid1c3, 4, 1},
+        {ProfileId::kRaid6, ProfileId::kRaid1c3, 5, 2},   {ProfileId::kRaid6, ProfileId::kRaid1c3, 8, 2},
+    };
+    int cells = 0;
+    for (const auto& shape : kShapes)
+        for (uint32_t away = shape.away_max == 0 ? 0 : 1; away <= shape.away_max; ++away)
+            for (const uint32_t used : {0, 50, 95})
+                for (const Loss loss : {Loss::kAbsent, Loss::kFailing}) {
+                    if (away == 0 && loss == Loss::kFailing)
+                        continue;
+                    run_cell({shape.data, shape.metadata, shape.member_count, away, used, loss});
+                    ++cells;
+                }
+    CHECK(cells == 87);
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT
+// Members that fail the same step of a commit or of a log: within tolerance they leave service, recorded
+// before anything is acknowledged; beyond it nothing is acknowledged or recorded, and writing stops.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "format/member_layout.h"
+#include "format/profile.h"
+#include "tests/filesystem/tree_text.h"
+#include "tests/support/sim_volume.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+const VolumeShape kShapes[] = {
+    {4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},
+    {6, 224 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024},
+};
+
+uint32_t tolerance_of(const VolumeShape& shape)
+{
+    return find_profile(shape.data_profile)->tolerance;
+}
+
+// Every set of `count` of `of` members.
+std::vector<std::vector<uint32_t>> sets_of(uint32_t count, uint32_t of)
+{
+    std::vector<std::vector<uint32_t>> sets;
+    for (uint32_t bits = 0; bits < 1u << of; ++bits) {
+        std::vector<uint32_t> set;
+        for (uint32_t index = 0; index < of; ++index)
+            if ((bits >> index & 1) != 0)
+                set.push_back(index);
+        if (set.size() == count)
+            sets.push_back(set);
+    }
+    return sets;
+}
+
+enum class Call : uint8_t { kSync, kFsync };
+
+// What fails: requests of some kinds into one area of each victim.
+struct Step {
+    const char* name;
+    Call call;
+    uint32_t kinds;
+    void (*area)(const MemberRecord&, FaultRule&);
+};
+
+void whole_member(const MemberRecord&, FaultRule&) { }
+
+void area_of(FaultRule& rule, uint64_t begin, uint64_t bytes)
+{
+    rule.begin = begin;
+    rule.end = begin + bytes;
+}
+
+const Step kSteps[] = {
+    {"data", Call::kSync, kFaultWrites,
+     [](const MemberRecord& member, FaultRule& rule) {
+         area_of(rule, member.slots_offset, member.slot_bytes * member.slot_count);
+     }},
+    {"superblock", Call::kSync, kFaultWrites,
+     [](const MemberRecord&, FaultRule& rule) {
+         area_of(rule, kSuperblockRingOffset[1], uint64_t{kSuperblockSlotBytes} * kSuperblockSlotCount);
+     }},
+    {"block-group map", Call::kSync, kFaultWrites,
+     [](const MemberRecord& member, FaultRule& rule) {
+         area_of(rule, member.map_offset[0], member.map_offset[1] + member.map_bytes - member.map_offset[0]);
+     }},
+    {"write-intent log", Call::kSync, kFaultWrites,
+     [](const MemberRecord& member, FaultRule& rule) {
+         area_of(rule, member.intent_log_offset, member.intent_log_bytes);
+     }},
+    {"fsync log", Call::kFsync, kFaultWrites,
+     [](const MemberRecord& member, FaultRule& rule) {
+         area_of(rule, member.fsync_log_offset, member.fsync_log_bytes);
+     }},
+    {"fsync log, flush", Call::kFsync, kFaultFlushes, whole_member},
+};
+
+constexpr Step kFlushStep{"flush", Call::kSync, kFaultFlushes, whole_member};
+
+// A mounted volume some of whose members are to fail.
+class Trial {
+public:
+    // `join_above` is the mount option: 0 for writes in place, which use the write-intent log.
+    Trial(const VolumeShape& shape, double join_above)
+        : shape_(shape), join_above_(join_above), volume_(shape)
+    {
+    }
+
+    void start();
+    void change();
+    void add_rules(const Step& step, const std::vector<uint32_t>& victims, uint64_t skip = 0);
+    Status act(Call call);
+    [[nodiscard]] uint32_t victims_hit() const;
+    // Power fails or the daemon dies, and the faults are over.
+    void end(bool power_fails);
+    void expect_nothing_acknowledged();
+    void expect_none_taken_out();
+    void expect_ordinary_mount();
+    void expect_return();
+
+    SimVolume& volume() { return volume_; }
+    Filesystem& fs() { return volume_.fs(); }
+
+private:
+    bool mount();
+    InodeNumber write(const char* name, size_t bytes);
+    void expect_goes_on();
+
+    const VolumeShape shape_;
+    const double join_above_;
+    SimVolume volume_;
+    Prng prng_{1};
+    struct Active {
+        uint32_t victim;
+        size_t rule;
+    };
+    std::vector<Active> active_;
+    std::string acknowledged_, newest_;  // as tree_text() shows them
+};
+
+InodeNumber Trial::write(const char* name, size_t bytes)
+{
+    Result<Attributes> file = fs().lookup(kRoot, name);
+    if (!file.ok())
+        file = fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+    REQUIRE_MESSAGE(file.ok(), err_text(file.err()));
+    std::vector<std::byte> content(bytes);
+    prng_.fill(content.data(), bytes);
+    const Result<size_t> written = fs().write(file->inode, 0, content, {}, {});
+    REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
+    return file->inode;
+}
+
+bool Trial::mount()
+{
+    MountOptions options = manual_options();
+    options.join_above = join_above_;
+    std::string why;
+    const Status status = volume_.mount(options, why);
+    CHECK_MESSAGE(status.ok(), why);
+    return status.ok();
+}
+
+// With logs ready for use, and files of one block each whose rows have room for more.
+void Trial::start()
+{
+    std::string why;
+    REQUIRE_MESSAGE(volume_.make(why).ok(), why);
+    REQUIRE(mount());
+    write("large", 2 * kMiB);
+    REQUIRE(fs().sync().ok());
+    for (const char* name : {"a", "b", "c"}) {
+        write(name, 5 * kBlockBytes);
+        REQUIRE(fs().sync().ok());
+    }
+    // The first makes the log ready.
+    for (const size_t blocks : {6, 7}) {
+        write("b", blocks * kBlockBytes);
+        REQUIRE(fs().fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    }
+    REQUIRE(fs().info().fsync_records > 0);
+    acknowledged_ = newest_ = tree_text(fs());
+}
+
+void Trial::change()
+{
+    write("c", 3 * kBlockBytes);
+    write("small", 4 * kBlockBytes);
+    newest_ = tree_text(fs());
+}
+
+void Trial::add_rules(const Step& step, const std::vector<uint32_t>& victims, uint64_t skip)
+{
+    for (const uint32_t victim : victims) {
+        FaultRule rule{.action = FaultAction::kError, .kinds = step.kinds, .skip = skip};
+        step.area(plan_member_layout(shape_.member_bytes).take(), rule);
+        active_.push_back({victim, volume_.cable(victim).add_rule(rule)});
+    }
+}
+
+Status Trial::act(Call call)
+{
+    const Status status = call == Call::kSync ? fs().sync() : fs().fsync(kRoot, Filesystem::SyncWhat::kAll);
+    if (status.ok())
+        acknowledged_ = newest_;
+    return status;
+}
+
+uint32_t Trial::victims_hit() const
+{
+    uint32_t count = 0;
+    for (const Active& active : active_)
+        count += const_cast<SimVolume&>(volume_).cable(active.victim).hits(active.rule) > 0 ? 1 : 0;
+    return count;
+}
+
+void Trial::end(bool power_fails)
+{
+    if (power_fails)
+        volume_.power_cut(prng_);
+    else
+        volume_.kill();
+    for (const Active& active : active_)
+        volume_.cable(active.victim).remove_rule(active.rule);
+}
+
+void Trial::expect_nothing_acknowledged()
+{
+    const VolumeInfo info = fs().info();
+    CHECK(info.read_only);
+    CHECK(info.read_only_reason.find("more members failed") != std::string::npos);
+    // A step that would succeed now proves nothing about what came before it.
+    CHECK_FALSE(fs().sync().ok());
+    CHECK_FALSE(fs().fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    CHECK_FALSE(fs().make_node(kRoot, "refused", S_IFREG | 0644, 0, {}).ok());
+    CHECK(tree_text(fs()) == newest_);
+}
+
+void Trial::expect_none_taken_out()
+{
+    CHECK_FALSE(fs().info().degraded);
+    for (const MemberInfo& member : fs().info().members)
+        CHECK(member.state == MemberState::kPresent);
+}
+
+// The volume takes changes and keeps them, and the check finds nothing.
+void Trial::expect_goes_on()
+{
+    write("afterwards", 3 * kMiB);
+    const std::string tree = tree_text(fs());
+    REQUIRE(volume_.unmount().ok());
+    CheckReport report;
+    std::string why;
+    REQUIRE_MESSAGE(volume_.check(report, why).ok(), why);
+    if (!report.clean())
+        FAIL_CHECK(report.findings.front().kind << ": " << report.findings.front().text);
+    if (!mount())
+        return;
+    CHECK(tree_text(fs()) == tree);
+    REQUIRE(volume_.unmount().ok());
+}
+
+void Trial::expect_ordinary_mount()
+{
+    if (!mount())
+        return;
+    const VolumeInfo info = fs().info();
+    CHECK_FALSE(info.degraded);
+    CHECK_FALSE(info.read_only);
+    const std::string tree = tree_text(fs());
+    CHECK((tree == acknowledged_ || tree == newest_));
+    expect_goes_on();
+}
+
+// Members that failed were recorded as such, and take part again.
+void Trial::expect_return()
+{
+    if (!mount())
+        return;
+    CHECK_FALSE(fs().info().read_only);
+    CHECK(tree_text(fs()) == newest_);
+    REQUIRE(volume_.unmount().ok());
+}
+
+}  // namespace
+
+TEST_CASE("failures: one member more than tolerated fails a step, and the volume is as if nothing had been")
+{
+    size_t trials = 0;
+    for (const VolumeShape& shape : kShapes)
+        for (const Step& step : kSteps)
+            for (const std::vector<uint32_t>& victims :
+                 sets_of(tolerance_of(shape) + 1, shape.member_count)) {
+                CAPTURE(shape.member_count);
+                INFO("step: ", std::string(step.name));
+                CAPTURE(trials);
+                Trial trial(shape, 0);
+                trial.start();
+                trial.change();
+                trial.add_rules(step, victims);
+                const Status status = trial.act(step.call);
+                // A log entry is on some of the members only.
+                if (trial.victims_hit() <= tolerance_of(shape)) {
+                    CHECK(status.ok());
+                    continue;
+                }
+                CHECK(status == Status(Err::kTooManyFaults));
+                trial.expect_nothing_acknowledged();
+                // Records of the fsync log try one member after the other.
+                if (step.call == Call::kSync)
+                    trial.expect_none_taken_out();
+                trial.end(trials % 2 == 0);
+                trial.expect_ordinary_mount();
+                ++trials;
+            }
+    CHECK(trials > 60);
+}
+
+TEST_CASE("failures: of all flushes of a sync, each in turn is failed by too many members")
+{
+    size_t trials = 0;
+    for (const VolumeShape& shape : kShapes)
+        for (const std::vector<uint32_t>& victims : sets_of(tolerance_of(shape) + 1, shape.member_count))
+            for (uint64_t skip = 0;; ++skip) {
+                CAPTURE(shape.member_count);
+                CAPTURE(skip);
+                CAPTURE(trials);
+                Trial trial(shape, -1);
+                trial.start();
+                trial.change();
+                trial.add_rules(kFlushStep, victims, skip);
+                const Status status = trial.act(Call::kSync);
+                if (trial.victims_hit() == 0) {
+                    CHECK(status.ok());
+                    CHECK(skip >= 2);
+                    break;
+                }
+                CHECK(status == Status(Err::kTooManyFaults));
+                trial.expect_nothing_acknowledged();
+                trial.expect_none_taken_out();
+                trial.end(trials % 2 == 0);
+                trial.expect_ordinary_mount();
+                ++trials;
+            }
+    CHECK(trials > 40);
+}
+
+TEST_CASE("failures: as many members as tolerated fail a step, are recorded, and applications see no error")
+{
+    size_t trials = 0;
+    for (const VolumeShape& shape : kShapes)
+        for (const Step& step : kSteps)
+            for (const std::vector<uint32_t>& victims : sets_of(tolerance_of(shape), shape.member_count)) {
+                CAPTURE(shape.member_count);
+                INFO("step: ", std::string(step.name));
+                Trial trial(shape, 0);
+                trial.start();
+                trial.change();
+                trial.add_rules(step, victims);
+                REQUIRE(trial.act(step.call).ok());
+                REQUIRE(trial.fs().sync().ok());
+                CHECK(trial.fs().info().read_only_reason.find("more members failed") == std::string::npos);
+                const uint32_t hit = trial.victims_hit();
+                uint32_t failed = 0;
+                for (const MemberInfo& member : trial.fs().info().members)
+                    failed += member.state == MemberState::kFailed ? 1 : 0;
+                CHECK(failed == hit);
+                if (hit == 0)
+                    continue;
+                trial.end(trials % 2 == 0);
+                trial.expect_return();
+                ++trials;
+            }
+    CHECK(trials > 60);
+}
+
+TEST_CASE("failures: a rescue reads what a member that failed still has, when another one is lost")
+{
+    for (uint32_t failed = 0; failed < 4; ++failed)
+        for (const uint32_t lost : {(failed + 1) % 4, (failed + 2) % 4}) {
+            CAPTURE(failed);
+            CAPTURE(lost);
+            Trial trial(kShapes[0], -1);
+            trial.start();
+            trial.change();
+            trial.add_rules(kFlushStep, {failed});
+            REQUIRE(trial.act(Call::kSync).ok());
+            const std::string tree = tree_text(trial.fs());
+            trial.end(false);
+            MountOptions options = manual_options();
+            options.read_only = options.degraded = true;
+            std::string why;
+            CHECK_FALSE(trial.volume().mount(options, why, {lost}).ok());
+            CHECK(why.find("ro,rescue") != std::string::npos);
+            options.rescue = true;
+            REQUIRE_MESSAGE(trial.volume().mount(options, why, {lost}).ok(), why);
+            CHECK(trial.fs().info().degraded);
+            CHECK(tree_text(trial.fs()) == tree);
+            CHECK(trial.fs().remount(false, why) == Status(Err::kReadOnly));
+        }
+}

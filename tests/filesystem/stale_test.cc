@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: MIT
+// Members that missed writes and come back: what they lack is on record, and nothing of it is served (I-32).
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "device/fault_device.h"
+#include "fs/commit.h"
+#include "tests/filesystem/check_image.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+using Files = std::map<std::string, std::vector<std::byte>>;
+using Members = std::vector<uint32_t>;
+
+uint64_t seed()
+{
+    const char* text = getenv("COWRAID_SEED");
+    return text != nullptr ? strtoull(text, nullptr, 0) : 1;
+}
+
+MountOptions degraded_options()
+{
+    MountOptions options = manual_options();
+    options.degraded = true;
+    return options;
+}
+
+// A volume whose members can be made to fail, and what it must contain.
+class World {
+public:
+    explicit World(const VolumeShape& shape) : volume(shape), prng(seed())
+    {
+        std::string why;
+        REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    }
+
+    Status try_mount(const MountOptions& options, const Members& absent, std::string& why)
+    {
+        fs.reset();
+        faults.clear();
+        std::vector<std::unique_ptr<BlockDevice>> devices;
+        for (std::unique_ptr<BlockDevice>& device : volume.borrow(absent)) {
+            devices.push_back(std::make_unique<FaultDevice>(std::move(device), seed()));
+            faults.push_back(static_cast<FaultDevice*>(devices.back().get()));
+        }
+        CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why));
+        CW_ASSIGN(fs, Filesystem::open(std::move(assembly), options, why));
+        return {};
+    }
+    void mount(const MountOptions& options = manual_options(), const Members& absent = {})
+    {
+        std::string why;
+        REQUIRE_MESSAGE(try_mount(options, absent, why).ok(), why);
+    }
+    void unmount()
+    {
+        REQUIRE(fs->close().ok());
+        fs.reset();
+    }
+    Status try_write(const std::string& name, size_t bytes)
+    {
+        std::vector<std::byte> content(bytes);
+        prng.fill(content.data(), bytes);
+        Result<Attributes> made = fs->lookup({kRootInode}, name);
+        if (!made.ok())
+            made = fs->make_node({kRootInode}, name, S_IFREG | 0644, 0, {});
+        CW_TRY(made.status());
+        for (size_t done = 0; done < bytes;) {
+            CW_ASSIGN(const size_t part,
+                      fs->write(made->inode, done,
+                                std::span(content).subspan(done, std::min(bytes - done, size_t{kMiB})), {},
+                                {}));
+            done += part;
+        }
+        CW_TRY(fs->step(true));
+        files[name] = std::move(content);
+        return {};
+    }
+    void write(const std::string& name, size_t bytes) { REQUIRE(try_write(name, bytes).ok()); }
+
+    // Whether all files are there; what is not right must be an error. Returns how many could not be read.
+    size_t read_back()
+    {
+        size_t lost = 0;
+        for (const auto& file : files) {
+            const std::string& name = file.first;
+            const std::vector<std::byte>& content = file.second;
+            CAPTURE(name);
+            const Result<Attributes> found = fs->lookup({kRootInode}, name);
+            if (!found.ok()) {
+                ++lost;
+                continue;
+            }
+            std::vector<std::byte> have(content.size());
+            bool failed = false;
+            for (size_t at = 0; at < have.size(); at += kBlockBytes) {
+                const size_t bytes = std::min<size_t>(kBlockBytes, have.size() - at);
+                const Result<size_t> got = fs->read(found->inode, at, std::span(have).subspan(at, bytes));
+                if (!got.ok())
+                    failed = true;
+                else
+                    REQUIRE(std::memcmp(have.data() + at, content.data() + at, bytes) == 0);
+            }
+            lost += failed ? 1 : 0;
+        }
+        return lost;
+    }
+    // Kinds but repaired blocks and failed requests.
+    uint64_t wrong_blocks(uint32_t member)
+    {
+        const MemberInfo info = fs->info().members[member];
+        return info.counters[static_cast<size_t>(MemberCounter::kCorruption)] +
+               info.counters[static_cast<size_t>(MemberCounter::kGeneration)] +
+               info.counters[static_cast<size_t>(MemberCounter::kParity)];
+    }
+    MemberInfo info_of(uint32_t member) { return fs->info().members[member]; }
+    void fail_writes(uint32_t member)
+    {
+        faults[member]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
+    }
+    CheckReport check()
+    {
+        CheckReport report;
+        std::string why;
+        REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
+        if (!report.clean())
+            MESSAGE(report.findings.front().kind << ": " << report.findings.front().text);
+        return report;
+    }
+
+    SimVolume volume;
+    Prng prng;
+    std::unique_ptr<Filesystem> fs;
+    std::vector<FaultDevice*> faults;
+    Files files;
+};
+
+// Files from before a member fails, and from after.
+void fail_while_writing(World& world, const Members& failing)
+{
+    world.mount();
+    world.write("before", 3 * kMiB + 100);
+    for (const uint32_t member : failing)
+        world.fail_writes(member);
+    world.write("after", 2 * kMiB);
+    world.write("before", kMiB);
+    for (const uint32_t member : failing)
+        CHECK(world.info_of(member).state == MemberState::kFailed);
+    world.unmount();
+}
+
+constexpr VolumeShape kRaid5{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
+constexpr VolumeShape kRaid6{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024};
+
+}  // namespace
+
+TEST_CASE("a member that failed comes back, serves what it has, and is charged for nothing")
+{
+    for (const VolumeShape& shape : {kRaid5, kRaid6}) {
+        CAPTURE(static_cast<uint32_t>(shape.data_profile));
+        World world(shape);
+        fail_while_writing(world, {1});
+        const CheckReport report = world.check();
+        CHECK(report.stale_columns > 0);
+        CHECK(report.stale_blocks > 0);
+        // The member table alone: no mount has let it take part again yet.
+        CHECK(report.findings.size() == 1);
+        world.mount();
+        CHECK(world.info_of(1).state == MemberState::kPresent);
+        CHECK(world.info_of(1).stale_groups > 0);
+        CHECK(world.info_of(1).stale_bytes >= 16 * kMiB);
+        CHECK(!world.fs->info().degraded);
+        CHECK(world.read_back() == 0);
+        CHECK(world.wrong_blocks(1) == 0);
+        world.write("later", kMiB);
+        world.unmount();
+        const CheckReport again = world.check();
+        CHECK(again.clean());
+        CHECK(again.stale_columns > 0);
+        // What was read has been written anew.
+        CHECK(again.stale_blocks < report.stale_blocks);
+        world.mount();
+        CHECK(world.read_back() == 0);
+        CHECK(world.wrong_blocks(1) == 0);
+        world.unmount();
+    }
+}
+
+TEST_CASE("a stale column counts as missing when a mount judges what can be done without")
+{
+    World world(kRaid5);
+    fail_while_writing(world, {1});
+    world.mount();
+    world.unmount();
+    std::string why;
+    CHECK(world.try_mount(degraded_options(), {2}, why).err() == Err::kInvalid);
+    CHECK_MESSAGE(why.find("member 2 is without writes it missed since commit ") != std::string::npos, why);
+    CHECK_MESSAGE(why.find("member 3 is absent: more than raid5 tolerates") != std::string::npos, why);
+    CHECK(world.try_mount(degraded_options(), {1}, why).ok());
+    CHECK(world.read_back() == 0);
+    MountOptions rescue = degraded_options();
+    rescue.read_only = rescue.rescue = true;
+    why.clear();
+    const Status rescued = world.try_mount(rescue, {2}, why);
+    REQUIRE_MESSAGE(rescued.ok(), why);
+    world.read_back();
+    world.mount();
+    CHECK(world.read_back() == 0);
+
+    World six(kRaid6);
+    fail_while_writing(six, {1});
+    six.mount();
+    six.unmount();
+    six.mount(degraded_options(), {2});
+    CHECK(six.read_back() == 0);
+    six.fs.reset();
+    CHECK(six.try_mount(degraded_options(), {2, 3}, why).err() == Err::kInvalid);
+    six.mount(degraded_options(), {1, 2});
+    CHECK(six.read_back() == 0);
+}
+
+TEST_CASE("with a stale column of raid5 another member's failure stops the volume, and loses nothing")
+{
+    World world(kRaid5);
+    fail_while_writing(world, {1});
+    world.mount();
+    // Behind the head: groups that are planned for the write are published first.
+    world.faults[2]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites, .begin = kMinHeadBytes});
+    Files acknowledged = world.files;
+    CHECK_FALSE(world.try_write("too much", 2 * kMiB).ok());
+    world.fs.reset();
+    world.files = acknowledged;
+    world.mount();
+    CHECK(world.info_of(1).state == MemberState::kPresent);
+    CHECK(world.info_of(2).state == MemberState::kPresent);
+    CHECK(world.info_of(2).stale_groups == 0);
+    CHECK(world.read_back() == 0);
+}
+
+TEST_CASE("a member that was away while nothing was written to its block groups is current")
+{
+    World world(kRaid5);
+    world.mount();
+    world.write("before", 3 * kMiB);
+    world.unmount();
+    world.mount(degraded_options(), {1});
+    world.write("new groups", kMiB);
+    world.unmount();
+    world.mount();
+    CHECK(world.info_of(1).state == MemberState::kPresent);
+    CHECK(world.info_of(1).stale_groups == 0);
+    world.unmount();
+    CHECK(world.check().clean());
+    world.mount(degraded_options(), {2});
+    CHECK(world.read_back() == 0);
+}
+
+TEST_CASE("a reopened group takes blocks only after its absent columns are stale on the members")
+{
+    World world(kRaid5);
+    world.mount();
+    world.write("before", 3 * kMiB);
+    world.unmount();
+    Image image = Image::copy_of(world.volume);
+    std::unique_ptr<FilesystemCore> core = image.open_core({1});
+    const auto closed = [&] {
+        return core->allocator.numbers(kGroupData).free_row_blocks;
+    };
+    VolumeAddress address;
+    for (const GroupRecord& group : core->volume->map().groups)
+        if ((group.content & kGroupData) != 0 && core->volume->array().group_at(group.address) &&
+            core->volume->array().absent_columns(*core->volume->array().group_at(group.address)) > 0)
+            address = group.address;
+    REQUIRE(address.valid());
+    const uint64_t before = closed();
+    core->volume->reopen_group(address, core->allocator);
+    CHECK(core->volume->map_changed());
+    CHECK(closed() == before);
+    core->timeline.open()->dirty = true;
+    REQUIRE(commit_now(*core).ok());
+    CHECK(closed() > before);
+    const Generation generation = core->volume->superblock().generation;
+    core.reset();
+    std::unique_ptr<Volume> volume = image.open_volume();
+    size_t stale = 0;
+    for (const GroupRecord& group : volume->map().groups)
+        for (const GroupColumn& column : group.columns) {
+            if (!column.stale())
+                continue;
+            ++stale;
+            CHECK(group.address == address);
+            CHECK(column.member == MemberId{2});
+            CHECK(column.stale_since <= generation);
+            CHECK(column.stale_since > group.created_generation);
+        }
+    CHECK(stale == 1);
+}
+
+TEST_CASE("the commit that a mount found is written again bit for bit, whatever the mount learns")
+{
+    World world(kRaid5);
+    world.mount();
+    world.write("before", 3 * kMiB);
+    world.unmount();
+    // An older copy of member 2, from before a degraded mount that it took part in.
+    const std::unique_ptr<SimDevice> old = world.volume.member(1).clone("old");
+    world.mount(degraded_options(), {3});
+    world.write("degraded", kMiB);
+    world.write("more", kMiB);
+    world.unmount();
+    world.mount();
+    world.write("whole", kMiB);
+    world.unmount();
+    std::vector<std::byte> bytes(old->size_bytes());
+    old->peek(0, bytes);
+    world.volume.member(1).poke(0, bytes);
+
+    Image image = Image::copy_of(world.volume);
+    const Generation found = image.open_volume()->superblock().generation;
+    const uint64_t offset =
+        kSuperblockRingOffset[0] + found.value % kSuperblockSlotCount * kSuperblockSlotBytes;
+    std::vector<std::byte> was(2 * kBlockBytes), is(2 * kBlockBytes);
+    world.volume.member(0).peek(offset, was);
+    world.mount();
+    world.volume.member(0).peek(offset, is);
+    CHECK(was == is);
+    CHECK(world.info_of(1).state == MemberState::kPresent);
+    CHECK(world.info_of(1).stale_groups > 0);
+    CHECK(world.read_back() == 0);
+    CHECK(world.wrong_blocks(1) == 0);
+    world.unmount();
+    CHECK(world.check().clean());
+}
+
+// Every member stops at the same request of the commit that records a failure.
+TEST_CASE("a crash at any request of the commit that records a failed member: nothing old is served")
+{
+    size_t cut = 0, refused = 0, recorded = 0;
+    for (uint64_t limit = 0; limit < 400; ++limit) {
+        CAPTURE(limit);
+        World world({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+        world.mount();
+        world.write("before", kMiB);
+        world.fail_writes(1);
+        for (const uint32_t member : {0u, 2u, 3u})
+            world.faults[member]->add_rule(
+                {.action = FaultAction::kGone, .kinds = kFaultWrites | kFaultFlushes, .skip = limit});
+        const Files acknowledged = world.files;
+        const bool done = world.try_write("after", kMiB).ok();
+        if (!done)
+            world.files = acknowledged;
+        cut += !done;
+        world.fs.reset();
+        world.volume.power_cut(world.prng);
+        world.mount();
+        CHECK(world.info_of(1).state == MemberState::kPresent);
+        recorded += world.info_of(1).stale_groups > 0;
+        CHECK(world.read_back() == 0);
+        world.unmount();
+        CHECK(world.check().clean());
+        std::string why;
+        for (const uint32_t absent : {0u, 2u, 3u}) {
+            MountOptions options = degraded_options();
+            options.read_only = true;
+            const Status mounted = world.try_mount(options, {absent}, why);
+            refused += !mounted.ok();
+            if (mounted.ok())
+                CHECK(world.read_back() == 0);
+            else
+                CHECK_MESSAGE(why.find("without writes it missed") != std::string::npos, why);
+        }
+        if (done)
+            break;
+    }
+    CHECK(cut > 10);
+    CHECK(recorded > 0);
+    CHECK(refused > 0);
+}

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""Who knows a write to be acknowledged sees it, however either side opened the file.
+
+COWRAID_COHERENCE_SECONDS=600 makes the run long and takes raid5 too.
+"""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import TOOLS, run
+
+SECONDS = os.environ.get("COWRAID_COHERENCE_SECONDS")
+PROFILES = [("raid6", "raid1c3")] + ([("raid5", "raid1")] if SECONDS else [])
+PROGRAM = TOOLS.parent / "tests" / "coherence"
+
+
+@pytest.mark.parametrize("data,metadata", PROFILES)
+def test_every_way_to_read_beside_every_way_to_write(make_volume, data, metadata):
+    volume = make_volume(data=data, metadata=metadata)
+    volume.make()
+    volume.mount()
+    seconds = int(SECONDS or 55)
+    result = run(PROGRAM, volume.mount_point, seconds, check=False, timeout=2 * seconds + 120)
+    print(result.stdout)
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr
+    assert result.stdout.count("cells checked") == 25
+    volume.unmount()
+    assert volume.check()["clean"]
+
+
+def wait_until_gone(process, seconds=10):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not os.path.exists(f"/proc/{process}"):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"process {process} is still there: " + Path(f"/proc/{process}/status").read_text())
+
+
+def start_load(folder):
+    return subprocess.Popen([PROGRAM, folder, "60", "mapped", "aio"], stdout=subprocess.DEVNULL)
+
+
+def droppers(daemon):
+    """Processes that drop pages for it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"cowraid-page-dropper" in (entry / "cmdline").read_bytes() and \
+                    f"PPid:\t{daemon}\n" in (entry / "status").read_text():
+                found.append(int(entry.name))
+        except (OSError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_killed_while_pages_are_dropped(make_volume):
+    """The kernel waits for pages whose READ nobody answers any more: all ends all the same."""
+    volume = make_volume()
+    volume.make()
+    for round_number in range(8):
+        volume.mount()
+        loads = []
+        for index in range(5):
+            folder = volume.mount_point / f"load{index}"
+            folder.mkdir(exist_ok=True)
+            loads.append(start_load(folder))
+        time.sleep(1 + round_number * 0.05)
+        daemon = volume.daemon()
+        helpers = droppers(daemon)
+        assert len(helpers) == 1
+        volume.kill()
+        for process in [daemon, *helpers]:
+            wait_until_gone(process)
+        for load in loads:
+            load.kill()
+            load.wait()
+        run("umount", "-i", "-l", volume.mount_point)
+    volume.mount()
+    load = start_load(volume.mount_point)
+    time.sleep(1)
+    os.kill(droppers(volume.daemon())[0], 9)
+    time.sleep(1)
+    assert load.poll() is None
+    load.kill()
+    load.wait()
+    volume.unmount()
+    assert volume.check()["clean"]

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""Which devices a mount uses: named, found or skipped, and what is said of a member that is away."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from conftest import Volume, run, tool
+
+MOUNT_FAILED = 32
+LABEL = f"members-test-{os.getpid()}"
+
+
+@pytest.fixture
+def made(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
+    volume.make("-L", LABEL)
+    return volume
+
+
+def wipe(path):
+    """What a new disk in the old one's place looks like."""
+    with open(path, "r+b") as file:
+        for place in range(0, os.path.getsize(path) if os.path.isfile(path) else 128 << 20, 1 << 20):
+            os.pwrite(file.fileno(), bytes(1 << 20), place)
+        os.fsync(file.fileno())
+
+
+def refused(volume, devices=None, options=None):
+    result = volume.mount(devices, options, check=False)
+    assert result.returncode == MOUNT_FAILED, result.stderr
+    assert not volume.is_mounted()
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    return result.stderr
+
+
+def used_members(volume):
+    """Path by member id; None for those that are away."""
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", volume.mount_point).stdout)
+    return {member["id"]: member["path"] for member in shown["volumes"][0]["members"]}
+
+
+@pytest.fixture
+def clone(made):
+    """A copy of member 2, attached as a device of its own that any scan finds."""
+    image = made.folder / "clone.img"
+    shutil.copyfile(made.images[1], image)
+    device = Volume.attach(image)
+    yield device
+    run("losetup", "-d", device)
+
+
+def test_a_blank_device_is_skipped_when_degraded(made):
+    wipe(made.devices[1])
+    line = refused(made)
+    assert made.devices[1] in line and "degraded" in line and "member 2" in line
+    result = made.mount(options="degraded")
+    assert f"member 2 is overwritten: {made.devices[1]} carries no cowraid superblock" in result.stderr
+    assert used_members(made) == {1: made.devices[0], 2: None, 3: made.devices[2], 4: made.devices[3]}
+
+
+def test_a_blank_device_too_many_is_skipped_when_degraded(made):
+    image = made.folder / "blank.img"
+    image.write_bytes(b"")
+    os.truncate(image, 128 << 20)
+    devices = [str(image), *made.devices]
+    line = refused(made, devices)
+    assert str(image) in line and "leave it out" in line
+    result = made.mount(devices, "degraded")
+    assert str(image) in result.stderr and "left out" in result.stderr
+    assert list(used_members(made).values()) == made.devices
+
+
+def test_a_device_that_is_gone_is_skipped_when_degraded(made):
+    devices = [*made.devices[:3], "/dev/no-such-disk"]
+    assert "/dev/no-such-disk does not exist" in refused(made, devices)
+    made.hide([3])
+    result = made.mount(devices, "degraded")
+    assert "/dev/no-such-disk does not exist" in result.stderr and "left out" in result.stderr
+    assert used_members(made)[4] is None
+    made.unmount()
+    made.unhide([3])
+
+
+def test_only_blank_devices_are_no_volume(made):
+    for device in made.devices:
+        wipe(device)
+    assert made.devices[0] in refused(made, options="degraded")
+
+
+def test_named_members_are_the_members_used(made):
+    """A flaky disk that is left out of the list stays out."""
+    line = refused(made, made.devices[:3])
+    assert "member 4" in line and "degraded" in line
+    made.mount(made.devices[:3], "degraded")
+    assert used_members(made)[4] is None
+    before = open(f"/sys/block/{os.path.basename(made.loops[3])}/stat", encoding="ascii").read()
+    (made.mount_point / "f").write_bytes(os.urandom(1 << 20))
+    made.unmount()
+    assert open(f"/sys/block/{os.path.basename(made.loops[3])}/stat", encoding="ascii").read() == before
+
+
+def test_one_named_member_finds_the_others(made):
+    made.mount([made.devices[2]])
+    assert list(used_members(made).values()) == made.devices
+    made.unmount()
+    # Named twice it is the whole list.
+    assert "member 1" in refused(made, [made.devices[2], made.devices[2]])
+
+
+def test_device_options_are_names_too(made):
+    made.mount(made.devices[:1], f"degraded,device={made.devices[1]},device={made.devices[2]}")
+    assert used_members(made)[4] is None
+    made.unmount()
+    made.mount([f"LABEL={LABEL}"], f"device={made.devices[0]}")
+    assert list(used_members(made).values()) == made.devices
+
+
+def test_an_unnamed_clone_does_not_disturb(made, clone):
+    line = refused(made, [made.devices[0]])
+    assert clone in line and made.devices[1] in line and "copy" in line
+    made.mount()
+    (made.mount_point / "f").write_text("content")
+    assert list(used_members(made).values()) == made.devices
+    made.unmount()
+    assert tool("cowraid", "check", *made.devices).stdout.splitlines()[-1].split()[-1] == "clean"
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", *made.devices).stdout)
+    assert [member["path"] for member in shown["volumes"][0]["members"]] == made.devices
+
+
+def test_the_other_half_of_a_split_brain_is_left_out(made):
+    """Copies of members 2 and 3 and member 4 go on without member 1, which went on with the originals."""
+    copies = []
+    for index in (1, 2):
+        copy = made.folder / f"copy{index}.img"
+        shutil.copyfile(made.images[index], copy)
+        copies.append(copy)
+    made.hide([3])
+    left = made.devices[:3]
+    made.mount(left, "degraded")
+    (made.mount_point / "f").write_text("left")
+    made.unmount()
+    made.unhide([3])
+    right = [Volume.attach(copy) for copy in copies] + [made.devices[3]]
+    try:
+        made.mount(right, "degraded")
+        (made.mount_point / "f").write_text("right")
+        made.unmount()
+        both = [left[0], *right]
+        line = refused(made, both, "degraded")
+        assert "split brain" in line and left[0] in line and right[2] in line
+        for devices, content in ((left, "left"), (right, "right")):
+            made.mount(devices, "degraded,ro")
+            assert (made.mount_point / "f").read_text() == content
+            made.unmount()
+    finally:
+        for device in right[:2]:
+            run("losetup", "-d", device)
+
+
+def test_image_files(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128, loops=False)
+    volume.make()
+    volume.mount([volume.devices[1]])
+    assert list(used_members(volume).values()) == volume.devices
+    volume.unmount()
+    assert "member 3" in refused(volume, volume.devices[:2])
+    volume.mount(volume.devices[:2], "degraded")
+    assert used_members(volume)[3] is None
+
+
+# What is said of a member that is away: the reason, the device, the volume, and what may still fail.
+
+def test_why_a_member_is_away_absent(made):
+    made.hide([2])
+    line = refused(made, made.devices[:2] + made.devices[3:])
+    assert f"volume '{LABEL}': member 3 is absent;" in line and "no further member may fail" in line
+    made.unhide([2])
+
+
+def test_why_a_member_is_away_overwritten(made):
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("no mkfs.ext4")
+    wipe(made.devices[2])
+    run("mkfs.ext4", "-q", "-F", made.devices[2])
+    for options in (None, "degraded"):
+        said = made.mount(options=options, check=False).stderr
+        assert f"member 3 is overwritten: {made.devices[2]} holds ext4" in said
+        assert "no further member may fail" in said
+    assert made.is_mounted()
+
+
+def test_why_a_member_is_away_shrunken(made):
+    made.hide([1])
+    os.truncate(made.images[1], 100 << 20)
+    made.unhide([1])
+    for options in (None, "degraded"):
+        said = made.mount(options=options, check=False).stderr
+        assert f"member 2 is shrunken: {made.devices[1]} needs 128 MiB, has 100 MiB" in said
+    assert made.is_mounted()
+
+
+def test_why_too_many_members_are_away(made):
+    line = refused(made, made.devices[:2], "degraded")
+    assert "member 3 is absent, member 4 is absent: more than raid" in line and "ro,rescue" in line

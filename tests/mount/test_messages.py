@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: MIT
+"""What the programs say to users, root and others, and what the system log keeps."""
+
+import json
+import os
+import re
+import socket
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import TOOLS, Volume, run, tool
+
+MOUNT_FAILED = 32
+LABEL = f"messages-test-{os.getpid()}"
+SOMEBODY = 1000
+
+
+@pytest.fixture
+def made(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    volume.make("-L", LABEL)
+    return volume
+
+
+def as_user(volume, name, *arguments, check=True):
+    """Runs a program as an ordinary user, with a place for control sockets."""
+    environment = {**os.environ, "COWRAID_RUN_DIR": str(volume.folder / "run")}
+    return run("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", TOOLS / name,
+               *arguments, check=check, env=environment)
+
+
+@pytest.fixture
+def images(make_volume):
+    """A volume of image files that belongs to an ordinary user, folder included; FUSE is open to users."""
+    mode = stat.S_IMODE(os.stat("/dev/fuse").st_mode)
+    os.chmod("/dev/fuse", 0o666)
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128, loops=False)
+    for path in (volume.folder, volume.mount_point, *volume.images):
+        os.chown(path, SOMEBODY, SOMEBODY)
+    yield volume
+    os.chmod("/dev/fuse", mode)
+
+
+@pytest.fixture
+def mounted_by_user(images):
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    as_user(images, "mount.cowraid", *images.devices, images.mount_point)
+    yield images
+    as_user(images, "umount.fuse.cowraid", images.mount_point, check=False)
+
+
+class SystemLog:
+    """Stands where a system log listens, and keeps what it is sent, without priority, time and process id."""
+
+    PATH = "/dev/log"
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.PATH)
+        self.lines = []
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        """A log that is not read stops who writes to it."""
+        while line := self.socket.recv(65536).decode():
+            self.lines.append(re.sub(r"^<\d+>.*? cowraid\[\d+\]: ", "", line))
+
+    def wait_for(self, text, seconds=10):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = [line for line in list(self.lines) if text in line]
+            if found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"'{text}' is not in {self.lines}")
+
+    def close(self):
+        os.unlink(self.PATH)
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.reader.join()
+        self.socket.close()
+
+
+@pytest.fixture
+def system_log():
+    if os.path.lexists(SystemLog.PATH):
+        pytest.skip("this machine has a system log of its own")
+    log = SystemLog()
+    yield log
+    log.close()
+
+
+def test_mkfs_over_a_loop_device_of_a_live_image(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128, loops=False)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "f").write_text("content")
+    loop = Volume.attach(volume.images[1])
+    try:
+        for program in (["mkfs.cowraid", "-f", loop], ["mount.cowraid", loop, volume.folder]):
+            result = tool(*program, check=False)
+            assert result.returncode != 0
+            assert loop in result.stderr or "already mounted" in result.stderr
+        result = tool("mkfs.cowraid", "-f", loop, check=False)
+        assert result.returncode == 1 and f"{loop} is attached over {volume.images[1]}" in result.stderr
+    finally:
+        run("losetup", "-d", loop)
+    volume.unmount()
+    assert volume.check()["clean"]
+    volume.mount()
+    assert (volume.mount_point / "f").read_text() == "content"
+
+
+def test_the_volume_of_a_user_belongs_to_that_user(mounted_by_user):
+    folder = mounted_by_user.mount_point
+    identity = ["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups"]
+    owner = run(*identity, "stat", "-c", "%u:%g %a", folder).stdout.strip()
+    assert owner == f"{SOMEBODY}:{SOMEBODY} 755"
+    run(*identity, "mkdir", folder / "mine")
+
+
+def test_nofail_is_silent_about_absent_devices(made):
+    for source in ("cowraid:no-such-label", "/dev/no-such-disk", "/dev/no-such-disk:/dev/no-such-disk2",
+                   "UUID=01234567-89ab-cdef-0123-456789abcdef"):
+        result = tool("mount.cowraid", source, made.mount_point, "-o", "nofail")
+        assert result.stdout + result.stderr == "", source
+        result = tool("mount.cowraid", source, made.mount_point, check=False)
+        assert result.returncode == MOUNT_FAILED and result.stderr != ""
+    # What is there and does not work is not passed over.
+    result = tool("mount.cowraid", "/dev/null", made.mount_point, "-o", "nofail", check=False)
+    assert result.returncode == MOUNT_FAILED and "/dev/null" in result.stderr
+    made.hide([0])
+    result = made.mount([made.devices[1]], "nofail", check=False)
+    assert result.returncode == MOUNT_FAILED and "member 1" in result.stderr
+    made.unhide([0])
+
+
+def test_hints_fit_who_reads_them(made, images):
+    run("blockdev", "--setro", made.devices[0])
+    said = tool("mkfs.cowraid", "-f", *made.devices, check=False).stderr
+    assert "write-protected" in said and "mount" not in said
+    said = made.mount(check=False).stderr
+    assert "write-protected" in said and "-o ro" in said
+    run("blockdev", "--setrw", made.devices[0])
+    run("chattr", "+i", images.images[0], check=False)
+    said = tool("mkfs.cowraid", images.images[0], check=False).stderr
+    run("chattr", "-i", images.images[0], check=False)
+    assert "run as root" not in said
+    said = as_user(images, "mkfs.cowraid", *made.devices, check=False).stderr
+    assert "run as root" in said
+
+
+def test_fusermount_speaks_for_itself(images):
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    os.chown(images.mount_point, 0, 0)
+    images.mount_point.chmod(0o755)
+    result = as_user(images, "mount.cowraid", *images.devices, images.mount_point, check=False)
+    assert result.returncode == MOUNT_FAILED
+    assert "fusermount3: " in result.stderr and "installed" not in result.stderr
+
+
+def test_a_user_who_may_not_ask(made):
+    made.mount()
+    made.mount_point.chmod(0o755)
+    result = as_user(made, "cowraid", "filesystem", "usage", made.mount_point, check=False)
+    assert result.returncode == 1
+    assert "not in a mounted" not in result.stderr and "root" in result.stderr
+
+
+def test_words(images):
+    tool("mkfs.cowraid", "-q", "-d", "RAID5", "-m", "Raid1", "-L", "Müll 東京", *images.devices)
+    shown = tool("cowraid", "filesystem", "show", *images.devices).stdout
+    assert "'Müll 東京'" in shown
+    helped = tool("cowraid", "filesystem", "--help").stdout
+    assert "filesystem show" in helped and "filesystem usage" in helped and "device stats" not in helped
+    assert tool("cowraid", "dev", "-h").stdout.startswith("Usage: cowraid [--json] device COMMAND")
+
+
+def options_of(path):
+    """With those that the kernel does not know, which findmnt shows only when told so."""
+    return run("findmnt", "--mtab", "-n", "-o", "OPTIONS", path).stdout.strip().split(",")
+
+
+@pytest.mark.parametrize("options", ["degraded", "degraded,ro"])
+def test_every_degraded_mount_says_so(made, system_log, options):
+    made.hide([1])
+    said = made.mount([made.devices[0]], options).stderr
+    assert "warning: degraded: member 2 is absent; no further member may fail" in said
+    assert "degraded" in options_of(made.mount_point)
+    logged = system_log.wait_for("mounted at")
+    assert len(logged) == 1 and logged[0].startswith(f"{LABEL}: ")
+    assert "degraded: member 2 is absent" in logged[0] and str(made.mount_point) in logged[0]
+    made.unmount()
+    assert len(system_log.wait_for("unmounted")) == 1
+    made.unhide([1])
+    made.mount()
+    assert "degraded" not in options_of(made.mount_point)
+
+
+def test_the_life_of_a_mount_in_the_system_log(made, system_log):
+    made.mount()
+    for index in range(20):
+        with open(made.mount_point / f"f{index}", "wb") as file:
+            file.write(os.urandom(5000))
+            os.fsync(file.fileno())
+    made.kill()
+    made.mount()
+    made.unmount()
+    system_log.wait_for("unmounted")
+    lines = system_log.lines
+    assert all(line.startswith(f"{LABEL}: ") for line in lines), lines
+    mounted = [line for line in lines if "mounted at" in line and "unmounted" not in line]
+    recovered = [line for line in lines if "recovered" in line]
+    unmounted = [line for line in lines if "unmounted" in line]
+    assert (len(mounted), len(recovered), len(unmounted)) == (2, 1, 1), lines
+    assert re.search(r"recovered \d+ rows and [1-9]\d* records in \d+\.\d+ s", recovered[0])
+    assert len(lines) == 4, lines
+
+
+def test_bad_blocks_are_summed_up(make_volume, system_log):
+    """Two members rot from end to end: thousands of blocks cannot be read, a few lines say so."""
+    volume = make_volume(data="raid5", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make("-L", LABEL)
+    volume.mount(options="cache=1M")
+    for name in ("a", "b"):
+        (volume.mount_point / name).write_bytes(os.urandom(20 << 20))
+    volume.unmount()
+    for index in (1, 2):
+        with open(volume.devices[index], "r+b") as file:
+            for place in range(24 << 20, 128 << 20, 1 << 20):
+                os.pwrite(file.fileno(), os.urandom(1 << 20), place)
+            os.fsync(file.fileno())
+    volume.mount(options="ro")
+    lost = {}
+    for name in ("a", "b"):
+        with open(volume.mount_point / name, "rb", buffering=0) as file:
+            bad = 0
+            for place in range(0, 20 << 20, 4096):
+                try:
+                    os.pread(file.fileno(), 4096, place)
+                except OSError:
+                    bad += 1
+        assert bad > 100, bad
+        lost[name] = bad
+    volume.unmount()
+    system_log.wait_for("unmounted")
+    for name in ("a", "b"):
+        about = [line for line in system_log.lines if f"/{name}: blocks that cannot be read: " in line]
+        blocks = sum(int(re.search(r"read: (\d+), bytes", line).group(1)) for line in about)
+        assert 1 <= len(about) < 10 and blocks >= lost[name], (lost, system_log.lines)
+    members = [line for line in system_log.lines if "with a wrong checksum: " in line]
+    assert members and len(system_log.lines) < 60, system_log.lines
+
+
+def test_no_empty_folders_of_killed_daemons(made, make_volume):
+    other = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    other.make()
+    made.mount()
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", made.mount_point).stdout)
+    folder = Path("/run/cowraid") / shown["volumes"][0]["uuid"]
+    assert folder.is_dir()
+    made.kill()
+    other.mount()
+    assert not folder.exists()
+    assert other.is_mounted() and tool("cowraid", "filesystem", "show", other.mount_point).stdout
+
+
+def test_a_lazily_unmounted_volume_is_in_use(made):
+    made.mount()
+    with open(made.mount_point / "f", "w", encoding="ascii") as file:
+        file.write("content")
+        file.flush()
+        daemon = made.daemon()
+        tool("umount.fuse.cowraid", "-l", made.mount_point)
+        assert not made.is_mounted()
+        result = made.mount(check=False)
+        assert result.returncode == MOUNT_FAILED
+        assert "lazily unmounted" in result.stderr and f"pid {daemon}" in result.stderr
+        assert f"pid {os.getpid()}" in result.stderr
+    deadline = time.monotonic() + 20
+    while made.mount(check=False).returncode != 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert (made.mount_point / "f").read_text() == "content"
