@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "fuse/frontend.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 namespace cowraid {
@@ -40,6 +42,46 @@ private:
     bool is_write_ = false;
     size_t written_ = 0;
 };
+
+void drop_whole_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    const fuse_ino_t node = node_of(frontend, inode);
+    if (frontend.page_dropper.drop(fuse_session_fd(frontend.session), node, offset, bytes))
+        return;
+    // Fails where the kernel no longer knows the inode: it holds no pages then.
+    (void)fuse_lowlevel_notify_inval_inode(frontend.session, node, static_cast<off_t>(offset),
+                                           static_cast<off_t>(bytes));
+}
+
+void store_in_page(Frontend& frontend, InodeNumber inode, uint64_t offset, std::span<std::byte> data)
+{
+    const fuse_ino_t node = node_of(frontend, inode);
+    if (frontend.page_dropper.store(fuse_session_fd(frontend.session), node, offset, data))
+        return;
+    fuse_bufvec buffer = FUSE_BUFVEC_INIT(data.size());
+    buffer.buf[0].mem = data.data();
+    (void)fuse_lowlevel_notify_store(frontend.session, node, static_cast<off_t>(offset), &buffer,
+                                     static_cast<fuse_buf_copy_flags>(0));
+}
+
+// What the file holds now, so that the order of several writes does not matter.
+void renew_in_page(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    std::array<std::byte, kBlockBytes> data;
+    const auto count = frontend.filesystem->read(inode, offset, std::span(data).first(bytes));
+    if (!count.ok()) {
+        drop_whole_pages(frontend, inode, round_down(offset, kBlockBytes), kBlockBytes);
+        return;
+    }
+    if (*count == 0)
+        return;
+    store_in_page(frontend, inode, offset, std::span(data).first(*count));
+    // The kernel takes the end of what is stored for the end of the file where it knows of a smaller one. If
+    // the file was cut meanwhile, it must ask.
+    forget_cached_attributes(frontend, inode);
+}
 
 }  // namespace
 
@@ -120,12 +162,13 @@ void forget_cached_attributes(const Frontend& frontend, InodeNumber inode)
 
 void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes)
 {
-    const fuse_ino_t node = node_of(frontend, inode);
-    if (frontend.page_dropper.drop(fuse_session_fd(frontend.session), node, offset, bytes))
-        return;
-    // Fails where the kernel no longer knows the inode: it holds no pages then.
-    (void)fuse_lowlevel_notify_inval_inode(frontend.session, node, static_cast<off_t>(offset),
-                                           static_cast<off_t>(bytes));
+    const uint64_t end = offset + bytes;
+    const uint64_t first_whole = std::min(round_up(offset, kBlockBytes), end);
+    const uint64_t last_whole = std::max(round_down(end, kBlockBytes), first_whole);
+    renew_in_page(frontend, inode, offset, first_whole - offset);
+    if (last_whole > first_whole)
+        drop_whole_pages(frontend, inode, first_whole, last_whole - first_whole);
+    renew_in_page(frontend, inode, last_whole, end - last_whole);
 }
 
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Filesystem::SyncWhat what)

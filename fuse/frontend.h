@@ -105,8 +105,9 @@ void reply_status(fuse_req_t request, Status status);
 void reply_entry(fuse_req_t request, const Result<Attributes>& attributes);
 void reply_attributes(fuse_req_t request, const Result<Attributes>& attributes);
 
-// Makes the kernel drop its pages of a range. It waits for pages that are locked, so the thread that calls
-// must not be one that serves requests.
+// Makes the kernel drop its pages of a range. A page that lies in it in part stays, and gets the file's bytes
+// of the range: a program may just have written others into it, of which the filesystem has not heard yet.
+// Waits for pages that are locked, so the thread that calls must not be one that serves requests.
 void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes);
 // Makes the kernel ask for the attributes of `inode` again: it keeps a file's mode for a day.
 void forget_cached_attributes(const Frontend& frontend, InodeNumber inode);

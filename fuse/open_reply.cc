@@ -21,11 +21,15 @@ OpenCacheMode open_cache_mode(int open_flags, bool drops_before_direct)
     return write_only || (open_flags & O_DIRECT) != 0 ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
 }
 
+// Every open keeps the cache. One that does not makes the kernel drop all pages of the inode, also those into
+// which a program has just written and whose WRITE has not come yet: a reader would bring back what was there
+// before, for good.
 void reply_open(fuse_req_t request, OpenCacheMode mode)
 {
     fuse_open_out answer{};
-    answer.open_flags =
-        mode == OpenCacheMode::kDirect ? FOPEN_DIRECT_IO | kOpenParallelDirectWrites : FOPEN_KEEP_CACHE;
+    answer.open_flags = FOPEN_KEEP_CACHE;
+    if (mode == OpenCacheMode::kDirect)
+        answer.open_flags |= FOPEN_DIRECT_IO | kOpenParallelDirectWrites;
     fuse_reply_buf(request, reinterpret_cast<const char*>(&answer), sizeof answer);
 }
 

@@ -63,7 +63,7 @@ void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
     const fuse_entry_param entry = entry_of(frontend, *made);
     const bool direct = cache_mode(frontend, *info) == OpenCacheMode::kDirect;
     info->direct_io = direct;
-    info->keep_cache = !direct;
+    info->keep_cache = true;
     if (fuse_reply_create(request, &entry, info) == -ENOENT)
         frontend.filesystem->forget(made->inode, 1);
 }

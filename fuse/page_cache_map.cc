@@ -13,8 +13,7 @@ using Ranges = std::vector<PageRange>;
 
 PageRange whole_pages(uint64_t offset, uint64_t bytes)
 {
-    constexpr uint64_t kPageMask = kBlockBytes - 1;
-    return {offset & ~kPageMask, (offset + bytes + kPageMask) & ~kPageMask};
+    return {round_down(offset, kBlockBytes), round_up(offset + bytes, kBlockBytes)};
 }
 
 // The first range that ends at `offset` or behind it.
@@ -87,10 +86,14 @@ bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes
     if (at == shard.inodes.end())
         return false;
     Cached& cached = at->second;
-    const bool was_there = remove(cached.ranges, whole_pages(offset, bytes));
-    bound(cached.ranges);
-    if (!was_there && cached.drop_count == 0)
+    const PageRange pages = whole_pages(offset, bytes);
+    if (!remove(cached.ranges, pages) && cached.drop_count == 0)
         return false;
+    if (offset % kBlockBytes != 0)
+        add(cached.ranges, {pages.begin, pages.begin + kBlockBytes});
+    if ((offset + bytes) % kBlockBytes != 0)
+        add(cached.ranges, {pages.end - kBlockBytes, pages.end});
+    bound(cached.ranges);
     ++cached.drop_count;
     return true;
 }

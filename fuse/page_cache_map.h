@@ -31,8 +31,8 @@ public:
     void note_filled(InodeNumber inode, uint64_t offset, uint64_t bytes);
 
     // A direct write is applied. True: the kernel may hold pages of it that are older. The caller then makes
-    // it drop them and calls end_drop(). Meanwhile every direct write to the inode gets true, because pages
-    // that this one forgot may still be there.
+    // it drop those that are written whole, renews the bytes of the others, and calls end_drop(). Meanwhile
+    // every direct write to the inode gets true, because pages that this one forgot may still be there.
     bool begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes);
     void end_drop(InodeNumber inode);
 

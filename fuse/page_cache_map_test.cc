@@ -35,13 +35,27 @@ TEST_CASE("page cache: a direct write hears of older pages once they may be ther
     CHECK_FALSE(map.begin_drop(kFile, 0, kPage));
     map.note_filled(kFile, 0, 8 * kPage);
     CHECK_FALSE(map.begin_drop(kFile, 8 * kPage, 100));
-    // Bytes of a page stand for the page.
-    CHECK(map.begin_drop(kFile, 2 * kPage + 4000, 100));
+    CHECK(map.begin_drop(kFile, 2 * kPage, 2 * kPage));
     CHECK(map.ranges(kFile) == Ranges{{0, 2 * kPage}, {4 * kPage, 8 * kPage}});
     map.end_drop(kFile);
     CHECK_FALSE(map.begin_drop(kFile, 2 * kPage, 2 * kPage));
     map.note_filled(kFile, 3 * kPage, 1);
     CHECK(map.begin_drop(kFile, 2 * kPage, 2 * kPage));
+    map.end_drop(kFile);
+}
+
+TEST_CASE("page cache: a page that is written in part stays")
+{
+    PageCacheMap map;
+    map.note_filled(kFile, 0, 8 * kPage);
+    CHECK(map.begin_drop(kFile, 2 * kPage + 4000, 2 * kPage));
+    CHECK(map.ranges(kFile) == Ranges{{0, 3 * kPage}, {4 * kPage, 8 * kPage}});
+    // One that was not there is when the drop is over: its bytes may have been stored.
+    CHECK(map.begin_drop(kFile, 9 * kPage + 1, 10));
+    CHECK(map.ranges(kFile) == Ranges{{0, 3 * kPage}, {4 * kPage, 8 * kPage}, {9 * kPage, 10 * kPage}});
+    map.end_drop(kFile);
+    map.end_drop(kFile);
+    CHECK(map.begin_drop(kFile, 2 * kPage + 4000, 10));
     map.end_drop(kFile);
 }
 

@@ -6,9 +6,12 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -16,9 +19,19 @@
 #include <thread>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/units.h"
 
 namespace cowraid {
+
+// A message to the process: to drop a range, or to store the data that follows.
+struct DropOrder {
+    uint64_t node = 0, offset = 0, bytes = 0;
+    uint64_t stored_bytes = 0;  // 0: drop
+    std::array<std::byte, kBlockBytes> data;
+
+    [[nodiscard]] size_t message_bytes() const { return offsetof(DropOrder, data) + stored_bytes; }
+};
 
 namespace {
 
@@ -30,26 +43,43 @@ constexpr int kChannel = 4;
 constexpr size_t kRequestBytesMax = 2 * kMiB;
 constexpr int kPollMilliseconds = 20;
 
-struct DropOrder {
-    uint64_t node, offset, bytes;
-};
+// Fails where the kernel no longer knows the inode: it holds no pages then.
+void notify(fuse_notify_code code, std::span<const std::byte> body, std::span<const std::byte> data)
+{
+    fuse_out_header header{};
+    header.len = static_cast<uint32_t>(sizeof header + body.size() + data.size());
+    header.error = code;
+    const std::array parts{iovec{&header, sizeof header},
+                           iovec{const_cast<std::byte*>(body.data()), body.size()},
+                           iovec{const_cast<std::byte*>(data.data()), data.size()}};
+    (void)!writev(kConnection, parts.data(), data.empty() ? 2 : 3);
+}
+
+void notify_drop(const DropOrder& order)
+{
+    fuse_notify_inval_inode_out body{};
+    body.ino = order.node;
+    body.off = static_cast<int64_t>(order.offset);
+    body.len = static_cast<int64_t>(order.bytes);
+    notify(FUSE_NOTIFY_INVAL_INODE, std::as_bytes(std::span(&body, 1)), {});
+}
+
+void notify_store(const DropOrder& order)
+{
+    fuse_notify_store_out body{};
+    body.nodeid = order.node;
+    body.offset = order.offset;
+    body.size = static_cast<uint32_t>(order.stored_bytes);
+    notify(FUSE_NOTIFY_STORE, std::as_bytes(std::span(&body, 1)),
+           std::span(order.data).first(order.stored_bytes));
+}
 
 // Until the daemon is gone.
 void carry_out_orders()
 {
     DropOrder order;
-    while (recv(kChannel, &order, sizeof order, 0) == sizeof order) {
-        struct {
-            fuse_out_header header;
-            fuse_notify_inval_inode_out body;
-        } notice{};
-        notice.header.len = sizeof notice;
-        notice.header.error = FUSE_NOTIFY_INVAL_INODE;
-        notice.body.ino = order.node;
-        notice.body.off = static_cast<int64_t>(order.offset);
-        notice.body.len = static_cast<int64_t>(order.bytes);
-        // Fails where the kernel no longer knows the inode: it holds no pages then.
-        (void)!write(kConnection, &notice, sizeof notice);
+    while (recv(kChannel, &order, sizeof order, 0) > 0) {
+        order.stored_bytes != 0 ? notify_store(order) : notify_drop(order);
         const char done = 1;
         if (send(kChannel, &done, sizeof done, MSG_NOSIGNAL) != sizeof done)
             return;
@@ -128,13 +158,33 @@ bool PageDropper::start(int connection)
 
 bool PageDropper::drop(int connection, uint64_t node, uint64_t offset, uint64_t bytes)
 {
+    DropOrder order;
+    order.node = node;
+    order.offset = offset;
+    order.bytes = bytes;
+    return carry_out(connection, order);
+}
+
+bool PageDropper::store(int connection, uint64_t node, uint64_t offset, std::span<const std::byte> data)
+{
+    CW_ASSERT(!data.empty() && offset % kBlockBytes + data.size() <= kBlockBytes);
+    DropOrder order;
+    order.node = node;
+    order.offset = offset;
+    order.stored_bytes = data.size();
+    std::copy(data.begin(), data.end(), order.data.begin());
+    return carry_out(connection, order);
+}
+
+bool PageDropper::carry_out(int connection, const DropOrder& order)
+{
     // The process may have been killed: once more with another one.
     for (int attempt = 0; attempt < 2; ++attempt) {
         if (process_ < 0 && !start(connection))
             return false;
-        const DropOrder order{node, offset, bytes};
+        const auto bytes = static_cast<ssize_t>(order.message_bytes());
         char done;
-        if (send(channel_.get(), &order, sizeof order, MSG_NOSIGNAL) == sizeof order &&
+        if (send(channel_.get(), &order, order.message_bytes(), MSG_NOSIGNAL) == bytes &&
             recv(channel_.get(), &done, sizeof done, 0) == sizeof done)
             return true;
         stop();

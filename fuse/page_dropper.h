@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes the kernel drop cached pages, from a process of its own.
+// Makes the kernel drop or renew cached pages, from a process of its own.
 //
 // The kernel waits for the lock of a page, which no signal ends, and the page may be locked for a READ that
 // only the daemon can answer. If a thread of the daemon waited there when the daemon is killed, the daemon
@@ -10,7 +10,9 @@
 #include <fuse3/fuse_lowlevel.h>
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/unique_fd.h"
 
@@ -19,6 +21,8 @@ namespace cowraid {
 // The name by which the daemon starts its own program for this; main() then calls page_dropper_main().
 inline constexpr const char* kPageDropperName = "cowraid-page-dropper";
 int page_dropper_main();
+
+struct DropOrder;
 
 // For one thread at a time.
 class PageDropper {
@@ -32,12 +36,15 @@ public:
     // and the range as in fuse_lowlevel_notify_inval_inode(); `connection` is the session's /dev/fuse. The
     // process starts with the first call.
     bool drop(int connection, uint64_t node, uint64_t offset, uint64_t bytes);
+    // Likewise puts `data` into the kernel's page at `offset`. It does not reach into the next one.
+    bool store(int connection, uint64_t node, uint64_t offset, std::span<const std::byte> data);
     // Ends the process, and with it its copy of the connection. Requests must be served meanwhile, or the
     // connection be dead, unless no drop() is under way.
     void stop();
 
 private:
     bool start(int connection);
+    bool carry_out(int connection, const DropOrder& order);
 
     UniqueFd channel_;
     pid_t process_ = -1;

@@ -27,7 +27,7 @@ def test_every_way_to_read_beside_every_way_to_write(make_volume, data, metadata
     result = run(PROGRAM, volume.mount_point, seconds, check=False, timeout=2 * seconds + 120)
     print(result.stdout)
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr
-    assert result.stdout.count("cells checked") == 25
+    assert result.stdout.count("cells checked") == 27
     volume.unmount()
     assert volume.check()["clean"]
 
