@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -201,11 +200,12 @@ uint64_t run_scene(const std::string& path, Run part, std::span<const Way> reade
 }
 
 // The ways of a list with commas; none when it names another.
-std::vector<Way> parse_ways(std::span<const Way> ways, const char* list)
+std::vector<Way> parse_ways(std::span<const Way> ways, const std::string& list)
 {
     std::vector<Way> found;
-    std::istringstream words(list);
-    for (std::string name; std::getline(words, name, ',');) {
+    for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+        end = list.find(',', begin);
+        const std::string name = list.substr(begin, end - begin);
         const auto at =
             std::find_if(ways.begin(), ways.end(), [&](Way way) { return name == way_name(way); });
         if (at == ways.end())
