@@ -73,6 +73,12 @@ namespace cowraid::test {
     X(kGoneLive, "fault: member gone while mounted", 20)                                                     \
     X(kWriteError, "fault: write error", 20)                                                                 \
     X(kFlushError, "fault: flush error", 20)                                                                 \
+    X(kTooManyFlushErrors, "fault: flush error, too many members", 20)                                       \
+    X(kTooManySuperblockErrors, "fault: superblock write error, too many members", 20)                       \
+    X(kTooManyLogErrors, "fault: log write error, too many members", 20)                                     \
+    X(kTooManyWriteErrors, "fault: write error, too many members", 20)                                       \
+    X(kStopped, "stopped by too many failures, then mounted as ever", 100)                                   \
+    X(kSpared, "more failures than tolerated, in different groups", 10)                                      \
     X(kAbsent, "fault: member absent at mount", 100)                                                         \
     X(kFaultHit, "requests hit by a fault", 5000)                                                            \
     X(kCleanStep, "step of the cleaner", 10000)                                                              \

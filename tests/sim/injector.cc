@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "format/member_layout.h"
 #include "format/superblock.h"
 
 namespace cowraid::test {
@@ -19,6 +20,9 @@ constexpr Event kMild[] = {
 // What may cost the member its place.
 constexpr Event kGrave[] = {Event::kRotBothRings, Event::kGoneLive, Event::kWriteError, Event::kFlushError,
                             Event::kLostFlush};
+
+constexpr Event kTooMany[] = {Event::kTooManyFlushErrors, Event::kTooManySuperblockErrors,
+                              Event::kTooManyLogErrors, Event::kTooManyWriteErrors};
 
 const char* text_of(Event kind)
 {
@@ -39,7 +43,7 @@ const char* text_of(Event kind)
 std::optional<uint32_t> Injector::choose_victim()
 {
     const uint32_t tolerance = world_.machine.shape().tolerance();
-    if (tolerance == 0)
+    if (tolerance == 0 || hurt_.size() > tolerance)
         return std::nullopt;
     if (hurt_.empty() || (hurt_.size() < tolerance && world_.prng.chance(1, 3))) {
         const auto victim = static_cast<uint32_t>(world_.prng.below(world_.machine.member_count()));
@@ -88,6 +92,64 @@ void Injector::end_faults()
         cable.remove_rule(active.number);
     }
     rules_.clear();
+    overload_.clear();
+}
+
+std::set<uint32_t> Injector::overload_hits() const
+{
+    std::set<uint32_t> hit;
+    for (const ActiveRule& active : overload_)
+        if (world_.machine.cable(active.member).hits(active.number) > 0)
+            hit.insert(active.member);
+    return hit;
+}
+
+// All but the superblock's fail flushes as well, so that no member gets past the next commit: one that a log
+// tries before the others may leave service, but no superblock says so.
+void Injector::overload_member(Event kind, uint32_t victim)
+{
+    const MemberRecord member = plan_member_layout(world_.machine.disk(victim).size_bytes()).take();
+    FaultRule rule{.kinds = kFaultWrites | kFaultFlushes};
+    const auto add = [&](uint64_t begin, uint64_t bytes) {
+        rule.begin = begin;
+        rule.end = begin + bytes;
+        overload_.push_back({victim, world_.machine.cable(victim).add_rule(rule)});
+    };
+    switch (kind) {
+    case Event::kTooManyFlushErrors:
+        rule.kinds = kFaultFlushes;
+        return add(0, member.size_bytes);
+    case Event::kTooManySuperblockErrors:
+        rule.kinds = kFaultWrites;
+        return add(kSuperblockRingOffset[1], uint64_t{kSuperblockSlotBytes} * kSuperblockSlotCount);
+    case Event::kTooManyLogErrors:
+        add(member.intent_log_offset, member.intent_log_bytes);
+        return add(member.fsync_log_offset, member.fsync_log_bytes);
+    default:
+        return add(0, member.size_bytes);
+    }
+}
+
+void Injector::left_service(uint32_t member)
+{
+    hurt_.insert(member);
+    ever_hurt_.insert(member);
+}
+
+void Injector::overload()
+{
+    std::set<uint32_t> victims = hurt_;
+    while (victims.size() <= world_.machine.shape().tolerance())
+        victims.insert(static_cast<uint32_t>(world_.prng.below(world_.machine.member_count())));
+    // By the others a member may leave beside one that is hurt, before the volume stops.
+    const Event kind =
+        hurt_.empty() ? kTooMany[world_.prng.below(std::size(kTooMany))] : Event::kTooManySuperblockErrors;
+    for (const uint32_t victim : victims) {
+        world_.note("%s, member %u", text_of(kind), victim + 1);
+        overload_member(kind, victim);
+    }
+    world_.events.add(kind);
+    rules_.insert(rules_.end(), overload_.begin(), overload_.end());
 }
 
 // Somewhere in use, behind the superblocks.
@@ -257,7 +319,7 @@ void Injector::strike()
         kind = kMild[world_.prng.below(std::size(kMild))];
     }
     if (!victim) {
-        // No redundancy: superblocks have a second ring all the same.
+        // No redundancy, or none left: superblocks have a second ring all the same.
         victim = 0;
         kind = Event::kRotRing;
         hurt_.insert(*victim);

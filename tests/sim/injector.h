@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Hurts members, never more at a time than the profiles tolerate.
+// Hurts members, never more at a time than the profiles tolerate, but by overload().
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,15 @@ public:
 
     // One fault of a kind chosen by chance, of those that are possible now; on a mounted volume.
     void strike();
+    // One member more than the profiles tolerate fails requests of one kind, all at once, until end_faults();
+    // those that are hurt are among them. What the members hold is not hurt. Only while none is out of
+    // service.
+    void overload();
+    // Members of which requests failed by overload().
+    [[nodiscard]] std::set<uint32_t> overload_hits() const;
+    // After an overload: this member lacks what was written since, or may. While more of them do than
+    // tolerated, nothing is done to any.
+    void left_service(uint32_t member);
     // Ends what is going on: rules of cables, not damage done. Dead members answer again.
     void end_faults();
     // Chooses members to leave out of a mount, all of them hurt from now on; none when that is not possible.
@@ -40,6 +49,7 @@ private:
     void hit(Event kind, uint32_t victim);
     void disturb(Event kind, uint32_t victim);
     FaultRule rule_for(Event kind, uint32_t victim);
+    void overload_member(Event kind, uint32_t victim);
 
     void rot_bits(uint32_t victim);
     void rot_blocks(uint32_t victim);
@@ -56,6 +66,7 @@ private:
 
     World& world_;
     std::vector<ActiveRule> rules_;
+    std::vector<ActiveRule> overload_;  // of these, those of overload()
     std::set<uint32_t> hurt_;
     std::set<uint32_t> ever_hurt_;
     std::set<uint32_t> gone_;  // of the hurt ones: may be out of service

@@ -8,6 +8,7 @@
 #include "tests/sim/actor.h"
 #include "tests/sim/compare.h"
 #include "tests/sim/injector.h"
+#include "tests/sim/recorded.h"
 #include "tests/sim/repeatable.h"
 #include "tests/sim/shape.h"
 #include "tests/sim/world.h"
@@ -25,6 +26,7 @@ enum class Ending : uint8_t {
     kCutInFsync,
     kCutInFirstCommit,
     kCutInOperation,
+    kOverload,
     kKill,
     kUnmount
 };
@@ -55,6 +57,9 @@ private:
     void lose_power();
     void operate_until_power_fails(Ending ending);
     void count_mount();
+    void overload();
+    void look_stopped();
+    void look_spared(const Recorded& recorded);
     void unmount();
 
     // Begins of a mount.
@@ -74,6 +79,7 @@ private:
     Injector injector_;
     std::set<uint32_t> left_out_;  // members that some writable mount went without
     bool interrupted_ = false;  // the last mount ended inside a call
+    bool was_stopped_ = false;  // by too many failures; all members are back
 };
 
 PowerCutOptions choose_cut(Prng& prng)
@@ -89,7 +95,7 @@ PowerCutOptions choose_cut(Prng& prng)
 std::vector<Ending> Run::choose_endings()
 {
     std::vector<Ending> endings{Ending::kCut, Ending::kCutInCommit, Ending::kCutInFsync};
-    const Ending others[] = {Ending::kUnmount,        Ending::kKill,        Ending::kKill,
+    const Ending others[] = {Ending::kUnmount,        Ending::kKill,        Ending::kOverload,
                              Ending::kCutInOperation, Ending::kCutInCommit, Ending::kCutInFsync};
     for (uint64_t count = prng().between(1, 4); count > 0; --count)
         endings.push_back(others[prng().below(std::size(others))]);
@@ -181,9 +187,66 @@ void Run::unmount()
     }
 }
 
+// One member too many fails. The volume stops, or block groups can do without all of them.
+void Run::overload()
+{
+    if (world_.fs().info().degraded || injector_.may_be_degraded())
+        return;
+    operate(prng().below(10));
+    if (!going())
+        return;
+    const Recorded before = read_recorded(machine());
+    injector_.overload();
+    world_.overloaded = true;
+    for (uint64_t count = prng().below(3); count > 0 && going(); --count)
+        actor_.fsync();
+    actor_.commit();
+    world_.overloaded = false;
+    if (!going())
+        return;
+    const Recorded after = read_recorded(machine());
+    const Verdict verdict = judge(before, after, injector_.overload_hits());
+    if (verdict == Verdict::kStopped && !world_.stopped())
+        world_.violation("too many members failed, and the volume goes on");
+    else if (verdict == Verdict::kSpared && world_.stopped())
+        world_.violation("the volume stopped, though it can do without the members that failed");
+    else if (world_.stopped())
+        look_stopped();
+    else
+        look_spared(after);
+}
+
+// The volume reads what it holds, and is left by a kill or a power cut; then nothing is wrong any more.
+void Run::look_stopped()
+{
+    // Nobody was told, but it may be on the members.
+    interrupted_ = was_stopped_ = true;
+    const std::string why = compare_tree(world_.fs(), prng(), world_.now, {});
+    if (!why.empty())
+        world_.violation("stopped by too many failures: %s", why.c_str());
+    world_.events.add(Event::kStopped);
+    const VolumeInfo info = world_.fs().info();
+    for (uint32_t i = 0; i < info.members.size(); ++i)
+        if (info.members[i].state != MemberState::kPresent)
+            injector_.left_service(i);
+}
+
+// The commit was acknowledged: superblocks say who left.
+void Run::look_spared(const Recorded& recorded)
+{
+    for (const uint32_t index : injector_.overload_hits()) {
+        const MemberRecord* member = recorded.superblock.member({index + 1});
+        if (member->state != MemberState::kFailed)
+            world_.violation("member %u failed a commit, and no superblock says so", index + 1);
+        injector_.left_service(index);
+    }
+    world_.events.add(Event::kSpared);
+    compare_now();
+}
+
 void Run::end(Ending ending)
 {
-    interrupted_ = false;
+    interrupted_ = was_stopped_ = false;
     world_.half_changed.reset();
     if (ending == Ending::kCutInCommit || ending == Ending::kCutInFsync ||
         ending == Ending::kCutInFirstCommit || ending == Ending::kCutInOperation)
@@ -195,6 +258,14 @@ void Run::end(Ending ending)
     switch (ending) {
     case Ending::kUnmount:
         return unmount();
+    case Ending::kOverload:
+        overload();
+        injector_.end_faults();
+        world_.note("kill");
+        machine().kill();
+        if (prng().chance(1, 2))
+            lose_power();
+        return;
     case Ending::kKill:
         world_.note("kill");
         world_.events.add(Event::kKill);
@@ -305,7 +376,7 @@ void Run::mount_again()
 {
     if (prng().chance(1, 2))
         injector_.end_faults();
-    if (prng().chance(1, 5))
+    if (!was_stopped_ && prng().chance(1, 5))
         look_read_only();
     MountOptions options = manual_options();
     // Rows are joined from the first commit on, or as the volume would by itself.
@@ -315,7 +386,7 @@ void Run::mount_again()
     options.partial_writes.stripe_cache_size = prng().chance(1, 2) ? 17 : 1024;
     options.commit_mutant = options_.commit_mutant;
     std::vector<uint32_t> absent;
-    if (prng().chance(1, 6))
+    if (!was_stopped_ && prng().chance(1, 6))
         absent = injector_.choose_absent(Injector::Absence::kWritable);
     options.degraded = !absent.empty();
     left_out_.insert(absent.begin(), absent.end());
@@ -329,6 +400,8 @@ void Run::mount_again()
     const VolumeInfo info = world_.fs().info();
     if (info.read_only)
         world_.violation("the volume is mounted read-only: %s", info.read_only_reason.c_str());
+    if (info.degraded && was_stopped_)
+        world_.violation("too many members failed at once, and now one counts as failed");
     world_.events.add(info.degraded ? Event::kDegradedMount : Event::kMount);
     world_.events.add(Event::kAbsent, absent.size());
     world_.mounted();
@@ -409,6 +482,12 @@ void Run::phase(Ending ending, uint64_t operation_count)
     while (going() && prng().chance(1, world_.fs().info().generation.value < 10 ? 2 : 12)) {
         operate(prng().below(10));
         end(Ending::kCutInFirstCommit);
+        if (going())
+            mount_again();
+    }
+    if (going() && injector_.hurt().empty() && prng().chance(1, 2)) {
+        operate(prng().below(20));
+        end(Ending::kOverload);
         if (going())
             mount_again();
     }

@@ -86,6 +86,11 @@ bool World::space_is_short()
     return machine.shape().tight && fs().statistics().available_blocks < kOperationBlocksMax;
 }
 
+bool World::stopped()
+{
+    return fs().info().read_only_reason.find("more members failed") == 0;
+}
+
 bool World::settle(const char* what, Err got, Err expected, Growth growth)
 {
     if (!returned())
@@ -95,6 +100,8 @@ bool World::settle(const char* what, Err got, Err expected, Growth growth)
             events.add(Event::kRefused);
         return got == Err::kOk;
     }
+    if (got != Err::kOk && overloaded && stopped())
+        return false;
     if (got == Err::kNoSpace && growth == Growth::kSome && space_is_short()) {
         events.add(Event::kNoSpace);
         note("  no space");

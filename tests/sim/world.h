@@ -44,6 +44,9 @@ public:
     // The first violation counts; the run ends. printf-like.
     [[gnu::format(printf, 2, 3)]] void violation(const char* format, ...);
     [[nodiscard]] bool failed() const { return !violation_.empty(); }
+    // More members failed than the volume can do without, and it says so. Nothing is acknowledged any more.
+    [[nodiscard]] bool stopped();
+    bool overloaded = false;  // stopping is right
     [[nodiscard]] const std::string& violation_text() const { return violation_; }
     // The last things that were done, one per line.
     [[nodiscard]] std::string story() const;

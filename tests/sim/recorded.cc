@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#include "tests/sim/recorded.h"
+
+#include <algorithm>
+
+#include "format/profile.h"
+
+namespace cowraid::test {
+
+namespace {
+
+void look_at_slot(const SimDevice& disk, uint64_t offset, Recorded& newest)
+{
+    std::vector<std::byte> slot(kSuperblockSlotBytes);
+    disk.peek(offset, slot);
+    const Result<Superblock> superblock = decode_superblock(slot);
+    if (!superblock.ok() || superblock->generation <= newest.superblock.generation)
+        return;
+    const MemberRecord* member = superblock->member(superblock->member_id);
+    std::vector<std::byte> bytes(superblock->map.bytes);
+    disk.peek(member->map_offset[superblock->map.place], bytes);
+    Result<GroupMap> map = decode_group_map(bytes, superblock->map, *superblock);
+    if (map.ok())
+        newest = {*superblock, map.take()};
+}
+
+bool contains(const GroupMap& map, const GroupRecord& group)
+{
+    return std::any_of(map.groups.begin(), map.groups.end(),
+                       [&](const GroupRecord& other) { return other.address == group.address; });
+}
+
+}  // namespace
+
+Recorded read_recorded(Machine& machine)
+{
+    Recorded newest;
+    for (uint32_t index = 0; index < machine.member_count(); ++index)
+        for (const uint64_t ring : kSuperblockRingOffset)
+            for (uint32_t slot = 0; slot < kSuperblockSlotCount; ++slot)
+                look_at_slot(machine.disk(index), ring + uint64_t{slot} * kSuperblockSlotBytes, newest);
+    return newest;
+}
+
+bool can_spare(const GroupRecord& group, const std::set<uint32_t>& failed)
+{
+    uint32_t leaving = 0, stale = 0;
+    for (const GroupColumn& column : group.columns) {
+        stale += column.stale() ? 1 : 0;
+        leaving += !column.stale() && failed.contains(column.member.value - 1) ? 1 : 0;
+    }
+    return leaving == 0 || leaving + stale <= find_profile(group.profile)->tolerance;
+}
+
+bool leaves_majority(const Superblock& superblock, const std::set<uint32_t>& failed)
+{
+    return 2 * (superblock.members.size() - failed.size()) > superblock.members.size();
+}
+
+Verdict judge(const Recorded& before, const Recorded& after, const std::set<uint32_t>& failed)
+{
+    if (!leaves_majority(after.superblock, failed))
+        return Verdict::kStopped;
+    // The map afterwards calls columns stale because their members left.
+    Verdict verdict = Verdict::kSpared;
+    for (const GroupRecord& group : before.map.groups) {
+        if (can_spare(group, failed))
+            continue;
+        if (contains(after.map, group))
+            return Verdict::kStopped;
+        verdict = Verdict::kEither;
+    }
+    for (const GroupRecord& group : after.map.groups)
+        if (!contains(before.map, group) && !can_spare(group, failed))
+            verdict = Verdict::kEither;
+    return verdict;
+}
+
+}  // namespace cowraid::test
