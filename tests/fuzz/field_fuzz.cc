@@ -34,7 +34,9 @@ constexpr bool kSanitized = false;
 constexpr bool kSanitized = false;
 #endif
 
+// Of processor time: a busy machine is no endless loop. What waits for ever uses none, and ends by the clock.
 constexpr unsigned kCaseSeconds = kSanitized ? 120 : 20;
+constexpr unsigned kCaseClockSeconds = 15 * kCaseSeconds;
 constexpr rlim_t kCaseMemoryBytes = rlim_t{3} << 30;
 
 struct Arguments {
@@ -208,7 +210,9 @@ struct Child {
 
 void limit_child()
 {
-    alarm(kCaseSeconds);
+    alarm(kCaseClockSeconds);
+    const rlimit processor{kCaseSeconds, kCaseSeconds + 1};
+    setrlimit(RLIMIT_CPU, &processor);
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     if (!kSanitized) {
@@ -234,7 +238,7 @@ std::string wait_for(const Child& child, Verdict& verdict)
     int status = 0;
     waitpid(child.pid, &status, 0);
     std::string problem = answered ? verdict.problem : "";
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGXCPU))
         problem = "does not end";
     else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !answered)
         problem = "died: " + tail_of(child.output);
