@@ -59,12 +59,7 @@ std::vector<Losses> all_losses(uint32_t member_count, uint32_t tolerance)
 
 class Replay {
 public:
-    explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1)
-    {
-        // Room for block groups without the member that is away.
-        if (options_.returning)
-            options_.shape.member_bytes *= 3;
-    }
+    explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1) { }
 
     CrashReport run();
 
@@ -87,7 +82,7 @@ private:
     static std::vector<std::unique_ptr<BlockDevice>>
     borrow(std::vector<std::unique_ptr<ReplayDevice>>& devices, const std::vector<uint32_t>& absent);
 
-    CrashOptions options_;
+    const CrashOptions options_;
     Prng prng_;
     Recorder recorder_;
     std::vector<std::unique_ptr<BlockDevice>> recorded_;  // the members while the workload runs

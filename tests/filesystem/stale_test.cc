@@ -232,8 +232,7 @@ TEST_CASE("with a stale column of raid5 another member's failure stops the volum
     World world(kRaid5);
     fail_while_writing(world, {1});
     world.mount();
-    // Behind the head: groups that are planned for the write are published first.
-    world.faults[2]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites, .begin = kMinHeadBytes});
+    world.fail_writes(2);
     Files acknowledged = world.files;
     CHECK_FALSE(world.try_write("too much", 2 * kMiB).ok());
     world.fs.reset();
