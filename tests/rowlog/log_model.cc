@@ -18,6 +18,8 @@ namespace cowraid::test {
 
 namespace {
 
+using Sums = std::vector<std::vector<Checksum>>;  // recorded, by row and column
+
 class LogEnumeration {
 public:
     LogEnumeration(const LogRun& run, bool nested)
@@ -43,14 +45,16 @@ private:
     void try_state(const LogImage& state);
     void try_faults(const LogImage& state);
     void try_losses(const LogImage& state, Mask faulty, uint32_t faults);
-    void try_recovery(const LogImage& state, Mask missing, uint32_t left, bool second);
-    void crash_again(const LogImage& before, const std::vector<ImageWrite>& writes, Mask missing,
-                     uint32_t left);
-    void recover(LogImage& image, Mask missing, std::vector<ImageWrite>& rewritten,
+    void try_recovery(const LogImage& state, const Sums& recorded, Mask missing, uint32_t left, bool second);
+    void crash_again(const LogImage& before, const Sums& recorded, const std::vector<ImageWrite>& writes,
+                     Mask missing, uint32_t left);
+    void recover(LogImage& image, Sums& recorded, Mask missing, std::vector<ImageWrite>& rewritten,
                  std::vector<ImageWrite>& erased);
-    void recover_one(IntentScan& scan, std::span<const LoggedRow> logged, LogImage& image, Mask missing,
-                     std::vector<ImageWrite>& rewritten);
-    void verify(const LogImage& image, Mask missing, uint32_t left, bool second);
+    void recover_one(IntentScan& scan, std::span<const LoggedRow> logged, LogImage& image, Sums& recorded,
+                     Mask missing, std::vector<ImageWrite>& rewritten);
+    void verify(const LogImage& image, const Sums& recorded, Mask missing, uint32_t left, bool second);
+    [[nodiscard]] std::string scene(Mask missing, bool second) const;
+    Checksum sum_of(uint32_t content);
     [[nodiscard]] uint32_t place(uint32_t row, uint32_t column) const
     {
         return world_.member_of(row, column) * world_.blocks() + run_.log_blocks + row;
@@ -66,6 +70,7 @@ private:
     const LogPromise* promise_ = nullptr;
     uint64_t time_ = 0;
     std::string fault_;
+    std::vector<Checksum> sums_;  // of the pool's contents, as far as they were asked for
     std::unordered_set<uint64_t> seen_;
     LogReport report_;
 };
@@ -188,27 +193,29 @@ void LogEnumeration::try_losses(const LogImage& state, Mask faulty, uint32_t fau
         const Mask missing = lost | run_.missing;
         const uint32_t spent = static_cast<uint32_t>(std::popcount(missing)) + faults;
         if ((lost & (faulty | run_.missing)) == 0 && spent <= run_.parity)
-            try_recovery(state, missing, run_.parity - spent, false);
+            try_recovery(state, promise_->recorded, missing, run_.parity - spent, false);
     }
 }
 
-void LogEnumeration::try_recovery(const LogImage& state, Mask missing, uint32_t left, bool second)
+void LogEnumeration::try_recovery(const LogImage& state, const Sums& recorded, Mask missing, uint32_t left,
+                                  bool second)
 {
     LogImage image = state;
+    Sums adopted = recorded;
     std::vector<ImageWrite> rewritten, erased;
-    recover(image, missing, rewritten, erased);
-    verify(image, missing, left, second);
+    recover(image, adopted, missing, rewritten, erased);
+    verify(image, adopted, missing, left, second);
     if (!nested_ || second)
         return;
-    crash_again(state, rewritten, missing, left);
+    crash_again(state, recorded, rewritten, missing, left);
     LogImage flushed = state;
     for (const ImageWrite& write : rewritten)
         flushed[write.place] = write.content;
-    crash_again(flushed, erased, missing, left);
+    crash_again(flushed, adopted, erased, missing, left);
 }
 
-void LogEnumeration::crash_again(const LogImage& before, const std::vector<ImageWrite>& writes, Mask missing,
-                                 uint32_t left)
+void LogEnumeration::crash_again(const LogImage& before, const Sums& recorded,
+                                 const std::vector<ImageWrite>& writes, Mask missing, uint32_t left)
 {
     const bool all = writes.size() <= 6;
     for (uint32_t subset = 1; subset < (all ? 1u << writes.size() : 64); ++subset) {
@@ -219,12 +226,13 @@ void LogEnumeration::crash_again(const LogImage& before, const std::vector<Image
                 state[writes[index].place] = writes[index].content;
         for (const Mask lost : losses_)
             if ((lost & missing) == 0 && static_cast<uint32_t>(std::popcount(lost)) <= left)
-                try_recovery(state, missing | lost, left - static_cast<uint32_t>(std::popcount(lost)), true);
+                try_recovery(state, recorded, missing | lost,
+                             left - static_cast<uint32_t>(std::popcount(lost)), true);
     }
 }
 
-void LogEnumeration::recover(LogImage& image, Mask missing, std::vector<ImageWrite>& rewritten,
-                             std::vector<ImageWrite>& erased)
+void LogEnumeration::recover(LogImage& image, Sums& recorded, Mask missing,
+                             std::vector<ImageWrite>& rewritten, std::vector<ImageWrite>& erased)
 {
     ++report_.scans;
     Superblock superblock = world_.superblock;
@@ -237,7 +245,7 @@ void LogEnumeration::recover(LogImage& image, Mask missing, std::vector<ImageWri
     for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
         while (end < rows.size() && rows[end].row == rows[begin].row)
             ++end;
-        recover_one(scan, rows.subspan(begin, end - begin), image, missing, rewritten);
+        recover_one(scan, rows.subspan(begin, end - begin), image, recorded, missing, rewritten);
     }
     CW_ASSERT(scan.erase().ok());
     for (uint32_t member = 0; member < world_.members(); ++member)
@@ -245,7 +253,7 @@ void LogEnumeration::recover(LogImage& image, Mask missing, std::vector<ImageWri
 }
 
 void LogEnumeration::recover_one(IntentScan& scan, std::span<const LoggedRow> logged, LogImage& image,
-                                 Mask missing, std::vector<ImageWrite>& rewritten)
+                                 Sums& recorded, Mask missing, std::vector<ImageWrite>& rewritten)
 {
     const auto row = static_cast<uint32_t>(logged[0].row.value / kBlockBytes - 1);
     AlignedBuffer memory(world_.members() * kBlockBytes);
@@ -269,8 +277,10 @@ void LogEnumeration::recover_one(IntentScan& scan, std::span<const LoggedRow> lo
                 entry.partials[copy.parity_column] = partial.data();
         }
     }
-    recover_row(crashed, entries);
+    const bool recovered = recover_row(crashed, entries);
     for (uint32_t column = 0; column < world_.members(); ++column) {
+        if (recovered)
+            recorded[row][column] = checksum_of(pointers[column], kBlockBytes);
         if (!crashed.changed[column])
             continue;
         CW_ASSERT(!crashed.missing[column]);
@@ -280,20 +290,47 @@ void LogEnumeration::recover_one(IntentScan& scan, std::span<const LoggedRow> lo
     }
 }
 
-void LogEnumeration::verify(const LogImage& image, Mask missing, uint32_t left, bool second)
+Checksum LogEnumeration::sum_of(uint32_t content)
+{
+    while (sums_.size() <= content)
+        sums_.push_back(checksum_of(pool_.block(static_cast<uint32_t>(sums_.size())), kBlockBytes));
+    return sums_[content];
+}
+
+std::string LogEnumeration::scene(Mask missing, bool second) const
+{
+    return std::to_string(run_.data_columns) + "+" + std::to_string(run_.parity) + " time " +
+           std::to_string(time_) + ", missing at recovery " + std::to_string(missing) +
+           (second ? " the second time" : "") + fault_;
+}
+
+// The reader's rule and the offline check's: as in RowCheck::verify().
+void LogEnumeration::verify(const LogImage& image, const Sums& recorded, Mask missing, uint32_t left,
+                            bool second)
 {
     bool closed = true;
     std::vector<CodeRow> rows;
+    std::vector<Mask> bad(run_.rows);
     for (uint32_t row = 0; row < run_.rows; ++row) {
         CodeRow& code = rows.emplace_back(CodeRow{run_.data_columns, run_.parity, kBlockBytes, {}, {}});
-        Mask away = 0;
+        Mask away = 0, wanted = 0;
         for (uint32_t column = 0; column < world_.members(); ++column) {
-            code.columns[column] = pool_.block(image[place(row, column)]);
-            away |= (missing >> world_.member_of(row, column) & 1) << column;
-            if (column < run_.data_columns && promise_->blocks[row][column] != LogWorld::kFree)
+            const uint32_t content = image[place(row, column)];
+            const bool gone = (missing >> world_.member_of(row, column) & 1) != 0;
+            code.columns[column] = pool_.block(content);
+            away |= (gone ? 1u : 0u) << column;
+            bad[row] |= (!gone && sum_of(content) != recorded[row][column] ? 1u : 0u) << column;
+            if (column < run_.data_columns && promise_->blocks[row][column] != LogWorld::kFree) {
                 code.wanted[column] = world_.content(promise_->blocks[row][column]);
+                wanted |= 1u << column;
+            }
         }
-        closed = closed && is_code_word(code, away);
+        closed = closed && bad[row] == 0 && is_code_word(code, away);
+        const Mask parity = ((1u << run_.parity) - 1) << run_.data_columns;
+        const Mask checked = (away & parity) == parity ? wanted : wanted != 0 ? ~Mask{0} : 0;
+        if (fault_.empty() && (bad[row] & checked) != 0)
+            if (report_.complaints++ == 0)
+                report_.first_complaint = scene(missing, second) + ", columns " + std::to_string(bad[row]);
     }
     for (const Mask lost : losses_) {
         if ((lost & missing) != 0 || static_cast<uint32_t>(std::popcount(lost)) > left)
@@ -305,14 +342,11 @@ void LogEnumeration::verify(const LogImage& image, Mask missing, uint32_t left, 
             Mask away = 0;
             for (uint32_t column = 0; column < world_.members(); ++column)
                 away |= ((missing | lost) >> world_.member_of(row, column) & 1) << column;
-            lost_any = lost_any || !all_readable(rows[row], away, losses_);
+            lost_any = lost_any || (!all_readable(rows[row], away | bad[row], losses_) &&
+                                    (!second || !all_readable(rows[row], away, losses_)));
         }
-        report_.losses += lost_any ? 1 : 0;
-        if (lost_any && report_.first_loss.empty())
-            report_.first_loss = std::to_string(run_.data_columns) + "+" + std::to_string(run_.parity) +
-                                 " time " + std::to_string(time_) + ", missing at recovery " +
-                                 std::to_string(missing) + (second ? " the second time" : "") +
-                                 ", lost after " + std::to_string(lost) + fault_;
+        if (lost_any && report_.losses++ == 0)
+            report_.first_loss = scene(missing, second) + ", lost after " + std::to_string(lost);
     }
 }
 
@@ -341,6 +375,9 @@ void LogReport::add(const LogReport& other)
     losses += other.losses;
     if (first_loss.empty())
         first_loss = other.first_loss;
+    complaints += other.complaints;
+    if (first_complaint.empty())
+        first_complaint = other.first_complaint;
 }
 
 LogReport enumerate_log(const LogRun& run, bool nested)

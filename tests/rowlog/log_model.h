@@ -18,8 +18,9 @@ struct LogReport {
     uint64_t nested_checks = 0;  // ... after a second power failure
     uint64_t sampled = 0;  // instants with too many subsets to try all
     uint64_t refusals = 0;  // appends to a full log
+    uint64_t complaints = 0;  // of the offline check, about rows without rot
     uint64_t losses = 0;
-    std::string first_loss;
+    std::string first_loss, first_complaint;
 
     void add(const LogReport& other);
 };

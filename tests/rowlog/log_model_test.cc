@@ -103,7 +103,9 @@ LogReport run_all(const char* name, const std::vector<LogRun>& runs, bool nested
                               << total.checks << ", after a second crash " << total.nested_checks
                               << ", full logs " << total.refusals << ", instants sampled " << total.sampled);
     INFO(total.first_loss);
+    INFO(total.first_complaint);
     CHECK(total.losses == 0);
+    CHECK(total.complaints == 0);
     return total;
 }
 
@@ -158,7 +160,9 @@ TEST_CASE("row log: the real log and programs drawn at random")
     MESSAGE("seed " << options.seed << ", programs " << programs << ", states " << total.states << ", checks "
                     << total.checks << ", full logs " << total.refusals);
     INFO(total.first_loss);
+    INFO(total.first_complaint);
     CHECK(total.losses == 0);
+    CHECK(total.complaints == 0);
     CHECK(total.checks > 10000);
 }
 
@@ -192,9 +196,12 @@ TEST_CASE("row log: every wrong use of the real log loses something")
 {
     // A row that the log knows, rewritten as a whole without a commit between.
     const std::vector<LogStep> unlogged = {{{1}, 0, After::kFlush}, {{}, 1, After::kFlush}};
-    for (const RowMutant mutant : {RowMutant::kReusedEarly, RowMutant::kFloorIgnored,
-                                   RowMutant::kGenerationIgnored, RowMutant::kFullRowUnlogged}) {
+    for (const RowMutant mutant :
+         {RowMutant::kFloorBeforeCommit, RowMutant::kReusedEarly, RowMutant::kFloorIgnored,
+          RowMutant::kGenerationIgnored, RowMutant::kFullRowUnlogged}) {
         std::vector<LogRun> runs = overlapping_runs();
+        if (mutant == RowMutant::kFloorBeforeCommit)
+            runs = all_wrapping_runs();
         for (LogRun& run : all_short_runs())
             runs.push_back(std::move(run));
         LogReport total;

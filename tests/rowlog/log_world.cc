@@ -129,7 +129,22 @@ void LogWorld::set_up()
         members_.add({member + 1}, away(member) ? nullptr : std::unique_ptr<BlockDevice>(std::move(device)),
                      {});
     }
+    record_sums();
     promises.push_back(now_);
+}
+
+void LogWorld::record_sums()
+{
+    now_.recorded.clear();
+    for (const Row& row : rows_) {
+        std::vector<Checksum>& sums = now_.recorded.emplace_back();
+        AlignedBuffer parity(run.parity * kBlockBytes);
+        make_parity(row, 0, parity);
+        for (uint32_t column = 0; column < run.data_columns; ++column)
+            sums.push_back(checksum_of(content(row.now[column]), kBlockBytes));
+        for (uint32_t p = 0; p < run.parity; ++p)
+            sums.push_back(checksum_of(parity.data() + p * kBlockBytes, kBlockBytes));
+    }
 }
 
 // From here on, what now_ says.
@@ -228,7 +243,10 @@ void LogWorld::append(IntentLog& log, const LogStep& step)
     if (!try_append(log, step)) {
         ++refusals;
         std::swap(before, rows_);
-        flush_all(log, false);
+        if (run.mutant == RowMutant::kFloorBeforeCommit)
+            flush_members_and_retire(log);
+        else
+            flush_all(log, false);
         for (uint32_t row = 0; row < run.rows; ++row)
             rows_[row].now = before[row].now;
         stuck = !try_append(log, step);
@@ -262,7 +280,7 @@ void LogWorld::write_whole(uint32_t row)
     write_in_place(row, all);
 }
 
-void LogWorld::flush_all(IntentLog& log, bool commit)
+void LogWorld::flush_members_and_retire(IntentLog& log)
 {
     const uint64_t covered = log.flush_covers();
     std::vector<IoRequest> requests;
@@ -271,17 +289,24 @@ void LogWorld::flush_all(IntentLog& log, bool commit)
             requests.push_back({.kind = IoKind::kFlush, .device = members_.device({member + 1})});
     perform_all(requests);
     log.retire(covered);
+    for (Row& row : rows_)
+        row.modified = 0;
+}
+
+void LogWorld::flush_all(IntentLog& log, bool commit)
+{
+    flush_members_and_retire(log);
     for (uint32_t row = 0; row < run.rows; ++row) {
         for (uint32_t column = 0; column < run.data_columns; ++column)
             if ((rows_[row].unacknowledged >> column & 1) != 0)
                 now_.blocks[row][column] = rows_[row].now[column];
         rows_[row].unacknowledged = 0;
-        rows_[row].modified = 0;
     }
+    // The superblock is not replayed: it changes for all members at one moment, which is the next mark.
+    record_sums();
     promise();
     if (!commit)
         return;
-    // The superblock is not replayed: it changes for all members at one moment, which is the next mark.
     now_.generation = {now_.generation.value + 1};
     promise();
 }

@@ -17,6 +17,8 @@ namespace cowraid::test {
 struct LogStep {
     std::vector<Mask> written;  // data columns, by row; a row may be left out at the end
     Mask whole = 0;  // rows written as a whole, without an entry
+    // kFlush: all members are flushed and the rows' checksums committed, with a superblock of the same
+    // generation; kCommit: of the next one.
     enum class After : uint8_t { kNothing, kFlush, kCommit } after = After::kNothing;
 };
 
@@ -40,6 +42,7 @@ struct LogRun {
 // What holds from some moment on.
 struct LogPromise {
     std::vector<std::vector<uint32_t>> blocks;  // by row and data column: content, or kFree
+    std::vector<std::vector<Checksum>> recorded;  // by row and column, parity too: what the trees say
     Generation generation;  // of the superblock
 };
 
@@ -78,6 +81,7 @@ private:
     void make_parity(const Row& row, Mask left_out, AlignedBuffer& out) const;
     void set_up();
     void promise();
+    void record_sums();
     void forget(uint32_t row, Mask columns);
     void write_block(uint32_t row, uint32_t column, const std::byte* block);
     void append(IntentLog& log, const LogStep& step);
@@ -85,6 +89,7 @@ private:
     void write_in_place(uint32_t row, Mask columns);
     void write_whole(uint32_t row);
     void flush_all(IntentLog& log, bool commit);
+    void flush_members_and_retire(IntentLog& log);
 
     Prng prng_;
     std::vector<AlignedBuffer> contents_;

@@ -36,23 +36,47 @@ Mask RowCheck::columns_of(uint32_t row, Mask members) const
     return columns;
 }
 
-RowVerdict RowCheck::verify(const State& state, Mask missing, uint32_t losses_left, bool slow) const
+// Columns that do not hold what is recorded of them.
+Mask RowCheck::unrecorded(const State& state, const Recorded& recorded, uint32_t row) const
+{
+    Mask columns = 0;
+    for (uint32_t column = 0; column < world_.members(); ++column) {
+        const Checksum expected = world_.value(recorded[row][column]).checksum;
+        const Checksum seen = world_.value(state[world_.row_place(row, column)]).checksum;
+        columns |= (expected != seen ? 1u : 0u) << column;
+    }
+    return columns;
+}
+
+RowVerdict RowCheck::verify(const State& state, const Recorded& recorded, Mask missing, uint32_t losses_left,
+                            const How& how) const
 {
     RowVerdict verdict;
     std::array<CodeRow, kMaxRows> rows;
+    std::array<Mask, kMaxRows> bad{};
     bool closed = true;
     for (uint32_t row = 0; row < world_.run.rows; ++row) {
+        const Mask away = columns_of(row, missing);
+        const Mask parity = ((1u << world_.run.parity) - 1) << world_.run.data_columns;
         rows[row] = load(state, row);
-        closed = closed && is_code_word(rows[row], columns_of(row, missing));
+        bad[row] = unrecorded(state, recorded, row) & ~away;
+        closed = closed && bad[row] == 0 && is_code_word(rows[row], away);
+        const Mask checked = (away & parity) == parity ? wanted_[row] : ~Mask{0};
+        verdict.complaints += how.untouched && (bad[row] & checked) != 0 ? 1 : 0;
     }
-    verdict.slow = slow || !closed;
+    verdict.slow = how.slow || !closed;
     for (const Mask lost : losses_) {
         if ((lost & missing) != 0 || static_cast<uint32_t>(std::popcount(lost)) > losses_left)
             continue;
         ++verdict.checks;
         bool lost_any = false;
-        for (uint32_t row = 0; row < world_.run.rows && verdict.slow; ++row)
-            lost_any = lost_any || !all_readable(rows[row], columns_of(row, lost | missing), losses_);
+        for (uint32_t row = 0; row < world_.run.rows && verdict.slow && !lost_any; ++row) {
+            const Mask away = columns_of(row, lost | missing);
+            if (all_readable(rows[row], away | bad[row], losses_))
+                continue;
+            lost_any = !how.last_resort || !all_readable(rows[row], away, losses_);
+            verdict.last_resorts += lost_any ? 0 : 1;
+        }
         CW_ASSERT(!closed || !lost_any);
         verdict.losses += lost_any ? 1 : 0;
         if (lost_any && verdict.loss.empty())

@@ -46,11 +46,12 @@ private:
     void try_faults(const State& state, size_t next, uint32_t count);
     bool damage(State& state, const Fault& fault);
     void try_losses(const State& state);
-    void try_recovery(const State& state, Mask missing, uint32_t depth);
-    void verify(const State& recovered, Mask missing, uint32_t depth);
-    void crash_in_recovery(const State& before, const State& after, Mask missing, uint32_t depth);
-    void crash_in_clearing(const State& after, Mask missing, uint32_t depth);
-    void try_nested(const State& state, Mask missing, uint32_t depth);
+    void try_recovery(const State& state, const Recorded& recorded, Mask missing, uint32_t depth);
+    void verify(const State& recovered, const Recorded& recorded, Mask missing, uint32_t depth);
+    void crash_in_recovery(const State& before, const State& after, const Recorded& recorded, Mask missing,
+                           uint32_t depth);
+    void crash_in_clearing(const State& after, const Recorded& recorded, Mask missing, uint32_t depth);
+    void try_nested(const State& state, const Recorded& recorded, Mask missing, uint32_t depth);
     [[nodiscard]] uint32_t spent(Mask missing) const
     {
         return static_cast<uint32_t>(std::popcount(missing) + chosen_.size());
@@ -66,6 +67,7 @@ private:
     std::vector<Fault> faults_;
     std::vector<const Fault*> chosen_;
     std::array<Mask, kMaxRows> acknowledged_{};
+    uint32_t recorded_ = 0;  // index into RowWorld::recorded
     std::unordered_set<uint64_t> seen_;
     RowReport report_;
 };
@@ -111,11 +113,13 @@ void Enumeration::crash_at(size_t event)
     State durable = world_.start;
     std::vector<Event> pending;
     acknowledged_ = {};
+    recorded_ = 0;
     for (size_t index = 0; index < event; ++index) {
         const Event& one = world_.events[index];
         if (one.kind == Event::Kind::kAcknowledge) {
             for (uint32_t row = 0; row < run_.rows; ++row)
                 acknowledged_[row] |= one.columns[row];
+            recorded_ = one.recorded;
         } else if (one.kind == Event::Kind::kFlush) {
             for (const Event& write : pending)
                 if (write.member == one.member)
@@ -147,7 +151,8 @@ void Enumeration::try_subsets(const State& durable, const std::vector<Event>& pe
 
 void Enumeration::try_state(const State& state)
 {
-    const uint64_t acknowledged = uint64_t{acknowledged_[1]} << 32 | acknowledged_[0];
+    const uint64_t acknowledged =
+        uint64_t{recorded_} << 48 | uint64_t{acknowledged_[1]} << 24 | acknowledged_[0];
     if (!seen_.insert(seeded_hash(state.data(), state.size() * sizeof state[0], acknowledged)).second)
         return;
     ++report_.states;
@@ -177,42 +182,50 @@ void Enumeration::try_losses(const State& state)
         faulty |= 1u << fault->member;
     for (const Mask lost : losses_)
         if ((lost & faulty) == 0 && spent(lost | run_.missing) <= run_.parity)
-            try_recovery(state, lost | run_.missing, 0);
+            try_recovery(state, world_.recorded[recorded_], lost | run_.missing, 0);
 }
 
-void Enumeration::try_recovery(const State& state, Mask missing, uint32_t depth)
+void Enumeration::try_recovery(const State& state, const Recorded& recorded, Mask missing, uint32_t depth)
 {
     State recovered = state;
-    recover_state(world_, recovered, mutant(RowMutant::kStaleMember) ? missing & ~run_.missing : missing);
-    verify(recovered, missing, depth);
+    Recorded adopted = recorded;
+    recover_state(world_, recovered, adopted,
+                  mutant(RowMutant::kStaleMember) ? missing & ~run_.missing : missing);
+    verify(recovered, adopted, missing, depth);
     if (depth < run_.nested_depth) {
-        crash_in_recovery(state, recovered, missing, depth);
-        crash_in_clearing(recovered, missing, depth);
+        crash_in_recovery(state, recovered, recorded, missing, depth);
+        crash_in_clearing(recovered, adopted, missing, depth);
     }
 }
 
-void Enumeration::verify(const State& recovered, Mask missing, uint32_t depth)
+void Enumeration::verify(const State& recovered, const Recorded& recorded, Mask missing, uint32_t depth)
 {
     const bool slow = prng_.below(32) == 0;
-    const RowVerdict verdict = check_.verify(recovered, missing, run_.parity - spent(missing), slow);
+    // Recovery that found rot and was cut short leaves parity of which nothing is recorded.
+    const RowVerdict verdict =
+        check_.verify(recovered, recorded, missing, run_.parity - spent(missing),
+                      {.last_resort = depth > 0, .slow = slow, .untouched = chosen_.empty()});
+    report_.last_resorts += verdict.last_resorts;
     report_.checks += verdict.checks;
     report_.losses += verdict.losses;
     report_.slow_checks += verdict.slow ? verdict.checks : 0;
     report_.nested_checks += depth > 0 ? verdict.checks : 0;
     for (const Fault* fault : chosen_)
         (fault->row != kAll ? report_.rot_checks : report_.log_checks) += verdict.checks;
-    if (verdict.losses == 0 || !report_.first_loss.empty())
+    report_.complaints += verdict.complaints;
+    std::string& first = verdict.losses > 0 ? report_.first_loss : report_.first_complaint;
+    if (verdict.losses + verdict.complaints == 0 || !first.empty())
         return;
-    report_.first_loss = describe(run_) + "; acknowledged " + std::to_string(acknowledged_[0]) + " " +
-                         std::to_string(acknowledged_[1]) + ", missing at recovery " +
-                         std::to_string(missing) + ", nested " + std::to_string(depth) + verdict.loss;
+    first = describe(run_) + "; acknowledged " + std::to_string(acknowledged_[0]) + " " +
+            std::to_string(acknowledged_[1]) + ", missing at recovery " + std::to_string(missing) +
+            ", nested " + std::to_string(depth) + verdict.loss;
     for (const Fault* fault : chosen_)
-        report_.first_loss += ", fault at member " + std::to_string(fault->member) + " row " +
-                              std::to_string(static_cast<int>(fault->row)) + " slot " +
-                              std::to_string(static_cast<int>(fault->slot));
+        first += ", fault at member " + std::to_string(fault->member) + " row " +
+                 std::to_string(static_cast<int>(fault->row)) + " slot " +
+                 std::to_string(static_cast<int>(fault->slot));
 }
 
-void Enumeration::try_nested(const State& state, Mask missing, uint32_t depth)
+void Enumeration::try_nested(const State& state, const Recorded& recorded, Mask missing, uint32_t depth)
 {
     ++report_.nested_states;
     for (const Mask lost : losses_) {
@@ -220,7 +233,7 @@ void Enumeration::try_nested(const State& state, Mask missing, uint32_t depth)
         for (const Fault* fault : chosen_)
             free = free && (lost >> fault->member & 1) == 0;
         if (free)
-            try_recovery(state, lost | missing, depth + 1);
+            try_recovery(state, recorded, lost | missing, depth + 1);
     }
 }
 
@@ -231,8 +244,9 @@ uint16_t Enumeration::cleared(uint32_t place)
     return mutant(RowMutant::kEraseByZeros) ? uint16_t{0} : world_.dead_descriptor(member, cell);
 }
 
-// Any part of what recovery wrote; all of it, too: then the log is there still.
-void Enumeration::crash_in_recovery(const State& before, const State& after, Mask missing, uint32_t depth)
+// Any part of what recovery wrote; all of it, too: then the log is there still, and nothing is recorded.
+void Enumeration::crash_in_recovery(const State& before, const State& after, const Recorded& recorded,
+                                    Mask missing, uint32_t depth)
 {
     std::vector<std::pair<uint32_t, uint16_t>> writes;
     for (uint32_t place = 0; place < after.size(); ++place)
@@ -247,12 +261,13 @@ void Enumeration::crash_in_recovery(const State& before, const State& after, Mas
         for (size_t index = 0; index < writes.size(); ++index)
             if ((kept >> index & 1) != 0)
                 state[writes[index].first] = writes[index].second;
-        try_nested(state, missing, depth);
+        try_nested(state, recorded, missing, depth);
     }
 }
 
-// What recovery wrote is flushed; any part of the log's clearing reached the members.
-void Enumeration::crash_in_clearing(const State& after, Mask missing, uint32_t depth)
+// What recovery wrote is flushed and recorded; any part of the log's clearing reached the members.
+void Enumeration::crash_in_clearing(const State& after, const Recorded& recorded, Mask missing,
+                                    uint32_t depth)
 {
     const std::vector<uint32_t> places = descriptors_of(world_, after, missing);
     CW_ASSERT(places.size() < 16);
@@ -261,7 +276,7 @@ void Enumeration::crash_in_clearing(const State& after, Mask missing, uint32_t d
         for (size_t index = 0; index < places.size(); ++index)
             if ((kept >> index & 1) != 0)
                 state[places[index]] = cleared(places[index]);
-        try_nested(state, missing, depth);
+        try_nested(state, recorded, missing, depth);
     }
 }
 
@@ -287,9 +302,13 @@ void RowReport::add(const RowReport& other)
     nested_checks += other.nested_checks;
     slow_checks += other.slow_checks;
     sampled += other.sampled;
+    last_resorts += other.last_resorts;
     losses += other.losses;
     if (first_loss.empty())
         first_loss = other.first_loss;
+    complaints += other.complaints;
+    if (first_complaint.empty())
+        first_complaint = other.first_complaint;
 }
 
 RowReport enumerate_row(const RowRun& run)

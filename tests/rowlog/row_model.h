@@ -19,9 +19,11 @@ struct RowReport {
     uint64_t nested_states = 0;  // states that a power failure inside recovery left
     uint64_t nested_checks = 0;
     uint64_t slow_checks = 0;  // checks that tried every reconstruction, not only that the code word is right
+    uint64_t last_resorts = 0;  // rows for which checksums alone were not enough (RowCheck)
     uint64_t sampled = 0;  // crash points with too many subsets to try all
+    uint64_t complaints = 0;  // of the offline check, about rows without rot
     uint64_t losses = 0;
-    std::string first_loss;
+    std::string first_loss, first_complaint;
 
     void add(const RowReport& other);
 };

@@ -34,9 +34,11 @@ RowReport run_geometries(const char* name, uint32_t members_max, MakeRuns make_r
                               << total.rot_checks << ", with an unreadable log " << total.log_checks
                               << ", states of a crash in recovery " << total.nested_states
                               << ", checks of them " << total.nested_checks << ", by every reconstruction "
-                              << total.slow_checks);
+                              << total.slow_checks << ", rows had as a last resort " << total.last_resorts);
     INFO(total.first_loss);
+    INFO(total.first_complaint);
     CHECK(total.losses == 0);
+    CHECK(total.complaints == 0);
     return total;
 }
 
@@ -60,6 +62,12 @@ TEST_CASE("row log: two rows in one append")
 {
     const RowReport total = run_geometries("batched", 6, batched_runs);
     CHECK(total.checks > 1000000);
+}
+
+TEST_CASE("row log: a log that is full, and checksums committed to make room")
+{
+    const RowReport total = run_geometries("full log", 6, full_log_runs);
+    CHECK(total.checks > 500000);
 }
 
 TEST_CASE("row log: members away from the start")
@@ -98,7 +106,9 @@ TEST_CASE("row log: programs drawn at random")
     MESSAGE("seed " << options.seed << ", programs " << programs << ", states " << total.states << ", checks "
                     << total.checks << ", crash points sampled " << total.sampled);
     INFO(total.first_loss);
+    INFO(total.first_complaint);
     CHECK(total.losses == 0);
+    CHECK(total.complaints == 0);
     CHECK(total.checks > 10000);
 }
 
@@ -106,7 +116,7 @@ TEST_CASE("row log: every wrong protocol loses something")
 {
     std::vector<RowRun> runs;
     for (const uint32_t parity : {1u, 2u}) {
-        for (const auto& make : {plain_runs, flushed_runs, degraded_runs})
+        for (const auto& make : {plain_runs, flushed_runs, full_log_runs, degraded_runs})
             for (RowRun& run : make(3, parity))
                 runs.push_back(std::move(run));
         for (RowRun& run : nested_runs(2, parity, 1))
@@ -127,5 +137,5 @@ TEST_CASE("row log: every wrong protocol loses something")
         CHECK(total.losses > 0);
         caught += total.losses > 0 ? 1 : 0;
     }
-    CHECK(caught == 24);
+    CHECK(caught == 25);
 }

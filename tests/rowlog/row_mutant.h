@@ -18,6 +18,7 @@ enum class RowMutant : uint8_t {
     kOldParity,  // in-place writes leave parity as it was
     kAckUnflushed,  // acknowledged before all members were flushed
     kRetireUnflushed,  // the floor rises and marks begin anew without a flush of all members
+    kFloorBeforeCommit,  // a full log makes room with a flush alone, before the rows' checksums are recorded
     kFlushStraddles,  // a flush that acknowledges runs between an append and its in-place writes
     // What recovery makes of it (row_recover.cc).
     kBitmapOnly,  // entries only tell which rows to make parity for

@@ -19,7 +19,7 @@ class RowJob {
 public:
     RowJob(RowWorld& world, State& state, uint32_t row, Mask missing);
     void collect(uint64_t floor);
-    void run();
+    void run(Recorded& recorded);
 
 private:
     [[nodiscard]] bool mutant(RowMutant one) const { return world_.run.mutant == one; }
@@ -216,7 +216,8 @@ void RowJob::store()
             state_[world_.row_place(row_, column)] = world_.intern(content_[column]);
 }
 
-void RowJob::run()
+// What was recovered is recorded, missing blocks too, with the first commit of the mount.
+void RowJob::run(Recorded& recorded)
 {
     if (mutant(RowMutant::kOldestFirst))
         std::reverse(entries_.begin(), entries_.end());
@@ -228,8 +229,9 @@ void RowJob::run()
             entries_[index].checksums = own_sums_[index];
         }
     }
-    if (!recover_wrongly())
-        recover_row(crashed_, entries_);
+    const bool recovered = recover_wrongly() || recover_row(crashed_, entries_);
+    for (uint32_t column = 0; recovered && column < columns(); ++column)
+        recorded[row_][column] = world_.intern(content_[column]);
     misplace();
     store();
 }
@@ -251,7 +253,7 @@ std::vector<uint32_t> descriptors_of(const RowWorld& world, const State& state, 
     return places;
 }
 
-void recover_state(RowWorld& world, State& state, Mask missing)
+void recover_state(RowWorld& world, State& state, Recorded& recorded, Mask missing)
 {
     uint64_t floor = 0;
     for (const uint32_t place : descriptors_of(world, state, missing))
@@ -259,7 +261,7 @@ void recover_state(RowWorld& world, State& state, Mask missing)
     for (uint32_t row = 0; row < world.run.rows; ++row) {
         RowJob job(world, state, row, missing);
         job.collect(floor);
-        job.run();
+        job.run(recorded);
     }
 }
 

@@ -75,6 +75,27 @@ std::vector<RowRun> flushed_runs(uint32_t data_columns, uint32_t parity)
     return runs;
 }
 
+std::vector<RowRun> full_log_runs(uint32_t data_columns, uint32_t parity)
+{
+    const std::vector<std::vector<RowStep>> programs = {
+        {{{1, 0}, false, true}, {{2, 0}, false}},
+        {{{1, 0}, false, true}, {{0, 1}, false}},
+        {{{1, 2}, false, true}, {{0, 1}, false}},
+        {{{3, 0}, false, true}, {{0, 2}, true}, {{0, 1}, false}},
+        {{{1, 1}, false}, {{2, 0}, false, true}, {{0, 2}, false}},
+        {{{1, 0}, false, true}, {{0, 1}, false, true}, {{2, 0}, false}},
+    };
+    std::vector<RowRun> runs;
+    for (const auto& steps : programs) {
+        RowRun run = make_run(data_columns, parity, {});
+        run.rows = 2;
+        run.steps = steps;
+        run.max_faults = data_columns + parity > 5 ? 0 : 1;
+        runs.push_back(run);
+    }
+    return runs;
+}
+
 std::vector<RowRun> batched_runs(uint32_t data_columns, uint32_t parity)
 {
     const std::vector<std::vector<RowStep>> programs = {
@@ -162,6 +183,7 @@ RowRun random_run(Prng& prng)
     for (uint64_t step = 0; step < steps; ++step) {
         RowStep next;
         next.flush = prng.chance(1, 3);
+        next.log_full = prng.chance(1, 3);
         for (uint32_t row = 0; row < run.rows; ++row) {
             next.written[row] = static_cast<Mask>(prng.next()) & static_cast<Mask>(prng.next()) & free[row];
             free[row] &= ~next.written[row];

@@ -12,6 +12,8 @@ namespace cowraid::test {
 std::vector<RowRun> plain_runs(uint32_t data_columns, uint32_t parity);
 // The same with a flush between the first write and the others.
 std::vector<RowRun> flushed_runs(uint32_t data_columns, uint32_t parity);
+// Two rows; after some writes the log is full: checksums are committed, which acknowledges nothing.
+std::vector<RowRun> full_log_runs(uint32_t data_columns, uint32_t parity);
 // Two rows, on members rotated by one, in one append; then some of both, or of one.
 std::vector<RowRun> batched_runs(uint32_t data_columns, uint32_t parity);
 // Every choice of members away from the start.

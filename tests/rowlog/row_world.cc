@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/rowlog/row_world.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/assert.h"
@@ -21,6 +22,7 @@ constexpr const char* kNames[] = {
     "old parity",
     "ack unflushed",
     "retire unflushed",
+    "floor before commit",
     "flush straddles",
     "bitmap only",
     "md skip",
@@ -70,6 +72,8 @@ RowWorld::RowWorld(const RowRun& row_run) : run(row_run), prng_(row_run.seed)
         const bool last = step + 1 == run.steps.size();
         if (last || (run.steps[step].flush && !straddles))
             flush_all(last || run.mutant != RowMutant::kRetireUnflushed, {});
+        else if (run.steps[step].log_full)
+            make_room();
     }
 }
 
@@ -90,6 +94,19 @@ void RowWorld::fill_rows()
         for (uint32_t p = 0; p < run.parity; ++p)
             start[row_place(row, run.data_columns + p)] = parity[p];
     }
+    record();
+}
+
+// All rows as they are after what was written so far.
+uint32_t RowWorld::record()
+{
+    Recorded& all = recorded.emplace_back();
+    for (uint32_t row = 0; row < run.rows; ++row) {
+        const auto parity = parity_of(rows_[row].now, 0);
+        std::copy(rows_[row].now.begin(), rows_[row].now.end(), all[row].begin());
+        std::copy(parity.begin(), parity.end(), all[row].begin() + run.data_columns);
+    }
+    return static_cast<uint32_t>(recorded.size()) - 1;
 }
 
 uint16_t RowWorld::intern(const Content& content)
@@ -263,6 +280,7 @@ void RowWorld::flush_all(bool acknowledge, const RowStep& unwritten)
     floor_ = covered + 1;
     if (!acknowledge)
         return;
+    done.recorded = record();
     if (early)
         events.push_back(done);
     for (uint32_t member = 0; member < members(); ++member)
@@ -270,6 +288,18 @@ void RowWorld::flush_all(bool acknowledge, const RowStep& unwritten)
             events.push_back({Event::Kind::kFlush, member, 0, 0, {}});
     if (!early)
         events.push_back(done);
+}
+
+void RowWorld::make_room()
+{
+    for (uint32_t member = 0; member < members(); ++member)
+        if ((run.missing >> member & 1) == 0)
+            events.push_back({Event::Kind::kFlush, member, 0, 0, {}});
+    if (run.mutant != RowMutant::kFloorBeforeCommit)
+        events.push_back({Event::Kind::kAcknowledge, 0, 0, 0, {}, record()});
+    floor_ = sequence_ + 1;
+    for (Row& row : rows_)
+        row.modified = 0;
 }
 
 std::vector<Mask> small_sets(uint32_t members, uint32_t size)
@@ -288,7 +318,7 @@ std::string describe(const RowRun& run)
     for (const RowStep& step : run.steps) {
         for (uint32_t row = 0; row < run.rows; ++row)
             text += " " + std::to_string(step.written[row]);
-        text += step.flush ? " F" : " |";
+        text += step.flush ? " F" : step.log_full ? " L" : " |";
     }
     return text;
 }

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "format/intent_codec.h"
+#include "tests/rowlog/row_code.h"
 #include "tests/rowlog/row_mutant.h"
 
 namespace cowraid::test {
@@ -24,10 +25,13 @@ struct alignas(64) Content {
 
 using Mask = uint32_t;  // of columns or members
 
-// Partial writes that share an append; afterwards perhaps a flush of all members, which acknowledges.
+// Partial writes that share an append; afterwards perhaps a commit: a flush of all members, then the
+// checksums of all rows are recorded, at one moment, which acknowledges. The log is full: the same, without
+// acknowledging anything.
 struct RowStep {
     std::array<Mask, kMaxRows> written{};  // data columns, by row
     bool flush = false;
+    bool log_full = false;
 };
 
 struct RowRun {
@@ -60,7 +64,11 @@ struct Event {
     uint32_t place = 0;  // kWrite
     uint16_t value = 0;
     std::array<Mask, kMaxRows> columns{};  // kAcknowledge
+    uint32_t recorded = 0;  // kAcknowledge: index into RowWorld::recorded
 };
+
+// What the trees say each block of each row holds, by logical column: indexes of values.
+using Recorded = std::array<std::array<uint16_t, kMaxColumns>, kMaxRows>;
 
 class RowWorld {
 public:
@@ -92,6 +100,7 @@ public:
     std::vector<Event> events;
     std::array<std::vector<uint16_t>, kMaxRows> first, target;  // data blocks before and after, by column
     std::array<Mask, kMaxRows> touched{};
+    std::vector<Recorded> recorded;  // the first is there from the start
 
 private:
     struct Row {
@@ -106,6 +115,8 @@ private:
     void append(const RowStep& step, uint32_t slot);
     void write_in_place(const RowStep& step);
     void flush_all(bool acknowledge, const RowStep& unwritten);
+    void make_room();
+    uint32_t record();
     void take(uint32_t row, const RowStep& step);
     uint16_t add_descriptor(uint32_t member, uint32_t log_cell, std::span<const IntentEntry> entries,
                             uint64_t floor);
