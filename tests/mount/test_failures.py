@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 
 import pytest
@@ -133,3 +134,42 @@ def test_one_member_fails(small_host, position):
     assert show(volume)["members"][position]["state"] == "present"
     for name, content in contents.items():
         assert (volume.mount_point / name).read_bytes() == content, name
+
+
+def test_a_failed_member_is_named_with_its_commit(small_host):
+    """Away or there: what is said of a member that failed while the volume was mounted."""
+    volume, host = small_host([1])
+    content = random.Random(1).randbytes(6 << 20)
+    write_synced(volume.mount_point / "before", content)
+    before = show(volume)["generation"]
+    host.fill()
+    write_synced(volume.mount_point / "after", content)
+    after = show(volume)["generation"]
+    assert show(volume)["members"][1]["state"] == "failed"
+    volume.unmount()
+
+    def failed_since(said, device):
+        commit = re.search(rf"member 2 failed since commit (\d+){device}[;,]", said)
+        assert commit and before < int(commit[1]) <= after, said
+        assert "no further member may fail" in said
+        return commit[1]
+
+    volume.hide([1])
+    others = [volume.devices[index] for index in (0, 2, 3)]
+    refused = volume.mount(others, check=False)
+    assert refused.returncode == 32 and not volume.is_mounted()
+    said = volume.mount(others, "ro,degraded").stderr
+    commit = failed_since(said, "")
+    assert failed_since(refused.stderr, "") == commit
+    assert (volume.mount_point / "after").read_bytes() == content
+    volume.unmount()
+    host.make_room()
+    volume.unhide([1])
+    said = volume.mount(options="ro").stderr
+    assert failed_since(said, re.escape(f" ({volume.devices[1]})")) == commit
+    assert (volume.mount_point / "after").read_bytes() == content
+    volume.unmount()
+    # A mount that writes takes it in, and is the last to say so.
+    assert failed_since(volume.mount().stderr, re.escape(f" ({volume.devices[1]})")) == commit
+    volume.unmount()
+    assert "failed since" not in volume.mount().stderr
