@@ -49,6 +49,14 @@ Machine::Machine(const MachineShape& shape, uint64_t seed) : shape_(shape)
 
 Machine::~Machine() = default;
 
+std::vector<const SimDevice*> Machine::disks() const
+{
+    std::vector<const SimDevice*> disks;
+    for (const Member& member : members_)
+        disks.push_back(member.disk.get());
+    return disks;
+}
+
 std::vector<std::unique_ptr<BlockDevice>> Machine::plug_in(const std::vector<uint32_t>& absent)
 {
     std::vector<std::unique_ptr<BlockDevice>> devices;

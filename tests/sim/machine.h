@@ -70,6 +70,7 @@ public:
     [[nodiscard]] uint32_t member_count() const { return shape_.member_count(); }
     // What the platters hold, the cable and its faults, where it was written. By index, from 0.
     [[nodiscard]] SimDevice& disk(uint32_t index) { return *members_[index].disk; }
+    [[nodiscard]] std::vector<const SimDevice*> disks() const;
     [[nodiscard]] FaultDevice& cable(uint32_t index) { return *members_[index].cable; }
     [[nodiscard]] const std::vector<uint64_t>& written(uint32_t index) const
     {

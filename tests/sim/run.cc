@@ -8,10 +8,10 @@
 #include "tests/sim/actor.h"
 #include "tests/sim/compare.h"
 #include "tests/sim/injector.h"
-#include "tests/sim/recorded.h"
 #include "tests/sim/repeatable.h"
 #include "tests/sim/shape.h"
 #include "tests/sim/world.h"
+#include "tests/support/recorded.h"
 
 namespace cowraid::test {
 
@@ -195,7 +195,7 @@ void Run::overload()
     operate(prng().below(10));
     if (!going())
         return;
-    const Recorded before = read_recorded(machine());
+    const Recorded before = read_recorded(machine().disks());
     injector_.overload();
     world_.overloaded = true;
     for (uint64_t count = prng().below(3); count > 0 && going(); --count)
@@ -204,7 +204,7 @@ void Run::overload()
     world_.overloaded = false;
     if (!going())
         return;
-    const Recorded after = read_recorded(machine());
+    const Recorded after = read_recorded(machine().disks());
     const Verdict verdict = judge(before, after, injector_.overload_hits());
     if (verdict == Verdict::kStopped && !world_.stopped())
         world_.violation("too many members failed, and the volume goes on");

@@ -26,6 +26,14 @@ SimVolume::SimVolume(const VolumeShape& shape) : shape_(shape)
 
 SimVolume::~SimVolume() = default;
 
+std::vector<const SimDevice*> SimVolume::members() const
+{
+    std::vector<const SimDevice*> members;
+    for (const std::unique_ptr<SimDevice>& member : members_)
+        members.push_back(member.get());
+    return members;
+}
+
 std::vector<std::unique_ptr<BlockDevice>> SimVolume::borrow(const std::vector<uint32_t>& absent)
 {
     std::vector<std::unique_ptr<BlockDevice>> devices;

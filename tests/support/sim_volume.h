@@ -45,6 +45,7 @@ public:
     [[nodiscard]] Filesystem& fs() { return *fs_; }
     [[nodiscard]] bool mounted() const { return fs_ != nullptr; }
     [[nodiscard]] SimDevice& member(uint32_t index) { return *members_[index]; }
+    [[nodiscard]] std::vector<const SimDevice*> members() const;
     // What its requests pass through, for faults. Rules last over mounts.
     [[nodiscard]] FaultDevice& cable(uint32_t index) { return *cables_[index]; }
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members_.size()); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tests/sim/recorded.h"
+#include "tests/support/recorded.h"
 
 #include <algorithm>
 
@@ -32,13 +32,13 @@ bool contains(const GroupMap& map, const GroupRecord& group)
 
 }  // namespace
 
-Recorded read_recorded(Machine& machine)
+Recorded read_recorded(std::span<const SimDevice* const> members)
 {
     Recorded newest;
-    for (uint32_t index = 0; index < machine.member_count(); ++index)
+    for (const SimDevice* member : members)
         for (const uint64_t ring : kSuperblockRingOffset)
             for (uint32_t slot = 0; slot < kSuperblockSlotCount; ++slot)
-                look_at_slot(machine.disk(index), ring + uint64_t{slot} * kSuperblockSlotBytes, newest);
+                look_at_slot(*member, ring + uint64_t{slot} * kSuperblockSlotBytes, newest);
     return newest;
 }
 

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <set>
+#include <span>
 
+#include "device/sim_device.h"
 #include "format/group_map_codec.h"
-#include "tests/sim/machine.h"
 
 namespace cowraid::test {
 
@@ -16,7 +17,7 @@ struct Recorded {
 };
 
 // The newest commit of which superblock and map are on a member, behind every cache.
-Recorded read_recorded(Machine& machine);
+Recorded read_recorded(std::span<const SimDevice* const> members);
 
 // The rule for members that fail, by index: while every group can do without them, and more than half of the
 // members are left, they leave service; beyond that the volume stops. A group can do without as many columns
