@@ -10,7 +10,7 @@ using namespace cowraid::test;
 
 namespace {
 
-constexpr uint64_t kSize = 256 * kKiB;
+constexpr uint64_t kFaultBytes = 256 * kKiB;
 
 // A faulty device over a simulated one that holds random content, all flushed.
 struct Rig {
@@ -21,16 +21,16 @@ struct Rig {
 
     explicit Rig(uint64_t seed = test_seed(), SlowHook slow = {})
         : prng(seed),
-          sim(new SimDevice("sim", kSize)),
+          sim(new SimDevice("sim", kFaultBytes)),
           device(std::unique_ptr<BlockDevice>(sim), seed, slow),
-          content(random_buffer(prng, kSize))
+          content(random_buffer(prng, kFaultBytes))
     {
         REQUIRE(write(device, 0, content).ok());
         REQUIRE(flush(device).ok());
     }
     [[nodiscard]] AlignedBuffer on_disk() const
     {
-        AlignedBuffer all(kSize);
+        AlignedBuffer all(kFaultBytes);
         sim->peek(0, all.span());
         return all;
     }
@@ -161,7 +161,7 @@ TEST_CASE("lost writes and lost flushes are acknowledged")
 TEST_CASE("misdirected requests go to another place or another device")
 {
     Rig rig;
-    SimDevice other("other", kSize);
+    SimDevice other("other", kFaultBytes);
     AlignedBuffer block = random_buffer(rig.prng, kBlockBytes);
     const size_t here = rig.device.add_rule(
         {.action = FaultAction::kMisdirected, .kinds = kFaultWrites, .limit = 1, .target_offset = 65536});

@@ -19,8 +19,6 @@ namespace cowraid {
 namespace {
 
 constexpr size_t kMaxVectors = 1024;  // IOV_MAX
-// How often a transfer that does not get ahead (EINTR, EAGAIN) is tried before it counts as failed.
-constexpr uint32_t kMaxRetries = 1000;
 
 // Vectors left of a transfer, and how far it got.
 struct Cursor {

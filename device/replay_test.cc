@@ -13,7 +13,7 @@ using namespace cowraid::test;
 
 namespace {
 
-constexpr uint64_t kSize = 256 * kKiB;
+constexpr uint64_t kReplayBytes = 256 * kKiB;
 
 // The oracle: a plain list of what happened, replayed naively from the start for each question.
 struct Event {
@@ -33,13 +33,13 @@ struct Workload {
     {
         for (size_t number = 0; number < count; ++number)
             devices.push_back(std::make_unique<RecordingDevice>(
-                recorder, std::make_unique<SimDevice>("sim" + std::to_string(number), kSize)));
+                recorder, std::make_unique<SimDevice>("sim" + std::to_string(number), kReplayBytes)));
     }
     void write_random(Prng& prng)
     {
         const size_t device = prng.below(devices.size());
         const uint64_t bytes = kBlockBytes * prng.between(1, 4);
-        const uint64_t offset = kBlockBytes * prng.below((kSize - bytes) / kBlockBytes + 1);
+        const uint64_t offset = kBlockBytes * prng.below((kReplayBytes - bytes) / kBlockBytes + 1);
         AlignedBuffer content = prng.chance(1, 8) ? AlignedBuffer::zeroed(bytes) : random_buffer(prng, bytes);
         const bool durable = prng.chance(1, 6);
         REQUIRE(transfer(*devices[device], IoKind::kWrite, offset, content.span(), durable).ok());
@@ -68,7 +68,7 @@ bool oracle_durable(const std::vector<Event>& events, size_t index, uint64_t ins
 std::vector<std::byte> oracle_image(const Workload& work, size_t device, uint64_t instant,
                                     const std::map<size_t, bool>& keep)
 {
-    std::vector<std::byte> image(kSize);
+    std::vector<std::byte> image(kReplayBytes);
     for (size_t index = 0; index < work.events.size() && 2 * index < instant; ++index) {
         const Event& event = work.events[index];
         if (!event.is_write || event.device != device)
@@ -114,7 +114,7 @@ void compare_with_oracle(const Workload& work, Prng& prng, Totals& totals)
             }
             totals.optional += cursor.optional_writes(device).size();
             const auto made = cursor.device(device, chosen);
-            std::vector<std::byte> found(kSize);
+            std::vector<std::byte> found(kReplayBytes);
             made->peek(0, found);
             REQUIRE(found == oracle_image(work, device, instant, keep));
             ++totals.compared;
@@ -157,20 +157,20 @@ TEST_CASE("at the end with everything kept, a state equals the devices, and so d
         for (const uint32_t write : cursor.optional_writes(number))
             all.push_back({.write = write});
         const auto made = cursor.device(number, all);
-        std::vector<std::byte> found(kSize);
+        std::vector<std::byte> found(kReplayBytes);
         made->peek(0, found);
-        std::vector<std::byte> real(kSize);
+        std::vector<std::byte> real(kReplayBytes);
         static_cast<SimDevice&>(work.devices[number]->inner()).peek(0, real);
         CHECK(found == real);
         // The same content by another way: as the start of a second recording.
         Recorder second;
-        const uint32_t again = second.add_device("again", kSize);
+        const uint32_t again = second.add_device("again", kReplayBytes);
         second.set_start(again, work.devices[number]->inner());
         CHECK(second.start(again).hash() == made->content_hash());
         BlockPool pool;
         CHECK(made->image(pool).hash() == made->content_hash());
         Recorder third;
-        third.set_start(third.add_device("third", kSize), made->image(pool), pool);
+        third.set_start(third.add_device("third", kReplayBytes), made->image(pool), pool);
         CHECK(third.start(0).hash() == made->content_hash());
         // One more bit, another hash.
         const std::byte flipped[] = {found[777] ^ std::byte{4}};
@@ -183,7 +183,7 @@ TEST_CASE("torn choices keep whole units of the old or the new content and repea
 {
     Prng prng(test_seed());
     Recorder recorder;
-    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kSize));
+    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kReplayBytes));
     AlignedBuffer old = random_buffer(prng, 4 * kBlockBytes);
     REQUIRE(write(device, 0, old).ok());
     REQUIRE(flush(device).ok());
@@ -215,7 +215,7 @@ TEST_CASE("marks, instants and failed requests")
 {
     Recorder recorder;
     PowerSupply power;
-    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kSize, &power));
+    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kReplayBytes, &power));
     AlignedBuffer block(kBlockBytes);
     std::memset(block.data(), 1, block.size());
     recorder.mark(1, "begin");  // time 0
@@ -225,7 +225,7 @@ TEST_CASE("marks, instants and failed requests")
     power.turn_off();
     CHECK(write(device, 0, block).err() == Err::kMemberGone);  // 6, 7
     CHECK(flush(device).err() == Err::kMemberGone);  // 8, 9
-    CHECK(write(device, kSize, block).err() == Err::kIo);  // refused: not recorded
+    CHECK(write(device, kReplayBytes, block).err() == Err::kIo);  // refused: not recorded
     CHECK(recorder.end() == 10);
     const std::vector<uint64_t> expected{0, 2, 5, 7};
     CHECK(recorder.instants() == expected);
@@ -249,13 +249,14 @@ TEST_CASE("marks, instants and failed requests")
 TEST_CASE("repeated content is stored once, and devices of one state are independent")
 {
     Recorder recorder;
-    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kSize));
+    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kReplayBytes));
     AlignedBuffer block(kBlockBytes);
     std::memset(block.data(), 9, block.size());
     for (uint64_t number = 0; number < 64; ++number)
         REQUIRE(write(device, number * kBlockBytes, block).ok());
     CHECK(recorder.pool().block_count() == 2);  // zeros and this one
-    IoRequest discard{.kind = IoKind::kDiscard, .device = &device, .offset = {0}, .discard_bytes = kSize};
+    IoRequest discard{
+        .kind = IoKind::kDiscard, .device = &device, .offset = {0}, .discard_bytes = kReplayBytes};
     run_io({&discard, 1});
     REQUIRE(discard.result.ok());
     CHECK(recorder.writes().size() == 65);
@@ -270,13 +271,13 @@ TEST_CASE("repeated content is stored once, and devices of one state are indepen
     CHECK(same(in.span(), block.span()));
     REQUIRE(read(*two, kBlockBytes, in).ok());
     CHECK(same(in.span(), AlignedBuffer::zeroed(kBlockBytes).span()));
-    CHECK(read(*two, kSize, in).err() == Err::kIo);
+    CHECK(read(*two, kReplayBytes, in).err() == Err::kIo);
 }
 
 TEST_CASE("recording from several threads keeps times consistent")
 {
     Recorder recorder;
-    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kSize));
+    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kReplayBytes));
     std::vector<std::thread> threads;
     for (uint64_t number = 0; number < 4; ++number) {
         threads.emplace_back([&, number] {

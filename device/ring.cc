@@ -24,8 +24,6 @@ constexpr uint64_t kMaxPieceBytes = 1 * kMiB;
 constexpr uint32_t kMaxPieceVectors = 1024;  // IOV_MAX
 // Descriptors below this are registered with the ring, the rest are passed as they are.
 constexpr uint32_t kFileTableEntries = 1024;
-// How often a piece that makes no progress (EAGAIN, EINTR) is tried before it counts as failed.
-constexpr uint32_t kMaxRetries = 1000;
 
 // Every live ring, so that a closing device can be dropped from all of them.
 struct RingList {

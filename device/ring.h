@@ -17,6 +17,9 @@ namespace cowraid {
 // they used, and an exclusive open would outlive its device. No request on it may be running. Thread-safe.
 void ring_forget_file(int fd);
 
+// How often a transfer that makes no progress (EAGAIN, EINTR) is tried before it counts as failed.
+inline constexpr uint32_t kMaxRetries = 1000;
+
 // The error a failed system call stands for: kMemberGone when the device itself has vanished, else kIo.
 Status device_error(int error_number);
 

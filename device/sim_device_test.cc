@@ -11,7 +11,7 @@ using namespace cowraid::test;
 
 namespace {
 
-constexpr uint64_t kSize = 512 * kKiB;
+constexpr uint64_t kSimBytes = 512 * kKiB;
 
 AlignedBuffer everything(const SimDevice& device)
 {
@@ -45,7 +45,7 @@ std::vector<Done> random_writes(Prng& prng, SimDevice& device, int count)
     std::vector<Done> done;
     for (int number = 0; number < count; ++number) {
         const uint64_t bytes = kBlockBytes * prng.between(1, 9);
-        const uint64_t offset = kBlockBytes * prng.below((kSize - bytes) / kBlockBytes + 1);
+        const uint64_t offset = kBlockBytes * prng.below((kSimBytes - bytes) / kBlockBytes + 1);
         done.push_back({offset, random_buffer(prng, bytes)});
         REQUIRE(write(device, offset, done.back().content).ok());
     }
@@ -67,8 +67,8 @@ TEST_CASE("a power cut leaves of each unit the flushed content or a later write'
     Prng prng(seed);
     for (int round = 0; round < 40; ++round) {
         const uint32_t unit_bytes = round % 2 == 0 ? 512 : 4096;
-        SimDevice device("sim", kSize);
-        AlignedBuffer flushed = AlignedBuffer::zeroed(kSize);
+        SimDevice device("sim", kSimBytes);
+        AlignedBuffer flushed = AlignedBuffer::zeroed(kSimBytes);
         overlay(flushed, random_writes(prng, device, 20));
         REQUIRE(flush(device).ok());
         REQUIRE(same(everything(device).span(), flushed.span()));
@@ -87,13 +87,13 @@ TEST_CASE("a power cut leaves of each unit the flushed content or a later write'
 TEST_CASE("power cut extremes: all kept, all dropped, order of overlapping writes")
 {
     Prng prng(test_seed());
-    SimDevice device("sim", kSize);
-    AlignedBuffer flushed = AlignedBuffer::zeroed(kSize);
+    SimDevice device("sim", kSimBytes);
+    AlignedBuffer flushed = AlignedBuffer::zeroed(kSimBytes);
     overlay(flushed, random_writes(prng, device, 5));
     REQUIRE(flush(device).ok());
-    AlignedBuffer newest = AlignedBuffer::zeroed(kSize);
+    AlignedBuffer newest = AlignedBuffer::zeroed(kSimBytes);
     overlay(newest, {});
-    std::memcpy(newest.data(), flushed.data(), kSize);
+    std::memcpy(newest.data(), flushed.data(), kSimBytes);
     overlay(newest, random_writes(prng, device, 200));
     const auto keep = device.clone("copy");
     CHECK(same(everything(*keep).span(), newest.span()));
@@ -115,7 +115,7 @@ TEST_CASE("the same seed loses the same writes, and all outcomes happen")
         std::unique_ptr<AlignedBuffer> first;
         for (int run = 0; run < 2; ++run) {
             Prng content(7);
-            SimDevice device("sim", kSize);
+            SimDevice device("sim", kSimBytes);
             AlignedBuffer block = random_buffer(content, 8 * kBlockBytes);
             REQUIRE(write(device, 0, block).ok());
             Prng prng(seed);
@@ -139,7 +139,7 @@ TEST_CASE("the same seed loses the same writes, and all outcomes happen")
 
 TEST_CASE("a durable write survives, in its place among those that may not")
 {
-    SimDevice device("sim", kSize);
+    SimDevice device("sim", kSimBytes);
     Prng prng(1);
     AlignedBuffer before = random_buffer(prng, 2 * kBlockBytes);
     AlignedBuffer durable = random_buffer(prng, kBlockBytes);
@@ -193,7 +193,7 @@ TEST_CASE("a huge device costs what is written to it")
 
 TEST_CASE("rot reaches what the device reads now and what survives a power cut")
 {
-    SimDevice device("sim", kSize);
+    SimDevice device("sim", kSimBytes);
     Prng prng(1);
     AlignedBuffer block = random_buffer(prng, kBlockBytes);
     REQUIRE(write(device, 0, block).ok());
@@ -215,8 +215,8 @@ TEST_CASE("rot reaches what the device reads now and what survives a power cut")
 TEST_CASE("power fails at the chosen event on all devices at once")
 {
     PowerSupply power;
-    SimDevice one("one", kSize, &power);
-    SimDevice two("two", kSize, &power);
+    SimDevice one("one", kSimBytes, &power);
+    SimDevice two("two", kSimBytes, &power);
     Prng prng(1);
     AlignedBuffer block = random_buffer(prng, kBlockBytes);
     REQUIRE(write(one, 0, block).ok());

@@ -15,7 +15,7 @@ using namespace cowraid::test;
 
 namespace {
 
-constexpr uint64_t kSize = 256 * kMiB;
+constexpr uint64_t kSpindleBytes = 256 * kMiB;
 constexpr uint64_t kMillisecond = 1000000;
 constexpr double kScale = 0.1;
 
@@ -32,7 +32,7 @@ struct Drive {
     {
         options.time_scale = scale;
         options.phase = number * 1234567;
-        auto inner = std::make_unique<SimDevice>("sim" + std::to_string(number), kSize);
+        auto inner = std::make_unique<SimDevice>("sim" + std::to_string(number), kSpindleBytes);
         sim = inner.get();
         spindle = std::make_unique<SpindleDevice>(std::move(inner), options);
     }
@@ -51,7 +51,7 @@ struct Requests {
         for (size_t index = 0; index < count; ++index) {
             vectors[index] = {memory.data() + index * kBlockBytes, kBlockBytes};
             requests.push_back({.kind = kind,
-                                .offset = {kBlockBytes * prng.below(kSize / kBlockBytes)},
+                                .offset = {kBlockBytes * prng.below(kSpindleBytes / kBlockBytes)},
                                 .vectors = {&vectors[index], 1}});
         }
     }
@@ -108,7 +108,7 @@ TEST_CASE("a small member stands for its part of the stroke")
     constants.stroke_share = 1;
     const SpindleModel whole(constants, 1000 * kGiB, 0);
     constants.stroke_share = 0.25;
-    const SpindleModel part(constants, kSize, 0);
+    const SpindleModel part(constants, kSpindleBytes, 0);
     CHECK(part.track_count() < 400);
     CHECK(milliseconds(part.seek(true, 0, part.track_count())) ==
           doctest::Approx(milliseconds(whole.seek(true, 0, whole.track_count() / 4))).epsilon(0.001));
@@ -118,7 +118,7 @@ TEST_CASE("a small member stands for its part of the stroke")
 TEST_CASE("rotation: a rewrite waits for the sector to come round, neighbours follow at once")
 {
     const SpindleConstants constants;
-    const SpindleModel model(constants, kSize, 5 * kMillisecond);
+    const SpindleModel model(constants, kSpindleBytes, 5 * kMillisecond);
     const uint64_t block_time = constants.turn / constants.track_blocks;
     const SpindleService read = model.serve(false, 40 * kBlockBytes, kBlockBytes, 0, 3 * kMillisecond);
     CHECK(read.end - read.transfer_start == block_time);
@@ -222,7 +222,7 @@ TEST_CASE("the nearest request first, unless one has waited too long")
         Drive drive(options);
         Requests list(test_seed(), 32, IoKind::kRead);
         list.send_to(*drive.spindle);
-        const SpindleModel model(options.constants, kSize, 0);
+        const SpindleModel model(options.constants, kSpindleBytes, 0);
         run_io(list.requests);
         const SpindleStatistics statistics = drive.spindle->statistics();
         REQUIRE(statistics.reads.requests == 32);
@@ -258,13 +258,13 @@ TEST_CASE("a flush waits for what was there before it")
 
 TEST_CASE("errors come through, and what lies beyond the end takes no time")
 {
-    auto fault = std::make_unique<FaultDevice>(std::make_unique<SimDevice>("sim", kSize), 1);
+    auto fault = std::make_unique<FaultDevice>(std::make_unique<SimDevice>("sim", kSpindleBytes), 1);
     fault->add_rule({.action = FaultAction::kError, .kinds = kFaultReads});
     SpindleDevice spindle(std::move(fault), {.time_scale = kScale});
     AlignedBuffer block = AlignedBuffer::zeroed(kBlockBytes);
     CHECK(read(spindle, 0, block).err() == Err::kIo);
     CHECK(spindle.statistics().reads.requests == 1);
-    CHECK(write(spindle, kSize, block).err() == Err::kIo);
+    CHECK(write(spindle, kSpindleBytes, block).err() == Err::kIo);
     CHECK(write(spindle, UINT64_MAX - kBlockBytes + 1, block).err() == Err::kIo);
     CHECK(spindle.statistics().writes.requests == 0);
     IoRequest discard{.kind = IoKind::kDiscard, .device = &spindle, .discard_bytes = kMiB};

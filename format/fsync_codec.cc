@@ -6,16 +6,12 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
+#include "format/stored_checksum.h"
 #include "format/superblock_codec.h"
 
 namespace cowraid {
 
 namespace {
-
-Checksum checksum_of_block(std::span<const std::byte> block)
-{
-    return checksum_of(block.subspan(sizeof(DiskFsyncBlock::checksum)));
-}
 
 DiskFsyncBlock encode_header(const FsyncHeader& header)
 {
@@ -83,7 +79,7 @@ void encode_fsync_batch(FsyncHeader& header, std::span<const std::span<const std
         std::memcpy(block.data() + sizeof disk, rest.data(), bytes);
         std::memset(block.data() + sizeof disk + bytes, 0, kFsyncRoomBytes - bytes);
         std::memcpy(block.data(), &disk, sizeof disk);
-        const le64 checksum(checksum_of_block(block));
+        const le64 checksum(checksum_of_rest(block));
         std::memcpy(block.data(), &checksum, sizeof checksum);
         rest = rest.subspan(bytes);
     }
@@ -97,7 +93,7 @@ Result<FsyncBlock> decode_fsync_block(std::span<const std::byte> bytes, const Uu
     if (disk.magic != kFsyncMagic ||
         std::memcmp(disk.volume_uuid, volume_uuid.bytes.data(), sizeof disk.volume_uuid) != 0)
         return Err::kNotFound;
-    if (disk.checksum != checksum_of_block(bytes))
+    if (disk.checksum != checksum_of_rest(bytes))
         return Err::kCorrupt;
     FsyncBlock block;
     FsyncHeader& header = block.header;

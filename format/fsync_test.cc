@@ -11,12 +11,12 @@ using namespace cowraid;
 
 namespace {
 
-struct Sample {
+struct BatchSample {
     FsyncHeader header;
     std::vector<std::vector<std::byte>> records;
     std::vector<std::byte> blocks;
 
-    Sample(Prng& prng, size_t record_count, size_t record_bytes_max)
+    BatchSample(Prng& prng, size_t record_count, size_t record_bytes_max)
     {
         header.volume_uuid = uuid_random();
         header.epoch = prng.next();
@@ -55,7 +55,7 @@ TEST_CASE("fsync batch: what was encoded comes back, block by block and whole")
     Prng prng(6);
     size_t long_ones = 0;
     for (int round = 0; round < 200; ++round) {
-        Sample sample(prng, prng.between(1, 12), prng.chance(1, 4) ? 40000 : 300);
+        BatchSample sample(prng, prng.between(1, 12), prng.chance(1, 4) ? 40000 : 300);
         long_ones += sample.header.block_count() > 1 ? 1 : 0;
         for (uint32_t index = 0; index < sample.header.block_count(); ++index) {
             const auto block = decode_fsync_block(sample.block(index), sample.header.volume_uuid);
@@ -102,7 +102,7 @@ TEST_CASE("fsync batch: the longest record and the empty one")
 TEST_CASE("fsync batch: another volume's block is none of this log; every flipped bit is told")
 {
     Prng prng(7);
-    Sample sample(prng, 3, 5000);
+    BatchSample sample(prng, 3, 5000);
     CHECK(decode_fsync_block(sample.block(0), uuid_random()).err() == Err::kNotFound);
     for (size_t bit = 0; bit < sizeof(DiskFsyncBlock) * 8; ++bit) {
         std::byte damaged[kBlockBytes];
@@ -122,9 +122,9 @@ TEST_CASE("fsync batch: another volume's block is none of this log; every flippe
 TEST_CASE("fsync batch: blocks of another batch, or in another order, are not this batch")
 {
     Prng prng(8);
-    Sample sample(prng, 4, 0);
+    BatchSample sample(prng, 4, 0);
     while (sample.header.block_count() != 3)
-        sample = Sample(prng, 4, 4000);
+        sample = BatchSample(prng, 4, 4000);
     std::vector<std::byte> swapped = sample.blocks;
     std::swap_ranges(swapped.begin() + kBlockBytes, swapped.begin() + 2 * kBlockBytes,
                      swapped.begin() + 2 * kBlockBytes);
@@ -139,7 +139,7 @@ TEST_CASE("fsync batch: hostile fields under right checksums are refused or harm
     Prng prng(9);
     size_t refused = 0;
     for (int round = 0; round < 4000; ++round) {
-        Sample sample(prng, prng.between(1, 5), 200);
+        BatchSample sample(prng, prng.between(1, 5), 200);
         const size_t at = prng.between(offsetof(DiskFsyncBlock, epoch), sizeof(DiskFsyncBlock) + 7);
         sample.blocks[at] = static_cast<std::byte>(prng.below(256));
         const bool content_too = prng.chance(1, 2);

@@ -13,28 +13,28 @@ using namespace cowraid;
 
 namespace {
 
-struct Sample {
+struct MapSample {
     Superblock superblock;
     GroupMap map;
     MapRef ref;
     std::vector<std::byte> bytes;
 };
 
-Sample make_sample(Prng& prng, size_t members, size_t groups)
+MapSample make_sample(Prng& prng, size_t members, size_t groups)
 {
-    Sample sample;
+    MapSample sample;
     sample.superblock = sample_superblock(prng, members);
     sample.map = sample_group_map(prng, sample.superblock, groups);
     sample.bytes = encode_group_map(sample.map, sample.superblock.volume_uuid, sample.ref);
     return sample;
 }
 
-Result<GroupMap> decode(const Sample& sample)
+Result<GroupMap> decode(const MapSample& sample)
 {
     return decode_group_map(sample.bytes, sample.ref, sample.superblock);
 }
 
-void restamp(Sample& sample)
+void restamp(MapSample& sample)
 {
     const le64 checksum = checksum_of(sample.bytes.data() + 8, sample.bytes.size() - 8);
     std::memcpy(sample.bytes.data(), &checksum, sizeof checksum);
@@ -42,10 +42,10 @@ void restamp(Sample& sample)
 }
 
 // Three members of three slots of 16 MiB and one raid5 group of two slots per member.
-Sample small_sample()
+MapSample small_sample()
 {
     Prng prng(1);
-    Sample sample;
+    MapSample sample;
     sample.superblock = sample_superblock(prng, 3);
     for (MemberRecord& record : sample.superblock.members) {
         const MemberRecord plan = *plan_member_layout(kMinMemberBytes);
@@ -68,7 +68,7 @@ Sample small_sample()
 }
 
 // What decoding says about the map as it is now.
-Err verdict(Sample& sample)
+Err verdict(MapSample& sample)
 {
     sample.bytes = encode_group_map(sample.map, sample.superblock.volume_uuid, sample.ref);
     return decode(sample).err();
@@ -83,7 +83,7 @@ TEST_CASE("group map: round trip of random content")
     Prng prng(seed);
     size_t groups = 0;
     for (int round = 0; round < 300; ++round) {
-        const Sample sample = make_sample(prng, prng.between(1, 12), prng.below(60));
+        const MapSample sample = make_sample(prng, prng.between(1, 12), prng.below(60));
         REQUIRE(sample.bytes.size() % kBlockBytes == 0);
         REQUIRE(sample.ref.bytes == sample.bytes.size());
         const Result<GroupMap> decoded = decode(sample);
@@ -101,7 +101,7 @@ TEST_CASE("group map: every flipped byte is noticed, padding included")
     const uint64_t seed = test_seed(12);
     CAPTURE(seed);
     Prng prng(seed);
-    Sample sample = make_sample(prng, 6, 30);
+    MapSample sample = make_sample(prng, 6, 30);
     size_t rejected = 0;
     for (std::byte& byte : sample.bytes) {
         const std::byte kept = byte;
@@ -118,7 +118,7 @@ TEST_CASE("group map: hostile fields under a good checksum are refused or read f
     const uint64_t seed = test_seed(13);
     CAPTURE(seed);
     Prng prng(seed);
-    const Sample good = make_sample(prng, 6, 60);
+    const MapSample good = make_sample(prng, 6, 60);
     REQUIRE(good.map.groups.size() >= 3);
     size_t end = good.bytes.size();
     while (good.bytes[end - 1] == std::byte{0})
@@ -131,7 +131,7 @@ TEST_CASE("group map: hostile fields under a good checksum are refused or read f
             std::memcpy(&old, good.bytes.data() + offset, width);
             for (const uint64_t value : {uint64_t{0}, uint64_t{1}, UINT64_MAX, UINT64_MAX - 1, prng.next(),
                                          old + 1, old - 1, old ^ (uint64_t{1} << prng.below(64))}) {
-                Sample sample = good;
+                MapSample sample = good;
                 std::memcpy(sample.bytes.data() + offset, &value, width);
                 restamp(sample);
                 const Result<GroupMap> decoded = decode(sample);
@@ -159,9 +159,9 @@ TEST_CASE("group map: random bytes under a good checksum never crash")
     const uint64_t seed = test_seed(14);
     CAPTURE(seed);
     Prng prng(seed);
-    const Sample good = make_sample(prng, 8, 40);
+    const MapSample good = make_sample(prng, 8, 40);
     for (int round = 0; round < 3000; ++round) {
-        Sample sample = good;
+        MapSample sample = good;
         for (uint64_t count = prng.between(1, 4); count > 0; --count) {
             const size_t from = prng.between(48, sample.bytes.size() - 1);
             prng.fill(sample.bytes.data() + from,
@@ -176,9 +176,9 @@ TEST_CASE("group map: random bytes under a good checksum never crash")
 TEST_CASE("group map: a copy of another commit or volume is not taken")
 {
     Prng prng(test_seed(15));
-    const Sample good = make_sample(prng, 5, 10);
+    const MapSample good = make_sample(prng, 5, 10);
     REQUIRE(decode(good).ok());
-    Sample other = good;
+    MapSample other = good;
     other.ref.generation = other.ref.generation.next();
     CHECK(decode(other).err() == Err::kCorrupt);
     other = good;
@@ -199,41 +199,43 @@ TEST_CASE("group map: a copy of another commit or volume is not taken")
 
 TEST_CASE("group map: what is refused")
 {
-    const Sample good = small_sample();
-    Sample sample = good;
+    const MapSample good = small_sample();
+    MapSample sample = good;
     REQUIRE(verdict(sample) == Err::kOk);
     const auto refused = [&](auto change) {
-        Sample changed = good;
+        MapSample changed = good;
         change(changed, changed.map.groups[0]);
         return verdict(changed) == Err::kCorrupt;
     };
-    CHECK(refused([](Sample&, GroupRecord& group) { group.content = 0; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.content = 8; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.content = kGroupSystem; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.flags = 4; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.profile = ProfileId{99}; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.profile = ProfileId::kRaid6; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.address = {0}; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.address = {4095}; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.address = {UINT64_MAX - 4095}; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.address = {kGiB}; }));  // ends behind next address
-    CHECK(refused([](Sample&, GroupRecord& group) { group.chunk_bytes = 3 * 4096; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.column_bytes = 48 * kMiB; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.column_bytes = 0; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.created_generation = {2}; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].stale_since = {2}; }));  // after the map
-    CHECK(refused([](Sample& changed, GroupRecord& group) {  // before the group
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.content = 0; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.content = 8; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.content = kGroupSystem; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.flags = 4; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.profile = ProfileId{99}; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.profile = ProfileId::kRaid6; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.address = {0}; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.address = {4095}; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.address = {UINT64_MAX - 4095}; }));
+    CHECK(
+        refused([](MapSample&, GroupRecord& group) { group.address = {kGiB}; }));  // ends behind next address
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.chunk_bytes = 3 * 4096; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.column_bytes = 48 * kMiB; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.column_bytes = 0; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.created_generation = {2}; }));
+    CHECK(refused(
+        [](MapSample&, GroupRecord& group) { group.columns[1].stale_since = {2}; }));  // after the map
+    CHECK(refused([](MapSample& changed, GroupRecord& group) {  // before the group
         changed.map.generation = group.created_generation = {5};
         group.columns[1].stale_since = {4};
     }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].member = group.columns[0].member; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].member = {77777}; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].runs[1].first_slot = 3; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].runs[1].first_slot = 0; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].runs[1].slot_count = UINT32_MAX; }));
-    CHECK(refused([](Sample&, GroupRecord& group) { group.columns[1].runs.clear(); }));
-    CHECK(refused([](Sample& changed, GroupRecord& group) { changed.map.groups.push_back(group); }));
-    CHECK(refused([](Sample& changed, GroupRecord& group) {  // same slots at another address
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.columns[1].member = group.columns[0].member; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.columns[1].member = {77777}; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.columns[1].runs[1].first_slot = 3; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.columns[1].runs[1].first_slot = 0; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.columns[1].runs[1].slot_count = UINT32_MAX; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.columns[1].runs.clear(); }));
+    CHECK(refused([](MapSample& changed, GroupRecord& group) { changed.map.groups.push_back(group); }));
+    CHECK(refused([](MapSample& changed, GroupRecord& group) {  // same slots at another address
         GroupRecord second = group;
         second.address = group.address + group.span_bytes();
         changed.map.groups.push_back(second);
@@ -243,7 +245,7 @@ TEST_CASE("group map: what is refused")
 TEST_CASE("group map: an empty map and a full one")
 {
     Prng prng(test_seed(16));
-    Sample sample = make_sample(prng, 2, 0);
+    MapSample sample = make_sample(prng, 2, 0);
     CHECK(sample.bytes.size() == kBlockBytes);
     CHECK(decode(sample)->groups.empty());
 

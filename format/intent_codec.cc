@@ -4,16 +4,11 @@
 #include <cstring>
 
 #include "base/assert.h"
-#include "base/checksum.h"
+#include "format/stored_checksum.h"
 
 namespace cowraid {
 
 namespace {
-
-Checksum checksum_of_block(std::span<const std::byte> block)
-{
-    return checksum_of(block.subspan(sizeof(DiskIntentHeader::checksum)));
-}
 
 size_t mark_bytes(size_t data_columns)
 {
@@ -103,7 +98,7 @@ void encode_intent_block(const IntentHeader& header, std::span<const IntentEntry
     disk.entry_bytes = static_cast<uint32_t>(at - out.data() - static_cast<std::ptrdiff_t>(sizeof disk));
     std::memset(at, 0, static_cast<size_t>(out.data() + out.size() - at));
     std::memcpy(out.data(), &disk, sizeof disk);
-    disk.checksum = checksum_of_block(out);
+    disk.checksum = checksum_of_rest(out);
     std::memcpy(out.data(), &disk, sizeof disk);
 }
 
@@ -116,7 +111,7 @@ Result<IntentBlock> decode_intent_block(std::span<const std::byte> bytes, const 
         disk.block != expected.block ||
         std::memcmp(disk.volume_uuid, expected.volume_uuid.bytes.data(), sizeof disk.volume_uuid) != 0)
         return Err::kNotFound;
-    if (disk.checksum != checksum_of_block(bytes) || disk.entry_bytes > kIntentRoomBytes)
+    if (disk.checksum != checksum_of_rest(bytes) || disk.entry_bytes > kIntentRoomBytes)
         return Err::kCorrupt;
     IntentBlock block{expected, {}};
     block.header.epoch = disk.epoch;

@@ -13,16 +13,6 @@ using namespace cowraid;
 
 namespace {
 
-const Caller kRootCaller{};
-const Caller kUser{1000, 100, 022};
-
-Attributes attributes(Filesystem& fs, InodeNumber inode)
-{
-    const Result<Attributes> found = fs.get_attributes(inode);
-    REQUIRE(found.ok());
-    return *found;
-}
-
 uint32_t mode_after_chown(Filesystem& fs, InodeNumber inode, uint32_t mode, const Caller& caller)
 {
     SetAttributes set_mode;

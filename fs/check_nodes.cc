@@ -12,8 +12,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kNodeBlocks = kNodeBytes / kBlockBytes;
-
 class RootTreeCheck final : public TreeVisitor {
 public:
     explicit RootTreeCheck(CheckContext& context) : context_(context), watch_(context, kGroupSystem) { }

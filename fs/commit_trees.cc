@@ -16,8 +16,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kNodeBlocks = kNodeBytes / kBlockBytes;
-
 // Lays what is new in a window of numbers by block over what is stored.
 class WindowCombiner : public Combiner {
 public:

@@ -12,7 +12,7 @@ namespace cowraid {
 namespace {
 
 // Data written before its extents are recorded: bounds memory held twice and the latency of write_rows().
-constexpr uint64_t kSliceBlocks = 32 * kMiB / kBlockBytes;
+constexpr uint64_t kPartBlocks = 32 * kMiB / kBlockBytes;
 
 std::vector<Piece> pieces_of(const FlushBatch& batch)
 {
@@ -250,7 +250,7 @@ Status write_flush(FilesystemCore& core, FlushBatch& batch, const View& view, Ge
     const std::vector<Piece> pieces = pieces_of(batch);
     BlockStream stream(pieces);
     for (const RowRegion& region : placement.regions)
-        for (const RowRegion& part : split_region(region, kSliceBlocks))
+        for (const RowRegion& part : split_region(region, kPartBlocks))
             CW_TRY(write_part(core, batch, view, generation, part, stream));
     CW_TRY(write_holes(core, batch, view, generation, placement.holes, stream));
     core.flush_done.announce();

@@ -12,16 +12,6 @@ using namespace cowraid;
 
 namespace {
 
-const Caller kRootCaller{};
-const Caller kUser{1000, 100, 022};
-
-Attributes attributes(Filesystem& fs, InodeNumber inode)
-{
-    const Result<Attributes> found = fs.get_attributes(inode);
-    REQUIRE(found.ok());
-    return *found;
-}
-
 Err make(Filesystem& fs, InodeNumber parent, std::string_view name, uint32_t mode = S_IFREG | 0644)
 {
     return fs.make_node(parent, name, mode, 0, kRootCaller).err();

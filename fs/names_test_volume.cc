@@ -106,6 +106,13 @@ InodeNumber make_directory(Filesystem& fs, InodeNumber parent, std::string_view 
     return made->inode;
 }
 
+Attributes attributes(Filesystem& fs, InodeNumber inode)
+{
+    const Result<Attributes> found = fs.get_attributes(inode);
+    CW_ASSERT(found.ok());
+    return *found;
+}
+
 Err lookup_error(Filesystem& fs, InodeNumber parent, std::string_view name)
 {
     const Result<Attributes> found = fs.lookup(parent, name);

@@ -45,6 +45,8 @@ std::unique_ptr<BlockDevice> view_of(BlockDevice& device);
 MountOptions manual_options();
 
 inline constexpr InodeNumber kRoot{kRootInode};
+inline const Caller kRootCaller{};
+inline const Caller kUser{1000, 100, 022};
 
 inline std::span<const std::byte> bytes_of(std::string_view text)
 {
@@ -59,6 +61,8 @@ inline std::string text_of(std::span<const std::byte> bytes)
 // The inode of what was made, which must succeed.
 InodeNumber make_file(Filesystem& fs, InodeNumber parent, std::string_view name, uint32_t mode = 0644);
 InodeNumber make_directory(Filesystem& fs, InodeNumber parent, std::string_view name, uint32_t mode = 0755);
+// Of an inode that is there.
+Attributes attributes(Filesystem& fs, InodeNumber inode);
 // A lookup whose reference is given back at once.
 Err lookup_error(Filesystem& fs, InodeNumber parent, std::string_view name);
 

@@ -11,6 +11,9 @@
 
 namespace cowraid {
 
+// Of work that takes several operations.
+enum class Progress : uint8_t { kMore, kDone };
+
 class Operation {
 public:
     // kShrink operations (unlink, truncate down, removing attributes) are admitted on a full volume from

@@ -17,7 +17,7 @@ std::string name_of(uint64_t i)
     return "entry-" + std::to_string(i);
 }
 
-std::set<std::string> names_of(const std::vector<ListedEntry>& entries)
+std::set<std::string> name_set_of(const std::vector<ListedEntry>& entries)
 {
     std::set<std::string> names;
     for (const ListedEntry& entry : entries)
@@ -74,7 +74,7 @@ TEST_CASE("a large directory is listed whole in pieces of any size")
                 const std::vector<ListedEntry> entries =
                     list_all(volume.fs(), kRoot, piece, {.with_attributes = with_attributes});
                 CHECK(entries.size() == kCount + 2);
-                CHECK(names_of(entries) == expected);
+                CHECK(name_set_of(entries) == expected);
                 for (const ListedEntry& entry : entries) {
                     REQUIRE(entry.has_attributes == with_attributes);
                     REQUIRE(static_cast<int64_t>(entry.next_cursor) > 0);
@@ -116,7 +116,7 @@ TEST_CASE("a listing shows every entry that stays exactly once, whatever comes a
             REQUIRE(fs.step(true).ok());
     }
     CHECK(changes > 100);
-    const std::set<std::string> names = names_of(entries);
+    const std::set<std::string> names = name_set_of(entries);
     CHECK(names.size() == entries.size());
     uint64_t stayed = 0;
     for (uint64_t i = 0; i < kCount; i += 2)

@@ -12,9 +12,7 @@ namespace cowraid {
 namespace {
 
 // Items one operation may erase.
-constexpr uint32_t kPieceItems = 512;
-
-enum class Progress : uint8_t { kMore, kDone };
+constexpr uint32_t kErasedItemsMax = 512;
 
 void drop_dirty(FilesystemCore& core, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
@@ -28,7 +26,7 @@ void drop_dirty(FilesystemCore& core, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
     core.space.return_data(blocks);
 }
 
-// Erases up to kPieceItems items of the inode other than the inode item.
+// Erases up to kErasedItemsMax items of the inode other than the inode item.
 Result<Progress> erase_items(FilesystemCore& core, Operation& operation, Inode& inode, Unmapped& removed)
 {
     const View view = core.store.view();
@@ -36,7 +34,7 @@ Result<Progress> erase_items(FilesystemCore& core, Operation& operation, Inode& 
     const Key last{inode.number.value, UINT8_MAX, UINT64_MAX};
     ExtentEditor editor(core, operation.transaction(), view, inode);
     ItemScan scan(core.store, view, first, last);
-    for (uint32_t count = 0; count < kPieceItems && removed.data_blocks < kFreedBlocksMax; ++count) {
+    for (uint32_t count = 0; count < kErasedItemsMax && removed.data_blocks < kFreedBlocksMax; ++count) {
         const Status status = scan.next();
         if (status.err() == Err::kNotFound)
             return Progress::kDone;
@@ -54,7 +52,8 @@ Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
 {
     wait_for_flush(core, inode);
     Operation operation(core);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + 4, 0, kFreedBlocksMax + kMaxExtentBlocks));
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kErasedItemsMax + 4, 0,
+                           kFreedBlocksMax + kMaxExtentBlocks));
     // Looked at before the inode's lock, which ranks higher: an inode without names gains no references.
     const bool remembered = core.inodes.remembered(inode.number);
     MutexLock lock(inode.mutex);

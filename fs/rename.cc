@@ -39,7 +39,7 @@ struct Rename {
     [[nodiscard]] bool same_inode() const { return to.slot.found && from.inode.get() == to.inode.get(); }
 };
 
-enum class Outcome : uint8_t { kDone, kReplacedLast, kChanged };
+enum class RenameOutcome : uint8_t { kDone, kReplacedLast, kChanged };
 
 Status resolve_place(FilesystemCore& core, Place& place)
 {
@@ -142,7 +142,7 @@ void move_parent(Inode& directory, Inode& from, Inode& to) CW_NO_THREAD_SAFETY_A
 }
 
 // Requires the locks. The new name stands before the old one goes, so that a lookup finds one of them.
-Result<Outcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<RenameOutcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     Place& from = rename.from;
     Place& to = rename.to;
@@ -171,11 +171,11 @@ Result<Outcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANA
         touch_directory(*directory, now);
         op.store(*directory);
     }
-    return last ? Outcome::kReplacedLast : Outcome::kDone;
+    return last ? RenameOutcome::kReplacedLast : RenameOutcome::kDone;
 }
 
 // Requires the locks.
-Result<Outcome> exchange_names(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<RenameOutcome> exchange_names(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     Place& from = rename.from;
     Place& to = rename.to;
@@ -196,11 +196,12 @@ Result<Outcome> exchange_names(Operation& op, Rename& rename) CW_NO_THREAD_SAFET
         op.store(*place->inode);
         op.store(*place->directory);
     }
-    return Outcome::kDone;
+    return RenameOutcome::kDone;
 }
 
 // One attempt with the places as resolved, inside the gate.
-Result<Outcome> carry_out(FilesystemCore& core, Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<RenameOutcome> carry_out(FilesystemCore& core, Operation& op,
+                                Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     std::optional<MutexLock> one_at_a_time;
     if (rename.moves_directory()) {
@@ -212,7 +213,7 @@ Result<Outcome> carry_out(FilesystemCore& core, Operation& op, Rename& rename) C
     CW_ASSIGN(const bool from_same, still_means(core, rename.from));
     CW_ASSIGN(const bool to_same, still_means(core, rename.to));
     if (!from_same || !to_same)
-        return Outcome::kChanged;
+        return RenameOutcome::kChanged;
     CW_TRY(check_entries(core, rename));
     return rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
 }
@@ -250,11 +251,11 @@ Status rename_name(FilesystemCore& core, InodeNumber parent, std::string_view na
             return {};
         Operation op(core);
         CW_TRY(op.begin(Operation::Kind::kGrow, 10));
-        CW_ASSIGN(const Outcome outcome, carry_out(core, op, rename));
+        CW_ASSIGN(const RenameOutcome outcome, carry_out(core, op, rename));
         op.end();
-        if (outcome == Outcome::kReplacedLast)
+        if (outcome == RenameOutcome::kReplacedLast)
             remove_if_forgotten(core, rename.to.inode->number);
-        if (outcome != Outcome::kChanged)
+        if (outcome != RenameOutcome::kChanged)
             return {};
     }
 }

@@ -86,8 +86,6 @@ void zero_tail(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size,
     }
 }
 
-enum class Progress : uint8_t { kMore, kDone };
-
 // One operation's worth of shrinking, or the whole of growing.
 Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size,
                               LastBlock& last, const Caller& caller)

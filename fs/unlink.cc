@@ -10,11 +10,11 @@ namespace cowraid {
 
 namespace {
 
-enum class Outcome : uint8_t { kDone, kLastName, kChanged };
+enum class UnlinkOutcome : uint8_t { kDone, kLastName, kChanged };
 
 // Requires both inodes locked, as resolved. kChanged: the name means something else by now.
-Result<Outcome> take_name(FilesystemCore& core, Operation& op, Inode& directory, const Dirent& entry,
-                          Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<UnlinkOutcome> take_name(FilesystemCore& core, Operation& op, Inode& directory, const Dirent& entry,
+                                Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
@@ -22,7 +22,7 @@ Result<Outcome> take_name(FilesystemCore& core, Operation& op, Inode& directory,
     if (!slot.found)
         return Err::kNotFound;
     if (slot.entry.inode != inode.number || inode.removed)
-        return Outcome::kChanged;
+        return UnlinkOutcome::kChanged;
     if (inode.attributes.is_directory()) {
         CW_TRY(expect_empty(core, inode.number));
         drop_subdirectory(directory);
@@ -33,7 +33,7 @@ Result<Outcome> take_name(FilesystemCore& core, Operation& op, Inode& directory,
     remove_name_weight(directory, entry.name);
     touch_directory(directory, now);
     op.store(directory);
-    return last ? Outcome::kLastName : Outcome::kDone;
+    return last ? UnlinkOutcome::kLastName : UnlinkOutcome::kDone;
 }
 
 // Of the inode that the name means now. Looks without locks, so that the nodes which the change will need
@@ -58,15 +58,15 @@ Status remove_name(FilesystemCore& core, InodeNumber parent, std::string_view na
         CW_TRY(check_type(core, named.entry, wanted_type));
         Operation op(core);
         CW_TRY(op.begin(Operation::Kind::kShrink, 5));
-        Outcome outcome;
+        UnlinkOutcome outcome;
         {
             const InodeLocks locks({directory.get(), named.inode.get()});
             CW_ASSIGN(outcome, take_name(core, op, *directory, named.entry, *named.inode));
         }
         op.end();
-        if (outcome == Outcome::kLastName)
+        if (outcome == UnlinkOutcome::kLastName)
             remove_if_forgotten(core, named.inode->number);
-        if (outcome != Outcome::kChanged)
+        if (outcome != UnlinkOutcome::kChanged)
             return {};
     }
 }

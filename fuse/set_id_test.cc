@@ -21,7 +21,7 @@ bool clears(uint32_t opcode, size_t word, uint32_t flags)
     return request_clears_set_id();
 }
 
-constexpr uint32_t kFile = S_IFREG;
+constexpr uint32_t kFileMode = S_IFREG;
 
 }  // namespace
 
@@ -59,15 +59,15 @@ TEST_CASE("set-id bits: what goes")
     const CallerRights member{false, {7, 50}};
     const CallerRights capable{true, {}};
     for (const CallerRights& rights : {stranger, member, capable}) {
-        CHECK(set_id_bits_cleared(kFile | 06777, 50, rights) == 06000);
-        CHECK(set_id_bits_cleared(kFile | 04600, 50, rights) == 04000);
-        CHECK(set_id_bits_cleared(kFile | 02710, 50, rights) == 02000);
-        CHECK(set_id_bits_cleared(kFile | 0777, 50, rights) == 0);
+        CHECK(set_id_bits_cleared(kFileMode | 06777, 50, rights) == 06000);
+        CHECK(set_id_bits_cleared(kFileMode | 04600, 50, rights) == 04000);
+        CHECK(set_id_bits_cleared(kFileMode | 02710, 50, rights) == 02000);
+        CHECK(set_id_bits_cleared(kFileMode | 0777, 50, rights) == 0);
         CHECK(set_id_bits_cleared(S_IFDIR | 06777, 50, rights) == 0);
     }
-    CHECK(set_id_bits_cleared(kFile | 06666, 50, stranger) == 06000);
-    CHECK(set_id_bits_cleared(kFile | 06666, 50, member) == 04000);
-    CHECK(set_id_bits_cleared(kFile | 06666, 50, capable) == 04000);
+    CHECK(set_id_bits_cleared(kFileMode | 06666, 50, stranger) == 06000);
+    CHECK(set_id_bits_cleared(kFileMode | 06666, 50, member) == 04000);
+    CHECK(set_id_bits_cleared(kFileMode | 06666, 50, capable) == 04000);
 }
 
 }  // namespace cowraid

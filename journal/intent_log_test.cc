@@ -20,24 +20,24 @@ using namespace cowraid::test;
 
 namespace {
 
-constexpr uint64_t kEpoch = 77;
+constexpr uint64_t kIntentEpoch = 77;
 constexpr uint64_t kLogBytes = 160 * kBlockBytes;
 
 // Members with a small log each; entries of generated content.
-struct Fixture {
+struct IntentFixture {
     Superblock superblock;
     std::vector<std::unique_ptr<SimDevice>> disks;
     std::vector<FaultDevice*> faults;
     MemberSet members;
     Prng prng{11};
 
-    explicit Fixture(uint32_t member_count = 4)
+    explicit IntentFixture(uint32_t member_count = 4)
     {
         superblock.volume_uuid = uuid_random();
         superblock.generation = {5};
         superblock.root.generation = {5};
-        superblock.epochs = {{kEpoch, {1}}};
-        superblock.log_epoch = kEpoch;
+        superblock.epochs = {{kIntentEpoch, {1}}};
+        superblock.log_epoch = kIntentEpoch;
         for (uint32_t id = 1; id <= member_count; ++id) {
             MemberRecord record;
             record.id = {id};
@@ -75,7 +75,7 @@ struct Row {
     std::vector<RowIntent::Copy> copies;
     RowIntent intent;
 
-    Row(Fixture& fixture, uint64_t number)
+    Row(IntentFixture& fixture, uint64_t number)
     {
         Prng& prng = fixture.prng;
         const auto count = static_cast<uint32_t>(fixture.disks.size());
@@ -96,7 +96,7 @@ struct Row {
 
 using Rows = std::vector<std::unique_ptr<Row>>;
 
-Status append(IntentLog& log, Rows& rows, Generation generation = {6}, uint64_t epoch = kEpoch)
+Status append(IntentLog& log, Rows& rows, Generation generation = {6}, uint64_t epoch = kIntentEpoch)
 {
     std::vector<RowIntent> intents;
     for (const auto& row : rows)
@@ -107,7 +107,7 @@ Status append(IntentLog& log, Rows& rows, Generation generation = {6}, uint64_t 
     return status;
 }
 
-Rows make_rows(Fixture& fixture, uint64_t first, size_t count)
+Rows make_rows(IntentFixture& fixture, uint64_t first, size_t count)
 {
     Rows rows;
     for (size_t index = 0; index < count; ++index)
@@ -150,7 +150,7 @@ void require_found(IntentScan& scan, const Row& row, const std::vector<uint32_t>
 
 TEST_CASE("intent log: entries are durable when append returns, and found by a scan")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     Rows first = make_rows(fixture, 0, 40);
     Rows second = make_rows(fixture, 100, 3);
@@ -167,7 +167,7 @@ TEST_CASE("intent log: entries are durable when append returns, and found by a s
 
 TEST_CASE("intent log: one durable write per member, however many rows")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     Rows rows = make_rows(fixture, 0, IntentLog::kMaxBatchRows);
     const IoStatistics before = io_statistics();
@@ -179,7 +179,7 @@ TEST_CASE("intent log: one durable write per member, however many rows")
 
 TEST_CASE("intent log: of one row the newest entry comes first")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     for (int turn = 0; turn < 5; ++turn) {
         Rows rows = make_rows(fixture, 9, 1);
@@ -193,14 +193,14 @@ TEST_CASE("intent log: of one row the newest entry comes first")
 
 TEST_CASE("intent log: older generations, other epochs, and what is below the floor are dead")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     Rows committed = make_rows(fixture, 0, 2);
     Rows other_epoch = make_rows(fixture, 10, 2);
     Rows retired = make_rows(fixture, 20, 2);
     Rows live = make_rows(fixture, 30, 2);
     REQUIRE(append(log, committed, {5}).ok());
-    REQUIRE(append(log, other_epoch, {6}, kEpoch + 1).ok());
+    REQUIRE(append(log, other_epoch, {6}, kIntentEpoch + 1).ok());
     REQUIRE(append(log, retired).ok());
     for (const Rows* rows : {&committed, &other_epoch, &retired})
         for (const auto& row : *rows)
@@ -219,7 +219,7 @@ TEST_CASE("intent log: older generations, other epochs, and what is below the fl
 
 TEST_CASE("intent log: a full log refuses, and takes entries again once they are retired, for many rounds")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     uint64_t refusals = 0;
     std::map<uint64_t, std::unique_ptr<Row>> live;
@@ -253,7 +253,7 @@ TEST_CASE("intent log: a crash inside append leaves whole copies or none")
 {
     for (uint64_t seed = 1; seed <= 60; ++seed) {
         CAPTURE(seed);
-        Fixture fixture;
+        IntentFixture fixture;
         fixture.prng = Prng(seed);
         IntentLog log(fixture.members, fixture.superblock, 1);
         Rows durable = make_rows(fixture, 0, 5);
@@ -285,7 +285,7 @@ TEST_CASE("intent log: a crash inside append leaves whole copies or none")
 
 TEST_CASE("intent log: a member that fails is taken out, and the other copy counts")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     fixture.faults[1]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
     Rows rows = make_rows(fixture, 0, 12);
@@ -304,7 +304,7 @@ TEST_CASE("intent log: a member that fails is taken out, and the other copy coun
 
 TEST_CASE("intent log: an unreadable or missing log costs its copies only")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     Rows rows = make_rows(fixture, 0, 12);
     REQUIRE(append(log, rows).ok());
@@ -328,11 +328,11 @@ TEST_CASE("intent log: an unreadable or missing log costs its copies only")
 
 TEST_CASE("intent log: numbers no log counts to are not believed")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentHeader header;
     header.volume_uuid = fixture.superblock.volume_uuid;
     header.member = {1};
-    header.epoch = kEpoch;
+    header.epoch = kIntentEpoch;
     header.generation = {6};
     const DeviceOffset log_begin{fixture.superblock.members[0].intent_log_offset};
     std::byte block[kBlockBytes];
@@ -356,7 +356,7 @@ TEST_CASE("intent log: numbers no log counts to are not believed")
 
 TEST_CASE("intent log: erased entries are not found again, even under the same generation")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     Rows rows = make_rows(fixture, 0, 30);
     REQUIRE(append(log, rows).ok());
@@ -374,7 +374,7 @@ namespace {
 
 using LogContent = std::vector<std::vector<std::byte>>;  // by member
 
-LogContent content_of(const Fixture& fixture)
+LogContent content_of(const IntentFixture& fixture)
 {
     LogContent content;
     for (size_t index = 0; index < fixture.disks.size(); ++index) {
@@ -385,7 +385,7 @@ LogContent content_of(const Fixture& fixture)
 }
 
 // Of each row: is an entry found although the same member has lost a newer one that it once had?
-bool older_without_newer(Fixture& fixture, const std::map<uint64_t, VolumeAddress>& all)
+bool older_without_newer(IntentFixture& fixture, const std::map<uint64_t, VolumeAddress>& all)
 {
     const IntentScan scan(fixture.members, fixture.superblock);
     for (const auto& [sequence, address] : all) {
@@ -399,7 +399,7 @@ bool older_without_newer(Fixture& fixture, const std::map<uint64_t, VolumeAddres
 }
 
 // Descriptors without entries were flushed before anything else was written.
-void make_floors_durable(const Fixture& fixture, LogContent& before, const LogContent& after)
+void make_floors_durable(const IntentFixture& fixture, LogContent& before, const LogContent& after)
 {
     for (size_t member = 0; member < after.size(); ++member) {
         for (size_t at = 0; at < kLogBytes; at += kBlockBytes) {
@@ -418,7 +418,7 @@ void make_floors_durable(const Fixture& fixture, LogContent& before, const LogCo
 
 // Writes that turned `before` into `after` and were not flushed: of every single block, and of all but one,
 // on one member alone. Returns how many of these states were tried.
-size_t try_torn(Fixture& fixture, const LogContent& before, const LogContent& after,
+size_t try_torn(IntentFixture& fixture, const LogContent& before, const LogContent& after,
                 const std::map<uint64_t, VolumeAddress>& all)
 {
     size_t tried = 0;
@@ -456,7 +456,7 @@ size_t try_torn(Fixture& fixture, const LogContent& before, const LogContent& af
 // An entry that a newer one of its row has outlived would undo what was acknowledged since.
 TEST_CASE("intent log: a torn append over retired entries brings none of them back without the newest")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     for (MemberRecord& record : fixture.superblock.members)
         record.intent_log_bytes = 40 * kBlockBytes;
     IntentLog log(fixture.members, fixture.superblock, 1);
@@ -489,7 +489,7 @@ TEST_CASE("intent log: a torn append over retired entries brings none of them ba
 
 TEST_CASE("intent log: erasing cut short leaves no entry without the newer ones of its row")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     std::map<uint64_t, VolumeAddress> all;
     for (int turn = 0; turn < 6; ++turn) {
@@ -514,7 +514,7 @@ namespace {
 
 struct Writer {
     IntentLog* log;
-    Fixture* fixture;
+    IntentFixture* fixture;
     uint64_t first;
     pthread_t thread{};
     uint64_t refusals = 0;
@@ -543,7 +543,7 @@ void* write_rows(void* argument)
 
 TEST_CASE("intent log: threads append side by side")
 {
-    Fixture fixture;
+    IntentFixture fixture;
     IntentLog log(fixture.members, fixture.superblock, 1);
     std::vector<Writer> writers(4);
     for (size_t index = 0; index < writers.size(); ++index)

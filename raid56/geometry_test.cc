@@ -12,22 +12,22 @@ using namespace cowraid;
 
 namespace {
 
-struct Shape {
+struct Layout {
     uint32_t k, m, copies;
 };
 
-constexpr Shape kShapes[] = {
+constexpr Layout kLayouts[] = {
     {1, 0, 1}, {5, 0, 1}, {1, 0, 2},  {1, 0, 3}, {1, 0, 4}, {3, 0, 2}, {8, 0, 2}, {1, 1, 1},  {2, 1, 1},
     {3, 1, 1}, {7, 1, 1}, {15, 1, 1}, {1, 2, 1}, {2, 2, 1}, {3, 2, 1}, {6, 2, 1}, {14, 2, 1}, {40, 2, 1},
 };
 
 constexpr uint32_t kChunks[] = {4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576};
 
-Geometry make(const Shape& shape, uint32_t chunk_bytes, uint64_t stripes)
+Geometry make(const Layout& layout, uint32_t chunk_bytes, uint64_t stripes)
 {
-    return {.data_columns = shape.k,
-            .parity = shape.m,
-            .copies = shape.copies,
+    return {.data_columns = layout.k,
+            .parity = layout.m,
+            .copies = layout.copies,
             .chunk_bytes = chunk_bytes,
             .column_bytes = stripes * chunk_bytes};
 }
@@ -37,19 +37,19 @@ Geometry make(const Shape& shape, uint32_t chunk_bytes, uint64_t stripes)
 TEST_CASE("every block address is one place, and every place one address")
 {
     uint64_t checked = 0;
-    for (const Shape& shape : kShapes) {
+    for (const Layout& layout : kLayouts) {
         for (const uint32_t chunk_bytes : kChunks) {
-            const uint64_t stripes = chunk_bytes <= 65536 ? shape.k + shape.m + 3 : 3;
-            const Geometry geometry = make(shape, chunk_bytes, stripes);
-            const uint64_t blocks = (shape.k + shape.m) * geometry.row_count();
+            const uint64_t stripes = chunk_bytes <= 65536 ? layout.k + layout.m + 3 : 3;
+            const Geometry geometry = make(layout, chunk_bytes, stripes);
+            const uint64_t blocks = (layout.k + layout.m) * geometry.row_count();
             bool good = true;
             uint64_t offset = 0;
             for (uint64_t block = 0; block < blocks; ++block, offset += kBlockBytes) {
                 const BlockPlace place = place_of(geometry, offset);
                 good = good && place.stripe < geometry.stripe_count() && place.row < geometry.rows() &&
-                       place.column < shape.k + shape.m && offset_of(geometry, place) == offset;
+                       place.column < layout.k + layout.m && offset_of(geometry, place) == offset;
                 // Injective by offset_of(); data before parity, as format/group_map_codec.h says.
-                good = good && (place.column < shape.k) == (block < geometry.data_blocks());
+                good = good && (place.column < layout.k) == (block < geometry.data_blocks());
             }
             CHECK(good);
             checked += blocks;
@@ -77,30 +77,30 @@ TEST_CASE("addresses run down a chunk, along the stripe, then parity column by c
 
 TEST_CASE("a stripe uses every group column exactly once, and its blocks share one column offset")
 {
-    for (const Shape& shape : kShapes) {
-        const Geometry geometry = make(shape, 65536, 3 * (shape.k * shape.copies + shape.m) + 1);
+    for (const Layout& layout : kLayouts) {
+        const Geometry geometry = make(layout, 65536, 3 * (layout.k * layout.copies + layout.m) + 1);
         for (uint64_t stripe = 0; stripe < geometry.stripe_count(); ++stripe) {
             std::set<uint32_t> used;
-            for (uint32_t column = 0; column < shape.k + shape.m; ++column)
-                for (uint32_t copy = 0; copy < shape.copies; ++copy)
+            for (uint32_t column = 0; column < layout.k + layout.m; ++column)
+                for (uint32_t copy = 0; copy < layout.copies; ++copy)
                     used.insert(group_column(geometry, stripe, column, copy));
             CHECK(used.size() == geometry.columns());
             CHECK(*used.rbegin() == geometry.columns() - 1);
-            CHECK(column_offset(geometry, {stripe, shape.k, 15}) == stripe * 65536 + 15 * 4096);
+            CHECK(column_offset(geometry, {stripe, layout.k, 15}) == stripe * 65536 + 15 * 4096);
         }
     }
 }
 
 TEST_CASE("places on members are distinct: (group column, column offset) is a bijection too")
 {
-    for (const Shape& shape : kShapes) {
-        const Geometry geometry = make(shape, 8192, 2 * (shape.k * shape.copies + shape.m) + 1);
+    for (const Layout& layout : kLayouts) {
+        const Geometry geometry = make(layout, 8192, 2 * (layout.k * layout.copies + layout.m) + 1);
         const uint64_t column_blocks = geometry.row_count();
         std::vector<uint32_t> hits(geometry.columns() * column_blocks);
-        for (uint64_t offset = 0; offset < (shape.k + shape.m) * geometry.column_bytes;
+        for (uint64_t offset = 0; offset < (layout.k + layout.m) * geometry.column_bytes;
              offset += kBlockBytes) {
             const BlockPlace place = place_of(geometry, offset);
-            for (uint32_t copy = 0; copy < shape.copies; ++copy) {
+            for (uint32_t copy = 0; copy < layout.copies; ++copy) {
                 const uint32_t column = group_column(geometry, place.stripe, place.column, copy);
                 REQUIRE(column < geometry.columns());
                 REQUIRE(column_offset(geometry, place) < geometry.column_bytes);

@@ -17,7 +17,7 @@ namespace cowraid {
 namespace {
 
 // Memory for the rows worked on at a time; at least one row.
-constexpr uint64_t kBatchBytes = 32 * kMiB;
+constexpr uint64_t kRowBatchBytes = 32 * kMiB;
 
 // One row and its entries, newest first.
 struct RowTask {
@@ -233,7 +233,7 @@ Status RowsRecovery::run()
             first = end;
             continue;
         }
-        if (!tasks_.empty() && bytes + task.bytes() > kBatchBytes) {
+        if (!tasks_.empty() && bytes + task.bytes() > kRowBatchBytes) {
             CW_TRY(recover_batch());
             bytes = 0;
         }

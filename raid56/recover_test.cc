@@ -13,7 +13,7 @@ using namespace cowraid::test;
 
 namespace {
 
-constexpr uint64_t kStripes = 5;
+constexpr uint64_t kCrashStripes = 5;
 
 // A volume whose blocks are committed or free, and a machine that loses power while free ones are written.
 class CrashTest {
@@ -22,9 +22,9 @@ public:
     {
         volume_.start_partial_writes(
             {.stripe_cache_size = 17, .rmw_level = static_cast<RmwLevel>(prng_.below(3)), .worker_count = 0});
-        CW_ASSERT(volume_.write(0, kStripes, 20).ok());
+        CW_ASSERT(volume_.write(0, kCrashStripes, 20).ok());
         CW_ASSERT(volume_.commit_all().ok());
-        for (uint64_t block = 0; block < kStripes * volume_.geometry.stripe_data_blocks(); ++block)
+        for (uint64_t block = 0; block < kCrashStripes * volume_.geometry.stripe_data_blocks(); ++block)
             (prng_.chance(1, 2) ? free_ : kept_).push_back(block);
     }
 
@@ -101,7 +101,7 @@ private:
     bool rows_fit(TestVolume& found)
     {
         std::vector<BadBlock> bad;
-        if (!found.array->check_stripes(TestVolume::kGroup, 0, kStripes, bad).ok())
+        if (!found.array->check_stripes(TestVolume::kGroup, 0, kCrashStripes, bad).ok())
             return false;
         return std::all_of(bad.begin(), bad.end(), [&](const BadBlock& block) {
             const uint64_t offset = block.address - TestVolume::kGroup;

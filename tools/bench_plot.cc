@@ -28,7 +28,7 @@ __attribute__((format(printf, 2, 3))) void append(std::string& out, const char* 
     out += text;
 }
 
-std::string escape(const std::string& text)
+std::string escape_markup(const std::string& text)
 {
     std::string out;
     for (const char c : text) {
@@ -80,7 +80,7 @@ void draw_grid(std::string& out, const Frame& frame, const std::string& unit)
     out += "<text x='" + std::to_string(static_cast<int>(kWidth / 2)) + "' y='" +
            std::to_string(static_cast<int>(kHeight - 8)) + "' text-anchor='middle'>seconds</text>\n";
     append(out, "<text x='%.1f' y='%.1f' text-anchor='end'>", kLeft - 6, kTop - 10);
-    out += escape(unit) + "</text>\n";
+    out += escape_markup(unit) + "</text>\n";
 }
 
 void draw_line(std::string& out, const Frame& frame, const PlotLine& line, double step, size_t number)
@@ -94,7 +94,7 @@ void draw_line(std::string& out, const Frame& frame, const PlotLine& line, doubl
     const double x = kLeft + 10 + 180 * static_cast<double>(number);
     append(out, "<rect x='%.1f' y='%.1f' width='12' height='3' fill='%s'/>\n", x, kTop - 14, colour);
     append(out, "<text x='%.1f' y='%.1f'>", x + 18, kTop - 10);
-    out += escape(line.name) + "</text>\n";
+    out += escape_markup(line.name) + "</text>\n";
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ std::string plot_svg(const std::string& title, const std::string& unit, double s
     append(out, " width='%g' height='%g' font-family='sans-serif' font-size='12'>\n", kWidth, kHeight);
     append(out, "<rect width='%g' height='%g' fill='white'/>\n", kWidth, kHeight);
     append(out, "<text x='%g' y='16' text-anchor='middle' font-size='14'>", kWidth / 2);
-    out += escape(title) + "</text>\n";
+    out += escape_markup(title) + "</text>\n";
     draw_grid(out, frame, unit);
     for (size_t number = 0; number < lines.size(); ++number)
         draw_line(out, frame, lines[number], step_seconds, number);

@@ -16,7 +16,7 @@ struct BenchArguments {
     std::string why;  // not empty: an argument was wrong
 };
 
-error_t parse_option(int key, char* argument, argp_state* state)
+error_t parse_bench_option(int key, char* argument, argp_state* state)
 {
     auto& arguments = *static_cast<BenchArguments*>(state->input);
     if (key == ARGP_KEY_INIT) {
@@ -44,7 +44,7 @@ bool parse(int argc, char** argv, BenchArguments& arguments)
     static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
     const argp parser = {
         .options = table.data(),
-        .parser = parse_option,
+        .parser = parse_bench_option,
         .args_doc = "[MEMBER...]",
         .doc =
             "Drive the RAID5/6 array without a filesystem and print throughput and member requests per "

@@ -9,7 +9,7 @@ constexpr int kJsonKey = 1000;
 constexpr int kSiKey = 1001;
 constexpr int kIecKey = 1002;
 
-constexpr argp_option kOptions[] = {
+constexpr argp_option kCommonOptions[] = {
     {"json", kJsonKey, nullptr, 0, "print one JSON object", 0},
     {"raw", 'b', nullptr, 0, "print sizes in bytes", 0},
     {"si", kSiKey, nullptr, 0, "print sizes in powers of 1000", 0},
@@ -17,7 +17,7 @@ constexpr argp_option kOptions[] = {
     {},
 };
 
-error_t parse_option(int key, char* argument, argp_state* state)
+error_t parse_common_option(int key, char* argument, argp_state* state)
 {
     auto& options = *static_cast<CommandOptions*>(state->input);
     switch (key) {
@@ -43,8 +43,8 @@ error_t parse_option(int key, char* argument, argp_state* state)
 
 }  // namespace
 
-const argp kCommonParser = {.options = kOptions,
-                            .parser = parse_option,
+const argp kCommonParser = {.options = kCommonOptions,
+                            .parser = parse_common_option,
                             .args_doc = nullptr,
                             .doc = nullptr,
                             .children = nullptr,

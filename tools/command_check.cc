@@ -28,14 +28,14 @@ struct CheckArguments {
     CheckOptions check;
 };
 
-constexpr argp_option kOptions[] = {
+constexpr argp_option kCheckOptions[] = {
     {"force", 'f', nullptr, 0, "check a mounted volume too; it may change meanwhile", 0},
     {"trees-only", kTreesKey, nullptr, 0, "do not read file data and parity", 0},
     {"all", kAllKey, nullptr, 0, "list every finding", 0},
     {},
 };
 
-error_t parse_option(int key, char*, argp_state* state)
+error_t parse_check_option(int key, char*, argp_state* state)
 {
     auto& arguments = *static_cast<CheckArguments*>(state->input);
     switch (key) {
@@ -60,8 +60,8 @@ bool parse(int argc, char** argv, CheckArguments& arguments)
 {
     static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
     static const argp parser = {
-        .options = kOptions,
-        .parser = parse_option,
+        .options = kCheckOptions,
+        .parser = parse_check_option,
         .args_doc = "MEMBER...|LABEL|UUID",
         .doc = "Read everything in an unmounted volume and say what is wrong. Changes nothing.\v"
                "Exit codes: 0 clean, 1 could not be checked, 2 usage, 3 something was found.",

@@ -17,13 +17,13 @@ struct StatsOptions {
     bool reset = false;
 };
 
-constexpr argp_option kOptions[] = {
+constexpr argp_option kStatsOptions[] = {
     {"check", 'c', nullptr, 0, "exit with 64 when an error counter is not zero", 0},
     {"reset", 'z', nullptr, 0, "print, then set to zero; needs a mounted volume", 0},
     {},
 };
 
-error_t parse_option(int key, char*, argp_state* state)
+error_t parse_stats_option(int key, char*, argp_state* state)
 {
     auto& options = *static_cast<StatsOptions*>(state->input);
     switch (key) {
@@ -44,8 +44,8 @@ error_t parse_option(int key, char*, argp_state* state)
 bool parse(int argc, char** argv, StatsOptions& options)
 {
     static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {.options = kOptions,
-                                .parser = parse_option,
+    static const argp parser = {.options = kStatsOptions,
+                                .parser = parse_stats_option,
                                 .args_doc = "VOLUME|MEMBER",
                                 .doc =
                                     "Show the error counters of the members of a volume, or of one member.",

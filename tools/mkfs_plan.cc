@@ -13,17 +13,12 @@
 #include "device/scan.h"
 #include "device/signature.h"
 #include "format/profile.h"
+#include "tools/report_error.h"
 #include "tools/text.h"
 
 namespace cowraid {
 
 namespace {
-
-Status invalid(std::string& why, std::string text)
-{
-    why = std::move(text);
-    return Err::kInvalid;
-}
 
 ProfileId default_data_profile(size_t device_count)
 {

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "tools/partial_write_options.h"
+#include "tools/report_error.h"
 #include "tools/text.h"
 
 namespace cowraid {
@@ -252,12 +253,6 @@ struct Option {
     std::string_view name, value;
     bool has_value = false;
 };
-
-Status invalid(std::string& why, std::string text)
-{
-    why = std::move(text);
-    return Err::kInvalid;
-}
 
 std::vector<std::string_view> cut_list(std::string_view list)
 {

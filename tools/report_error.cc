@@ -8,6 +8,12 @@
 
 namespace cowraid {
 
+Status invalid(std::string& why, std::string text)
+{
+    why = std::move(text);
+    return Err::kInvalid;
+}
+
 void print_json(const json_t* value)
 {
     printf("%s\n", json_print(value, 2).c_str());

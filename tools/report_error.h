@@ -18,6 +18,8 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitFindings = 3;  // cowraid check
 inline constexpr int kExitCounters = 64;  // cowraid device stats -c
 
+// kInvalid, with the reason.
+Status invalid(std::string& why, std::string text);
 // "PROGRAM: WHY" to standard error; for JSON also {"error": {"code", "message"}} to standard output.
 void print_error(const char* program, OutputFormat format, Err err, const std::string& why);
 void print_warning(const char* program, const std::string& text);

@@ -23,7 +23,7 @@ constexpr const char* kLock = "/run/mount/utab.lock";
 constexpr const char* kOurOption = "uhelper=fuse.cowraid";
 
 // Blanks and backslashes as \ooo, as the kernel writes them.
-std::string escape(const std::string& text)
+std::string escape_blanks(const std::string& text)
 {
     std::string out;
     for (const char c : text) {
@@ -88,10 +88,10 @@ void change_table(const UserMount& entry)
 std::string change_user_table(std::string_view table, const UserMount& entry,
                               const std::vector<std::string>& mounted)
 {
-    const std::string target = "TARGET=" + escape(entry.directory);
+    const std::string target = "TARGET=" + escape_blanks(entry.directory);
     std::vector<std::string> mounted_targets;
     for (const std::string& path : mounted)
-        mounted_targets.push_back("TARGET=" + escape(path));
+        mounted_targets.push_back("TARGET=" + escape_blanks(path));
     std::string out;
     for (const std::string_view line : split(table, '\n')) {
         const auto fields = split(line, ' ');
@@ -106,7 +106,8 @@ std::string change_user_table(std::string_view table, const UserMount& entry,
     if (entry.source.empty())
         return out;
     const std::string options = entry.options.empty() ? "" : "," + entry.options;
-    return out + "SRC=" + escape(entry.source) + " " + target + " ROOT=/ OPTS=" + kOurOption + options + "\n";
+    return out + "SRC=" + escape_blanks(entry.source) + " " + target + " ROOT=/ OPTS=" + kOurOption +
+           options + "\n";
 }
 
 void add_user_mount(const std::string& source, const std::string& directory, const std::string& options)
