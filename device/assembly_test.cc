@@ -47,6 +47,22 @@ void commits(SampleVolume& volume, Superblock& state, const Ids& ids, int count)
         volume.commit(state, ids);
 }
 
+// Degraded mounts that end before their first commit.
+void mounts(SampleVolume& volume, Superblock& state, const Ids& ids, int count)
+{
+    while (count-- > 0) {
+        volume.mount_degraded(state, ids);
+        volume.commit_states(state, ids, ids);
+    }
+}
+
+// A degraded mount and its commits.
+void go_on(SampleVolume& volume, Superblock& state, const Ids& ids, int count)
+{
+    volume.mount_degraded(state, ids);
+    commits(volume, state, ids, count);
+}
+
 // A slot of an older, larger-numbered volume in every ring slot that is blank.
 void leave_older_volume(SampleVolume& volume, uint32_t id)
 {
@@ -161,8 +177,7 @@ const Scenario kStale[] = {
      .arrange =
          [](Arranged& a) {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 5);
-             a.volume.mount_degraded(a.volume.state, {1, 2, 4});
-             commits(a.volume, a.volume.state, {1, 2, 4}, 12);
+             go_on(a.volume, a.volume.state, {1, 2, 4}, 12);
              a.give({1, 2, 3, 4});
              a.missed_from = 7;
          },
@@ -186,10 +201,8 @@ const Scenario kStale[] = {
     {.name = "stale member and head absent members disagree: the table of the newest commit counts",
      .arrange =
          [](Arranged& a) {
-             a.volume.mount_degraded(a.volume.state, {1, 2, 3});
-             commits(a.volume, a.volume.state, {1, 2, 3}, 3);
-             a.volume.mount_degraded(a.volume.state, {1, 2});
-             commits(a.volume, a.volume.state, {1, 2}, 3);
+             go_on(a.volume, a.volume.state, {1, 2, 3}, 3);
+             go_on(a.volume, a.volume.state, {1, 2}, 3);
              a.give({2, 3, 4});
          },
      .generation = 7,
@@ -202,8 +215,7 @@ const Scenario kStale[] = {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 5);
              Superblock crashed = a.volume.state;
              a.volume.commit(crashed, {1});
-             a.volume.mount_degraded(a.volume.state, {2, 3, 4});
-             commits(a.volume, a.volume.state, {2, 3, 4}, 4);
+             go_on(a.volume, a.volume.state, {2, 3, 4}, 4);
              a.give({1, 2, 3, 4});
              a.missed_from = 7;
          },
@@ -213,8 +225,7 @@ const Scenario kStale[] = {
     {.name = "came back and missed the commit that says so",
      .arrange =
          [](Arranged& a) {
-             a.volume.mount_degraded(a.volume.state, {1, 2, 3});
-             commits(a.volume, a.volume.state, {1, 2, 3}, 5);
+             go_on(a.volume, a.volume.state, {1, 2, 3}, 5);
              a.volume.restore(a.volume.state, 4);
              a.volume.commit(a.volume.state, {1, 2, 3});
              a.give({1, 2, 3, 4});
@@ -229,8 +240,7 @@ const Scenario kStale[] = {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 2);
              const std::unique_ptr<SimDevice> image = a.volume.disk(3).clone("image");
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 4);
-             a.volume.mount_degraded(a.volume.state, {1, 2, 3});
-             commits(a.volume, a.volume.state, {1, 2, 3}, 4);
+             go_on(a.volume, a.volume.state, {1, 2, 3}, 4);
              std::vector<std::byte> head(kMinHeadBytes);
              image->peek(0, head);
              a.volume.disk(3).poke(0, head);
@@ -258,10 +268,7 @@ const Scenario kStale[] = {
      .arrange =
          [](Arranged& a) {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 2);
-             for (uint32_t mount = 0; mount < 200; ++mount) {
-                 a.volume.mount_degraded(a.volume.state, {1, 2, 3});
-                 a.volume.commit_states(a.volume.state, {1, 2, 3}, {1, 2, 3});
-             }
+             mounts(a.volume, a.volume.state, {1, 2, 3}, 200);
              a.give({1, 2, 3, 4});
              a.missed_from = 4;
          },
@@ -294,8 +301,7 @@ const Scenario kDamaged[] = {
      .arrange =
          [](Arranged& a) {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 5);
-             a.volume.mount_degraded(a.volume.state, {1, 2, 3});
-             a.volume.commit(a.volume.state, {1, 2, 3});
+             go_on(a.volume, a.volume.state, {1, 2, 3}, 1);
              a.volume.rot_slot(1, 0, 7);
              a.volume.rot_slot(1, 1, 7);
              a.give({1, 2, 3});
@@ -409,10 +415,8 @@ const Scenario kRefused[] = {
          [](Arranged& a) {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 3);
              Superblock other = a.volume.state;
-             a.volume.mount_degraded(a.volume.state, {1, 2});
-             commits(a.volume, a.volume.state, {1, 2}, 5);
-             a.volume.mount_degraded(other, {3, 4});
-             commits(a.volume, other, {3, 4}, 2);
+             go_on(a.volume, a.volume.state, {1, 2}, 5);
+             go_on(a.volume, other, {3, 4}, 2);
              a.give({1, 2, 3, 4});
          },
      .generation = 0,
@@ -423,13 +427,9 @@ const Scenario kRefused[] = {
          [](Arranged& a) {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 3);
              Superblock other = a.volume.state;
-             for (uint32_t mount = 0; mount < 200; ++mount) {
-                 a.volume.mount_degraded(a.volume.state, {1, 2});
-                 a.volume.commit_states(a.volume.state, {1, 2}, {1, 2});
-             }
+             mounts(a.volume, a.volume.state, {1, 2}, 200);
              commits(a.volume, a.volume.state, {1, 2}, 2);
-             a.volume.mount_degraded(other, {3, 4});
-             a.volume.commit_states(other, {3, 4}, {3, 4});
+             mounts(a.volume, other, {3, 4}, 1);
              commits(a.volume, other, {3, 4}, 2);
              a.give({1, 2, 3, 4});
          },
@@ -441,12 +441,8 @@ const Scenario kRefused[] = {
          [](Arranged& a) {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 3);
              Superblock other = a.volume.state;
-             for (uint32_t mount = 0; mount < 200; ++mount) {
-                 a.volume.mount_degraded(a.volume.state, {1, 2});
-                 a.volume.commit_states(a.volume.state, {1, 2}, {1, 2});
-                 a.volume.mount_degraded(other, {3, 4});
-                 a.volume.commit_states(other, {3, 4}, {3, 4});
-             }
+             mounts(a.volume, a.volume.state, {1, 2}, 200);
+             mounts(a.volume, other, {3, 4}, 200);
              commits(a.volume, a.volume.state, {1, 2}, 2);
              commits(a.volume, other, {3, 4}, 1);
              a.give({1, 2, 3, 4});
@@ -458,10 +454,8 @@ const Scenario kRefused[] = {
      .arrange =
          [](Arranged& a) {
              Superblock other = a.volume.state;
-             a.volume.mount_degraded(a.volume.state, {1, 2});
-             a.volume.commit(a.volume.state, {1, 2});
-             a.volume.mount_degraded(other, {3, 4});
-             a.volume.commit(other, {3, 4});
+             go_on(a.volume, a.volume.state, {1, 2}, 1);
+             go_on(a.volume, other, {3, 4}, 1);
              a.give({2, 3});
          },
      .generation = 0,
@@ -474,8 +468,7 @@ const Scenario kRefused[] = {
              Superblock alone = a.volume.state;
              a.volume.fail(a.volume.state, 4);
              commits(a.volume, a.volume.state, {1, 2, 3}, 5);
-             a.volume.mount_degraded(alone, {4});
-             commits(a.volume, alone, {4}, 9);
+             go_on(a.volume, alone, {4}, 9);
              a.give({1, 2, 3, 4});
          },
      .generation = 0,
@@ -488,8 +481,7 @@ const Scenario kRefused[] = {
              Superblock alone = a.volume.state;
              a.volume.fail(a.volume.state, 4);
              a.volume.commit(a.volume.state, {1, 2, 3});
-             a.volume.mount_degraded(alone, {4});
-             a.volume.commit(alone, {4});
+             go_on(a.volume, alone, {4}, 1);
              a.give({1, 2, 3, 4});
          },
      .generation = 0,

@@ -242,18 +242,29 @@ TEST_CASE("a sector that stays bad takes its member out of service, without an e
     CHECK(volume.all_counters() == 2);
 }
 
-TEST_CASE("a member whose loss would cost another group its data stays in service")
+namespace {
+
+// A block group that has nothing but this member; its address.
+VolumeAddress add_single_group(TestVolume& volume, uint32_t member)
 {
-    TestVolume volume({ProfileId::kRaid6, 4, 16384});
-    REQUIRE(volume.write(0, 2).ok());
-    const TestVolume::Spot spot = volume.spot({0, 1, 0});
     GroupRecord single = volume.group_record;
     single.address = TestVolume::kGroup + volume.group_record.span_bytes();
     single.profile = ProfileId::kSingle;
     single.data_columns = 1;
     single.column_bytes = TestVolume::kSlotBytes;
-    single.columns = {{.member = TestVolume::member_id(spot.member), .runs = {{5, 1}}}};
+    single.columns = {{.member = TestVolume::member_id(member), .runs = {{5, 1}}}};
     REQUIRE(volume.array->add_group(single, volume.superblock).ok());
+    return single.address;
+}
+
+}  // namespace
+
+TEST_CASE("a member whose loss would cost another group its data stays in service")
+{
+    TestVolume volume({ProfileId::kRaid6, 4, 16384});
+    REQUIRE(volume.write(0, 2).ok());
+    const TestVolume::Spot spot = volume.spot({0, 1, 0});
+    const VolumeAddress single = add_single_group(volume, spot.member);
     volume.faults[spot.member]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
     volume.rot({0, 1, 0});
     CHECK(volume.read_back(0, 32));
@@ -261,7 +272,7 @@ TEST_CASE("a member whose loss would cost another group its data stays in servic
     CHECK_FALSE(volume.set.failed(TestVolume::member_id(spot.member)));
     CHECK_FALSE(volume.set.stopped());  // nothing rests on a repair
     // Without that group it would go.
-    volume.array->remove_group(single.address);
+    volume.array->remove_group(single);
     volume.rot({0, 1, 0});
     CHECK(volume.read_back(0, 32));
     CHECK(volume.set.failed(TestVolume::member_id(spot.member)));
@@ -272,13 +283,7 @@ TEST_CASE("a write that its group carries is refused when another group cannot d
     TestVolume volume({ProfileId::kRaid6, 4, 16384});
     REQUIRE(volume.write(0, 2).ok());
     const TestVolume::Spot spot = volume.spot({0, 1, 0});
-    GroupRecord single = volume.group_record;
-    single.address = TestVolume::kGroup + volume.group_record.span_bytes();
-    single.profile = ProfileId::kSingle;
-    single.data_columns = 1;
-    single.column_bytes = TestVolume::kSlotBytes;
-    single.columns = {{.member = TestVolume::member_id(spot.member), .runs = {{5, 1}}}};
-    REQUIRE(volume.array->add_group(single, volume.superblock).ok());
+    add_single_group(volume, spot.member);
     volume.faults[spot.member]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites, .limit = 1});
     CHECK(volume.write(2, 1).err() == Err::kTooManyFaults);
     CHECK_FALSE(volume.set.failed(TestVolume::member_id(spot.member)));

@@ -387,41 +387,55 @@ std::vector<PlacedRun> moved_runs(FilesystemCore& core)
     return moved;
 }
 
+// A volume of which groups have been emptied, opened by hand.
+struct Moved {
+    explicit Moved(uint64_t seed) : image(cleaned(seed)), core(image.open_core()), runs(moved_runs(*core))
+    {
+        REQUIRE(runs.size() > 1);
+    }
+    static Image cleaned(uint64_t seed)
+    {
+        Prng prng(seed);
+        SimVolume volume(kRaid5);
+        start(volume, prng);
+        REQUIRE(clean(volume.fs(), 2));
+        REQUIRE(volume.unmount().ok());
+        return Image::copy_of(volume);
+    }
+
+    Image image;
+    std::unique_ptr<FilesystemCore> core;
+    std::vector<PlacedRun> runs;
+};
+
 // Lets `craft` change entries of moved blocks behind the files' back, then empties what groups there are.
 // How many files read otherwise than before.
 uint64_t files_changed_by(void (*craft)(Transaction& open, const PlacedRun& one, const PlacedRun& other))
 {
-    Prng prng(9);
-    SimVolume volume(kRaid5);
-    start(volume, prng);
-    REQUIRE(clean(volume.fs(), 2));
-    REQUIRE(volume.unmount().ok());
-    Image image = Image::copy_of(volume);
-    std::unique_ptr<FilesystemCore> core = image.open_core();
-    const std::vector<PlacedRun> moved = moved_runs(*core);
-    REQUIRE(moved.size() > 1);
+    Moved moved(9);
+    FilesystemCore& core = *moved.core;
     const auto files = [&] {
         std::vector<std::string> texts;
         for (uint64_t i = 0; i < 100; i += 4) {
             const Result<DirentSlot> slot =
-                find_dirent(core->store, core->volume->superblock().name_hash_seed, kRoot, name_of(i));
+                find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, name_of(i));
             std::string text(kFileBytes, 0);
-            const Result<size_t> got = read_file(*core, slot->entry.inode, 0,
+            const Result<size_t> got = read_file(core, slot->entry.inode, 0,
                                                  {reinterpret_cast<std::byte*>(text.data()), text.size()});
             texts.push_back(got.ok() ? text : err_text(got.err()));
         }
         return texts;
     };
     const std::vector<std::string> before = files();
-    craft(*core->timeline.open(), moved.front(), moved.back());
-    core->timeline.open()->dirty = true;
-    REQUIRE(commit_now(*core).ok());
-    CHECK(!image.check().clean());
+    craft(*core.timeline.open(), moved.runs.front(), moved.runs.back());
+    core.timeline.open()->dirty = true;
+    REQUIRE(commit_now(core).ok());
+    CHECK(!moved.image.check().clean());
     // Each group once, and its successors.
-    for (int step = 0; step < 1000 && core->cleaner.counts().emptied_groups < 8; ++step)
-        if (core->cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
-            REQUIRE(commit_now(*core).ok());
-    CHECK(core->cleaner.counts().emptied_groups == 8);
+    for (int step = 0; step < 1000 && core.cleaner.counts().emptied_groups < 8; ++step)
+        if (core.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+            REQUIRE(commit_now(core).ok());
+    CHECK(core.cleaner.counts().emptied_groups == 8);
     const std::vector<std::string> after = files();
     uint64_t changed = 0;
     for (size_t i = 0; i < before.size(); ++i)
@@ -446,22 +460,15 @@ TEST_CASE("clean: entries that contradict each other cost no block")
 
 TEST_CASE("clean: a file that is given the place of another's block does not free it")
 {
-    Prng prng(10);
-    SimVolume volume(kRaid5);
-    start(volume, prng);
-    REQUIRE(clean(volume.fs(), 2));
-    REQUIRE(volume.unmount().ok());
-    Image image = Image::copy_of(volume);
-    std::unique_ptr<FilesystemCore> core = image.open_core();
-    const std::vector<PlacedRun> moved = moved_runs(*core);
-    REQUIRE(moved.size() > 1);
-    core->timeline.open()->moved_to.put(moved.front().name, {&moved.back().place.value, 1});
+    Moved moved(10);
+    FilesystemCore& core = *moved.core;
+    core.timeline.open()->moved_to.put(moved.runs.front().name, {&moved.runs.back().place.value, 1});
     std::vector<PlacedRun> places;
-    const View view = core->store.view();
-    CHECK(find_places(*core, view, moved.front().name, 1, places).err() == Err::kCorrupt);
+    const View view = core.store.view();
+    CHECK(find_places(core, view, moved.runs.front().name, 1, places).err() == Err::kCorrupt);
     places.clear();
-    REQUIRE(find_places(*core, view, moved.back().name, 1, places).ok());
-    CHECK(places.front().place == moved.back().place);
+    REQUIRE(find_places(core, view, moved.runs.back().name, 1, places).ok());
+    CHECK(places.front().place == moved.runs.back().place);
 }
 
 namespace {

@@ -47,10 +47,11 @@ SpaceWorld::SpaceWorld(uint32_t member_count, uint64_t member_bytes, ProfileId d
 {
 }
 
-void SpaceWorld::make()
+void SpaceWorld::start()
 {
     std::string why;
     REQUIRE_MESSAGE(machine_.make(why).ok(), why);
+    mount();
 }
 
 void SpaceWorld::mount(const std::vector<uint32_t>& absent)

@@ -15,7 +15,8 @@ class SpaceWorld {
 public:
     SpaceWorld(uint32_t member_count, uint64_t member_bytes, ProfileId data, ProfileId metadata);
 
-    void make();
+    // mkfs and the first mount.
+    void start();
     // Aborts the test when the mount fails; `absent`: indices of members left out.
     void mount(const std::vector<uint32_t>& absent = {});
     void unmount();

@@ -24,13 +24,24 @@ uint64_t difference(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
+// With all members, and nothing left of what was written.
+void expect_capacity_back(SpaceWorld& world, uint64_t fresh)
+{
+    world.unmount();
+    world.mount();
+    world.require_content();
+    world.remove_all();
+    world.settle();
+    CAPTURE(fresh);
+    CHECK(difference(world.available(), fresh) <= world.group_blocks());
+}
+
 }  // namespace
 
 TEST_CASE("degraded space: an emptied volume takes data with a member away")
 {
     SpaceWorld world(5, 256 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1);
-    world.make();
-    world.mount();
+    world.start();
     const uint64_t fresh = world.available();
     CHECK(world.write(UINT64_MAX) >= fresh);
     world.remove_all();
@@ -41,20 +52,13 @@ TEST_CASE("degraded space: an emptied volume takes data with a member away")
     CHECK(world.write(300 * kMiB / kBlockBytes) == 300 * kMiB / kBlockBytes);
     world.commit();
     world.require_content();
-    world.unmount();
-    world.mount();
-    world.require_content();
-    world.remove_all();
-    world.settle();
-    CAPTURE(fresh);
-    CHECK(difference(world.available(), fresh) <= world.group_blocks());
+    expect_capacity_back(world, fresh);
 }
 
 TEST_CASE("degraded space: a volume that is 56 % full takes what is reported with two members away")
 {
     SpaceWorld world(8, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
-    world.make();
-    world.mount();
+    world.start();
     const uint64_t fresh = world.available();
     const uint64_t before = fresh * 56 / 100;
     REQUIRE(world.write(before) == before);
@@ -68,19 +72,13 @@ TEST_CASE("degraded space: a volume that is 56 % full takes what is reported wit
     CHECK(world.write(UINT64_MAX) >= reported);
     world.commit();
     world.require_content();
-    world.unmount();
-    world.mount();
-    world.require_content();
-    world.remove_all();
-    world.settle();
-    CHECK(difference(world.available(), fresh) <= world.group_blocks());
+    expect_capacity_back(world, fresh);
 }
 
 TEST_CASE("degraded space: two members fail under load at 5 % use and no write is refused")
 {
     SpaceWorld world(8, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
-    world.make();
-    world.mount();
+    world.start();
     REQUIRE(world.write(world.available() / 20) > 0);
     world.commit();
     uint64_t refused = world.write_synced(200, 4);
@@ -96,8 +94,7 @@ TEST_CASE("degraded space: two members fail under load at 5 % use and no write i
 TEST_CASE("degraded space: what was promised has its place when members fail before the commit")
 {
     SpaceWorld world(6, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
-    world.make();
-    world.mount();
+    world.start();
     const Result<Attributes> reserved = world.fs().make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
     REQUIRE(reserved.ok());
     const uint64_t bytes = world.available() * kBlockBytes / 2;
@@ -131,8 +128,7 @@ TEST_CASE("degraded space: any one of four members fails under load and the volu
             CAPTURE(member);
             CAPTURE(static_cast<uint32_t>(profiles.data));
             SpaceWorld world(4, 128 * kMiB, profiles.data, profiles.metadata);
-            world.make();
-            world.mount();
+            world.start();
             REQUIRE(world.write(5000) == 5000);
             CHECK(world.write_synced(20, 8) == 0);
             world.fail_writes(member);
@@ -157,8 +153,7 @@ TEST_CASE("degraded space: any one of four members fails under load and the volu
 TEST_CASE("degraded space: what an unlink frees is reported before the next commit, and can be written")
 {
     SpaceWorld world(4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1);
-    world.make();
-    world.mount();
+    world.start();
     const uint64_t fresh = world.available();
     world.write(UINT64_MAX);
     world.commit();
@@ -209,8 +204,7 @@ void run_cell(const Cell& cell)
     CAPTURE(cell.used_percent);
     CAPTURE(cell.loss == Loss::kFailing);
     SpaceWorld world(cell.member_count, 128 * kMiB, cell.data, cell.metadata);
-    world.make();
-    world.mount();
+    world.start();
     const uint64_t fresh = world.available();
     const uint64_t used = fresh * cell.used_percent / 100;
     REQUIRE(world.write(used) == used);

@@ -143,6 +143,13 @@ public:
     Files files;
 };
 
+void write_before(World& world)
+{
+    world.mount();
+    world.write("before", 3 * kMiB);
+    world.unmount();
+}
+
 // Files from before a member fails, and from after.
 void fail_while_writing(World& world, const Members& failing)
 {
@@ -247,9 +254,7 @@ TEST_CASE("with a stale column of raid5 another member's failure stops the volum
 TEST_CASE("a member that was away while nothing was written to its block groups is current")
 {
     World world(kRaid5);
-    world.mount();
-    world.write("before", 3 * kMiB);
-    world.unmount();
+    write_before(world);
     world.mount(degraded_options(), {1});
     world.write("new groups", kMiB);
     world.unmount();
@@ -265,9 +270,7 @@ TEST_CASE("a member that was away while nothing was written to its block groups 
 TEST_CASE("a reopened group takes blocks only after its absent columns are stale on the members")
 {
     World world(kRaid5);
-    world.mount();
-    world.write("before", 3 * kMiB);
-    world.unmount();
+    write_before(world);
     Image image = Image::copy_of(world.volume);
     std::unique_ptr<FilesystemCore> core = image.open_core({1});
     const auto closed = [&] {
@@ -306,9 +309,7 @@ TEST_CASE("a reopened group takes blocks only after its absent columns are stale
 TEST_CASE("the commit that a mount found is written again bit for bit, whatever the mount learns")
 {
     World world(kRaid5);
-    world.mount();
-    world.write("before", 3 * kMiB);
-    world.unmount();
+    write_before(world);
     // An older copy of member 2, from before a degraded mount that it took part in.
     const std::unique_ptr<SimDevice> old = world.volume.member(1).clone("old");
     world.mount(degraded_options(), {3});
