@@ -240,20 +240,25 @@ Status Assembler::check_table()
     return {};
 }
 
-// Damage that a power cut during the head's commit or the next one cannot explain.
+// Damage that a power cut during the head's commit or the next one cannot explain. After an unmount there was
+// none during the head's, unless it cut into that unmount's last write.
 bool Assembler::ring_damaged(const Candidate& candidate, bool stale) const
 {
-    const uint64_t head_slot = superblock_.generation.value % kSuperblockSlotCount;
-    const uint64_t next_slot = superblock_.generation.next().value % kSuperblockSlotCount;
+    const auto slot_bit = [](Generation generation) {
+        return 1u << generation.value % kSuperblockSlotCount;
+    };
+    const uint32_t explained = slot_bit(superblock_.generation.next()) |
+                               (superblock_.unmounted ? 0 : slot_bit(superblock_.generation));
     for (const uint32_t mask : candidate.reading.damaged_mask) {
-        if ((mask & ~(1u << head_slot) & ~(1u << next_slot)) != 0)
+        if ((mask & ~explained) != 0)
             return true;
     }
-    // More than one commit behind in the same epoch without having been away: its newest copies vanished.
+    // Further behind in the same epoch without having been away: its newest copies vanished.
+    const uint64_t behind = superblock_.unmounted ? 0 : 1;
     const Superblock& newest = candidate.newest();
     return candidate.reading.read_error ||
            (!stale && newest.epochs.front().epoch == superblock_.epochs.front().epoch &&
-            newest.generation.value + 1 < superblock_.generation.value);
+            newest.generation.value + behind < superblock_.generation.value);
 }
 
 void Assembler::place(Assembly& assembly, Candidate& candidate)

@@ -297,6 +297,27 @@ const Scenario kDamaged[] = {
          },
      .generation = 12,
      .damaged = {4}},
+    {.name = "a copy of the commit that a mount ended with is rotten",
+     .arrange =
+         [](Arranged& a) {
+             commits(a.volume, a.volume.state, {1, 2, 3, 4}, 10);
+             a.volume.state.unmounted = true;
+             commits(a.volume, a.volume.state, {1, 2, 3, 4}, 1);
+             a.volume.rot_slot(2, 1, 12);
+             a.give({1, 2, 3, 4});
+         },
+     .generation = 12,
+     .damaged = {2}},
+    {.name = "a member lacks the commit that a mount ended with",
+     .arrange =
+         [](Arranged& a) {
+             commits(a.volume, a.volume.state, {1, 2, 3, 4}, 10);
+             a.volume.state.unmounted = true;
+             a.volume.commit(a.volume.state, {1, 2, 3, 4}, {1, 2, 4});
+             a.give({1, 2, 3, 4});
+         },
+     .generation = 12,
+     .damaged = {3}},
     {.name = "newest slot rotten right after a new epoch",
      .arrange =
          [](Arranged& a) {

@@ -82,7 +82,8 @@ CW_FIELD(DiskSuperblock, live_logs, 444, 4);
 CW_FIELD(DiskSuperblock, epochs, 448, 1024);
 CW_FIELD(DiskSuperblock, tree_commits, 1472, 8);
 CW_FIELD(DiskSuperblock, log_epoch, 1480, 8);
-CW_FIELD(DiskSuperblock, reserved2, 1488, 2608);
+CW_FIELD(DiskSuperblock, unmounted, 1488, 4);
+CW_FIELD(DiskSuperblock, reserved2, 1492, 2604);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);

@@ -146,6 +146,7 @@ Superblock sample_superblock(Prng& prng, size_t member_count)
     superblock.live_logs = static_cast<uint32_t>(prng.below(kLiveLogsMask + 1));
     superblock.tree_commits = prng.between(0, kMaxGeneration);
     superblock.log_epoch = prng.next() | 1;
+    superblock.unmounted = prng.chance(1, 2);
     superblock.label.resize(prng.below(kLabelBytes));
     for (char& character : superblock.label)
         character = static_cast<char>(prng.between(1, 127));

@@ -112,7 +112,8 @@ struct DiskSuperblock {
     le64 tree_commits;  // commits that wrote trees, this one included; records of the fsync log count by it
     le64 log_epoch;  // that entries of the logs carry; 0 in older volumes: the epoch the trees were committed
                      // under
-    uint8_t reserved2[2608];
+    le32 unmounted;  // 1: the mount that made this commit ended with it; else 0
+    uint8_t reserved2[2604];
     // DiskMember members[member_count] follows.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);

@@ -184,6 +184,7 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
     superblock.live_logs = disk.live_logs;
     superblock.tree_commits = disk.tree_commits;
     superblock.log_epoch = disk.log_epoch;
+    superblock.unmounted = disk.unmounted == 1;
 }
 
 void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
@@ -215,6 +216,7 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.live_logs = superblock.live_logs;
     disk.tree_commits = superblock.tree_commits;
     disk.log_epoch = superblock.log_epoch;
+    disk.unmounted = superblock.unmounted ? 1 : 0;
     std::memcpy(disk.label, superblock.label.data(), superblock.label.size());
     disk.epoch_count = static_cast<uint32_t>(superblock.epochs.size());
     for (size_t index = 0; index < superblock.epochs.size(); ++index)
@@ -315,7 +317,7 @@ Result<Superblock> decode_superblock(std::span<const std::byte> slot)
         return Err::kUnsupported;
     if (disk.member_count > kMaxMembers || disk.epoch_count == 0 || disk.epoch_count > kEpochHistoryCount ||
         disk.bytes != sizeof disk + uint64_t{disk.member_count} * sizeof(DiskMember) ||
-        disk.block_bytes != kBlockBytes || (disk.live_logs & ~kLiveLogsMask) != 0 ||
+        disk.block_bytes != kBlockBytes || (disk.live_logs & ~kLiveLogsMask) != 0 || disk.unmounted > 1 ||
         disk.node_bytes != kNodeBytes || disk.epoch != disk.epochs[0].epoch)
         return Err::kCorrupt;
     const void* end = std::memchr(disk.label, 0, sizeof disk.label);

@@ -85,6 +85,8 @@ struct Superblock {
     uint64_t tree_commits = 0;
     // What entries of the logs are known by: the newest epoch when the logs last held nothing. Not 0.
     uint64_t log_epoch = 0;
+    // The mount that made this commit ended with it, after it was durable on all members.
+    bool unmounted = false;
     std::string label;
     std::vector<MemberRecord> members;  // by rising id
 

@@ -169,9 +169,10 @@ std::string to_text(const Superblock& superblock)
                         superblock.chunk_bytes, superblock.name_hash_seed);
     text += text_format("next group address %" PRIu64 " next member id %u\n", superblock.next_group_address,
                         superblock.next_member_id);
-    text += text_format("live logs%s%s tree commits %" PRIu64 "\n",
+    text += text_format("live logs%s%s tree commits %" PRIu64 "%s\n",
                         (superblock.live_logs & kLiveIntentLog) != 0 ? " intent" : "",
-                        (superblock.live_logs & kLiveFsyncLog) != 0 ? " fsync" : "", superblock.tree_commits);
+                        (superblock.live_logs & kLiveFsyncLog) != 0 ? " fsync" : "", superblock.tree_commits,
+                        superblock.unmounted ? " unmounted" : "");
     text += "root " + to_text(superblock.root) + "\n";
     text += "map " + to_text(superblock.map) + "\n";
     for (const EpochRecord& epoch : superblock.epochs)

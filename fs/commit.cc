@@ -204,7 +204,7 @@ Status commit_now(FilesystemCore& core)
 
 Status commit_clean(FilesystemCore& core)
 {
-    if ((!core.volume->intent_log_live() && !core.volume->fsync_log_live()) || core.stopped)
+    if (core.volume->superblock().unmounted || core.stopped)
         return {};
     {
         WriteLock gate(core.gate);
@@ -213,7 +213,10 @@ Status commit_clean(FilesystemCore& core)
     }
     core.volume->set_intent_log_live(false);
     core.volume->set_fsync_log_live(false);
-    return publish_map(core);
+    core.volume->set_unmounting(true);
+    const Status status = publish_map(core);
+    core.volume->set_unmounting(false);
+    return status;
 }
 
 Status flush_now(FilesystemCore& core)

@@ -165,6 +165,8 @@ Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& device
         why = "the devices are too small for these profiles; use larger devices or fewer copies";
     if (status.ok())
         status = make_root_directory(*core, options);
+    if (status.ok())
+        status = commit_clean(*core);
     if (!status.ok()) {
         if (why.empty())
             why = std::string("writing the new filesystem failed: ") + err_text(status.err());

@@ -121,6 +121,8 @@ public:
     // none.
     [[nodiscard]] const std::string& degraded_reason() const { return degraded_reason_; }
     void set_label(const std::string& label) { superblock_.label = label; }
+    // Whether the superblocks written from now on say that a mount ended with them.
+    void set_unmounting(bool unmounting) { unmounting_ = unmounting; }
 
 private:
     Volume() = default;
@@ -186,6 +188,7 @@ private:
     std::string degraded_reason_;
     bool map_in_place_ = false;  // wrong protocols, for the crash tests
     bool stale_unrecorded_ = false;
+    bool unmounting_ = false;
     std::optional<FoundCommit> found_;  // until begin_writing() has written it again
     std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
     // Groups with a column on an absent member since open(): nothing was written that a column lacks.

@@ -70,6 +70,7 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
 {
     superblock_.generation = generation;
     superblock_.root = root;
+    superblock_.unmounted = unmounting_;
     if (map_changed_)
         superblock_.map = pending_map_;
     note_member_states(generation);

@@ -340,6 +340,31 @@ TEST_CASE("the commit that a mount found is written again bit for bit, whatever 
     CHECK(world.check().clean());
 }
 
+TEST_CASE("a rotten copy of the superblock is counted after an unmount, not after a crash")
+{
+    for (const bool unmounted : {true, false}) {
+        CAPTURE(unmounted);
+        World world(kRaid5);
+        world.mount();
+        world.write("file", kMiB);
+        if (unmounted)
+            world.unmount();
+        else
+            world.fs.reset();
+        const Superblock found = Image::copy_of(world.volume).open_volume()->superblock();
+        CHECK(found.unmounted == unmounted);
+        const uint64_t slot = found.generation.value % kSuperblockSlotCount * kSuperblockSlotBytes;
+        const std::byte rot[] = {std::byte{0xff}, std::byte{0x11}};
+        world.volume.member(1).poke(kSuperblockRingOffset[1] + slot + 600, rot);
+        world.mount();
+        const auto counters = world.info_of(1).counters;
+        CHECK(counters[static_cast<size_t>(MemberCounter::kSuperblock)] == (unmounted ? 1 : 0));
+        CHECK(world.read_back() == 0);
+        world.unmount();
+        CHECK(world.check().clean());
+    }
+}
+
 // Every member stops at the same request of the commit that records a failure.
 TEST_CASE("a crash at any request of the commit that records a failed member: nothing old is served")
 {

@@ -28,6 +28,7 @@ constexpr FreeField kFreeFields[] = {
     {"DiskSuperblock", "label", "a label"},
     {"DiskSuperblock", "live_logs", "a log is read for nothing"},
     {"DiskSuperblock", "tree_commits", "a count"},
+    {"DiskSuperblock", "unmounted", "whether a bad copy of the superblock is counted"},
     {"DiskSuperblock", "log_epoch", "a random number that entries of the logs repeat"},
     {"DiskSuperblock", "reserved2", "ignored"},
     {"DiskMember", "uuid", "identity of the device, the same on all copies"},
