@@ -5,15 +5,7 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
-
 namespace cowraid::test {
-
-uint64_t seed()
-{
-    const char* text = getenv("COWRAID_SEED");
-    return text != nullptr ? strtoull(text, nullptr, 0) : 1;
-}
 
 std::string text_of(const CheckReport& report)
 {
@@ -127,13 +119,6 @@ void Filler::run()
     change_things();
     REQUIRE(fs().step(true).ok());
     leave_orphans();
-}
-
-void make_and_mount(SimVolume& volume)
-{
-    std::string why;
-    REQUIRE_MESSAGE(volume.make(why).ok(), why);
-    REQUIRE_MESSAGE(volume.mount(manual_options(), why).ok(), why);
 }
 
 Image filled_image(const VolumeShape& shape)

@@ -11,15 +11,12 @@
 #include "format/items.h"
 #include "fs/extents.h"
 #include "tests/filesystem/check_image.h"
+#include "tests/filesystem/volume_steps.h"
 
 #define REQUIRE_CLEAN(report) REQUIRE_MESSAGE((report).clean(), text_of(report))
 
 namespace cowraid::test {
 
-inline constexpr InodeNumber kRoot{kRootInode};
-
-// COWRAID_SEED, or 1.
-uint64_t seed();
 std::string text_of(const CheckReport& report);
 
 inline const VolumeShape kRaid6{4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, kDefaultChunkBytes};
@@ -57,7 +54,6 @@ private:
     InodeNumber directory_, other_directory_;
 };
 
-void make_and_mount(SimVolume& volume);
 // A filled volume, unmounted.
 Image filled_image(const VolumeShape& shape);
 // A copy of one filled raid6 volume, made once.

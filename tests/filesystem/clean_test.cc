@@ -22,7 +22,7 @@
 #include "fs/namespace.h"
 #include "tests/filesystem/check_image.h"
 #include "tests/filesystem/tree_text.h"
-#include "tests/support/sim_volume.h"
+#include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -41,13 +41,6 @@ MountOptions options_of(CommitMutant mutant = CommitMutant::kNone)
     MountOptions options = manual_options();
     options.commit_mutant = static_cast<uint32_t>(mutant);
     return options;
-}
-
-void mount(SimVolume& volume, const MountOptions& options, const std::vector<uint32_t>& absent = {})
-{
-    std::string why;
-    const Status status = volume.mount(options, why, absent);
-    REQUIRE_MESSAGE(status.ok(), why);
 }
 
 std::string check_text_of(SimVolume& volume)

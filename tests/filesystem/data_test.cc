@@ -6,27 +6,18 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 
 #include "format/items.h"
 #include "format/node.h"
-#include "tests/support/sim_volume.h"
+#include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
 
 namespace {
-
-constexpr InodeNumber kRoot{kRootInode};
-
-uint64_t seed()
-{
-    const char* text = getenv("COWRAID_SEED");
-    return text != nullptr ? strtoull(text, nullptr, 0) : 1;
-}
 
 std::vector<std::byte> random_content(Prng& prng, size_t bytes)
 {
@@ -75,21 +66,7 @@ InodeNumber find_file(Filesystem& fs, const char* name)
     return found->inode;
 }
 
-void mount(SimVolume& volume, const MountOptions& options, const std::vector<uint32_t>& absent = {})
-{
-    std::string why;
-    const Status status = volume.mount(options, why, absent);
-    REQUIRE_MESSAGE(status.ok(), why);
-}
-
-void make_and_mount(SimVolume& volume)
-{
-    std::string why;
-    REQUIRE_MESSAGE(volume.make(why).ok(), why);
-    mount(volume, manual_options());
-}
-
-const VolumeShape kShapes[] = {
+const VolumeShape kDataShapes[] = {
     {1, 96 * kMiB, ProfileId::kSingle, ProfileId::kSingle, 64 * 1024},
     {2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024},
     {3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},
@@ -103,7 +80,7 @@ const VolumeShape kShapes[] = {
 
 TEST_CASE("data survives unmount, for every profile")
 {
-    for (const VolumeShape& shape : kShapes) {
+    for (const VolumeShape& shape : kDataShapes) {
         CAPTURE(shape.member_count);
         CAPTURE(shape.chunk_bytes);
         CAPTURE(static_cast<uint32_t>(shape.data_profile));
@@ -175,7 +152,7 @@ TEST_CASE("random writes, truncates and holes equal a byte array")
 
 TEST_CASE("degraded: every loss within tolerance reads everything back")
 {
-    for (const VolumeShape& shape : kShapes) {
+    for (const VolumeShape& shape : kDataShapes) {
         if (shape.member_count < 3)
             continue;
         CAPTURE(shape.member_count);
@@ -203,7 +180,7 @@ TEST_CASE("degraded: every loss within tolerance reads everything back")
 
 TEST_CASE("a power cut loses nothing that sync acknowledged")
 {
-    for (const VolumeShape& shape : kShapes) {
+    for (const VolumeShape& shape : kDataShapes) {
         Prng prng(seed() + shape.member_count);
         SimVolume volume(shape);
         make_and_mount(volume);

@@ -11,12 +11,12 @@
 #include "format/items.h"
 #include "format/profile.h"
 #include "format/superblock.h"
+#include "tests/filesystem/volume_steps.h"
 
 namespace cowraid::test {
 
 namespace {
 
-constexpr InodeNumber kRoot{kRootInode};
 constexpr uint64_t kFileBlocks = 512;
 constexpr uint64_t kPieceBlocks = 64;
 

@@ -11,13 +11,12 @@
 #include "format/items.h"
 #include "format/profile.h"
 #include "tests/filesystem/degraded_space.h"
+#include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
 
 namespace {
-
-constexpr InodeNumber kRoot{kRootInode};
 
 uint64_t difference(uint64_t a, uint64_t b)
 {

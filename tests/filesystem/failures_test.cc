@@ -10,8 +10,8 @@
 #include "format/member_layout.h"
 #include "format/profile.h"
 #include "tests/filesystem/tree_text.h"
+#include "tests/filesystem/volume_steps.h"
 #include "tests/support/recorded.h"
-#include "tests/support/sim_volume.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

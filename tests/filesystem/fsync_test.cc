@@ -17,7 +17,7 @@
 #include "journal/fsync_log.h"
 #include "journal/fsync_scan.h"
 #include "tests/filesystem/tree_text.h"
-#include "tests/support/sim_volume.h"
+#include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -26,13 +26,7 @@ namespace {
 
 using What = Filesystem::SyncWhat;
 
-uint64_t seed()
-{
-    const char* text = getenv("COWRAID_SEED");
-    return text != nullptr ? strtoull(text, nullptr, 0) : 1;
-}
-
-const VolumeShape kShapes[] = {
+const VolumeShape kFsyncShapes[] = {
     {4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},
     {5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024},
 };
@@ -208,13 +202,6 @@ const Scenario kScenarios[] = {
      }},
 };
 
-void mount(SimVolume& volume, const MountOptions& options, const std::vector<uint32_t>& absent = {})
-{
-    std::string why;
-    const Status status = volume.mount(options, why, absent);
-    REQUIRE_MESSAGE(status.ok(), why);
-}
-
 void check(SimVolume& volume)
 {
     CheckReport report;
@@ -301,7 +288,7 @@ void expect_replay_after_power_cut(SimVolume& volume, Prng& prng, const std::str
 
 TEST_CASE("fsync: a power cut keeps what it acknowledged and nothing else")
 {
-    for (const VolumeShape& shape : kShapes)
+    for (const VolumeShape& shape : kFsyncShapes)
         for (const Scenario& scenario : kScenarios) {
             CAPTURE(shape.member_count);
             CAPTURE(scenario.name);
@@ -320,7 +307,7 @@ TEST_CASE("fsync: a power cut keeps what it acknowledged and nothing else")
 
 TEST_CASE("fsync: members lost with the power take nothing with them")
 {
-    for (const VolumeShape& shape : kShapes)
+    for (const VolumeShape& shape : kFsyncShapes)
         for (uint32_t first = 0; first < shape.member_count; ++first) {
             const bool two = shape.data_profile == ProfileId::kRaid6;
             std::vector<uint32_t> absent{first};
@@ -345,7 +332,7 @@ TEST_CASE("fsync: scenarios one after another, with commits and crashes between"
     for (uint64_t round = 0; round < 12; ++round) {
         CAPTURE(round);
         Prng prng(seed() + round);
-        SimVolume volume(kShapes[round % std::size(kShapes)]);
+        SimVolume volume(kFsyncShapes[round % std::size(kFsyncShapes)]);
         start(volume, prng);
         std::set<size_t> done;
         while (done.size() < 8) {
@@ -374,7 +361,7 @@ TEST_CASE("fsync: scenarios one after another, with commits and crashes between"
 TEST_CASE("fsync: a crash inside the mount that replays repeats the replay")
 {
     Prng prng(seed());
-    SimVolume volume(kShapes[1]);
+    SimVolume volume(kFsyncShapes[1]);
     start(volume, prng);
     Files files(volume.fs(), prng);
     kScenarios[1].change(files);
@@ -412,7 +399,7 @@ TEST_CASE("fsync: a crash inside the mount that replays repeats the replay")
 TEST_CASE("fsync: what a record cannot carry becomes a commit")
 {
     Prng prng(seed());
-    SimVolume volume(kShapes[0]);
+    SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
     Files files(volume.fs(), prng);
     files.write(files.make("large"), 0, 3 * kMiB);
@@ -432,7 +419,7 @@ TEST_CASE("fsync: what a record cannot carry becomes a commit")
 TEST_CASE("fsync: after more pieces of files than are told apart all of it is committed")
 {
     Prng prng(seed());
-    SimVolume volume(kShapes[0]);
+    SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
     Files files(volume.fs(), prng);
     const InodeNumber pieces = files.make("pieces");
@@ -457,7 +444,7 @@ TEST_CASE("fsync: after more pieces of files than are told apart all of it is co
 TEST_CASE("fsync: nothing to do is nothing done")
 {
     Prng prng(seed());
-    SimVolume volume(kShapes[0]);
+    SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
     Files files(volume.fs(), prng);
     const auto writes = [&] {
@@ -494,7 +481,7 @@ TEST_CASE("fsync: nothing to do is nothing done")
 TEST_CASE("fsync: a full ring becomes a commit, and the log goes on")
 {
     Prng prng(seed());
-    SimVolume volume(kShapes[0]);
+    SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
     Files files(volume.fs(), prng);
     const InodeNumber file = files.make("file");
@@ -514,7 +501,7 @@ TEST_CASE("fsync: a full ring becomes a commit, and the log goes on")
 TEST_CASE("fsync: a volume mounted read-only shows the log and leaves it, and may be written to later")
 {
     Prng prng(seed());
-    SimVolume volume(kShapes[0]);
+    SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
     Files files(volume.fs(), prng);
     kScenarios[1].change(files);
@@ -603,7 +590,7 @@ TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left o
     for (const Forgery& forgery : kForgeries) {
         CAPTURE(forgery.name);
         Prng prng(seed());
-        SimVolume volume(kShapes[0]);
+        SimVolume volume(kFsyncShapes[0]);
         start(volume, prng);
         Files files(volume.fs(), prng);
         const std::string tree = tree_text(volume.fs());
@@ -629,7 +616,7 @@ TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left o
 TEST_CASE("fsync: a record that does not decode ends the replay")
 {
     Prng prng(seed());
-    SimVolume volume(kShapes[0]);
+    SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
     const std::string tree = tree_text(volume.fs());
     volume.power_cut(prng);
@@ -642,7 +629,7 @@ TEST_CASE("fsync: a full volume that comes back without a member has what was ac
     for (uint32_t absent = 0; absent < 5; ++absent) {
         CAPTURE(absent);
         Prng prng(seed() + absent);
-        SimVolume volume(kShapes[absent % std::size(kShapes)]);
+        SimVolume volume(kFsyncShapes[absent % std::size(kFsyncShapes)]);
         start(volume, prng);
         Files files(volume.fs(), prng);
         const InodeNumber file = files.make("filler");
@@ -682,7 +669,7 @@ TEST_CASE("fsync: a full volume that comes back without a member has what was ac
 TEST_CASE("fsync: what was acknowledged outlives any number of mounts that die before their first commit")
 {
     Prng prng(seed());
-    SimVolume volume(kShapes[0]);
+    SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
     Files files(volume.fs(), prng);
     kScenarios[1].change(files);

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "tests/filesystem/tree_text.h"
-#include "tests/support/sim_volume.h"
+#include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -11,6 +10,7 @@
 #include "device/fault_device.h"
 #include "fs/commit.h"
 #include "tests/filesystem/check_image.h"
+#include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -19,12 +19,6 @@ namespace {
 
 using Files = std::map<std::string, std::vector<std::byte>>;
 using Members = std::vector<uint32_t>;
-
-uint64_t seed()
-{
-    const char* text = getenv("COWRAID_SEED");
-    return text != nullptr ? strtoull(text, nullptr, 0) : 1;
-}
 
 MountOptions degraded_options()
 {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "tests/filesystem/volume_steps.h"
 #include "tests/support/name_sink.h"
 
 namespace cowraid::test {

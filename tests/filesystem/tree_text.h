@@ -8,8 +8,6 @@
 
 namespace cowraid::test {
 
-inline constexpr InodeNumber kRoot{kRootInode};
-
 // Everything that a user sees of the volume, as text: names, attributes with times but not the access time,
 // content, extended attributes, targets. Two volumes that hold the same give the same text. What cannot be
 // read says so.

@@ -15,7 +15,7 @@ namespace cowraid::test {
 namespace {
 
 constexpr size_t kEntriesMax = 5000;
-constexpr size_t kNamesMax = 20000;
+constexpr size_t kSeenMax = 20000;
 // A file that claims more is read at its start and at its end.
 constexpr uint64_t kReadBytesMax = 16 * kMiB;
 constexpr size_t kPieceBytes = kMiB;
@@ -171,7 +171,7 @@ void Walker::directory(InodeNumber inode, const std::string& path)
     for (const InodeNumber reference : entries.references)
         fs_.forget(reference, 1);
     result.endless = result.endless || entries.backwards || entries.list.size() >= kEntriesMax ||
-                     result.seen.size() >= kNamesMax;
+                     result.seen.size() >= kSeenMax;
     for (const Entry& entry : entries.list) {
         mix(seen.content, entry.name.data(), entry.name.size());
         if (entry.name != "." && entry.name != ".." && !result.endless)

@@ -9,11 +9,6 @@ namespace cowraid::test {
 
 namespace {
 
-unsigned long long ull(InodeNumber inode)
-{
-    return inode.value;
-}
-
 bool any(const ModelInode&)
 {
     return true;

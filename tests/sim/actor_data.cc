@@ -16,16 +16,6 @@ namespace {
 constexpr uint64_t kFileBytesMax = kMiB;
 constexpr uint64_t kTotalBytesMax = 6 * kMiB;
 
-unsigned long long ull(InodeNumber inode)
-{
-    return inode.value;
-}
-
-unsigned long long ull(uint64_t value)
-{
-    return value;
-}
-
 Caller some_caller(Prng& prng)
 {
     Caller caller;

@@ -10,11 +10,6 @@ namespace cowraid::test {
 
 namespace {
 
-unsigned long long ull(InodeNumber inode)
-{
-    return inode.value;
-}
-
 class NameCount final : public DirectorySink {
 public:
     bool entry(std::string_view, InodeNumber, uint32_t, uint64_t, const Attributes*) override

@@ -26,11 +26,6 @@ constexpr size_t kReadBytes = 256 * kKiB;
     return text;
 }
 
-unsigned long long ull(uint64_t value)
-{
-    return value;
-}
-
 struct Listed {
     std::string name;
     InodeNumber inode;

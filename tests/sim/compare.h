@@ -12,6 +12,16 @@
 
 namespace cowraid::test {
 
+// For printf.
+inline unsigned long long ull(uint64_t value)
+{
+    return value;
+}
+inline unsigned long long ull(InodeNumber inode)
+{
+    return inode.value;
+}
+
 // The first difference, or empty. Names, attributes, content, targets, extended attributes, of everything
 // that has a name. The file of `half_changed` may hold anything between the model and its content there; the
 // model then learns what it holds.
