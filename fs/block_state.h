@@ -40,14 +40,17 @@ private:
 // What is written in place belongs to a transaction like everything else.
 class TransactionChecksumSink : public ChecksumSink {
 public:
-    // `allocator` knows what is in use; null: nobody asks.
-    explicit TransactionChecksumSink(Transaction& transaction, Allocator* allocator = nullptr)
-        : transaction_(transaction), allocator_(allocator)
+    // `allocator` knows what is in use; null: nobody asks. `between` learns the same.
+    explicit TransactionChecksumSink(Transaction& transaction, Allocator* allocator = nullptr,
+                                     Transaction* between = nullptr)
+        : transaction_(transaction), allocator_(allocator), between_(between)
     {
     }
     void record(VolumeAddress address, std::span<const Checksum> checksums) override
     {
         transaction_.checksums.put(address, checksums);
+        if (between_ != nullptr)
+            between_->checksums.put(address, checksums);
     }
     bool in_use(VolumeAddress address) override
     {
@@ -58,6 +61,7 @@ public:
 private:
     Transaction& transaction_;
     Allocator* allocator_;
+    Transaction* between_;
 };
 
 class TreeSpaceSource : public SpaceSource {

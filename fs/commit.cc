@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "device/superblock_store.h"
 #include "fs/commit_mutant.h"
 #include "fs/commit_trees.h"
 #include "fs/flush.h"
@@ -17,19 +18,12 @@ namespace {
 // What a commit starts from: everything that changed up to one moment.
 struct ClosedTransaction {
     Ref<Transaction> transaction;
-    Ref<const Committed> base;
-    FlushBatch batch;
+    FlushBatch batch;  // its view: the transaction, and nothing newer
     VolumeCounters counters;
     PendingChanges changes;
     uint64_t change = 0;  // number of the newest change in it
     bool log_ready = false;  // what comes after it may be logged, once it is committed
 };
-
-// The view of the transaction being committed: nothing newer.
-View view_of(const ClosedTransaction& closed)
-{
-    return {closed.transaction, {}, closed.base};
-}
 
 bool nothing_to_commit(FilesystemCore& core)
 {
@@ -51,9 +45,9 @@ ClosedTransaction close_transaction(FilesystemCore& core)
 {
     WriteLock gate(core.gate);
     ClosedTransaction closed;
-    closed.base = core.timeline.view().committed;
+    const Ref<const Committed> base = core.timeline.view().committed;
     closed.transaction = core.timeline.close_open();
-    closed.batch = begin_flush(core, closed.transaction);
+    closed.batch = begin_flush(core, {closed.transaction, {}, base});
     closed.change = core.changes.newest();
     closed.changes = changes_of(closed);
     closed.log_ready = core.fsync_log && core.syncs.wants_log();
@@ -74,19 +68,20 @@ Status make_durable(FilesystemCore& core, Generation generation, const BlockRef&
     return {};
 }
 
-void publish(FilesystemCore& core, const ClosedTransaction& closed, Generation generation,
-             CommittedTrees& trees)
+// What readers get from now on.
+Ref<const Committed> committed_as(FilesystemCore& core, TransactionId transaction, Generation generation,
+                                  CommittedTrees& trees)
 {
     for (Ref<const Node>& node : trees.nodes)
         core.cache.insert(std::move(node));
     Ref<Committed> committed = make_ref<Committed>();
     committed->generation = generation;
-    committed->transaction = closed.transaction->id;
+    committed->transaction = transaction;
     committed->file_tree = trees.file_tree;
     committed->checksum_tree = trees.checksum_tree;
     committed->free_space_tree = trees.free_space_tree;
     committed->remap_tree = trees.remap_tree;
-    core.timeline.publish(Ref<const Committed>(committed.get()));
+    return Ref<const Committed>(committed.get());
 }
 
 void release_freed(FilesystemCore& core)
@@ -107,7 +102,11 @@ Status publish_map(FilesystemCore& core)
                         covered);
 }
 
-// Groups that take what is about to be written are open and in a durable map.
+// By which the bound may rise while room is made: lines about new groups.
+constexpr uint64_t kNodeSlackBlocks = 64 * (kNodeBytes / kBlockBytes);
+
+}  // namespace
+
 Status ensure_room(FilesystemCore& core, uint64_t data_blocks, uint64_t node_blocks)
 {
     close_degraded_groups(core);
@@ -127,23 +126,60 @@ Status ensure_room(FilesystemCore& core, uint64_t data_blocks, uint64_t node_blo
     return {};
 }
 
-// By which the bound may rise while room is made: lines about new groups.
-constexpr uint64_t kNodeSlackBlocks = 64 * (kNodeBytes / kBlockBytes);
+TransactionId between_commits(const FilesystemCore& core)
+{
+    const TransactionId last = core.timeline.view().committed->transaction;
+    return {last.value, last.part + 1};
+}
+
+Status commit_checksums(FilesystemCore& core, FlushBatch& batch)
+{
+    uint64_t covered = 0;
+    if (is_mutant(core.options, CommitMutant::kFloorBeforeCommit)) {
+        Array::FlushBarrier barrier(core.volume->array());
+        CW_TRY(flush_members(core.volume->members()));
+        barrier.flushed();
+        core.volume->array().retire(barrier.covered);
+        return {};
+    }
+    const PendingChanges changes = changes_in(*core.in_place);
+    open_node_groups(core, node_blocks_bound(core.space.metadata_room(), changes) + kNodeSlackBlocks);
+    if (core.volume->map_changed())
+        CW_TRY(publish_map(core));
+    const Generation generation = core.volume->superblock().generation.next();
+    const TransactionId id = core.in_place->id;
+    CommittedTrees trees;
+    CW_TRY(commit_trees(core, *core.in_place, *batch.view.committed, nullptr, generation, trees));
+    CW_TRY(make_durable(core, generation, trees.root, covered));
+    core.volume->array().retire(covered);
+    core.timeline.publish_between(committed_as(core, id, generation, trees));
+    core.in_place.reset();
+    ++core.checksum_commits;
+    batch.view.committed = core.timeline.view().committed;
+    batch.generation = core.volume->superblock().generation.next();
+    release_freed(core);
+    refresh_budget(core);
+    return {};
+}
+
+namespace {
 
 Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
 {
     const auto node_blocks = [&] {
         return node_blocks_bound(core.space.metadata_room(), closed.changes);
     };
-    CW_TRY(ensure_room(core, closed.batch.block_count, node_blocks() + kNodeSlackBlocks));
+    closed.batch.node_blocks = node_blocks() + kNodeSlackBlocks;
+    CW_TRY(ensure_room(core, closed.batch.block_count, closed.batch.node_blocks));
     refresh_budget(core);
     const uint64_t nodes_bound = node_blocks();
+    CW_TRY(write_flush(core, closed.batch));
     const Generation generation = core.volume->superblock().generation.next();
-    CW_TRY(write_flush(core, closed.batch, view_of(closed), generation));
     // Flushing may have used up promises of fallocate that the transaction's numbers still contain.
     closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
     CommittedTrees trees;
-    CW_TRY(commit_trees(core, *closed.transaction, *closed.base, closed.counters, generation, trees));
+    CW_TRY(commit_trees(core, *closed.transaction, *closed.batch.view.committed, &closed.counters, generation,
+                        trees));
     // What operations are admitted by, and so what keeps a commit from finding no room.
     CW_DEBUG_ASSERT(trees.node_blocks <= nodes_bound);
     const Generation number = core.commit_number(closed.transaction->id);
@@ -154,12 +190,13 @@ Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
     uint64_t covered = 0;
     CW_TRY(make_durable(core, generation, trees.root, covered));
     core.volume->array().retire(covered);
+    core.in_place.reset();
     if (core.fsync_log)
         core.fsync_log->retire(number);
     core.syncs.committed(closed.change);
     // Before it is no longer counted as pending.
     refresh_budget(core);
-    publish(core, closed, generation, trees);
+    core.timeline.publish(committed_as(core, closed.transaction->id, generation, trees));
     return {};
 }
 
@@ -226,23 +263,21 @@ Status flush_now(FilesystemCore& core)
     if (core.keeps_log)
         return {};
     FlushBatch batch;
-    View view;
     {
         ReadLock gate(core.gate);
-        view = core.timeline.view();
-        batch = begin_flush(core, view.open);
+        batch = begin_flush(core, core.timeline.view());
         // Its extents name addresses that no commit knows.
         if (batch.block_count > 0)
-            view.open->loggable = false;
+            batch.transaction->loggable = false;
     }
     Status status = ensure_room(core, batch.block_count, 0);
     if (status.ok())
-        status = write_flush(core, batch, view, core.volume->superblock().generation.next());
+        status = write_flush(core, batch);
     if (!status.ok()) {
         CW_LOG_ERROR("writing data failed: %s", err_text(status.err()));
         keep_unwritten(core, batch);
         core.stop("writing data failed");
-        core.commits.finished(view.open->id, status);
+        core.commits.finished(batch.transaction->id, status);
         return status;
     }
     return {};

@@ -9,6 +9,8 @@
 
 namespace cowraid {
 
+struct FlushBatch;
+
 // One round of the commit thread's work: commits the open transaction if anything changed. Commit thread,
 // or the only thread of a manual_commit filesystem. An error has stopped the filesystem.
 Status commit_now(FilesystemCore& core);
@@ -16,6 +18,17 @@ Status commit_now(FilesystemCore& core);
 Status commit_clean(FilesystemCore& core);
 // Writes dirty data of the open transaction without committing.
 Status flush_now(FilesystemCore& core);
+// Number of a commit of checksums after the last commit.
+TransactionId between_commits(const FilesystemCore& core);
+// A commit of the last trees and of checksums of rows written in place since (FilesystemCore::in_place), and
+// of nothing else: their blocks stay free. Files are as they were, so that records of the fsync log live on;
+// entries of the write-intent log are dead (I-23). No write in place is under way. Commit thread, within a
+// flush, whose batch goes on with the new trees.
+Status commit_checksums(FilesystemCore& core, FlushBatch& batch);
+// Makes room for `data_blocks` more blocks of data as far as slots allow, and in degraded groups for a
+// commit's `node_blocks`: groups that take them are open and in a durable map. Announces the write-intent log
+// where data goes into holes. Commit thread.
+Status ensure_room(FilesystemCore& core, uint64_t data_blocks, uint64_t node_blocks);
 // A commit that contains everything done before the call; waits for it. No locks held.
 Status force_commit(FilesystemCore& core);
 // A flush soon, or at once where no thread would do it.

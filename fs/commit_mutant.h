@@ -28,6 +28,7 @@ enum class CommitMutant : uint32_t {
     kMovedChain,  // a block that moves again gets an entry of its own
     kFreeUnresolved,  // frees go by name, wherever the block is
     kLeftoversStay,  // a group leaves the map while trees still speak of it
+    kFloorBeforeCommit,  // a full write-intent log forgets rows whose checksums no commit has
     kDroppedPinned,  // a group leaves the map although readers of older commits may look into it
     kStaleUnrecorded,  // the map does not say what members miss
     // Tampering with requests.

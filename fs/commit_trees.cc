@@ -111,7 +111,7 @@ public:
     Status commit_file_tree(CommittedTrees& out);
     Status commit_checksum_tree(CommittedTrees& out);
     Status commit_remap_tree(CommittedTrees& out);
-    Status commit_space_and_root(const VolumeCounters& counters, CommittedTrees& out);
+    Status commit_space_and_root(const VolumeCounters* counters, CommittedTrees& out);
     // Writes the nodes sealed so far into the regions taken so far.
     Status write_nodes(CommittedTrees& out);
 
@@ -289,13 +289,14 @@ Status TreeCommit::settle(CowTree& space, CowTree& root)
     }
 }
 
-Status TreeCommit::commit_space_and_root(const VolumeCounters& counters, CommittedTrees& out)
+Status TreeCommit::commit_space_and_root(const VolumeCounters* counters, CommittedTrees& out)
 {
     const Uuid& uuid = core_.volume->superblock().volume_uuid;
     CowTree space(core_.cache, base_.free_space_tree);
     CowTree root(core_.cache, {kRootTree, core_.volume->superblock().root});
     UpdateList updates;
-    put_counters(counters, updates);
+    if (counters != nullptr)
+        put_counters(*counters, updates);
     updates.put(root_key(kFirstFileTree), encode_root(out.file_tree));
     updates.put(root_key(kChecksumTree), encode_root(out.checksum_tree));
     updates.put(root_key(kFreeSpaceTree), encode_root(base_.free_space_tree));
@@ -319,7 +320,7 @@ Status TreeCommit::commit_space_and_root(const VolumeCounters& counters, Committ
 }  // namespace
 
 Status commit_trees(FilesystemCore& core, Transaction& transaction, const Committed& base,
-                    const VolumeCounters& counters, Generation generation, CommittedTrees& out)
+                    const VolumeCounters* counters, Generation generation, CommittedTrees& out)
 {
     TreeCommit commit(core, transaction, base, generation);
     CW_TRY(commit.commit_file_tree(out));

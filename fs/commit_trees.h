@@ -28,8 +28,9 @@ struct CommittedTrees {
 };
 
 // Merges the transaction into the trees of `base`, gives new nodes addresses, records allocation state
-// until it stands still, and writes every node. Not flushed. Commit thread.
+// until it stands still, and writes every node. Not flushed. `counters`: null leaves those of the last
+// commit. Commit thread.
 Status commit_trees(FilesystemCore& core, Transaction& transaction, const Committed& base,
-                    const VolumeCounters& counters, Generation generation, CommittedTrees& out);
+                    const VolumeCounters* counters, Generation generation, CommittedTrees& out);
 
 }  // namespace cowraid

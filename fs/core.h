@@ -77,6 +77,7 @@ struct FilesystemCore {
     std::atomic<uint64_t> inode_count{0};
     std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
     std::atomic<uint64_t> commit_count{0};
+    std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes (fs/commit.h)
     // Superblock::tree_commits of a transaction's commit is its id and this.
     std::atomic<uint64_t> commits_before{0};
     std::atomic<uint64_t> recovered_rows{0};  // by this mount
@@ -94,6 +95,9 @@ struct FilesystemCore {
     std::atomic<bool> keeps_log{false};
     // Rows that were recovered are not committed yet: none is written in place.
     bool whole_rows_only = false;
+    // Checksums of rows written in place since the last commit, for a commit of nothing else (fs/commit.h).
+    // Null while there are none. Commit thread.
+    Ref<Transaction> in_place;
     // With data that a failed commit or flush left in memory: reads find it there.
     std::vector<Ref<Inode>> unwritten;
 

@@ -123,6 +123,7 @@ struct VolumeInfo {
     // that the stripe cache had and had not; bytes of log entries; rows that the last mount recovered.
     uint64_t joined_blocks = 0, rmw_rows = 0, rcw_rows = 0;
     uint64_t stripe_cache_hits = 0, stripe_cache_misses = 0, intent_log_bytes = 0, recovered_rows = 0;
+    uint64_t checksum_commits = 0;  // that made room in the write-intent log
     uint64_t commits = 0, dirty_bytes = 0;
     // Records of the fsync log and their bytes; calls of fsync that became commits; records that the last
     // mount replayed.

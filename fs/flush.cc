@@ -94,10 +94,11 @@ std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max
     return parts;
 }
 
-FlushBatch begin_flush(FilesystemCore& core, const Ref<Transaction>& transaction)
+FlushBatch begin_flush(FilesystemCore& core, View view)
 {
     FlushBatch batch;
-    batch.transaction = transaction;
+    batch.transaction = view.open;
+    batch.view = std::move(view);
     batch.inodes = core.dirty.take_inodes();
     std::sort(batch.inodes.begin(), batch.inodes.end(),
               [](const Ref<Inode>& a, const Ref<Inode>& b) { return a->number < b->number; });
@@ -139,15 +140,14 @@ Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const 
 namespace {
 
 // `runs_more`: by how many the runs that are being flushed changed.
-Status record_run(FilesystemCore& core, FlushBatch& batch, const View& view, const MappedRun& run,
-                  int64_t& runs_more)
+Status record_run(FilesystemCore& core, FlushBatch& batch, const MappedRun& run, int64_t& runs_more)
 {
     Inode& inode = *run.inode;
     Transaction& transaction = *batch.transaction;
     MutexLock lock(inode.mutex);
     Unmapped removed;
     {
-        ExtentEditor editor(core, transaction, view, inode);
+        ExtentEditor editor(core, transaction, batch.view, inode);
         CW_TRY(editor.unmap(run.extent.file_block, run.extent.block_count, removed));
         CW_TRY(editor.map(run.extent));
         const int64_t runs = inode.flushing.run_count();
@@ -157,14 +157,13 @@ Status record_run(FilesystemCore& core, FlushBatch& batch, const View& view, con
     // A reserved block was counted when it was promised.
     const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
                           static_cast<int64_t>(removed.reserved_blocks);
-    CW_TRY(adjust_data_blocks(core, transaction, view, inode, delta));
+    CW_TRY(adjust_data_blocks(core, transaction, batch.view, inode, delta));
     if (removed.reserved_blocks != 0)
         batch.reserved_used += return_reserved(core, removed.reserved_blocks);
     return {};
 }
 
-Status write_part(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation,
-                  const RowRegion& part, BlockStream& stream)
+Status write_part(FilesystemCore& core, FlushBatch& batch, const RowRegion& part, BlockStream& stream)
 {
     std::vector<const std::byte*> blocks(part.block_count(), nullptr);
     std::vector<MappedRun> runs;
@@ -172,21 +171,16 @@ Status write_part(FilesystemCore& core, FlushBatch& batch, const View& view, Gen
         const Piece* piece;
         uint64_t file_block;
         blocks[i] = stream.next(piece, file_block);
-        extend_runs(runs, *piece, file_block, part.block_address(i), generation);
+        extend_runs(runs, *piece, file_block, part.block_address(i), batch.generation);
     }
     CW_TRY(write_region(core, *batch.transaction, part, blocks));
-    return record_runs(core, batch, view, runs);
+    return record_runs(core, batch, runs);
 }
 
-// Where a batch goes: whole rows, and single blocks of rows that hold others.
-struct Placement {
-    std::vector<RowRegion> regions;
-    std::vector<BlockRun> holes;
-    uint64_t hole_blocks = 0;
-};
+}  // namespace
 
-Status place_batch(FilesystemCore& core, uint64_t block_count, TransactionId transaction,
-                   Placement& placement)
+Status place_blocks(FilesystemCore& core, uint64_t block_count, uint64_t join_first,
+                    TransactionId transaction, Placement& placement)
 {
     const auto join = [&](uint64_t wanted) {
         if (wanted > 0 && core.volume->intent_log_live() && !core.whole_rows_only)
@@ -195,7 +189,7 @@ Status place_batch(FilesystemCore& core, uint64_t block_count, TransactionId tra
     const auto rest = [&] {
         return block_count - placement.hole_blocks;
     };
-    join(blocks_to_join(core, block_count));
+    join(join_first);
     for (;;) {
         const Status placed =
             core.allocator.allocate(Stream::kData, 1, rest(), transaction, placement.regions);
@@ -212,8 +206,6 @@ Status place_batch(FilesystemCore& core, uint64_t block_count, TransactionId tra
     }
 }
 
-}  // namespace
-
 // Free rows while there are plenty; then what does not fill a stripe rather joins rows than opens one; and
 // what no free row is left for joins them in any case.
 uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count)
@@ -229,30 +221,32 @@ uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count)
     return std::min(data.hole_blocks, std::max(scarce, beyond));
 }
 
-Status record_runs(FilesystemCore& core, FlushBatch& batch, const View& view, std::span<const MappedRun> runs)
+Status record_runs(FilesystemCore& core, FlushBatch& batch, std::span<const MappedRun> runs)
 {
     for (const MappedRun& run : runs) {
         int64_t runs_more = 0;
-        CW_TRY(record_run(core, batch, view, run, runs_more));
+        CW_TRY(record_run(core, batch, run, runs_more));
         core.dirty.remove_blocks(run.extent.block_count, runs_more);
     }
     return {};
 }
 
-Status write_flush(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation)
+Status write_flush(FilesystemCore& core, FlushBatch& batch)
 {
     if (batch.block_count == 0)
         return {};
+    batch.generation = core.volume->superblock().generation.next();
     Placement placement;
-    CW_TRY(place_batch(core, batch.block_count, batch.transaction->id, placement));
+    CW_TRY(place_blocks(core, batch.block_count, blocks_to_join(core, batch.block_count),
+                        batch.transaction->id, placement));
     refresh_budget(core, batch.block_count);
     batch.transaction->dirty = true;
     const std::vector<Piece> pieces = pieces_of(batch);
     BlockStream stream(pieces);
     for (const RowRegion& region : placement.regions)
         for (const RowRegion& part : split_region(region, kPartBlocks))
-            CW_TRY(write_part(core, batch, view, generation, part, stream));
-    CW_TRY(write_holes(core, batch, view, generation, placement.holes, stream));
+            CW_TRY(write_part(core, batch, part, stream));
+    CW_TRY(write_holes(core, batch, placement.holes, stream));
     core.flush_done.announce();
     return {};
 }

@@ -14,19 +14,23 @@ namespace cowraid {
 
 struct FlushBatch {
     Ref<Transaction> transaction;
+    View view;  // has the transaction as its newest layer
+    Generation generation;  // the next commit's, as far as is known: a commit of checksums may come before
     std::vector<Ref<Inode>> inodes;
     uint64_t block_count = 0;
     uint64_t run_count = 0;  // pieces of files that they are
+    uint64_t node_blocks = 0;  // that the commit after it may take; 0: none follows at once
     uint64_t reserved_used = 0;  // blocks that fallocate had promised and this batch stored
 };
 
-// Moves everything dirty to flushing, on behalf of `transaction`. Requires that no operation is inside the
-// gate on behalf of another transaction: the gate held exclusively, or shared with `transaction` open.
-FlushBatch begin_flush(FilesystemCore& core, const Ref<Transaction>& transaction);
+// Moves everything dirty to flushing, on behalf of the newest layer of `view`. Requires that no operation is
+// inside the gate on behalf of another transaction: the gate held exclusively, or shared with it open.
+FlushBatch begin_flush(FilesystemCore& core, View view);
 
-// Writes and records the batch. `view` has the batch's transaction as its newest layer. Commit thread. An
-// error leaves the data in memory and must stop the filesystem.
-Status write_flush(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation);
+// Writes and records the batch. When the write-intent log is full it commits checksums on the way, so that
+// batch.view may have newer trees afterwards. Commit thread. An error leaves the data in memory and must stop
+// the filesystem.
+Status write_flush(FilesystemCore& core, FlushBatch& batch);
 
 // How many of `block_count` blocks a flush would put into rows that hold others.
 uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count);

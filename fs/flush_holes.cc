@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "fs/commit.h"
 #include "fs/flush_parts.h"
 
 namespace cowraid {
@@ -19,24 +20,6 @@ struct PlacedBlock {
     VolumeAddress address;
 };
 
-// Contiguous in memory and on the volume.
-std::vector<BlockWrite> writes_of(std::span<const PlacedBlock> blocks)
-{
-    std::vector<BlockWrite> writes;
-    for (const PlacedBlock& block : blocks) {
-        if (!writes.empty()) {
-            BlockWrite& last = writes.back();
-            const uint64_t bytes = uint64_t{last.block_count} * kBlockBytes;
-            if (last.memory + bytes == block.memory && last.address + bytes == block.address) {
-                ++last.block_count;
-                continue;
-            }
-        }
-        writes.push_back({block.address, 1, block.memory, {}});
-    }
-    return writes;
-}
-
 Status free_places(FilesystemCore& core, TransactionId transaction, std::span<const PlacedBlock> blocks)
 {
     for (const PlacedBlock& block : blocks)
@@ -44,14 +27,10 @@ Status free_places(FilesystemCore& core, TransactionId transaction, std::span<co
     return {};
 }
 
-// Puts blocks that rows could not take into rows that hold nothing. kNoSpace: there are none, nothing was
-// done.
-Status write_in_rows(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation,
+// Writes blocks into rows that held nothing.
+Status write_in_rows(FilesystemCore& core, FlushBatch& batch, std::span<const RowRegion> regions,
                      std::span<const PlacedBlock> blocks)
 {
-    std::vector<RowRegion> regions;
-    CW_TRY(core.allocator.allocate(Stream::kData, 1, blocks.size(), batch.transaction->id, regions));
-    CW_TRY(free_places(core, batch.transaction->id, blocks));
     size_t next = 0;
     for (const RowRegion& region : regions)
         for (const RowRegion& part : split_region(region, kSliceBlocks)) {
@@ -60,73 +39,102 @@ Status write_in_rows(FilesystemCore& core, FlushBatch& batch, const View& view, 
             for (uint64_t i = 0; i < part.used_blocks; ++i, ++next) {
                 const PlacedBlock& block = blocks[next];
                 memory[i] = block.memory;
-                extend_runs(runs, *block.piece, block.file_block, part.block_address(i), generation);
+                extend_runs(runs, *block.piece, block.file_block, part.block_address(i), batch.generation);
             }
             CW_TRY(write_region(core, *batch.transaction, part, memory));
-            CW_TRY(record_runs(core, batch, view, runs));
+            CW_TRY(record_runs(core, batch, runs));
         }
+    CW_ASSERT(next == blocks.size());
     return {};
 }
 
-// Another place for every block that could not be written where it was to go. The old one is freed: no file
-// refers to it.
-Status place_again(FilesystemCore& core, TransactionId transaction, std::vector<PlacedBlock>& blocks)
+// Blocks whose rows cannot take them go into free rows, and are gone from `blocks`; with new places in holes
+// where there are not enough of those. The old places are freed: no file refers to them.
+Status place_elsewhere(FilesystemCore& core, FlushBatch& batch, std::vector<PlacedBlock>& blocks)
 {
-    std::vector<BlockRun> holes;
-    // First, so that the same blocks are not offered again.
-    const uint64_t got = core.allocator.allocate_holes(blocks.size(), transaction, holes);
+    const TransactionId transaction = batch.transaction->id;
+    Placement placement;
+    Status placed = place_blocks(core, blocks.size(), 0, transaction, placement);
+    if (placed == Status(Err::kNoSpace)) {
+        CW_TRY(ensure_room(core, blocks.size() - placement.hole_blocks, batch.node_blocks));
+        placed = place_blocks(core, blocks.size(), 0, transaction, placement);
+    }
+    CW_TRY(placed);
+    // After that, so that the same places are not offered again.
     CW_TRY(free_places(core, transaction, blocks));
-    if (got < blocks.size())
-        return Err::kNoSpace;
     size_t next = 0;
-    for (const BlockRun& hole : holes)
+    for (const BlockRun& hole : placement.holes)
         for (uint32_t i = 0; i < hole.block_count; ++i)
             blocks[next++].address = hole.address + uint64_t{i} * kBlockBytes;
+    CW_TRY(write_in_rows(core, batch, placement.regions, std::span(blocks).subspan(next)));
+    blocks.resize(next);
     return {};
 }
 
-Status write_slice(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation,
-                   std::vector<PlacedBlock> blocks)
+// What became of blocks that were handed to the array.
+struct SliceOutcome {
+    std::vector<MappedRun> written;
+    std::vector<PlacedBlock> waiting;  // for room in the write-intent log
+    std::vector<PlacedBlock> refused;  // too much of their rows is lost
+};
+
+Status write_once(FilesystemCore& core, FlushBatch& batch, std::span<const PlacedBlock> blocks,
+                  SliceOutcome& outcome)
 {
-    TransactionChecksumSink sink(*batch.transaction, &core.allocator);
-    const WriteOrigin origin{generation, core.volume->superblock().log_epoch, &sink};
-    for (int attempt = 0; !blocks.empty(); ++attempt) {
-        std::vector<BlockWrite> writes = writes_of(blocks);
-        const Status status = core.volume->array().write_blocks(writes, origin);
-        std::vector<MappedRun> runs;
-        std::vector<PlacedBlock> failed;
-        size_t next = 0;
-        for (const BlockWrite& write : writes) {
-            for (uint32_t i = 0; i < write.block_count; ++i, ++next) {
-                const PlacedBlock& block = blocks[next];
-                if (write.result.ok())
-                    extend_runs(runs, *block.piece, block.file_block, block.address, generation);
-                else
-                    failed.push_back(block);
-            }
+    if (!core.in_place)
+        core.in_place = make_ref<Transaction>(between_commits(core));
+    TransactionChecksumSink sink(*batch.transaction, &core.allocator, core.in_place.get());
+    const WriteOrigin origin{batch.generation, core.volume->superblock().log_epoch, &sink};
+    std::vector<BlockWrite> writes;
+    for (const PlacedBlock& block : blocks)
+        writes.push_back({block.address, 1, block.memory, {}});
+    core.volume->array().write_blocks(writes, origin).ignore();  // each has its own result
+    for (size_t i = 0; i < blocks.size(); ++i) {
+        const PlacedBlock& block = blocks[i];
+        if (writes[i].result.ok())
+            extend_runs(outcome.written, *block.piece, block.file_block, block.address, batch.generation);
+        else if (writes[i].result == Status(Err::kNoSpace))
+            outcome.waiting.push_back(block);
+        else if (writes[i].result == Status(Err::kTooManyFaults))
+            outcome.refused.push_back(block);
+        else
+            return writes[i].result;
+    }
+    CW_TRY(record_runs(core, batch, outcome.written));
+    // No row takes anything any more.
+    return core.volume->members().stopped() ? Err::kTooManyFaults : Err::kOk;
+}
+
+Status write_slice(FilesystemCore& core, FlushBatch& batch, std::vector<PlacedBlock> blocks)
+{
+    bool log_empty = false, told = false;
+    while (!blocks.empty()) {
+        SliceOutcome outcome;
+        CW_TRY(write_once(core, batch, blocks, outcome));
+        if (!outcome.waiting.empty()) {
+            // Every log has room for several appends (IntentLog::batch_rows).
+            if (log_empty && outcome.written.empty() && outcome.refused.empty())
+                return Err::kIo;
+            CW_TRY(commit_checksums(core, batch));
+            log_empty = true;
         }
-        CW_TRY(record_runs(core, batch, view, runs));
-        blocks = std::move(failed);
-        if (blocks.empty())
-            return {};
-        constexpr int kAttempts = 8;
-        if (status != Status(Err::kTooManyFaults) || attempt == kAttempts || core.volume->members().stopped())
-            return status;
-        CW_LOG_WARNING("%zu blocks go elsewhere: the rows they were to join cannot be read", blocks.size());
-        // Neighbouring rows are often lost together: free ones are sure to take them.
-        if (attempt > 0)
-            if (const Status placed = write_in_rows(core, batch, view, generation, blocks);
-                placed != Status(Err::kNoSpace))
-                return placed;
-        CW_TRY(place_again(core, batch.transaction->id, blocks));
+        if (!outcome.refused.empty()) {
+            if (!told)
+                CW_LOG_WARNING("%zu blocks go elsewhere: the rows they were to join cannot be read",
+                               outcome.refused.size());
+            told = true;
+            CW_TRY(place_elsewhere(core, batch, outcome.refused));
+        }
+        blocks = std::move(outcome.waiting);
+        blocks.insert(blocks.end(), outcome.refused.begin(), outcome.refused.end());
     }
     return {};
 }
 
 }  // namespace
 
-Status write_holes(FilesystemCore& core, FlushBatch& batch, const View& view, Generation generation,
-                   std::span<const BlockRun> holes, BlockStream& stream)
+Status write_holes(FilesystemCore& core, FlushBatch& batch, std::span<const BlockRun> holes,
+                   BlockStream& stream)
 {
     std::vector<PlacedBlock> blocks;
     for (const BlockRun& hole : holes) {
@@ -136,12 +144,12 @@ Status write_holes(FilesystemCore& core, FlushBatch& batch, const View& view, Ge
             block.address = hole.address + uint64_t{i} * kBlockBytes;
             blocks.push_back(block);
             if (blocks.size() == kSliceBlocks) {
-                CW_TRY(write_slice(core, batch, view, generation, std::move(blocks)));
+                CW_TRY(write_slice(core, batch, std::move(blocks)));
                 blocks.clear();
             }
         }
     }
-    return write_slice(core, batch, view, generation, std::move(blocks));
+    return write_slice(core, batch, std::move(blocks));
 }
 
 }  // namespace cowraid

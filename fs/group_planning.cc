@@ -212,6 +212,8 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
     const uint64_t stripes = data.free_stripe_blocks + data.degraded_stripe_blocks;
     room.stripe_blocks = stripes - std::min(stripes, core.cleaner.reserved_blocks());
     room.blocks_per_stripe = UINT64_MAX;
+    room.hole_blocks = data.hole_blocks + data.degraded_hole_blocks;
+    room.log_rows = core.volume->intent_log_rows();
     room.has_moved_blocks = core.volume->may_have_moved_blocks();
     for (const Ref<const ArrayGroup>& group : core.volume->array().groups()) {
         room.address_blocks += group->record.span_bytes() / kBlockBytes;

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "base/random.h"
@@ -80,6 +81,8 @@ Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice
         record->id = {superblock.next_member_id++};
         record->uuid = uuid_random();
         record->state = MemberState::kPresent;
+        if (options.intent_log_bytes != 0)
+            record->intent_log_bytes = std::min(record->intent_log_bytes, options.intent_log_bytes);
         superblock.members.push_back(record.take());
     }
     return superblock;

@@ -20,6 +20,7 @@ struct MakeOptions {
     ProfileId metadata_profile = ProfileId::kSingle;
     uint32_t chunk_bytes = 64 * 1024;  // power of two, 4 KiB..1 MiB
     uint64_t created_seconds = 0;  // 0: now
+    uint64_t intent_log_bytes = 0;  // whole blocks, at most what the layout has room for; 0: that
     uint32_t root_uid = 0, root_gid = 0;  // owner of the root directory
 };
 

@@ -20,8 +20,10 @@ constexpr uint64_t kSpaceItemBytes = kSpaceWindowBlocks / 8 + kExtentItemBytes;
 constexpr uint64_t kGroupSummaryBytes = sizeof(DiskGroupSummary) + kItemOverheadBytes;
 // An inner node has at least as many children, the root and its like aside.
 constexpr uint64_t kMinChildren = 16;
-// Paths down to the first leaf of each tree, and what rows that nodes do not fill leave over.
+// Paths down to the first leaf of each tree, and what rows that nodes do not fill leave over; of a commit of
+// checksums, which has no file tree.
 constexpr uint64_t kPathNodes = 48;
+constexpr uint64_t kChecksumPathNodes = 16;
 
 // Nodes are half full at least.
 uint64_t nodes_for(uint64_t bytes)
@@ -95,6 +97,19 @@ uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pendi
                                                     2 * stripes + nodes_for(3 * in_stripes * 8)),
                                    all_sums);
 
+    // When the write-intent log is full, checksums of rows with filled holes are committed on the way;
+    // readers may keep what these commits replace.
+    const uint64_t joined = std::min(in_holes, room.hole_blocks);
+    const uint64_t on_the_way = joined / room.log_rows;
+    const uint64_t hole_windows = (1 + room.parity) * joined;
+    const uint64_t early =
+        on_the_way == 0
+            ? 0
+            : std::min(with_inner_nodes(hole_windows + nodes_for(hole_windows * kChecksumItemBytes)),
+                       on_the_way * all_sums) +
+                  on_the_way *
+                      (kChecksumPathNodes + with_inner_nodes(space_leaves(room.node_address_blocks)));
+
     // Remap tree: what a place was called, and what the name stood for, go with a block that was moved.
     const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.freed_runs : 0;
     const uint64_t moves = std::min(pending.remap_windows + 2 * freed, room.used_nodes);
@@ -107,7 +122,7 @@ uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pendi
                            std::min(2 * (file + sums + moved), space_leaves(room.node_address_blocks)) +
                            nodes_for(room.group_count * kGroupSummaryBytes);
 
-    return kBlocksPerNode * (file + sums + moved + with_inner_nodes(space) + kPathNodes);
+    return kBlocksPerNode * (file + sums + early + moved + with_inner_nodes(space) + kPathNodes);
 }
 
 MetadataNeed metadata_need(uint64_t data_blocks, double checksums_per_data)

@@ -36,6 +36,19 @@ void Timeline::publish(Ref<const Committed> committed)
     MutexLock lock(mutex_);
     CW_ASSERT(committing_ && committing_->id == committed->transaction);
     committing_.reset();
+    replace(std::move(committed));
+}
+
+void Timeline::publish_between(Ref<const Committed> committed)
+{
+    MutexLock lock(mutex_);
+    CW_ASSERT(committed_.back()->transaction < committed->transaction);
+    CW_ASSERT(committed->transaction < (committing_ ? committing_ : open_)->id);
+    replace(std::move(committed));
+}
+
+void Timeline::replace(Ref<const Committed> committed)
+{
     waiting_.push_back({committed->transaction, committed->generation});
     committed_.push_back(std::move(committed));
 }

@@ -65,6 +65,8 @@ public:
     Ref<Transaction> close_open();
     // The commit of `committing` is durable: its trees replace the previous ones.
     void publish(Ref<const Committed> committed);
+    // A commit of checksums is durable, of neither of the two transactions: the same.
+    void publish_between(Ref<const Committed> committed);
     // Transactions whose frees may be reused: committed, and nobody reads anything older. Each is returned
     // once, with its generation, oldest first.
     struct Released {
@@ -74,6 +76,8 @@ public:
     std::vector<Released> take_released();
 
 private:
+    void replace(Ref<const Committed> committed) CW_REQUIRES(mutex_);
+
     mutable Mutex mutex_{LockRank::kSnapshot};
     Ref<Transaction> open_ CW_GUARDED_BY(mutex_);
     Ref<Transaction> committing_ CW_GUARDED_BY(mutex_);

@@ -110,6 +110,11 @@ public:
     // The same for the fsync log.
     [[nodiscard]] bool fsync_log_live() const { return (superblock_.live_logs & kLiveFsyncLog) != 0; }
     void set_fsync_log_live(bool live) { set_live(kLiveFsyncLog, live); }
+    // Rows that can be written in place between two commits of their checksums, at least.
+    [[nodiscard]] uint64_t intent_log_rows() const
+    {
+        return intent_log_ ? intent_log_->row_count_min() : UINT64_MAX;
+    }
     // For the next superblock: that of a commit with new trees.
     void set_tree_commits(uint64_t count) { superblock_.tree_commits = count; }
     // The volume may be read but must not be written: too few members (half of them or fewer, or below a

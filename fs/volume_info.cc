@@ -93,7 +93,9 @@ VolumeInfo Filesystem::info()
     info.data_profile = superblock.data_profile;
     info.metadata_profile = superblock.metadata_profile;
     info.read_only = core.read_only || core.stopped;
-    info.read_only_reason = core.stopped ? core.stop_reason.load() : core.read_only_reason.load();
+    // A mount that cannot keep what its log holds has stopped for it, too.
+    info.read_only_reason =
+        core.stopped && !core.read_only ? core.stop_reason.load() : core.read_only_reason.load();
     info.degraded = core.volume->degraded();
     info.degraded_reason = core.volume->degraded_reason();
     info.members = member_infos(core);
@@ -119,6 +121,7 @@ VolumeInfo Filesystem::info()
     info.stripe_cache_misses = partial.cache_misses;
     info.intent_log_bytes = partial.log_bytes;
     info.recovered_rows = core.recovered_rows;
+    info.checksum_commits = core.checksum_commits;
     info.commits = core.commit_count;
     info.fsync_records = core.syncs.counts().records;
     info.fsync_record_bytes = core.syncs.counts().record_bytes;

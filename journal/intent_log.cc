@@ -57,11 +57,20 @@ IntentLog::IntentLog(MemberSet& members, const Superblock& superblock, uint64_t 
       floor_(first_sequence)
 {
     CW_ASSERT(first_sequence > 0);
-    for (const MemberRecord& record : superblock.members)
+    for (const MemberRecord& record : superblock.members) {
         logs_.push_back({.member = record.id,
                          .offset = {record.intent_log_offset},
                          .block_count = static_cast<uint32_t>(record.intent_log_bytes / kBlockBytes),
                          .segments = {}});
+        batch_rows_ = std::clamp<size_t>(logs_.back().block_count / 8, 1, batch_rows_);
+    }
+    // A row takes two blocks at most: its partial parity, and a descriptor that it may not share. What an
+    // append does not fit into before the end is left over, and one block is for a floor.
+    const uint64_t left_over = 2 * batch_rows_ + 1;
+    for (const MemberLog& log : logs_)
+        row_count_min_ =
+            std::min(row_count_min_, (log.block_count - std::min<uint64_t>(log.block_count, left_over)) / 2);
+    row_count_min_ = std::max<uint64_t>(row_count_min_, 1);
 }
 
 IntentLog::MemberLog* IntentLog::find(MemberId member)

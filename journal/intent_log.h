@@ -34,23 +34,27 @@ struct RowIntent {
 
 class IntentLog {
 public:
-    // Rows of one append(), at most; a log has room for several such batches.
+    // Rows of one append(), at most: no log is asked to take more.
     static constexpr size_t kMaxBatchRows = 64;
 
     // `superblock` says where the logs are. Numbering begins at `first_sequence`, above all that a scan
     // found.
     IntentLog(MemberSet& members, const Superblock& superblock, uint64_t first_sequence);
 
+    // How many rows to give to one append(): every log has room for several such batches.
+    [[nodiscard]] size_t batch_rows() const { return batch_rows_; }
+
     // Makes the entries durable: one sequential, durable write per member. No row may be in two calls at
     // once. Ok when every row has an entry on at least one of its copies' members; those that failed are
     // counted and out of service. kIo when some row has none: try again without them. kTooManyFaults: the
-    // volume cannot do without them. kNoSpace, with nothing written: flush all members, retire(), try again.
+    // volume cannot do without them. kNoSpace, with nothing written: room comes with retire().
     // Thread-safe; calls run side by side.
     Status append(std::span<RowIntent> rows, Generation generation, uint64_t epoch);
     // All in-place writes of the row are done, flushed or not.
     void written(uint64_t sequence);
 
-    // Before a flush of all members: what it will cover. To be handed to retire() once that flush succeeded.
+    // Before a flush of all members: what it will cover. To be handed to retire() once a commit that has the
+    // checksums of those rows is durable (I-23).
     // Whoever acknowledges or commits on that flush keeps append() to written() of every row outside of it:
     // an entry that counts flushed blocks as modified cannot give them back.
     [[nodiscard]] uint64_t flush_covers() const;
@@ -61,6 +65,8 @@ public:
         uint32_t used_blocks = 0, room_blocks = 0;
     };
     [[nodiscard]] Usage usage() const;
+    // Rows for which every log, when empty, surely has room, wherever their parity is.
+    [[nodiscard]] uint64_t row_count_min() const { return row_count_min_; }
 
 private:
     // Blocks that one append took, contiguous; free again when its last sequence is below the durable floor.
@@ -93,6 +99,8 @@ private:
 
     MemberSet& members_;
     const Uuid volume_uuid_;
+    size_t batch_rows_ = kMaxBatchRows;  // constant after construction, as the next
+    uint64_t row_count_min_ = UINT64_MAX;
     mutable Mutex mutex_{LockRank::kIntentLog};
     std::vector<MemberLog> logs_ CW_GUARDED_BY(mutex_);
     uint64_t next_sequence_ CW_GUARDED_BY(mutex_);

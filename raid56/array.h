@@ -81,7 +81,8 @@ struct BlockWrite {
     const std::byte* memory = nullptr;  // 4096-aligned, unchanged until the write is done
     // Ok: on the members, not flushed, and carried by the redundancy there is. kTooManyFaults: a row cannot
     // be read any more, or too many members failed; blocks of that row may hold anything. kReadOnly, kInvalid
-    // (no such addresses), kIo (no member took the log entry).
+    // (no such addresses), kIo (no member took the log entry), kNoSpace: the log is full until a commit with
+    // the checksums of what was written; blocks of that row hold what they held.
     Status result;
 };
 
@@ -135,7 +136,7 @@ struct PartialWriteOptions {
 struct PartialWriteStatistics {
     uint64_t rows, rmw_rows, rcw_rows, full_rows;  // full: all data blocks of a row came together
     uint64_t blocks_read, cache_hits, cache_misses;  // hits and misses: blocks that a row needed
-    uint64_t log_batches, log_bytes, flushes;  // flushes: of all members, to make room
+    uint64_t log_batches, log_bytes, flushes;  // flushes: of all members, to make room in the cache
     uint64_t repaired_rows;  // something read for a write was bad, and came from redundancy
     uint64_t requests, batches;  // requests per batch tell how well the plug merges
 };

@@ -421,7 +421,7 @@ void TestVolume::rot(const BlockPlace& place, uint32_t copy)
         prng.fill(block.data(), block.size());
     else
         for (std::byte& byte : block)
-            byte ^= std::byte{0xff};
+            byte ^= static_cast<std::byte>(prng.between(1, 255));
     sims[where.member]->poke(where.offset, block);
 }
 

@@ -21,7 +21,9 @@ struct RowJob {
     RowPlan plan;
     RowBits bad;  // read, and not what it must be
     RowBits charged;  // of the bad ones: counted on their member
+    RowBits unread;  // of the bad ones: they could not be read
     RowBits rewrite;  // bad data that the write leaves alone: solved, to be stored again
+    RowBits adopted;  // free blocks of which another content is recorded: it is what they hold from now on
     std::vector<Checksum> checksums;  // of the data blocks once the write is done
     uint64_t sequence = 0;  // of its log entry; 0: it has none
     Status status;
@@ -57,11 +59,16 @@ private:
     void judge(const IoPart& part);
     void solve();
     void solve(RowJob& job);
+    static bool solve_needed(RowJob& job, std::span<const uint32_t> needed, std::span<const uint32_t> erased);
+    static bool solve_by_trial(RowJob& job, std::span<const uint32_t> needed);
+    static void adopt(RowJob& job, uint32_t column);
+    [[nodiscard]] static bool in_use(const RowJob& job, uint32_t column);
     void count_faults(RowJob& job);
     // compute, log, write
     void write_some(std::span<RowJob*> jobs);
     bool log(std::span<RowJob*> jobs);
     Status append(std::span<RowJob*> jobs);
+    static void give_up(RowJob& job);
     static void make_partials(RowJob& job, uint64_t age);
     static void apply(RowJob& job);
     void store(std::span<RowJob*> jobs);

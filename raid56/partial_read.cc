@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The reading half of a write in place. Nothing that was not verified goes on: what fails its checksum or
-// cannot be read is an erasure, solved from the rest of the row, and what the write leaves alone is stored
-// again.
+// The reading half of a write in place. Nothing that was not verified goes on: what the write leaves alone
+// and fails its checksum or cannot be read is solved from the rest of the row, and stored again. What the
+// write replaces, and parity, need not be had for that: they are made anew.
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 
 #include "base/checksum.h"
 #include "raid56/expectations.h"
@@ -93,6 +95,7 @@ void PartialBatch::judge(const IoPart& part)
     if (!part.result.ok())
         cause = part.result.err() == Err::kMemberGone ? FaultCause::kMissing : FaultCause::kReadError;
     (cause == FaultCause::kMissing ? job.situation.away : job.bad)[column] = true;
+    job.unread[column] = cause == FaultCause::kReadError;
     job.charged[column] = cause == FaultCause::kReadError;
     if (cause == FaultCause::kReadError)
         count_fault(state_, job.group(), job.place(column), 0, cause);
@@ -145,50 +148,115 @@ void PartialBatch::solve()
             solve(job);
 }
 
+bool PartialBatch::in_use(const RowJob& job, uint32_t column)
+{
+    return job.stripe->origin.sink->in_use(address_of(job.group(), job.place(column)));
+}
+
 // What was solved is known to have been wrong; free blocks, and stale columns, are charged to nobody.
 void PartialBatch::count_faults(RowJob& job)
 {
     for (uint32_t column = 0; column < job.columns(); ++column) {
         const bool parity = column >= job.data_columns();
         const bool wrong = job.bad[column] && !job.charged[column] && !job.situation.writes[column];
-        if (!wrong || locate_block(state_, job.group(), job.place(column), 0).stale ||
-            (!parity && !job.stripe->origin.sink->in_use(address_of(job.group(), job.place(column)))))
+        if (!wrong || job.adopted[column] || locate_block(state_, job.group(), job.place(column), 0).stale ||
+            (!parity && !in_use(job, column)))
             continue;
         count_fault(state_, job.group(), job.place(column), 0, FaultCause::kWrong);
         job.charged[column] = true;
     }
 }
 
-// Every column's checksum is known, so that what is erased is known exactly: there is nothing to be tried.
+// Solves the `needed` columns from all that are not `erased`, and takes them if all match.
+bool PartialBatch::solve_needed(RowJob& job, std::span<const uint32_t> needed,
+                                std::span<const uint32_t> erased)
+{
+    CachedRow& cached = *job.cached;
+    if (erased.size() > job.situation.parity)
+        return false;
+    std::vector<std::byte*> columns;
+    for (uint32_t column = 0; column < job.columns(); ++column)
+        columns.push_back(cached.block(column));
+    // Apart from what was read, which another choice of inputs may need.
+    AlignedBuffer solved(needed.size() * kBlockBytes);
+    for (size_t i = 0; i < needed.size(); ++i)
+        columns[needed[i]] = solved.data() + i * kBlockBytes;
+    parity_recover_wanted(columns, job.data_columns(), erased, needed, kBlockBytes);
+    for (const uint32_t column : needed)
+        if (checksum_of(columns[column], kBlockBytes) != cached.checksums[column])
+            return false;
+    for (const uint32_t column : needed) {
+        std::memcpy(cached.block(column), columns[column], kBlockBytes);
+        cached.present[column] = true;
+    }
+    return true;
+}
+
+// As a reader's last resort: blocks that can be read are inputs whatever is recorded of them, and the needed
+// blocks' checksums decide. With one of them an input less, at most: that many more than k there cannot be.
+bool PartialBatch::solve_by_trial(RowJob& job, std::span<const uint32_t> needed)
+{
+    static_assert(kMaxParity == 2, "with more parity several inputs can be left out at once");
+    RowBits inputs;
+    for (uint32_t column = 0; column < job.columns(); ++column)
+        inputs[column] = job.cached->present[column] || (job.bad[column] && !job.unread[column]);
+    for (const uint32_t column : needed)
+        inputs[column] = false;
+    const auto try_without = [&](uint32_t left_out) {
+        std::vector<uint32_t> erased;
+        for (uint32_t column = 0; column < job.columns(); ++column)
+            if (!inputs[column] || column == left_out)
+                erased.push_back(column);
+        return solve_needed(job, needed, erased);
+    };
+    if (inputs.count() <= job.data_columns())
+        return inputs.count() == job.data_columns() && try_without(job.columns());
+    for (uint32_t column = 0; column < job.columns(); ++column)
+        if (inputs[column] && try_without(column))
+            return true;
+    return false;
+}
+
+// Nobody needs what a free block holds, only that parity and checksum agree with it: what a crash left there,
+// or zeros where it cannot be had.
+void PartialBatch::adopt(RowJob& job, uint32_t column)
+{
+    CachedRow& cached = *job.cached;
+    if (!job.bad[column] || job.unread[column]) {
+        std::memset(cached.block(column), 0, kBlockBytes);
+        job.rewrite[column] = job.bad[column];
+    }
+    cached.checksums[column] = checksum_of(cached.block(column), kBlockBytes);
+    cached.present[column] = true;
+    job.adopted[column] = true;
+}
+
+// A row of which not all can be had as it must be. Needed are the blocks that the write leaves alone.
 void PartialBatch::solve(RowJob& job)
 {
     CachedRow& cached = *job.cached;
-    std::vector<uint32_t> erased;
-    std::vector<std::byte*> columns;
+    std::vector<uint32_t> erased, needed, used;
     for (uint32_t column = 0; column < job.columns(); ++column) {
-        columns.push_back(cached.block(column));
-        if (!cached.present[column])
-            erased.push_back(column);
+        if (cached.present[column])
+            continue;
+        erased.push_back(column);
+        if (column < job.data_columns() && !job.situation.writes[column])
+            needed.push_back(column);
     }
     job.plan.mode = RowMode::kReconstruct;
-    if (erased.size() > job.situation.parity) {
-        job.status = Err::kTooManyFaults;
-        return;
-    }
-    parity_recover(columns, job.data_columns(), erased, kBlockBytes);
-    for (const uint32_t column : erased) {
-        // Parity is about to be made anew; of a member that is away nobody knows what it was.
-        if (column >= job.data_columns())
-            continue;
-        if (checksum_of(columns[column], kBlockBytes) != cached.checksums[column]) {
+    if (!needed.empty() && !solve_needed(job, needed, erased)) {
+        std::copy_if(needed.begin(), needed.end(), std::back_inserter(used),
+                     [&](uint32_t column) { return in_use(job, column); });
+        if (!used.empty() && !solve_by_trial(job, used)) {
             job.status = Err::kTooManyFaults;
             return;
         }
-        cached.present[column] = true;
+        for (const uint32_t column : needed)
+            if (!cached.present[column])
+                adopt(job, column);
     }
-    job.rewrite = job.bad & ~job.situation.writes;
-    for (uint32_t column = job.data_columns(); column < job.columns(); ++column)
-        job.rewrite[column] = false;
+    for (const uint32_t column : needed)
+        job.rewrite[column] = job.rewrite[column] || (job.bad[column] && !job.adopted[column]);
     count_faults(job);
     if (job.bad.any())
         bump(partial_.counters.repaired_rows, 1);

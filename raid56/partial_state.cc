@@ -16,15 +16,12 @@ PartialWrites::PartialWrites(ArrayState& array_state, IntentLog& intent_log,
 {
 }
 
-Status PartialWrites::flush_all(bool retire)
+Status PartialWrites::flush_all()
 {
-    const uint64_t covered = begin_flush();
+    barrier.close();
     const Status flushed = flush_members(state.members);
-    if (flushed.ok()) {
+    if (flushed.ok())
         cache.end_age();
-        if (retire)
-            log.retire(covered);
-    }
     bump(counters.flushes, 1);
     barrier.open();
     return flushed;

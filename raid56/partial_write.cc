@@ -239,11 +239,13 @@ Status PartialBatch::append(std::span<RowJob*> jobs)
     return {};
 }
 
-// Makes the entries durable. Ends inside the barrier, or, when false, outside.
+// Makes the entries durable. Ends inside the barrier, or, when false, outside. A full log fails the rows:
+// only a commit with the checksums of the rows that it names makes room (I-23), and that is the writer's to
+// ask for.
 bool PartialBatch::log(std::span<RowJob*> jobs)
 {
     if (partial_.cache.crowded())
-        partial_.flush_all(false).ignore();  // members that failed are out of service, as after any write
+        partial_.flush_all().ignore();  // members that failed are out of service, as after any write
     bool tried_again = false;
     for (;;) {
         partial_.barrier.enter();
@@ -253,17 +255,24 @@ bool PartialBatch::log(std::span<RowJob*> jobs)
         if (logged.ok())
             return true;
         partial_.barrier.leave();
-        if (logged == Status(Err::kNoSpace) && partial_.flush_all(true).ok())
-            continue;
         // A member that failed meanwhile is out of service: the entries go without it.
         if (logged == Status(Err::kIo) && !tried_again) {
             tried_again = true;
             continue;
         }
-        for (RowJob* job : jobs)
-            job->status = state_.members.stopped() ? Err::kTooManyFaults : Err::kIo;
+        for (RowJob* job : jobs) {
+            job->status = state_.members.stopped() ? Err::kTooManyFaults : logged;
+            give_up(*job);
+        }
         return false;
     }
+}
+
+// What the cache says of the row goes beyond what the members hold; what its entries say goes on.
+void PartialBatch::give_up(RowJob& job)
+{
+    job.cached->present.reset();
+    job.cached->checksums_known = false;
 }
 
 void PartialBatch::store(std::span<RowJob*> jobs)
@@ -300,7 +309,7 @@ void PartialBatch::record(const RowJob& job)
 {
     CachedRow& cached = *job.cached;
     for (uint32_t column = 0; column < job.columns(); ++column)
-        if (column >= job.data_columns() || job.situation.writes[column])
+        if (column >= job.data_columns() || job.situation.writes[column] || job.adopted[column])
             job.stripe->origin.sink->record(address_of(job.group(), job.place(column)),
                                             std::span(cached.checksums).subspan(column, 1));
     for (uint32_t column = 0; column < job.data_columns(); ++column) {
@@ -343,9 +352,7 @@ void PartialBatch::write_some(std::span<RowJob*> jobs)
             record(*job);
             continue;
         }
-        // The members may hold anything of it; what its entries say goes on.
-        job->cached->present.reset();
-        job->cached->checksums_known = false;
+        give_up(*job);
     }
 }
 
@@ -361,8 +368,9 @@ void PartialBatch::run()
     for (RowJob& job : jobs_)
         if (job.status.ok() && !job.blocks.empty())
             ready.push_back(&job);
-    for (size_t first = 0; first < ready.size(); first += IntentLog::kMaxBatchRows)
-        write_some(std::span(ready).subspan(first, std::min(IntentLog::kMaxBatchRows, ready.size() - first)));
+    const size_t at_once = partial_.log.batch_rows();
+    for (size_t first = 0; first < ready.size(); first += at_once)
+        write_some(std::span(ready).subspan(first, std::min(at_once, ready.size() - first)));
     for (const RowJob& job : jobs_)
         report(job);
 }

@@ -38,9 +38,9 @@ struct PartialWrites {
 
     Plug plug;  // last: its threads use everything above
 
-    // Flushes all members, so that rows are live no more; with `retire` the log entries of what was written
-    // so far are dead, too. Called outside the barrier. kIo: too few members flushed.
-    Status flush_all(bool retire);
+    // Flushes all members, so that rows are live no more; their log entries live on. Called outside the
+    // barrier. kIo: too few members flushed.
+    Status flush_all();
     // Closes the barrier; what a flush from now on covers. The caller opens it.
     uint64_t begin_flush();
 

@@ -246,19 +246,136 @@ TEST_CASE("a member that fails in the middle of a write is left out; one too man
     CHECK(volume.overwrite(1, 1) == Status(Err::kTooManyFaults));
 }
 
-TEST_CASE("a full log and a crowded cache make room by flushing, not by failing")
+TEST_CASE("a full log refuses rows until their checksums are committed; a crowded cache flushes")
 {
     TestVolume volume({ProfileId::kRaid6, 3, 16384});
     volume.start_partial_writes({.stripe_cache_size = 17, .worker_count = 0});
     REQUIRE(volume.write(0, 600, 0).ok());
     const uint64_t blocks = 600 * volume.geometry.stripe_data_blocks();
-    for (int i = 0; i < 4000; ++i)
-        REQUIRE(volume.overwrite(volume.prng.below(blocks), 1).ok());
+    uint64_t refused = 0;
+    for (int i = 0; i < 4000; ++i) {
+        const uint64_t block = volume.prng.below(blocks);
+        const Status written = volume.overwrite(block, 1);
+        if (written.ok())
+            continue;
+        REQUIRE(written == Status(Err::kNoSpace));
+        ++refused;
+        REQUIRE(volume.read_back(block, 1));  // what it held
+        REQUIRE(volume.overwrite(block, 1) == Status(Err::kNoSpace));
+        REQUIRE(volume.commit_all().ok());
+        REQUIRE(volume.overwrite(block, 1).ok());
+    }
     const PartialWriteStatistics statistics = volume.array->partial_write_statistics();
+    CHECK(refused >= 3);
     CHECK(statistics.flushes > 10);
     CHECK(statistics.rows == 4000);
     CHECK(volume.log->usage().used_blocks <= volume.log->usage().room_blocks);
     CHECK(volume.disk_is_right());
+}
+
+namespace {
+
+// Whether every block of the first stripes is what is expected, and parity fits.
+bool all_is_right(TestVolume& volume, uint64_t stripes)
+{
+    std::vector<BadBlock> found;
+    return volume.array->check_stripes(TestVolume::kGroup, 0, stripes, found).ok() && found.empty();
+}
+
+// As after a crash of which nothing tells: block `place` holds something newer than what is recorded of it,
+// and parity fits what it holds.
+void write_unrecorded(TestVolume& volume, const BlockPlace& place)
+{
+    std::vector<std::pair<uint64_t, BlockExpectation>> recorded;
+    const uint32_t k = volume.geometry.data_columns;
+    for (uint32_t column = 0; column < volume.geometry.columns(); ++column) {
+        if (column != place.column && column < k)
+            continue;
+        const BlockPlace at{place.stripe, column, place.row};
+        recorded.emplace_back(TestVolume::kGroup.value + offset_of(volume.geometry, at),
+                              BlockExpectation{true, volume.checksum_at(at)});
+    }
+    REQUIRE(volume.overwrite(block_of(volume, place.stripe, place.column, place.row), 1).ok());
+    for (const auto& [address, expected] : recorded)
+        volume.record({address}, std::span(&expected.checksum, 1));
+    REQUIRE(volume.commit_all().ok());
+    volume.free_addresses.insert(TestVolume::kGroup.value + offset_of(volume.geometry, place));
+}
+
+}  // namespace
+
+TEST_CASE("what a write replaces, and parity, may be lost in any number: the row is written")
+{
+    for (const Shape& shape : parity_shapes(8, {8192})) {
+        for (const RmwLevel level : {RmwLevel::kNever, RmwLevel::kPrefer}) {
+            INFO(describe(shape), " rmw_level ", static_cast<int>(level));
+            if (shape.data_columns < 2)
+                continue;
+            TestVolume volume(shape);
+            volume.start_partial_writes({.rmw_level = level, .worker_count = 0});
+            REQUIRE(volume.write(0, 2, 0).ok());
+            const uint32_t k = volume.geometry.data_columns;
+            volume.rot({0, 1, 1});
+            volume.latent({1, 0, 0});
+            for (uint32_t column = k; column < volume.geometry.columns(); ++column) {
+                volume.rot({0, column, 1});
+                volume.latent({1, column, 0});
+            }
+            REQUIRE(volume.overwrite(block_of(volume, 0, 1, 1), 1).ok());
+            REQUIRE(volume.overwrite(block_of(volume, 1, 0, 0), 1).ok());
+            CHECK(volume.disk_is_right());
+            CHECK(all_is_right(volume, 2));
+        }
+    }
+}
+
+TEST_CASE("a row that nobody recorded is read without a member, written, and adopted as it is")
+{
+    for (const Shape& shape : parity_shapes(8, {8192})) {
+        INFO(describe(shape));
+        if (shape.data_columns < 3)
+            continue;
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, 2, 0).ok());
+        volume.start_partial_writes({.worker_count = 0});
+        write_unrecorded(volume, {0, 2, 1});
+        write_unrecorded(volume, {1, 2, 0});
+        CHECK(!all_is_right(volume, 2));
+        TestVolume later(volume, 1, {});  // its cache knows nothing
+        later.free_addresses = volume.free_addresses;
+        later.start_partial_writes({.worker_count = 0});
+        // Whatever else is lost, as long as parity tolerates it.
+        later.latent({0, 0, 1});
+        CHECK(later.read_back(block_of(later, 0, 0, 1), 1));
+        CHECK(later.given_up.empty());
+        later.latent({1, 0, 0});
+        REQUIRE(later.overwrite(block_of(later, 0, 1, 1), 1).ok());
+        REQUIRE(later.overwrite(block_of(later, 1, 1, 0), 1).ok());
+        CHECK(later.read_back(block_of(later, 1, 0, 0), 1));
+        CHECK(later.disk_is_right());
+        CHECK(all_is_right(later, 2));
+    }
+}
+
+TEST_CASE("a free block that cannot be had is nothing to fail for")
+{
+    for (const Shape& shape : parity_shapes(8, {8192})) {
+        INFO(describe(shape));
+        if (shape.data_columns < 3)
+            continue;
+        TestVolume volume(shape);
+        volume.start_partial_writes({.rmw_level = RmwLevel::kNever, .worker_count = 0});
+        REQUIRE(volume.write(0, 1, 0).ok());
+        const BlockPlace lost{0, 2, 1};
+        volume.latent(lost);
+        for (uint32_t column = volume.geometry.data_columns; column < volume.geometry.columns(); ++column)
+            volume.rot({0, column, 1});
+        CHECK(volume.overwrite(block_of(volume, 0, 1, 1), 1) == Status(Err::kTooManyFaults));
+        volume.free_addresses.insert(TestVolume::kGroup.value + offset_of(volume.geometry, lost));
+        REQUIRE(volume.overwrite(block_of(volume, 0, 1, 1), 1).ok());
+        CHECK(all_is_right(volume, 1));
+        CHECK(volume.read_back(block_of(volume, 0, 0, 1), 2));
+    }
 }
 
 TEST_CASE("addresses that are not data of a parity group, and a read-only array, are refused")

@@ -128,12 +128,12 @@ void RowBatch::choose_reads_of(Row& row)
             unread.push_back(column);
     const uint32_t usable = row.usable_count();
     const uint32_t k = row.data_columns();
-    // With k usable cells the row was tried and did not come out right: all the rest is needed.
-    const size_t needed = usable >= k ? std::max<size_t>(unread.size(), 1) : k - usable;
-    if (needed > unread.size()) {
+    if (unread.empty() || usable + row.mismatching_count() + unread.size() < k) {
         row.done = true;
         return;
     }
+    // With k usable cells the row was tried and did not come out right: all the rest is needed.
+    const size_t needed = usable >= k ? unread.size() : std::min<size_t>(k - usable, unread.size());
     for (size_t i = 0; i < needed; ++i)
         reads_.push_back({&row, unread[i]});
 }

@@ -37,14 +37,18 @@ struct Row {
 
     [[nodiscard]] uint32_t data_columns() const { return group->geometry.data_columns; }
     [[nodiscard]] BlockPlace place(uint32_t column) const { return {stripe, column, row}; }
-    // Cells that may serve as input.
+    // Cells that may serve as input: good or unknown.
     [[nodiscard]] uint32_t usable_count() const;
+    // Cells that were read and are not what they must be, those of lost blocks left out.
+    [[nodiscard]] uint32_t mismatching_count() const;
 };
 
 // Tries to solve the row's lost blocks from its usable cells: every choice of k of them, those of unknown
-// content left out first, until each lost block matches its checksum. Then also solves bad siblings and adds
-// what is to be rewritten to `repairs` (their content stays in the cells' and the reader's memory). Sets
-// row.done when nothing is lost any more.
+// content left out first, until each lost block matches its checksum. When all of the row has been read and
+// that was not enough, cells that mismatch are inputs, too: what is recorded of free blocks and of parity may
+// be older than what they hold, and the lost block's own checksum decides. At most k + 1 choices, since a
+// block is lost. Then also solves bad siblings and adds what is to be rewritten to `repairs` (their content
+// stays in the cells' and the reader's memory). Sets row.done when nothing is lost any more.
 void solve_row(Row& row, std::vector<RepairItem>& repairs);
 
 }  // namespace cowraid

@@ -17,9 +17,22 @@ bool usable(const RowCell& cell)
     return cell.state == RowCell::State::kGood || cell.state == RowCell::State::kUnknown;
 }
 
+bool is_lost(const Row& row, uint32_t column)
+{
+    return std::any_of(row.lost.begin(), row.lost.end(),
+                       [&](const LostBlock& lost) { return lost.place.column == column; });
+}
+
+bool mismatches(const Row& row, uint32_t column)
+{
+    const RowCell& cell = row.cells[column];
+    return cell.state == RowCell::State::kBad && cell.cause == FaultCause::kWrong && !is_lost(row, column);
+}
+
 class RowTrial {
 public:
-    RowTrial(Row& row, std::vector<RepairItem>& repairs);
+    enum class Inputs : uint8_t { kUsable, kMismatchingToo };
+    RowTrial(Row& row, std::vector<RepairItem>& repairs, Inputs inputs);
     void run();
 
 private:
@@ -30,23 +43,24 @@ private:
     void solve_siblings();
     void add_repair(uint32_t column, const std::byte* content, Checksum checksum, FaultCause cause,
                     Checksum seen);
-    [[nodiscard]] bool is_lost(uint32_t column) const;
 
     Row& row_;
     std::vector<RepairItem>& repairs_;
-    std::vector<uint32_t> usable_;  // columns, in the order in which they are left out
-    std::vector<uint32_t> left_out_;  // indexes into usable_, rising
+    std::vector<uint32_t> candidates_;  // columns that may be inputs, in the order in which they are left out
+    std::vector<uint32_t> left_out_;  // indexes into candidates_, rising
     std::vector<uint32_t> erased_;  // columns that are not inputs, rising
 };
 
-RowTrial::RowTrial(Row& row, std::vector<RepairItem>& repairs) : row_(row), repairs_(repairs)
+RowTrial::RowTrial(Row& row, std::vector<RepairItem>& repairs, Inputs inputs) : row_(row), repairs_(repairs)
 {
-    // Unknown cells are left out first, and of equals parity before data.
-    for (const RowCell::State state : {RowCell::State::kUnknown, RowCell::State::kGood})
+    // What mismatches is left out first, then what is unknown, and of equals parity before data.
+    for (const RowCell::State state : {RowCell::State::kBad, RowCell::State::kUnknown, RowCell::State::kGood})
         for (auto column = static_cast<uint32_t>(row.cells.size()); column-- > 0;)
-            if (row.cells[column].state == state)
-                usable_.push_back(column);
-    for (uint32_t i = 0; i < usable_.size() - row.data_columns(); ++i)
+            if (row.cells[column].state == state &&
+                (state != RowCell::State::kBad ||
+                 (inputs == Inputs::kMismatchingToo && mismatches(row, column))))
+                candidates_.push_back(column);
+    for (uint32_t i = 0; i < candidates_.size() - row.data_columns(); ++i)
         left_out_.push_back(i);
 }
 
@@ -54,7 +68,7 @@ RowTrial::RowTrial(Row& row, std::vector<RepairItem>& repairs) : row_(row), repa
 bool RowTrial::next_choice()
 {
     for (size_t at = left_out_.size(); at-- > 0;) {
-        if (left_out_[at] >= usable_.size() - (left_out_.size() - at))
+        if (left_out_[at] >= candidates_.size() - (left_out_.size() - at))
             continue;
         ++left_out_[at];
         for (size_t behind = at + 1; behind < left_out_.size(); ++behind)
@@ -66,13 +80,15 @@ bool RowTrial::next_choice()
 
 void RowTrial::choose_inputs()
 {
+    std::array<bool, kMaxDataColumns + kMaxParity> input{};
+    for (const uint32_t column : candidates_)
+        input[column] = true;
+    for (const uint32_t index : left_out_)
+        input[candidates_[index]] = false;
     erased_.clear();
     for (uint32_t column = 0; column < row_.cells.size(); ++column)
-        if (!usable(row_.cells[column]))
+        if (!input[column])
             erased_.push_back(column);
-    for (const uint32_t index : left_out_)
-        erased_.push_back(usable_[index]);
-    std::sort(erased_.begin(), erased_.end());
 }
 
 void RowTrial::solve(std::span<const uint32_t> wanted, std::span<std::byte* const> outputs)
@@ -84,12 +100,6 @@ void RowTrial::solve(std::span<const uint32_t> wanted, std::span<std::byte* cons
         columns[wanted[i]] = outputs[i];
     parity_recover_wanted(std::span(columns).first(row_.cells.size()), row_.data_columns(), erased_, wanted,
                           kBlockBytes);
-}
-
-bool RowTrial::is_lost(uint32_t column) const
-{
-    return std::any_of(row_.lost.begin(), row_.lost.end(),
-                       [&](const LostBlock& lost) { return lost.place.column == column; });
 }
 
 // Solves the lost columns and takes those that match. True when one did, so that the inputs are right.
@@ -142,7 +152,7 @@ void RowTrial::solve_siblings()
     std::vector<std::byte*> outputs;
     for (const uint32_t column : erased_) {
         const RowCell& cell = row_.cells[column];
-        if (cell.state != RowCell::State::kBad || !cell.expected.known || is_lost(column))
+        if (cell.state != RowCell::State::kBad || !cell.expected.known || is_lost(row_, column))
             continue;
         wanted.push_back(column);
         outputs.push_back(cell.memory);
@@ -158,16 +168,19 @@ void RowTrial::solve_siblings()
 
 void RowTrial::run()
 {
-    bool siblings_done = false;
+    std::vector<uint32_t> right;  // the columns that were no inputs when a block came out right
     do {
         choose_inputs();
-        if (accept_lost() && !siblings_done) {
-            solve_siblings();
-            siblings_done = true;
-        }
+        if (accept_lost() && right.empty())
+            right = erased_;
         row_.done = std::all_of(row_.lost.begin(), row_.lost.end(),
                                 [](const LostBlock& lost) { return lost.recovered; });
     } while (!row_.done && next_choice());
+    // Last: it overwrites what further choices would need.
+    if (row_.done) {
+        erased_ = right;
+        solve_siblings();
+    }
 }
 
 }  // namespace
@@ -177,10 +190,25 @@ uint32_t Row::usable_count() const
     return static_cast<uint32_t>(std::count_if(cells.begin(), cells.end(), usable));
 }
 
+uint32_t Row::mismatching_count() const
+{
+    uint32_t count = 0;
+    for (uint32_t column = 0; column < cells.size(); ++column)
+        count += mismatches(*this, column) ? 1 : 0;
+    return count;
+}
+
 void solve_row(Row& row, std::vector<RepairItem>& repairs)
 {
-    if (row.usable_count() >= row.data_columns())
-        RowTrial(row, repairs).run();
+    const uint32_t usable = row.usable_count();
+    if (usable >= row.data_columns())
+        RowTrial(row, repairs, RowTrial::Inputs::kUsable).run();
+    const bool all_read = std::none_of(row.cells.begin(), row.cells.end(), [](const RowCell& cell) {
+        return cell.state == RowCell::State::kUnread;
+    });
+    const uint32_t mismatching = row.mismatching_count();
+    if (!row.done && all_read && mismatching > 0 && usable + mismatching >= row.data_columns())
+        RowTrial(row, repairs, RowTrial::Inputs::kMismatchingToo).run();
 }
 
 }  // namespace cowraid

@@ -4,7 +4,8 @@
 
     scripts/long_run.py simulator FIRST..LAST          250 seeds a shard
     scripts/long_run.py crash PROFILE STATES           10,000 states a shard; each seed is another workload;
-                                                       --join: writes in place, --clean: with the cleaner
+                                                       --join: writes in place, --clean: with the cleaner;
+                                                       --log-blocks N: write-intent logs that wrap
     scripts/long_run.py kill PROFILE ROUNDS            20 rounds of kill -9 under load a shard; needs root
 
 Every finished shard appends one line to the results file: when, commit, shard, outcome, seconds, what it
@@ -57,6 +58,7 @@ def parse_arguments():
     crash.add_argument("profile")
     crash.add_argument("states", type=positive)
     crash.add_argument("--members", type=positive, default=4, metavar="N")
+    crash.add_argument("--log-blocks", type=positive, metavar="N")
     for mode in MODES_OF_CRASH:
         crash.add_argument(f"--{mode}", action="store_true")
     kill = kinds.add_parser("kill")
@@ -99,6 +101,8 @@ def simulator_shards(programs, arguments):
 def crash_shards(programs, arguments):
     profile, members = arguments.profile, arguments.members
     modes = [f"--{mode}" for mode in MODES_OF_CRASH if vars(arguments)[mode]]
+    if arguments.log_blocks is not None:
+        modes.append(f"--log-blocks={arguments.log_blocks}")
     for seed, begin in enumerate(range(0, arguments.states, STATES_PER_SHARD), 1):
         states = min(STATES_PER_SHARD, arguments.states - begin)
         command = [programs / "crash-replay", f"--members={members}", f"--profile={profile}",

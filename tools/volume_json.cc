@@ -44,6 +44,7 @@ constexpr NumberField kStatistics[] = {
     {"stripe_cache_misses", &VolumeInfo::stripe_cache_misses},
     {"intent_log_bytes", &VolumeInfo::intent_log_bytes},
     {"recovered_rows", &VolumeInfo::recovered_rows},
+    {"checksum_commits", &VolumeInfo::checksum_commits},
     {"commits", &VolumeInfo::commits},
     {"fsync_records", &VolumeInfo::fsync_records},
     {"fsync_record_bytes", &VolumeInfo::fsync_record_bytes},

@@ -20,6 +20,7 @@ namespace {
 struct Arguments {
     CrashOptions crash;
     bool mutants = false;
+    uint32_t only_mutant = 0;  // of them; 0: all
 };
 
 enum Option {
@@ -31,7 +32,8 @@ enum Option {
     kMutants = 'M',
     kJoin = 'j',
     kClean = 'c',
-    kReturningMembers = 'r'
+    kReturningMembers = 'r',
+    kLogBlocks = 'l'
 };
 
 error_t parse_option(int key, char* text, argp_state* state)
@@ -63,6 +65,7 @@ error_t parse_option(int key, char* text, argp_state* state)
         return 0;
     case kMutants:
         arguments.mutants = true;
+        arguments.only_mutant = text == nullptr ? 0 : static_cast<uint32_t>(strtoul(text, nullptr, 10));
         return 0;
     case kJoin:
         arguments.crash.join_rows = true;
@@ -72,6 +75,9 @@ error_t parse_option(int key, char* text, argp_state* state)
         return 0;
     case kReturningMembers:
         arguments.crash.returning = true;
+        return 0;
+    case kLogBlocks:
+        arguments.crash.shape.intent_log_bytes = strtoull(text, nullptr, 10) * kBlockBytes;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -83,9 +89,8 @@ int run_once(const CrashOptions& options)
     const CrashReport report = run_crash_replay(options);
     printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
            "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
-           "moved-blocks=%llu emptied-groups=%llu fsync-records=%llu replayed-records=%llu returned=%llu "
-           "stale=%llu "
-           "refused=%llu violations=%llu\n",
+           "checksum-commits=%llu moved-blocks=%llu emptied-groups=%llu fsync-records=%llu "
+           "replayed-records=%llu returned=%llu stale=%llu refused=%llu violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
@@ -94,6 +99,7 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.losses), static_cast<unsigned long long>(report.checks),
            static_cast<unsigned long long>(report.joined_blocks),
            static_cast<unsigned long long>(report.recovered_rows),
+           static_cast<unsigned long long>(report.checksum_commits),
            static_cast<unsigned long long>(report.moved_blocks),
            static_cast<unsigned long long>(report.emptied_groups),
            static_cast<unsigned long long>(report.fsync_records),
@@ -104,6 +110,10 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.violations));
     if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
         printf("no row was written in place: nothing was tested\n");
+        return 1;
+    }
+    if (options.shape.intent_log_bytes != 0 && report.checksum_commits < options.commits / 4) {
+        printf("the write-intent log was not full often enough: nothing was tested\n");
         return 1;
     }
     if (options.clean && (report.moved_blocks == 0 || report.emptied_groups == 0)) {
@@ -124,17 +134,24 @@ int run_once(const CrashOptions& options)
     return 1;
 }
 
-int run_mutants(CrashOptions options)
+// Full within most commits.
+constexpr uint64_t kMutantLogBytes = 8 * kBlockBytes;
+
+int run_mutants(CrashOptions options, uint32_t only)
 {
     int survivors = 0;
     for (uint32_t mutant = 1; mutant < static_cast<uint32_t>(CommitMutant::kCount); ++mutant) {
         if (mutant == static_cast<uint32_t>(CommitMutant::kDroppedPinned))
             continue;  // harms readers, not crashes
+        if (only != 0 && mutant != only)
+            continue;
         options.commit_mutant = mutant;
         options.clean = mutant >= static_cast<uint32_t>(CommitMutant::kEmptyingUnmarked) &&
                         mutant <= static_cast<uint32_t>(CommitMutant::kLeftoversStay);
+        const bool full_log = mutant == static_cast<uint32_t>(CommitMutant::kFloorBeforeCommit);
         options.returning = mutant == static_cast<uint32_t>(CommitMutant::kStaleUnrecorded);
-        options.join_rows = options.returning;
+        options.join_rows = options.returning || full_log;
+        options.shape.intent_log_bytes = full_log ? kMutantLogBytes : 0;
         const CrashReport report = run_crash_replay(options);
         printf("mutant %u: %s after %llu states: %s\n", mutant, report.violations ? "caught" : "SURVIVED",
                static_cast<unsigned long long>(report.states), report.first_violation.c_str());
@@ -153,8 +170,10 @@ int main(int argc, char** argv)
         {"seed", kSeed, "N", 0, "seed of the workload and of random subsets", 0},
         {"states", kStates, "N", 0, "distinct states to try", 0},
         {"shard", kShard, "I/N", 0, "only every N-th instant, from the I-th", 0},
-        {"mutants", kMutants, nullptr, 0, "run every wrong protocol; all must be caught", 0},
+        {"mutants", kMutants, "N", OPTION_ARG_OPTIONAL,
+         "run every wrong protocol, or one; all must be caught", 0},
         {"clean", kClean, nullptr, 0, "empty block groups all the time", 0},
+        {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {"returning", kReturningMembers, nullptr, 0, "members that were away come back", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};
@@ -163,5 +182,6 @@ int main(int argc, char** argv)
                       nullptr, nullptr,      nullptr};
     argp_parse(&parser, argc, argv, 0, nullptr, &arguments);
     log_set_level(LogLevel::kNone);
-    return arguments.mutants ? run_mutants(arguments.crash) : run_once(arguments.crash);
+    return arguments.mutants ? run_mutants(arguments.crash, arguments.only_mutant)
+                             : run_once(arguments.crash);
 }

@@ -29,7 +29,7 @@ struct CrashOptions {
 struct CrashReport {
     uint64_t instants = 0, states = 0, duplicates = 0, losses = 0, checks = 0, torn_states = 0;
     uint64_t exhaustive_instants = 0;  // all subsets of unflushed writes were tried
-    uint64_t joined_blocks = 0, recovered_rows = 0;
+    uint64_t joined_blocks = 0, recovered_rows = 0, checksum_commits = 0;
     uint64_t moved_blocks = 0, emptied_groups = 0;
     uint64_t fsync_records = 0, replayed_records = 0;
     // Mounts with members back; of those checked, with stale columns; mounts refused for what a member lacks.

@@ -22,6 +22,7 @@ struct VolumeShape {
     ProfileId data_profile = ProfileId::kRaid6;
     ProfileId metadata_profile = ProfileId::kRaid1c3;
     uint32_t chunk_bytes = kDefaultChunkBytes;
+    uint64_t intent_log_bytes = 0;  // 0: as the layout has it
 };
 
 class SimVolume {

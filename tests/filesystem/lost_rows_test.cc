@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// Rows of which too much is lost take no new blocks: these go elsewhere, and where there is no elsewhere a
+// replay waits in its log.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "fs/volume.h"
+#include "tests/filesystem/check_content.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr VolumeShape kShape{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
+constexpr uint64_t kChunkBlocks = 16;
+constexpr uint64_t kStripeBlocks = 3 * kChunkBlocks;
+constexpr size_t kLoggedBytes = 900000;  // more than rounding leaves on a full volume
+
+std::vector<std::byte> pattern(uint64_t number, size_t bytes)
+{
+    std::vector<std::byte> content(bytes);
+    Prng(number).fill(content.data(), bytes);
+    return content;
+}
+
+bool mount(SimVolume& volume, std::string& why)
+{
+    return volume.mount(manual_options(), why).ok();
+}
+
+// A volume that is full, but for a third of every row and `free_stripes` at the end of the file "full"; with
+// a record of the fsync log that has the file "logged". Power has failed since.
+void make_crashed(SimVolume& volume, uint64_t free_stripes)
+{
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    REQUIRE_MESSAGE(mount(volume, why), why);
+    Filesystem& fs = volume.fs();
+    const InodeNumber full = fs.make_node(kRoot, "full", S_IFREG | 0644, 0, {})->inode;
+    uint64_t stripes = 0;
+    while (fs.write(full, stripes * kStripeBlocks * kBlockBytes,
+                    pattern(stripes, kStripeBlocks * kBlockBytes), {}, {})
+               .ok())
+        if (++stripes % 64 == 0)
+            REQUIRE(fs.step(true).ok());
+    uint64_t blocks = stripes * kStripeBlocks;
+    while (fs.write(full, blocks * kBlockBytes, pattern(blocks, kBlockBytes), {}, {}).ok())
+        if (++blocks % 16 == 0)
+            REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.step(true).ok());
+    for (uint64_t stripe = 0; stripe < stripes; ++stripe)
+        REQUIRE(fs.allocate_range(full, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                  stripe * kStripeBlocks * kBlockBytes, kChunkBlocks * kBlockBytes)
+                    .ok());
+    SetAttributes change;
+    change.size_bytes = (stripes - free_stripes) * kStripeBlocks * kBlockBytes;
+    if (free_stripes > 0)
+        REQUIRE(fs.set_attributes(full, change, {}).ok());
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    REQUIRE(fs.make_node(kRoot, "first", S_IFREG | 0644, 0, {}).ok());
+    REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    const uint64_t records = fs.info().fsync_records;
+    const InodeNumber logged = fs.make_node(kRoot, "logged", S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.write(logged, 0, pattern(7777, kLoggedBytes), {}, {}).ok());
+    REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    REQUIRE(fs.info().fsync_records == records + 1);
+    Prng prng(1);
+    volume.power_cut(prng);
+}
+
+// Where the blocks of the file "full" lie.
+std::vector<StoredAt> places_of_data(SimVolume& volume)
+{
+    Image image = Image::copy_of(volume);
+    const std::unique_ptr<Volume> opened = image.open_volume();
+    std::vector<StoredAt> places;
+    for (const StoredItem& item : file_tree_items(image)) {
+        if (item.key.type != static_cast<uint8_t>(ItemType::kExtent))
+            continue;
+        const Result<FileExtent> extent = decode_extent(item.key.offset / kBlockBytes, item.payload);
+        REQUIRE(extent.ok());
+        for (uint64_t block = 0; extent->kind == ExtentKind::kData && block < extent->block_count; ++block)
+            places.push_back(image.locate(*opened, extent->address + block * kBlockBytes));
+    }
+    return places;
+}
+
+// Swaps the blocks' content for its complement; twice is as before.
+void flip(SimVolume& volume, std::span<const StoredAt> places)
+{
+    std::vector<std::byte> block(kBlockBytes);
+    for (const StoredAt& place : places) {
+        volume.member(place.member).peek(place.offset, block);
+        for (std::byte& byte : block)
+            byte = ~byte;
+        volume.member(place.member).poke(place.offset, block);
+    }
+}
+
+void require_logged(Filesystem& fs)
+{
+    const Result<Attributes> found = fs.lookup(kRoot, "logged");
+    REQUIRE(found.ok());
+    std::vector<std::byte> content(kLoggedBytes);
+    const Result<size_t> read = fs.read(found->inode, 0, content);
+    REQUIRE((read.ok() && *read == kLoggedBytes));
+    CHECK(content == pattern(7777, kLoggedBytes));
+    fs.forget(found->inode, 1);
+}
+
+}  // namespace
+
+TEST_CASE("blocks whose rows are lost go into free rows")
+{
+    SimVolume volume(kShape);
+    make_crashed(volume, 8);
+    const std::vector<StoredAt> data = places_of_data(volume);
+    REQUIRE(data.size() > 10000);
+    flip(volume, data);
+    std::string why;
+    REQUIRE_MESSAGE(mount(volume, why), why);
+    CHECK(!volume.fs().info().read_only);
+    CHECK(volume.fs().info().replayed_records > 0);
+    require_logged(volume.fs());
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_MESSAGE(mount(volume, why), why);
+    CHECK(volume.fs().info().replayed_records == 0);
+    require_logged(volume.fs());
+    REQUIRE(volume.unmount().ok());
+}
+
+TEST_CASE("a replay that finds no place is shown read-only, and done by a later mount")
+{
+    SimVolume volume(kShape);
+    make_crashed(volume, 0);
+    const std::vector<StoredAt> data = places_of_data(volume);
+    REQUIRE(data.size() > 10000);
+    flip(volume, data);
+    std::string why;
+    for (int round = 0; round < 2; ++round) {
+        REQUIRE_MESSAGE(mount(volume, why), why);
+        CHECK(volume.fs().info().read_only);
+        CHECK(volume.fs().info().read_only_reason == "no room for what the fsync log holds");
+        CHECK(volume.fs().info().replayed_records > 0);
+        require_logged(volume.fs());
+        CHECK(volume.unmount().ok());
+    }
+    // Whatever was wrong with the members is no more.
+    flip(volume, data);
+    REQUIRE_MESSAGE(mount(volume, why), why);
+    CHECK(!volume.fs().info().read_only);
+    require_logged(volume.fs());
+    REQUIRE(volume.unmount().ok());
+    CheckReport report;
+    REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
+    REQUIRE_CLEAN(report);
+}
