@@ -207,6 +207,24 @@ std::vector<GroupNumbers> Allocator::group_numbers(uint32_t content) const
     return out;
 }
 
+void Allocator::sparse_units(uint32_t content, uint32_t unit_blocks, uint32_t percent, uint64_t unit_count,
+                             std::vector<VolumeAddress>& out)
+{
+    // By how many there are in the same rows.
+    std::vector<std::vector<VolumeAddress>> found;
+    const Ref<SpaceGroupList> list = impl_->snapshot();
+    for (const Ref<SpaceGroup>& group : list->groups) {
+        if ((group->content() & content) == 0 || group->geometry().parity == 0)
+            continue;
+        const uint32_t most = group->geometry().data_columns * percent / 100;
+        // One that cannot be read has nothing to give.
+        while (impl_->load(*group).ok() && !group->sparse_units(unit_blocks, most, unit_count, found)) { }
+    }
+    for (const std::vector<VolumeAddress>& units : found)
+        for (size_t i = 0; i < units.size() && unit_count > 0; ++i, --unit_count)
+            out.push_back(units[i]);
+}
+
 Status Allocator::live_blocks(VolumeAddress from, uint64_t block_count, std::vector<BlockRun>& out)
 {
     const Ref<SpaceGroup> group = impl_->find(from);

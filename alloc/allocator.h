@@ -182,6 +182,12 @@ public:
     // Appends the first `block_count` or fewer blocks from `from` on that the open state refers to, all of
     // the group of `from`, in runs of contiguous addresses. Loads the group.
     Status live_blocks(VolumeAddress from, uint64_t block_count, std::vector<BlockRun>& out);
+    // Appends units of `unit_blocks` contiguous blocks that the open state refers to and that keep the rows
+    // they are in from being free, together with fewer others than fit beside each other: those with the
+    // fewest first, at most `unit_count`, out of rows that are full to `percent` or less. Of open groups of
+    // that content with parity. Loads them.
+    void sparse_units(uint32_t content, uint32_t unit_blocks, uint32_t percent, uint64_t unit_count,
+                      std::vector<VolumeAddress>& out);
     // Whether the open state refers to the block. Reads nothing: kBusy when the group is not in memory;
     // kInvalid: not a data address of any group. An answer stands as long as nobody frees or allocates.
     Result<bool> is_live(VolumeAddress address);

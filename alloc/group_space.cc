@@ -211,6 +211,29 @@ void GroupSpace::live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRa
     }
 }
 
+void GroupSpace::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
+                              std::vector<std::vector<VolumeAddress>>& out) const
+{
+    out.resize(std::max<size_t>(out.size(), geometry_.data_columns));
+    std::vector<VolumeAddress> units;
+    for (uint64_t stripe = holes_.find(0); stripe != kNone; stripe = holes_.find(stripe + 1)) {
+        const uint64_t first = stripe * stripe_blocks_;
+        for (uint32_t row = 0; row + unit_blocks <= rows_; row += unit_blocks) {
+            units.clear();
+            for (uint32_t column = 0; column < geometry_.data_columns; ++column) {
+                const uint64_t block = first + uint64_t{column} * rows_ + row;
+                if (live_.test(block))
+                    units.push_back(address_ + block * kBlockBytes);
+            }
+            if (units.empty() || units.size() > most || units.size() == geometry_.data_columns)
+                continue;
+            std::vector<VolumeAddress>& alike = out[units.size() - 1];
+            if (alike.size() < unit_count)
+                alike.insert(alike.end(), units.begin(), units.end());
+        }
+    }
+}
+
 uint64_t GroupSpace::memory_bytes() const
 {
     uint64_t bytes = 2 * used_.bit_count() / 8 + free_stripes_.memory_bytes() + holes_.memory_bytes();

@@ -144,12 +144,22 @@ std::vector<SlotRun> SlotAllocator::pick_slots(const Member& member, uint64_t co
     return gaps;
 }
 
-Result<GroupRecord> SlotAllocator::plan_group(const Profile& profile, uint32_t chunk_bytes,
-                                              SlotMembers members)
+std::optional<GroupShape> SlotAllocator::shape_beside(std::span<const Share> kept, const Profile& profile,
+                                                      SlotMembers members) const
 {
-    std::optional<GroupShape> shape = plan_shape(rooms(members), profile, group_count_);
+    std::vector<MemberRoom> room = rooms(members);
+    uint64_t groups = group_count_;
+    for (const Share& share : kept)
+        fill(room, groups, *share.profile, share.blocks);
+    return plan_shape(room, profile, groups);
+}
+
+Result<GroupRecord> SlotAllocator::plan_group(const Profile& profile, uint32_t chunk_bytes,
+                                              SlotMembers members, std::span<const Share> kept)
+{
+    std::optional<GroupShape> shape = shape_beside(kept, profile, members);
     if (!shape && members == SlotMembers::kPresentFirst)
-        shape = plan_shape(rooms(SlotMembers::kAll), profile, group_count_);
+        shape = shape_beside(kept, profile, SlotMembers::kAll);
     if (!shape)
         return Err::kNoSpace;
     GroupRecord group;
@@ -168,9 +178,9 @@ Result<GroupRecord> SlotAllocator::plan_group(const Profile& profile, uint32_t c
     return group;
 }
 
-uint32_t SlotAllocator::planned_width(const Profile& profile) const
+uint32_t SlotAllocator::planned_width(const Profile& profile, std::span<const Share> kept) const
 {
-    const std::optional<GroupShape> shape = plan_shape(rooms(SlotMembers::kPresent), profile, group_count_);
+    const std::optional<GroupShape> shape = shape_beside(kept, profile, SlotMembers::kPresent);
     return shape ? shape->data_columns : 0;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,20 +34,20 @@ public:
     Status take(const GroupRecord& group);
     void give_back(const GroupRecord& group);
 
-    // A new group of `profile` from free slots of `members`, most free space first, as wide as the
-    // profile allows; column size from the members' slot sizes and the volume's size (slot_plan.h), so that
-    // the volume never needs more than kMaxGroups groups. Takes the slots. Fills everything but address,
-    // content, flags, generation. kNoSpace when fewer than min_members members have room.
-    Result<GroupRecord> plan_group(const Profile& profile, uint32_t chunk_bytes,
-                                   SlotMembers members = SlotMembers::kPresent);
-    // Data columns that plan_group() would give it; 0 for kNoSpace.
-    [[nodiscard]] uint32_t planned_width(const Profile& profile) const;
-
     // Groups of a profile that are to come first, until they hold so many blocks.
     struct Share {
         const Profile* profile;
         uint64_t blocks;
     };
+    // A new group of `profile` from free slots of `members` beside `kept`, most free space first, as wide as
+    // the profile allows; column size from the members' slot sizes and the volume's size (slot_plan.h), so
+    // that the volume never needs more than kMaxGroups groups. Takes the slots. Fills everything but address,
+    // content, flags, generation. kNoSpace when fewer than min_members members have room.
+    Result<GroupRecord> plan_group(const Profile& profile, uint32_t chunk_bytes,
+                                   SlotMembers members = SlotMembers::kPresent,
+                                   std::span<const Share> kept = {});
+    // Data columns that plan_group() would give it; 0 for kNoSpace.
+    [[nodiscard]] uint32_t planned_width(const Profile& profile, std::span<const Share> kept = {}) const;
     // Blocks of data that groups of `profile` could still hold beside `kept`: what plan_group() would give
     // until kNoSpace, without taking it. Takes about a microsecond per member and group.
     [[nodiscard]] uint64_t potential_blocks(const Profile& profile, uint32_t chunk_bytes,
@@ -67,6 +68,8 @@ private:
     static bool mark(Member& member, const std::vector<SlotRun>& runs, Mark mark);
     static std::vector<SlotRun> pick_slots(const Member& member, uint64_t count);
     [[nodiscard]] std::vector<MemberRoom> rooms(SlotMembers members) const;
+    [[nodiscard]] std::optional<GroupShape> shape_beside(std::span<const Share> kept, const Profile& profile,
+                                                         SlotMembers members) const;
 
     std::vector<Member> members_;
     uint64_t group_count_ = 0;

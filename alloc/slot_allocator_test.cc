@@ -210,6 +210,37 @@ TEST_CASE("equal mirrors do not strand the last slots of one member")
     }
 }
 
+TEST_CASE("groups of data leave the slots that are kept for others")
+{
+    size_t narrow = 0;
+    for (uint32_t member_count = 3; member_count <= 9; ++member_count) {
+        for (uint64_t slot_count = 2; slot_count <= 6; ++slot_count) {
+            for (uint64_t kept_groups = 1; kept_groups <= 4; ++kept_groups) {
+                CAPTURE(member_count);
+                CAPTURE(slot_count);
+                CAPTURE(kept_groups);
+                SlotAllocator slots;
+                for (uint32_t id = 1; id <= member_count; ++id)
+                    slots.add_member(member_of_slots(id, slot_count), true);
+                const SlotAllocator::Share kept[] = {
+                    {&profile("raid1c3"), kept_groups * kMinSlotBytes / kBlockBytes}};
+                if (slots.potential_blocks(profile("raid1c3"), kDefaultChunkBytes) < kept[0].blocks)
+                    continue;
+                uint64_t left = slots.potential_blocks(profile("raid5"), kDefaultChunkBytes, kept);
+                while (left > 0) {
+                    const Result<GroupRecord> group =
+                        slots.plan_group(profile("raid5"), kDefaultChunkBytes, SlotMembers::kPresent, kept);
+                    REQUIRE(group.ok());
+                    narrow += group->columns.size() < member_count;
+                    left = slots.potential_blocks(profile("raid5"), kDefaultChunkBytes, kept);
+                }
+                CHECK(slots.potential_blocks(profile("raid1c3"), kDefaultChunkBytes) >= kept[0].blocks);
+            }
+        }
+    }
+    CHECK(narrow > 0);
+}
+
 TEST_CASE("members with slots of different sizes, of different states")
 {
     const uint64_t seed = test_seed();

@@ -158,6 +158,17 @@ bool SpaceGroup::live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRa
     return true;
 }
 
+bool SpaceGroup::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
+                              std::vector<std::vector<VolumeAddress>>& out)
+{
+    MutexLock lock(mutex_);
+    if (load_state_ != LoadState::kLoaded)
+        return false;
+    if (state_ == State::kOpen && !retired_)
+        space_->sparse_units(unit_blocks, most, unit_count, out);
+    return true;
+}
+
 Result<bool> SpaceGroup::is_live(uint64_t block)
 {
     MutexLock lock(mutex_);

@@ -63,6 +63,9 @@ public:
     [[nodiscard]] GroupNumbers numbers();
     // The first `wanted` live blocks from `from` on. False: the group is not loaded.
     bool live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out);
+    // As GroupSpace::sparse_units(). False: the group is not loaded.
+    bool sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
+                      std::vector<std::vector<VolumeAddress>>& out);
     // kBusy: the group is not loaded.
     Result<bool> is_live(uint64_t block);
 

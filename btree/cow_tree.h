@@ -28,6 +28,7 @@ struct TreeUpdate {
         kPut,  // insert or replace
         kErase,  // remove; nothing when absent
         kCombine,  // Combiner makes the new payload from the old one and `value`
+        kMove,  // the leaf that would hold the key, and all above it, get new places; items stay
     };
     Key key;
     Kind kind = Kind::kPut;
@@ -52,10 +53,10 @@ public:
     CowTree& operator=(const CowTree&) = delete;
 
     // Merges updates, sorted by key without duplicates. An update that leaves its item as it is (an erase of
-    // nothing, the same payload again) changes nothing. On an error the object is unusable and must be
-    // dropped: kIo, kTooManyFaults, kCorrupt (a node that cannot be read or contradicts its parent), kTooBig
-    // (more than kMaxItemBytes out of the combiner), the combiner's own. `combiner` may be null when no
-    // update is kCombine.
+    // nothing, the same payload again) changes nothing, unless it is kMove. On an error the object is
+    // unusable and must be dropped: kIo, kTooManyFaults, kCorrupt (a node that cannot be read or contradicts
+    // its parent), kTooBig (more than kMaxItemBytes out of the combiner), the combiner's own. `combiner` may
+    // be null when no update is kCombine.
     Status apply(std::span<const TreeUpdate> updates, Combiner* combiner);
 
     [[nodiscard]] bool changed() const;

@@ -10,7 +10,7 @@ namespace {
 bool is_append(const LeafMerge& merge, const std::byte* image)
 {
     const LeafPiece& first = merge.pieces.front();
-    return first.image == image && first.count == node_header(image).item_count;
+    return merge.pieces.size() > 1 && first.image == image && first.count == node_header(image).item_count;
 }
 
 }  // namespace

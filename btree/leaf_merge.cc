@@ -49,8 +49,8 @@ struct Outcome {
     std::span<const std::byte> payload;
 };
 
-Result<Outcome> outcome_of(const TreeUpdate& update, std::span<const std::byte> old_value, Combiner* combiner,
-                           LeafMerge& out)
+Result<Outcome> outcome_of(const TreeUpdate& update, bool was_present, std::span<const std::byte> old_value,
+                           Combiner* combiner, LeafMerge& out)
 {
     switch (update.kind) {
     case TreeUpdate::Kind::kErase:
@@ -58,6 +58,8 @@ Result<Outcome> outcome_of(const TreeUpdate& update, std::span<const std::byte> 
     case TreeUpdate::Kind::kPut:
         CW_ASSERT(update.value.size() <= kMaxItemBytes);
         return Outcome{true, update.value};
+    case TreeUpdate::Kind::kMove:
+        return Outcome{was_present, old_value};
     case TreeUpdate::Kind::kCombine:
         break;
     }
@@ -87,7 +89,8 @@ Status merge_leaf(const std::byte* image, std::span<const TreeUpdate> updates, C
         const bool was_present = found < count && key_of(items[found]) == update.key;
         const std::span<const std::byte> old_value =
             was_present ? leaf_payload(image, found) : std::span<const std::byte>{};
-        CW_ASSIGN(const Outcome outcome, outcome_of(update, old_value, combiner, out));
+        CW_ASSIGN(const Outcome outcome, outcome_of(update, was_present, old_value, combiner, out));
+        out.changed = out.changed || update.kind == TreeUpdate::Kind::kMove;
         if (outcome.present == was_present && std::ranges::equal(outcome.payload, old_value))
             continue;  // the next run takes the old item along
         out.changed = true;

@@ -41,8 +41,8 @@ struct LeafMerge {
 };
 
 // Merges `updates`, sorted by key, into the items of `image` (null: no items). An update that would leave its
-// item as it is does not count as a change. kTooBig when the combiner makes more than kMaxItemBytes; its
-// errors.
+// item as it is does not count as a change, unless it is kMove. kTooBig when the combiner makes more than
+// kMaxItemBytes; its errors.
 Status merge_leaf(const std::byte* image, std::span<const TreeUpdate> updates, Combiner* combiner,
                   LeafMerge& out);
 

@@ -34,7 +34,7 @@ CleanProgress Cleaner::make_room(const View& view, uint64_t block_count, SpaceCl
     const PendingChanges own = {.remap_windows = 2 * block_count,
                                 .remap_bytes = 2 * block_count * kEntryBytes,
                                 .data_blocks = block_count};
-    if (core_.node_gate.closed() || !claim.take(own, pending_changes(core_), mark, false))
+    if (core_.node_gate.closed() || !claim.take(own, pending_changes(core_), mark, Leave::kReserve))
         return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     // Rows for the writers of now, too: they need not fall back on holes.
     const uint64_t wanted = block_count + stripe_blocks(group_) + core_.dirty.blocks();

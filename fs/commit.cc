@@ -9,6 +9,7 @@
 #include "fs/commit_trees.h"
 #include "fs/flush.h"
 #include "fs/fsync_collect.h"
+#include "fs/node_moves.h"
 #include "fs/operation.h"
 
 namespace cowraid {
@@ -219,6 +220,7 @@ Status commit_now(FilesystemCore& core)
     CW_TRY(plan_ahead(core));
     if (nothing_to_commit(core))
         return {};
+    plan_node_moves(core);
     ClosedTransaction closed = close_transaction(core);
     core.commits.begun(closed.transaction->id);
     const Status status = run_commit(core, closed);

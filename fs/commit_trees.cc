@@ -11,6 +11,7 @@
 #include "fs/block_codec.h"
 #include "fs/commit_mutant.h"
 #include "fs/flush.h"
+#include "fs/node_moves.h"
 
 namespace cowraid {
 
@@ -117,6 +118,7 @@ public:
 
 private:
     Status assign(CowTree& tree, Stream stream);
+    Status move_nodes(CowTree& tree);
     Status seal_windows(const TreeRoot& base, UpdateList& updates, WindowCombiner& combiner, TreeRoot& out);
     Status settle(CowTree& space, CowTree& root);
     void put_counters(const VolumeCounters& counters, UpdateList& updates);
@@ -177,9 +179,22 @@ Status TreeCommit::write_nodes(CommittedTrees& out)
     return {};
 }
 
+// Nodes that keep rows from being free get new places, beside what changes.
+Status TreeCommit::move_nodes(CowTree& tree)
+{
+    if (transaction_.moved_nodes == 0 || !base_.file_tree.root.address.valid())
+        return {};
+    const View view = core_.timeline.view();
+    std::vector<TreeUpdate> moves;
+    for (const Key& key : find_node_moves(core_, view, transaction_.moved_nodes))
+        moves.push_back({key, TreeUpdate::Kind::kMove, {}});
+    return tree.apply(moves, nullptr);
+}
+
 Status TreeCommit::commit_file_tree(CommittedTrees& out)
 {
     CowTree tree(core_.cache, base_.file_tree);
+    CW_TRY(move_nodes(tree));
     const std::vector<ItemTable::Change> changes = transaction_.items.sorted();
     std::vector<TreeUpdate> updates;
     updates.reserve(changes.size());

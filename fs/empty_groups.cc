@@ -29,7 +29,7 @@ bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
     room.free_blocks -= std::min(room.free_blocks, blocks);
     core_.space.set_metadata_room(room);  // first, so that no operation is admitted by the old one
     const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
-    return core_.space.try_claim({}, pending_changes(core_), mark, false);
+    return core_.space.try_claim({}, pending_changes(core_), mark, Leave::kReserve);
 }
 
 void EmptyGroups::choose(uint32_t content, uint64_t ahead)

@@ -56,7 +56,7 @@ bool erase_leftovers(FilesystemCore& core, Transaction& open, GroupLeftovers lef
     SpaceClaim claim(core.space);
     for (;;) {
         const SpaceBudget::ClaimMark mark = core.space.claim_mark();
-        if (claim.take(changes_of_left(left.count()), pending_changes(core), mark, true))
+        if (claim.take(changes_of_left(left.count()), pending_changes(core), mark, Leave::kMoves))
             break;
         if (left.checksums.size() <= kFewest)
             return false;

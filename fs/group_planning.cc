@@ -23,23 +23,6 @@ uint64_t room_of(const FilesystemCore& core, uint32_t content)
     return core.allocator.numbers(content).free_row_blocks;
 }
 
-// Room for the smaller of metadata and system trees, groups that can be opened included; the two share groups
-// unless metadata has parity.
-uint64_t metadata_room(const FilesystemCore& core)
-{
-    const auto room = [&](uint32_t content) {
-        return room_of(core, content) + core.allocator.numbers(content).degraded_row_blocks;
-    };
-    const uint64_t metadata = room(kGroupMetadata);
-    return core.volume->system_is_metadata() ? metadata : std::min(metadata, room(kGroupSystem));
-}
-
-// Which slots a group may take.
-enum class Slots : uint8_t {
-    kBesideKept,  // data: not those that metadata will need; metadata: not those that data was promised
-    kAny,
-};
-
 struct PlanWith {
     Slots slots;
     SlotMembers members;
@@ -84,7 +67,7 @@ Status plan_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks
 {
     while (room < wanted_blocks && may_plan(core, content, with)) {
         const uint64_t before = core.volume->map().groups.size();
-        const Status planned = core.volume->plan_group(content, with.members, core.allocator);
+        const Status planned = core.volume->plan_group(content, with.members, with.slots, core.allocator);
         if (planned.err() == Err::kNoSpace)
             return {};
         CW_TRY(planned);
@@ -198,6 +181,11 @@ void open_node_groups(FilesystemCore& core, uint64_t node_blocks)
 
 namespace {
 
+uint64_t reserve_of(const SpaceNumbers& numbers)
+{
+    return std::clamp(numbers.total_blocks / 8, kReserveBlocksMin, kMetadataReserveBlocksMax);
+}
+
 MetadataRoom read_metadata_room(const FilesystemCore& core)
 {
     const SpaceNumbers metadata = core.allocator.numbers(kGroupMetadata);
@@ -205,8 +193,14 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
     if (!core.volume->system_is_metadata())
         used += core.allocator.numbers(kGroupSystem).used_blocks;
     MetadataRoom room;
-    room.free_blocks = metadata_room(core);
-    room.reserve_blocks = std::clamp(metadata.total_blocks / 8, kReserveBlocksMin, kMetadataReserveBlocksMax);
+    room.free_blocks = metadata.free_row_blocks + metadata.degraded_row_blocks;
+    room.reserve_blocks = reserve_of(metadata);
+    room.system_apart = !core.volume->system_is_metadata();
+    if (room.system_apart) {
+        const SpaceNumbers system = core.allocator.numbers(kGroupSystem);
+        room.system_free_blocks = system.free_row_blocks + system.degraded_row_blocks;
+        room.system_reserve_blocks = reserve_of(system);
+    }
     room.used_nodes = used / (kNodeBytes / kBlockBytes);
     const SpaceNumbers data = core.allocator.numbers(kGroupData);
     const uint64_t stripes = data.free_stripe_blocks + data.degraded_stripe_blocks;
@@ -219,8 +213,10 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
         room.address_blocks += group->record.span_bytes() / kBlockBytes;
         if ((group->record.content & (kGroupMetadata | kGroupSystem)) != 0)
             room.node_address_blocks += group->record.span_bytes() / kBlockBytes;
-        if ((group->record.content & kGroupMetadata) != 0 && group->geometry.parity > 0)
+        if ((group->record.content & kGroupMetadata) != 0 && group->geometry.parity > 0) {
             room.nodes_have_parity = true;
+            room.nodes_per_row = std::max<uint64_t>(room.nodes_per_row, group->geometry.data_columns);
+        }
         ++room.group_count;
         if ((group->record.content & kGroupData) != 0) {
             room.blocks_per_stripe =

@@ -159,11 +159,12 @@ Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& device
     std::unique_ptr<FilesystemCore> core =
         make_core(mount, Volume::create(std::move(devices), std::move(superblock)), empty);
     devices.clear();
-    Status status = core->volume->plan_group(kGroupMetadata, SlotMembers::kPresent, core->allocator);
+    Status status =
+        core->volume->plan_group(kGroupMetadata, SlotMembers::kPresent, Slots::kAny, core->allocator);
     if (status.ok() && !core->volume->system_is_metadata())
-        status = core->volume->plan_group(kGroupSystem, SlotMembers::kPresent, core->allocator);
+        status = core->volume->plan_group(kGroupSystem, SlotMembers::kPresent, Slots::kAny, core->allocator);
     if (status.ok())
-        status = core->volume->plan_group(kGroupData, SlotMembers::kPresent, core->allocator);
+        status = core->volume->plan_group(kGroupData, SlotMembers::kPresent, Slots::kAny, core->allocator);
     if (status.err() == Err::kNoSpace)
         why = "the devices are too small for these profiles; use larger devices or fewer copies";
     if (status.ok())

@@ -132,6 +132,7 @@ PendingChanges changes_in(const Transaction& transaction)
         .checksum_windows = transaction.checksums.window_count(),
         .remap_windows = remapped,
         .remap_bytes = remapped * kWindowBytes,
+        .moved_nodes = transaction.moved_nodes,
     };
     changes += changes_of_left(transaction.left_count);
     return changes;
@@ -153,11 +154,13 @@ PendingChanges pending_changes(FilesystemCore& core)
 bool Operation::try_claim(Kind kind)
 {
     const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
-    return core_.space.try_claim(claimed_, pending_changes(core_), mark, kind == Kind::kShrink);
+    const Leave leave = kind == Kind::kShrink ? Leave::kMoves : Leave::kReserve;
+    return core_.space.try_claim(claimed_, pending_changes(core_), mark, leave);
 }
 
-// Claims, when a commit will have room for what is pending and claimed. kShrink: at the latest after some
-// commits. kMinor: at once or not.
+// Claims, when a commit will have room for what is pending and claimed. kMinor: at once or not. kShrink: at
+// the latest after some commits; but under parity what a commit takes comes back only as whole rows do, so
+// that it goes on for as long as the nodes that commits move bring some.
 Status Operation::admit(Kind kind)
 {
     const auto take = [&] {
@@ -172,9 +175,16 @@ Status Operation::admit(Kind kind)
     };
     if (kind == Kind::kGrow)
         return take_room(core_, core_.node_gate, take, wanted);
-    const Status status = commit_until(core_, take, never);
-    if (status.err() != Err::kNoSpace)
-        return status;
+    while (true) {
+        const MetadataRoom before = core_.space.metadata_room();
+        const Status status = commit_until(core_, take, never);
+        if (status.err() != Err::kNoSpace)
+            return status;
+        if (!before.nodes_have_parity)
+            break;
+        if (core_.space.metadata_room().free_blocks <= before.free_blocks)
+            return Err::kNoSpace;
+    }
     core_.space.claim(claimed_);
     return {};
 }

@@ -10,6 +10,23 @@ namespace cowraid {
 
 namespace {
 
+uint64_t left_of(uint64_t reserve, Leave leave, bool nodes_have_parity)
+{
+    if (leave == Leave::kReserve)
+        return reserve;
+    return leave == Leave::kMoves && nodes_have_parity ? reserve / 2 : 0;
+}
+
+bool has_room(const MetadataRoom& room, const NodeBound& bound, uint64_t returning, Leave leave)
+{
+    const uint64_t left = left_of(room.reserve_blocks, leave, room.nodes_have_parity);
+    if (!room.system_apart)
+        return bound.file_blocks + bound.system_blocks + left <= room.free_blocks + returning;
+    const uint64_t system_left = left_of(room.system_reserve_blocks, leave, room.nodes_have_parity);
+    return bound.file_blocks + left <= room.free_blocks + returning &&
+           bound.system_blocks + system_left <= room.system_free_blocks + returning;
+}
+
 constexpr uint64_t kBlocksPerNode = kNodeBytes / kBlockBytes;
 // Of one item, with key and line in the node's index; rounded up.
 constexpr uint64_t kExtentItemBytes = 64;
@@ -20,9 +37,10 @@ constexpr uint64_t kSpaceItemBytes = kSpaceWindowBlocks / 8 + kExtentItemBytes;
 constexpr uint64_t kGroupSummaryBytes = sizeof(DiskGroupSummary) + kItemOverheadBytes;
 // An inner node has at least as many children, the root and its like aside.
 constexpr uint64_t kMinChildren = 16;
-// Paths down to the first leaf of each tree, and what rows that nodes do not fill leave over; of a commit of
-// checksums, which has no file tree.
-constexpr uint64_t kPathNodes = 48;
+// Paths down to the first leaf of the file tree; of the others.
+constexpr uint64_t kFilePathNodes = 16;
+constexpr uint64_t kSystemPathNodes = 32;
+// Of a commit of checksums, which has no file tree.
 constexpr uint64_t kChecksumPathNodes = 16;
 
 // Nodes are half full at least.
@@ -55,6 +73,7 @@ PendingChanges& PendingChanges::operator+=(const PendingChanges& other)
     remap_bytes += other.remap_bytes;
     data_blocks += other.data_blocks;
     data_runs += other.data_runs;
+    moved_nodes += other.moved_nodes;
     return *this;
 }
 
@@ -68,10 +87,11 @@ PendingChanges& PendingChanges::operator-=(const PendingChanges& other)
     remap_bytes -= other.remap_bytes;
     data_blocks -= other.data_blocks;
     data_runs -= other.data_runs;
+    moved_nodes -= other.moved_nodes;
     return *this;
 }
 
-uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pending)
+NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
 {
     // While there are stripes that hold nothing data goes there; only tails of stripes may fill holes.
     const uint64_t in_stripes = std::min(pending.data_blocks, room.stripe_blocks);
@@ -82,10 +102,11 @@ uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pendi
     const uint64_t pieces = 2 * pending.data_runs + in_holes + 2 * stripes;
     const uint64_t touched = pending.entries + pending.data_runs + pending.data_blocks / 16;
     const uint64_t copied = std::min(touched, room.used_nodes);
-    const uint64_t above = std::min(3 * copied, room.used_nodes / kMinChildren + 4);
+    const uint64_t moved_nodes = std::min(pending.moved_nodes, room.used_nodes);
+    const uint64_t above = std::min(3 * (copied + moved_nodes), room.used_nodes / kMinChildren + 4);
     const uint64_t fresh =
         nodes_for(pending.bytes + kItemOverheadBytes * pending.entries + kExtentItemBytes * pieces);
-    const uint64_t file = 2 * copied + above + with_inner_nodes(fresh);
+    const uint64_t file = 2 * copied + moved_nodes + above + with_inner_nodes(fresh) + kFilePathNodes;
 
     // Checksum tree: windows of a stripe are neighbours; a block in a hole has one, and so have its parity
     // blocks.
@@ -122,7 +143,16 @@ uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pendi
                            std::min(2 * (file + sums + moved), space_leaves(room.node_address_blocks)) +
                            nodes_for(room.group_count * kGroupSummaryBytes);
 
-    return kBlocksPerNode * (file + sums + early + moved + with_inner_nodes(space) + kPathNodes);
+    // The last row of nodes may not be full.
+    return {.file_blocks = kBlocksPerNode * (file + room.nodes_per_row),
+            .system_blocks =
+                kBlocksPerNode * (sums + early + moved + with_inner_nodes(space) + kSystemPathNodes)};
+}
+
+uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pending)
+{
+    const NodeBound bound = node_bound(room, pending);
+    return bound.file_blocks + bound.system_blocks;
 }
 
 MetadataNeed metadata_need(uint64_t data_blocks, double checksums_per_data)
@@ -202,20 +232,20 @@ SpaceBudget::ClaimMark SpaceBudget::claim_mark() const
     return {given_up_};
 }
 
-bool SpaceBudget::fits(PendingChanges pending, const ClaimMark& mark, bool use_reserve) const
+bool SpaceBudget::fits(PendingChanges pending, const ClaimMark& mark, Leave leave) const
 {
     pending += made_;
     pending -= mark.given_up;
-    return node_blocks_bound(room_, pending) + (use_reserve ? 0 : room_.reserve_blocks) <= room_.free_blocks;
+    return has_room(room_, node_bound(room_, pending), 0, leave);
 }
 
 bool SpaceBudget::try_claim(const PendingChanges& own, const PendingChanges& pending, const ClaimMark& mark,
-                            bool use_reserve)
+                            Leave leave)
 {
     MutexLock lock(mutex_);
     PendingChanges all = pending;
     all += own;
-    if (!fits(all, mark, use_reserve))
+    if (!fits(all, mark, leave))
         return false;
     made_ += own;
     return true;
@@ -236,7 +266,7 @@ void SpaceBudget::give_up(const PendingChanges& own)
 bool SpaceBudget::fits_alone(const PendingChanges& changes, uint64_t returning) const
 {
     MutexLock lock(mutex_);
-    return node_blocks_bound(room_, changes) + room_.reserve_blocks <= room_.free_blocks + returning;
+    return has_room(room_, node_bound(room_, changes), returning, Leave::kReserve);
 }
 
 MetadataRoom SpaceBudget::metadata_room() const
@@ -246,9 +276,9 @@ MetadataRoom SpaceBudget::metadata_room() const
 }
 
 bool SpaceClaim::take(const PendingChanges& own, const PendingChanges& pending,
-                      const SpaceBudget::ClaimMark& mark, bool use_reserve)
+                      const SpaceBudget::ClaimMark& mark, Leave leave)
 {
-    if (!budget_.try_claim(own, pending, mark, use_reserve))
+    if (!budget_.try_claim(own, pending, mark, leave))
         return false;
     own_ = own;
     return true;

@@ -22,6 +22,7 @@ struct PendingChanges {
     uint64_t remap_windows = 0, remap_bytes = 0;  // of the remap tree, and how much may be new
     uint64_t data_blocks = 0;  // dirty: no items yet
     uint64_t data_runs = 0;  // pieces of files that these blocks are
+    uint64_t moved_nodes = 0;  // of the file tree, given new places so that rows come free
 
     PendingChanges& operator+=(const PendingChanges& other);
     PendingChanges& operator-=(const PendingChanges& other);
@@ -31,6 +32,9 @@ struct PendingChanges {
 struct MetadataRoom {
     uint64_t free_blocks = 0;  // in free rows of metadata groups
     uint64_t reserve_blocks = 0;  // kept back for operations that free space
+    // Where system trees have groups of their own (metadata under parity); else they share the above.
+    bool system_apart = false;
+    uint64_t system_free_blocks = 0, system_reserve_blocks = 0;
     uint64_t used_nodes = 0;  // of all trees
     uint64_t address_blocks = 0;  // of all groups, parity included
     uint64_t node_address_blocks = 0;  // the part of groups for metadata
@@ -41,11 +45,17 @@ struct MetadataRoom {
     bool nodes_have_parity = false;  // so that the checksum tree has those of file trees
     uint64_t hole_blocks = 0;  // free blocks of data in rows that hold others
     uint64_t log_rows = UINT64_MAX;  // for which the write-intent log has room between two commits
+    uint64_t nodes_per_row = 1;  // side by side in the rows of one node, in the widest group
     bool has_moved_blocks = false;  // freeing one changes the remap tree
 };
 
 // Blocks of nodes that a commit of `pending` takes at most: copies of what it changes, halves of nodes that
 // it splits, and what is new. docs/DESIGN.md, "Space", derives it.
+struct NodeBound {
+    uint64_t file_blocks = 0, system_blocks = 0;  // of the file tree; of the others
+};
+NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending);
+// Of all trees.
 uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pending);
 
 // Groups that a volume with `data_blocks` blocks of data comes to need, in blocks, when each of them is an
@@ -56,6 +66,13 @@ struct MetadataNeed {
     uint64_t file_blocks = 0, system_blocks = 0;
 };
 MetadataNeed metadata_need(uint64_t data_blocks, double checksums_per_data);
+
+// How much of the room for nodes a claim leaves alone.
+enum class Leave : uint8_t {
+    kReserve,  // what is kept back for operations that free space
+    kMoves,  // where nodes have parity, half of that: for nodes to be moved, which is what frees rows there
+    kNothing,  // moves themselves
+};
 
 class SpaceBudget {
 public:
@@ -84,9 +101,9 @@ public:
     };
     [[nodiscard]] ClaimMark claim_mark() const;
     // Claims `own` if a commit of it, of `pending`, read since `mark`, and of all claims since then surely
-    // fits, leaving the reserve alone unless `use_reserve`.
+    // fits beside what it must leave.
     [[nodiscard]] bool try_claim(const PendingChanges& own, const PendingChanges& pending,
-                                 const ClaimMark& mark, bool use_reserve);
+                                 const ClaimMark& mark, Leave leave);
     void claim(const PendingChanges& own);
     void give_up(const PendingChanges& own);
     // Whether `changes` would fit if nothing else were pending and `returning` blocks were free again.
@@ -94,7 +111,7 @@ public:
     [[nodiscard]] MetadataRoom metadata_room() const;
 
 private:
-    [[nodiscard]] bool fits(PendingChanges pending, const ClaimMark& mark, bool use_reserve) const
+    [[nodiscard]] bool fits(PendingChanges pending, const ClaimMark& mark, Leave leave) const
         CW_REQUIRES(mutex_);
 
     mutable Mutex mutex_{LockRank::kLeaf};
@@ -116,7 +133,7 @@ public:
 
     // As SpaceBudget::try_claim(), once.
     [[nodiscard]] bool take(const PendingChanges& own, const PendingChanges& pending,
-                            const SpaceBudget::ClaimMark& mark, bool use_reserve);
+                            const SpaceBudget::ClaimMark& mark, Leave leave);
 
 private:
     SpaceBudget& budget_;

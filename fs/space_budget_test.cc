@@ -57,16 +57,16 @@ TEST_CASE("space budget: claims count until they are given up, and what became i
     const MetadataRoom any = room_of(0);
     budget.set_metadata_room(room_of(node_blocks_bound(any, three) + any.reserve_blocks));
     const SpaceBudget::ClaimMark mark = budget.claim_mark();
-    REQUIRE(budget.try_claim(own, {}, mark, false));
-    REQUIRE(budget.try_claim(own, {}, mark, false));
+    REQUIRE(budget.try_claim(own, {}, mark, Leave::kReserve));
+    REQUIRE(budget.try_claim(own, {}, mark, Leave::kReserve));
     {
         SpaceClaim third(budget);
-        REQUIRE(third.take(own, {}, mark, false));
-        CHECK(!budget.try_claim(own, {}, mark, false));
-        CHECK(budget.try_claim(own, {}, mark, true));  // the reserve
+        REQUIRE(third.take(own, {}, mark, Leave::kReserve));
+        CHECK(!budget.try_claim(own, {}, mark, Leave::kReserve));
+        CHECK(budget.try_claim(own, {}, mark, Leave::kMoves));  // the reserve
         budget.give_up(own);
     }
     // The third one's may have become items that `mark` did not see: it still counts for who read that mark.
-    CHECK(!budget.try_claim(own, {}, mark, false));
-    CHECK(budget.try_claim(own, {}, budget.claim_mark(), false));
+    CHECK(!budget.try_claim(own, {}, mark, Leave::kReserve));
+    CHECK(budget.try_claim(own, {}, budget.claim_mark(), Leave::kReserve));
 }

@@ -140,6 +140,12 @@ const Profile& Volume::profile_for(uint32_t content) const
     return content & kGroupMetadata ? metadata_profile() : system_profile();
 }
 
+uint32_t Volume::chunk_bytes_for(uint32_t content) const
+{
+    const uint32_t chunk_bytes = superblock_.chunk_bytes;
+    return (content & kGroupData) != 0 ? chunk_bytes : std::max<uint32_t>(chunk_bytes, kNodeBytes);
+}
+
 std::vector<MemberId> Volume::missing_members() const
 {
     std::vector<MemberId> missing;
@@ -182,10 +188,10 @@ uint32_t Volume::planned_width_without(VolumeAddress address) const
     note_present();
     SlotAllocator slots = slots_;
     slots.give_back(*at);
-    return slots.planned_width(profile_for(at->content));
+    return slots.planned_width(profile_for(at->content), left_by(at->content, SlotMembers::kPresent));
 }
 
-Status Volume::plan_group(uint32_t content, SlotMembers members, Allocator& allocator)
+Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Allocator& allocator)
 {
     if ((content & (kGroupMetadata | kGroupSystem)) != 0 && system_is_metadata())
         content = kGroupMetadata | kGroupSystem;
@@ -193,7 +199,11 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Allocator& allo
         return Err::kNoSpace;
     MutexLock lock(mutex_);
     note_present();
-    CW_ASSIGN(GroupRecord group, slots_.plan_group(profile_for(content), superblock_.chunk_bytes, members));
+    std::vector<SlotAllocator::Share> left;
+    if (slots == Slots::kBesideKept)
+        left = left_by(content, members);
+    CW_ASSIGN(GroupRecord group,
+              slots_.plan_group(profile_for(content), chunk_bytes_for(content), members, left));
     group.address = {superblock_.next_group_address};
     group.content = content;
     group.created_generation = superblock_.generation.next();
@@ -276,10 +286,11 @@ MetadataNeed Volume::metadata_need_when_full(SlotMembers members) const
     return *known;
 }
 
-// Beside slots that metadata will need.
-uint64_t Volume::potential_data_blocks(const SlotAllocator& slots, SlotMembers members,
-                                       const GroupRecord* another) const
+std::vector<SlotAllocator::Share> Volume::left_by(uint32_t content, SlotMembers members,
+                                                  const GroupRecord* another) const
 {
+    if ((content & kGroupData) == 0)
+        return {};
     uint64_t metadata = 0;
     uint64_t system = 0;
     const auto count = [&](const GroupRecord& group) {
@@ -291,11 +302,8 @@ uint64_t Volume::potential_data_blocks(const SlotAllocator& slots, SlotMembers m
     if (another != nullptr)
         count(*another);
     const MetadataNeed need = metadata_need_when_full(members);
-    const SlotAllocator::Share kept[] = {
-        {&metadata_profile(), need.file_blocks - std::min(need.file_blocks, metadata)},
-        {&system_profile(), need.system_blocks - std::min(need.system_blocks, system)},
-    };
-    return slots.potential_blocks(data_profile(), superblock_.chunk_bytes, kept, members);
+    return {{&metadata_profile(), need.file_blocks - std::min(need.file_blocks, metadata)},
+            {&system_profile(), need.system_blocks - std::min(need.system_blocks, system)}};
 }
 
 uint64_t Volume::known_potential(size_t content_index, SlotMembers members) const
@@ -305,10 +313,11 @@ uint64_t Volume::known_potential(size_t content_index, SlotMembers members) cons
     if (known)
         return *known;
     if (content_index == 0)
-        known = potential_data_blocks(slots_, members, nullptr);
-    else
-        known = slots_.potential_blocks(profile_for(kContents[content_index]), superblock_.chunk_bytes, {},
+        known = slots_.potential_blocks(data_profile(), superblock_.chunk_bytes, left_by(kGroupData, members),
                                         members);
+    else
+        known = slots_.potential_blocks(profile_for(kContents[content_index]),
+                                        chunk_bytes_for(kContents[content_index]), {}, members);
     return *known;
 }
 
@@ -328,11 +337,14 @@ uint64_t Volume::potential_after(uint32_t content, SlotMembers members) const
     MutexLock lock(mutex_);
     note_present();
     SlotAllocator slots = slots_;
-    Result<GroupRecord> group = slots.plan_group(profile_for(content), superblock_.chunk_bytes, members);
+    Result<GroupRecord> group =
+        slots.plan_group(profile_for(content), chunk_bytes_for(content), members, left_by(content, members));
     if (!group.ok())
         return 0;
     group->content = content;
-    const uint64_t blocks = potential_data_blocks(slots, SlotMembers::kAll, &*group);
+    const uint64_t blocks =
+        slots.potential_blocks(data_profile(), superblock_.chunk_bytes,
+                               left_by(kGroupData, SlotMembers::kAll, &*group), SlotMembers::kAll);
     return (content & kGroupData) != 0 ? blocks + geometry_of(*group).data_blocks() : blocks;
 }
 

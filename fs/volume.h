@@ -25,6 +25,12 @@
 
 namespace cowraid {
 
+// Which slots a new group may take.
+enum class Slots : uint8_t {
+    kBesideKept,  // data: not those that metadata will need; metadata: not those that data was promised
+    kAny,
+};
+
 class Volume {
 public:
     // Takes over the assembled members, reads the map, installs every group in the array. Writes nothing.
@@ -58,7 +64,7 @@ public:
 
     // Plans a new group and adds it to the map of the next commit and to the array. The allocator learns
     // of it as kPlanned. kNoSpace when no slots are left.
-    Status plan_group(uint32_t content, SlotMembers members, Allocator& allocator);
+    Status plan_group(uint32_t content, SlotMembers members, Slots slots, Allocator& allocator);
     // Data columns that a group of the same content would have, on members that are present, if this one were
     // not there; 0: none can be. Commit thread.
     [[nodiscard]] uint32_t planned_width_without(VolumeAddress address) const;
@@ -85,6 +91,8 @@ public:
     // metadata_need).
     [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
 
+    // Of new groups. A node fits into a chunk, so that it takes rows of one column.
+    [[nodiscard]] uint32_t chunk_bytes_for(uint32_t content) const;
     // What was written so far and the map, then a superblock that names `root`, durable (design 5.4). A
     // member that fails on the way is recorded before any superblock calls it failed: its columns as stale in
     // the map, then itself, in a further round and generation if need be. `covered`: the log entries whose
@@ -161,8 +169,11 @@ private:
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
-    [[nodiscard]] uint64_t potential_data_blocks(const SlotAllocator& slots, SlotMembers members,
-                                                 const GroupRecord* another) const CW_REQUIRES(mutex_);
+    // What groups of data leave: groups of metadata that are to come, beside those there are and `another`.
+    // Other groups leave nothing.
+    [[nodiscard]] std::vector<SlotAllocator::Share> left_by(uint32_t content, SlotMembers members,
+                                                            const GroupRecord* another = nullptr) const
+        CW_REQUIRES(mutex_);
     [[nodiscard]] uint64_t known_potential(size_t content_index, SlotMembers members) const
         CW_REQUIRES(mutex_);
     // The slot allocator learns which members are in service: before anything is asked of it.

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// Metadata under parity, where a node takes only rows that hold nothing: files come and go until there is no
+// more room. What such a volume takes then is compared with what it takes when nothing ever goes.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/filesystem/check_content.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr size_t kValueBytes = 6000;
+
+// A volume of small files that are nothing but metadata, each with a value of its own.
+class ValueFiles {
+public:
+    explicit ValueFiles(const VolumeShape& shape) : volume_(shape) { make_and_mount(volume_); }
+
+    [[nodiscard]] uint64_t live() const { return live_.size(); }
+    // Of nodes that files need.
+    [[nodiscard]] uint64_t used_bytes()
+    {
+        uint64_t used = 0;
+        for (const SpaceInfo& space : volume_.fs().info().spaces)
+            used += (space.content & kGroupMetadata) != 0 ? space.used_bytes : 0;
+        return used;
+    }
+
+    // Nodes that commits wrote so far, of all trees.
+    [[nodiscard]] uint64_t written_nodes() { return volume_.fs().info().data_bytes_written / kNodeBytes; }
+
+    // False: no space.
+    bool add()
+    {
+        const uint64_t number = next_++;
+        const Result<Attributes> made = volume_.fs().make_node(kRoot, name_of(number), S_IFREG | 0644, 0, {});
+        Status status = made.status();
+        if (status.ok()) {
+            status = volume_.fs().set_xattr(made->inode, "user.x", value_of(number), 0);
+            volume_.fs().forget(made->inode, 1);
+            if (!status.ok())
+                REQUIRE(volume_.fs().unlink(kRoot, name_of(number)).ok());
+        }
+        if (status.ok())
+            live_.push_back(number);
+        else
+            REQUIRE_MESSAGE(status.err() == Err::kNoSpace, err_text(status.err()));
+        commit_sometimes();
+        return status.ok();
+    }
+    void remove(size_t index)
+    {
+        const Status status = volume_.fs().unlink(kRoot, name_of(live_[index]));
+        REQUIRE_MESSAGE(status.ok(), err_text(status.err()));
+        live_[index] = live_.back();
+        live_.pop_back();
+        commit_sometimes();
+    }
+    void commit()
+    {
+        const Status status = volume_.fs().step(true);
+        REQUIRE_MESSAGE(status.ok(), err_text(status.err()));
+    }
+    void require_values()
+    {
+        for (const uint64_t number : live_) {
+            const Result<Attributes> found = volume_.fs().lookup(kRoot, name_of(number));
+            REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
+            const Result<std::vector<std::byte>> value = volume_.fs().get_xattr(found->inode, "user.x");
+            REQUIRE(value.ok());
+            REQUIRE(*value == value_of(number));
+            volume_.fs().forget(found->inode, 1);
+        }
+    }
+    void unmount_and_check()
+    {
+        REQUIRE(volume_.unmount().ok());
+        REQUIRE_CLEAN(Image::copy_of(volume_).check());
+    }
+
+private:
+    static std::string name_of(uint64_t number) { return "f" + std::to_string(number); }
+    static std::vector<std::byte> value_of(uint64_t number)
+    {
+        std::vector<std::byte> value(kValueBytes);
+        Prng(number + 1).fill(value.data(), value.size());
+        return value;
+    }
+    void commit_sometimes()
+    {
+        if (++operations_ % 100 == 0)
+            commit();
+    }
+
+    SimVolume volume_;
+    std::vector<uint64_t> live_;
+    uint64_t next_ = 0;
+    uint64_t operations_ = 0;
+};
+
+// What a volume takes when none of its files ever goes.
+struct Fill {
+    uint64_t used_bytes, files;
+};
+
+Fill fill_without_churn(const VolumeShape& shape)
+{
+    ValueFiles files(shape);
+    while (files.add()) { }
+    return {files.used_bytes(), files.live()};
+}
+
+// Fills a volume in which files also go until there is no room, keeps on changing it, and empties it.
+void check_churn(const VolumeShape& shape)
+{
+    const Fill most = fill_without_churn(shape);
+    ValueFiles files(shape);
+    Prng prng(seed());
+    uint64_t removed = 0;
+    bool room = true;
+    while (room) {
+        room = files.add();
+        for (; room && files.live() > most.files / 2 && prng.chance(1, 3); ++removed)
+            files.remove(prng.below(files.live()));
+    }
+    MESSAGE((files.used_bytes() / kKiB), " of ", (most.used_bytes / kKiB), " KiB of nodes, ", files.live(),
+            " of ", most.files, " files, ", removed, " removed");
+    CHECK(removed > most.files / 10);
+    CHECK(files.used_bytes() * 10 >= most.used_bytes * 9);
+    // Full, and still changing.
+    for (uint64_t round = 0; round < 500; ++round) {
+        files.remove(prng.below(files.live()));
+        files.add();
+    }
+    CHECK(files.used_bytes() * 10 >= most.used_bytes * 8);
+    files.require_values();
+    for (uint64_t count = files.live() / 4 * 3; count > 0; --count)
+        files.remove(prng.below(files.live()));
+    files.require_values();
+    files.unmount_and_check();
+}
+
+// Nodes that a commit of one file that goes and one that comes writes on average, in a volume where files
+// came and went until it was full to `percent`.
+uint64_t nodes_per_commit(const VolumeShape& shape, const Fill& most, uint64_t percent)
+{
+    constexpr uint64_t kCommits = 64;
+    ValueFiles files(shape);
+    Prng prng(seed());
+    while (files.used_bytes() * 100 < most.used_bytes * percent) {
+        REQUIRE(files.add());
+        if (files.live() > most.files / 3 && prng.chance(1, 3))
+            files.remove(prng.below(files.live()));
+    }
+    files.commit();
+    const uint64_t before = files.written_nodes();
+    for (uint64_t count = 0; count < kCommits; ++count) {
+        files.remove(prng.below(files.live()));
+        REQUIRE(files.add());
+        files.commit();
+    }
+    return (files.written_nodes() - before) / kCommits;
+}
+
+constexpr VolumeShape kMirrored{4, 80 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024};
+constexpr VolumeShape kRaid5OfFour{4, 80 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 64 * 1024};
+constexpr VolumeShape kRaid6OfFive{5, 80 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 8 * 1024};
+
+}  // namespace
+
+TEST_CASE("node space: files come and go, raid5, four members")
+{
+    check_churn(kRaid5OfFour);
+}
+
+TEST_CASE("node space: files come and go, raid5, three members, chunks smaller than a node")
+{
+    check_churn({3, 80 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 4 * 1024});
+}
+
+TEST_CASE("node space: files come and go, raid6, five members")
+{
+    check_churn(kRaid6OfFive);
+}
+
+TEST_CASE("node space: files come and go, raid6, rows of seven nodes")
+{
+    check_churn({9, 64 * kMiB, ProfileId::kRaid5, ProfileId::kRaid6, 16 * 1024});
+}
+
+// Moving nodes costs nothing where they are mirrored and where there are free rows, and little else.
+TEST_CASE("node space: what a commit of one change writes")
+{
+    struct Row {
+        const char* name;
+        VolumeShape shape;
+        uint64_t percent, nodes_max;
+    };
+    const Row rows[] = {
+        {"mirrored", kMirrored, 50, 13},
+        {"mirrored", kMirrored, 90, 13},
+        {"raid5", kRaid5OfFour, 50, 18},
+        {"raid5", kRaid5OfFour, 90, 40},
+    };
+    Fill most{};
+    for (const Row& row : rows) {
+        CAPTURE(row.name);
+        CAPTURE(row.percent);
+        if (row.percent == 50)
+            most = fill_without_churn(row.shape);
+        const uint64_t nodes = nodes_per_commit(row.shape, most, row.percent);
+        MESSAGE(nodes, " nodes");
+        CHECK(nodes <= row.nodes_max);
+    }
+}
