@@ -158,9 +158,13 @@ stages_all() {
 # only installs.
 common_options=(-Dwerror=true -Ddebug_checks=true)
 test_options=("${common_options[@]}" -Dbuildtype=debugoptimized)
-sanitizer_options=("${common_options[@]}" -Ddebug=true -Doptimization=1 -Db_lundef=false -Dtcmalloc=disabled)
-asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined -Dcpp_args=-fno-sanitize-recover=all)
-tsan_options=("${sanitizer_options[@]}" -Db_sanitize=thread)
+# Twelve files of a target are compiled as one, which takes less than half the time: the headers are compiled
+# once for all of them. -g1 is what reports need: functions and lines.
+sanitizer_options=("${common_options[@]}" -Ddebug=true -Doptimization=1 -Db_lundef=false -Dtcmalloc=disabled
+    -Dunity=on -Dunity_size=12)
+asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined
+    '-Dcpp_args=-g1 -fno-sanitize-recover=all')
+tsan_options=("${sanitizer_options[@]}" -Db_sanitize=thread -Dcpp_args=-g1)
 
 main() {
     case "${1:-}" in
