@@ -34,6 +34,24 @@ def package_flags():
     return flags
 
 
+def headers_shown_by_build(sources):
+    """Headers that need no other one because a compiled file begins with them, or with one that begins so.
+
+    Builds that compile several files as one (unity) do not show it; the build with g++ is none.
+    """
+    programs = "".join(s.text for s in sources if s.path.endswith("meson.build"))
+    first = {s.path: next(s.includes(), None) for s in sources if s.is_cpp}
+    shown = set()
+    for path in first:
+        if not path.endswith(".cc") or f"{path.partition('/')[2]}'" not in programs:
+            continue
+        include = first[path]
+        while include is not None and include.quoted and include.target not in shown:
+            shown.add(include.target)
+            include = first.get(include.target)
+    return shown
+
+
 def check_headers_alone(root, headers):
     """Each header compiles as the only include of a file."""
     compiler = first_program(COMPILERS)

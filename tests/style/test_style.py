@@ -294,6 +294,25 @@ class Programs(unittest.TestCase):
             found = style_tools.check_headers_alone(tree.root, ["base/a.h", "fs/b.h"])
         self.assertEqual([(f.path, f.line) for f in found], [("fs/b.h", 6)])
 
+    def test_headers_that_the_build_compiles_first(self):
+        begin = {"fs/a.h": "base/one.h", "fs/x.cc": "fs/a.h", "fs/y.cc": "base/two.h",
+                 "base/two.h": "base/one.h", "fs/not_built.cc": "base/three.h", "base/three.h": None,
+                 "base/one.h": None}
+        files = {path: f'{SPDX}#include "{target}"\n#include "base/four.h"\n' if target else SPDX
+                 for path, target in begin.items()}
+        files["fs/meson.build"] = "static_library('fs', 'x.cc', 'y.cc')\n"
+        with Tree(files) as tree:
+            shown = style_tools.headers_shown_by_build([Source(tree.root, path) for path in files])
+        self.assertEqual(shown, {"fs/a.h", "base/one.h", "base/two.h"})
+
+    def test_the_script_compiles_a_header_that_no_file_begins_with(self):
+        needy = {"base/b.h": SPDX + "#pragma once\n\nstd::vector<int> g();\n",
+                 "base/b.cc": SPDX + '#include "base/b.h"\n', **self.GOOD}
+        for build, status in (("", 1), (SPDX + "\nstatic_library('base', 'b.cc')\n", 0)):
+            with Tree({"base/meson.build": build or f"# {SPDX}", **needy}) as tree:
+                run = tree.run("--no-format")
+            self.assertEqual("base/b.h:4: header does not compile on its own" in run.stdout, status == 1)
+
     @unittest.skipUnless(style_tools.first_program(style_tools.FORMATTERS), "no clang-format-14")
     def test_formatting(self):
         with Tree({"base/b.h": SPDX + "int   f( );\n", **self.GOOD}) as tree:
