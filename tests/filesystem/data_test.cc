@@ -5,10 +5,8 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
-#include <atomic>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "format/items.h"
 #include "format/node.h"
@@ -380,41 +378,4 @@ TEST_CASE("rows that lost too much to be joined stop nobody while others are fre
     REQUIRE(volume.unmount().ok());
     mount(volume, manual_options());
     CHECK(read_all(volume.fs(), find_file(volume.fs(), "new"), fresh.size()) == fresh);
-}
-
-TEST_CASE("truncate: a file that grows while it is made longer keeps the block between")
-{
-    // Longer when the truncate looks, shorter than another's write when it acts.
-    SimVolume volume({3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
-    make_and_mount(volume);
-    Filesystem& fs = volume.fs();
-    Prng prng(seed());
-    const std::vector<std::byte> head = random_content(prng, 5000);
-    const std::vector<std::byte> far = random_content(prng, 100);
-    const InodeNumber file = make_file(fs, "file");
-    const auto resize = [&](uint64_t bytes) {
-        SetAttributes change;
-        change.size_bytes = bytes;
-        REQUIRE(fs.set_attributes(file, change, {}).ok());
-    };
-    for (int round = 0; round < 2000; ++round) {
-        resize(0);
-        REQUIRE(fs.write(file, 0, head, {}, {}).ok());
-        REQUIRE(fs.step(true).ok());
-        std::atomic<int> ready = 0;
-        const auto meet = [&] {
-            for (++ready; ready < 2;) { }
-        };
-        std::thread writer([&] {
-            meet();
-            REQUIRE(fs.write(file, 20000, far, {}, {}).ok());
-        });
-        meet();
-        resize(6000);
-        writer.join();
-        std::vector<std::byte> got(head.size());
-        REQUIRE(fs.read(file, 0, got).ok());
-        REQUIRE(got == head);
-    }
-    REQUIRE(volume.unmount().ok());
 }
