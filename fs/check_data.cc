@@ -35,7 +35,7 @@ private:
     [[nodiscard]] bool is_parity(const BadBlock& bad) const;
     [[nodiscard]] bool unused(const BadBlock& bad) const;
     [[nodiscard]] std::vector<JudgedBlock> take_unused(std::vector<JudgedBlock>& judged);
-    [[nodiscard]] bool entries_lost() const;
+    [[nodiscard]] bool no_entry(const BadBlock& bad) const;
     void note_gone(const BadBlock& bad);
 
     CheckContext& context_;
@@ -99,15 +99,18 @@ std::vector<JudgedBlock> GroupScrub::take_unused(std::vector<JudgedBlock>& judge
     return taken;
 }
 
-// Whether recovery went without a member that may have had the only log entries of rows in this group. What
-// those writes left in blocks that nothing refers to is unknown, and part of what the stale column stands
-// for.
-bool GroupScrub::entries_lost() const
+// Whether all parity of the row is stale: writes in place then had no log entry, or none that recovery found.
+// What a crash left of them in blocks that nothing refers to is unknown, and part of what the stale columns
+// stand for.
+bool GroupScrub::no_entry(const BadBlock& bad) const
 {
-    const GroupRecord& record = group_.array_group->record;
-    return std::any_of(record.columns.begin(), record.columns.end(), [&](const GroupColumn& column) {
-        return column.stale_since == record.created_generation;
-    });
+    const uint64_t stripe = place_of(geometry_, bad.address - group_.address()).stripe;
+    for (uint32_t parity = 0; parity < geometry_.parity; ++parity) {
+        const uint32_t column = group_column(geometry_, stripe, geometry_.data_columns + parity);
+        if (!group_.array_group->record.columns[column].stale())
+            return false;
+    }
+    return geometry_.parity > 0;
 }
 
 void GroupScrub::judge(std::vector<BadBlock>& found)
@@ -134,10 +137,9 @@ void GroupScrub::judge(std::vector<BadBlock>& found)
         }
     }
     std::vector<JudgedBlock> unused_blocks = take_unused(judged);
-    if (entries_lost())
-        context_.report().stale_blocks += std::erase_if(unused_blocks, [](const JudgedBlock& bad) {
-            return bad.repairable && bad.block.kind == BadBlock::Kind::kData;
-        });
+    context_.report().stale_blocks += std::erase_if(unused_blocks, [&](const JudgedBlock& bad) {
+        return bad.repairable && bad.block.kind == BadBlock::Kind::kData && no_entry(bad.block);
+    });
     report_bad_blocks(context_, "pad", "unused", std::move(unused_blocks));
     if ((group_.content() & kGroupData) != 0)
         report_bad_blocks(context_, "checksum", "data", std::move(judged));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The part of a flush that goes into rows that hold other blocks.
 #include <algorithm>
+#include <optional>
 
 #include "base/log.h"
 #include "fs/commit.h"
@@ -74,7 +75,7 @@ Status place_elsewhere(FilesystemCore& core, FlushBatch& batch, std::vector<Plac
 // What became of blocks that were handed to the array.
 struct SliceOutcome {
     std::vector<MappedRun> written;
-    std::vector<PlacedBlock> waiting;  // for room in the write-intent log
+    std::vector<PlacedBlock> waiting;  // for a commit of what was written (BlockWrite::result)
     std::vector<PlacedBlock> refused;  // too much of their rows is lost
 };
 
@@ -107,16 +108,18 @@ Status write_once(FilesystemCore& core, FlushBatch& batch, std::span<const Place
 
 Status write_slice(FilesystemCore& core, FlushBatch& batch, std::vector<PlacedBlock> blocks)
 {
-    bool log_empty = false, told = false;
+    std::optional<size_t> missing;  // members, at the last commit
+    bool told = false;
     while (!blocks.empty()) {
         SliceOutcome outcome;
         CW_TRY(write_once(core, batch, blocks, outcome));
         if (!outcome.waiting.empty()) {
-            // Every log has room for several appends (IntentLog::batch_rows).
-            if (log_empty && outcome.written.empty() && outcome.refused.empty())
+            // After a commit every log has room for several appends (IntentLog::batch_rows).
+            const bool stuck = outcome.written.empty() && outcome.refused.empty();
+            if (stuck && missing == core.volume->missing_members().size())
                 return Err::kIo;
+            missing = core.volume->missing_members().size();
             CW_TRY(commit_checksums(core, batch));
-            log_empty = true;
         }
         if (!outcome.refused.empty()) {
             if (!told)

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "base/random.h"
+#include "device/superblock_store.h"
 #include "format/items.h"
 #include "format/superblock.h"
 #include "fs/commit.h"
@@ -88,30 +89,6 @@ Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice
     return superblock;
 }
 
-// No slot of an older volume may outlive mkfs: its generation could be higher.
-Status erase_rings(std::vector<std::unique_ptr<BlockDevice>>& devices, std::string& why)
-{
-    const AlignedBuffer zeros = AlignedBuffer::zeroed(kSuperblockSlotBytes * kSuperblockSlotCount);
-    const iovec vector{const_cast<std::byte*>(zeros.data()), zeros.size()};
-    std::vector<IoRequest> batch;
-    for (const std::unique_ptr<BlockDevice>& device : devices)
-        for (const uint64_t offset : kSuperblockRingOffset) {
-            IoRequest request;
-            request.kind = IoKind::kWrite;
-            request.device = device.get();
-            request.offset = {offset};
-            request.vectors = {&vector, 1};
-            batch.push_back(request);
-        }
-    run_io(batch);
-    for (const IoRequest& request : batch)
-        if (!request.result.ok()) {
-            why = std::string(request.device->name()) + " cannot be written";
-            return request.result;
-        }
-    return {};
-}
-
 Status make_root_directory(FilesystemCore& core, const MakeOptions& options)
 {
     InodeAttributes attributes;
@@ -146,7 +123,11 @@ Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& device
 {
     CW_TRY(check_options(options, devices.size(), why));
     CW_ASSIGN(Superblock superblock, plan_superblock(devices, options, why));
-    CW_TRY(erase_rings(devices, why));
+    for (const std::unique_ptr<BlockDevice>& device : devices)
+        if (const Status erased = erase_rings(*device); !erased.ok()) {
+            why = std::string(device->name()) + " cannot be written";
+            return erased;
+        }
     MakeResult result;
     result.volume_uuid = superblock.volume_uuid;
     for (const MemberRecord& member : superblock.members)

@@ -86,12 +86,16 @@ void Volume::record_recovery(const IntentScan& scan)
 {
     for (GroupRecord& group : map_.groups) {
         std::vector<MemberId> absent;
-        for (const GroupColumn& column : group.columns)
-            if (members_.device(column.member) == nullptr)
+        uint32_t without = 0;
+        for (const GroupColumn& column : group.columns) {
+            const bool away = members_.device(column.member) == nullptr;
+            if (away)
                 absent.push_back(column.member);
-        // An entry is on the member of every parity column of its row.
+            without += away || column.stale();
+        }
+        // An entry is on the member of every parity column of its row that was not stale.
         const uint32_t parity = find_profile(group.profile)->parity;
-        const bool entries_lost = parity > 0 && absent.size() >= parity;
+        const bool entries_lost = parity > 0 && without >= parity;
         if (absent.empty() || (!entries_lost && !names_row_of(scan, group)))
             continue;
         for (const MemberId id : absent)

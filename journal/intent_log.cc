@@ -80,9 +80,8 @@ IntentLog::MemberLog* IntentLog::find(MemberId member)
     return at == logs_.end() ? nullptr : &*at;
 }
 
-// Gives every row its sequence and every member's batch its place.
-
-// One block more than the rows take stays free, so that a floor can always be recorded.
+// Gives every row its sequence and every member's batch its place. One block more than the rows take stays
+// free, so that a floor can always be recorded.
 Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
 {
     batches.clear();

@@ -108,7 +108,7 @@ TestVolume::TestVolume(const TestVolume& crashed, uint64_t seed, std::span<const
         add_member(member, std::move(sim));
     }
     for (const uint32_t member : without)
-        remove(member);
+        set.leave_out(member_id(member));
     make_array();
 }
 
@@ -203,6 +203,14 @@ void TestVolume::start_partial_writes(const PartialWriteOptions& options)
 {
     log = std::make_unique<IntentLog>(set, superblock, 1);
     CW_ASSERT(array->start_partial_writes(*log, options).ok());
+}
+
+void TestVolume::record_away()
+{
+    for (GroupColumn& column : group_record.columns)
+        if (set.device(column.member) == nullptr)
+            column.stale_since = superblock.generation.next();
+    CW_ASSERT(array->update_groups({&group_record, 1}, superblock).ok());
 }
 
 Status TestVolume::commit_all()

@@ -122,8 +122,14 @@ public:
     void rot(const BlockPlace& place, uint32_t copy = 0);
     // Makes reads of the block fail until it is written.
     void latent(const BlockPlace& place, uint32_t copy = 0);
-    // Takes a member out as if it were not there.
-    void remove(uint32_t member) { set.leave_out(member_id(member)); }
+    // The map calls the columns of members out of service stale, as the next commit would make durable.
+    void record_away();
+    // Takes a member out as if it were not there, and the map knew.
+    void remove(uint32_t member)
+    {
+        set.leave_out(member_id(member));
+        record_away();
+    }
     [[nodiscard]] static MemberId member_id(uint32_t member) { return {member + 1}; }
     // Whether every block written, parity included, is on its member (those not in `without`) as it must be.
     [[nodiscard]] bool disk_is_right(const std::vector<uint32_t>& without = {});

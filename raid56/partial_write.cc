@@ -201,6 +201,7 @@ void PartialBatch::apply(RowJob& job)
     }
 }
 
+// Every parity column has the entry, but those that the map calls stale: recovery rests on that (I-32).
 Status PartialBatch::append(std::span<RowJob*> jobs)
 {
     std::vector<RowIntent> intents;
@@ -213,6 +214,8 @@ Status PartialBatch::append(std::span<RowJob*> jobs)
             const BlockLocation at = locate_block(state_, job.group(), job.place(k + parity), 0);
             if (at.device != nullptr)
                 copies[index].push_back({at.member, parity, job.cached->partial(parity)});
+            else if (!at.stale)
+                return Err::kNoSpace;
         }
         // Without parity in service nothing in the row depends on anything else.
         if (copies[index].empty())
@@ -239,9 +242,9 @@ Status PartialBatch::append(std::span<RowJob*> jobs)
     return {};
 }
 
-// Makes the entries durable. Ends inside the barrier, or, when false, outside. A full log fails the rows:
-// only a commit with the checksums of the rows that it names makes room (I-23), and that is the writer's to
-// ask for.
+// Makes the entries durable. Ends inside the barrier, or, when false, outside. A full log fails the rows, and
+// so does a member that failed since the last commit: only a commit makes room, with the checksums of the
+// rows that the log names (I-23), or records the failure, and that is the writer's to ask for.
 bool PartialBatch::log(std::span<RowJob*> jobs)
 {
     if (partial_.cache.crowded())

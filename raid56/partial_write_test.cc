@@ -237,8 +237,19 @@ TEST_CASE("a member that fails in the middle of a write is left out; one too man
     REQUIRE(volume.write(0, 20, 0).ok());
     const uint64_t blocks = 20 * volume.geometry.stripe_data_blocks();
     volume.faults[2]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
-    for (uint64_t block = 0; block < blocks; block += 3)
+    uint64_t refused = 0;
+    for (uint64_t block = 0; block < blocks; block += 3) {
+        const Status written = volume.overwrite(block, 1);
+        if (written.ok())
+            continue;
+        REQUIRE(written == Status(Err::kNoSpace));
+        REQUIRE(volume.read_back(block, 1));  // what it held
+        ++refused;
+        volume.record_away();
         REQUIRE(volume.overwrite(block, 1).ok());
+    }
+    // Its parity was to be written without an entry of the log.
+    CHECK(refused == 1);
     CHECK(volume.set.failed(TestVolume::member_id(2)));
     CHECK(volume.read_back(0, static_cast<uint32_t>(blocks)));
     CHECK(volume.disk_is_right({2}));
