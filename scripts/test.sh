@@ -11,8 +11,9 @@ quick=false
 passed=0
 failed=0
 failed_stages=()
+mount_tests=  # process
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+trap end EXIT
 
 # Tests print their seeds; sanitizers must stop a test at the first finding.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:check_initialization_order=1}
@@ -126,8 +127,29 @@ have_mount_tests() {
     [ "$(id -u)" -eq 0 ] || { echo "skipped: mount tests, not root"; return 1; }
 }
 
-run_mount_tests() {
-    COWRAID_BUILD_DIR=$PWD/build-test run_pytest tests/mount
+# start_mount_tests, finish_mount_tests: beside other stages, because they wait most of their time. What the
+# shell starts so would ignore SIGINT.
+start_mount_tests() {
+    local python
+    python=$(python_with_pytest) || { echo "no Python with pytest"; return 1; }
+    COWRAID_BUILD_DIR=$PWD/build-test env --default-signal=INT "$python" -m pytest -q -p no:cacheprovider \
+        --junitxml="$logs/mount.xml" tests/mount >"$logs/mount" 2>&1 &
+    mount_tests=$!
+}
+
+finish_mount_tests() {
+    local status=0
+    wait "$mount_tests" || status=$?
+    mount_tests=
+    cat "$logs/mount"
+    [ ! -s "$logs/mount.xml" ] || count_files "$logs/mount.xml"
+    return $status
+}
+
+# Mount tests that still run when the script ends clean up what they mounted.
+end() {
+    [ -z "$mount_tests" ] || { kill "$mount_tests" && wait "$mount_tests"; } 2>/dev/null
+    rm -rf "$logs"
 }
 
 stages_quick() {
@@ -142,7 +164,7 @@ stages_all() {
     stage "style" check_style
     if stage "build (g++)" build build-test "${test_options[@]}"; then
         stage "unit, simulator, crash and mutant tests" run_meson build-test --timeout-multiplier 2
-        have_mount_tests && stage "mount tests" run_mount_tests
+        have_mount_tests && stage "mount tests, start" start_mount_tests
     fi
     # The sanitizer builds are also the check that clang compiles everything without a warning.
     export CXX=$clang
@@ -150,6 +172,7 @@ stages_all() {
         stage "unit and simulator tests, address and undefined sanitizer" \
             run_meson build-asan --timeout-multiplier 5 --no-suite crash --no-suite mutant \
             --no-suite model --no-suite fuzz-all
+    [ -z "$mount_tests" ] || stage "mount tests, beside the sanitizer's" finish_mount_tests
     stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
         stage "threaded tests, thread sanitizer" run_meson_tsan
 }
