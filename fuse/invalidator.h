@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Answers direct writes whose pages the kernel must drop first.
+// Answers direct writes whose pages the kernel must drop first, and clearings of a range that failed.
 //
 // A thread of its own does both, in the order of arrival: the kernel waits for the locks of pages while it
 // drops them, and such a page may be locked for a request that needs a serving thread, or for one that the
@@ -17,7 +17,7 @@
 
 namespace cowraid {
 
-// A direct write that is applied. Called without locks, in this order.
+// A request that is applied. Called without locks, in this order.
 class HeldAnswer {
 public:
     virtual ~HeldAnswer() = default;
@@ -39,7 +39,7 @@ public:
     // dropped any more, for a connection that is about to end.
     void finish();
 
-    // A direct write begins. False: too many wait; it must be refused before it is applied.
+    // A direct write or a clearing begins. False: too many wait; it must be refused before it is applied.
     [[nodiscard]] bool enter();
     // It was answered, by whom it came to.
     void leave() { write_count_.fetch_sub(1, std::memory_order_relaxed); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Opening, reading and writing files.
 #include <fcntl.h>
+#include <linux/falloc.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -185,6 +186,28 @@ void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info
     reply_when_durable(request, inode_of(request, node), data_only != 0 ? What::kData : What::kAll);
 }
 
+// A range that may be cleared in part although the call failed: the kernel drops its pages only on success.
+class HeldFailure final : public HeldAnswer {
+public:
+    HeldFailure(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes, Status status)
+        : request_(request), inode_(inode), offset_(offset), bytes_(bytes), status_(status)
+    {
+    }
+    void drop() override
+    {
+        Frontend& frontend = frontend_of(request_);
+        drop_cached_pages(frontend, inode_, offset_, bytes_);
+        frontend.page_cache.end_drop(inode_);
+    }
+    void answer() override { reply_status(request_, status_); }
+
+private:
+    const fuse_req_t request_;
+    const InodeNumber inode_;
+    const uint64_t offset_, bytes_;
+    const Status status_;
+};
+
 void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length, fuse_file_info*)
 {
     if (offset < 0 || length <= 0) {
@@ -192,12 +215,25 @@ void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, o
         return;
     }
     Frontend& frontend = frontend_of(request);
+    if (!frontend.invalidator.enter()) {
+        fuse_reply_err(request, EAGAIN);
+        return;
+    }
     const InodeNumber inode = inode_of(frontend, node);
+    const auto from = static_cast<uint64_t>(offset);
+    const auto bytes = static_cast<uint64_t>(length);
     const Caller caller = changing_caller(request, inode, SetIdRule::kUnlessCapable);
-    const Status status = frontend.filesystem->allocate_range(inode, mode, static_cast<uint64_t>(offset),
-                                                              static_cast<uint64_t>(length), caller);
+    const Status status = frontend.filesystem->allocate_range(inode, mode, from, bytes, caller);
     after_change(frontend, inode, caller);
+    if (!status.ok())
+        forget_cached_attributes(frontend, inode);
+    const bool clears = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0;
+    if (!status.ok() && clears && frontend.page_cache.begin_drop(inode, from, bytes)) {
+        frontend.invalidator.submit(std::make_unique<HeldFailure>(request, inode, from, bytes, status));
+        return;
+    }
     reply_status(request, status);
+    frontend.invalidator.leave();
 }
 
 // RELEASE carries nothing to do: an open file is its lookup reference.

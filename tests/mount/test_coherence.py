@@ -4,6 +4,9 @@
 COWRAID_COHERENCE_SECONDS=600 makes the run long and takes raid5 too.
 """
 
+import ctypes
+import errno
+import mmap
 import os
 import subprocess
 import time
@@ -15,6 +18,7 @@ from conftest import TOOLS, run
 
 SECONDS = os.environ.get("COWRAID_COHERENCE_SECONDS")
 PROFILES = [("raid6", "raid1c3")] + ([("raid5", "raid1")] if SECONDS else [])
+ZERO_RANGE = 0x10
 PROGRAM = TOOLS.parent / "tests" / "coherence"
 
 
@@ -90,3 +94,45 @@ def test_killed_while_pages_are_dropped(make_volume):
     load.wait()
     volume.unmount()
     assert volume.check()["clean"]
+
+
+def fallocate(file, mode, offset, length):
+    """The errno of the call, 0 on success."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.fallocate(file.fileno(), mode, ctypes.c_long(offset), ctypes.c_long(length))
+    return ctypes.get_errno() if result != 0 else 0
+
+
+def read_past_the_cache(path, offset, length):
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        buffer = mmap.mmap(-1, length)
+        assert os.preadv(handle, [buffer], offset) == length
+        return bytes(buffer)
+    finally:
+        os.close(handle)
+
+
+def fill_up(folder):
+    for size in (1 << 20, 4096):
+        with pytest.raises(OSError) as caught, open(folder / f"filler{size}", "wb", buffering=0) as file:
+            while True:
+                file.write(os.urandom(size))
+        assert caught.value.errno == errno.ENOSPC
+
+
+def test_a_range_that_was_zeroed_in_part(make_volume):
+    """Zeroing that meets the end of the space has cleared a part: readers through the cache see that."""
+    volume = make_volume(data="raid5", metadata="raid1", member_mib=100)
+    volume.make()
+    volume.mount()
+    path = volume.mount_point / "zeroed"
+    path.write_bytes(b"\xaa" * (2 << 20))
+    with open(path, "r+b", buffering=0) as file:
+        os.fsync(file.fileno())
+        fill_up(volume.mount_point)
+        assert os.pread(file.fileno(), 2 << 20, 0) == b"\xaa" * (2 << 20)
+        assert fallocate(file, ZERO_RANGE, 4096, 400 << 20) == errno.ENOSPC
+        direct = read_past_the_cache(path, 0, 2 << 20)
+        assert direct == b"\xaa" * 4096 + bytes((2 << 20) - 4096)
+        assert os.pread(file.fileno(), 2 << 20, 0) == direct
