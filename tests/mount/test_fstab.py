@@ -10,7 +10,8 @@ import pytest
 
 from conftest import TOOLS, run, tool
 
-HELPERS = ("mount.cowraid", "mount.fuse.cowraid", "mount.fuseblk.cowraid", "umount.fuse.cowraid")
+HELPERS = ("mount.cowraid", "mount.fuse.cowraid", "mount.fuseblk.cowraid", "umount.fuse.cowraid",
+           "umount.fuseblk.cowraid")
 HELPER_FOLDER = Path("/sbin")
 LABEL = f"fstab-test-{os.getpid()}"
 
@@ -106,6 +107,21 @@ def test_remount_through_mount(labelled):
     (labelled.mount_point / "g").touch()
     run("umount", labelled.mount_point)
     labelled.check()
+
+
+@pytest.mark.parametrize("loops", [True, False], ids=["block devices", "image files"])
+def test_umount_says_that_the_last_commit_failed(make_volume, installed, loops):
+    volume = make_volume(data="raid6", metadata="raid1c3", loops=loops)
+    volume.make()
+    run("mount", "-t", "cowraid", ":".join(volume.devices), volume.mount_point, "-o", "commit=300")
+    (volume.mount_point / "f").write_bytes(os.urandom(300000))
+    for index in range(3):
+        os.truncate(volume.images[index], 1 << 20)
+        if loops:
+            run("losetup", "-c", volume.loops[index])
+    result = run("umount", volume.mount_point, check=False)
+    assert result.returncode == 32 and "the last commit failed: " in result.stderr, result
+    assert not volume.is_mounted()
 
 
 def test_a_volume_that_is_not_there(labelled):
