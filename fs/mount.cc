@@ -135,7 +135,7 @@ std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::uniq
 
 Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& why)
 {
-    TransactionChecksumSink sink(*core.timeline.open());
+    TransactionChecksumSink sink(*core.timeline.open(), &core.allocator);
     const Status status = core.volume->recover_rows(core.options, sink, counts);
     core.recovered_rows += counts.rows;
     if (!status.ok())

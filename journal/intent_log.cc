@@ -131,12 +131,15 @@ bool IntentLog::plan_floor(std::vector<Batch>& batches, IntentHeader& header)
         if (log.floor_on_its_way || log.segments.empty() || log.segments.front().last_sequence >= floor_ ||
             members_.device(log.member) == nullptr)
             continue;
+        uint32_t block = 0;
+        // Blocks of floors whose writes failed stay taken.
+        if (!place_in_log(log, 1, block))
+            continue;
         Batch& batch = batches.emplace_back();
         batch.member = log.member;
         batch.log_offset = log.offset;
         batch.parts.push_back({0, 0});
-        const bool placed = place_in_log(log, 1, batch.first_block);
-        CW_ASSERT(placed);
+        batch.first_block = block;
         log.segments.push_back({batch.first_block, 1, next_sequence_});
         log.head = batch.first_block + 1;
         log.floor_on_its_way = true;
@@ -241,6 +244,8 @@ Status IntentLog::write(std::span<Batch> batches)
 Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint64_t epoch)
 {
     CW_ASSERT(rows.size() <= kMaxBatchRows);
+    if (members_.stopped())
+        return Err::kTooManyFaults;
     IntentHeader header;
     header.volume_uuid = volume_uuid_;
     header.epoch = epoch;
@@ -259,11 +264,9 @@ Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint6
     Status status = write(batches);
     if (status.ok())
         settle(batches, header.floor);
-    std::vector<bool> logged(rows.size());
-    for (const Batch& batch : batches)
-        for (const Batch::Item& item : batch.items)
-            logged[item.row] = logged[item.row] || !batch.failed;
-    if (status.ok() && std::find(logged.begin(), logged.end(), false) != logged.end())
+    const bool whole =
+        std::none_of(batches.begin(), batches.end(), [](const Batch& one) { return one.failed; });
+    if (status.ok() && !whole)
         status = Err::kIo;
     for (const RowIntent& row : rows)
         if (!status.ok())

@@ -45,10 +45,9 @@ public:
     [[nodiscard]] size_t batch_rows() const { return batch_rows_; }
 
     // Makes the entries durable: one sequential, durable write per member. No row may be in two calls at
-    // once. Ok when every row has an entry on at least one of its copies' members; those that failed are
-    // counted and out of service. kIo when some row has none: try again without them. kTooManyFaults: the
-    // volume cannot do without them. kNoSpace, with nothing written: room comes with retire().
-    // Thread-safe; calls run side by side.
+    // once. Ok when every copy is durable. kIo when some are not: their members are counted and out of
+    // service, try again without them. kTooManyFaults: the volume cannot do without them. kNoSpace, with
+    // nothing written: room comes with retire(). Thread-safe; calls run side by side.
     Status append(std::span<RowIntent> rows, Generation generation, uint64_t epoch);
     // All in-place writes of the row are done, flushed or not.
     void written(uint64_t sequence);

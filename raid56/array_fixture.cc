@@ -103,6 +103,8 @@ TestVolume::TestVolume(const TestVolume& crashed, uint64_t seed, std::span<const
 {
     contents_ = committed_contents_ = crashed.committed_contents_;
     checksums_ = committed_checksums_ = crashed.committed_checksums_;
+    free_addresses = crashed.free_addresses;
+    free_addresses.insert(crashed.uncommitted_.begin(), crashed.uncommitted_.end());
     for (uint32_t member = 0; member < crashed.sims.size(); ++member) {
         std::unique_ptr<SimDevice> sim = crashed.sims[member]->clone("sim");
         add_member(member, std::move(sim));
@@ -233,6 +235,7 @@ Status TestVolume::commit_all()
     MutexLock lock(mutex_);
     committed_contents_ = contents_;
     committed_checksums_ = checksums_;
+    uncommitted_.clear();
     return {};
 }
 
@@ -249,6 +252,8 @@ Status TestVolume::overwrite(uint64_t first_block, uint32_t block_count)
     {
         MutexLock lock(mutex_);
         prng.fill(content.data(), content.size());
+        for (uint64_t block = first_block; block < first_block + block_count; ++block)
+            uncommitted_.insert(kGroup.value + block * kBlockBytes);
     }
     BlockWrite write{kGroup + first_block * kBlockBytes, block_count, content.data(), {}};
     CW_TRY(array->write_blocks({&write, 1}, origin()));

@@ -170,6 +170,7 @@ private:
     mutable Mutex mutex_{LockRank::kMemberSet};
     std::map<uint64_t, std::vector<std::byte>> contents_;  // by address, parity included
     std::map<uint64_t, Checksum> checksums_;
+    std::set<uint64_t> uncommitted_;  // written in place: a crash leaves them free
     std::map<uint64_t, std::vector<std::byte>> committed_contents_;
     std::map<uint64_t, Checksum> committed_checksums_;
     struct Prepared {

@@ -191,13 +191,13 @@ void PartialBatch::apply(RowJob& job)
     if (!modify)
         parity_generate(data, parity, kBlockBytes);
     std::copy(job.checksums.begin(), job.checksums.end(), cached.checksums.begin());
+    // Of a parity block that could not be updated all that is known is that it is nothing it ever was.
+    const Checksum unknown = checksum_of(std::as_bytes(std::span(cached.checksums)));
     cached.present |= job.situation.writes;
     for (uint32_t column = k; column < job.columns(); ++column) {
         const bool known = !modify || !job.situation.away[column];
         cached.present[column] = known;
-        // Of a parity block that could not be updated all that is known is that it is not what it was.
-        cached.checksums[column] =
-            known ? checksum_of(parity[column - k], kBlockBytes) : ~cached.checksums[column];
+        cached.checksums[column] = known ? checksum_of(parity[column - k], kBlockBytes) : unknown + column;
     }
 }
 

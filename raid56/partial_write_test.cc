@@ -422,3 +422,59 @@ TEST_CASE("addresses that are not data of a parity group, and a read-only array,
     options = {.stripe_io_bytes = 12288};
     CHECK(volume.array->set_partial_write_options(options) == Status(Err::kInvalid));
 }
+
+namespace {
+
+// Number of the block in the group.
+uint64_t block_at(const TestVolume& volume, uint64_t stripe, uint32_t column, uint32_t row)
+{
+    return offset_of(volume.geometry, {stripe, column, row}) / kBlockBytes;
+}
+
+}  // namespace
+
+TEST_CASE("parity that was away is never recorded as what it once was")
+{
+    for (const ProfileId id : {ProfileId::kRaid5, ProfileId::kRaid6}) {
+        CAPTURE(static_cast<uint32_t>(id));
+        TestVolume volume({id, 6, 65536});
+        volume.start_partial_writes({.worker_count = 0});
+        REQUIRE(volume.write(0, 1, 0).ok());
+        REQUIRE(volume.commit_all().ok());
+        const BlockPlace parity{0, 6, 0};
+        const Checksum old = volume.checksum_at(parity);
+        volume.remove(volume.spot(parity).member);
+        for (uint32_t column = 1; column < 4; ++column) {
+            REQUIRE(volume.overwrite(block_at(volume, 0, column, 0), 1).ok());
+            CHECK(volume.checksum_at(parity) != old);
+        }
+        REQUIRE(volume.commit_all().ok());
+        // The member returns with its old parity, and another block of the row is written.
+        TestVolume back(volume, 5, {});
+        back.start_partial_writes({.worker_count = 0});
+        REQUIRE(back.overwrite(block_at(back, 0, 4, 0), 1).ok());
+        CHECK(back.disk_is_right());
+        CHECK(all_is_right(back, 1));
+        back.remove(back.spot({0, 0, 0}).member);
+        CHECK(back.read_back(block_at(back, 0, 0, 0), 1));
+    }
+}
+
+TEST_CASE("too many members that fail while a floor is recorded stop the volume, and nothing else")
+{
+    TestVolume volume({ProfileId::kRaid5, 3, 65536});
+    volume.start_partial_writes({.worker_count = 0});
+    REQUIRE(volume.write(0, 60, 0).ok());
+    REQUIRE(volume.commit_all().ok());
+    uint64_t block = 0;
+    while (volume.overwrite(block, 1).ok())
+        ++block;
+    CHECK(block > 1000);
+    REQUIRE(volume.commit_all().ok());
+    for (FaultDevice* device : volume.faults)
+        device->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
+    for (int i = 0; i < 60; ++i)
+        CHECK(volume.overwrite(block, 1) == Status(Err::kTooManyFaults));
+    CHECK(volume.set.stopped());
+    CHECK(volume.read_back(0, 1));
+}

@@ -53,6 +53,8 @@ private:
     void read_rows();
     void read_partials();
     void keep(const RowTask& task);
+    // Which blocks of the row the trees refer to, and what these are.
+    [[nodiscard]] ColumnBits ask_kept(const RowTask& task, std::vector<Checksum>& checksums);
     void recover_row_of(RowTask& task, IoPlan& writes);
 
     ArrayState& state_;
@@ -155,6 +157,21 @@ void RowsRecovery::keep(const RowTask& task)
     kept_->rows.emplace(address_of(*task.group, task.place).value, std::move(row));
 }
 
+ColumnBits RowsRecovery::ask_kept(const RowTask& task, std::vector<Checksum>& checksums)
+{
+    BlockVerifier* const verifier = state_.verifier.load(std::memory_order_acquire);
+    ColumnBits kept;
+    for (uint32_t column = 0; column < task.group->geometry.data_columns; ++column) {
+        const VolumeAddress address = address_of(*task.group, task.column(column));
+        BlockExpectation expectation;
+        if (verifier != nullptr && sink_.in_use(address))
+            verifier->expect(address, {&expectation, 1});
+        kept[column] = expectation.known;
+        checksums.push_back(expectation.checksum);
+    }
+    return kept;
+}
+
 void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
 {
     std::vector<RowEntry> entries;
@@ -173,6 +190,9 @@ void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
     row.data_columns = task.group->geometry.data_columns;
     row.columns = columns;
     row.missing = task.missing;
+    std::vector<Checksum> kept_checksums;
+    row.kept = ask_kept(task, kept_checksums);
+    row.kept_checksums = kept_checksums;
     ++counts_.rows;
     if (!recover_row(row, entries)) {
         ++counts_.untouched;
@@ -184,7 +204,9 @@ void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
         keep(task);
     for (uint32_t column = 0; column < task.columns(); ++column) {
         const Checksum checksum = checksum_of(columns[column], kBlockBytes);
-        sink_.record(address_of(*task.group, task.column(column)), {&checksum, 1});
+        // What a block in use must be is known, whatever it is.
+        if (column >= row.data_columns || !row.kept[column])
+            sink_.record(address_of(*task.group, task.column(column)), {&checksum, 1});
         // A block that could not be read gets what it must hold, too: writing may heal it.
         const bool unreadable = task.missing[column];
         const BlockLocation at = locate_block(state_, *task.group, task.column(column), 0);

@@ -39,7 +39,8 @@ public:
             scratch_.push_back(memory_.data() + (row.columns.size() + column) * row.bytes);
         }
     }
-    // What is there belongs to one code word, and there is more than it takes to tell which.
+    // What is there belongs to one code word with the kept blocks in it, and there is more than it takes to
+    // tell which.
     bool whole();
     // False: the entry was never complete; nothing is changed.
     bool apply(const RowEntry& entry);
@@ -207,6 +208,10 @@ bool Recovery::whole()
     parity_generate(std::span(columns).first(k_), std::span(result_).subspan(k_), row_.bytes);
     for (uint32_t column = k_; column < k_ + m_; ++column)
         if (std::memcmp(columns[column], result_[column], row_.bytes) != 0)
+            return false;
+    // Old content of a member that was away, or that lost writes, may add up all the same.
+    for (uint32_t column = 0; column < k_; ++column)
+        if (row_.kept[column] && !fits(columns[column], row_.kept_checksums[column]))
             return false;
     for (const uint32_t column : erased)
         std::memcpy(row_.columns[column], columns[column], row_.bytes);

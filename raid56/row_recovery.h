@@ -27,6 +27,8 @@ struct CrashedRow {
     size_t bytes = kBlockBytes;  // of each block: a multiple of 64
     std::span<std::byte* const> columns;  // 64-byte aligned memory of each, the missing ones' too
     ColumnBits missing;  // by column: content could not be had
+    ColumnBits kept;  // data blocks that the trees refer to
+    std::span<const Checksum> kept_checksums;  // what these must be, by data column
     // Out: present columns whose content is now another.
     ColumnBits changed;
 
@@ -34,11 +36,11 @@ struct CrashedRow {
 };
 
 // Brings the row to a state that has every block it had before the logged writes began, and parity that fits;
-// of the modified blocks those that reached the members, or can be solved. A row that is a code
-// word, with parity to spare that proves it, stays as it is: rot may have taken the newest entry, and an
-// older one would undo what was acknowledged since; or the newest was never complete, and if power fails
-// again its partial parities are not there to help. `entries`: newest first. False: no entry was ever acted
-// upon, nothing is changed. Works for every loss the parity tolerates. Idempotent.
+// of the modified blocks those that reached the members, or can be solved. A row that is a code word, with
+// parity to spare that proves it, and has all kept blocks stays as it is: rot may have taken the newest
+// entry, and an older one would undo what was acknowledged since; or the newest was never complete, and if
+// power fails again its partial parities are not there to help. `entries`: newest first. False: no entry was
+// ever acted upon, nothing is changed. Works for every loss the parity tolerates. Idempotent.
 bool recover_row(CrashedRow& row, std::span<const RowEntry> entries);
 
 }  // namespace cowraid

@@ -277,9 +277,13 @@ void LogEnumeration::recover_one(IntentScan& scan, std::span<const LoggedRow> lo
                 entry.partials[copy.parity_column] = partial.data();
         }
     }
+    const std::vector<Checksum> sums = recorded[row];
+    crashed.kept_checksums = sums;
+    for (uint32_t column = 0; column < run_.data_columns; ++column)
+        crashed.kept[column] = promise_->blocks[row][column] != LogWorld::kFree;
     const bool recovered = recover_row(crashed, entries);
     for (uint32_t column = 0; column < world_.members(); ++column) {
-        if (recovered)
+        if (recovered && !crashed.kept[column])
             recorded[row][column] = checksum_of(pointers[column], kBlockBytes);
         if (!crashed.changed[column])
             continue;

@@ -25,6 +25,8 @@ public:
 
     // Promised from now on: what was there before and was not written since, and `acknowledged` blocks.
     void want(uint32_t row, Mask acknowledged);
+    // The promised data columns, by row.
+    [[nodiscard]] const RowMasks& wanted() const { return wanted_; }
     // Up to `losses_left` members more are lost. Checksums decide: a block that is not what is recorded of it
     // is no input of a reader, except, with `last_resort`, where nothing else is left. Where a row is a code
     // word with the promised blocks in it, as recorded, any of them can be lost; else, and if `slow`, every
@@ -43,7 +45,7 @@ private:
 
     const RowWorld& world_;
     const std::vector<Mask> losses_;
-    std::array<Mask, kMaxRows> wanted_{}, acknowledged_{};
+    RowMasks wanted_{}, acknowledged_{};
 };
 
 }  // namespace cowraid::test

@@ -90,9 +90,7 @@ bool Enumeration::damage(State& state, const Fault& fault)
 {
     if (fault.row != kAll) {
         uint16_t& place = state[fault.member * world_.cells() + fault.row];
-        Content rotten = world_.value(place).content;
-        rotten.bytes[7] ^= std::byte{0x55};
-        place = world_.intern(rotten);
+        place = world_.intern(rotten(world_.value(place).content));
         return true;
     }
     bool any = false;
@@ -189,7 +187,7 @@ void Enumeration::try_recovery(const State& state, const Recorded& recorded, Mas
 {
     State recovered = state;
     Recorded adopted = recorded;
-    recover_state(world_, recovered, adopted,
+    recover_state(world_, recovered, adopted, check_.wanted(),
                   mutant(RowMutant::kStaleMember) ? missing & ~run_.missing : missing);
     verify(recovered, adopted, missing, depth);
     if (depth < run_.nested_depth) {

@@ -51,6 +51,13 @@ TEST_CASE("row log: one row, one- and two-block writes, all sequences of two")
     CHECK(total.checks > 1000000);
 }
 
+TEST_CASE("row log: wrong rows that are code words all the same")
+{
+    const RowReport total = run_geometries("similar", 5, similar_runs);
+    CHECK(total.sampled == 0);
+    CHECK(total.rot_checks > 100000);
+}
+
 TEST_CASE("row log: a flush of all members in the middle")
 {
     const RowReport total = run_geometries("flushed", 6, flushed_runs);
@@ -116,7 +123,7 @@ TEST_CASE("row log: every wrong protocol loses something")
 {
     std::vector<RowRun> runs;
     for (const uint32_t parity : {1u, 2u}) {
-        for (const auto& make : {plain_runs, flushed_runs, full_log_runs, degraded_runs})
+        for (const auto& make : {plain_runs, similar_runs, flushed_runs, full_log_runs, degraded_runs})
             for (RowRun& run : make(3, parity))
                 runs.push_back(std::move(run));
         for (RowRun& run : nested_runs(2, parity, 1))
@@ -137,5 +144,5 @@ TEST_CASE("row log: every wrong protocol loses something")
         CHECK(total.losses > 0);
         caught += total.losses > 0 ? 1 : 0;
     }
-    CHECK(caught == 25);
+    CHECK(caught == 26);
 }

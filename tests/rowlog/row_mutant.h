@@ -34,6 +34,7 @@ enum class RowMutant : uint8_t {
     kWrongMember,  // what recovery rewrites goes to the neighbour
     kStaleMember,  // a member that missed the writes is believed
     kOldEntriesToo,  // a whole row is not left alone when its newest entry has rotted
+    kWholeUnchecked,  // a row that is a code word is left alone, whatever its promised blocks hold
     kClearUnordered,  // the log is cleared while what recovery wrote is still in caches
     kEraseByZeros,  // cleared descriptors do not say that the others are dead, too
     // What the log does with its space and what its scan believes (log_world.cc).

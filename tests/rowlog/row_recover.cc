@@ -18,6 +18,7 @@ constexpr Content kZeros{};
 class RowJob {
 public:
     RowJob(RowWorld& world, State& state, uint32_t row, Mask missing);
+    void keep(const Recorded& recorded, Mask kept);
     void collect(uint64_t floor);
     void run(Recorded& recorded);
 
@@ -44,6 +45,7 @@ private:
     CrashedRow crashed_;
     std::vector<std::pair<const IntentEntry*, uint32_t>> logged_;  // with the member whose log has it
     std::vector<RowEntry> entries_;
+    std::vector<Checksum> kept_checksums_;
     std::vector<std::vector<Checksum>> own_sums_;  // of entries that a mutant changes
 };
 
@@ -61,6 +63,15 @@ RowJob::RowJob(RowWorld& world, State& state, uint32_t row, Mask missing)
         pointers_[column] = content_[column].bytes;
     }
     crashed_.columns = std::span(pointers_).first(columns());
+}
+
+void RowJob::keep(const Recorded& recorded, Mask kept)
+{
+    for (uint32_t column = 0; column < crashed_.data_columns; ++column) {
+        crashed_.kept[column] = (kept >> column & 1) != 0 && !mutant(RowMutant::kWholeUnchecked);
+        kept_checksums_.push_back(world_.value(recorded[row_][column]).checksum);
+    }
+    crashed_.kept_checksums = kept_checksums_;
 }
 
 // The row's live entries, newest first.
@@ -231,7 +242,8 @@ void RowJob::run(Recorded& recorded)
     }
     const bool recovered = recover_wrongly() || recover_row(crashed_, entries_);
     for (uint32_t column = 0; recovered && column < columns(); ++column)
-        recorded[row_][column] = world_.intern(content_[column]);
+        if (!crashed_.kept[column])
+            recorded[row_][column] = world_.intern(content_[column]);
     misplace();
     store();
 }
@@ -253,13 +265,14 @@ std::vector<uint32_t> descriptors_of(const RowWorld& world, const State& state, 
     return places;
 }
 
-void recover_state(RowWorld& world, State& state, Recorded& recorded, Mask missing)
+void recover_state(RowWorld& world, State& state, Recorded& recorded, const RowMasks& kept, Mask missing)
 {
     uint64_t floor = 0;
     for (const uint32_t place : descriptors_of(world, state, missing))
         floor = std::max(floor, world.value(state[place]).block.header.floor);
     for (uint32_t row = 0; row < world.run.rows; ++row) {
         RowJob job(world, state, row, missing);
+        job.keep(recorded, kept[row]);
         job.collect(floor);
         job.run(recorded);
     }

@@ -57,6 +57,14 @@ std::vector<RowRun> plain_runs(uint32_t data_columns, uint32_t parity)
     return runs;
 }
 
+std::vector<RowRun> similar_runs(uint32_t data_columns, uint32_t parity)
+{
+    std::vector<RowRun> runs = plain_runs(data_columns, parity);
+    for (RowRun& run : runs)
+        run.similar = true;
+    return runs;
+}
+
 std::vector<RowRun> flushed_runs(uint32_t data_columns, uint32_t parity)
 {
     std::vector<RowRun> runs;

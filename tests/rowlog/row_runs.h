@@ -10,7 +10,9 @@ namespace cowraid::test {
 
 // One row, all members: one- and two-block writes, all sequences of two of them and some of three.
 std::vector<RowRun> plain_runs(uint32_t data_columns, uint32_t parity);
-// The same with a flush between the first write and the others.
+// The same with blocks that differ from what was there as rot does: wrong rows may be code words.
+std::vector<RowRun> similar_runs(uint32_t data_columns, uint32_t parity);
+// Plain, with a flush between the first write and the others.
 std::vector<RowRun> flushed_runs(uint32_t data_columns, uint32_t parity);
 // Two rows; after some writes the log is full: checksums are committed, which acknowledges nothing.
 std::vector<RowRun> full_log_runs(uint32_t data_columns, uint32_t parity);

@@ -37,6 +37,7 @@ constexpr const char* kNames[] = {
     "wrong member",
     "stale member",
     "old entries too",
+    "whole unchecked",
     "clear unordered",
     "erase by zeros",
     "reused early",
@@ -54,6 +55,12 @@ constexpr Generation kGeneration{6};
 const char* mutant_name(RowMutant mutant)
 {
     return kNames[static_cast<size_t>(mutant)];
+}
+
+Content rotten(Content content)
+{
+    content.bytes[7] ^= std::byte{0x55};
+    return content;
 }
 
 RowWorld::RowWorld(const RowRun& row_run) : run(row_run), prng_(row_run.seed)
@@ -84,6 +91,8 @@ void RowWorld::fill_rows()
             for (uint32_t column = 0; column < run.data_columns; ++column) {
                 Content content;
                 prng_.fill(content.bytes, kContentBytes);
+                if (run.similar && blocks == &target[row])
+                    content = rotten(value(first[row][column]).content);
                 blocks->push_back(intern(content));
             }
         }

@@ -23,7 +23,11 @@ struct alignas(64) Content {
     std::byte bytes[kContentBytes];
 };
 
+// What becomes of a block that rots.
+Content rotten(Content content);
+
 using Mask = uint32_t;  // of columns or members
+using RowMasks = std::array<Mask, kMaxRows>;
 
 // Partial writes that share an append; afterwards perhaps a commit: a flush of all members, then the
 // checksums of all rows are recorded, at one moment, which acknowledges. The log is full: the same, without
@@ -42,6 +46,8 @@ struct RowRun {
     Mask missing = 0;  // members that are away from the start
     uint32_t max_faults = 2;  // rotten blocks and unreadable logs at a time; never more than parity
     uint32_t nested_depth = 0;  // how often power may fail again inside recovery
+    // What is written differs from what was there as rot does, so that sums come out right by chance.
+    bool similar = false;
     RowMutant mutant = RowMutant::kNone;
     uint64_t seed = 1;
 };
