@@ -68,7 +68,7 @@ private:
     [[nodiscard]] size_t complete_under(const Candidate& head) const;
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
     void place(Assembly& assembly, Candidate& candidate);
-    [[nodiscard]] bool ring_damaged(const Candidate& candidate, bool stale) const;
+    [[nodiscard]] bool ring_damaged(const Candidate& candidate) const;
     void explain_absent(Assembly& assembly) const;
 
     const AssemblyOptions& options_;
@@ -181,7 +181,7 @@ size_t Assembler::complete_under(const Candidate& head) const
     return static_cast<size_t>(
         std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
             return head.newest().member(candidate.newest().member_id) != nullptr &&
-                   !missed_from(head.newest(), candidate.newest()).has_value();
+                   !missed_from(head.reading, candidate.newest()).has_value();
         }));
 }
 
@@ -240,9 +240,18 @@ Status Assembler::check_table()
     return {};
 }
 
+namespace {
+
+bool in_epoch_of(const Superblock& head, const Superblock& other)
+{
+    return other.epochs.front().epoch == head.epochs.front().epoch;
+}
+
+}  // namespace
+
 // Damage that a power cut during the head's commit or the next one cannot explain. After an unmount there was
 // none during the head's, unless it cut into that unmount's last write.
-bool Assembler::ring_damaged(const Candidate& candidate, bool stale) const
+bool Assembler::ring_damaged(const Candidate& candidate) const
 {
     const auto slot_bit = [](Generation generation) {
         return 1u << generation.value % kSuperblockSlotCount;
@@ -256,8 +265,9 @@ bool Assembler::ring_damaged(const Candidate& candidate, bool stale) const
     // Further behind in the same epoch without having been away: its newest copies vanished.
     const uint64_t behind = superblock_.unmounted ? 0 : 1;
     const Superblock& newest = candidate.newest();
+    const MemberRecord* line = superblock_.member(newest.member_id);
     return candidate.reading.read_error ||
-           (!stale && newest.epochs.front().epoch == superblock_.epochs.front().epoch &&
+           (line->state == MemberState::kPresent && in_epoch_of(superblock_, newest) &&
             newest.generation.value + behind < superblock_.generation.value);
 }
 
@@ -278,13 +288,16 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
                        mebibytes_text(candidate.device->size_bytes());
         return;
     }
-    const std::optional<Generation> missed = missed_from(superblock_, newest);
-    if (ring_damaged(candidate, missed.has_value()))
+    const std::optional<Generation> missed = missed_from(head_->reading, newest);
+    if (ring_damaged(candidate))
         assembly.damaged_rings.push_back(newest.member_id);
     if (missed.has_value()) {
-        slot->reason =
-            (line->state == MemberState::kFailed ? "failed since commit " : "was away since commit ") +
-            std::to_string(missed->value) + " (" + name + ")";
+        const bool behind = line->state == MemberState::kPresent && in_epoch_of(superblock_, newest);
+        slot->reason = behind ? "stopped at commit " + std::to_string(newest.generation.value)
+                              : (line->state == MemberState::kFailed ? "failed since commit "
+                                                                     : "was away since commit ") +
+                                    std::to_string(missed->value);
+        slot->reason += " (" + name + ")";
     }
     slot->stale = missed.has_value();
     slot->damaged = {newest.member_id, candidate.reading.damaged_mask};

@@ -362,9 +362,26 @@ const Scenario kDamaged[] = {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 5);
              commits(a.volume, a.volume.state, {1, 2, 4}, 5);
              a.give({1, 2, 3, 4});
+             a.missed_from = 7;
          },
      .generation = 11,
-     .damaged = {3}},
+     .stale = {3},
+     .missing = {3},
+     .damaged = {3},
+     .said = {"member 3 stopped at commit 6 (/dev/m3)"}},
+    {.name = "a copy of older days than the rings of the others go back to",
+     .arrange =
+         [](Arranged& a) {
+             commits(a.volume, a.volume.state, {1, 2, 3, 4}, 5);
+             commits(a.volume, a.volume.state, {1, 2, 4}, 12);
+             a.give({1, 2, 3, 4});
+             a.missed_from = 1;
+         },
+     .generation = 18,
+     .stale = {3},
+     .missing = {3},
+     .damaged = {3},
+     .said = {"member 3 stopped at commit 6 (/dev/m3)"}},
     {.name = "slots of an older volume in the other ring slots",
      .arrange =
          [](Arranged& a) {

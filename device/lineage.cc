@@ -121,6 +121,19 @@ bool never_acknowledged(const Superblock& head, const Superblock& other,
     });
 }
 
+// A crash leaves neighbours one commit apart: every member has a commit before the next one begins. One that
+// is further behind is a copy of older days, or lost writes. Where head's rings do not go back to the commit
+// that it has, it may even be another.
+std::optional<Generation> missed_in_epoch(const RingReading& head_reading, const Superblock& other)
+{
+    if (other.generation.next() >= head_reading.valid.front().generation)
+        return std::nullopt;
+    const bool known =
+        std::any_of(head_reading.valid.begin(), head_reading.valid.end(),
+                    [&](const Superblock& older) { return older.generation == other.generation; });
+    return known ? other.generation.next() : Generation{1};
+}
+
 }  // namespace
 
 bool newer_commit(const Superblock& a, const Superblock& b)
@@ -140,14 +153,15 @@ bool follows(const RingReading& head_reading, const RingReading& other_reading,
             (changes_nothing(other_reading) || never_acknowledged(head, other, all)));
 }
 
-std::optional<Generation> missed_from(const Superblock& head, const Superblock& other)
+std::optional<Generation> missed_from(const RingReading& head_reading, const Superblock& other)
 {
+    const Superblock& head = head_reading.valid.front();
     const MemberRecord* line = head.member(other.member_id);
     if (line != nullptr && absent(*line))
         return line->missing_since;
     const size_t position = position_of(head.epochs, other.epochs.front().epoch);
     if (position == 0)
-        return std::nullopt;
+        return missed_in_epoch(head_reading, other);
     // Not in the list: a commit of its own that nobody acknowledged, which it must forget.
     if (position == head.epochs.size())
         return other.generation;

@@ -22,7 +22,7 @@ bool newer_commit(const Superblock& a, const Superblock& b);
 bool follows(const RingReading& head, const RingReading& other, std::span<const RingReading* const> all);
 
 // The first commit whose writes the member behind `other` may have missed; none when it took part in all of
-// them. `other` must follow `head`, and its member must have a line in head's table.
-std::optional<Generation> missed_from(const Superblock& head, const Superblock& other);
+// them. `other` must follow head's newest, and its member must have a line in head's table.
+std::optional<Generation> missed_from(const RingReading& head, const Superblock& other);
 
 }  // namespace cowraid
