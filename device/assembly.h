@@ -59,8 +59,8 @@ struct AssemblyOptions {
 //  - the head is the superblock whose epoch history contains every other member's newest epoch, or knows that
 //    what the other wrote was never acknowledged; within one epoch the highest generation wins; when no
 //    superblock contains the others, split brain (kInvalid);
-//  - a member is stale by the head's member table, by an older epoch, or when it is two commits or more behind
-//    inside one epoch (a crash between superblock writes leaves neighbours one commit apart).
+//  - a member is stale by the head's member table, by an older epoch, or when it is two commits or more
+//    behind inside one epoch (a crash between superblock writes leaves neighbours one commit apart).
 //  - a device without a superblock, or one that cannot be read, is left out when it can be one of the absent
 //    members, and refused (kInvalid) when none is absent, unless the options say to skip it.
 // kUnsupported: another format. kNotFound: no device carries a superblock. On failure `why` holds one line
