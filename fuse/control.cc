@@ -223,17 +223,23 @@ bool ControlServer::serve_request(Client& client)
         send(client, make_error(status.err(), why).get());
         return true;
     }
-    send(client, make_success(std::move(answer.result)).get());
-    if (!answer.hold)
-        return true;
-    hold(client);
-    return false;
+    const Json success = make_success(std::move(answer.result));
+    if (answer.hold) {
+        hold(client, success.get());
+        return false;
+    }
+    send(client, success.get());
+    return true;
 }
 
 // Waits for the peer or the server to go away.
-void ControlServer::hold(Client& client)
+void ControlServer::hold(Client& client, const json_t* answer)
 {
-    client.held.store(true);
+    {
+        MutexLock no_announcement_between(mutex_);
+        send(client, answer);
+        client.held.store(true);
+    }
     char ignored;
     ssize_t count;
     do

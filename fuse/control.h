@@ -53,7 +53,8 @@ public:
     ControlServer(const ControlServer&) = delete;
     ControlServer& operator=(const ControlServer&) = delete;
 
-    // Sends `message` as one more answer to every client on hold. Thread-safe.
+    // Sends `message` as one more answer to every client on hold, which each is when it has its answer.
+    // Thread-safe.
     void announce(const json_t* message);
 
 private:
@@ -66,7 +67,7 @@ private:
     void drop_finished() CW_REQUIRES(mutex_);
     void serve_client(Client& client);
     bool serve_request(Client& client);
-    void hold(Client& client);
+    void hold(Client& client, const json_t* answer);
     void send(Client& client, const json_t* message);
 
     const ControlOptions options_;

@@ -124,17 +124,16 @@ std::optional<Waiter> find_waiter(const std::string& device)
     return std::nullopt;
 }
 
-// Until the members are free. kIo when the last commit failed; `why` says so.
+// Until the daemon has ended. kIo unless it said that the last commit is stored; `why` says so.
 Status wait_for_daemon(Waiter& waiter, const Arguments& arguments, std::string& why)
 {
-    Status outcome;
+    Status outcome = Err::kIo;
+    why = "the daemon ended before it said that the last commit is stored; see the system log";
     for (int looks = 0;;) {
         const auto message = waiter.client.next(kLookMilliseconds);
         if (message.ok()) {
-            if (!json_get_flag(message->get(), "ok")) {
-                why = "the last commit failed: " + json_get_text(message->get(), "message");
-                outcome = Err::kIo;
-            }
+            outcome = json_get_flag(message->get(), "ok") ? Err::kOk : Err::kIo;
+            why = "the last commit failed: " + json_get_text(message->get(), "message");
             continue;
         }
         if (message.err() != Err::kInterrupted)
@@ -143,7 +142,7 @@ Status wait_for_daemon(Waiter& waiter, const Arguments& arguments, std::string& 
         if (mounted.has_value() && !mounted->closing && ++looks >= kLooksMax) {
             if (arguments.verbose)
                 print_message("the volume is still in use elsewhere");
-            return outcome;
+            return {};
         }
     }
 }

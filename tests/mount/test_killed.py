@@ -3,11 +3,12 @@
 
 import os
 import random
+import subprocess
 import time
 
 import pytest
 
-from conftest import tool
+from conftest import TOOLS, tool
 from tracked_load import Load
 
 ROUNDS = int(os.environ.get("COWRAID_KILL_ROUNDS", "5"))
@@ -88,3 +89,24 @@ def test_terminated_daemon_unmounts_cleanly(volume):
     volume.check()
     volume.mount()
     assert (volume.mount_point / "f").read_text() == "content"
+
+
+@pytest.mark.parametrize("loops", [True, False], ids=["block devices", "image files"])
+def test_umount_says_that_the_daemon_died_in_its_last_commit(make_volume, loops):
+    volume = make_volume(loops=loops)
+    volume.make()
+    volume.mount(options="commit=300")
+    (volume.mount_point / "f").write_bytes(os.urandom(150 << 20))
+    daemon = volume.daemon()
+    unmounting = subprocess.Popen([TOOLS / "umount.fuse.cowraid", volume.mount_point],
+                                  stderr=subprocess.PIPE, text=True)
+    while volume.is_mounted():
+        assert unmounting.poll() is None, unmounting.stderr.read()
+    os.kill(daemon, 9)
+    _, said = unmounting.communicate(timeout=60)
+    assert unmounting.returncode == 32, said
+    assert said == ("umount.fuse.cowraid: the daemon ended before it said that the last commit is stored; "
+                    "see the system log\n")
+    volume.mount()
+    volume.unmount()
+    volume.check()
