@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "base/unique_fd.h"
+#include "tools/control_client.h"
 #include "tools/mount_table.h"
 #include "tools/text.h"
 
@@ -78,6 +79,9 @@ void change_table(const UserMount& entry)
         return;
     for (const MountEntry& mount : *kernel_table)
         mounted.push_back(mount.directory);
+    // The table is shared by mount namespaces.
+    for (const MountedVolume& volume : list_mounted_volumes())
+        mounted.push_back(volume.mount_point);
     const std::string after = change_user_table(before, entry, mounted);
     if (after != before)
         replace_table(after);

@@ -17,7 +17,8 @@ void add_user_mount(const std::string& source, const std::string& directory, con
 void remove_user_mount(const std::string& directory);
 
 // The table without the entries of the entry's directory and without ours for directories that are not in
-// `mounted` (left by killed daemons), and with `entry` unless its source is empty.
+// `mounted` (left by killed daemons), and with `entry` unless its source is empty. Mount namespaces share
+// the table, so `mounted` has what any daemon serves.
 struct UserMount {
     std::string source;
     std::string directory;

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import stat
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -287,3 +288,23 @@ def test_a_lazily_unmounted_volume_is_in_use(made):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     assert (made.mount_point / "f").read_text() == "content"
+
+
+def test_unmounting_in_another_namespace_leaves_our_line(make_volume):
+    volume, other = make_volume(loops=False), make_volume(loops=False)
+    for made in (volume, other):
+        made.make()
+    os.unlink(volume.images[3])
+    there = f"exec 2>&1; read line; {TOOLS}/mount.cowraid {other.images[0]} {other.mount_point} && " \
+            f"{TOOLS}/umount.fuse.cowraid {other.mount_point}"
+    namespace = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", there],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # The other namespace is there first, so that it does not have this mount.
+    while os.readlink(f"/proc/{namespace.pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
+        time.sleep(0.01)
+    volume.mount(volume.images[:1], "degraded")
+    said, _ = namespace.communicate("go\n", timeout=60)
+    assert namespace.returncode == 0, said
+    assert "degraded" in options_of(volume.mount_point)
+    volume.unmount()
+    assert str(volume.mount_point) not in Path("/run/mount/utab").read_text(encoding="utf-8")
