@@ -104,6 +104,7 @@ struct GroupNumbers {
     uint64_t hole_blocks;  // as in SpaceNumbers; of open and degraded groups
     bool planned;
     bool degraded;  // its state is kDegraded
+    bool closed;  // its state is kClosed
     bool broken;  // its allocation state cannot be read
 };
 

@@ -145,6 +145,7 @@ GroupNumbers SpaceGroup::numbers()
         .hole_blocks = offer().hole_blocks,
         .planned = state_ == State::kPlanned,
         .degraded = state_ == State::kDegraded,
+        .closed = state_ == State::kClosed,
         .broken = load_state_ == LoadState::kBroken,
     };
 }

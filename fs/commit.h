@@ -50,6 +50,13 @@ void close_degraded_groups(FilesystemCore& core);
 // Opens degraded groups for nodes until others and they have `node_blocks` in free rows. The caller publishes
 // the map.
 void open_node_groups(FilesystemCore& core, uint64_t node_blocks);
+// By how many blocks the capacity falls when data groups that hold nothing and lack a member have given their
+// slots back: groups made in their place, of members that are present, have fewer data columns.
+enum class Emptied : uint8_t {
+    kOffered,  // groups whose room is offered to writers
+    kAll,  // those on their way to be empty or out of the map, too
+};
+uint64_t narrowing_blocks(const FilesystemCore& core, Emptied emptied);
 // Recomputes what the budget may promise. `taken_blocks` of data promises have just been taken from the
 // allocator.
 void refresh_budget(FilesystemCore& core, uint64_t taken_blocks = 0);

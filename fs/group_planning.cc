@@ -229,12 +229,30 @@ MetadataRoom read_metadata_room(const FilesystemCore& core)
 
 }  // namespace
 
+uint64_t narrowing_blocks(const FilesystemCore& core, Emptied emptied)
+{
+    if (!core.volume->degraded())
+        return 0;
+    const bool all = emptied == Emptied::kAll;
+    std::vector<VolumeAddress> leaving;
+    for (const GroupNumbers& group : core.allocator.group_numbers(kGroupData)) {
+        const bool offered = !group.closed && group.pinned_blocks == 0;
+        if (group.live_blocks > 0 || group.planned || group.broken || !(offered || all))
+            continue;
+        const Ref<const ArrayGroup> placed = core.volume->array().group_at(group.address);
+        if (placed && core.volume->array().missing_columns(*placed) > 0)
+            leaving.push_back(group.address);
+    }
+    return core.volume->narrowing_blocks(std::move(leaving), all);
+}
+
 void refresh_budget(FilesystemCore& core, uint64_t taken_blocks)
 {
     const uint64_t offered = offered_blocks(core, core.volume->potential_blocks(kGroupData));
     // A flush rounds up to whole rows once; two may be under way.
     constexpr uint64_t kSlack = 2 * 64;
-    core.space.data_taken(taken_blocks, offered > kSlack ? offered - kSlack : 0);
+    const uint64_t less = kSlack + narrowing_blocks(core, Emptied::kOffered);
+    core.space.data_taken(taken_blocks, offered - std::min(offered, less));
     core.space.set_metadata_room(read_metadata_room(core));
 }
 

@@ -332,6 +332,43 @@ uint64_t Volume::potential_blocks(uint32_t content, SlotMembers members) const
                : blocks;
 }
 
+uint64_t Volume::data_potential(const SlotAllocator& slots) const
+{
+    uint64_t blocks = UINT64_MAX;
+    for (const SlotMembers members : {SlotMembers::kPresentFirst, SlotMembers::kAll})
+        blocks = std::min(blocks, slots.potential_blocks(data_profile(), superblock_.chunk_bytes,
+                                                         left_by(kGroupData, members), members));
+    return blocks;
+}
+
+uint64_t Volume::narrowing_blocks(std::vector<VolumeAddress> groups, bool with_dropped) const
+{
+    MutexLock lock(mutex_);
+    note_present();
+    std::optional<Narrowing>& known = narrowing_[with_dropped ? 1 : 0];
+    if (known && known->groups == groups)
+        return known->blocks;
+    SlotAllocator slots = slots_;
+    uint64_t blocks = 0;
+    const auto give_back = [&](const GroupRecord& group) {
+        slots.give_back(group);
+        blocks += geometry_of(group).data_blocks();
+    };
+    for (const GroupRecord& group : map_.groups)
+        if (std::binary_search(groups.begin(), groups.end(), group.address))
+            give_back(group);
+    for (const GroupRecord& group : dropped_)
+        if (with_dropped && (group.content & kGroupData) != 0)
+            give_back(group);
+    if (blocks > 0) {
+        const uint64_t before = data_potential(slots_);
+        const uint64_t after = data_potential(slots);
+        blocks -= std::min(blocks, after - std::min(after, before));
+    }
+    known = {std::move(groups), blocks};
+    return blocks;
+}
+
 uint64_t Volume::potential_after(uint32_t content, SlotMembers members) const
 {
     MutexLock lock(mutex_);

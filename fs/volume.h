@@ -87,6 +87,9 @@ public:
     // The blocks of data that unallocated slots of all members and a new group of data could still hold once
     // plan_group() has made that group, whatever it is for. 0: it would not.
     [[nodiscard]] uint64_t potential_after(uint32_t content, SlotMembers members) const;
+    // By how many blocks the capacity falls when these groups of data give their slots back, and the dropped
+    // ones if `with_dropped`: what is made of their slots may have fewer data columns. Addresses rise.
+    [[nodiscard]] uint64_t narrowing_blocks(std::vector<VolumeAddress> groups, bool with_dropped) const;
     // What groups of metadata or system content should come to, those there are included (fs/space_budget.h,
     // metadata_need).
     [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
@@ -176,11 +179,14 @@ private:
         CW_REQUIRES(mutex_);
     [[nodiscard]] uint64_t known_potential(size_t content_index, SlotMembers members) const
         CW_REQUIRES(mutex_);
+    // As potential_blocks() of data, of the slots that are free in `slots`.
+    [[nodiscard]] uint64_t data_potential(const SlotAllocator& slots) const CW_REQUIRES(mutex_);
     // The slot allocator learns which members are in service: before anything is asked of it.
     void note_present() const CW_REQUIRES(mutex_);
     void forget_potential() const CW_REQUIRES(mutex_)
     {
         potential_ = {};
+        narrowing_ = {};
         need_ = {};
     }
 
@@ -219,6 +225,12 @@ private:
     mutable SlotAllocator slots_;
     mutable std::array<std::array<std::optional<uint64_t>, 3>, 3> potential_;
     mutable std::array<std::optional<MetadataNeed>, 3> need_;
+    // What narrowing_blocks() said last, without and with those dropped.
+    struct Narrowing {
+        std::vector<VolumeAddress> groups;
+        uint64_t blocks;
+    };
+    mutable std::array<std::optional<Narrowing>, 2> narrowing_ CW_GUARDED_BY(mutex_);
 };
 
 }  // namespace cowraid

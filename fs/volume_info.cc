@@ -2,6 +2,7 @@
 // What a mounted volume tells about itself.
 #include <algorithm>
 
+#include "fs/commit.h"
 #include "fs/core.h"
 
 namespace cowraid {
@@ -67,14 +68,20 @@ VolumeStatistics Filesystem::statistics()
     VolumeStatistics statistics{};
     statistics.block_bytes = kBlockBytes;
     const uint64_t dropped = core_->volume->dropped_blocks();
+    const uint64_t narrowing_all = narrowing_blocks(*core_, Emptied::kAll);
     statistics.total_blocks = data.total_blocks + potential + dropped;
+    statistics.total_blocks -= std::min(statistics.total_blocks, narrowing_all);
     // Without room for what the largest operation may change, no data can be written either.
     constexpr PendingChanges kLargest{.entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4};
     const uint64_t returning = core_->allocator.numbers(kGroupMetadata).pinned_blocks;
     const bool full = !core_->space.fits_alone(kLargest, returning);
     // Blocks on their way to be free: who wants them makes the commits that it takes.
     const uint64_t coming = data.returning_blocks + core_->empty_groups.leaving_blocks() + dropped;
-    statistics.available_blocks = full ? 0 : core_->space.data_available() + coming;
+    // Beyond what data_available() leaves out.
+    const uint64_t known = narrowing_blocks(*core_, Emptied::kOffered);
+    const uint64_t narrowing = narrowing_all - std::min(narrowing_all, known);
+    const uint64_t available = core_->space.data_available() + coming;
+    statistics.available_blocks = full ? 0 : available - std::min(available, narrowing);
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);
     statistics.inode_count = core_->inode_count;

@@ -6,6 +6,7 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "format/items.h"
@@ -242,7 +243,50 @@ void run_cell(const Cell& cell)
            ull(allowed), ull(fresh - used));
 }
 
+// Groups made while all members were there give their slots back when they hold nothing; those made of the
+// members that are left are narrower, and are all that there is room for.
+void check_small_synced_files(uint32_t member_count, ProfileId data, ProfileId metadata,
+                              const std::vector<uint32_t>& away)
+{
+    constexpr uint64_t kPiece = 245;
+    CAPTURE(member_count);
+    SpaceWorld world(member_count, 160 * kMiB, data, metadata);
+    world.start();
+    const uint64_t fresh = world.available();
+    world.write(UINT64_MAX);
+    world.commit();
+    world.unmount();
+    world.mount(away);
+    world.remove_all();
+    const uint64_t reported = world.available();
+    uint64_t accepted = 0;
+    uint64_t most_lost = 0;  // of what is reported, beyond what one piece takes
+    while (world.available() >= kPiece) {
+        const uint64_t before = world.available();
+        REQUIRE(world.write_synced(1, kPiece) == 0);
+        accepted += kPiece;
+        const uint64_t left = world.available() + kPiece;
+        most_lost = std::max(most_lost, before - std::min(before, left));
+    }
+    printf("%u members, %zu away: reported %llu, accepted %llu blocks, at once %llu lost\n", member_count,
+           away.size(), ull(reported), ull(accepted), ull(most_lost));
+    CHECK(accepted + world.group_blocks() >= reported);
+    CHECK(most_lost < world.group_blocks());
+    world.require_content();
+    world.remove_all();
+    CHECK(difference(world.available(), reported) <= world.group_blocks());
+    world.settle();
+    CHECK(difference(world.available(), reported) <= world.group_blocks());
+    expect_capacity_back(world, fresh);
+}
+
 }  // namespace
+
+TEST_CASE("degraded space: an emptied volume takes what is reported as small files, each with fsync")
+{
+    check_small_synced_files(4, ProfileId::kRaid5, ProfileId::kRaid1, {1});
+    check_small_synced_files(5, ProfileId::kRaid6, ProfileId::kRaid1c3, {1, 3});
+}
 
 TEST_CASE("degraded matrix: every profile and width, every count of members, empty, half and nearly full")
 {
