@@ -109,10 +109,7 @@ Status check_block_device(const std::string& path, int fd, const OpenOptions& op
               " bytes; members must have sectors of at most 4096";
         return Err::kInvalid;
     }
-    int read_only = 0;
-    if (!options.read_only && ioctl(fd, BLKROGET, &read_only) == 0 && read_only != 0)
-        return explain_open_error(path, EROFS, why);
-    return Err::kOk;
+    return options.read_only ? Status() : check_writable(fd, path, why);
 }
 
 // Files have no O_EXCL, so programs that use an image agree by flock(). First the lock, then a look for loop
@@ -152,6 +149,18 @@ Result<MemberIdentity> identify_member(const std::string& path)
     if (S_ISBLK(info.st_mode))
         return MemberIdentity{.is_block_device = true, .device = info.st_rdev};
     return MemberIdentity{.device = info.st_dev, .inode = info.st_ino};
+}
+
+Status check_writable(int fd, const std::string& name, std::string& why)
+{
+    int read_only = 0;
+    if (ioctl(fd, BLKROGET, &read_only) == 0 && read_only != 0)
+        return explain_open_error(name, EROFS, why);
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY)
+        return Err::kOk;
+    why = name + " was write-protected when the volume was mounted; unmount and mount again";
+    return Err::kReadOnly;
 }
 
 Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& options, std::string& why)

@@ -41,6 +41,10 @@ Result<MemberIdentity> identify_member(const std::string& path);
 // the user that names the path and the next step.
 Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& options, std::string& why);
 
+// Of a descriptor that is open as a member: kReadOnly when it takes no writes, because the device is write-
+// protected now or was when it was opened.
+Status check_writable(int fd, const std::string& name, std::string& why);
+
 // The same as a device, named by its path.
 Result<std::unique_ptr<FileDevice>> open_member(const std::string& path, const OpenOptions& options,
                                                 std::string& why);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
+#include "device/open_member.h"
 #include "fs/blocking_completion.h"
 #include "fs/commit.h"
 #include "fs/mount.h"
@@ -150,6 +151,12 @@ Status Filesystem::remount(bool read_only, std::string& why)
     if (core_->options.rescue) {
         why = "mounted with rescue, which may have left out what a log holds";
         return Err::kReadOnly;
+    }
+    MemberSet& members = core_->volume->members();
+    for (const MemberId id : members.ids()) {
+        const BlockDevice* const device = members.device(id);
+        if (device != nullptr && device->ring_fd() >= 0)
+            CW_TRY(check_writable(device->ring_fd(), device->name(), why));
     }
     core_->volume->array().set_read_only(false);
     return start_writing(*core_, why);

@@ -248,6 +248,7 @@ int run_remount(const MountRequest& request)
     actual.sloppy = true;
     std::string why;
     CW_ASSERT(parse_mount_options(entry->flags, actual, why).ok());
+    const bool was_read_only = actual.options.read_only;
     for (const std::string& list : request.option_lists) {
         if (!parse_mount_options(list, actual, why).ok())
             return failed(why);
@@ -263,9 +264,14 @@ int run_remount(const MountRequest& request)
     json_put(arguments.get(), "options", std::move(options));
     if (!client->call("remount", arguments.get(), why).ok())
         return failed(why);
-    if (!actual.options.read_only && !remount_kernel(actual, why).ok())
-        return failed(why);
-    return kMountOk;
+    if (actual.options.read_only || remount_kernel(actual, why).ok())
+        return kMountOk;
+    if (was_read_only) {
+        std::string ignored;
+        json_put_flag(arguments.get(), "read_only", true);
+        (void)client->call("remount", arguments.get(), ignored).ok();
+    }
+    return failed(why);
 }
 
 }  // namespace cowraid

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What is refused, and how it is said: an exit code, and one line that tells what to do."""
 
+import json
 import os
 import shutil
 import time
@@ -217,6 +218,51 @@ def test_remount(made):
 def written_sectors(volume):
     names = [os.path.basename(loop) for loop in volume.loops]
     return [open(f"/sys/block/{name}/stat", encoding="ascii").read().split()[6] for name in names]
+
+
+@pytest.fixture
+def protect(made):
+    """The flag outlives what is attached to a loop device."""
+    yield lambda device: run("blockdev", "--setro", device)
+    for device in made.devices:
+        run("blockdev", "--setrw", device)
+
+
+@pytest.mark.parametrize("when", ["before the mount", "after the mount"])
+@pytest.mark.parametrize("loops", [[0], [1], [0, 1, 2]], ids=["first", "second", "all"])
+def test_remount_with_write_protected_members(made, protect, loops, when):
+    made.mount()
+    (made.mount_point / "f").write_text("content")
+    made.unmount()
+    protected = [made.devices[index] for index in loops]
+    if when == "after the mount":
+        made.mount(options="ro")
+    for device in protected:
+        protect(device)
+    if when == "before the mount":
+        made.mount(options="ro")
+    before = written_sectors(made)
+    arguments = ("mount.cowraid", made.devices[0], made.mount_point, "-o", "remount,rw")
+    line = refused(*arguments, code=MOUNT_FAILED)
+    assert line == f"{protected[0]} is write-protected; allow writing first"
+    for device in protected:
+        run("blockdev", "--setrw", device)
+    if when == "before the mount":
+        # The daemon cannot write with what it has open.
+        line = refused(*arguments, code=MOUNT_FAILED)
+        assert line == f"{protected[0]} was write-protected when the volume was mounted; unmount and mount again"
+        assert written_sectors(made) == before
+        made.unmount()
+        made.mount()
+    else:
+        assert written_sectors(made) == before
+        made.mount(options="remount,rw")
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", made.mount_point).stdout)
+    assert {member["state"] for member in shown["volumes"][0]["members"]} == {"present"}
+    assert (made.mount_point / "f").read_text() == "content"
+    (made.mount_point / "f").write_text("more")
+    made.unmount()
+    assert made.check()["clean"]
 
 
 def test_programs_without_arguments():
