@@ -159,7 +159,10 @@ Status Filesystem::remount(bool read_only, std::string& why)
             CW_TRY(check_writable(device->ring_fd(), device->name(), why));
     }
     core_->volume->array().set_read_only(false);
-    return start_writing(*core_, why);
+    const Status status = start_writing(*core_, why);
+    if (!status.ok())
+        core_->volume->array().set_read_only(true);
+    return status;
 }
 
 PartialWriteOptions Filesystem::partial_write_options() const

@@ -249,7 +249,6 @@ bool PartialBatch::log(std::span<RowJob*> jobs)
 {
     if (partial_.cache.crowded())
         partial_.flush_all().ignore();  // members that failed are out of service, as after any write
-    bool tried_again = false;
     for (;;) {
         partial_.barrier.enter();
         for (RowJob* job : jobs)
@@ -258,11 +257,9 @@ bool PartialBatch::log(std::span<RowJob*> jobs)
         if (logged.ok())
             return true;
         partial_.barrier.leave();
-        // A member that failed meanwhile is out of service: the entries go without it.
-        if (logged == Status(Err::kIo) && !tried_again) {
-            tried_again = true;
+        // Members that failed meanwhile are out of service.
+        if (logged == Status(Err::kIo))
             continue;
-        }
         for (RowJob* job : jobs) {
             job->status = state_.members.stopped() ? Err::kTooManyFaults : logged;
             give_up(*job);

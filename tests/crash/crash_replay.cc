@@ -223,13 +223,13 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
             options.commit_mutant = options_.commit_mutant;
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     const bool lacking = why.find("without writes it missed") != std::string::npos;
+    mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;
     if (!fs.ok() && options_.returning && lacking) {
         ++report_.refused;
         return {};
     }
     if (!fs.ok())
         return "mount refused: " + why;
-    mounted_for_writing_ = !(*fs)->info().read_only;
     report_.recovered_rows += (*fs)->info().recovered_rows;
     report_.replayed_records += (*fs)->info().replayed_records;
     DirectoryState state;
