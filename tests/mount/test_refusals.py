@@ -250,7 +250,8 @@ def test_remount_with_write_protected_members(made, protect, loops, when):
     if when == "before the mount":
         # The daemon cannot write with what it has open.
         line = refused(*arguments, code=MOUNT_FAILED)
-        assert line == f"{protected[0]} was write-protected when the volume was mounted; unmount and mount again"
+        assert line == (f"{protected[0]} was write-protected when the volume was mounted; "
+                        "unmount and mount again")
         assert written_sectors(made) == before
         made.unmount()
         made.mount()
