@@ -16,7 +16,7 @@ namespace cowraid {
     X(kOk, 0, "success")                                                                                     \
     X(kIo, EIO, "input/output error")                                                                        \
     X(kCorrupt, EIO, "checksum or structure is wrong")                                                       \
-    X(kTooManyFaults, EIO, "more members are faulty than the profile tolerates")                             \
+    X(kTooManyFaults, EIO, "too many members are faulty")                                                    \
     X(kMemberGone, EIO, "member is not present")                                                             \
     X(kShutdown, EIO, "filesystem stopped after an error")                                                   \
     X(kNotFound, ENOENT, "no such file or directory")                                                        \

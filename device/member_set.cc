@@ -14,6 +14,7 @@ struct MemberSet::Member {
     std::unique_ptr<BlockDevice> device;  // kept after a failure: others may still be inside perform()
     std::atomic<BlockDevice*> in_service{nullptr};
     std::atomic<bool> failed{false};
+    std::atomic<bool> culprit{false};
     std::array<std::atomic<uint64_t>, kMemberCounterCount> counters{};
 };
 
@@ -114,16 +115,40 @@ std::vector<MemberId> MemberSet::in_service(std::span<const MemberId> ids) const
     return found;
 }
 
+// What there is can be had without them.
+bool MemberSet::spared(std::span<const MemberId> leaving) const
+{
+    return judge_ == nullptr || judge_->can_do_without(leaving);
+}
+
 bool MemberSet::take_out(std::span<const MemberId> leaving)
 {
-    if (in_service(ids()).size() < needed_ + leaving.size() ||
-        (judge_ != nullptr && !judge_->can_do_without(leaving)))
+    if (in_service(ids()).size() < needed_ + leaving.size() || !spared(leaving))
         return false;
+    const bool logs = !recorded_.load(std::memory_order_relaxed);
     for (const MemberId id : leaving) {
-        CW_LOG_ERROR("member %u (%s): taken out of service after errors", id.value, device(id)->name());
+        if (logs)
+            CW_LOG_ERROR("%s failed: out of service", name(id).c_str());
         leave_out(id);
     }
     return true;
+}
+
+void MemberSet::stop(std::span<const MemberId> culprits)
+{
+    stop_reason_.store(spared(culprits) ? "too few members are left for safe writing"
+                                        : "more members failed than the volume can do without",
+                       std::memory_order_release);
+    for (const MemberId id : ids()) {
+        if (failed(id))
+            CW_LOG_ERROR("%s is out of service after errors", name(id).c_str());
+    }
+    for (const MemberId id : culprits) {
+        find(id)->culprit.store(true, std::memory_order_release);
+        CW_LOG_ERROR("%s failed, and the volume cannot be written without it: %s", name(id).c_str(),
+                     stop_reason());
+    }
+    stopped_.store(true, std::memory_order_release);
 }
 
 bool MemberSet::fail(std::span<const MemberId> ids)
@@ -134,10 +159,7 @@ bool MemberSet::fail(std::span<const MemberId> ids)
     const std::vector<MemberId> leaving = in_service(ids);
     if (leaving.empty() || take_out(leaving))
         return true;
-    stopped_.store(true, std::memory_order_release);
-    for (const MemberId id : leaving)
-        CW_LOG_ERROR("member %u (%s): failed, and the volume cannot do without it", id.value,
-                     device(id)->name());
+    stop(leaving);
     return false;
 }
 
@@ -171,11 +193,23 @@ std::vector<MemberId> MemberSet::ids() const
     return all;
 }
 
-std::string MemberSet::name(MemberId id) const
+bool MemberSet::stopped_it(MemberId id) const
 {
     const Member* member = find(id);
+    return member != nullptr && member->culprit.load(std::memory_order_acquire);
+}
+
+std::string MemberSet::path(MemberId id) const
+{
+    const Member* member = find(id);
+    return member == nullptr || member->device == nullptr ? "" : member->device->name();
+}
+
+std::string MemberSet::name(MemberId id) const
+{
     const std::string text = "member " + std::to_string(id.value);
-    return member == nullptr || member->device == nullptr ? text : text + " (" + member->device->name() + ")";
+    const std::string device = path(id);
+    return device.empty() ? text : text + " (" + device + ")";
 }
 
 void MemberSet::count(MemberId id, MemberCounter counter, uint64_t amount)

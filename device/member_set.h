@@ -73,12 +73,20 @@ public:
     // nothing about it: nothing is acknowledged any more, and no superblock is written, as long as this set
     // is in use.
     [[nodiscard]] bool stopped() const { return stopped_.load(std::memory_order_acquire); }
+    // Why: static text, of stopped().
+    [[nodiscard]] const char* stop_reason() const { return stop_reason_.load(std::memory_order_acquire); }
+    // Failed in the step that stopped everything, and still is in service.
+    [[nodiscard]] bool stopped_it(MemberId id) const;
+    // Whether superblocks are written, so that who writes them logs who left service. Else it is logged here.
+    void set_recorded(bool recorded) { recorded_.store(recorded, std::memory_order_relaxed); }
     // The same rule where nothing rests on the failed requests (reads, repairs): false changes nothing.
     bool fail_if_spared(std::span<const MemberId> ids);
     // Takes a member out of service without asking anybody: for tests and measurements.
     void leave_out(MemberId id);
     [[nodiscard]] bool failed(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> ids() const;
+    // Of the device, also of one that failed; empty when there is none.
+    [[nodiscard]] std::string path(MemberId id) const;
     // For messages, also of a member that failed: "member 3 (/dev/sdc)".
     [[nodiscard]] std::string name(MemberId id) const;
 
@@ -91,11 +99,15 @@ private:
     struct Member;
     [[nodiscard]] Member* find(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> in_service(std::span<const MemberId> ids) const;
+    [[nodiscard]] bool spared(std::span<const MemberId> leaving) const CW_REQUIRES(mutex_);
     bool take_out(std::span<const MemberId> leaving) CW_REQUIRES(mutex_);
+    void stop(std::span<const MemberId> culprits) CW_REQUIRES(mutex_);
 
     std::vector<std::unique_ptr<Member>> members_;  // by rising id; constant after assembly
     size_t needed_ = 0;
+    std::atomic<bool> recorded_{false};
     std::atomic<bool> stopped_{false};
+    std::atomic<const char*> stop_reason_{""};
     // Makes "can the volume do without them?" and taking them out a single step.
     Mutex mutex_{LockRank::kMemberSet};
     const MemberJudge* judge_ CW_GUARDED_BY(mutex_) = nullptr;

@@ -29,7 +29,8 @@ Err explain_open_error(const std::string& path, int error, std::string& why)
     case EACCES:
     case EPERM:
         why = path + " may not be opened: " + std::strerror(error) +
-              (geteuid() == 0 ? "; a container or a security policy forbids it" : "; run as root");
+              (geteuid() == 0 ? "; a container, a security policy or another user's FUSE mount forbids it"
+                              : "; run as root");
         return error == EACCES ? Err::kAccess : Err::kNotPermitted;
     case EROFS:
         why = path + " is write-protected; allow writing first";

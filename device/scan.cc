@@ -111,17 +111,26 @@ Result<std::vector<FoundMember>> scan_for_path(const std::string& path, ScanOpti
     return members;
 }
 
+std::string next_step(size_t denied_count)
+{
+    if (denied_count == 0)
+        return "; name one of its members by path";
+    return "; " + std::to_string(denied_count) + (denied_count == 1 ? " device" : " devices") +
+           " may not be read: run as root";
+}
+
 Result<std::vector<FoundMember>> scan_for_label(const std::string& label, const ScanOptions& options,
                                                 std::string& why)
 {
-    auto all = scan_members(options);
+    size_t denied_count = 0;
+    auto all = scan_members(options, &denied_count);
     std::set<Uuid> volumes;
     for (const FoundMember& found : all) {
         if (found.superblock.label == label)
             volumes.insert(found.superblock.volume_uuid);
     }
     if (volumes.empty()) {
-        why = "no volume labelled '" + label + "' was found; name one of its members by path";
+        why = "no volume labelled '" + label + "' was found" + next_step(denied_count);
         return Err::kNotFound;
     }
     if (volumes.size() > 1) {
@@ -135,10 +144,11 @@ Result<std::vector<FoundMember>> scan_for_label(const std::string& label, const 
 
 Result<std::vector<FoundMember>> scan_for_uuid(const Uuid& uuid, const ScanOptions& options, std::string& why)
 {
-    auto all = scan_members(options);
+    size_t denied_count = 0;
+    auto all = scan_members(options, &denied_count);
     auto members = only_volume(all, uuid);
     if (members.empty()) {
-        why = "no member of volume " + uuid_text(uuid) + " was found; name one of its members by path";
+        why = "no member of volume " + uuid_text(uuid) + " was found" + next_step(denied_count);
         return Err::kNotFound;
     }
     return members;
@@ -165,7 +175,7 @@ Result<FoundMember> inspect_member(const std::string& path, std::string& why)
     return FoundMember{path, std::move(reading->valid.front())};
 }
 
-std::vector<FoundMember> scan_members(const ScanOptions& options)
+std::vector<FoundMember> scan_members(const ScanOptions& options, size_t* denied_count)
 {
     std::vector<std::string> paths = options.paths;
     if (options.block_devices == ScanOptions::BlockDevices::kSearch)
@@ -181,6 +191,9 @@ std::vector<FoundMember> scan_members(const ScanOptions& options)
         auto member = inspect_member(path, ignored);
         if (member.ok())
             found.push_back(member.take());
+        else if (denied_count != nullptr &&
+                 (member.err() == Err::kAccess || member.err() == Err::kNotPermitted))
+            ++*denied_count;
     }
     std::sort(found.begin(), found.end(), comes_before);
     return found;

@@ -27,8 +27,9 @@ struct ScanOptions {
 
 // Every device and file that carries a superblock of any volume, by rising volume uuid, member id, path.
 // Reads the superblock rings only. Devices with others on top (device mapper) and files attached to a loop
-// device are left out in favour of those. What cannot be opened or read is passed over.
-std::vector<FoundMember> scan_members(const ScanOptions& options);
+// device are left out in favour of those. What cannot be opened or read is passed over; `denied_count` counts
+// what this user may not open.
+std::vector<FoundMember> scan_members(const ScanOptions& options, size_t* denied_count = nullptr);
 
 // The member at `path`. kNotFound when it is none; other errors as for opening. `why` on failure.
 Result<FoundMember> inspect_member(const std::string& path, std::string& why);

@@ -16,12 +16,10 @@ namespace {
 // Why a member is a finding itself, or empty.
 std::string absence_of(CheckContext& context, const MemberRecord& record)
 {
+    const std::string reason = context.volume.reason_of(record.id);
     if (context.volume.members().device(record.id) == nullptr)
-        return "is not there";
-    if (record.state != MemberState::kPresent)
-        return check_text("was away since commit %llu; a mount lets it take part again",
-                          as_ull(record.missing_since.value));
-    return {};
+        return reason;
+    return record.state == MemberState::kPresent ? "" : reason + "; a mount lets it take part again";
 }
 
 // What is wrong with a copy of the superblock, or null.

@@ -51,7 +51,7 @@ FilesystemCore::~FilesystemCore()
 void FilesystemCore::stop(const char* reason)
 {
     if (volume->members().stopped())
-        reason = "more members failed than the volume can do without";
+        reason = volume->members().stop_reason();
     const char* none = "";
     if (!stop_reason.compare_exchange_strong(none, reason))
         return;

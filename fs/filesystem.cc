@@ -142,6 +142,7 @@ Status Filesystem::remount(bool read_only, std::string& why)
         CW_TRY(last);
         CW_TRY(commit_clean(*core_));
         core_->volume->array().set_read_only(true);
+        core_->volume->members().set_recorded(false);
         return {};
     }
     if (core_->volume->read_only_advised()) {

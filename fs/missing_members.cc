@@ -26,16 +26,12 @@ std::string volume_name(const Superblock& superblock)
                                     : "volume '" + printable(superblock.label) + "'";
 }
 
-// The first commit of which columns of the member may lack something; zero when none does.
-Generation behind_since(const GroupMap& map, MemberId id)
+bool has_stale_columns(const GroupMap& map, MemberId id)
 {
-    Generation since;
-    for (const GroupRecord& group : map.groups)
-        for (const GroupColumn& column : group.columns)
-            if (column.member == id && column.stale() &&
-                (since == Generation{} || column.stale_since < since))
-                since = column.stale_since;
-    return since;
+    return std::any_of(map.groups.begin(), map.groups.end(), [=](const GroupRecord& group) {
+        return std::any_of(group.columns.begin(), group.columns.end(),
+                           [=](const GroupColumn& column) { return column.member == id && column.stale(); });
+    });
 }
 
 }  // namespace
@@ -44,8 +40,11 @@ std::string tolerance_text(const GroupMap& map, const std::vector<MemberId>& mis
 {
     uint32_t left = UINT32_MAX;
     for (const GroupRecord& group : map.groups) {
-        const uint32_t tolerance = find_profile(group.profile)->tolerance;
-        left = std::min(left, tolerance - std::min(tolerance, lost_columns(group, missing)));
+        const Profile& profile = *find_profile(group.profile);
+        const uint32_t lost = lost_columns(group, missing);
+        if (lost > profile.tolerance)
+            return std::string("more than ") + profile.name + " tolerates: some files may be lost";
+        left = std::min(left, profile.tolerance - lost);
     }
     if (left == 0 || left == UINT32_MAX)
         return "no further member may fail";
@@ -56,17 +55,11 @@ std::string lacking_text(const Assembly& assembly, const MemberSet& members, con
 {
     std::string text;
     for (const AssembledMember& member : assembly.members) {
-        const Generation since = behind_since(map, member.id);
         const bool absent = members.device(member.id) == nullptr;
-        if (!absent && since == Generation{})
+        if (!absent && !has_stale_columns(map, member.id))
             continue;
         text += (text.empty() ? "member " : ", member ") + std::to_string(member.id.value) + " ";
-        if (absent)
-            text += member.reason;
-        else if (member.reason.empty())
-            text += "is without writes it missed since commit " + std::to_string(since.value);
-        else
-            text += member.reason + ", is without writes it missed";
+        text += member.reason.empty() ? "is without writes it missed" : member.reason;
     }
     return text;
 }

@@ -13,10 +13,12 @@
 namespace cowraid {
 
 // "1 more member may fail": what the block groups can still do without, columns that lack something counted.
+// When they lack too much, which profile is beyond what it tolerates.
 std::string tolerance_text(const GroupMap& map, const std::vector<MemberId>& missing);
 
-// "member 2 is absent, member 3 was away since commit 7 (/dev/sdc), is without writes it missed": what keeps
-// members from having everything. Empty when all have. The assembly's devices may be in `members` already.
+// "member 2 is absent, member 3 was away since commit 7 (/dev/sdc), member 4 is without writes it missed":
+// what keeps members from having everything. Empty when all have. The assembly's devices may be in `members`
+// already.
 std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map);
 
 // Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.

@@ -195,7 +195,8 @@ Status replay_fsync_log(FilesystemCore& core, ReplayResult& result, std::string&
     if (!status.ok()) {
         why = status.err() == Err::kCorrupt
                   ? "the fsync log contradicts the last commit; what is in that can be read with -o ro,rescue"
-                  : std::string("the fsync log cannot be replayed: ") + err_text(status.err());
+                  : std::string("the fsync log cannot be replayed: ") + err_text(status.err()) +
+                        "; what is in the last commit can be read with -o ro,rescue";
         return status;
     }
     core.replayed_records += result.record_count;

@@ -38,6 +38,8 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     std::unique_ptr<Volume> volume(new Volume());
     volume->superblock_ = std::move(assembly.superblock);
     for (AssembledMember& member : assembly.members) {
+        if (!member.reason.empty())
+            volume->reasons_.emplace_back(member.id, member.reason);
         if (member.device == nullptr)
             volume->away_.push_back(member.id);
         else if (member.damaged.slots != DamagedSlots{}.slots)
@@ -82,6 +84,14 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     volume->array_ = std::make_unique<Array>(volume->members_, array_options);
     CW_TRY(volume->install_groups(why));
     return volume;
+}
+
+std::string Volume::reason_of(MemberId id) const
+{
+    for (const auto& [member, reason] : reasons_)
+        if (member == id)
+            return reason;
+    return {};
 }
 
 std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>> devices,

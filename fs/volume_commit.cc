@@ -157,6 +157,7 @@ Status Volume::publish_map()
 
 Status Volume::begin_writing()
 {
+    members_.set_recorded(true);
     for (const MemberId id : damaged_rings_)
         members_.count(id, MemberCounter::kSuperblock);
     damaged_rings_.clear();

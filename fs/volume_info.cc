@@ -9,6 +9,28 @@ namespace cowraid {
 
 namespace {
 
+// Where the member is, its state, and why it is not in service.
+void tell_presence(FilesystemCore& core, const MemberRecord& record, MemberInfo& info)
+{
+    const MemberSet& members = core.volume->members();
+    info.path = members.path(record.id);
+    info.state = record.state;
+    if (members.failed(record.id)) {
+        info.state = MemberState::kFailed;
+        info.reason = record.state == MemberState::kFailed
+                          ? "failed since commit " + std::to_string(record.missing_since.value)
+                          : "failed";
+    } else if (members.stopped_it(record.id)) {
+        info.reason = "failed, and the volume stopped";
+    } else if (members.device(record.id) == nullptr) {
+        info.reason = core.volume->reason_of(record.id);
+        if (record.state == MemberState::kPresent)
+            info.state = MemberState::kMissing;
+    } else if (record.state != MemberState::kPresent) {
+        info.reason = core.volume->reason_of(record.id);
+    }
+}
+
 std::vector<MemberInfo> member_infos(FilesystemCore& core)
 {
     std::vector<MemberInfo> infos;
@@ -16,14 +38,8 @@ std::vector<MemberInfo> member_infos(FilesystemCore& core)
         MemberInfo info;
         info.id = record.id;
         info.size_bytes = record.size_bytes;
-        info.state = record.state;
         info.counters = core.volume->members().counters(record.id);
-        const BlockDevice* device = core.volume->members().device(record.id);
-        if (device != nullptr)
-            info.path = device->name();
-        else if (record.state == MemberState::kPresent)
-            info.state =
-                core.volume->members().failed(record.id) ? MemberState::kFailed : MemberState::kMissing;
+        tell_presence(core, record, info);
         for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
             for (const GroupColumn& column : group->record.columns)
                 if (column.member == record.id) {

@@ -85,8 +85,10 @@ Result<VolumeMembers> find_unmounted(const CheckArguments& arguments, std::strin
     CW_ASSIGN(VolumeMembers volume, find_volume(spec, Unusable::kSkip, why));
     const auto mounted = find_mounted_volume(volume.uuid);
     if (mounted.has_value() && !arguments.force) {
-        why = "the volume is mounted at " + mounted->mount_point +
-              "; unmount it, or use --force to look anyway";
+        const std::string where = where_mounted(*mounted);
+        const bool in_tree = where.starts_with("mounted");
+        why = title_of(*mounted) + (in_tree ? " is " : " was ") + where +
+              (in_tree ? "; unmount it" : "; end what uses it") + ", or use --force to look anyway";
         return Err::kBusy;
     }
     return volume;
@@ -120,15 +122,15 @@ void print_report(const VolumeMembers& volume, const CheckReport& report, const 
     printf("Checksums verified:  %" PRIu64 "\n", report.checksums_verified);
     printf("Parity rows:         %" PRIu64 "\n", report.parity_rows_verified);
     if (report.stale_columns > 0)
-        printf("Stale:               %" PRIu64 " columns of block groups missed writes, %" PRIu64
-               " blocks of them are old\n",
-               report.stale_columns, report.stale_blocks);
+        printf("Stale:               %s of block groups missed writes; old in them: %s\n",
+               count_text(report.stale_columns, "column").c_str(),
+               count_text(report.stale_blocks, "block").c_str());
     std::map<std::string, size_t> kinds;
     for (const CheckFinding& finding : report.findings)
         ++kinds[finding.kind];
     std::vector<std::string> counts;
     for (const auto& [kind, count] : kinds)
-        counts.push_back(std::to_string(count) + " " + kind);
+        counts.push_back(count_text(count, kind + " finding"));
     printf("Result:              %s\n", counts.empty() ? "clean" : join_words(counts).c_str());
 }
 
@@ -161,6 +163,16 @@ void print_report_json(const VolumeMembers& volume, const CheckReport& report)
     print_json(out.get());
 }
 
+// What keeps a mount from opening the volume although its trees are fine: a log that cannot be replayed.
+// Changes nothing, and tells nothing of a volume that is in use.
+Status try_to_open(const VolumeMembers& volume, CheckReport& report, std::string& why)
+{
+    CW_ASSIGN(const VolumeReport opened, load_offline_report(volume, why));
+    if (!opened.has_usage)
+        report.findings.push_back({.kind = "mount", .text = opened.problem, .repairable = false});
+    return {};
+}
+
 Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume, std::string& why)
 {
     CW_ASSIGN(volume, find_unmounted(arguments, why));
@@ -174,6 +186,12 @@ Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume
         print_warning(kProgram, note);
     CheckReport report;
     CW_TRY(check_volume(std::move(assembly), arguments.check, report, why));
+    // Other damage says by itself why there is no mount.
+    const bool only_members =
+        std::all_of(report.findings.begin(), report.findings.end(),
+                    [](const CheckFinding& finding) { return finding.kind == "member"; });
+    if (!arguments.force && only_members)
+        CW_TRY(try_to_open(volume, report, why));
     return report;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cowraid filesystem show
+#include <cctype>
 #include <cstdio>
 #include <map>
 
@@ -19,17 +20,46 @@ uint64_t used_bytes(const VolumeInfo& info)
     return sum;
 }
 
-void print_member(const MemberInfo& member, SizeStyle sizes)
+std::string capitalized(std::string text)
 {
-    std::string place = member.path.empty() ? "MISSING" : member.path;
-    if (!member.path.empty() && member.state != MemberState::kPresent)
-        place += member.state == MemberState::kFailed ? " FAILED" : " STALE";
+    if (!text.empty())
+        text[0] = static_cast<char>(toupper(text[0]));
+    return text;
+}
+
+// A device is there and cannot be used: its name is in the reason.
+bool is_unusable(const MemberInfo& member)
+{
+    return member.path.empty() && member.reason.find(": ") != std::string::npos;
+}
+
+bool is_missing(const MemberInfo& member)
+{
+    return member.path.empty() && !is_unusable(member);
+}
+
+std::string condition_of(const MemberInfo& member)
+{
+    if (is_missing(member))
+        return "MISSING";
+    if (is_unusable(member))
+        return "UNUSABLE";
+    if (member.state != MemberState::kPresent)
+        return member.path + (member.state == MemberState::kFailed ? " FAILED" : " STALE");
+    return member.path;
+}
+
+void print_member(const MemberInfo& member, bool has_usage, SizeStyle sizes)
+{
+    std::string place = condition_of(member);
+    if (!member.reason.empty() && member.reason != "is absent")
+        place += " (" + member.reason + ")";
     else if (member.stale_groups > 0)
-        place += " STALE (missed writes to " + std::to_string(member.stale_groups) + " block groups, " +
+        place += " STALE (missed writes to " + count_text(member.stale_groups, "block group") + ", " +
                  size_text(member.stale_bytes, sizes) + ")";
+    const std::string used = has_usage ? size_text(member.used_bytes, sizes) : "unknown";
     printf("\tdevid %4u size %s used %s path %s\n", member.id.value,
-           size_text(member.size_bytes, sizes).c_str(), size_text(member.used_bytes, sizes).c_str(),
-           place.c_str());
+           size_text(member.size_bytes, sizes).c_str(), used.c_str(), place.c_str());
 }
 
 void print_volume(const VolumeReport& report, SizeStyle sizes)
@@ -41,12 +71,12 @@ void print_volume(const VolumeReport& report, SizeStyle sizes)
     printf("\tTotal devices %zu FS bytes used %s\n", info.members.size(), used.c_str());
     const std::string why = info.read_only_reason.empty() ? "" : ": " + info.read_only_reason;
     if (report.mounted)
-        printf("\tMounted at %s%s\n", report.mount_point.c_str(),
+        printf("\t%s%s\n", capitalized(report.mount_text).c_str(),
                info.read_only ? (" (read-only" + why + ")").c_str() : "");
     std::vector<std::string> missing;
     for (const MemberInfo& member : info.members) {
-        print_member(member, sizes);
-        if (member.path.empty() || member.state != MemberState::kPresent)
+        print_member(member, report.has_usage, sizes);
+        if (is_missing(member))
             missing.push_back("devid " + std::to_string(member.id.value));
     }
     if (!missing.empty())

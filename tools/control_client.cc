@@ -8,8 +8,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "format/to_text.h"
 #include "fuse/control_frame.h"
 #include "fuse/control_path.h"
+#include "tools/mount_table.h"
+#include "tools/text.h"
 
 namespace cowraid {
 
@@ -89,6 +92,27 @@ std::optional<MountedVolume> find_mounted_volume(const Uuid& volume)
     if (!mounted.ok())
         return std::nullopt;
     return mounted.take();
+}
+
+std::string where_mounted(const MountedVolume& volume)
+{
+    const auto table = read_mount_table();
+    if (!table.ok() || volume.device.empty() || device_is_mounted(*table, volume.device))
+        return "mounted at " + volume.mount_point;
+    if (const auto foreign = find_foreign_mount(volume.device); foreign.has_value())
+        return "mounted at " + foreign->directory + " in another mount namespace (that of pid " +
+               std::to_string(foreign->pid) + ")";
+    std::vector<std::string> users;
+    for (const int pid : processes_using(volume.device))
+        users.push_back("pid " + std::to_string(pid));
+    return "lazily unmounted from " + volume.mount_point + ", and its daemon (pid " +
+           std::to_string(volume.pid) + ") goes on: in use by " +
+           (users.empty() ? "processes that cannot be seen" : join_words(users));
+}
+
+std::string title_of(const MountedVolume& volume)
+{
+    return "volume " + (volume.label.empty() ? uuid_text(volume.uuid) : "'" + printable(volume.label) + "'");
 }
 
 std::optional<MountedVolume> find_mounted_volume(const std::string& name)

@@ -48,6 +48,11 @@ private:
 // Every volume that a daemon serves now.
 std::vector<MountedVolume> list_mounted_volumes();
 std::optional<MountedVolume> find_mounted_volume(const Uuid& volume);
+// "mounted at /mnt", "mounted at /mnt in another mount namespace (that of pid 7)", or "lazily unmounted from
+// /mnt, and its daemon (pid 9) goes on: in use by pid 12".
+std::string where_mounted(const MountedVolume& volume);
+// "volume 'LABEL'", or by its uuid when it has none.
+std::string title_of(const MountedVolume& volume);
 // By "UUID=..." or "LABEL=..." (VolumeSpec::name); nothing unless exactly one is mounted.
 std::optional<MountedVolume> find_mounted_volume(const std::string& name);
 

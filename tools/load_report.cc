@@ -15,24 +15,28 @@ namespace cowraid {
 
 namespace {
 
-Result<VolumeTarget> target_of_directory(const std::string& text, const struct stat& info, std::string& why)
+Result<VolumeTarget> target_of_device(const std::string& text, const std::string& device, std::string& why)
 {
-    const std::string device = std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
     for (const MountedVolume& mounted : list_mounted_volumes()) {
         if (mounted.device == device)
             return VolumeTarget{.uuid = mounted.uuid, .mounted = true, .members = {}, .named_device = {}};
     }
     const auto table = read_mount_table();
-    const bool ours = table.ok() && std::any_of(table->begin(), table->end(), [&](const MountEntry& entry) {
-                          return entry.device == device && entry.is_cowraid();
-                      });
-    if (ours) {
-        why = text + " is in a cowraid volume, but its daemon does not answer this user; " +
-              (geteuid() == 0 ? "see the system log" : "only root and who mounted it may ask: run as root");
+    for (const MountEntry& entry : table.ok() ? *table : std::vector<MountEntry>()) {
+        if (entry.device != device || !entry.is_cowraid())
+            continue;
+        why = text + " is in a cowraid volume that " + (entry.owner == "0" ? "root" : "user " + entry.owner) +
+              " mounted; only " + (entry.owner == "0" ? "root" : "that user") + " may ask its daemon" +
+              (entry.owner == std::to_string(geteuid()) ? ", which does not answer: see the system log" : "");
         return Err::kAccess;
     }
     why = text + " is not in a mounted cowraid volume; name a mount point, member, label or uuid";
     return Err::kNotFound;
+}
+
+std::string device_text(const struct stat& info)
+{
+    return std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
 }
 
 VolumeInfo info_of_superblock(const Assembly& assembly)
@@ -51,6 +55,7 @@ VolumeInfo info_of_superblock(const Assembly& assembly)
         CW_ASSERT(record != nullptr);
         MemberInfo line;
         line.id = member.id;
+        line.reason = member.reason;
         line.size_bytes = record->size_bytes;
         line.state = record->state;
         line.counters = record->counters;
@@ -65,19 +70,58 @@ VolumeInfo info_of_superblock(const Assembly& assembly)
     return info;
 }
 
+// What the superblocks that were found say, of members that make no volume together: each device is a line.
+VolumeInfo info_of_found(const std::vector<FoundMember>& found)
+{
+    const FoundMember& newest =
+        *std::max_element(found.begin(), found.end(), [](const FoundMember& a, const FoundMember& b) {
+            return a.superblock.generation < b.superblock.generation;
+        });
+    Assembly assembly;
+    assembly.superblock = newest.superblock;
+    for (const MemberRecord& record : newest.superblock.members)
+        assembly.members.push_back({.id = record.id});
+    VolumeInfo info = info_of_superblock(assembly);
+    for (const FoundMember& member : found) {
+        const auto line = std::find_if(info.members.begin(), info.members.end(), [&](const MemberInfo& have) {
+            return have.id == member.superblock.member_id;
+        });
+        if (line == info.members.end())
+            continue;
+        line->state = MemberState::kPresent;
+        if (line->path.empty())
+            line->path = member.path;
+        else
+            info.members.insert(line + 1, *line)->path = member.path;
+    }
+    return info;
+}
+
+// Without asking the mount, which answers only who mounted it.
+const MountEntry* cowraid_mount_at(const std::vector<MountEntry>& table, const std::string& text)
+{
+    const MountEntry* const entry = mount_at(table, mount_point_path(text));
+    return entry != nullptr && entry->is_cowraid() ? entry : nullptr;
+}
+
 }  // namespace
 
 Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::string& why)
 {
     const std::string& text = operands.front();
     struct stat info { };
+    const auto table = read_mount_table();
+    const MountEntry* const entry =
+        operands.size() == 1 && table.ok() ? cowraid_mount_at(*table, text) : nullptr;
+    if (entry != nullptr && !is_dead_mount(text))
+        return target_of_device(text, entry->device, why);
     const bool is_directory = operands.size() == 1 && stat(text.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
     if (operands.size() == 1 && is_dead_mount(text)) {
         why = "the daemon of " + text + " is dead; unmount it and mount the volume again";
         return Err::kIo;
     }
     if (is_directory && text.find('/') != std::string::npos)
-        return target_of_directory(text, info, why);
+        return target_of_device(text, device_text(info), why);
     CW_ASSIGN(const VolumeSpec spec, parse_volume_spec(operands, why));
     VolumeTarget target;
     if (const auto mounted = find_mounted_volume(spec.name); spec.paths.empty() && mounted.has_value()) {
@@ -87,7 +131,7 @@ Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::
     }
     auto members = find_volume(spec, Unusable::kSkip, why);
     if (!members.ok() && is_directory)
-        return target_of_directory(text, info, why);
+        return target_of_device(text, device_text(info), why);
     if (!members.ok())
         return members.err();
     target.members = members.take();
@@ -115,6 +159,10 @@ Result<VolumeReport> load_mounted_report(const Uuid& uuid, std::string& why)
     auto report = decode_report(result.get());
     if (!report.ok())
         why = "the daemon answers in another format; is it of another version?";
+    else if (const auto mounted = find_mounted_volume(uuid); mounted.has_value())
+        report->mount_text = where_mounted(*mounted);
+    else
+        report->mount_text = "mounted at " + report->mount_point;
     return report;
 }
 
@@ -122,8 +170,14 @@ Result<VolumeReport> load_offline_report(const VolumeMembers& members, std::stri
 {
     std::vector<std::string> warnings;
     CW_ASSIGN(auto devices, open_member_devices(members, MemberAccess::kLook, warnings, why));
-    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, {.strangers = Strangers::kSkip}));
     VolumeReport report;
+    auto assembled = assemble(std::move(devices), report.problem, {.strangers = Strangers::kSkip});
+    if (!assembled.ok() && !members.members.empty()) {
+        report.info = info_of_found(members.members);
+        return report;
+    }
+    why = report.problem;
+    CW_ASSIGN(Assembly assembly, std::move(assembled));
     report.info = info_of_superblock(assembly);
     MountOptions options;
     options.read_only = true;

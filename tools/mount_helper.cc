@@ -37,16 +37,6 @@ bool is_mounted_at(const MountedVolume& mounted, const std::string& directory)
     return entry != nullptr && entry->device == mounted.device;
 }
 
-std::string still_used_text(const MountedVolume& mounted)
-{
-    std::vector<std::string> users;
-    for (const int pid : processes_using(mounted.device))
-        users.push_back("pid " + std::to_string(pid));
-    return "volume " + uuid_text(mounted.uuid) + " was lazily unmounted from " + mounted.mount_point +
-           ", and its daemon (pid " + std::to_string(mounted.pid) + ") goes on: in use by " +
-           (users.empty() ? "processes of another mount namespace" : join_words(users));
-}
-
 // Nobody may serve the volume. One that is just being unmounted is waited for. kExists: it is mounted as it
 // shall be, which "mount -a" cannot tell from a list of devices in fstab.
 Status check_not_mounted(std::optional<MountedVolume> mounted, const MountRequest& request, std::string& why)
@@ -61,13 +51,9 @@ Status check_not_mounted(std::optional<MountedVolume> mounted, const MountReques
     }
     if (!mounted.has_value())
         return {};
-    why = "volume " + uuid_text(mounted->uuid) + " is already mounted at " + mounted->mount_point;
-    if (is_mounted_at(*mounted, request.directory))
-        return Err::kExists;
-    const auto table = read_mount_table();
-    if (table.ok() && !mounted->device.empty() && !device_is_mounted(*table, mounted->device))
-        why = still_used_text(*mounted);
-    return Err::kBusy;
+    const std::string where = where_mounted(*mounted);
+    why = title_of(*mounted) + (where.starts_with("mounted") ? " is already " : " was ") + where;
+    return is_mounted_at(*mounted, request.directory) ? Err::kExists : Err::kBusy;
 }
 
 // A member that can stand for the mount, one that was named first. Nothing: an ordinary FUSE mount it will

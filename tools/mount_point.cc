@@ -205,7 +205,11 @@ Status unmount(const std::string& directory, int flags, std::string& why)
 {
     if (geteuid() != 0) {
         const Status status = unmount_as_user(directory, (flags & MNT_DETACH) != 0);
-        if (!status.ok())
+        const std::string owner = mounted_at(directory).owner;
+        if (!status.ok() && !owner.empty() && owner != std::to_string(geteuid()))
+            why = directory + " was mounted by " + (owner == "0" ? "root" : "user " + owner) + "; only " +
+                  (owner == "0" ? "root" : "that user or root") + " may unmount it";
+        else if (!status.ok())
             why = "fusermount3 refused to unmount " + directory + "; is it in use?";
         return status;
     }

@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 
 #include "tools/text.h"
 
@@ -21,6 +22,7 @@ constexpr size_t kFieldDevice = 2;
 constexpr size_t kFieldDirectory = 4;
 constexpr size_t kFieldFlags = 5;
 constexpr size_t kFieldsBeforeOptional = 6;
+constexpr std::string_view kOwnerOption = "user_id=";
 
 bool is_octal(char c)
 {
@@ -56,18 +58,26 @@ std::vector<MountEntry> parse_mount_table(std::string_view text)
             ++dash;
         if (dash + 2 >= fields.size())
             continue;
+        std::string owner;
+        if (dash + 3 < fields.size())
+            for (const std::string_view option : split(fields[dash + 3], ','))
+                if (option.starts_with(kOwnerOption))
+                    owner = option.substr(kOwnerOption.size());
         table.push_back({.device = std::string(fields[kFieldDevice]),
                          .directory = unescape(fields[kFieldDirectory]),
                          .type = std::string(fields[dash + 1]),
                          .source = unescape(fields[dash + 2]),
-                         .flags = std::string(fields[kFieldFlags])});
+                         .flags = std::string(fields[kFieldFlags]),
+                         .owner = std::move(owner)});
     }
     return table;
 }
 
-Result<std::vector<MountEntry>> read_mount_table()
+namespace {
+
+Result<std::vector<MountEntry>> read_mount_table_of(const std::string& process)
 {
-    FILE* const file = fopen("/proc/self/mountinfo", "re");
+    FILE* const file = fopen((process + "/mountinfo").c_str(), "re");
     if (file == nullptr)
         return Err::kIo;
     std::string text;
@@ -77,6 +87,13 @@ Result<std::vector<MountEntry>> read_mount_table()
         text.append(piece, count);
     fclose(file);
     return parse_mount_table(text);
+}
+
+}  // namespace
+
+Result<std::vector<MountEntry>> read_mount_table()
+{
+    return read_mount_table_of("/proc/self");
 }
 
 const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::string& directory)
@@ -124,17 +141,44 @@ bool uses(const std::string& process, const std::string& device)
 
 }  // namespace
 
-std::vector<int> processes_using(const std::string& device)
+namespace {
+
+std::vector<int> all_processes()
 {
     std::vector<int> pids;
     DIR* const processes = opendir("/proc");
-    while (const dirent* entry = processes == nullptr ? nullptr : readdir(processes)) {
-        const auto pid = parse_number(entry->d_name);
-        if (pid.ok() && uses(std::string("/proc/") + entry->d_name, device))
+    while (const dirent* entry = processes == nullptr ? nullptr : readdir(processes))
+        if (const auto pid = parse_number(entry->d_name); pid.ok())
             pids.push_back(static_cast<int>(*pid));
-    }
     if (processes != nullptr)
         closedir(processes);
+    return pids;
+}
+
+}  // namespace
+
+std::optional<ForeignMount> find_foreign_mount(const std::string& device)
+{
+    std::set<ino_t> seen;
+    for (const int pid : all_processes()) {
+        const std::string process = "/proc/" + std::to_string(pid);
+        struct stat space { };
+        if (stat((process + "/ns/mnt").c_str(), &space) != 0 || !seen.insert(space.st_ino).second)
+            continue;
+        const auto table = read_mount_table_of(process);
+        for (const MountEntry& entry : table.ok() ? *table : std::vector<MountEntry>())
+            if (entry.device == device)
+                return ForeignMount{entry.directory, pid};
+    }
+    return std::nullopt;
+}
+
+std::vector<int> processes_using(const std::string& device)
+{
+    std::vector<int> pids;
+    for (const int pid : all_processes())
+        if (uses("/proc/" + std::to_string(pid), device))
+            pids.push_back(pid);
     return pids;
 }
 

@@ -2,6 +2,7 @@
 // What the kernel has mounted, from /proc/self/mountinfo.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct MountEntry {
     std::string type;
     std::string source;  // unescaped
     std::string flags;  // per mount: "rw,nosuid"
+    std::string owner;  // user id of who mounted a FUSE filesystem; empty for others
 
     [[nodiscard]] bool is_cowraid() const { return type == kMountType || type == kBlockMountType; }
 };
@@ -31,6 +33,13 @@ Result<std::vector<MountEntry>> read_mount_table();
 // The topmost mount at exactly this directory; null when nothing is mounted there.
 const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::string& directory);
 bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device);
+
+// Where a mount of `device` is in the tree of another mount namespace, and a process that lives there.
+struct ForeignMount {
+    std::string directory;
+    int pid = 0;
+};
+std::optional<ForeignMount> find_foreign_mount(const std::string& device);
 
 // Processes that have a file open on the mount `device`, or their working directory or root on it; those that
 // may be looked at. Asks the mount nothing.

@@ -107,6 +107,11 @@ std::string join_words(const std::vector<std::string>& words)
     return out;
 }
 
+std::string count_text(uint64_t count, const std::string& noun)
+{
+    return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 std::string absolute_path(const std::string& path)
 {
     char working[PATH_MAX];

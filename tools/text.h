@@ -30,6 +30,9 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 // "a, b and c"; "nothing" for none.
 std::string join_words(const std::vector<std::string>& words);
 
+// "1 block group", "3 block groups".
+std::string count_text(uint64_t count, const std::string& noun);
+
 // A path with the working directory in front unless it is absolute. Follows no links.
 std::string absolute_path(const std::string& path);
 

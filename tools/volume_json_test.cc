@@ -31,7 +31,8 @@ VolumeReport make_report()
     MemberInfo present{.id = {1}, .path = "/dev/a", .size_bytes = 1000, .used_bytes = 500};
     for (size_t i = 0; i < present.counters.size(); ++i)
         present.counters[i] = 10 + i;
-    const MemberInfo missing{.id = {2}, .path = {}, .size_bytes = 2000, .state = MemberState::kMissing};
+    const MemberInfo missing{
+        .id = {2}, .path = {}, .reason = "is absent", .size_bytes = 2000, .state = MemberState::kMissing};
     info.members = {present, missing};
     info.spaces = {{ProfileId::kRaid6, kGroupData, 400, 100, 800},
                    {ProfileId::kRaid1c3, kGroupMetadata | kGroupSystem, 40, 10, 120}};

@@ -205,6 +205,20 @@ std::vector<std::unique_ptr<BlockDevice>> Replay::borrow(std::vector<std::unique
     return borrowed;
 }
 
+// "... since commit 7 (DEVICE)" is said of a member that is there; of an absent one no device is named.
+static bool names_a_stale_member(const std::string& why)
+{
+    static constexpr std::string_view kCommit = " commit ";
+    if (why.find("without writes it missed") != std::string::npos)
+        return true;
+    for (size_t at = why.find(kCommit); at != std::string::npos; at = why.find(kCommit, at + 1)) {
+        const size_t end = why.find_first_not_of("0123456789", at + kCommit.size());
+        if (end != std::string::npos && why.compare(end, 2, " (") == 0)
+            return true;
+    }
+    return false;
+}
+
 // Mounts and compares with the snapshots that may be there: the last acknowledged one, or the one whose
 // commit was under way. Empty when all is well.
 std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
@@ -222,7 +236,7 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
         if (options_.commit_mutant == static_cast<uint32_t>(mutant))
             options.commit_mutant = options_.commit_mutant;
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
-    const bool lacking = why.find("without writes it missed") != std::string::npos;
+    const bool lacking = names_a_stale_member(why);
     mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;
     if (!fs.ok() && options_.returning && lacking) {
         ++report_.refused;

@@ -45,8 +45,8 @@ class SmallHost:
 def small_host(make_volume):
     made = []
 
-    def make(indexes):
-        volume = make_volume(member_mib=MEMBER_MIB, data="raid5", metadata="raid1")
+    def make(indexes, member_count=4):
+        volume = make_volume(member_count=member_count, member_mib=MEMBER_MIB, data="raid5", metadata="raid1")
         host = SmallHost(volume, indexes)
         made.append((volume, host))
         volume.make()
@@ -145,7 +145,11 @@ def test_a_failed_member_is_named_with_its_commit(small_host):
     host.fill()
     write_synced(volume.mount_point / "after", content)
     after = show(volume)["generation"]
-    assert show(volume)["members"][1]["state"] == "failed"
+    member = show(volume)["members"][1]
+    assert member["state"] == "failed" and member["path"] == volume.devices[1]
+    assert re.fullmatch(r"failed since commit \d+", member["reason"])
+    shown = tool("cowraid", "filesystem", "show", volume.mount_point).stdout
+    assert f"path {volume.devices[1]} FAILED ({member['reason']})" in shown and "missing" not in shown
     volume.unmount()
 
     def failed_since(said, device):
@@ -173,3 +177,19 @@ def test_a_failed_member_is_named_with_its_commit(small_host):
     assert failed_since(volume.mount().stderr, re.escape(f" ({volume.devices[1]})")) == commit
     volume.unmount()
     assert "failed since" not in volume.mount().stderr
+
+
+def test_one_of_two_members_fails(small_host):
+    """One member alone is no majority: the volume stops for writing, names that reason and the member."""
+    volume, host = small_host([1], member_count=2)
+    kept = random.Random(1).randbytes(3 << 20)
+    write_synced(volume.mount_point / "kept", kept)
+    host.fill()
+    with pytest.raises(OSError) as caught:
+        for index in range(400):
+            write_synced(volume.mount_point / f"more{index}", kept)
+    assert caught.value.errno == errno.EIO
+    shown = show(volume)
+    assert shown["read_only_reason"] == "too few members are left for safe writing"
+    assert [member["reason"] for member in shown["members"]] == ["", "failed, and the volume stopped"]
+    assert (volume.mount_point / "kept").read_bytes() == kept

@@ -205,3 +205,66 @@ def test_why_a_member_is_away_shrunken(made):
 def test_why_too_many_members_are_away(made):
     line = refused(made, made.devices[:2], "degraded")
     assert "member 3 is absent, member 4 is absent: more than raid" in line and "ro,rescue" in line
+
+
+# What `show` and `check` say of the same members, and of devices that make no volume.
+
+def shown_text(*operands):
+    return tool("cowraid", "filesystem", "show", *operands).stdout
+
+
+def test_show_and_check_of_a_shrunken_member(made):
+    made.hide([1])
+    os.truncate(made.images[1], 100 << 20)
+    made.unhide([1])
+    reason = f"is shrunken: {made.devices[1]} needs 128 MiB, has 100 MiB"
+    shown = shown_text(LABEL)
+    assert f"path UNUSABLE ({reason})" in shown and "missing" not in shown
+    assert reason in tool("cowraid", "check", LABEL, check=False).stdout
+    made.mount(options="degraded")
+    shown = shown_text(made.mount_point)
+    assert f"path UNUSABLE ({reason})" in shown and "missing" not in shown
+
+
+def test_show_and_check_of_a_stale_member(made):
+    made.mount()
+    (made.mount_point / "f").write_bytes(os.urandom(220 << 20))
+    made.unmount()
+    made.hide([1])
+    made.mount([made.devices[0], made.devices[2], made.devices[3]], "degraded")
+    with open(made.mount_point / "f", "r+b", buffering=0) as file:
+        file.write(os.urandom(60 << 20))
+        os.fsync(file.fileno())
+    made.unmount()
+    made.unhide([1])
+    shown = shown_text(LABEL)
+    said = made.mount(options="ro").stderr
+    made.unmount()
+    reason = said[said.index("was away since commit"):said.index(";")]
+    assert f"path {made.devices[1]} STALE ({reason})" in shown and "missing" not in shown
+    assert f"{reason}; a mount lets it take part again" in tool("cowraid", "check", LABEL, check=False).stdout
+    made.mount()
+    made.unmount()
+    # Later mounts name no commit that could differ from that.
+    assert "member 2 is without writes it missed; no further" in made.mount(options="ro").stderr
+
+
+def test_show_lists_both_devices_of_a_member(made, clone):
+    for operands in ([LABEL], []):
+        shown = shown_text(*operands)
+        assert f"path {clone}\n" in shown and shown.count("devid    2 ") >= 2
+        for device in made.devices:
+            assert f"path {device}\n" in shown
+        assert "Cannot be opened" in shown and "both are member 2" in shown
+        assert "used unknown" in shown
+
+
+def test_rescue_beyond_tolerance_says_so(made):
+    made.hide([2, 3])
+    said = made.mount(made.devices[:2], "ro,rescue").stderr
+    assert "more than raid" in said and "some files may be lost" in said
+    assert "no further member may fail" not in said
+    made.unmount()
+    shown = shown_text(*made.devices[:2])
+    assert "used unknown" in shown and "used 0.00B" not in shown
+    made.unhide([2, 3])

@@ -282,7 +282,11 @@ def test_a_lazily_unmounted_volume_is_in_use(made):
         result = made.mount(check=False)
         assert result.returncode == MOUNT_FAILED
         assert "lazily unmounted" in result.stderr and f"pid {daemon}" in result.stderr
-        assert f"pid {os.getpid()}" in result.stderr
+        assert f"pid {os.getpid()}" in result.stderr and f"volume '{LABEL}'" in result.stderr
+        shown = tool("cowraid", "filesystem", "show", LABEL).stdout
+        assert "Lazily unmounted from" in shown and "Mounted at" not in shown
+        said = tool("cowraid", "check", LABEL, check=False).stderr
+        assert "lazily unmounted from" in said and "; unmount it" not in said
     deadline = time.monotonic() + 20
     while made.mount(check=False).returncode != 0:
         assert time.monotonic() < deadline
@@ -308,3 +312,35 @@ def test_unmounting_in_another_namespace_leaves_our_line(make_volume):
     assert "degraded" in options_of(volume.mount_point)
     volume.unmount()
     assert str(volume.mount_point) not in Path("/run/mount/utab").read_text(encoding="utf-8")
+
+
+def test_a_mount_in_another_namespace(made):
+    inside = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sleep", "60"])
+    try:
+        wait = time.monotonic() + 10
+        while os.readlink(f"/proc/{inside.pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
+            assert time.monotonic() < wait
+            time.sleep(0.02)
+        run("nsenter", "-t", inside.pid, "-m", TOOLS / "mount.cowraid", *made.devices, made.mount_point)
+        said = made.mount(check=False).stderr
+        assert f"volume '{LABEL}' is already mounted at {made.mount_point} in another mount namespace" in said
+        assert "lazily" not in said
+        run("nsenter", "-t", inside.pid, "-m", TOOLS / "umount.fuse.cowraid", made.mount_point)
+    finally:
+        inside.kill()
+        inside.wait()
+
+
+def test_who_may_ask_about_the_mount_of_another(mounted_by_user, made):
+    said = tool("cowraid", "filesystem", "show", mounted_by_user.mount_point, check=False).stderr
+    assert f"user {SOMEBODY} mounted" in said and "security policy" not in said
+    made.mount()
+    made.mount_point.chmod(0o755)
+    said = as_user(made, "umount.fuse.cowraid", made.mount_point, check=False).stderr
+    assert "only root" in said and "in use" not in said
+    made.unmount()
+
+
+def test_a_label_on_disks_that_may_not_be_read(made):
+    said = as_user(made, "cowraid", "filesystem", "show", LABEL, check=False).stderr
+    assert f"no volume labelled '{LABEL}'" in said and "run as root" in said

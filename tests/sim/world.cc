@@ -88,7 +88,8 @@ bool World::space_is_short()
 
 bool World::stopped()
 {
-    return fs().info().read_only_reason.find("more members failed") == 0;
+    const std::string reason = fs().info().read_only_reason;
+    return reason.starts_with("more members failed") || reason.starts_with("too few members are left");
 }
 
 bool World::settle(const char* what, Err got, Err expected, Growth growth)
