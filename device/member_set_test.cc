@@ -89,7 +89,10 @@ TEST_CASE("members that failed together leave service together or not at all")
     judge.asked.clear();
     const MemberId first[] = {{1}, {3}};
     CHECK_FALSE(set.fail(first));  // three are needed
-    CHECK(judge.asked.empty());
+    CHECK(judge.asked == std::vector<MemberId>{{1}});  // for the reason alone
+    CHECK(std::string(set.stop_reason()) == "too few members are left for safe writing");
+    CHECK(set.stopped_it({1}));
+    CHECK_FALSE(set.stopped_it({3}));
     CHECK(set.device({1}) != nullptr);
     CHECK_FALSE(set.failed({1}));
     CHECK(set.stopped());
