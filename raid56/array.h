@@ -81,9 +81,9 @@ struct BlockWrite {
     const std::byte* memory = nullptr;  // 4096-aligned, unchanged until the write is done
     // Ok: on the members, not flushed, and carried by the redundancy there is. kTooManyFaults: a row cannot
     // be read any more, or too many members failed; blocks of that row may hold anything. kReadOnly, kInvalid
-    // (no such addresses), kNoSpace: the row waits for a commit with the
-    // checksums of what was written, because the log is full, or because the map does not say yet that a
-    // parity column is away; blocks of that row hold what they held.
+    // (no such addresses), kNoSpace: the row waits for a commit with the checksums of what was written,
+    // because the log is full, or because the map does not say yet that a parity column is away; blocks of
+    // that row hold what they held.
     Status result;
 };
 

@@ -203,10 +203,11 @@ void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
     if (read_only && row.changed.any())
         keep(task);
     for (uint32_t column = 0; column < task.columns(); ++column) {
-        const Checksum checksum = checksum_of(columns[column], kBlockBytes);
         // What a block in use must be is known, whatever it is.
-        if (column >= row.data_columns || !row.kept[column])
+        if (!row.kept[column]) {
+            const Checksum checksum = checksum_of(columns[column], kBlockBytes);
             sink_.record(address_of(*task.group, task.column(column)), {&checksum, 1});
+        }
         // A block that could not be read gets what it must hold, too: writing may heal it.
         const bool unreadable = task.missing[column];
         const BlockLocation at = locate_block(state_, *task.group, task.column(column), 0);

@@ -139,10 +139,6 @@ bool uses(const std::string& process, const std::string& device)
     return found;
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<int> all_processes()
 {
     std::vector<int> pids;
