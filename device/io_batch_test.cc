@@ -3,6 +3,7 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -315,7 +316,7 @@ TEST_CASE("a closed device is released by every ring")
     std::atomic<int> stage{0};
     // A thread whose ring knows the file stays alive while this one closes it.
     std::thread other([&] {
-        CHECK(read(*device, 0, block).ok());
+        CHECK(write(*device, 0, block).ok());
         stage = 1;
         while (stage != 2)
             std::this_thread::yield();
@@ -328,6 +329,26 @@ TEST_CASE("a closed device is released by every ring")
     CHECK(why.empty());
     stage = 2;
     other.join();
+}
+
+TEST_CASE("a thread that ends releases the files that its ring knows")
+{
+    const TempDir dir;
+    const std::string path = dir.file("m", 1 * kMiB);
+    constexpr int kRounds = 20;
+    for (int round = 0; round < kRounds; ++round) {
+        auto device = open_file(path);
+        in_thread(true, [&] {
+            AlignedBuffer block = AlignedBuffer::zeroed(kBlockBytes);
+            const uint64_t before = io_statistics().ring_enters;
+            CHECK(write(*device, 0, block).ok());
+            CHECK(io_statistics().ring_enters > before);
+        });
+        device.reset();
+        // open_member() would wait for who holds the lock.
+        const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+        CHECK(flock(fd.get(), LOCK_EX | LOCK_NB) == 0);
+    }
 }
 
 TEST_CASE("a descriptor number that is used again means the new file")

@@ -145,6 +145,10 @@ Ring::~Ring()
         MutexLock lock(ring_list().mutex);
         std::erase(ring_list().rings, this);
     }
+    // The kernel takes rings apart later on, in a thread of its own. Who closes a device counts on it being
+    // free.
+    if (has_file_table_)
+        io_uring_unregister_files(&ring_);
     io_uring_queue_exit(&ring_);
 }
 
