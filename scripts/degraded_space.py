@@ -8,7 +8,7 @@ refused, capacity after all members are back and everything is deleted.
 3. Eight members raid6 at 5 % use, two of them begin to fail writes: 1,200 files of 16 KiB, each with fsync.
 4. Capacity of the volumes of 1 and 2 with all members, everything deleted, beside that of a fresh one.
 
-Run as root.    scripts/degraded_space.py [--build build-release] [--only cowraid] [--scratch /dev/shm]
+Run as root.    scripts/degraded_space.py [--build build-release] [--only cowraid]
 """
 
 import argparse
@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from member_file import MemberFile
 
 ROOT = Path(__file__).resolve().parents[1]
 METADATA = {"raid5": "raid1", "raid6": "raid1c3"}
@@ -34,26 +36,17 @@ def run(*command, check=True):
 
 
 class Volume:
-    """Members as loop devices, each over a sparse file on a tmpfs of its own."""
+    """Members as loop devices, each over a file in memory."""
 
     def __init__(self, arguments, profile, count, member_mib):
         self.profile, self.member_mib = profile, member_mib
         self.tools = Path(arguments.build) / "tools"
-        self.folder = Path(tempfile.mkdtemp(prefix="degraded-space-", dir=arguments.scratch))
-        self.mount_point = self.folder / "mnt"
-        self.mount_point.mkdir()
-        self.images, self.devices = [], []
-        for index in range(count):
-            folder = self.folder / f"member{index}"
-            folder.mkdir()
-            run("mount", "-t", "tmpfs", "-o", f"size={member_mib + 8}m", "tmpfs", folder)
-            self.images.append(folder / "image")
-            with open(self.images[-1], "wb") as file:
-                file.truncate(member_mib * MIB)
-            self.devices.append(self.attach(index))
+        self.mount_point = Path(tempfile.mkdtemp(prefix="degraded-space-"))
+        self.files = [MemberFile(member_mib * MIB) for _ in range(count)]
+        self.devices = [self.attach(index) for index in range(count)]
 
     def attach(self, index):
-        return run("losetup", "-f", "--show", self.images[index]).stdout.strip()
+        return run("losetup", "-f", "--show", self.files[index].path).stdout.strip()
 
     def hide(self, indexes):
         for index in indexes:
@@ -68,21 +61,15 @@ class Volume:
         """Nothing remembers devices that are gone."""
 
     def fail_writes(self, index):
-        """Writes to what the member has not stored yet fail: its file's filesystem is full."""
-        with open(self.images[index].with_name("filler"), "wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(MIB))
-            except OSError:
-                pass
+        self.files[index].fail_writes()
 
     def close(self):
         run("umount", "--lazy", self.mount_point, check=False)
         for device in self.devices:
             run("losetup", "-d", device, check=False)
-        for image in self.images:
-            run("umount", "--lazy", image.parent, check=False)
-        run("rm", "-rf", "--one-file-system", self.folder, check=False)
+        for file in self.files:
+            file.close()
+        self.mount_point.rmdir()
 
     # What programs see.
     def available(self):
@@ -251,7 +238,6 @@ def main():
     parser.add_argument("--only", choices=["cowraid", "btrfs"])
     parser.add_argument("--scene", type=int, choices=[1, 2, 3])
     parser.add_argument("--member-mib", type=int, default=256)
-    parser.add_argument("--scratch", default="/dev/shm")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or devices would stay behind
     for number, (title, scene, profile, count) in enumerate(SCENES, 1):

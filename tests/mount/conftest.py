@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from member_file import MemberFile
+
 TOOLS = Path(os.environ.get("COWRAID_BUILD_DIR", ROOT / "build-test")) / "tools"
 SCRATCH = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
@@ -44,19 +48,24 @@ def runs(process):
 
 
 class Volume:
-    """Members as loop devices over sparse files, a mount point, and the life cycle between them."""
+    """Members as loop devices over sparse files, a mount point, and the life cycle between them. Writes to
+    the members `may_fail` can be made to fail."""
 
     def __init__(self, member_count=4, member_mib=256, data="raid6", metadata="raid1c3", loops=True,
-                 scratch=SCRATCH):
+                 scratch=SCRATCH, may_fail=()):
         self.folder = Path(tempfile.mkdtemp(prefix="cowraid-test-", dir=scratch))
         self.folder.chmod(0o755)
         self.mount_point = self.folder / "mnt"
         self.mount_point.mkdir()
         self.images, self.loops = [], []
+        self.member_files = {index: MemberFile(member_mib << 20) for index in may_fail}
         for index in range(member_count):
-            image = self.folder / f"member{index + 1}.img"
-            with open(image, "wb") as file:
-                file.truncate(member_mib << 20)
+            if index in may_fail:
+                image = self.member_files[index].path
+            else:
+                image = self.folder / f"member{index + 1}.img"
+                with open(image, "wb") as file:
+                    file.truncate(member_mib << 20)
             self.images.append(image)
             if loops:
                 self.loops.append(self.attach(image))
@@ -135,6 +144,20 @@ class Volume:
         for index in indexes:
             self.loops[index] = self.attach(self.images[index])
 
+    def fail_writes(self):
+        """From now on, of all members that may fail; MemberFile says what fails."""
+        for file in self.member_files.values():
+            file.fail_writes()
+
+    def mend_writes(self):
+        """They can be written again. Not while they are mounted."""
+        self.hide(self.member_files)
+        for index, file in self.member_files.items():
+            self.member_files[index] = file.copy()
+            self.images[index] = self.member_files[index].path
+            file.close()
+        self.unhide(self.member_files)
+
     def drop_caches(self):
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
@@ -148,6 +171,8 @@ class Volume:
             run("umount", "-i", "-l", self.mount_point, check=False)
         for device in self.loops:
             run("losetup", "-d", device, check=False)
+        for file in self.member_files.values():
+            file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -8,44 +8,8 @@ import time
 
 import pytest
 
-from conftest import run
-
 PROFILES = [("raid6", "raid1c3"), ("raid5", "raid1")]
 MIB = 1 << 20
-
-
-@pytest.fixture
-def failing_member(make_volume):
-    """Makes volumes of which one member lies on a tmpfs of its own: once that is full, writes to what the
-    member has not stored yet fail."""
-    mounted = []
-
-    def make(position, **options):
-        volume = make_volume(loops=False, **options)
-        size = os.path.getsize(volume.images[position])
-        folder = volume.folder / "small"
-        folder.mkdir()
-        run("mount", "-t", "tmpfs", "-o", f"size={size // MIB + 8}m", "tmpfs", folder)
-        mounted.append(folder)
-        volume.images[position].unlink()
-        volume.images[position] = folder / "image"
-        with open(volume.images[position], "wb") as file:
-            file.truncate(size)
-        volume.loops = [volume.attach(image) for image in volume.images]
-        return volume
-
-    yield make
-    for folder in mounted:
-        run("umount", "--lazy", folder, check=False)
-
-
-def fill_up(folder):
-    with open(folder / "filler", "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(MIB))
-        except OSError:
-            pass
 
 
 class Writer(threading.Thread):
@@ -86,15 +50,15 @@ def wait_for(condition, seconds=30):
 
 @pytest.mark.parametrize("position", range(4))
 @pytest.mark.parametrize("data,metadata", PROFILES)
-def test_any_member_fails_under_load(failing_member, data, metadata, position):
-    volume = failing_member(position, data=data, metadata=metadata, member_mib=192)
+def test_any_member_fails_under_load(make_volume, data, metadata, position):
+    volume = make_volume(data=data, metadata=metadata, member_mib=192, may_fail=[position])
     volume.make()
     volume.mount()
     writers = [Writer(volume.mount_point / f"writer{index}") for index in range(3)]
     for writer in writers:
         writer.start()
     wait_for(lambda: all(len(writer.sums) > 20 for writer in writers))
-    fill_up(volume.images[position].parent)
+    volume.fail_writes()
     before = [len(writer.sums) for writer in writers]
     wait_for(lambda: all(len(writer.sums) > count + 150 for writer, count in zip(writers, before)))
     for writer in writers:

@@ -1,63 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""Members whose writes fail while the volume is mounted: image files on a small filesystem that fills up."""
+"""Members whose writes fail while the volume is mounted."""
 
 import errno
 import json
 import os
 import random
 import re
-import shutil
 
 import pytest
 
-from conftest import run, tool
-
-MEMBER_MIB = 256
-
-
-class SmallHost:
-    """A small tmpfs that holds the images of some members, sparse, and can be filled up and emptied again."""
-
-    def __init__(self, volume, indexes, size_mib=40):
-        self.folder = volume.folder / "small"
-        self.folder.mkdir()
-        run("mount", "-t", "tmpfs", "-o", f"size={size_mib}M", "tmpfs", self.folder)
-        self.filler = self.folder / "filler"
-        for index in indexes:
-            run("losetup", "-d", volume.loops[index])
-            volume.images[index].unlink()
-            volume.images[index] = self.folder / f"member{index + 1}.img"
-            with open(volume.images[index], "wb") as file:
-                file.truncate(MEMBER_MIB << 20)
-            volume.loops[index] = volume.attach(volume.images[index])
-
-    def fill(self):
-        with pytest.raises(OSError) as caught, open(self.filler, "wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-        assert caught.value.errno == errno.ENOSPC
-
-    def make_room(self):
-        self.filler.unlink()
+from conftest import tool
 
 
 @pytest.fixture
-def small_host(make_volume):
-    made = []
+def failing(make_volume):
+    """Makes mounted volumes of which some members can begin to fail writes."""
 
     def make(indexes, member_count=4):
-        volume = make_volume(member_count=member_count, member_mib=MEMBER_MIB, data="raid5", metadata="raid1")
-        host = SmallHost(volume, indexes)
-        made.append((volume, host))
+        volume = make_volume(member_count=member_count, data="raid5", metadata="raid1", may_fail=indexes)
         volume.make()
         volume.mount()
-        return volume, host
+        return volume
 
-    yield make
-    for volume, host in made:
-        volume.destroy()
-        run("umount", "-l", host.folder, check=False)
-        shutil.rmtree(volume.folder, ignore_errors=True)
+    return make
 
 
 def show(volume):
@@ -73,12 +38,12 @@ def write_synced(path, content):
 
 @pytest.mark.parametrize("size", [20_000, 6 << 20], ids=["record", "commit"])
 @pytest.mark.parametrize("first", range(4))
-def test_two_members_fail_at_once(small_host, first, size):
-    volume, host = small_host([first, (first + 1) % 4])
+def test_two_members_fail_at_once(failing, first, size):
+    volume = failing([first, (first + 1) % 4])
     generator = random.Random(first)
     kept = generator.randbytes(3 << 20)
     write_synced(volume.mount_point / "kept", kept)
-    host.fill()
+    volume.fail_writes()
     refused = 0
     for index in range(400):
         try:
@@ -101,7 +66,7 @@ def test_two_members_fail_at_once(small_host, first, size):
     ended = tool("umount.fuse.cowraid", volume.mount_point, check=False)
     assert ended.returncode == 32 and "stopped" in ended.stderr
     assert not volume.is_mounted()
-    host.make_room()
+    volume.mend_writes()
     # An ordinary mount.
     volume.mount()
     states = {member["state"] for member in show(volume)["members"]}
@@ -117,18 +82,18 @@ def test_two_members_fail_at_once(small_host, first, size):
 
 
 @pytest.mark.parametrize("position", range(4))
-def test_one_member_fails(small_host, position):
-    volume, host = small_host([position])
+def test_one_member_fails(failing, position):
+    volume = failing([position])
     generator = random.Random(position)
     contents = {"kept": generator.randbytes(3 << 20)}
     write_synced(volume.mount_point / "kept", contents["kept"])
-    host.fill()
+    volume.fail_writes()
     for index in range(20):
         contents[f"more{index}"] = generator.randbytes(600_000)
         write_synced(volume.mount_point / f"more{index}", contents[f"more{index}"])
     assert show(volume)["members"][position]["state"] == "failed"
     volume.unmount()
-    host.make_room()
+    volume.mend_writes()
     # It takes part again, with what it has.
     volume.mount()
     assert show(volume)["members"][position]["state"] == "present"
@@ -136,13 +101,13 @@ def test_one_member_fails(small_host, position):
         assert (volume.mount_point / name).read_bytes() == content, name
 
 
-def test_a_failed_member_is_named_with_its_commit(small_host):
+def test_a_failed_member_is_named_with_its_commit(failing):
     """Away or there: what is said of a member that failed while the volume was mounted."""
-    volume, host = small_host([1])
+    volume = failing([1])
     content = random.Random(1).randbytes(6 << 20)
     write_synced(volume.mount_point / "before", content)
     before = show(volume)["generation"]
-    host.fill()
+    volume.fail_writes()
     write_synced(volume.mount_point / "after", content)
     after = show(volume)["generation"]
     member = show(volume)["members"][1]
@@ -167,8 +132,8 @@ def test_a_failed_member_is_named_with_its_commit(small_host):
     assert failed_since(refused.stderr, "") == commit
     assert (volume.mount_point / "after").read_bytes() == content
     volume.unmount()
-    host.make_room()
     volume.unhide([1])
+    volume.mend_writes()
     said = volume.mount(options="ro").stderr
     assert failed_since(said, re.escape(f" ({volume.devices[1]})")) == commit
     assert (volume.mount_point / "after").read_bytes() == content
@@ -179,12 +144,12 @@ def test_a_failed_member_is_named_with_its_commit(small_host):
     assert "failed since" not in volume.mount().stderr
 
 
-def test_one_of_two_members_fails(small_host):
+def test_one_of_two_members_fails(failing):
     """One member alone is no majority: the volume stops for writing, names that reason and the member."""
-    volume, host = small_host([1], member_count=2)
+    volume = failing([1], member_count=2)
     kept = random.Random(1).randbytes(3 << 20)
     write_synced(volume.mount_point / "kept", kept)
-    host.fill()
+    volume.fail_writes()
     with pytest.raises(OSError) as caught:
         for index in range(400):
             write_synced(volume.mount_point / f"more{index}", kept)
