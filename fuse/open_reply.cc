@@ -24,13 +24,14 @@ OpenCacheMode open_cache_mode(int open_flags, bool drops_before_direct)
 // Every open keeps the cache. One that does not makes the kernel drop all pages of the inode, also those into
 // which a program has just written and whose WRITE has not come yet: a reader would bring back what was there
 // before, for good.
-void reply_open(fuse_req_t request, OpenCacheMode mode)
+bool reply_open(fuse_req_t request, OpenCacheMode mode, uint64_t handle)
 {
     fuse_open_out answer{};
+    answer.fh = handle;
     answer.open_flags = FOPEN_KEEP_CACHE;
     if (mode == OpenCacheMode::kDirect)
         answer.open_flags |= FOPEN_DIRECT_IO | kOpenParallelDirectWrites;
-    fuse_reply_buf(request, reinterpret_cast<const char*>(&answer), sizeof answer);
+    return fuse_reply_buf(request, reinterpret_cast<const char*>(&answer), sizeof answer) == 0;
 }
 
 }  // namespace cowraid

@@ -19,7 +19,8 @@ enum class OpenCacheMode : uint8_t {
 // its common code does both.
 OpenCacheMode open_cache_mode(int open_flags, bool drops_before_direct);
 
-// Answers OPEN. By hand, because libfuse 3.14 cannot say FOPEN_PARALLEL_DIRECT_WRITES.
-void reply_open(fuse_req_t request, OpenCacheMode mode);
+// Answers OPEN with the handle that RELEASE will name; false: nobody waits for it any more, and no RELEASE
+// comes. By hand, because libfuse 3.14 cannot say FOPEN_PARALLEL_DIRECT_WRITES.
+bool reply_open(fuse_req_t request, OpenCacheMode mode, uint64_t handle);
 
 }  // namespace cowraid

@@ -40,6 +40,27 @@ OpenCacheMode cache_mode(const Frontend& frontend, const fuse_file_info& info)
     return open_cache_mode(info.flags, frontend.drops_before_direct.load(std::memory_order_relaxed));
 }
 
+// Handles of open files.
+enum Handle : uint64_t {
+    kPlain = 0,
+    kWritesDirectly = 1,  // may write past the page cache
+};
+
+Handle begin_open(Frontend& frontend, InodeNumber inode, const fuse_file_info& info)
+{
+    const bool direct = (info.flags & O_DIRECT) != 0 || cache_mode(frontend, info) == OpenCacheMode::kDirect;
+    if ((info.flags & O_ACCMODE) == O_RDONLY || !direct)
+        return kPlain;
+    frontend.page_cache.begin_direct(inode);
+    return kWritesDirectly;
+}
+
+void end_open(Frontend& frontend, InodeNumber inode, uint64_t handle)
+{
+    if (handle == kWritesDirectly)
+        frontend.page_cache.end_direct(inode);
+}
+
 void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
 {
     if ((info->flags & O_TRUNC) != 0) {
@@ -49,12 +70,16 @@ void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
             return;
         }
     }
-    reply_open(request, cache_mode(frontend_of(request), *info));
+    Frontend& frontend = frontend_of(request);
+    const InodeNumber inode = inode_of(frontend, node);
+    const Handle handle = begin_open(frontend, inode, *info);
+    if (!reply_open(request, cache_mode(frontend, *info), handle))
+        end_open(frontend, inode, handle);
 }
 
 void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info)
 {
-    const Frontend& frontend = frontend_of(request);
+    Frontend& frontend = frontend_of(request);
     const auto made = frontend.filesystem->make_node(inode_of(frontend, parent), name,
                                                      (mode & 07777) | S_IFREG, 0, caller_of(request));
     if (!made.ok()) {
@@ -65,7 +90,12 @@ void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
     const bool direct = cache_mode(frontend, *info) == OpenCacheMode::kDirect;
     info->direct_io = direct;
     info->keep_cache = true;
-    if (fuse_reply_create(request, &entry, info) == -ENOENT)
+    const Handle handle = begin_open(frontend, made->inode, *info);
+    info->fh = handle;
+    const int replied = fuse_reply_create(request, &entry, info);
+    if (replied != 0)
+        end_open(frontend, made->inode, handle);
+    if (replied == -ENOENT)
         frontend.filesystem->forget(made->inode, 1);
 }
 
@@ -90,7 +120,7 @@ void op_read(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset, fu
     Filesystem& filesystem = filesystem_of(request);
     const InodeNumber inode = inode_of(request, node);
     if (!past_page_cache(*info) && bytes != 0)
-        frontend_of(request).page_cache.note_filled(inode, static_cast<uint64_t>(offset), bytes);
+        frontend_of(request).page_cache.note_read(inode, static_cast<uint64_t>(offset), bytes);
     const std::span<std::byte> out = thread_buffer(bytes);
     const auto count = filesystem.read(inode, static_cast<uint64_t>(offset), out);
     if (!count.ok()) {
@@ -160,7 +190,7 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
         return;
     }
     if (!direct && bytes != 0)
-        frontend.page_cache.note_filled(inode, from, bytes);
+        frontend.page_cache.note_written(inode, from, bytes);
     // A write of the page cache has no caller; its program lost the bits when it dirtied the page.
     const Caller caller =
         info->writepage ? Caller{} : changing_caller(request, inode, SetIdRule::kAsRequested);
@@ -228,7 +258,8 @@ void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, o
     if (!status.ok())
         forget_cached_attributes(frontend, inode);
     const bool clears = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0;
-    if (!status.ok() && clears && frontend.page_cache.begin_drop(inode, from, bytes)) {
+    if (!status.ok() && clears) {
+        frontend.page_cache.begin_any_drop(inode, from, bytes);
         frontend.invalidator.submit(std::make_unique<HeldFailure>(request, inode, from, bytes, status));
         return;
     }
@@ -236,9 +267,10 @@ void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, o
     frontend.invalidator.leave();
 }
 
-// RELEASE carries nothing to do: an open file is its lookup reference.
-void op_release(fuse_req_t request, fuse_ino_t, fuse_file_info*)
+// An open file is its lookup reference.
+void op_release(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
 {
+    end_open(frontend_of(request), inode_of(request, node), info->fh);
     fuse_reply_err(request, 0);
 }
 

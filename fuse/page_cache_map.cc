@@ -1,81 +1,79 @@
 // SPDX-License-Identifier: MIT
 #include "fuse/page_cache_map.h"
 
-#include <algorithm>
-
 #include "base/assert.h"
 
 namespace cowraid {
 
 namespace {
 
-using Ranges = std::vector<PageRange>;
+struct Pages {
+    uint64_t begin, end;
+};
 
-PageRange whole_pages(uint64_t offset, uint64_t bytes)
+Pages whole_pages(uint64_t offset, uint64_t bytes)
 {
-    return {round_down(offset, kBlockBytes), round_up(offset + bytes, kBlockBytes)};
-}
-
-// The first range that ends at `offset` or behind it.
-Ranges::iterator first_from(Ranges& ranges, uint64_t offset)
-{
-    return std::lower_bound(ranges.begin(), ranges.end(), offset,
-                            [](const PageRange& range, uint64_t at) { return range.end < at; });
-}
-
-void add(Ranges& ranges, PageRange added)
-{
-    const auto first = first_from(ranges, added.begin);
-    auto last = first;
-    for (; last != ranges.end() && last->begin <= added.end; ++last) {
-        added.begin = std::min(added.begin, last->begin);
-        added.end = std::max(added.end, last->end);
-    }
-    if (first == last) {
-        ranges.insert(first, added);
-    } else {
-        *first = added;
-        ranges.erase(first + 1, last);
-    }
-}
-
-// False: nothing of it was there.
-bool remove(Ranges& ranges, PageRange removed)
-{
-    auto first = first_from(ranges, removed.begin + 1);
-    auto last = first;
-    Ranges kept;
-    for (; last != ranges.end() && last->begin < removed.end; ++last) {
-        if (last->begin < removed.begin)
-            kept.push_back({last->begin, removed.begin});
-        if (last->end > removed.end)
-            kept.push_back({removed.end, last->end});
-    }
-    if (first == last)
-        return false;
-    first = ranges.erase(first, last);
-    ranges.insert(first, kept.begin(), kept.end());
-    return true;
-}
-
-void bound(Ranges& ranges)
-{
-    if (ranges.size() <= PageCacheMap::kRangesMax)
-        return;
-    ranges.front().end = ranges.back().end;
-    ranges.resize(1);
+    return {offset / kBlockBytes, divide_up(offset + bytes, kBlockBytes)};
 }
 
 }  // namespace
 
-void PageCacheMap::note_filled(InodeNumber inode, uint64_t offset, uint64_t bytes)
+bool PageCacheMap::Cached::take(uint64_t offset, uint64_t bytes)
+{
+    const Pages range = whole_pages(offset, bytes);
+    return pages.remove(range.begin, range.end);
+}
+
+// Pages of which a part is renewed may be there when the drop is over.
+void PageCacheMap::Cached::start_drop(uint64_t offset, uint64_t bytes)
+{
+    const Pages range = whole_pages(offset, bytes);
+    if (offset % kBlockBytes != 0)
+        pages.add(range.begin, range.begin + 1);
+    if ((offset + bytes) % kBlockBytes != 0)
+        pages.add(range.end - 1, range.end);
+    ++drop_count;
+}
+
+void PageCacheMap::begin_direct(InodeNumber inode)
 {
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
-    Cached& cached = shard.inodes[inode.value];
+    ++shard.inodes[inode.value].direct_open_count;
+}
+
+void PageCacheMap::end_direct(InodeNumber inode)
+{
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    const auto at = shard.inodes.find(inode.value);
+    CW_ASSERT(at != shard.inodes.end() && at->second.direct_open_count > 0);
+    --at->second.direct_open_count;
+    if (!at->second.in_use() && at->second.pages.empty())
+        shard.inodes.erase(at);
+}
+
+void PageCacheMap::note_read(InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    note(shard, shard.inodes[inode.value], offset, bytes);
+}
+
+void PageCacheMap::note_written(InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    const auto at = shard.inodes.find(inode.value);
+    if (at != shard.inodes.end() && at->second.direct_open_count > 0)
+        note(shard, at->second, offset, bytes);
+}
+
+void PageCacheMap::note(Shard& shard, Cached& cached, uint64_t offset, uint64_t bytes)
+{
     cached.version = ++shard.version;
-    add(cached.ranges, whole_pages(offset, bytes));
-    bound(cached.ranges);
+    const Pages pages = whole_pages(offset, bytes);
+    cached.pages.add(pages.begin, pages.end);
 }
 
 bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
@@ -86,16 +84,19 @@ bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes
     if (at == shard.inodes.end())
         return false;
     Cached& cached = at->second;
-    const PageRange pages = whole_pages(offset, bytes);
-    if (!remove(cached.ranges, pages) && cached.drop_count == 0)
+    if (!cached.take(offset, bytes) && cached.drop_count == 0)
         return false;
-    if (offset % kBlockBytes != 0)
-        add(cached.ranges, {pages.begin, pages.begin + kBlockBytes});
-    if ((offset + bytes) % kBlockBytes != 0)
-        add(cached.ranges, {pages.end - kBlockBytes, pages.end});
-    bound(cached.ranges);
-    ++cached.drop_count;
+    cached.start_drop(offset, bytes);
     return true;
+}
+
+void PageCacheMap::begin_any_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    Cached& cached = shard.inodes[inode.value];
+    cached.take(offset, bytes);
+    cached.start_drop(offset, bytes);
 }
 
 void PageCacheMap::end_drop(InodeNumber inode)
@@ -120,7 +121,7 @@ void PageCacheMap::forget(InodeNumber inode, uint64_t version)
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
     const auto at = shard.inodes.find(inode.value);
-    if (at != shard.inodes.end() && at->second.version == version && at->second.drop_count == 0)
+    if (at != shard.inodes.end() && at->second.version == version && !at->second.in_use())
         shard.inodes.erase(at);
 }
 
@@ -139,7 +140,11 @@ std::vector<PageRange> PageCacheMap::ranges(InodeNumber inode) const
     const Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
     const auto at = shard.inodes.find(inode.value);
-    return at == shard.inodes.end() ? std::vector<PageRange>() : at->second.ranges;
+    std::vector<PageRange> ranges;
+    if (at != shard.inodes.end())
+        for (const auto& [begin, end] : at->second.pages.ranges())
+            ranges.push_back({begin * kBlockBytes, end * kBlockBytes});
+    return ranges;
 }
 
 }  // namespace cowraid

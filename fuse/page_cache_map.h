@@ -5,6 +5,9 @@
 // drops the pages of a direct write before it sends the request, but a reader may bring them back before the
 // write is applied, and nobody drops them then when the write is asynchronous. So whoever serves a direct
 // write asks here, when it is applied and not answered yet, whether pages of it may be in the cache.
+//
+// A WRITE of the page cache is answered before a direct write begins, because both hold the inode's lock, or
+// it comes while the file is open for direct writing. Only then must its pages be known.
 #pragma once
 
 #include <array>
@@ -14,6 +17,7 @@
 
 #include "base/mutex.h"
 #include "base/units.h"
+#include "fuse/page_set.h"
 
 namespace cowraid {
 
@@ -27,13 +31,20 @@ struct PageRange {
 // Thread-safe. May hold more than the kernel does, never less.
 class PageCacheMap {
 public:
+    // An open that may write past the page cache: call before it is answered, and after it ended.
+    void begin_direct(InodeNumber inode);
+    void end_direct(InodeNumber inode);
+
     // The page cache asked to read or write `bytes`, not 0. Call before the file's data is touched.
-    void note_filled(InodeNumber inode, uint64_t offset, uint64_t bytes);
+    void note_read(InodeNumber inode, uint64_t offset, uint64_t bytes);
+    void note_written(InodeNumber inode, uint64_t offset, uint64_t bytes);
 
     // A direct write is applied. True: the kernel may hold pages of it that are older. The caller then makes
     // it drop those that are written whole, renews the bytes of the others, and calls end_drop(). Meanwhile
     // every direct write to the inode gets true, because pages that this one forgot may still be there.
     bool begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes);
+    // The same for a change other than a direct write: also of pages that are not known.
+    void begin_any_drop(InodeNumber inode, uint64_t offset, uint64_t bytes);
     void end_drop(InodeNumber inode);
 
     // For the moment in which the kernel has let go of an inode: take the version, find out that no reference
@@ -45,14 +56,16 @@ public:
     // For tests.
     [[nodiscard]] std::vector<PageRange> ranges(InodeNumber inode) const;
 
-    // An inode with more ranges than this counts as cached from the first to the last.
-    static constexpr size_t kRangesMax = 256;
-
 private:
     struct Cached {
-        std::vector<PageRange> ranges;  // in whole pages, rising, with gaps between them
-        uint64_t version = 0;  // of the last note_filled()
+        PageSet pages;
+        uint64_t version = 0;  // of the last note
         uint32_t drop_count = 0;  // between begin_drop() and end_drop()
+        uint32_t direct_open_count = 0;
+
+        bool take(uint64_t offset, uint64_t bytes);
+        void start_drop(uint64_t offset, uint64_t bytes);
+        [[nodiscard]] bool in_use() const { return drop_count > 0 || direct_open_count > 0; }
     };
     struct Shard {
         mutable Mutex mutex{LockRank::kLeaf};
@@ -62,6 +75,8 @@ private:
     static constexpr size_t kShardCount = 64;
 
     [[nodiscard]] Shard& shard_of(InodeNumber inode) const { return shards_[inode.value % kShardCount]; }
+
+    static void note(Shard& shard, Cached& cached, uint64_t offset, uint64_t bytes) CW_REQUIRES(shard.mutex);
 
     mutable std::array<Shard, kShardCount> shards_;
 };

@@ -96,6 +96,29 @@ def test_killed_while_pages_are_dropped(make_volume):
     assert volume.check()["clean"]
 
 
+def test_pages_that_were_written_before_cost_a_direct_write_nothing(make_volume):
+    """The kernel has dropped them by itself: nobody is asked again. Of pages that were read it is."""
+    volume = make_volume()
+    volume.make()
+    volume.mount()
+    path = volume.mount_point / "file"
+    path.touch()
+    page = mmap.mmap(-1, 4096)
+    page.write(b"d" * 4096)
+    with open(path, "r+b", buffering=0) as file:
+        file.write(b"b" * 65536)
+        direct = os.open(path, os.O_RDWR | os.O_DIRECT)
+        for index in range(8):
+            os.pwrite(direct, page, index * 8192)
+        assert droppers(volume.daemon()) == []
+        assert os.pread(file.fileno(), 65536, 0) == (b"d" * 4096 + b"b" * 4096) * 8
+        page[:] = b"e" * 4096
+        os.pwrite(direct, page, 0)
+        assert len(droppers(volume.daemon())) == 1
+        assert os.pread(file.fileno(), 8192, 0) == b"e" * 4096 + b"b" * 4096
+        os.close(direct)
+
+
 def fallocate(file, mode, offset, length):
     """The errno of the call, 0 on success."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -121,17 +144,21 @@ def fill_up(folder):
         assert caught.value.errno == errno.ENOSPC
 
 
-def test_a_range_that_was_zeroed_in_part(make_volume):
+@pytest.mark.parametrize("filled_by", ["reading", "writing"])
+def test_a_range_that_was_zeroed_in_part(make_volume, filled_by):
     """Zeroing that meets the end of the space has cleared a part: readers through the cache see that."""
     volume = make_volume(data="raid5", metadata="raid1", member_mib=100)
     volume.make()
     volume.mount()
     path = volume.mount_point / "zeroed"
-    path.write_bytes(b"\xaa" * (2 << 20))
+    path.touch()
     with open(path, "r+b", buffering=0) as file:
+        assert file.write(b"\xaa" * (2 << 20)) == 2 << 20
         os.fsync(file.fileno())
         fill_up(volume.mount_point)
-        assert os.pread(file.fileno(), 2 << 20, 0) == b"\xaa" * (2 << 20)
+        if filled_by == "reading":
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert os.pread(file.fileno(), 2 << 20, 0) == b"\xaa" * (2 << 20)
         assert fallocate(file, ZERO_RANGE, 4096, 400 << 20) == errno.ENOSPC
         direct = read_past_the_cache(path, 0, 2 << 20)
         assert direct == b"\xaa" * 4096 + bytes((2 << 20) - 4096)
