@@ -284,8 +284,9 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
     const auto slot = std::find_if(assembly.members.begin(), assembly.members.end(),
                                    [&](const AssembledMember& have) { return have.id == newest.member_id; });
     if (candidate.device->size_bytes() < line->size_bytes) {
-        slot->reason = "is shrunken: " + name + " needs " + mebibytes_text(line->size_bytes) + ", has " +
-                       mebibytes_text(candidate.device->size_bytes());
+        slot->reason = {.text = "is shrunken: " + name + " needs " + mebibytes_text(line->size_bytes) +
+                                ", has " + mebibytes_text(candidate.device->size_bytes()),
+                        .unusable = true};
         return;
     }
     const std::optional<Generation> missed = missed_from(head_->reading, newest);
@@ -293,11 +294,11 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
         assembly.damaged_rings.push_back(newest.member_id);
     if (missed.has_value()) {
         const bool behind = line->state == MemberState::kPresent && in_epoch_of(superblock_, newest);
-        slot->reason = behind ? "stopped at commit " + std::to_string(newest.generation.value)
-                              : (line->state == MemberState::kFailed ? "failed since commit "
-                                                                     : "was away since commit ") +
-                                    std::to_string(missed->value);
-        slot->reason += " (" + name + ")";
+        slot->reason.text = behind ? "stopped at commit " + std::to_string(newest.generation.value)
+                                   : (line->state == MemberState::kFailed ? "failed since commit "
+                                                                          : "was away since commit ") +
+                                         std::to_string(missed->value);
+        slot->reason.text += " (" + name + ")";
     }
     slot->stale = missed.has_value();
     slot->damaged = {newest.member_id, candidate.reading.damaged_mask};
@@ -310,18 +311,19 @@ void Assembler::explain_absent(Assembly& assembly) const
 {
     std::vector<AssembledMember*> absent;
     for (AssembledMember& member : assembly.members)
-        if (member.device == nullptr && member.reason.empty())
+        if (member.device == nullptr && member.reason.text.empty())
             absent.push_back(&member);
     const bool known = absent.size() == 1 && unidentified_.size() == 1;
     for (AssembledMember* const member : absent) {
         const MemberRecord& record = *superblock_.member(member->id);
         if (known)
-            member->reason = (unidentified_[0].unreadable ? "is unreadable: " : "is overwritten: ") +
-                             unidentified_[0].text();
+            member->reason = {.text = (unidentified_[0].unreadable ? "is unreadable: " : "is overwritten: ") +
+                                      unidentified_[0].text(),
+                              .unusable = true};
         else if (record.state == MemberState::kFailed)
-            member->reason = "failed since commit " + std::to_string(record.missing_since.value);
+            member->reason.text = "failed since commit " + std::to_string(record.missing_since.value);
         else
-            member->reason = "is absent";
+            member->reason.text = "is absent";
     }
     for (const Unidentified& device : unidentified_)
         if (!known)

@@ -14,6 +14,12 @@
 
 namespace cowraid {
 
+// Why a member is absent or stale.
+struct MemberReason {
+    std::string text;  // the rest of a sentence that begins with "member 4"
+    bool unusable = false;  // its device is there: shrunken, overwritten or unreadable
+};
+
 struct AssembledMember {
     MemberId id;
     std::unique_ptr<BlockDevice> device;  // null: absent, or present but not usable
@@ -25,8 +31,7 @@ struct AssembledMember {
     // still calls the member present: then the next commit must record it as missing since here.
     Generation missed_from;
     DamagedSlots damaged;  // to be erased before the first commit of a mount
-    // Of a member that is absent or stale: why, as the rest of a sentence that begins with "member 4".
-    std::string reason;
+    MemberReason reason;  // of a member that is absent or stale
 };
 
 struct Assembly {

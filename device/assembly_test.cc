@@ -686,9 +686,9 @@ void check(const Scenario& scenario)
         for (const std::string& note : assembly->notes)
             said += note + "\n";
         for (const AssembledMember& member : assembly->members) {
-            CHECK(member.reason.empty() == (member.device != nullptr && !member.stale));
-            if (!member.reason.empty())
-                said += "member " + std::to_string(member.id.value) + " " + member.reason + "\n";
+            CHECK(member.reason.text.empty() == (member.device != nullptr && !member.stale));
+            if (!member.reason.text.empty())
+                said += "member " + std::to_string(member.id.value) + " " + member.reason.text + "\n";
         }
     } else {
         CHECK(why.find('\n') == std::string::npos);

@@ -16,7 +16,7 @@ namespace {
 // Why a member is a finding itself, or empty.
 std::string absence_of(CheckContext& context, const MemberRecord& record)
 {
-    const std::string reason = context.volume.reason_of(record.id);
+    const std::string reason = context.volume.reason_of(record.id).text;
     if (context.volume.members().device(record.id) == nullptr)
         return reason;
     return record.state == MemberState::kPresent ? "" : reason + "; a mount lets it take part again";

@@ -59,7 +59,7 @@ std::string lacking_text(const Assembly& assembly, const MemberSet& members, con
         if (!absent && !has_stale_columns(map, member.id))
             continue;
         text += (text.empty() ? "member " : ", member ") + std::to_string(member.id.value) + " ";
-        text += member.reason.empty() ? "is without writes it missed" : member.reason;
+        text += member.reason.text.empty() ? "is without writes it missed" : member.reason.text;
     }
     return text;
 }

@@ -38,7 +38,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     std::unique_ptr<Volume> volume(new Volume());
     volume->superblock_ = std::move(assembly.superblock);
     for (AssembledMember& member : assembly.members) {
-        if (!member.reason.empty())
+        if (!member.reason.text.empty())
             volume->reasons_.emplace_back(member.id, member.reason);
         if (member.device == nullptr)
             volume->away_.push_back(member.id);
@@ -86,7 +86,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     return volume;
 }
 
-std::string Volume::reason_of(MemberId id) const
+MemberReason Volume::reason_of(MemberId id) const
 {
     for (const auto& [member, reason] : reasons_)
         if (member == id)

@@ -136,8 +136,8 @@ public:
     // Which members were missing or behind when it was opened, why, and how many more may fail; empty when
     // none.
     [[nodiscard]] const std::string& degraded_reason() const { return degraded_reason_; }
-    // Why a member was absent or behind then, as the rest of "member 4 ..."; empty when it was not.
-    [[nodiscard]] std::string reason_of(MemberId id) const;
+    // Why a member was absent or behind then; empty when it was not.
+    [[nodiscard]] MemberReason reason_of(MemberId id) const;
     void set_label(const std::string& label) { superblock_.label = label; }
     // Whether the superblocks written from now on say that a mount ended with them.
     void set_unmounting(bool unmounting) { unmounting_ = unmounting; }
@@ -210,7 +210,7 @@ private:
     MapRef pending_map_;  // of the map written but not yet named by a superblock
     const char* read_only_reason_ = nullptr;  // static text
     std::string degraded_reason_;
-    std::vector<std::pair<MemberId, std::string>> reasons_;
+    std::vector<std::pair<MemberId, MemberReason>> reasons_;
     bool map_in_place_ = false;  // wrong protocols, for the crash tests
     bool stale_unrecorded_ = false;
     bool unmounting_ = false;

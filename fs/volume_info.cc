@@ -23,11 +23,13 @@ void tell_presence(FilesystemCore& core, const MemberRecord& record, MemberInfo&
     } else if (members.stopped_it(record.id)) {
         info.reason = "failed, and the volume stopped";
     } else if (members.device(record.id) == nullptr) {
-        info.reason = core.volume->reason_of(record.id);
+        const MemberReason reason = core.volume->reason_of(record.id);
+        info.reason = reason.text;
+        info.unusable = reason.unusable;
         if (record.state == MemberState::kPresent)
             info.state = MemberState::kMissing;
     } else if (record.state != MemberState::kPresent) {
-        info.reason = core.volume->reason_of(record.id);
+        info.reason = core.volume->reason_of(record.id).text;
     }
 }
 

@@ -27,22 +27,16 @@ std::string capitalized(std::string text)
     return text;
 }
 
-// A device is there and cannot be used: its name is in the reason.
-bool is_unusable(const MemberInfo& member)
-{
-    return member.path.empty() && member.reason.find(": ") != std::string::npos;
-}
-
 bool is_missing(const MemberInfo& member)
 {
-    return member.path.empty() && !is_unusable(member);
+    return member.path.empty() && !member.unusable;
 }
 
 std::string condition_of(const MemberInfo& member)
 {
     if (is_missing(member))
         return "MISSING";
-    if (is_unusable(member))
+    if (member.unusable)
         return "UNUSABLE";
     if (member.state != MemberState::kPresent)
         return member.path + (member.state == MemberState::kFailed ? " FAILED" : " STALE");

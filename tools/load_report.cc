@@ -55,7 +55,8 @@ VolumeInfo info_of_superblock(const Assembly& assembly)
         CW_ASSERT(record != nullptr);
         MemberInfo line;
         line.id = member.id;
-        line.reason = member.reason;
+        line.reason = member.reason.text;
+        line.unusable = member.reason.unusable;
         line.size_bytes = record->size_bytes;
         line.state = record->state;
         line.counters = record->counters;

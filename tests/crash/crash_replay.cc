@@ -76,6 +76,8 @@ private:
                         size_t acknowledged);
     std::string compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
                         const std::vector<uint32_t>& absent, bool writable, size_t acknowledged);
+    std::string prove_refusal(std::vector<std::unique_ptr<ReplayDevice>>& devices,
+                              const std::vector<uint32_t>& absent);
     std::string check(std::vector<std::unique_ptr<ReplayDevice>>& devices,
                       const std::vector<uint32_t>& absent);
     static std::vector<std::unique_ptr<BlockDevice>>
@@ -89,6 +91,9 @@ private:
     std::unordered_set<uint64_t> seen_;
     std::vector<Losses> losses_;
     size_t next_loss_ = 0;
+    uint32_t tolerance_ = 0;
+    size_t left_at_ = SIZE_MAX;  // the first snapshot without the member that returns
+    std::vector<uint32_t> ever_away_;  // before this crash or during its recovery, by index
     bool mounted_for_writing_ = false;  // the last time
     CrashReport report_;
 };
@@ -129,6 +134,8 @@ Status Replay::change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs)
     CW_TRY(fs->close());
     fs.reset();
     const std::vector<uint32_t> absent(leaves ? 1 : 0, kReturning);
+    if (leaves)
+        left_at_ = snapshots_.size();
     CW_ASSIGN(fs, open_recording(absent));
     return {};
 }
@@ -205,18 +212,36 @@ std::vector<std::unique_ptr<BlockDevice>> Replay::borrow(std::vector<std::unique
     return borrowed;
 }
 
-// "... since commit 7 (DEVICE)" is said of a member that is there; of an absent one no device is named.
-static bool names_a_stale_member(const std::string& why)
+// Whether more members lack something than every profile tolerates: those that are absent, and those that
+// ever were and say so. No other may say so. What a rescue reads is what was written.
+std::string Replay::prove_refusal(std::vector<std::unique_ptr<ReplayDevice>>& devices,
+                                  const std::vector<uint32_t>& absent)
 {
-    static constexpr std::string_view kCommit = " commit ";
-    if (why.find("without writes it missed") != std::string::npos)
-        return true;
-    for (size_t at = why.find(kCommit); at != std::string::npos; at = why.find(kCommit, at + 1)) {
-        const size_t end = why.find_first_not_of("0123456789", at + kCommit.size());
-        if (end != std::string::npos && why.compare(end, 2, " (") == 0)
-            return true;
+    std::string why;
+    Result<Assembly> assembly = assemble(borrow(devices, absent), why);
+    MountOptions options = manual_options();
+    options.degraded = options.read_only = options.rescue = true;
+    Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
+    if (!fs.ok())
+        return "refused to rescue: " + why;
+    uint32_t lacking = 0;
+    for (const MemberInfo& member : (*fs)->info().members) {
+        if (member.state == MemberState::kPresent && member.stale_groups == 0)
+            continue;
+        ++lacking;
+        const uint32_t index = member.id.value - 1;
+        if (std::find(absent.begin(), absent.end(), index) == absent.end() &&
+            std::find(ever_away_.begin(), ever_away_.end(), index) == ever_away_.end())
+            return "member " + std::to_string(member.id.value) + " was never away and is called stale";
     }
-    return false;
+    if (lacking <= tolerance_)
+        return "refused, though only " + std::to_string(lacking) + " members lack something";
+    DirectoryState state;
+    if (read_state(**fs, state, why) &&
+        std::find(snapshots_.begin(), snapshots_.end(), state) == snapshots_.end())
+        return "a rescue reads what was never there";
+    ++report_.refused;
+    return {};
 }
 
 // Mounts and compares with the snapshots that may be there: the last acknowledged one, or the one whose
@@ -236,14 +261,12 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
         if (options_.commit_mutant == static_cast<uint32_t>(mutant))
             options.commit_mutant = options_.commit_mutant;
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
-    const bool lacking = names_a_stale_member(why);
     mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;
-    if (!fs.ok() && options_.returning && lacking) {
-        ++report_.refused;
-        return {};
+    if (!fs.ok()) {
+        const std::string problem =
+            options_.returning ? prove_refusal(devices, absent) : "only returning members are an excuse";
+        return problem.empty() ? problem : "mount refused: " + why + ": " + problem;
     }
-    if (!fs.ok())
-        return "mount refused: " + why;
     report_.recovered_rows += (*fs)->info().recovered_rows;
     report_.replayed_records += (*fs)->info().replayed_records;
     DirectoryState state;
@@ -358,6 +381,9 @@ void Replay::try_state(ReplayCursor& cursor, const CrashChoice& choice, const Lo
     size_t acknowledged = 0;
     for (const RecordedMark& mark : cursor.marks())
         acknowledged = mark.value;
+    ever_away_ = losses.before;
+    if (acknowledged + 1 >= left_at_)
+        ever_away_.push_back(kReturning);
     const std::string problem = recover(devices, losses, acknowledged);
     if (problem.empty())
         return;
@@ -400,9 +426,9 @@ CrashReport Replay::run()
         report_.first_violation = std::string("the workload itself failed: ") + err_text(recorded.err());
         return report_;
     }
-    losses_ = all_losses(options_.shape.member_count,
-                         std::min(find_profile(options_.shape.data_profile)->tolerance,
-                                  find_profile(options_.shape.metadata_profile)->tolerance));
+    tolerance_ = std::min(find_profile(options_.shape.data_profile)->tolerance,
+                          find_profile(options_.shape.metadata_profile)->tolerance);
+    losses_ = all_losses(options_.shape.member_count, tolerance_);
     ReplayCursor cursor(recorder_);
     const std::vector<uint64_t> instants = recorder_.instants();
     for (size_t i = options_.shard; i < instants.size(); i += options_.shard_count) {
