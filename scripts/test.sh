@@ -180,11 +180,12 @@ stages_all() {
 # Warnings are errors here and nowhere else: another compiler has others, which must not stop who
 # only installs.
 common_options=(-Dwerror=true -Ddebug_checks=true)
-# Each file is compiled by itself: that shows that none lives on includes of another, headers included.
-# -g1 is what reports need, functions and lines; -g takes a quarter longer.
-test_options=("${common_options[@]}" -Dbuildtype=debugoptimized -Dcpp_args=-g1)
 # Twelve files of a target are compiled as one, which takes less than half the time: the headers are compiled
-# once for all of them.
+# once for all of them. Each file of the product is compiled by itself in one build: that shows that none
+# lives on includes of another, headers included.
+# -g1 is what reports need, functions and lines; -g takes a quarter longer.
+test_options=("${common_options[@]}" -Dbuildtype=debugoptimized -Dcpp_args=-g1 -Dunity_tests=true
+    -Dunity_size=12)
 sanitizer_options=("${common_options[@]}" -Ddebug=true -Doptimization=1 -Db_lundef=false -Dtcmalloc=disabled
     -Dunity=on -Dunity_size=12)
 asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined
