@@ -4,7 +4,8 @@
 
     scripts/long_run.py simulator FIRST..LAST          250 seeds a shard
     scripts/long_run.py crash PROFILE STATES           10,000 states a shard; each seed is another workload;
-                                                       --join: writes in place, --clean: with the cleaner;
+                                                       --join: writes in place, --clean: with the cleaner,
+                                                       --returning: members come back;
                                                        --log-blocks N: write-intent logs that wrap
     scripts/long_run.py kill PROFILE ROUNDS            20 rounds of kill -9 under load a shard; needs root
 
@@ -36,7 +37,7 @@ SHARD_SECONDS_MAX = 7200
 LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-MODES_OF_CRASH = ("join", "clean")
+MODES_OF_CRASH = ("join", "clean", "returning")
 PROFILES_OF_KILL = ("raid5", "raid6")
 
 # name: how the results file knows it; command, environment: run it; pattern: the line that sums it up.
