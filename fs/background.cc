@@ -30,12 +30,15 @@ void RemovalQueue::push(InodeNumber inode)
 {
     MutexLock lock(mutex_);
     inodes_.push_back(inode);
+    ++pushed_;
     condition_.notify_one();
 }
 
 bool RemovalQueue::pop(InodeNumber& inode)
 {
     MutexLock lock(mutex_);
+    done_ = pushed_ - inodes_.size();
+    done_changed_.notify_all();
     while (inodes_.empty() && !stopped_)
         condition_.wait(mutex_);
     if (stopped_)
@@ -55,6 +58,20 @@ bool RemovalQueue::try_pop(InodeNumber& inode)
     return true;
 }
 
+bool RemovalQueue::empty()
+{
+    MutexLock lock(mutex_);
+    return inodes_.empty();
+}
+
+void RemovalQueue::wait_done()
+{
+    MutexLock lock(mutex_);
+    const uint64_t last = pushed_;
+    while (done_ < last && !stopped_)
+        done_changed_.wait(mutex_);
+}
+
 void RemovalQueue::start()
 {
     MutexLock lock(mutex_);
@@ -66,6 +83,7 @@ void RemovalQueue::stop()
     MutexLock lock(mutex_);
     stopped_ = true;
     condition_.notify_all();
+    done_changed_.notify_all();
 }
 
 namespace {
@@ -169,6 +187,7 @@ void* Background::commit_main(void* self)
             const uint64_t change = core.changes.newest();
             if (std::exchange(last_change, change) == change)
                 malloc_release();
+            core.empty_groups.step();
             commit_us = clock_us() + (core.empty_groups.wants_commit() ? kSoonUs : interval_us);
         }
         if (clock_us() >= pace.next_us())
@@ -176,13 +195,32 @@ void* Background::commit_main(void* self)
     }
 }
 
+namespace {
+
+// Nodes of what was removed are free after a commit. Where data may have their slots it does not wait for the
+// clock.
+void commit_removed(FilesystemCore& core)
+{
+    constexpr uint64_t kWorthACommit = kMiB;
+    const uint64_t metadata = core.allocator.numbers(kGroupMetadata).total_blocks;
+    if (!core.removals.empty() || core.removed_bytes < kWorthACommit ||
+        metadata <= core.volume->metadata_kept_blocks(kGroupMetadata))
+        return;
+    core.removed_bytes = 0;
+    core.commits.request_commit();
+}
+
+}  // namespace
+
 void* Background::removal_main(void* self)
 {
     FilesystemCore& core = static_cast<Background*>(self)->core_;
     prepare_thread("cowraid-remove");
     InodeNumber inode;
-    while (core.removals.pop(inode))
+    while (core.removals.pop(inode)) {
         remove_inode(core, inode).ignore();  // its orphan item stays: the next mount tries again
+        commit_removed(core);
+    }
     return nullptr;
 }
 

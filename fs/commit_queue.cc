@@ -33,6 +33,13 @@ Status CommitQueue::wait(TransactionId id)
     return blocking.wait();
 }
 
+void CommitQueue::request_commit()
+{
+    MutexLock lock(mutex_);
+    requested_.commit = true;
+    wake_.notify_all();
+}
+
 void CommitQueue::request_flush()
 {
     MutexLock lock(mutex_);

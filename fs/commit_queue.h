@@ -18,6 +18,8 @@ public:
     void wait_async(TransactionId id, Completion* completion);
     // As wait_async(), blocking. Must not be called by the commit thread or with locks held.
     Status wait(TransactionId id);
+    // Asks for a commit that nobody waits for.
+    void request_commit();
     // Asks for a flush of dirty data without a commit.
     void request_flush();
     void request_stop();
@@ -26,7 +28,7 @@ public:
     void resume();
 
     struct Work {
-        bool commit = false;  // somebody waits
+        bool commit = false;
         bool flush = false;
         bool stop = false;
 

@@ -76,6 +76,7 @@ struct FilesystemCore {
     std::atomic<uint64_t> next_inode{0};
     std::atomic<uint64_t> inode_count{0};
     std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
+    std::atomic<uint64_t> removed_bytes{0};  // in items of deleted files, since a commit was asked for them
     std::atomic<uint64_t> commit_count{0};
     std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes (fs/commit.h)
     // Superblock::tree_commits of a transaction's commit is its id and this.

@@ -32,7 +32,7 @@ bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
     return core_.space.try_claim({}, pending_changes(core_), mark, Leave::kReserve);
 }
 
-void EmptyGroups::choose(uint32_t content, uint64_t ahead)
+void EmptyGroups::choose(uint32_t content)
 {
     const SpaceNumbers numbers = core_.allocator.numbers(content);
     uint64_t whole = numbers.free_row_blocks;  // what plan_ahead() looks at
@@ -42,9 +42,12 @@ void EmptyGroups::choose(uint32_t content, uint64_t ahead)
             continue;
         const Ref<const ArrayGroup> group = core_.volume->array().group_at(address);
         const uint64_t blocks = group->geometry.data_blocks();
+        // Less with every group of nodes that goes.
+        const uint64_t ahead = content == kGroupData ? data_ahead(core_) : metadata_ahead(core_, content);
         const bool is_whole = core_.volume->array().missing_columns(*group) == 0;
         const bool spare = (is_whole ? whole : room) >= ahead + blocks;
-        if ((!spare && !replaceable(address)) || core_.data_gate.closed())
+        // A writer who waits alone gets what there is for data.
+        if ((!spare && !replaceable(address)) || (content == kGroupData && core_.data_gate.closed()))
             continue;
         const bool given = give_up_room(content, blocks);
         if (given) {
@@ -90,13 +93,14 @@ void EmptyGroups::step()
 {
     const View view = core_.timeline.view();
     // While a mount recovers, the open transaction may know of rows in groups that hold nothing.
-    if (core_.read_only || !core_.fsync_log || failed_ || view.committed->transaction < wait_for_)
+    if (core_.read_only || core_.stopped || !core_.fsync_log || failed_ ||
+        view.committed->transaction < wait_for_)
         return;
     if (leaving_.empty()) {
-        choose(kGroupData, data_ahead(core_));
-        choose(kGroupMetadata, metadata_ahead(core_, kGroupMetadata));
+        choose(kGroupData);
+        choose(kGroupMetadata);
         if (!core_.volume->system_is_metadata())
-            choose(kGroupSystem, metadata_ahead(core_, kGroupSystem));
+            choose(kGroupSystem);
         std::sort(leaving_.begin(), leaving_.end());
     }
     if (leaving_.empty())

@@ -28,7 +28,7 @@ public:
     [[nodiscard]] uint64_t leaving_blocks() const { return leaving_blocks_; }
 
 private:
-    void choose(uint32_t content, uint64_t ahead);
+    void choose(uint32_t content);
     [[nodiscard]] bool replaceable(VolumeAddress group) const;
     bool give_up_room(uint32_t content, uint64_t blocks);
     Status leave(const View& view);

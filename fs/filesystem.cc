@@ -51,9 +51,7 @@ Status Filesystem::close()
 
 Status Filesystem::step(bool commit)
 {
-    InodeNumber inode;
-    while (core_->removals.try_pop(inode))
-        CW_TRY(remove_inode(*core_, inode));
+    CW_TRY(finish_removals(*core_));
     return commit ? commit_now(*core_) : flush_now(*core_);
 }
 

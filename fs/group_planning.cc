@@ -111,7 +111,7 @@ uint64_t metadata_ahead(const FilesystemCore& core, uint32_t content)
     uint64_t share = core.volume->degraded() ? 0 : core.volume->metadata_kept_blocks(content);
     uint64_t whole = 0;
     for (const GroupNumbers& group : core.allocator.group_numbers(content))
-        whole += group.degraded ? 0 : group.total_blocks;
+        whole += group.degraded || group.closed ? 0 : group.total_blocks;
     share = std::max(whole, share) / 2;
     return std::max(kReserveBlocksMin, std::min(wanted, share));
 }

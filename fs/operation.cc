@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "fs/commit.h"
+#include "fs/removal.h"
 
 namespace cowraid {
 
@@ -40,8 +41,8 @@ bool never()
     return false;
 }
 
-// Takes room beside others, then alone. kNoSpace: it is not there. `wanted` compares this with what others
-// want.
+// Takes room beside others, then, when what was unlinked is deleted, alone. kNoSpace: it is not there.
+// `wanted` compares this with what others want.
 template <typename Take, typename Wanted>
 Status take_room(FilesystemCore& core, RoomGate& gate, Take take, Wanted wanted)
 {
@@ -54,8 +55,13 @@ Status take_room(FilesystemCore& core, RoomGate& gate, Take take, Wanted wanted)
         return take();
     };
     const Status beside = commit_until(core, take_beside, hopeless);
-    if (beside.err() != Err::kNoSpace || !gate.close(mark, wanted()))
+    if (beside.err() != Err::kNoSpace)
         return beside;
+    // Files that cannot be deleted bring no room. Most of it beside others, what is left while they wait.
+    finish_removals(core).ignore();
+    if (!gate.close(mark, wanted()))
+        return beside;
+    finish_removals(core).ignore();
     const Status alone = commit_until(core, take, never);
     if (alone.err() == Err::kNoSpace)
         gate.open_refused(wanted());

@@ -43,6 +43,7 @@ Result<Progress> erase_items(FilesystemCore& core, Operation& operation, Inode& 
             CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
             CW_TRY(editor.unmap(extent.file_block, extent.block_count, removed));
         }
+        core.removed_bytes += scan.value().size();
         operation.erase(scan.key());
     }
     return Progress::kMore;
@@ -96,6 +97,16 @@ Status remove_inode(FilesystemCore& core, InodeNumber number)
         }
     }
     core.inodes.prune(number);
+    return {};
+}
+
+Status finish_removals(FilesystemCore& core)
+{
+    if (!core.options.manual_commit)
+        core.removals.wait_done();
+    InodeNumber inode;
+    while (core.options.manual_commit && core.removals.try_pop(inode))
+        CW_TRY(remove_inode(core, inode));
     return {};
 }
 

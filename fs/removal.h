@@ -14,6 +14,10 @@ void queue_removal(FilesystemCore& core, InodeNumber inode);
 // nothing when the inode has names or is remembered again. Removal thread, or the simulator's step.
 Status remove_inode(FilesystemCore& core, InodeNumber inode);
 
+// Until what was queued before the call is deleted, or cannot be: waits for the removal thread, or does its
+// work where there is none and says what failed first. No locks held; never on the removal thread.
+Status finish_removals(FilesystemCore& core);
+
 // Queues every inode with an orphan mark: left over by a crash, or unlinked while open at unmount.
 Status queue_orphans(FilesystemCore& core);
 

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// The room of extended attributes that were removed: it is in nodes, and must become room for data.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "tests/filesystem/check_content.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr VolumeShape kFourOfRaid5{4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes};
+constexpr uint64_t kAttributeBytes = 120 * kMiB;  // most slots become metadata
+constexpr uint64_t kNsPerSecond = 1000000000;
+
+// A volume full of attributes, all of one file, and of data.
+class FullVolume {
+public:
+    explicit FullVolume(const MountOptions& options) : volume(kFourOfRaid5)
+    {
+        std::string why;
+        REQUIRE_MESSAGE(volume.make(why).ok(), why);
+        mount(volume, options);
+        fresh_blocks = total_blocks();
+        const InodeNumber file = make("attributes");
+        fill_attributes(file);
+        fs().forget(file, 1);
+        REQUIRE(fs().sync().ok());
+        data = make("data");
+        while (write_more() == Err::kOk) { }
+        REQUIRE(fs().sync().ok());
+        REQUIRE(total_blocks() < fresh_blocks / 4);
+    }
+
+    Filesystem& fs() { return volume.fs(); }
+    uint64_t total_blocks() { return fs().statistics().total_blocks; }
+    void remove_attributes() { REQUIRE(fs().unlink(kRoot, "attributes").ok()); }
+    // A MiB more of data.
+    Err write_more()
+    {
+        std::vector<std::byte> content(kMiB);
+        Prng(data_bytes + 1).fill(content.data(), content.size());
+        const Result<size_t> written = fs().write(data, data_bytes, content, {}, {});
+        data_bytes += written.ok() ? content.size() : 0;
+        return written.err();
+    }
+    // Data that is written from now on until there is no room.
+    uint64_t write_all()
+    {
+        const uint64_t before = data_bytes;
+        Err err = Err::kOk;
+        while (err == Err::kOk)
+            err = write_more();
+        REQUIRE(err == Err::kNoSpace);
+        return data_bytes - before;
+    }
+    void unmount_and_check()
+    {
+        std::vector<std::byte> wanted(kMiB), got(kMiB);
+        for (uint64_t offset = 0; offset < data_bytes; offset += kMiB) {
+            Prng(offset + 1).fill(wanted.data(), wanted.size());
+            REQUIRE(fs().read(data, offset, got).ok());
+            REQUIRE(got == wanted);
+        }
+        REQUIRE(volume.unmount().ok());
+        REQUIRE_CLEAN(Image::copy_of(volume).check());
+    }
+
+    SimVolume volume;
+    uint64_t fresh_blocks = 0;
+    InodeNumber data;
+    uint64_t data_bytes = 0;
+
+private:
+    InodeNumber make(const char* name)
+    {
+        const Result<Attributes> made = fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+        return made->inode;
+    }
+    void fill_attributes(InodeNumber file)
+    {
+        Prng prng(seed());
+        for (uint64_t bytes = 0, number = 0; bytes < kAttributeBytes; ++number) {
+            const std::vector<std::byte> value(4096 + prng.below(56 * kKiB), std::byte{1});
+            const Status put = fs().set_xattr(file, "user.x" + std::to_string(number), value, 0);
+            REQUIRE_MESSAGE(put.ok(), err_text(put.err()));
+            bytes += value.size();
+        }
+    }
+};
+
+// The clock makes no commit.
+MountOptions options_without_clock()
+{
+    MountOptions options;
+    options.commit_seconds = 300;
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("removed room: who writes right after attributes were removed gets their room")
+{
+    MountOptions options = options_without_clock();
+    for (const bool threads : {false, true}) {
+        CAPTURE(threads);
+        options.manual_commit = !threads;
+        FullVolume full(options);
+        REQUIRE(full.write_more() == Err::kNoSpace);
+        full.remove_attributes();
+        REQUIRE(full.fs().sync().ok());
+        const uint64_t written = full.write_all();
+        MESSAGE((written / kMiB), " MiB");
+        CHECK(written >= kFourOfRaid5.member_bytes);
+        full.unmount_and_check();
+    }
+}
+
+TEST_CASE("removed room: groups of nodes that are empty leave together")
+{
+    FullVolume full(manual_options());
+    full.remove_attributes();
+    for (int commits = 0; commits < 3; ++commits)
+        REQUIRE(full.fs().step(true).ok());
+    MESSAGE((full.total_blocks() / 256), " of ", (full.fresh_blocks / 256), " MiB");
+    CHECK(full.total_blocks() >= full.fresh_blocks / 4 * 3);
+    full.unmount_and_check();
+}
+
+TEST_CASE("removed room: it is reported soon, whoever waits for a commit")
+{
+    FullVolume full(options_without_clock());
+    full.remove_attributes();
+    const uint64_t begin = monotonic_ns();
+    while (full.total_blocks() < full.fresh_blocks / 2 && monotonic_ns() - begin < 30 * kNsPerSecond)
+        usleep(10000);
+    MESSAGE((full.total_blocks() / 256), " of ", (full.fresh_blocks / 256), " MiB after ",
+            ((monotonic_ns() - begin) / 1000000), " ms");
+    CHECK(full.total_blocks() >= full.fresh_blocks / 2);
+    full.unmount_and_check();
+}
