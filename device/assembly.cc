@@ -20,17 +20,21 @@ struct Candidate {
 
 // A device that says nothing about its identity.
 struct Unidentified {
-    std::string name;
     bool unreadable;
-    std::string content;  // what else is on it
-
-    [[nodiscard]] std::string text() const
-    {
-        if (unreadable)
-            return name + " cannot be read";
-        return name + (content.empty() ? " carries no cowraid superblock" : " holds " + content);
-    }
+    std::string text;  // its name and what it is
 };
+
+// `err`: of reading its superblocks.
+Unidentified look_at(const BlockDevice& device, Err err)
+{
+    const std::string name = printable(device.name());
+    if (device.size_bytes() == 0)
+        return {true, name + " has a size of 0"};
+    if (err != Err::kNotFound)
+        return {true, name + " cannot be read"};
+    const std::string content = device.foreign_content();
+    return {false, name + (content.empty() ? " carries no cowraid superblock" : " holds " + content)};
+}
 
 std::string mebibytes_text(uint64_t bytes)
 {
@@ -92,8 +96,7 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
             why_ = name + " needs " + unsupported_reason(*device);
             return Err::kUnsupported;
         } else {
-            const bool unreadable = reading.err() != Err::kNotFound;
-            unidentified_.push_back({name, unreadable, unreadable ? "" : device->foreign_content()});
+            unidentified_.push_back(look_at(*device, reading.err()));
         }
     }
     if (!candidates_.empty())
@@ -233,7 +236,7 @@ Status Assembler::check_table()
     for (const Unidentified& device : unidentified_) {
         if (device.unreadable || known < superblock_.members.size() || options_.strangers == Strangers::kSkip)
             continue;
-        why_ = device.text() + ", and all members of volume " + uuid_text(superblock_.volume_uuid) +
+        why_ = device.text + ", and all members of volume " + uuid_text(superblock_.volume_uuid) +
                " are present without it: leave it out";
         return Err::kInvalid;
     }
@@ -318,7 +321,7 @@ void Assembler::explain_absent(Assembly& assembly) const
         const MemberRecord& record = *superblock_.member(member->id);
         if (known)
             member->reason = {.text = (unidentified_[0].unreadable ? "is unreadable: " : "is overwritten: ") +
-                                      unidentified_[0].text(),
+                                      unidentified_[0].text,
                               .unusable = true};
         else if (record.state == MemberState::kFailed)
             member->reason.text = "failed since commit " + std::to_string(record.missing_since.value);
@@ -327,7 +330,7 @@ void Assembler::explain_absent(Assembly& assembly) const
     }
     for (const Unidentified& device : unidentified_)
         if (!known)
-            assembly.notes.push_back(device.text() + ": left out");
+            assembly.notes.push_back(device.text + ": left out");
 }
 
 Assembly Assembler::build()

@@ -26,6 +26,12 @@ std::string volume_name(const Superblock& superblock)
                                     : "volume '" + printable(superblock.label) + "'";
 }
 
+// Without it two halves could both go on.
+size_t majority(const Superblock& superblock)
+{
+    return superblock.members.size() / 2 + 1;
+}
+
 bool has_stale_columns(const GroupMap& map, MemberId id)
 {
     return std::any_of(map.groups.begin(), map.groups.end(), [=](const GroupRecord& group) {
@@ -36,7 +42,8 @@ bool has_stale_columns(const GroupMap& map, MemberId id)
 
 }  // namespace
 
-std::string tolerance_text(const GroupMap& map, const std::vector<MemberId>& missing)
+std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
+                           const std::vector<MemberId>& missing)
 {
     uint32_t left = UINT32_MAX;
     for (const GroupRecord& group : map.groups) {
@@ -48,7 +55,11 @@ std::string tolerance_text(const GroupMap& map, const std::vector<MemberId>& mis
     }
     if (left == 0 || left == UINT32_MAX)
         return "no further member may fail";
-    return std::to_string(left) + (left == 1 ? " more member may fail" : " more members may fail");
+    const size_t needed = majority(superblock);
+    return std::to_string(left) + (left == 1 ? " more member may fail" : " more members may fail") +
+           (superblock.members.size() - missing.size() < needed + left
+                ? ", but writing needs " + std::to_string(needed) + " members"
+                : "");
 }
 
 std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map)
@@ -81,10 +92,9 @@ std::string judge_missing(const Superblock& superblock, const GroupMap& map,
     if (missing.empty())
         return {};
     if (!options.degraded && !options.rescue)
-        return problem + "; add what is missing, or mount with -o degraded (" + tolerance_text(map, missing) +
-               " then)";
-    const size_t present = superblock.members.size() - missing.size();
-    must_be_read_only = present * 2 <= superblock.members.size();
+        return problem + "; add what is missing, or mount with -o degraded (" +
+               tolerance_text(superblock, map, missing) + " then)";
+    must_be_read_only = superblock.members.size() - missing.size() < majority(superblock);
     return {};
 }
 

@@ -13,8 +13,10 @@
 namespace cowraid {
 
 // "1 more member may fail": what the block groups can still do without, columns that lack something counted.
-// When they lack too much, which profile is beyond what it tolerates.
-std::string tolerance_text(const GroupMap& map, const std::vector<MemberId>& missing);
+// When they lack too much, which profile is beyond what it tolerates. Says so when fewer suffice for reading
+// than for writing, which needs a majority.
+std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
+                           const std::vector<MemberId>& missing);
 
 // "member 2 is absent, member 3 was away since commit 7 (/dev/sdc), member 4 is without writes it missed":
 // what keeps members from having everything. Empty when all have. The assembly's devices may be in `members`

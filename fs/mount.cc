@@ -249,11 +249,18 @@ Status recover_in_memory(FilesystemCore& core, std::string& why)
     return {};
 }
 
+// Why writing cannot begin, with the next step.
+static std::string start_problem(const char* what, Status status)
+{
+    return std::string(what) + " failed: " + err_text(status.err()) +
+           (status.err() == Err::kTooManyFaults ? "; what is there can be read with -o ro" : "");
+}
+
 Status start_writing(FilesystemCore& core, std::string& why)
 {
     Status status = core.volume->begin_writing();
     if (!status.ok()) {
-        why = std::string("writing superblocks failed: ") + err_text(status.err());
+        why = start_problem("writing superblocks", status);
         return status;
     }
     core.keeps_log = false;
@@ -265,7 +272,7 @@ Status start_writing(FilesystemCore& core, std::string& why)
     if (!status.ok()) {
         core.keeps_log = core.replay.log_live;
         if (why.empty())
-            why = std::string("preparing to write failed: ") + err_text(status.err());
+            why = start_problem("preparing to write", status);
         return status;
     }
     refresh_budget(core);

@@ -73,7 +73,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
-        volume->degraded_reason_ = lacking + "; " + tolerance_text(volume->map_, away);
+        volume->degraded_reason_ = lacking + "; " + tolerance_text(volume->superblock_, volume->map_, away);
     volume->read_only_reason_ =
         must_be_read_only ? "too few members are present for safe writing" : unwritable(volume->superblock_);
     volume->map_written_ = true;

@@ -62,7 +62,7 @@ void Volume::note_member_states(Generation generation)
         if (record.state == MemberState::kFailed)
             CW_LOG_ERROR("%s failed: out of service since commit %llu; %s", members_.name(record.id).c_str(),
                          static_cast<unsigned long long>(generation.value),
-                         tolerance_text(map_, away_).c_str());
+                         tolerance_text(superblock_, map_, away_).c_str());
     }
 }
 

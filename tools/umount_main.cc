@@ -124,26 +124,27 @@ std::optional<Waiter> find_waiter(const std::string& device)
     return std::nullopt;
 }
 
-// Until the daemon has ended. kIo unless it said that the last commit is stored; `why` says so.
-Status wait_for_daemon(Waiter& waiter, const Arguments& arguments, std::string& why)
+// Until the daemon has ended: true; false: it goes on, because the volume is in use elsewhere. kIo unless it
+// said that the last commit is stored; `why` says so.
+Result<bool> wait_for_daemon(Waiter& waiter, std::string& why)
 {
-    Status outcome = Err::kIo;
+    Result<bool> outcome = Err::kIo;
     why = "the daemon ended before it said that the last commit is stored; see the system log";
     for (int looks = 0;;) {
         const auto message = waiter.client.next(kLookMilliseconds);
         if (message.ok()) {
-            outcome = json_get_flag(message->get(), "ok") ? Err::kOk : Err::kIo;
+            if (json_get_flag(message->get(), "ok"))
+                outcome = true;
+            else
+                outcome = Err::kIo;
             why = "the last commit failed: " + json_get_text(message->get(), "message");
             continue;
         }
         if (message.err() != Err::kInterrupted)
             return outcome;
         const auto mounted = find_mounted_volume(waiter.uuid);
-        if (mounted.has_value() && !mounted->closing && ++looks >= kLooksMax) {
-            if (arguments.verbose)
-                print_message("the volume is still in use elsewhere");
-            return {};
-        }
+        if (mounted.has_value() && !mounted->closing && ++looks >= kLooksMax)
+            return false;
     }
 }
 
@@ -175,13 +176,21 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
     if (!waiter.has_value() || mounted_elsewhere)
         return kMountOk;
-    if (!wait_for_daemon(*waiter, arguments, why).ok()) {
+    const Result<bool> ended = wait_for_daemon(*waiter, why);
+    if (!ended.ok()) {
         print_message(why);
         return kMountFailed;
     }
-    wait_until_free(waiter->members);
+    if (*ended) {
+        wait_until_free(waiter->members);
+    } else if (auto client = ControlClient::connect(waiter->uuid);
+               client.ok() && !client->call("sync", nullptr, why).ok()) {
+        print_message("the volume is still in use elsewhere, and its last commit failed: " + why);
+        return kMountFailed;
+    }
     if (arguments.verbose)
-        print_message(directory + " is unmounted, its members are free");
+        print_message(directory + " is unmounted, " +
+                      (*ended ? "its members are free" : "the volume is still in use elsewhere"));
     return kMountOk;
 }
 

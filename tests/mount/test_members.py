@@ -180,6 +180,26 @@ def test_why_a_member_is_away_absent(made):
     made.unhide([2])
 
 
+def test_why_a_member_is_away_without_a_size(made):
+    os.truncate(made.images[2], 0)
+    run("losetup", "-c", made.devices[2])
+    said = made.mount(options="degraded").stderr
+    assert f"member 3 is unreadable: {made.devices[2]} has a size of 0" in said and "overwritten" not in said
+
+
+def test_reading_needs_fewer_members_than_writing(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=4)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "f").write_bytes(os.urandom(4 << 20))
+    volume.unmount()
+    said = volume.mount(volume.devices[:3], "degraded").stderr
+    assert "1 more member may fail, but writing needs 3 members" in said
+    volume.unmount()
+    said = volume.mount(volume.devices[:2], "degraded,ro").stderr
+    assert "no further member may fail" in said
+
+
 def test_why_a_member_is_away_overwritten(made):
     if shutil.which("mkfs.ext4") is None:
         pytest.skip("no mkfs.ext4")

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import stat
 import subprocess
@@ -277,7 +278,10 @@ def test_a_lazily_unmounted_volume_is_in_use(made):
         file.write("content")
         file.flush()
         daemon = made.daemon()
-        tool("umount.fuse.cowraid", "-l", made.mount_point)
+        started = time.monotonic()
+        said = tool("umount.fuse.cowraid", "-l", "-v", made.mount_point).stderr
+        assert "still in use elsewhere" in said and "are free" not in said
+        assert time.monotonic() - started < 5  # not as long as each member is waited for
         assert not made.is_mounted()
         result = made.mount(check=False)
         assert result.returncode == MOUNT_FAILED
@@ -292,6 +296,32 @@ def test_a_lazily_unmounted_volume_is_in_use(made):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     assert (made.mount_point / "f").read_text() == "content"
+    made.unmount()
+    made.mount(options="ro")
+    with open(made.mount_point / "f", encoding="ascii"):
+        tool("umount.fuse.cowraid", "-l", made.mount_point)
+
+
+def wait_for_own_namespace(process):
+    while os.readlink(f"/proc/{process.pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
+        time.sleep(0.01)
+
+
+def test_unmounting_stores_what_was_written_though_another_namespace_holds_the_volume(made):
+    made.mount(options="commit=300")
+    holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sleep", "60"])
+    try:
+        wait_for_own_namespace(holder)
+        content = os.urandom(1 << 20)
+        (made.mount_point / "f").write_bytes(content)
+        daemon = made.daemon()
+        tool("umount.fuse.cowraid", made.mount_point)
+        os.kill(daemon, signal.SIGKILL)
+    finally:
+        holder.kill()
+        holder.wait()
+    made.mount()
+    assert (made.mount_point / "f").read_bytes() == content
 
 
 def test_unmounting_in_another_namespace_leaves_our_line(make_volume):
@@ -304,8 +334,7 @@ def test_unmounting_in_another_namespace_leaves_our_line(make_volume):
     namespace = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", there],
                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     # The other namespace is there first, so that it does not have this mount.
-    while os.readlink(f"/proc/{namespace.pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
-        time.sleep(0.01)
+    wait_for_own_namespace(namespace)
     volume.mount(volume.images[:1], "degraded")
     said, _ = namespace.communicate("go\n", timeout=60)
     assert namespace.returncode == 0, said
