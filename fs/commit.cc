@@ -179,6 +179,8 @@ Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
     // Flushing may have used up promises of fallocate that the transaction's numbers still contain.
     closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
     CommittedTrees trees;
+    if (is_mutant(core.options, CommitMutant::kNoRoom))
+        return Err::kNoSpace;
     CW_TRY(commit_trees(core, *closed.transaction, *closed.batch.view.committed, &closed.counters, generation,
                         trees));
     // What operations are admitted by, and so what keeps a commit from finding no room.

@@ -38,6 +38,8 @@ enum class CommitMutant : uint32_t {
     kSkipMemberData,  // the first member gets no data, and nothing records that
     kOneSuperblock,  // only the first member gets superblocks
     kFixedRingSlot,  // every superblock overwrites the one before it
+    // A fault, which harms nothing: commits find no room for their trees.
+    kNoRoom,
     kCount,
 };
 

@@ -30,10 +30,10 @@ Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const Mo
     if (core->read_only) {
         CW_TRY(recover_in_memory(*core, why));
     } else if (const Status status = start_writing(*core, why); !status.ok()) {
-        // What the log holds is in memory and can be read.
-        if (status.err() != Err::kNoSpace || core->replayed_records == 0)
+        // What the logs hold is in memory and can be read.
+        if (status.err() != Err::kNoSpace || !core->replay_done)
             return status;
-        core->read_only_reason = "no room for what the fsync log holds";
+        core->read_only_reason = "no room for what the logs hold";
         core->read_only = true;
         core->volume->array().set_read_only(true);
     }

@@ -205,9 +205,12 @@ Status recover_and_commit(FilesystemCore& core, std::string& why)
     CW_TRY(plan_ahead(core));
     // Entries that members have which are away must not count when these return: they die with the commit,
     // too.
+    Status rows_kept;
     if (counts.rows > 0 || (core.volume->intent_log_live() && core.volume->degraded()))
-        CW_TRY(commit_rows(core));
-    CW_TRY(replay(core, why));
+        rows_kept = commit_rows(core);
+    if (rows_kept.ok() || rows_kept.err() == Err::kNoSpace)
+        CW_TRY(replay(core, why));
+    CW_TRY(rows_kept);
     refresh_budget(core);
     if (core.replay.log_live)
         core.timeline.open()->dirty = true;

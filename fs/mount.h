@@ -32,9 +32,8 @@ Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& w
 // For a volume that is mounted read-only: rows, then the fsync log, in memory only. `why` on failure.
 Status recover_in_memory(FilesystemCore& core, std::string& why);
 
-// First writes, recovery, room ahead, orphans, threads. `why` on failure. kNoSpace
-// when there is no room for what the fsync log holds: if replay_done is set, all that is in memory can be
-// read.
+// First writes, recovery, room ahead, orphans, threads. `why` on failure. kNoSpace when there is no room to
+// commit what the logs hold: if replay_done is set, all of that is in memory and can be read.
 Status start_writing(FilesystemCore& core, std::string& why);
 
 }  // namespace cowraid

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "fs/commit_mutant.h"
 #include "fs/volume.h"
 #include "tests/filesystem/check_content.h"
 
@@ -69,6 +70,54 @@ void make_crashed(SimVolume& volume, uint64_t free_stripes)
     REQUIRE(fs.info().fsync_records == records + 1);
     Prng prng(1);
     volume.power_cut(prng);
+}
+
+constexpr uint64_t kRowsBlocks = 64 * kStripeBlocks;
+
+// A volume with rows that were written in place after the last commit, beside the file "rows". With a record
+// of the fsync log that has the file "logged", where wanted. Power has failed since.
+void make_crashed_in_place(SimVolume& volume, bool logged)
+{
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    MountOptions options = manual_options();
+    options.join_above = 0;
+    REQUIRE_MESSAGE(volume.mount(options, why).ok(), why);
+    Filesystem& fs = volume.fs();
+    const InodeNumber rows = fs.make_node(kRoot, "rows", S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.write(rows, 0, pattern(1, kRowsBlocks * kBlockBytes), {}, {}).ok());
+    REQUIRE(fs.step(true).ok());
+    for (uint64_t block = 0; block < kRowsBlocks; block += kStripeBlocks)
+        REQUIRE(fs.allocate_range(rows, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block * kBlockBytes,
+                                  kChunkBlocks * kBlockBytes)
+                    .ok());
+    REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    if (logged) {
+        const InodeNumber file = fs.make_node(kRoot, "logged", S_IFREG | 0644, 0, {})->inode;
+        REQUIRE(fs.write(file, 0, pattern(7777, kLoggedBytes), {}, {}).ok());
+        REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+        REQUIRE(fs.info().fsync_records == 1);
+    }
+    const InodeNumber lost = fs.make_node(kRoot, "lost", S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.write(lost, 0, pattern(2, 200 * kBlockBytes), {}, {}).ok());
+    REQUIRE(fs.step(false).ok());
+    REQUIRE(fs.info().joined_blocks > 0);
+    Prng prng(1);
+    volume.power_cut(prng);
+}
+
+void require_rows(Filesystem& fs)
+{
+    const Result<Attributes> found = fs.lookup(kRoot, "rows");
+    REQUIRE(found.ok());
+    std::vector<std::byte> wanted = pattern(1, kRowsBlocks * kBlockBytes);
+    for (uint64_t block = 0; block < kRowsBlocks; block += kStripeBlocks)
+        std::fill_n(wanted.begin() + block * kBlockBytes, kChunkBlocks * kBlockBytes, std::byte{0});
+    std::vector<std::byte> content(wanted.size());
+    const Result<size_t> read = fs.read(found->inode, 0, content);
+    REQUIRE((read.ok() && *read == content.size()));
+    CHECK(content == wanted);
+    fs.forget(found->inode, 1);
 }
 
 // Where the blocks of the file "full" lie.
@@ -143,7 +192,7 @@ TEST_CASE("a replay that finds no place is shown read-only, and done by a later 
     for (int round = 0; round < 2; ++round) {
         REQUIRE_MESSAGE(mount(volume, why), why);
         CHECK(volume.fs().info().read_only);
-        CHECK(volume.fs().info().read_only_reason == "no room for what the fsync log holds");
+        CHECK(volume.fs().info().read_only_reason == "no room for what the logs hold");
         CHECK(volume.fs().info().replayed_records > 0);
         require_logged(volume.fs());
         CHECK(volume.unmount().ok());
@@ -157,4 +206,39 @@ TEST_CASE("a replay that finds no place is shown read-only, and done by a later 
     CheckReport report;
     REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
     REQUIRE_CLEAN(report);
+}
+
+TEST_CASE("a mount that finds no room to commit recovered rows is read-only, and done by a later mount")
+{
+    for (const bool logged : {false, true}) {
+        CAPTURE(logged);
+        SimVolume volume(kShape);
+        make_crashed_in_place(volume, logged);
+        std::string why;
+        MountOptions full = manual_options();
+        full.commit_mutant = static_cast<uint32_t>(CommitMutant::kNoRoom);
+        for (int round = 0; round < 2; ++round) {
+            REQUIRE_MESSAGE(volume.mount(full, why).ok(), why);
+            const VolumeInfo info = volume.fs().info();
+            CHECK(info.read_only);
+            CHECK(info.read_only_reason == "no room for what the logs hold");
+            CHECK(info.recovered_rows > 0);
+            CHECK(info.replayed_records == (logged ? 1 : 0));
+            require_rows(volume.fs());
+            if (logged)
+                require_logged(volume.fs());
+            CHECK(volume.fs().make_node(kRoot, "new", S_IFREG | 0644, 0, {}).err() == Err::kShutdown);
+            CHECK(volume.unmount().ok());
+        }
+        REQUIRE_MESSAGE(mount(volume, why), why);
+        CHECK(!volume.fs().info().read_only);
+        CHECK(volume.fs().info().recovered_rows > 0);
+        require_rows(volume.fs());
+        if (logged)
+            require_logged(volume.fs());
+        REQUIRE(volume.unmount().ok());
+        CheckReport report;
+        REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
+        REQUIRE_CLEAN(report);
+    }
 }
