@@ -147,21 +147,36 @@ bool IntentLog::plan_floor(std::vector<Batch>& batches, IntentHeader& header)
     return !batches.empty();
 }
 
-// Makes room where entries are retired. False: there is nothing to be had.
-bool IntentLog::record_floor(IntentHeader header)
+void IntentLog::record_floor(IntentHeader header)
 {
     std::vector<Batch> batches;
     if (!plan_floor(batches, header))
-        return false;
+        return;
     for (Batch& batch : batches)
         fill({}, header, batch);
-    const bool written = write(batches).ok();
-    if (written)
+    if (write(batches).ok())
         settle(batches, header.floor);
     MutexLock lock(mutex_);
     for (const Batch& batch : batches)
         find(batch.member)->floor_on_its_way = false;
-    return written;
+    floor_done_.notify_all();
+}
+
+uint64_t IntentLog::room_made() const
+{
+    MutexLock lock(mutex_);
+    return room_made_;
+}
+
+// Records a floor where entries are retired, and waits for others that do. False: no room was made since
+// room_made() was `room_before`.
+bool IntentLog::make_room(IntentHeader header, uint64_t room_before)
+{
+    record_floor(header);
+    MutexLock lock(mutex_);
+    while (std::any_of(logs_.begin(), logs_.end(), [](const MemberLog& log) { return log.floor_on_its_way; }))
+        floor_done_.wait(mutex_);
+    return room_made_ != room_before;
 }
 
 // Descriptors with `floor` are durable on the batches' members: what lies below it may be overwritten.
@@ -169,12 +184,16 @@ void IntentLog::settle(std::span<const Batch> batches, uint64_t floor)
 {
     MutexLock lock(mutex_);
     for (const Batch& batch : batches) {
-        if (batch.failed)
+        if (batch.failed) {
+            ++room_made_;
             continue;
+        }
         MemberLog* log = find(batch.member);
         log->durable_floor = std::max(log->durable_floor, floor);
-        while (!log->segments.empty() && log->segments.front().last_sequence < log->durable_floor)
+        while (!log->segments.empty() && log->segments.front().last_sequence < log->durable_floor) {
             log->segments.pop_front();
+            ++room_made_;
+        }
     }
 }
 
@@ -251,9 +270,12 @@ Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint6
     header.epoch = epoch;
     header.generation = generation;
     std::vector<Batch> batches;
-    Status planned = plan(rows, batches);
-    if (planned.err() == Err::kNoSpace && record_floor(header))
+    Status planned;
+    uint64_t room_before;
+    do {
+        room_before = room_made();
         planned = plan(rows, batches);
+    } while (planned.err() == Err::kNoSpace && make_room(header, room_before));
     CW_TRY(planned);
     {
         MutexLock lock(mutex_);

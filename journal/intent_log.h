@@ -91,7 +91,9 @@ private:
     MemberLog* find(MemberId member) CW_REQUIRES(mutex_);
     Status plan(std::span<RowIntent> rows, std::vector<Batch>& batches);
     bool plan_floor(std::vector<Batch>& batches, IntentHeader& header);
-    bool record_floor(IntentHeader header);
+    bool make_room(IntentHeader header, uint64_t room_before);
+    void record_floor(IntentHeader header);
+    uint64_t room_made() const;
     void settle(std::span<const Batch> batches, uint64_t floor);
     void fill(std::span<const RowIntent> rows, const IntentHeader& header, Batch& batch) const;
     Status write(std::span<Batch> batches);
@@ -104,6 +106,8 @@ private:
     std::vector<MemberLog> logs_ CW_GUARDED_BY(mutex_);
     uint64_t next_sequence_ CW_GUARDED_BY(mutex_);
     uint64_t floor_ CW_GUARDED_BY(mutex_);
+    uint64_t room_made_ CW_GUARDED_BY(mutex_) = 0;  // segments freed, and writes whose member left
+    CondVar floor_done_;
     std::set<uint64_t> unwritten_ CW_GUARDED_BY(mutex_);  // appended, in-place writes not done
 };
 

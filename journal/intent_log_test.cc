@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -49,13 +50,14 @@ struct IntentFixture {
         attach();
     }
     // As after a crash or a new mount.
-    void attach(uint32_t without = 0)
+    void attach(uint32_t without = 0, SlowHook slow = {})
     {
         members.~MemberSet();
         new (&members) MemberSet;
         faults.clear();
         for (uint32_t id = 1; id <= disks.size(); ++id) {
-            auto device = std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*disks[id - 1]), id);
+            auto device =
+                std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*disks[id - 1]), id, slow);
             faults.push_back(device.get());
             members.add({id}, id == without ? nullptr : std::unique_ptr<BlockDevice>(std::move(device)), {});
         }
@@ -556,4 +558,60 @@ TEST_CASE("intent log: threads append side by side")
     CHECK(log.flush_covers() == 601);
     log.retire(log.flush_covers());
     CHECK(log.usage().used_blocks == 0);
+}
+
+namespace {
+
+// Holds a request back until another append() has ended, or waits for something by all appearances.
+struct OtherAppend {
+    static constexpr useconds_t kLongMicroseconds = 100'000;
+    IntentLog* log = nullptr;
+    Rows rows;
+    pthread_t thread{};
+    Status status = Err::kShutdown;
+    int held_requests = 0;
+
+    static void* run(void* self)
+    {
+        auto& other = *static_cast<OtherAppend*>(self);
+        other.status = append(*other.log, other.rows);
+        return nullptr;
+    }
+    static void hold(void* self, uint64_t)
+    {
+        auto& other = *static_cast<OtherAppend*>(self);
+        if (other.held_requests++ > 0)
+            return;
+        CHECK(pthread_create(&other.thread, nullptr, run, &other) == 0);
+        usleep(kLongMicroseconds);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("intent log: an append waits for room that another one makes")
+{
+    IntentFixture fixture;
+    OtherAppend other;
+    fixture.attach(0, {OtherAppend::hold, &other});
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    other.log = &log;
+    other.rows = make_rows(fixture, 1000, 20);
+    Rows rows = make_rows(fixture, 0, 20);
+    while (append(log, rows).ok())
+        for (const auto& row : rows)
+            log.written(row->intent.sequence);
+    log.retire(log.flush_covers());
+    // The first write is that of a floor.
+    fixture.faults[0]->add_rule(
+        {.action = FaultAction::kSlow, .kinds = kFaultWrites, .limit = 1, .delay_microseconds = 1});
+    CHECK(append(log, rows).ok());
+    REQUIRE(other.held_requests == 1);
+    pthread_join(other.thread, nullptr);
+    CHECK(other.status == Status());
+    IntentScan scan(fixture.members, fixture.superblock);
+    for (const auto& row : rows)
+        require_found(scan, *row);
+    for (const auto& row : other.rows)
+        require_found(scan, *row);
 }
