@@ -89,6 +89,9 @@ void CommitQueue::answer(TransactionId id, Status status)
 
 void CommitQueue::finished(TransactionId id, Status status)
 {
+    // The filesystem has stopped. Deleting files, which kNoSpace asks for, is of no use to anybody.
+    if (status.err() == Err::kNoSpace)
+        status = Err::kShutdown;
     {
         MutexLock lock(mutex_);
         if (status.ok())

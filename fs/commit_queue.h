@@ -38,7 +38,8 @@ public:
     Work sleep(uint64_t milliseconds);
     // Commit thread: `id` is being committed, so that nobody has to ask for it.
     void begun(TransactionId id);
-    // Commit thread: transactions up to `id` are durable (or `status` says why not).
+    // Commit thread: transactions up to `id` are durable, or the filesystem has stopped and `status` says
+    // why. Those who wait for them get that, but kShutdown for kNoSpace.
     void finished(TransactionId id, Status status);
 
 private:

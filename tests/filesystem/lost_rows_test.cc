@@ -31,9 +31,9 @@ bool mount(SimVolume& volume, std::string& why)
     return volume.mount(manual_options(), why).ok();
 }
 
-// A volume that is full, but for a third of every row and `free_stripes` at the end of the file "full"; with
-// a record of the fsync log that has the file "logged". Power has failed since.
-void make_crashed(SimVolume& volume, uint64_t free_stripes)
+// A mounted volume that is full, but for a third of every row and `free_stripes` at the end of the file
+// "full".
+void make_full(SimVolume& volume, uint64_t free_stripes)
 {
     std::string why;
     REQUIRE_MESSAGE(volume.make(why).ok(), why);
@@ -60,6 +60,13 @@ void make_crashed(SimVolume& volume, uint64_t free_stripes)
     if (free_stripes > 0)
         REQUIRE(fs.set_attributes(full, change, {}).ok());
     REQUIRE(fs.step(true).ok());
+}
+
+// Such a volume with a record of the fsync log that has the file "logged". Power has failed since.
+void make_crashed(SimVolume& volume, uint64_t free_stripes)
+{
+    make_full(volume, free_stripes);
+    Filesystem& fs = volume.fs();
     REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
     REQUIRE(fs.make_node(kRoot, "first", S_IFREG | 0644, 0, {}).ok());
     REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
@@ -241,4 +248,28 @@ TEST_CASE("a mount that finds no room to commit recovered rows is read-only, and
         REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
         REQUIRE_CLEAN(report);
     }
+}
+
+TEST_CASE("blocks that find no place because rows are lost: whoever waits is told of a fault")
+{
+    SimVolume volume(kShape);
+    make_full(volume, 0);
+    REQUIRE(volume.unmount().ok());
+    std::string why;
+    MountOptions options;
+    options.commit_seconds = 300;
+    options.clean = false;
+    REQUIRE_MESSAGE(volume.mount(options, why).ok(), why);
+    Filesystem& fs = volume.fs();
+    const InodeNumber late = fs.make_node(kRoot, "late", S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.write(late, 0, pattern(1, kLoggedBytes), {}, {}).ok());
+    // As a fault of too many members would have it.
+    const std::vector<StoredAt> data = places_of_data(volume);
+    REQUIRE(data.size() > 10000);
+    flip(volume, data);
+    CHECK(fs.sync() == Status(Err::kShutdown));
+    CHECK(fs.info().read_only_reason == "a commit failed");
+    CHECK(fs.fsync(late, Filesystem::SyncWhat::kAll) == Status(Err::kShutdown));
+    CHECK(fs.write(late, 0, pattern(1, kBlockBytes), {}, {}).err() == Err::kShutdown);
+    volume.kill();
 }
