@@ -5,6 +5,7 @@
 #include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -47,6 +48,18 @@ Status check_kind(const std::string& path, const struct stat& info, std::string&
         return Err::kOk;
     why = path + " is neither a block device nor a regular file; name a disk, a partition or an image file";
     return Err::kInvalid;
+}
+
+// Writes beyond the limit of file sizes fail, as if the member did.
+Status check_file_size_limit(const std::string& path, const struct stat& info, std::string& why)
+{
+    rlimit limit{};
+    if (!S_ISREG(info.st_mode) || getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+        static_cast<uint64_t>(info.st_size) <= limit.rlim_cur)
+        return {};
+    why = path + " is larger than the " + std::to_string(limit.rlim_cur) +
+          " bytes that this process may write to a file; raise the limit: ulimit -H -f";
+    return Err::kFileTooBig;
 }
 
 // A process that was killed gives its devices back a moment after it is gone: the kernel takes its rings
@@ -181,6 +194,8 @@ Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& opti
     if (fstat(fd.get(), &info) != 0)
         return explain_open_error(path, errno, why);
     CW_TRY(check_kind(path, info, why));
+    if (!options.read_only)
+        CW_TRY(check_file_size_limit(path, info, why));
     const bool is_block_device = S_ISBLK(info.st_mode);
     if (is_block_device)
         CW_TRY(check_block_device(path, fd.get(), options, why));

@@ -37,8 +37,9 @@ Result<MemberIdentity> identify_member(const std::string& path);
 
 // A descriptor for a member, ready for FileDevice or to be sent to another process. kBusy: in use;
 // kInvalid: neither block device nor regular file, or of a sector size we cannot serve; kReadOnly: write-
-// protected; kNotFound, kAccess, kNotPermitted, kIo as the system says. On failure `why` is one line for
-// the user that names the path and the next step.
+// protected; kFileTooBig: to be written, an image file above the process's limit of file sizes; kNotFound,
+// kAccess, kNotPermitted, kIo as the system says. On failure `why` is one line for the user that names the
+// path and the next step.
 Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& options, std::string& why);
 
 // Of a descriptor that is open as a member: kReadOnly when it takes no writes, because the device is write-

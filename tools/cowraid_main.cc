@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/command.h"
+#include "tools/inherited_state.h"
 #include "tools/prefix_match.h"
 
 namespace cowraid {
@@ -172,5 +173,6 @@ int run(int argc, char** argv)
 
 int main(int argc, char** argv)
 {
+    cowraid::mend_inherited_state();
     return cowraid::run(argc, argv);
 }

@@ -117,8 +117,8 @@ Result<UniqueFd> open_with(const std::string& path, MemberAccess access, std::st
         break;
     }
     auto fd = open_exclusively(path, false, why);
-    const bool protected_from_writing =
-        fd.err() == Err::kReadOnly || fd.err() == Err::kAccess || fd.err() == Err::kNotPermitted;
+    const bool protected_from_writing = fd.err() == Err::kReadOnly || fd.err() == Err::kAccess ||
+                                        fd.err() == Err::kNotPermitted || fd.err() == Err::kFileTooBig;
     if (fd.ok() || !protected_from_writing)
         return fd;
     return open_exclusively(path, true, why);
@@ -169,10 +169,10 @@ Result<std::vector<OpenedMember>> open_members(const VolumeMembers& volume, Memb
             opened.push_back({.path = path, .fd = fd.take()});
             continue;
         }
-        const bool skip =
-            contains(volume.strangers, path)
-                ? volume.unusable == Unusable::kSkip
-                : fd.err() != Err::kBusy && (!contains(volume.named, path) || may_skip(volume, fd.err()));
+        const bool skip = contains(volume.strangers, path)
+                              ? volume.unusable == Unusable::kSkip
+                              : fd.err() != Err::kBusy && fd.err() != Err::kFileTooBig &&
+                                    (!contains(volume.named, path) || may_skip(volume, fd.err()));
         if (!skip)
             return fd.err();
         warnings.push_back(why + ": left out");

@@ -6,6 +6,7 @@
 
 #include "device/signature.h"
 #include "format/profile.h"
+#include "tools/inherited_state.h"
 #include "tools/mkfs_plan.h"
 #include "tools/text.h"
 #include "tools/volume_json.h"
@@ -190,5 +191,6 @@ const char* argp_program_version = "mkfs.cowraid " COWRAID_VERSION;
 
 int main(int argc, char** argv)
 {
+    cowraid::mend_inherited_state();
     return cowraid::run(argc, argv);
 }

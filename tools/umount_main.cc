@@ -11,6 +11,7 @@
 
 #include "device/open_member.h"
 #include "tools/control_client.h"
+#include "tools/inherited_state.h"
 #include "tools/mount_helper.h"
 #include "tools/mount_point.h"
 #include "tools/mount_table.h"
@@ -225,5 +226,6 @@ const char* argp_program_version = "umount.fuse.cowraid " COWRAID_VERSION;
 
 int main(int argc, char** argv)
 {
+    cowraid::mend_inherited_state();
     return cowraid::run(argc, argv);
 }

@@ -266,6 +266,88 @@ def test_remount_with_write_protected_members(made, protect, loops, when):
     assert made.check()["clean"]
 
 
+@pytest.fixture
+def images(make_volume):
+    """Of image files; the last is larger than the limit that tests set."""
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=96, loops=False)
+    os.truncate(volume.images[3], 300 << 20)
+    volume.make()
+    return volume
+
+
+# Root without what lets root raise any limit.
+WITHOUT_PRIVILEGE = ["setpriv", "--bounding-set=-sys_resource"]
+
+
+LIMIT = 100 << 20
+CAP_SYS_RESOURCE = 24
+
+
+def may_raise_limits():
+    """Root of a container may not."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        capabilities = next(line.split()[1] for line in file if line.startswith("CapEff:"))
+    return int(capabilities, 16) >> CAP_SYS_RESOURCE & 1 == 1
+
+
+@pytest.mark.parametrize("hard, prefix", [("unlimited", WITHOUT_PRIVILEGE), (LIMIT, [])],
+                         ids=["soft", "hard"])
+def test_a_limit_of_file_sizes_is_raised(images, hard, prefix):
+    if hard == LIMIT and not may_raise_limits():
+        pytest.skip("without CAP_SYS_RESOURCE")
+    run(*prefix, "prlimit", f"--fsize={LIMIT}:{hard}", TOOLS / "mount.cowraid", *images.devices,
+        images.mount_point)
+    content = [os.urandom(40 << 20) for _ in range(4)]
+    for index, data in enumerate(content):
+        with open(images.mount_point / f"f{index}", "wb") as file:
+            file.write(data)
+            os.fsync(file.fileno())
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", images.mount_point).stdout)
+    assert {member["state"] for member in shown["volumes"][0]["members"]} == {"present"}
+    tool("cowraid", "device", "stats", "-c", images.mount_point)
+    images.unmount()
+    assert images.check()["clean"]
+    images.mount()
+    assert [(images.mount_point / f"f{index}").read_bytes() for index in range(4)] == content
+
+
+def test_a_limit_of_file_sizes_below_a_member(images):
+    before = [image.read_bytes() for image in images.images]
+    limited = [*WITHOUT_PRIVILEGE, "prlimit", f"--fsize={LIMIT}:{LIMIT}"]
+    for program in (["mount.cowraid", *images.devices, images.mount_point],
+                    ["mount.cowraid", images.devices[0], images.mount_point, "-o", "degraded"],
+                    ["mkfs.cowraid", "-f", *images.devices]):
+        result = run(*limited, TOOLS / program[0], *program[1:], check=False)
+        assert result.returncode in (EXIT_FAILED, MOUNT_FAILED)
+        assert result.stderr == (f"{program[0]}: {images.devices[3]} is larger than the {LIMIT} bytes that "
+                                 "this process may write to a file; raise the limit: ulimit -H -f\n")
+        assert not images.is_mounted()
+    assert [image.read_bytes() for image in images.images] == before
+    run(*limited, TOOLS / "mount.cowraid", *images.devices, images.mount_point, "-o", "ro")
+    assert list(images.mount_point.iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_standard_descriptors(images, closed):
+    def run_closed(name, *arguments):
+        run("sh", "-c", f'exec "$@" {closed}', "sh", TOOLS / name, *arguments)
+
+    run_closed("mkfs.cowraid", "-f", "-d", "raid5", "-m", "raid1", *images.devices)
+    for image in images.images:
+        with open(image, "rb") as file:
+            assert file.read(4096) == bytes(4096), image
+    run_closed("mount.cowraid", *images.devices, images.mount_point)
+    (images.mount_point / "f").write_text("content")
+    run_closed("cowraid", "filesystem", "show", images.mount_point)
+    run_closed("umount.fuse.cowraid", images.mount_point)
+    assert not images.is_mounted()
+    run_closed("cowraid", "check", images.devices[0])
+    images.mount()
+    assert (images.mount_point / "f").read_text() == "content"
+    images.unmount()
+    assert images.check()["clean"]
+
+
 def test_programs_without_arguments():
     assert refused("mkfs.cowraid", code=EXIT_USAGE) == "name at least one device"
     assert "mount point" in refused("mount.cowraid", code=MOUNT_USAGE)

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#include "tools/inherited_state.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <initializer_list>
+
+namespace cowraid {
+
+namespace {
+
+// open() takes the lowest number that is free.
+void open_standard_descriptors()
+{
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            _exit(EXIT_FAILURE);
+    }
+}
+
+void raise_file_size_limit()
+{
+    rlimit limit{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &limit) == 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+}  // namespace
+
+void mend_inherited_state()
+{
+    open_standard_descriptors();
+    raise_file_size_limit();
+}
+
+}  // namespace cowraid
