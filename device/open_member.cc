@@ -16,6 +16,12 @@
 
 namespace cowraid {
 
+const char* next_step_when_denied()
+{
+    return geteuid() == 0 ? "a container, a security policy or another user's FUSE mount forbids it"
+                          : "run as root";
+}
+
 namespace {
 
 Err explain_open_error(const std::string& path, int error, std::string& why)
@@ -29,9 +35,7 @@ Err explain_open_error(const std::string& path, int error, std::string& why)
         return Err::kNotFound;
     case EACCES:
     case EPERM:
-        why = path + " may not be opened: " + std::strerror(error) +
-              (geteuid() == 0 ? "; a container, a security policy or another user's FUSE mount forbids it"
-                              : "; run as root");
+        why = path + " may not be opened: " + std::strerror(error) + "; " + next_step_when_denied();
         return error == EACCES ? Err::kAccess : Err::kNotPermitted;
     case EROFS:
         why = path + " is write-protected; allow writing first";

@@ -35,6 +35,9 @@ struct MemberIdentity {
 // kNotFound when nothing is there.
 Result<MemberIdentity> identify_member(const std::string& path);
 
+// The end of a message about what this user may not open or ask.
+const char* next_step_when_denied();
+
 // A descriptor for a member, ready for FileDevice or to be sent to another process. kBusy: in use;
 // kInvalid: neither block device nor regular file, or of a sector size we cannot serve; kReadOnly: write-
 // protected; kFileTooBig: to be written, an image file above the process's limit of file sizes; kNotFound,

@@ -116,7 +116,7 @@ std::string next_step(size_t denied_count)
     if (denied_count == 0)
         return "; name one of its members by path";
     return "; " + std::to_string(denied_count) + (denied_count == 1 ? " device" : " devices") +
-           " may not be read: run as root";
+           " may not be read: " + next_step_when_denied();
 }
 
 Result<std::vector<FoundMember>> scan_for_label(const std::string& label, const ScanOptions& options,
