@@ -14,15 +14,28 @@ namespace cowraid {
 
 namespace {
 
-Status make_private_directory(const std::string& path)
+// A directory, not a link to one, into which only its owner puts things.
+bool is_private_directory(const std::string& path, uid_t& owner)
+{
+    struct stat info { };
+    if (lstat(path.c_str(), &info) != 0)
+        return false;
+    owner = info.st_uid;
+    return S_ISDIR(info.st_mode) && (info.st_mode & 0022) == 0;
+}
+
+Status make_private_directory(const std::string& path, std::string& why)
 {
     if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
         return errno == EACCES || errno == EPERM ? Err::kAccess : Err::kIo;
-    struct stat info { };
-    if (lstat(path.c_str(), &info) != 0)
-        return Err::kIo;
-    const bool ours = S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 0022) == 0;
-    return ours ? Status() : Status(Err::kAccess);
+    uid_t owner = geteuid();
+    if (is_private_directory(path, owner) && owner == geteuid())
+        return {};
+    why = path +
+          (owner == geteuid() ? " is not a directory that only its owner may write to"
+                              : " belongs to user " + std::to_string(owner)) +
+          "; remove it" + (geteuid() == 0 ? "" : ", or set XDG_RUNTIME_DIR to a directory of your own");
+    return Err::kAccess;
 }
 
 std::string volume_directory(const Uuid& volume)
@@ -40,7 +53,18 @@ std::string control_directory()
         return "/run/cowraid";
     if (const char* runtime = secure_getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/')
         return std::string(runtime) + "/cowraid";
-    return "/tmp/cowraid-" + std::to_string(geteuid());
+    const std::string user = std::to_string(geteuid());
+    const std::string session = "/run/user/" + user;
+    uid_t owner = 0;
+    if (is_private_directory(session, owner) && owner == geteuid())
+        return session + "/cowraid";
+    return "/tmp/cowraid-" + user;
+}
+
+bool control_directory_is_trusted()
+{
+    uid_t owner = 0;
+    return is_private_directory(control_directory(), owner) && (owner == 0 || owner == geteuid());
 }
 
 std::string control_socket_path(const Uuid& volume)
@@ -48,10 +72,10 @@ std::string control_socket_path(const Uuid& volume)
     return volume_directory(volume) + "/control";
 }
 
-Result<UniqueFd> lock_control_directory()
+Result<UniqueFd> lock_control_directory(std::string& why)
 {
     const std::string path = control_directory();
-    CW_TRY(make_private_directory(path));
+    CW_TRY(make_private_directory(path, why));
     UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd.valid() || flock(fd.get(), LOCK_EX) != 0)
         return Err::kIo;
@@ -60,12 +84,15 @@ Result<UniqueFd> lock_control_directory()
 
 Status make_volume_directory(const Uuid& volume)
 {
-    return make_private_directory(volume_directory(volume));
+    std::string ignored;
+    return make_private_directory(volume_directory(volume), ignored);
 }
 
 std::vector<Uuid> volumes_with_directory()
 {
     std::vector<Uuid> out;
+    if (!control_directory_is_trusted())
+        return out;
     DIR* const directory = opendir(control_directory().c_str());
     if (directory == nullptr)
         return out;

@@ -16,8 +16,25 @@
 
 namespace cowraid {
 
+namespace {
+
+constexpr uint32_t kAskMilliseconds = 10'000;
+
+// The daemon of somebody else may say anything.
+bool served_by_us_or_root(int fd)
+{
+    ucred peer{};
+    socklen_t bytes = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+           (peer.uid == 0 || peer.uid == geteuid());
+}
+
+}  // namespace
+
 Result<ControlClient> ControlClient::connect(const Uuid& volume)
 {
+    if (!control_directory_is_trusted())
+        return Err::kNotFound;
     const std::string path = control_socket_path(volume);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -30,6 +47,8 @@ Result<ControlClient> ControlClient::connect(const Uuid& volume)
         return Err::kIo;
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
         return errno == EACCES || errno == EPERM ? Err::kAccess : Err::kNotFound;
+    if (!served_by_us_or_root(fd.get()))
+        return Err::kNotFound;
     if (fcntl(fd.get(), F_SETFL, 0) != 0)
         return Err::kIo;
     return ControlClient(std::move(fd));
@@ -47,6 +66,11 @@ Result<Json> ControlClient::call(const std::string& command, const json_t* argum
     return exchange(command, arguments, 0, why);
 }
 
+Result<Json> ControlClient::ask(const std::string& command, std::string& why)
+{
+    return exchange(command, nullptr, kAskMilliseconds, why);
+}
+
 Result<Json> ControlClient::exchange(const std::string& command, const json_t* arguments,
                                      uint32_t milliseconds, std::string& why)
 {
@@ -57,6 +81,11 @@ Result<Json> ControlClient::exchange(const std::string& command, const json_t* a
     why = "the daemon of the volume does not answer; see the system log";
     CW_TRY(write_frame(fd_.get(), json_print(request.get()), {}));
     auto answer = next(milliseconds);
+    if (answer.err() == Err::kInterrupted) {
+        why = "the daemon of the volume did not answer within " + std::to_string(milliseconds / 1000) +
+              " s; see the system log";
+        return Err::kInterrupted;
+    }
     if (!answer.ok())
         return Err::kIo;
     if (!json_get_flag(answer->get(), "ok")) {
@@ -72,7 +101,7 @@ Result<Json> ControlClient::exchange(const std::string& command, const json_t* a
 Result<MountedVolume> ControlClient::mounted_volume()
 {
     std::string why;
-    CW_ASSIGN(const Json result, exchange("mount", nullptr, kControlDeadlineMilliseconds, why));
+    CW_ASSIGN(const Json result, ask("mount", why));
     MountedVolume out;
     CW_ASSIGN(out.uuid, uuid_parse(json_get_text(result.get(), "uuid")));
     out.label = json_get_text(result.get(), "label");

@@ -25,16 +25,19 @@ struct MountedVolume {
 
 class ControlClient {
 public:
-    // kNotFound: nobody serves this volume. kAccess: not ours to ask.
+    // kNotFound: neither this user nor root serves this volume. kAccess: not ours to ask.
     static Result<ControlClient> connect(const Uuid& volume);
 
     // Sends {"command": command} with the members of `arguments` (may be null) and waits for the answer
     // without limit, because a sync may take long. On failure `why` is what the daemon said.
     Result<Json> call(const std::string& command, const json_t* arguments, std::string& why);
+    // The same without arguments, for commands that wait for nothing: "mount", "info" and "shutdown-wait".
+    // kInterrupted after ten seconds without an answer; the connection is of no use then.
+    Result<Json> ask(const std::string& command, std::string& why);
     // One more answer on a held connection; kInterrupted after `milliseconds` (0: no limit), kNotFound when
     // the daemon closed it.
     Result<Json> next(uint32_t milliseconds);
-    // Waits five seconds at most: a daemon answers this whatever its members do.
+    // A daemon answers this whatever its members do.
     Result<MountedVolume> mounted_volume();
 
 private:

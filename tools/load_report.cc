@@ -3,11 +3,11 @@
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "device/assembly.h"
+#include "device/open_member.h"
 #include "tools/mount_table.h"
 #include "tools/text.h"
 
@@ -25,9 +25,7 @@ Result<VolumeTarget> target_of_device(const std::string& text, const std::string
     for (const MountEntry& entry : table.ok() ? *table : std::vector<MountEntry>()) {
         if (entry.device != device || !entry.is_cowraid())
             continue;
-        why = text + " is in a cowraid volume that " + (entry.owner == "0" ? "root" : "user " + entry.owner) +
-              " mounted; only " + (entry.owner == "0" ? "root" : "that user") + " may ask its daemon" +
-              (entry.owner == std::to_string(geteuid()) ? ", which does not answer: see the system log" : "");
+        why = why_not_answered(text, entry);
         return Err::kAccess;
     }
     why = text + " is not in a mounted cowraid volume; name a mount point, member, label or uuid";
@@ -147,8 +145,9 @@ Result<ControlClient> connect_target(const VolumeTarget& target, std::string& wh
 {
     auto client = ControlClient::connect(target.uuid);
     if (!client.ok())
-        why = client.err() == Err::kAccess ? "only root may ask the daemon of this volume; run as root"
-                                           : "the volume is not mounted; mount it first";
+        why = client.err() == Err::kAccess
+                  ? std::string("the daemon of this volume may not be asked; ") + next_step_when_denied()
+                  : "the volume is not mounted; mount it first";
     return client;
 }
 
@@ -156,7 +155,7 @@ Result<VolumeReport> load_mounted_report(const Uuid& uuid, std::string& why)
 {
     CW_ASSIGN(auto client,
               connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
-    CW_ASSIGN(const Json result, client.call("info", nullptr, why));
+    CW_ASSIGN(const Json result, client.ask("info", why));
     auto report = decode_report(result.get());
     if (!report.ok())
         why = "the daemon answers in another format; is it of another version?";

@@ -136,7 +136,8 @@ Status VolumeServer::start_control(std::string& why)
 {
     commands_ = std::make_unique<VolumeControl>(*filesystem_, request_.directory);
     const std::string path = control_socket_path(uuid_);
-    const auto lock = lock_control_directory();
+    why.clear();
+    const auto lock = lock_control_directory(why);
     Status status = lock.status();
     if (status.ok()) {
         remove_dead_control_sockets();
@@ -148,7 +149,7 @@ Status VolumeServer::start_control(std::string& why)
         if (server.ok())
             control_ = server.take();
     }
-    if (!status.ok())
+    if (!status.ok() && why.empty())
         why = "control socket " + path + ": " + err_text(status.err()) + "; is /run writable?";
     return status;
 }

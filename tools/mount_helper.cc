@@ -44,7 +44,7 @@ Status check_not_mounted(std::optional<MountedVolume> mounted, const MountReques
     if (mounted.has_value() && mounted->closing) {
         if (auto client = ControlClient::connect(mounted->uuid); client.ok()) {
             std::string ignored;
-            if (client->call("shutdown-wait", nullptr, ignored).ok())
+            if (client->ask("shutdown-wait", ignored).ok())
                 (void)client->next(0).ok();
         }
         mounted = find_mounted_volume(mounted->uuid);
@@ -222,10 +222,10 @@ int run_remount(const MountRequest& request)
             uuid = mounted.uuid;
     }
     if (!uuid.has_value())
-        return failed("the daemon of " + request.directory + " does not answer; see the system log");
+        return failed(why_not_answered(request.directory, *entry));
     auto client = ControlClient::connect(*uuid);
     if (!client.ok())
-        return failed("the daemon of " + request.directory + " does not answer; see the system log");
+        return failed(why_not_answered(request.directory, *entry));
 
     // What is mounted, changed by what is asked: the kernel replaces all flags at once.
     MountRequest actual;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
@@ -104,6 +105,14 @@ const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::stri
             found = &entry;
     }
     return found;
+}
+
+std::string why_not_answered(const std::string& path, const MountEntry& entry)
+{
+    const bool by_root = entry.owner == "0";
+    return path + " is in a cowraid volume that " + (by_root ? "root" : "user " + entry.owner) +
+           " mounted; only " + (by_root ? "root" : "that user") + " may ask its daemon" +
+           (entry.owner == std::to_string(geteuid()) ? ", which does not answer: see the system log" : "");
 }
 
 bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device)

@@ -32,6 +32,8 @@ Result<std::vector<MountEntry>> read_mount_table();
 
 // The topmost mount at exactly this directory; null when nothing is mounted there.
 const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::string& directory);
+// For a cowraid mount whose daemon this user found no way to: who may ask it, "PATH is in a volume that ...".
+std::string why_not_answered(const std::string& path, const MountEntry& entry);
 bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device);
 
 // Where a mount of `device` is in the tree of another mount namespace, and a process that lives there.

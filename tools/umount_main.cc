@@ -84,11 +84,14 @@ struct Waiter {
     std::vector<std::string> members;  // paths
 };
 
-std::vector<std::string> member_paths(ControlClient& client)
+std::vector<std::string> member_paths(const Uuid& uuid)
 {
     std::vector<std::string> paths;
     std::string ignored;
-    const auto info = client.call("info", nullptr, ignored);
+    auto client = ControlClient::connect(uuid);
+    if (!client.ok())
+        return paths;
+    const auto info = client->ask("info", ignored);
     if (!info.ok())
         return paths;
     const auto report = decode_report(info->get());
@@ -114,13 +117,14 @@ std::optional<Waiter> find_waiter(const std::string& device)
     for (const MountedVolume& mounted : list_mounted_volumes()) {
         if (mounted.device != device)
             continue;
+        std::vector<std::string> members = member_paths(mounted.uuid);
         auto client = ControlClient::connect(mounted.uuid);
-        std::string ignored;
-        std::vector<std::string> members;
-        if (client.ok())
-            members = member_paths(*client);
-        if (client.ok() && client->call("shutdown-wait", nullptr, ignored).ok())
+        if (!client.ok())
+            continue;
+        std::string why;
+        if (client->ask("shutdown-wait", why).ok())
             return Waiter{.uuid = mounted.uuid, .client = client.take(), .members = std::move(members)};
+        print_message("warning: the last commit cannot be waited for: " + why);
     }
     return std::nullopt;
 }

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -19,6 +20,7 @@ from conftest import TOOLS, Volume, run, tool
 MOUNT_FAILED = 32
 LABEL = f"messages-test-{os.getpid()}"
 SOMEBODY = 1000
+STRANGER = 2000
 
 
 @pytest.fixture
@@ -28,11 +30,13 @@ def made(make_volume):
     return volume
 
 
-def as_user(volume, name, *arguments, check=True):
-    """Runs a program as an ordinary user, with a place for control sockets."""
-    environment = {**os.environ, "COWRAID_RUN_DIR": str(volume.folder / "run")}
+def as_user(volume, name, *arguments, check=True, places=None):
+    """Runs a program as an ordinary user, with a place for control sockets: that in the volume's folder, or
+    the variables `places`."""
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    environment |= {"COWRAID_RUN_DIR": str(volume.folder / "run")} if places is None else places
     return run("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", TOOLS / name,
-               *arguments, check=check, env=environment)
+               *arguments, check=check, env=environment, timeout=60)
 
 
 @pytest.fixture
@@ -367,9 +371,171 @@ def test_who_may_ask_about_the_mount_of_another(mounted_by_user, made):
     made.mount_point.chmod(0o755)
     said = as_user(made, "umount.fuse.cowraid", made.mount_point, check=False).stderr
     assert "only root" in said and "in use" not in said
+    said = as_user(made, "mount.cowraid", "x", made.mount_point, "-o", "remount,ro", check=False).stderr
+    assert "only root may" in said and "does not answer" not in said
+    said = tool("mount.cowraid", "x", mounted_by_user.mount_point, "-o", "remount,ro", check=False).stderr
+    assert f"user {SOMEBODY} mounted; only that user may" in said and "does not answer" not in said
     made.unmount()
 
 
 def test_a_label_on_disks_that_may_not_be_read(made):
     said = as_user(made, "cowraid", "filesystem", "show", LABEL, check=False).stderr
     assert f"no volume labelled '{LABEL}'" in said and "run as root" in said
+    # Root of a container or under a security policy.
+    device = made.devices[0]
+    os.chmod(device, 0)
+    os.chown(device, SOMEBODY, SOMEBODY)
+    try:
+        said = run("setpriv", "--bounding-set=-dac_override,-dac_read_search", TOOLS / "cowraid",
+                   "filesystem", "show", "no-such-label", check=False).stderr
+    finally:
+        os.chown(device, 0, 0)
+        os.chmod(device, 0o660)
+    assert re.search("devices? may not be read: a container, a security policy", said), said
+    assert "run as root" not in said
+
+
+FALSE_DAEMON = """
+import json, os, socket, struct, sys, threading
+directory, uuid, device, listener = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+os.umask(0o022)
+os.makedirs(f"{directory}/{uuid}")
+server = socket.socket(socket.AF_UNIX)
+server.bind(f"{directory}/{uuid}/control")
+os.chmod(f"{directory}/{uuid}/control", 0o777)
+if os.getuid() != listener:
+    os.setresuid(listener, listener, listener)
+server.listen(16)
+print("ready", flush=True)
+
+def serve(client):
+    while header := client.recv(4):
+        request = json.loads(client.recv(struct.unpack("<I", header)[0]))
+        print(request["command"], flush=True)
+        if request["command"] == "mount":
+            answer = {"uuid": uuid, "label": "", "mount_point": "/nowhere", "device": device, "pid": 1}
+            body = json.dumps({"ok": True, "result": answer}).encode()
+            client.sendall(struct.pack("<I", len(body)) + body)
+
+while True:
+    client, _ = server.accept()
+    threading.Thread(target=serve, args=(client,), daemon=True).start()
+"""
+
+
+@pytest.fixture
+def false_daemon():
+    """Starts one that says it has mounted a volume, and answers nothing else. It makes the directory as
+    `maker`, and listens as `listener`."""
+    started = []
+
+    def start(directory, uuid, maker, listener, device="0:0"):
+        identity = ["setpriv", f"--reuid={maker}", f"--regid={maker}", "--clear-groups"] if maker else []
+        arguments = [str(directory), uuid, device, str(listener)]
+        process = subprocess.Popen([*identity, "/usr/bin/python3", "-c", FALSE_DAEMON, *arguments],
+                                   stdout=subprocess.PIPE, text=True)
+        started.append((process, directory))
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process, directory in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def was_asked(process):
+    """The commands that a false daemon got, which ends it."""
+    process.kill()
+    return process.stdout.read()
+
+
+def uuid_of(volume):
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", volume.devices[0]).stdout)
+    return shown["volumes"][0]["uuid"]
+
+
+@pytest.fixture
+def session_folder():
+    """What a login makes for SOMEBODY, made when called."""
+    folder = Path(f"/run/user/{SOMEBODY}")
+    assert not folder.exists()
+
+    def make():
+        folder.mkdir(mode=0o700, parents=True)
+        os.chown(folder, SOMEBODY, SOMEBODY)
+
+    yield make
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_stranger_has_made_the_control_directory(images, false_daemon, session_folder):
+    """Looking, mounting and unmounting go on as if nothing was there, and a mount says what is in its way."""
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    shared = Path(f"/tmp/cowraid-{SOMEBODY}")
+    assert not shared.exists()
+    fake = false_daemon(shared, uuid_of(images), STRANGER, STRANGER)
+    shown = as_user(images, "cowraid", "filesystem", "show", images.devices[0], places={}).stdout
+    assert "Mounted" not in shown and "Cannot" not in shown and images.devices[2] in shown
+    mount = ["mount.cowraid", *images.devices, images.mount_point]
+    result = as_user(images, *mount, check=False, places={})
+    assert result.returncode == MOUNT_FAILED and not images.is_mounted()
+    assert result.stderr == (f"mount.cowraid: {shared} belongs to user {STRANGER}; remove it, or set "
+                             "XDG_RUNTIME_DIR to a directory of your own\n")
+    as_user(images, "cowraid", "check", images.devices[0], places={})
+    session_folder()
+    for places in ({"XDG_RUNTIME_DIR": str(images.folder)}, {}):
+        as_user(images, *mount, places=places)
+        assert "Mounted at" in as_user(images, "cowraid", "filesystem", "show", images.devices[0],
+                                       places=places).stdout
+        as_user(images, "umount.fuse.cowraid", images.mount_point, places=places)
+        assert not images.is_mounted()
+    assert was_asked(fake) == ""
+
+
+@pytest.mark.parametrize("kind", ["link", "open to all"])
+def test_a_control_directory_that_is_not_ours_alone(images, false_daemon, kind):
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    place, real = images.folder / "run", images.folder / "real"
+    fake = false_daemon(real if kind == "link" else place, uuid_of(images), SOMEBODY, SOMEBODY)
+    if kind == "link":
+        place.symlink_to(real)
+        os.chown(place, SOMEBODY, SOMEBODY, follow_symlinks=False)
+    else:
+        place.chmod(0o777)
+    shown = as_user(images, "cowraid", "filesystem", "show", images.devices[0]).stdout
+    assert "Mounted" not in shown and images.devices[2] in shown
+    said = as_user(images, "mount.cowraid", *images.devices, images.mount_point, check=False).stderr
+    assert f"{place} is not a directory that only its owner may write to; remove it" in said
+    assert was_asked(fake) == ""
+
+
+def test_a_stranger_listens_in_our_control_directory(images, false_daemon):
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    place = images.folder / "run"
+    fake = false_daemon(place, uuid_of(images), 0, STRANGER)
+    run("chown", "-R", SOMEBODY, place)
+    shown = as_user(images, "cowraid", "filesystem", "show", images.devices[0]).stdout
+    assert "Mounted" not in shown and images.devices[2] in shown
+    assert was_asked(fake) == ""
+
+
+def test_a_daemon_that_does_not_answer(mounted_by_user, false_daemon):
+    """One of ours: commands and unmounting end after some seconds."""
+    images = mounted_by_user
+    uuid = json.loads(as_user(images, "cowraid", "filesystem", "show", "--json",
+                              images.mount_point).stdout)["volumes"][0]["uuid"]
+    device = run("findmnt", "-n", "-o", "MAJ:MIN", images.mount_point).stdout.strip()
+    other = images.folder / "other"
+    places = {"COWRAID_RUN_DIR": str(other)}
+    false_daemon(other, uuid, SOMEBODY, SOMEBODY, device)
+    start = time.monotonic()
+    said = as_user(images, "cowraid", "filesystem", "show", images.mount_point, check=False, places=places)
+    assert said.returncode == 1 and "did not answer within 10 s; see the system log" in said.stderr
+    assert time.monotonic() - start < 20
+    said = as_user(images, "umount.fuse.cowraid", images.mount_point, places=places).stderr
+    assert "warning: the last commit cannot be waited for: " in said and "did not answer" in said
+    assert not images.is_mounted()
+    assert time.monotonic() - start < 50
