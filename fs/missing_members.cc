@@ -26,12 +26,6 @@ std::string volume_name(const Superblock& superblock)
                                     : "volume '" + printable(superblock.label) + "'";
 }
 
-// Without it two halves could both go on.
-size_t majority(const Superblock& superblock)
-{
-    return superblock.members.size() / 2 + 1;
-}
-
 bool has_stale_columns(const GroupMap& map, MemberId id)
 {
     return std::any_of(map.groups.begin(), map.groups.end(), [=](const GroupRecord& group) {
@@ -41,6 +35,11 @@ bool has_stale_columns(const GroupMap& map, MemberId id)
 }
 
 }  // namespace
+
+size_t majority(const Superblock& superblock)
+{
+    return superblock.members.size() / 2 + 1;
+}
 
 std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
                            const std::vector<MemberId>& missing)

@@ -23,6 +23,9 @@ std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
 // already.
 std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map);
 
+// Members that must be there for writing: without that two halves could both go on.
+size_t majority(const Superblock& superblock);
+
 // Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.
 // `lacking` is what lacking_text() says.
 std::string judge_missing(const Superblock& superblock, const GroupMap& map,

@@ -17,6 +17,7 @@
 #include "device/assembly.h"
 #include "device/member_set.h"
 #include "format/profile.h"
+#include "fs/missing_members.h"
 #include "fs/mount_options.h"
 #include "fs/space_budget.h"
 #include "journal/intent_log.h"
@@ -148,6 +149,9 @@ private:
     {
         superblock_.live_logs = live ? superblock_.live_logs | log : superblock_.live_logs & ~log;
     }
+    // Members that are one commit behind, which a crash explains unless that commit is known to have been
+    // acknowledged, become stale then.
+    void find_members_behind(Assembly& assembly);
     // Which columns lack what a device of an older state cannot have.
     void distrust(const AssembledMember& member);
     // Steps of make_durable().
@@ -170,7 +174,7 @@ private:
     void publish_stale();
     Status install_groups(std::string& why);
     // Members that must stay in service while the volume is written: a majority of the member table.
-    [[nodiscard]] size_t quorum() const { return superblock_.members.size() / 2 + 1; }
+    [[nodiscard]] size_t quorum() const { return majority(superblock_); }
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);

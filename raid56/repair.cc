@@ -179,7 +179,8 @@ void StripeRepair::verify()
         ++repaired;
     }
     bump(state_.counters.blocks_repaired, repaired);
-    log_count(LogLevel::kError, "volume", "bad blocks whose repair could not be stored", confirmed_ - repaired);
+    log_count(LogLevel::kError, "volume", "bad blocks whose repair could not be stored",
+              confirmed_ - repaired);
 }
 
 void StripeRepair::run()

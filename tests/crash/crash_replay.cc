@@ -277,6 +277,9 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     if (!last && !next)
         return "content is neither that of the acknowledged commit or fsync nor of the next one";
     for (const MemberInfo& member : (*fs)->info().members)
+        if (ever_away_.empty() && member.stale_groups > 0)
+            return "member " + std::to_string(member.id.value) + " was never away and is called stale";
+    for (const MemberInfo& member : (*fs)->info().members)
         for (size_t kind = 0; kind < member.counters.size(); ++kind)
             if (member.counters[kind] != 0 && kind != static_cast<size_t>(MemberCounter::kSuperblock))
                 return "a clean crash charged member " + std::to_string(member.id.value);
