@@ -297,16 +297,15 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
         assembly.damaged_rings.push_back(newest.member_id);
     if (missed.has_value()) {
         const bool behind = line->state == MemberState::kPresent && in_epoch_of(superblock_, newest);
-        const char* const since =
-            line->state == MemberState::kFailed ? "failed since commit " : "was away since commit ";
-        slot->reason.text = behind ? stopped_text(newest.generation, *candidate.device)
-                                   : since + std::to_string(missed->value) + " (" + name + ")";
+        slot->reason.text = behind ? "stopped at commit " + std::to_string(newest.generation.value)
+                                   : (line->state == MemberState::kFailed ? "failed since commit "
+                                                                          : "was away since commit ") +
+                                         std::to_string(missed->value);
+        slot->reason.text += " (" + name + ")";
     }
     slot->stale = missed.has_value();
     slot->damaged = {newest.member_id, candidate.reading.damaged_mask};
     slot->missed_from = missed.value_or(Generation{});
-    slot->newest = newest.generation;
-    slot->tree_commits = newest.tree_commits;
     slot->device = std::move(candidate.device);
 }
 
@@ -373,11 +372,6 @@ Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std
     CW_TRY(assembler.choose_head());
     CW_TRY(assembler.check_table());
     return assembler.build();
-}
-
-std::string stopped_text(Generation newest, const BlockDevice& device)
-{
-    return "stopped at commit " + std::to_string(newest.value) + " (" + quoted(device) + ")";
 }
 
 }  // namespace cowraid

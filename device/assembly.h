@@ -30,9 +30,6 @@ struct AssembledMember {
     // The first commit that may be missing on a stale member. The member table says the same, unless it
     // still calls the member present: then the next commit must record it as missing since here.
     Generation missed_from;
-    // Of the newest superblock that it has.
-    Generation newest;
-    uint64_t tree_commits = 0;
     DamagedSlots damaged;  // to be erased before the first commit of a mount
     MemberReason reason;  // of a member that is absent or stale
 };
@@ -75,8 +72,5 @@ struct AssemblyOptions {
 // for the user, with the next step.
 Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why,
                           const AssemblyOptions& options = {});
-
-// The reason of a member that has commits up to `newest` and lacks later ones, as MemberReason has it.
-std::string stopped_text(Generation newest, const BlockDevice& device);
 
 }  // namespace cowraid

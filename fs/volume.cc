@@ -57,7 +57,6 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     }
     volume->map_ = map.take();
     volume->found_ = FoundCommit{volume->superblock_, volume->map_};
-    volume->find_members_behind(assembly);
     for (const AssembledMember& member : assembly.members)
         volume->distrust(member);
     const bool emptying =

@@ -149,9 +149,6 @@ private:
     {
         superblock_.live_logs = live ? superblock_.live_logs | log : superblock_.live_logs & ~log;
     }
-    // Members that are one commit behind, which a crash explains unless that commit is known to have been
-    // acknowledged, become stale then.
-    void find_members_behind(Assembly& assembly);
     // Which columns lack what a device of an older state cannot have.
     void distrust(const AssembledMember& member);
     // Steps of make_durable().

@@ -5,7 +5,6 @@
 
 #include "base/assert.h"
 #include "fs/volume.h"
-#include "journal/fsync_scan.h"
 
 namespace cowraid {
 
@@ -48,29 +47,6 @@ void Volume::publish_stale()
     const Status known = array_->update_groups(newly_stale_, superblock_);
     CW_ASSERT(known.ok());  // the array has these groups already
     newly_stale_.clear();
-}
-
-// A record of the fsync log is written only when the commit before it is acknowledged: every member that took
-// part had that commit then.
-void Volume::find_members_behind(Assembly& assembly)
-{
-    const auto behind = [&](const AssembledMember& member) {
-        return !member.stale && members_.device(member.id) != nullptr &&
-               member.tree_commits < superblock_.tree_commits;
-    };
-    if (!fsync_log_live() || std::none_of(assembly.members.begin(), assembly.members.end(), behind))
-        return;
-    const FsyncScan scan(members_, superblock_, {superblock_.tree_commits});
-    if (scan.batches().empty() && scan.left_out().empty())
-        return;
-    for (AssembledMember& member : assembly.members) {
-        if (!behind(member))
-            continue;
-        member.stale = true;
-        member.missed_from = member.newest.next();
-        member.reason.text = stopped_text(member.newest, *members_.device(member.id));
-        reasons_.emplace_back(member.id, member.reason);
-    }
 }
 
 // The table calls it present, but its rings are those of an older state: a copy of the device, or one that

@@ -145,15 +145,6 @@ void write_before(World& world)
     world.unmount();
 }
 
-// An empty file with fsync.
-void make_synced(World& world, const std::string& name)
-{
-    const Result<Attributes> made = world.fs->make_node({kRootInode}, name, S_IFREG | 0644, 0, {});
-    REQUIRE(made.ok());
-    REQUIRE(world.fs->fsync(made->inode, Filesystem::SyncWhat::kAll).ok());
-    world.files[name] = {};
-}
-
 // Files from before a member fails, and from after.
 void fail_while_writing(World& world, const Members& failing)
 {
@@ -526,38 +517,6 @@ TEST_CASE(
     CHECK(world.read_back() == 0);
     world.unmount();
     CHECK(stale_as_a_whole(world.volume, {3}));
-    world.mount();
-    CHECK(world.read_back() == 0);
-    world.unmount();
-    CHECK(world.check().clean());
-}
-
-TEST_CASE("a member without the last commit is stale when a synced record shows that all had it")
-{
-    World world(kRaid5);
-    write_before(world);
-    world.mount();
-    make_synced(world, "first");  // from the commit on that it takes, the log is in use
-    world.write("before", kMiB);
-    const std::unique_ptr<SimDevice> old = world.volume.member(1).clone("old");
-    world.write("after", 2 * kMiB);
-    make_synced(world, "second");
-    CHECK(world.fs->info().fsync_records == 1);
-    world.fs.reset();
-    world.volume.power_cut(world.prng);
-    std::vector<std::byte> bytes(old->size_bytes());
-    old->peek(0, bytes);
-    world.volume.member(1).poke(0, bytes);
-    // With another one away more is lost than raid5 tolerates.
-    std::string why;
-    CHECK(world.try_mount(degraded_options(), {2}, why).err() == Err::kInvalid);
-    CHECK_MESSAGE(why.find("member 2 stopped at commit ") != std::string::npos, why);
-    world.mount();
-    CHECK(world.info_of(1).stale_groups > 0);
-    CHECK(world.wrong_blocks(1) == 0);
-    CHECK(world.read_back() == 0);
-    world.unmount();
-    CHECK(world.try_mount(degraded_options(), {2}, why).err() == Err::kInvalid);
     world.mount();
     CHECK(world.read_back() == 0);
     world.unmount();
