@@ -2,7 +2,6 @@
 // For tests: the free-space tree as a map, and the allocator's rules said again block by block.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -36,7 +35,7 @@ public:
 
     std::map<Key, SpaceWindow> windows;
     std::map<uint64_t, GroupUsage> usages;
-    std::atomic<uint64_t> loads = 0;  // threads of a test load at the same time
+    uint64_t loads = 0;
     Status fails;  // what load_windows() answers
 };
 
