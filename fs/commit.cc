@@ -237,6 +237,7 @@ Status commit_now(FilesystemCore& core)
     const TransactionId id = closed.transaction->id;
     closed = ClosedTransaction();
     release_freed(core);
+    core.empty_groups.step();  // before a flush fills what came free
     refresh_budget(core);
     core.commit_count.fetch_add(1);
     core.commits.finished(id, {});

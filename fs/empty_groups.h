@@ -20,7 +20,7 @@ class EmptyGroups {
 public:
     explicit EmptyGroups(FilesystemCore& core) : core_(core) { }
 
-    // What can be done before the next commit. Commit thread, no commit under way.
+    // What can be done between two commits. Commit thread, no commit under way.
     void step();
     // The next commit lets groups go on. Commit thread.
     [[nodiscard]] bool wants_commit() const;

@@ -239,6 +239,16 @@ void start_fsync_log(FilesystemCore& core)
     restart_tracking(core, true);
 }
 
+// Groups that hold nothing give their slots back before a write fills them: with a member that is back wider
+// ones can be made. What takes more commits goes on while mounted. An error stops the filesystem.
+void return_empty_groups(FilesystemCore& core)
+{
+    constexpr int kCommitsMax = 8;
+    for (int commits = 0; commits < kCommitsMax; ++commits)
+        if (!commit_now(core).ok() || !core.empty_groups.wants_commit())
+            return;
+}
+
 }  // namespace
 
 Status recover_in_memory(FilesystemCore& core, std::string& why)
@@ -281,6 +291,7 @@ Status start_writing(FilesystemCore& core, std::string& why)
     refresh_budget(core);
     core.commits.resume();
     core.read_only = false;
+    return_empty_groups(core);
     if (!core.options.manual_commit)
         core.background.start();
     return {};

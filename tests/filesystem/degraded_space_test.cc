@@ -55,6 +55,35 @@ TEST_CASE("degraded space: an emptied volume takes data with a member away")
     expect_capacity_back(world, fresh);
 }
 
+TEST_CASE("degraded space: groups made and emptied with a member away cost nothing when it is back")
+{
+    for (const bool emptied_before : {true, false})
+        for (const uint32_t member_count : {4, 5}) {
+            CAPTURE(member_count);
+            CAPTURE(emptied_before);
+            SpaceWorld world(member_count, 256 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1);
+            world.start();
+            const uint64_t fresh = world.available();
+            world.unmount();
+            world.mount({1});
+            CHECK(world.write(UINT64_MAX) > 0);
+            world.commit();
+            if (emptied_before)
+                world.remove_all();
+            world.unmount();
+            world.mount();
+            CAPTURE(fresh);
+            if (emptied_before)
+                CHECK(difference(world.available(), fresh) <= world.group_blocks());
+            else
+                world.remove_all();
+            CHECK(world.write(UINT64_MAX) + world.group_blocks() >= fresh);
+            world.commit();
+            world.require_content();
+            world.unmount();
+        }
+}
+
 TEST_CASE("degraded space: a volume that is 56 % full takes what is reported with two members away")
 {
     SpaceWorld world(8, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
