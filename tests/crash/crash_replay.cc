@@ -55,11 +55,12 @@ std::vector<Losses> all_losses(uint32_t member_count, uint32_t tolerance)
     return losses;
 }
 
-class Replay {
+class Replay final : public CommitWatcher {
 public:
     explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1) { }
 
     CrashReport run();
+    void committed_by_operation(DirectoryState state) override;
 
 private:
     Status record();
@@ -154,7 +155,7 @@ Status Replay::record()
             std::move(recording), static_cast<CommitMutant>(options_.commit_mutant), i == 0));
     }
     CW_ASSIGN(std::unique_ptr<Filesystem> fs, open_recording({}));
-    Workload workload(*fs, options_.seed);
+    Workload workload(*fs, options_.seed, *this);
     snapshots_.push_back({});
     recorder_.mark(0, "mounted");
     for (uint32_t commit = 1; commit <= options_.commits; ++commit) {
@@ -178,6 +179,12 @@ Status Replay::record()
     return {};
 }
 
+void Replay::committed_by_operation(DirectoryState state)
+{
+    snapshots_.push_back(std::move(state));
+    recorder_.mark(snapshots_.size() - 1, "acknowledged by an operation that waited");
+}
+
 // As far as it goes before a commit.
 void Replay::clean(Filesystem& fs)
 {
@@ -198,6 +205,7 @@ Status Replay::record_fsyncs(Filesystem& fs, Workload& workload)
         snapshots_.push_back(workload.state());
         CW_TRY(fs.fsync({kRootInode}, Filesystem::SyncWhat::kAll));
         recorder_.mark(snapshots_.size() - 1, "acknowledged fsync");
+        workload.use(fs);  // it may have been a commit
     }
     return {};
 }

@@ -28,6 +28,20 @@ Checksum next_sum(Checksum sum, std::span<const std::byte> piece)
 
 }  // namespace
 
+void Workload::use(Filesystem& fs)
+{
+    fs_ = &fs;
+    commits_ = fs.info().commits;
+}
+
+void Workload::note_commit()
+{
+    const uint64_t commits = fs_->info().commits;
+    if (commits != commits_)
+        watcher_.committed_by_operation(state());
+    commits_ = commits;
+}
+
 std::string Workload::random_name()
 {
     return "file" + std::to_string(prng_.below(kNames));
@@ -36,22 +50,25 @@ std::string Workload::random_name()
 Status Workload::write()
 {
     const std::string name = random_name();
-    std::vector<std::byte>& content = files_[name];
     Result<Attributes> found = fs_->lookup(kRoot, name);
     if (found.err() == Err::kNotFound)
         found = fs_->make_node(kRoot, name, S_IFREG | 0644, 0, {});
     CW_TRY(found.status());
+    note_commit();
+    std::vector<std::byte>& content = files_[name];
     const uint64_t offset = prng_.below(content.size() + 1);
     std::vector<std::byte> data(1 + prng_.below(prng_.chance(1, 5) ? 90000 : 6000));
     prng_.fill(data.data(), data.size());
     if (offset + data.size() <= kMaxFileBytes) {
         CW_TRY(fs_->write(found->inode, offset, data, {}, {}));
+        note_commit();
         content.resize(std::max<size_t>(content.size(), offset + data.size()));
         std::memcpy(content.data() + offset, data.data(), data.size());
     } else {
         SetAttributes change;
         change.size_bytes = prng_.below(content.size() + 1);
         CW_TRY(fs_->set_attributes(found->inode, change, {}));
+        note_commit();
         content.resize(*change.size_bytes);
     }
     fs_->forget(found->inode, 1);
@@ -62,6 +79,7 @@ Status Workload::remove()
 {
     const std::string name = random_name();
     const Status status = fs_->unlink(kRoot, name);
+    note_commit();
     const bool was_there = files_.erase(name) == 1;
     if (status.ok() == was_there)
         return {};
@@ -75,6 +93,7 @@ Status Workload::rename()
     if (from == to || files_.find(from) == files_.end())
         return {};
     CW_TRY(fs_->rename(kRoot, from, kRoot, to, 0));
+    note_commit();
     files_[to] = std::move(files_[from]);
     files_.erase(from);
     return {};
@@ -97,13 +116,14 @@ Status Workload::change()
 Status Workload::grow(size_t bytes)
 {
     CW_ASSIGN(const Attributes made, fs_->make_node(kRoot, "big", S_IFREG | 0644, 0, {}));
+    note_commit();
     std::vector<std::byte>& content = files_["big"];
-    content.resize(bytes);
     for (size_t done = 0; done < bytes; done += kMiB) {
-        const std::span<std::byte> part =
-            std::span(content).subspan(done, std::min<size_t>(kMiB, bytes - done));
-        std::memset(part.data(), static_cast<int>(done / kMiB + 1), part.size());
+        const std::vector<std::byte> part(std::min<size_t>(kMiB, bytes - done),
+                                          static_cast<std::byte>(done / kMiB + 1));
         CW_TRY(fs_->write(made.inode, done, part, {}, {}));
+        note_commit();
+        content.insert(content.end(), part.begin(), part.end());
     }
     fs_->forget(made.inode, 1);
     return {};
@@ -111,8 +131,10 @@ Status Workload::grow(size_t bytes)
 
 Status Workload::shrink()
 {
+    CW_TRY(fs_->unlink(kRoot, "big"));
+    note_commit();
     files_.erase("big");
-    return fs_->unlink(kRoot, "big");
+    return {};
 }
 
 DirectoryState Workload::state() const

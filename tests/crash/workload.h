@@ -19,12 +19,24 @@ struct FileState {
 };
 using DirectoryState = std::map<std::string, FileState>;
 
+class CommitWatcher {
+public:
+    // An operation had to wait for a commit, which holds `state`.
+    virtual void committed_by_operation(DirectoryState state) = 0;
+
+protected:
+    ~CommitWatcher() = default;
+};
+
 // Drives one filesystem and knows what it must contain.
 class Workload {
 public:
-    Workload(Filesystem& fs, uint64_t seed) : fs_(&fs), prng_(seed) { }
+    Workload(Filesystem& fs, uint64_t seed, CommitWatcher& watcher) : watcher_(watcher), prng_(seed)
+    {
+        use(fs);
+    }
     // The same volume, mounted again.
-    void use(Filesystem& fs) { fs_ = &fs; }
+    void use(Filesystem& fs);
 
     // A few random operations. None may fail: nothing is wrong with the members here.
     Status change();
@@ -38,10 +50,14 @@ private:
     Status remove();
     Status rename();
     [[nodiscard]] std::string random_name();
+    // After every call of the filesystem, before its change is applied to the state.
+    void note_commit();
 
-    Filesystem* fs_;
+    CommitWatcher& watcher_;
+    Filesystem* fs_ = nullptr;
     Prng prng_;
     std::map<std::string, std::vector<std::byte>> files_;
+    uint64_t commits_ = 0;
 };
 
 // Reads the root directory of `fs` back. False and a line in `why` when something cannot be read.

@@ -111,14 +111,11 @@ def test_remount_through_mount(labelled):
 
 @pytest.mark.parametrize("loops", [True, False], ids=["block devices", "image files"])
 def test_umount_says_that_the_last_commit_failed(make_volume, installed, loops):
-    volume = make_volume(data="raid6", metadata="raid1c3", loops=loops)
+    volume = make_volume(data="raid6", metadata="raid1c3", loops=loops, may_fail=[0, 1, 2])
     volume.make()
     run("mount", "-t", "cowraid", ":".join(volume.devices), volume.mount_point, "-o", "commit=300")
     (volume.mount_point / "f").write_bytes(os.urandom(300000))
-    for index in range(3):
-        os.truncate(volume.images[index], 1 << 20)
-        if loops:
-            run("losetup", "-c", volume.loops[index])
+    volume.fail_writes()
     result = run("umount", volume.mount_point, check=False)
     assert result.returncode == 32 and "the last commit failed: " in result.stderr, result
     assert not volume.is_mounted()

@@ -134,12 +134,11 @@ def test_a_mapping_is_synced_too(make_volume, how):
 
 @needs_syncfs
 def test_a_sync_that_cannot_be_kept_fails(make_volume):
-    volume = make_volume(member_count=2, data="raid1", metadata="raid1")
+    volume = make_volume(member_count=2, data="raid1", metadata="raid1", may_fail=[0, 1])
     volume.make()
     volume.mount(options=LATE_COMMIT)
     (volume.mount_point / "f").write_bytes(os.urandom(300000))
-    for image in volume.images:
-        os.truncate(image, 1 << 20)
+    volume.fail_writes()
     fd = os.open(volume.mount_point, os.O_RDONLY)
     assert ctypes.CDLL(None).syncfs(fd) == -1
     os.close(fd)
