@@ -93,7 +93,7 @@ constexpr uint64_t kMicrosecondsPerMs = 1000;
 constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
 // Between steps, however short they are: some only find out that they must wait.
 constexpr uint64_t kCleanPauseUs = 10 * kMicrosecondsPerMs;
-// The next commit when slots wait for it.
+// The next commit when slots wait for it; superblocks that confirm the last one.
 constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
@@ -158,6 +158,31 @@ void CleanPace::step()
     next_us_ = end + std::max(kCleanPauseUs, CleanPolicy::pause_us(end - begin, pressure));
 }
 
+// When the last commit is confirmed: not at once, so that nobody who comes meanwhile waits for it.
+class ConfirmPace {
+public:
+    explicit ConfirmPace(FilesystemCore& core) : core_(core) { }
+
+    [[nodiscard]] uint64_t next_us() const { return next_us_; }
+    // After every round of work.
+    void step();
+
+private:
+    FilesystemCore& core_;
+    uint64_t next_us_ = clock_us() + kSoonUs;
+};
+
+void ConfirmPace::step()
+{
+    const uint64_t now = clock_us();
+    if (now >= next_us_)
+        confirm_commit(core_).ignore();  // an error has stopped the filesystem
+    if (core_.stopped || commit_confirmed(core_))
+        next_us_ = UINT64_MAX;
+    else if (next_us_ == UINT64_MAX || next_us_ <= now)
+        next_us_ = now + kSoonUs;
+}
+
 }  // namespace
 
 void* Background::commit_main(void* self)
@@ -168,9 +193,11 @@ void* Background::commit_main(void* self)
     uint64_t commit_us = clock_us() + interval_us;
     uint64_t last_change = core.changes.newest();
     CleanPace pace(core);
+    ConfirmPace confirm(core);
     while (true) {
         uint64_t now = clock_us();
-        const uint64_t pause_us = std::min(left_us(now, commit_us), left_us(now, pace.next_us()));
+        const uint64_t next_us = std::min({commit_us, pace.next_us(), confirm.next_us()});
+        const uint64_t pause_us = left_us(now, next_us);
         const CommitQueue::Work work = core.commits.sleep(divide_up(pause_us, kMicrosecondsPerMs));
         now = clock_us();
         const bool commit = work.commit || now >= commit_us;
@@ -192,6 +219,7 @@ void* Background::commit_main(void* self)
         }
         if (clock_us() >= pace.next_us())
             pace.step();
+        confirm.step();
     }
 }
 

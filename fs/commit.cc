@@ -244,6 +244,24 @@ Status commit_now(FilesystemCore& core)
     return {};
 }
 
+bool commit_confirmed(const FilesystemCore& core)
+{
+    const Superblock& superblock = core.volume->superblock();
+    return superblock.generation > superblock.root.generation;
+}
+
+Status confirm_commit(FilesystemCore& core)
+{
+    if (core.stopped || core.keeps_log || commit_confirmed(core))
+        return {};
+    const Status status = publish_map(core);
+    if (!status.ok()) {
+        CW_LOG_ERROR("writing superblocks failed: %s", err_text(status.err()));
+        core.stop("writing superblocks failed");
+    }
+    return status;
+}
+
 Status commit_clean(FilesystemCore& core)
 {
     if (core.volume->superblock().unmounted || core.stopped)

@@ -14,6 +14,11 @@ struct FlushBatch;
 // One round of the commit thread's work: commits the open transaction if anything changed. Commit thread,
 // or the only thread of a manual_commit filesystem. An error has stopped the filesystem.
 Status commit_now(FilesystemCore& core);
+// Superblocks once more, with the next generation, unless there are such since the last commit. They show
+// that every member had that commit: one that lacks it is two behind, which no crash explains (I-16). Threads
+// as for commit_now(), as are errors.
+Status confirm_commit(FilesystemCore& core);
+bool commit_confirmed(const FilesystemCore& core);
 // After the last commit of a mount: superblocks say that there is nothing to be recovered.
 Status commit_clean(FilesystemCore& core);
 // Writes dirty data of the open transaction without committing.

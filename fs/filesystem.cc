@@ -55,6 +55,12 @@ Status Filesystem::step(bool commit)
     return commit ? commit_now(*core_) : flush_now(*core_);
 }
 
+Status Filesystem::confirm()
+{
+    CW_ASSERT(core_->options.manual_commit);
+    return confirm_commit(*core_);
+}
+
 namespace {
 
 // Read-only, and what came before that is in a commit. What a replay brought back is in the log.

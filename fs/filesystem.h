@@ -237,6 +237,8 @@ public:
     CleanProgress clean_step(CleanUrge urge);
     // Simulator: does one round of what the commit thread would do (flush and commit when `commit`).
     Status step(bool commit);
+    // What a mount does soon after a commit (confirm_commit()). Only with options.manual_commit.
+    Status confirm();
 
 private:
     explicit Filesystem(std::unique_ptr<FilesystemCore> core);

@@ -171,6 +171,8 @@ Status Replay::record()
         snapshots_.push_back(workload.state());
         CW_TRY(fs->step(true));
         recorder_.mark(snapshots_.size() - 1, "acknowledged");
+        if (prng_.chance(1, 3))
+            CW_TRY(fs->confirm());
         CW_TRY(record_fsyncs(*fs, workload));
     }
     note_counts(*fs);

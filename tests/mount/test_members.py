@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import time
 
 import pytest
 
@@ -267,6 +268,35 @@ def test_show_and_check_of_a_stale_member(made):
     made.unmount()
     # Later mounts name no commit that could differ from that.
     assert "member 2 is without writes it missed; no further" in made.mount(options="ro").stderr
+
+
+def test_a_member_without_the_last_commit_is_stale(make_volume):
+    """A drive that kept nothing of it, or a copy from just before: the crash does not explain it."""
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    volume.make()
+    volume.mount(options="commit=300")
+    (volume.mount_point / "before").write_bytes(os.urandom(3 << 20))
+    run("sync", "-f", volume.mount_point)
+    old = volume.folder / "old.img"
+    shutil.copyfile(volume.images[1], old)
+    content = os.urandom(3 << 20)
+    (volume.mount_point / "after").write_bytes(content)
+    run("sync", "-f", volume.mount_point)
+    time.sleep(1)
+    volume.kill()
+    run("umount", "-l", volume.mount_point)
+    volume.hide([1])
+    shutil.copyfile(old, volume.images[1])
+    volume.unhide([1])
+    assert "member 2 stopped at commit" in refused(volume, volume.devices[:2], "degraded")
+    volume.mount()
+    volume.drop_caches()
+    assert (volume.mount_point / "after").read_bytes() == content
+    stats = volume.counters()["device-stats"][1]
+    assert stats["corruption_errs"] == 0, stats
+    volume.unmount()
+    assert "member 2 " in refused(volume, volume.devices[:2], "degraded")
+    volume.check()
 
 
 def test_show_lists_both_devices_of_a_member(made, clone):
