@@ -203,6 +203,14 @@ Status run_commit(FilesystemCore& core, ClosedTransaction& closed)
     return {};
 }
 
+// The end of writing for an error that no single caller could be told of.
+Status stop_for(FilesystemCore& core, const char* reason, Status status)
+{
+    CW_LOG_ERROR("%s: %s", reason, err_text(status.err()));
+    core.stop(reason, status);
+    return status;
+}
+
 // Nobody else may hold these inodes, and memory has the only copy of their data.
 void keep_unwritten(FilesystemCore& core, const FlushBatch& batch)
 {
@@ -219,7 +227,8 @@ Status commit_now(FilesystemCore& core)
         return {};
     release_freed(core);
     core.empty_groups.step();
-    CW_TRY(plan_ahead(core));
+    if (const Status planned = plan_ahead(core); !planned.ok())
+        return stop_for(core, "planning block groups failed", planned);
     if (nothing_to_commit(core))
         return {};
     plan_node_moves(core);
@@ -227,11 +236,8 @@ Status commit_now(FilesystemCore& core)
     core.commits.begun(closed.transaction->id);
     const Status status = run_commit(core, closed);
     if (!status.ok()) {
-        CW_LOG_ERROR("commit failed: %s", err_text(status.err()));
         keep_unwritten(core, closed.batch);
-        core.stop("a commit failed");
-        core.commits.finished(closed.transaction->id, status);
-        return status;
+        return stop_for(core, "a commit failed", status);
     }
     close_degraded_groups(core);
     const TransactionId id = closed.transaction->id;
@@ -240,7 +246,7 @@ Status commit_now(FilesystemCore& core)
     core.empty_groups.step();  // before a flush fills what came free
     refresh_budget(core);
     core.commit_count.fetch_add(1);
-    core.commits.finished(id, {});
+    core.commits.finished(id);
     return {};
 }
 
@@ -254,12 +260,9 @@ Status confirm_commit(FilesystemCore& core)
 {
     if (core.stopped || core.keeps_log || commit_confirmed(core))
         return {};
-    const Status status = publish_map(core);
-    if (!status.ok()) {
-        CW_LOG_ERROR("writing superblocks failed: %s", err_text(status.err()));
-        core.stop("writing superblocks failed");
-    }
-    return status;
+    if (const Status status = publish_map(core); !status.ok())
+        return stop_for(core, "writing superblocks failed", status);
+    return {};
 }
 
 Status commit_clean(FilesystemCore& core)
@@ -297,11 +300,8 @@ Status flush_now(FilesystemCore& core)
     if (status.ok())
         status = write_flush(core, batch);
     if (!status.ok()) {
-        CW_LOG_ERROR("writing data failed: %s", err_text(status.err()));
         keep_unwritten(core, batch);
-        core.stop("writing data failed");
-        core.commits.finished(batch.transaction->id, status);
-        return status;
+        return stop_for(core, "writing data failed", status);
     }
     return {};
 }

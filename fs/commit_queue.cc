@@ -87,19 +87,25 @@ void CommitQueue::answer(TransactionId id, Status status)
         waiter.completion->done(status);
 }
 
-void CommitQueue::finished(TransactionId id, Status status)
+void CommitQueue::finished(TransactionId id)
 {
-    // The filesystem has stopped. Deleting files, which kNoSpace asks for, is of no use to anybody.
+    {
+        MutexLock lock(mutex_);
+        finished_ = id;
+    }
+    answer(id, {});
+}
+
+void CommitQueue::failed(Status status)
+{
+    // Deleting files, which kNoSpace asks for, is of no use to anybody.
     if (status.err() == Err::kNoSpace)
         status = Err::kShutdown;
     {
         MutexLock lock(mutex_);
-        if (status.ok())
-            finished_ = id;
-        else
-            failure_ = status;
+        failure_ = status;
     }
-    answer(status.ok() ? id : TransactionId{UINT64_MAX}, status);
+    answer(TransactionId{UINT64_MAX}, status);
 }
 
 void CommitQueue::suspend(Status status)

@@ -38,9 +38,11 @@ public:
     Work sleep(uint64_t milliseconds);
     // Commit thread: `id` is being committed, so that nobody has to ask for it.
     void begun(TransactionId id);
-    // Commit thread: transactions up to `id` are durable, or the filesystem has stopped and `status` says
-    // why. Those who wait for them get that, but kShutdown for kNoSpace.
-    void finished(TransactionId id, Status status);
+    // Commit thread: transactions up to `id` are durable.
+    void finished(TransactionId id);
+    // Commit thread: the filesystem has stopped, and `status` says why. Who waits, and who comes, gets that,
+    // but kShutdown for kNoSpace.
+    void failed(Status status);
 
 private:
     struct Waiter {

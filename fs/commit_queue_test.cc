@@ -28,10 +28,10 @@ TEST_CASE("commit queue: waiters are answered by the commit of their transaction
     queue.wait_async({1}, &first);
     queue.wait_async({2}, &second);
     CHECK(queue.sleep(0).commit);
-    queue.finished({1}, {});
+    queue.finished({1});
     CHECK((first.status && first.status->ok()));
     CHECK(!second.status);
-    queue.finished({3}, {});
+    queue.finished({3});
     CHECK((second.status && second.status->ok()));
     queue.wait_async({3}, &late);
     CHECK((late.status && late.status->ok()));
@@ -42,7 +42,7 @@ TEST_CASE("commit queue: nobody waits for a commit that nobody makes")
     CommitQueue queue;
     Answer before, committed, during, after, failed;
     queue.wait_async({2}, &before);
-    queue.finished({1}, {});
+    queue.finished({1});
     queue.suspend(Err::kReadOnly);
     CHECK((before.status && before.status->err() == Err::kReadOnly));
     queue.wait_async({2}, &during);
@@ -52,7 +52,7 @@ TEST_CASE("commit queue: nobody waits for a commit that nobody makes")
     queue.resume();
     queue.wait_async({2}, &after);
     CHECK(!after.status);
-    queue.finished({2}, Err::kIo);
+    queue.failed(Err::kIo);
     CHECK((after.status && after.status->err() == Err::kIo));
     queue.wait_async({3}, &failed);
     CHECK((failed.status && failed.status->err() == Err::kIo));

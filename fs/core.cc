@@ -48,7 +48,7 @@ FilesystemCore::~FilesystemCore()
     volume->array().set_verifier(nullptr);
 }
 
-void FilesystemCore::stop(const char* reason)
+void FilesystemCore::stop(const char* reason, Status status)
 {
     if (volume->members().stopped())
         reason = volume->members().stop_reason();
@@ -61,6 +61,7 @@ void FilesystemCore::stop(const char* reason)
     if (fsync_log)
         fsync_log->stop();
     flush_done.announce();
+    commits.failed(status);
 }
 
 }  // namespace cowraid

@@ -109,8 +109,9 @@ struct FilesystemCore {
     {
         return {commits_before + transaction.value};
     }
-    // Stops the filesystem for writing and says why, once.
-    void stop(const char* reason);
+    // Stops the filesystem for writing because of `status`, and says why, once. Who waits for a commit is
+    // answered. Commit thread. No locks held.
+    void stop(const char* reason, Status status);
 };
 
 }  // namespace cowraid

@@ -3,7 +3,9 @@
 // before anything is acknowledged; beyond it nothing is acknowledged or recorded, and writing stops.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -470,6 +472,58 @@ TEST_CASE("failures: as many members as tolerated fail what a mount writes, and 
         ++trials;
     }
     CHECK(trials > 60);
+}
+
+namespace {
+
+struct Answer final : public Completion {
+    void done(Status answered) override
+    {
+        status = answered;
+        given = true;
+    }
+    Status status;
+    std::atomic<bool> given{false};
+};
+
+// Writing ends because superblocks that confirm a commit cannot be written, with a change that no commit has.
+// False: they were there before members failed.
+bool fail_confirmation(SimVolume& volume, InodeNumber file)
+{
+    REQUIRE(volume.fs().sync().ok());
+    std::vector<size_t> rules;
+    for (uint32_t member = 0; member < 3; ++member)
+        rules.push_back(
+            volume.cable(member).add_rule({.action = FaultAction::kError, .kinds = kFaultWrites}));
+    const std::vector<std::byte> content(kBlockBytes, std::byte{1});
+    REQUIRE(volume.fs().write(file, 0, content, {}, {}).ok());
+    for (int left = 1000; left > 0 && !volume.fs().info().read_only; --left)
+        usleep(1000);
+    for (uint32_t member = 0; member < 3; ++member)
+        volume.cable(member).remove_rule(rules[member]);
+    return volume.fs().info().read_only;
+}
+
+}  // namespace
+
+TEST_CASE("failures: who comes for a commit is answered when the last one could not be confirmed")
+{
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    MountOptions options;
+    options.commit_seconds = 3600;
+    mount(volume, options);
+    const Result<Attributes> made = volume.fs().make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    while (!fail_confirmation(volume, made->inode)) { }
+    static Answer answer;  // one that never comes must not meet a dead stack
+    volume.fs().sync_async(&answer);
+    for (int left = 10000; left > 0 && !answer.given; --left)
+        usleep(1000);
+    CHECK(answer.given);
+    CHECK(answer.status == Status(Err::kTooManyFaults));
+    volume.kill();
 }
 
 TEST_CASE("failures: a rescue reads what a member that failed still has, when another one is lost")
