@@ -63,6 +63,7 @@ private:
     struct Operation {
         uint64_t unit = 0;
         uint64_t began = 0;
+        uint64_t commits_seen = 0;
         BlockWrite write;
         WriteRequest request;
         std::byte* memory = nullptr;
@@ -70,6 +71,8 @@ private:
     void write_all();
     void read_all();
     void begin_write(Operation& operation);
+    void submit(Operation& operation);
+    Status wait(Operation& operation);
     void end_write(Operation& operation);
     void finished(uint64_t began);
     void stamp(std::byte* memory);
@@ -153,9 +156,27 @@ void Runner::begin_write(Operation& operation)
         .block_count = blocks_,
         .memory = operation.memory,
     };
-    operation.request = {.writes = std::span(&operation.write, 1), .origin = course_.volume.origin()};
     operation.began = monotonic_ns();
+    submit(operation);
+}
+
+void Runner::submit(Operation& operation)
+{
+    operation.commits_seen = course_.volume.commits();
+    operation.request = {.writes = std::span(&operation.write, 1), .origin = course_.volume.origin()};
     course_.volume.array().submit(operation.request);
+}
+
+// A full log is emptied by a commit, and the write begins again.
+Status Runner::wait(Operation& operation)
+{
+    while (true) {
+        const Status status = course_.volume.array().wait(operation.request);
+        if (status.err() != Err::kNoSpace)
+            return status;
+        CW_TRY(course_.volume.commit(operation.commits_seen));
+        submit(operation);
+    }
 }
 
 // Nobody else writes these blocks: what the array recorded must be what was handed to it.
@@ -172,7 +193,7 @@ bool Runner::recorded(const Operation& operation) const
 
 void Runner::end_write(Operation& operation)
 {
-    const Status status = course_.volume.array().wait(operation.request);
+    const Status status = wait(operation);
     finished(operation.began);
     if (!status.ok())
         course_.fail(status);

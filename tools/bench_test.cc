@@ -317,6 +317,25 @@ TEST_CASE("bench: a run does what it was asked to, and counts it")
     CHECK(plot_bench(series).find("<polyline") != std::string::npos);
 }
 
+TEST_CASE("bench: a full write-intent log is emptied, and no write is refused")
+{
+    BenchOptions options;
+    options.profile = ProfileId::kRaid6;
+    options.member_count = 5;
+    options.member_bytes = kMinMemberBytes;
+    options.block_bytes = 4 * kKiB;
+    options.writers = 3;
+    options.depth = 4;
+    options.operations = 6000;
+    std::string why;
+    const auto run = run_bench(options, why);
+    REQUIRE_MESSAGE(run.ok(), why);
+    CHECK(run->operations == 6000);
+    CHECK(run->members.flushes >= 5);  // the log was full
+    CHECK(run->verified);
+    CHECK(run->bad_blocks == 0);
+}
+
 TEST_CASE("bench: drives in front of the members take their time")
 {
     BenchOptions options;

@@ -88,6 +88,19 @@ WriteOrigin BenchVolume::origin()
     };
 }
 
+Status BenchVolume::commit(uint64_t seen)
+{
+    MutexLock lock(commit_mutex_);
+    if (commits() != seen)
+        return {};
+    Array::FlushBarrier barrier(*array_);
+    CW_TRY(members_->flush());
+    barrier.flushed();
+    array_->retire(barrier.covered);
+    commits_.fetch_add(1, std::memory_order_relaxed);
+    return {};
+}
+
 void BenchVolume::expect(VolumeAddress address, std::span<BlockExpectation> out)
 {
     const bool known = filled_.load(std::memory_order_acquire);

@@ -23,6 +23,11 @@ public:
 
     // Writes every row once, with random content, and makes it durable.
     Status fill(uint64_t seed);
+    // Makes room in the write-intent log, as a filesystem's commit would: all members are flushed. `seen` is
+    // commits() from before the write that found none: who comes after somebody else's commit has room.
+    // Thread-safe.
+    Status commit(uint64_t seen);
+    [[nodiscard]] uint64_t commits() const { return commits_.load(std::memory_order_relaxed); }
     // Looks at every column of every stripe, then reads everything back. The number of blocks that are not
     // what they should be.
     Result<uint64_t> count_bad_blocks();
@@ -52,6 +57,8 @@ private:
     std::vector<std::atomic<Checksum>> checksums_;
     std::atomic<bool> filled_{false};
     std::unique_ptr<IntentLog> log_;
+    Mutex commit_mutex_{LockRank::kCommitQueue};
+    std::atomic<uint64_t> commits_{0};
     std::unique_ptr<Array> array_;  // last: it uses all of the above
 };
 
