@@ -72,8 +72,8 @@ private:
     void read_all();
     void begin_write(Operation& operation);
     void submit(Operation& operation);
-    Status wait(Operation& operation);
-    void end_write(Operation& operation);
+    void wait_for(std::vector<Operation*> waiting);
+    void end_write(Operation& operation, Status status);
     void finished(uint64_t began);
     void stamp(std::byte* memory);
     [[nodiscard]] uint64_t next_unit();
@@ -167,18 +167,6 @@ void Runner::submit(Operation& operation)
     course_.volume.array().submit(operation.request);
 }
 
-// A full log is emptied by a commit, and the write begins again.
-Status Runner::wait(Operation& operation)
-{
-    while (true) {
-        const Status status = course_.volume.array().wait(operation.request);
-        if (status.err() != Err::kNoSpace)
-            return status;
-        CW_TRY(course_.volume.commit(operation.commits_seen));
-        submit(operation);
-    }
-}
-
 // Nobody else writes these blocks: what the array recorded must be what was handed to it.
 bool Runner::recorded(const Operation& operation) const
 {
@@ -191,9 +179,8 @@ bool Runner::recorded(const Operation& operation) const
     return true;
 }
 
-void Runner::end_write(Operation& operation)
+void Runner::end_write(Operation& operation, Status status)
 {
-    const Status status = wait(operation);
     finished(operation.began);
     if (!status.ok())
         course_.fail(status);
@@ -201,15 +188,40 @@ void Runner::end_write(Operation& operation)
         course_.fail(Err::kCorrupt);
 }
 
+// Waits for all. A full log is emptied by a commit, and what found no room in it begins again, together.
+void Runner::wait_for(std::vector<Operation*> waiting)
+{
+    while (!waiting.empty()) {
+        std::vector<Operation*> again;
+        for (Operation* const operation : waiting) {
+            const Status status = course_.volume.array().wait(operation->request);
+            if (status.err() == Err::kNoSpace)
+                again.push_back(operation);
+            else
+                end_write(*operation, status);
+        }
+        if (again.empty())
+            return;
+        if (const Status status = course_.volume.commit(again.front()->commits_seen); !status.ok()) {
+            course_.fail(status);
+            return;
+        }
+        for (Operation* const operation : again)
+            submit(*operation);
+        waiting = std::move(again);
+    }
+}
+
 // Submits as many as the depth says, then waits for all of them.
 void Runner::write_all()
 {
     for (bool more = true; more;) {
-        size_t count = 0;
-        while (count < operations_.size() && (more = course_.begin()))
-            begin_write(operations_[count++]);
-        for (size_t index = 0; index < count; ++index)
-            end_write(operations_[index]);
+        std::vector<Operation*> waiting;
+        while (waiting.size() < operations_.size() && (more = course_.begin())) {
+            waiting.push_back(&operations_[waiting.size()]);
+            begin_write(*waiting.back());
+        }
+        wait_for(std::move(waiting));
         under_way_.clear();
     }
 }
