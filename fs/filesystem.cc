@@ -132,6 +132,7 @@ Status Filesystem::fsync(InodeNumber number, SyncWhat what)
 
 Status Filesystem::remount(bool read_only, std::string& why)
 {
+    MutexLock remount(core_->remount_mutex);
     if (read_only == core_->read_only)
         return {};
     if (read_only) {

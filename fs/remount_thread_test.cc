@@ -79,6 +79,22 @@ void* sync_in_thread(void* fs)
     return nullptr;
 }
 
+// One of two that want different things.
+struct Remounter {
+    Filesystem& fs;
+    bool read_only;
+    int refused = 0;
+};
+
+void* remount_in_thread(void* argument)
+{
+    Remounter& remounter = *static_cast<Remounter*>(argument);
+    std::string why;
+    for (int i = 0; i < 60; ++i)
+        remounter.refused += remounter.fs.remount(remounter.read_only, why).ok() ? 0 : 1;
+    return nullptr;
+}
+
 bool write_text(Filesystem& fs, InodeNumber inode, std::string_view text)
 {
     return fs.write(inode, 0, bytes_of(text), {}, {}).ok();
@@ -139,4 +155,24 @@ TEST_CASE("remount: files are deleted again after read-only and back")
     for (int i = 0; i < 3000 && volume.fs().statistics().inode_count != before; ++i)
         usleep(1000);
     CHECK(volume.fs().statistics().inode_count == before);
+}
+
+TEST_CASE("remount: what comes together is carried out one after the other")
+{
+    MountOptions options;
+    TestVolume volume(options);
+    Filesystem& fs = volume.fs();
+    Remounter remounters[] = {{fs, true}, {fs, false}, {fs, false}};
+    pthread_t threads[std::size(remounters)];
+    for (size_t i = 0; i < std::size(remounters); ++i)
+        REQUIRE(pthread_create(&threads[i], nullptr, remount_in_thread, &remounters[i]) == 0);
+    for (const pthread_t thread : threads)
+        pthread_join(thread, nullptr);
+    for (const Remounter& remounter : remounters)
+        CHECK(remounter.refused == 0);
+    std::string why;
+    REQUIRE(fs.remount(false, why).ok());
+    const InodeNumber file = make_file(fs, kRoot, "file");
+    CHECK(write_text(fs, file, "text"));
+    CHECK(fs.sync().ok());
 }
