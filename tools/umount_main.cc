@@ -153,6 +153,27 @@ Result<bool> wait_for_daemon(Waiter& waiter, std::string& why)
     }
 }
 
+// As wait_for_daemon(); with false everything up to now is stored, if `may_commit`.
+Result<bool> wait_or_commit(Waiter& waiter, bool may_commit, std::string& why)
+{
+    while (true) {
+        CW_ASSIGN(const bool ended, wait_for_daemon(waiter, why));
+        if (ended || !may_commit)
+            return ended;
+        auto client = ControlClient::connect(waiter.uuid);
+        if (!client.ok())
+            why = "it cannot be reached";
+        else if (client->call("sync", nullptr, why).ok())
+            return false;
+        const auto mounted = find_mounted_volume(waiter.uuid);
+        if (mounted.has_value() && !mounted->closing) {
+            why = "the volume is still in use elsewhere, and its last commit failed: " + why;
+            return Err::kIo;
+        }
+        // It began to end meanwhile, and will say so on the connection that is held.
+    }
+}
+
 int unmount_one(const std::string& text, const Arguments& arguments)
 {
     const std::string directory = mount_point_path(text);
@@ -181,18 +202,15 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
     if (!waiter.has_value() || mounted_elsewhere)
         return kMountOk;
-    const Result<bool> ended = wait_for_daemon(*waiter, why);
+    // Who asked for no wait gets none for a volume in use, whose devices may not answer.
+    const bool may_commit = (arguments.flags & (MNT_DETACH | MNT_FORCE)) == 0;
+    const Result<bool> ended = wait_or_commit(*waiter, may_commit, why);
     if (!ended.ok()) {
         print_message(why);
         return kMountFailed;
     }
-    if (*ended) {
+    if (*ended)
         wait_until_free(waiter->members);
-    } else if (auto client = ControlClient::connect(waiter->uuid);
-               client.ok() && !client->call("sync", nullptr, why).ok()) {
-        print_message("the volume is still in use elsewhere, and its last commit failed: " + why);
-        return kMountFailed;
-    }
     if (arguments.verbose)
         print_message(directory + " is unmounted, " +
                       (*ended ? "its members are free" : "the volume is still in use elsewhere"));
