@@ -242,11 +242,12 @@ Status commit_now(FilesystemCore& core)
     close_degraded_groups(core);
     const TransactionId id = closed.transaction->id;
     closed = ClosedTransaction();
+    core.commit_count.fetch_add(1);
     release_freed(core);
+    refresh_budget(core);
+    core.commits.finished(id);
     core.empty_groups.step();  // before a flush fills what came free
     refresh_budget(core);
-    core.commit_count.fetch_add(1);
-    core.commits.finished(id);
     return {};
 }
 

@@ -26,7 +26,9 @@ bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
     if (content == kGroupData)
         return core_.space.promise_data(blocks);
     MetadataRoom room = core_.space.metadata_room();
-    room.free_blocks -= std::min(room.free_blocks, blocks);
+    const bool is_system = content == kGroupSystem && room.system_apart;
+    uint64_t& free_blocks = is_system ? room.system_free_blocks : room.free_blocks;
+    free_blocks -= std::min(free_blocks, blocks);
     core_.space.set_metadata_room(room);  // first, so that no operation is admitted by the old one
     const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
     return core_.space.try_claim({}, pending_changes(core_), mark, Leave::kReserve);
@@ -86,7 +88,7 @@ Status EmptyGroups::leave(const View& view)
 
 bool EmptyGroups::wants_commit() const
 {
-    return !leaving_.empty() || core_.timeline.view().committed->transaction < wait_for_;
+    return (!leaving_.empty() && !failed_) || core_.timeline.view().committed->transaction < wait_for_;
 }
 
 void EmptyGroups::step()
