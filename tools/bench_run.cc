@@ -19,6 +19,8 @@ namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr double kDefaultSeconds = 10;
+// Commits for one write: more do not help where a member failed.
+constexpr int kTriesMax = 100;
 
 // What the threads of a run share.
 struct Course {
@@ -191,7 +193,7 @@ void Runner::end_write(Operation& operation, Status status)
 // Waits for all. A full log is emptied by a commit, and what found no room in it begins again, together.
 void Runner::wait_for(std::vector<Operation*> waiting)
 {
-    while (!waiting.empty()) {
+    for (int tries = 0; !waiting.empty(); ++tries) {
         std::vector<Operation*> again;
         for (Operation* const operation : waiting) {
             const Status status = course_.volume.array().wait(operation->request);
@@ -202,8 +204,9 @@ void Runner::wait_for(std::vector<Operation*> waiting)
         }
         if (again.empty())
             return;
-        if (const Status status = course_.volume.commit(again.front()->commits_seen); !status.ok()) {
-            course_.fail(status);
+        const Status status = course_.volume.commit(again.front()->commits_seen);
+        if (!status.ok() || tries >= kTriesMax) {
+            course_.fail(status.ok() ? Err::kNoSpace : status.err());
             return;
         }
         for (Operation* const operation : again)
