@@ -117,9 +117,31 @@ Result<uint64_t> reserve_piece(FilesystemCore& core, Inode& inode, Range piece)
     return piece.end_block;
 }
 
-// Takes the blocks of one piece away, or of its beginning: where it ended. kBusy: again.
+// First block from `block` on that is stored, promised or in memory; kMaxFileBlocks when there is none.
+Result<uint64_t> next_used_block(FilesystemCore& core, Inode& inode, uint64_t block)
+{
+    MutexLock lock(inode.mutex);
+    uint64_t next = kMaxFileBlocks;
+    for (const DirtyMap* map : {&inode.dirty, &inode.flushing})
+        if (const auto at = map->first_ending_after(block); at != map->extents().end())
+            next = std::min(next, at->first);
+    FileExtent extent;
+    const Status stored = first_extent(core.store, core.store.view(), inode.number, block, extent);
+    if (stored.ok())
+        next = std::min(next, extent.file_block);
+    else if (stored.err() != Err::kNotFound)
+        return stored.err();
+    return std::max(next, block);
+}
+
+// Takes the blocks of one piece away, or of its beginning: where it ended, which is behind the piece when a
+// long hole follows. kBusy: again.
 Result<uint64_t> clear_piece(FilesystemCore& core, Inode& inode, Range piece)
 {
+    CW_ASSIGN(const uint64_t used, next_used_block(core, inode, piece.first_block));
+    if (used >= piece.end_block)
+        return used;
+    piece.first_block = used;
     wait_for_flush(core, inode);
     Operation operation(core);
     CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kMoreItems, 0, kPieceBlocks));
@@ -132,7 +154,6 @@ Result<uint64_t> clear_piece(FilesystemCore& core, Inode& inode, Range piece)
     if (extents.size() > kPieceItems)
         piece.end_block = extents[kPieceItems].file_block;
     CW_TRY(clear_blocks(core, operation, inode, piece.first_block, piece.end_block - piece.first_block));
-    inode.attributes.modified = inode.attributes.changed = current_time();
     operation.store(inode);
     return piece.end_block;
 }
@@ -179,28 +200,6 @@ Status zero_bytes(FilesystemCore& core, Inode& inode, uint64_t from, uint64_t to
     return written.status();
 }
 
-uint64_t end_of(const DirtyMap& map)
-{
-    return map.empty() ? 0 : map.extents().rbegin()->first + map.extents().rbegin()->second.block_count;
-}
-
-// Behind the last block that is stored, promised or in memory.
-Result<uint64_t> end_of_blocks(FilesystemCore& core, Inode& inode)
-{
-    MutexLock lock(inode.mutex);
-    const uint64_t in_memory = std::max(end_of(inode.dirty), end_of(inode.flushing));
-    Key found;
-    ItemBytes payload;
-    const Status last =
-        core.store.last_at_or_before(core.store.view(), extent_key(inode.number, kMaxFileBlocks - 1),
-                                     extent_key(inode.number, 0), found, payload);
-    if (last.err() == Err::kNotFound)
-        return in_memory;
-    CW_TRY(last);
-    CW_ASSIGN(const FileExtent extent, decode_extent(found.offset / kBlockBytes, payload));
-    return std::max(in_memory, extent.end());
-}
-
 // Zeroes [offset, end): edge blocks by writing, whole blocks by unmapping them.
 Status clear_range(FilesystemCore& core, Inode& inode, uint64_t offset, uint64_t end)
 {
@@ -208,15 +207,14 @@ Status clear_range(FilesystemCore& core, Inode& inode, uint64_t offset, uint64_t
     if (whole.first_block >= whole.end_block && offset / kBlockBytes == (end - 1) / kBlockBytes)
         return zero_bytes(core, inode, offset, end);
     CW_TRY(zero_bytes(core, inode, offset, whole.first_block * kBlockBytes));
-    CW_ASSIGN(const uint64_t blocks_end, end_of_blocks(core, inode));
-    CW_TRY(for_pieces(core, inode, {whole.first_block, std::min(whole.end_block, blocks_end)}, clear_piece));
+    CW_TRY(for_pieces(core, inode, whole, clear_piece));
     return zero_bytes(core, inode, whole.end_block * kBlockBytes, end);
 }
 
 // Before the range changes, so that nobody runs changed content with the owner's rights.
-Status take_set_id(FilesystemCore& core, Inode& inode, const Caller& caller)
+Status note_change(FilesystemCore& core, Inode& inode, int action, const Caller& caller)
 {
-    if (caller.cleared_mode_bits == 0)
+    if (action == 0 && caller.cleared_mode_bits == 0)
         return {};
     Operation operation(core);
     CW_TRY(operation.begin(Operation::Kind::kShrink, 1));
@@ -225,6 +223,8 @@ Status take_set_id(FilesystemCore& core, Inode& inode, const Caller& caller)
         return Err::kStale;
     clear_set_id(inode.attributes, caller);
     inode.attributes.changed = current_time();
+    if (action != 0)
+        inode.attributes.modified = inode.attributes.changed;
     operation.store(inode);
     return {};
 }
@@ -247,7 +247,7 @@ Status allocate_range(FilesystemCore& core, InodeNumber number, int mode, uint64
         if (!inode->attributes.is_regular())
             return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
     }
-    CW_TRY(take_set_id(core, *inode, caller));
+    CW_TRY(note_change(core, *inode, action, caller));
     const uint64_t end = offset + length;
     if (action != 0)
         CW_TRY(clear_range(core, *inode, offset, end));

@@ -88,6 +88,21 @@ Status find_extents(const ItemStore& store, const View& view, InodeNumber inode,
     return status.err() == Err::kNotFound ? Status() : status;
 }
 
+Status first_extent(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
+                    FileExtent& out)
+{
+    std::vector<FileExtent> there;
+    CW_TRY(find_extents(store, view, inode, first_block, 1, there));
+    if (!there.empty()) {
+        out = there.front();
+        return {};
+    }
+    ItemScan scan(store, view, extent_key(inode, first_block), extent_key(inode, kMaxFileBlocks - 1));
+    CW_TRY(scan.next());
+    CW_ASSIGN(out, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
+    return {};
+}
+
 uint64_t return_reserved(FilesystemCore& core, uint64_t blocks)
 {
     int64_t counted = core.reserved_blocks.load(std::memory_order_relaxed);

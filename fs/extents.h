@@ -43,6 +43,10 @@ Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte>
 Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
                     uint64_t block_count, std::vector<FileExtent>& out);
 
+// The first extent that ends behind `first_block`, whole. kNotFound: there is none.
+Status first_extent(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
+                    FileExtent& out);
+
 // What unmapping took away.
 struct Unmapped {
     uint64_t data_blocks = 0;

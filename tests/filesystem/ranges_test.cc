@@ -231,6 +231,39 @@ TEST_CASE("ranges: a hole to the end of all files is punched at once")
     REQUIRE_CLEAN(Image::copy_of(volume).check());
 }
 
+TEST_CASE("ranges: the length of a hole costs nothing, however far the next block is")
+{
+    constexpr uint64_t kFar = uint64_t{1} << 62;
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const std::vector<std::byte> content(100, std::byte{7});
+    enum class Far : uint8_t { kInMemory, kStored, kPromised };
+    for (const Far far : {Far::kInMemory, Far::kStored, Far::kPromised}) {
+        CAPTURE(static_cast<int>(far));
+        const Result<Attributes> made =
+            fs.make_node(kRoot, "far" + std::to_string(static_cast<int>(far)), S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        REQUIRE(fs.write(made->inode, 0, content, {}, {}).ok());
+        if (far == Far::kPromised)
+            require_ok(fs.allocate_range(made->inode, 0, kFar, content.size()));
+        else
+            REQUIRE(fs.write(made->inode, kFar, content, {}, {}).ok());
+        if (far == Far::kStored)
+            require_ok(fs.step(true));
+        require_ok(fs.allocate_range(made->inode, kPunch, 50, kFar));  // up to the middle of what is there
+        std::vector<std::byte> got(content.size());
+        REQUIRE(fs.read(made->inode, kFar, got).ok());
+        for (size_t at = 0; at < got.size(); ++at)
+            CHECK(got[at] == (at < 50 || far == Far::kPromised ? std::byte{0} : content[at]));
+        REQUIRE(fs.read(made->inode, 0, got).ok());
+        for (size_t at = 0; at < got.size(); ++at)
+            CHECK(got[at] == (at < 50 ? content[at] : std::byte{0}));
+    }
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
 TEST_CASE("ranges: reserving what was just written needs no room once it is stored")
 {
     constexpr uint64_t kBlocks = 4000;
