@@ -4,6 +4,9 @@
 #include <linux/falloc.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "fs/extents.h"
 #include "fs/file_blocks.h"
@@ -160,19 +163,6 @@ Result<uint64_t> clear_piece(FilesystemCore& core, Inode& inode, Range piece)
 
 using PieceFunction = Result<uint64_t> (*)(FilesystemCore&, Inode&, Range);
 
-Status for_pieces(FilesystemCore& core, Inode& inode, Range range, PieceFunction function)
-{
-    while (range.first_block < range.end_block) {
-        const uint64_t end = std::min(range.end_block, range.first_block + kPieceBlocks);
-        const Result<uint64_t> done = function(core, inode, {range.first_block, end});
-        if (done.ok())
-            range.first_block = *done;
-        else if (done.err() != Err::kBusy)
-            return done.err();
-    }
-    return {};
-}
-
 Status set_size_at_least(FilesystemCore& core, Inode& inode, uint64_t size)
 {
     Operation operation(core);
@@ -200,17 +190,6 @@ Status zero_bytes(FilesystemCore& core, Inode& inode, uint64_t from, uint64_t to
     return written.status();
 }
 
-// Zeroes [offset, end): edge blocks by writing, whole blocks by unmapping them.
-Status clear_range(FilesystemCore& core, Inode& inode, uint64_t offset, uint64_t end)
-{
-    const Range whole{divide_up(offset, kBlockBytes), end / kBlockBytes};
-    if (whole.first_block >= whole.end_block && offset / kBlockBytes == (end - 1) / kBlockBytes)
-        return zero_bytes(core, inode, offset, end);
-    CW_TRY(zero_bytes(core, inode, offset, whole.first_block * kBlockBytes));
-    CW_TRY(for_pieces(core, inode, whole, clear_piece));
-    return zero_bytes(core, inode, whole.end_block * kBlockBytes, end);
-}
-
 // Before the range changes, so that nobody runs changed content with the owner's rights.
 Status note_change(FilesystemCore& core, Inode& inode, int action, const Caller& caller)
 {
@@ -229,35 +208,90 @@ Status note_change(FilesystemCore& core, Inode& inode, int action, const Caller&
     return {};
 }
 
+class RangeChange final : public LongChange {
+public:
+    RangeChange(FilesystemCore& core, Ref<Inode> inode, int mode, uint64_t from, uint64_t end,
+                const Caller& caller)
+        : core_(core), inode_(std::move(inode)), mode_(mode), from_(from), end_(end), caller_(caller)
+    {
+    }
+    Result<Progress> step() override;
+
+private:
+    [[nodiscard]] int action() const { return mode_ & ~FALLOC_FL_KEEP_SIZE; }
+    Status begin();
+
+    FilesystemCore& core_;
+    const Ref<Inode> inode_;
+    const int mode_;
+    const uint64_t from_, end_;  // bytes
+    const Caller caller_;
+    bool begun_ = false;
+    // Whole blocks still to be cleared, then blocks to be promised.
+    Range to_clear_{}, to_reserve_{};
+};
+
+// Edge blocks are zeroed by writing, whole blocks by unmapping them.
+Status RangeChange::begin()
+{
+    CW_TRY(note_change(core_, *inode_, action(), caller_));
+    if (action() != FALLOC_FL_PUNCH_HOLE)
+        to_reserve_ = {from_ / kBlockBytes, divide_up(end_, kBlockBytes)};
+    if (action() == 0)
+        return {};
+    const Range whole{divide_up(from_, kBlockBytes), end_ / kBlockBytes};
+    if (whole.first_block > whole.end_block)
+        return zero_bytes(core_, *inode_, from_, end_);
+    to_clear_ = whole;
+    CW_TRY(zero_bytes(core_, *inode_, from_, whole.first_block * kBlockBytes));
+    return zero_bytes(core_, *inode_, whole.end_block * kBlockBytes, end_);
+}
+
+// One operation's worth.
+Status step_piece(FilesystemCore& core, Inode& inode, Range& range, PieceFunction function)
+{
+    const uint64_t end = std::min(range.end_block, range.first_block + kPieceBlocks);
+    const Result<uint64_t> done = function(core, inode, {range.first_block, end});
+    if (done.ok())
+        range.first_block = *done;
+    return done.ok() || done.err() == Err::kBusy ? Status() : done.status();
+}
+
+Result<Progress> RangeChange::step()
+{
+    if (!std::exchange(begun_, true))
+        CW_TRY(begin());
+    if (to_clear_.first_block < to_clear_.end_block)
+        CW_TRY(step_piece(core_, *inode_, to_clear_, clear_piece));
+    else if (to_reserve_.first_block < to_reserve_.end_block)
+        CW_TRY(step_piece(core_, *inode_, to_reserve_, reserve_piece));
+    if (to_clear_.first_block < to_clear_.end_block || to_reserve_.first_block < to_reserve_.end_block)
+        return Progress::kMore;
+    if ((mode_ & FALLOC_FL_KEEP_SIZE) == 0)
+        CW_TRY(set_size_at_least(core_, *inode_, end_));
+    return Progress::kDone;
+}
+
 }  // namespace
 
-Status allocate_range(FilesystemCore& core, InodeNumber number, int mode, uint64_t offset, uint64_t length,
-                      const Caller& caller)
+Result<std::unique_ptr<LongChange>> begin_allocate_range(FilesystemCore& core, InodeNumber number, int mode,
+                                                         uint64_t offset, uint64_t length,
+                                                         const Caller& caller)
 {
     if (length == 0 || offset > INT64_MAX || length > INT64_MAX - offset)
         return length == 0 ? Err::kInvalid : Err::kFileTooBig;
-    const bool keep_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
     const int action = mode & ~FALLOC_FL_KEEP_SIZE;
     if ((action != 0 && action != FALLOC_FL_PUNCH_HOLE && action != FALLOC_FL_ZERO_RANGE) ||
-        (action == FALLOC_FL_PUNCH_HOLE && !keep_size))
+        (action == FALLOC_FL_PUNCH_HOLE && (mode & FALLOC_FL_KEEP_SIZE) == 0))
         return Err::kUnsupported;
-    CW_ASSIGN(const Ref<Inode> inode, core.inodes.get(number));
+    CW_ASSIGN(Ref<Inode> inode, core.inodes.get(number));
     {
         MutexLock lock(inode->mutex);
         if (!inode->attributes.is_regular())
             return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
     }
-    CW_TRY(note_change(core, *inode, action, caller));
-    const uint64_t end = offset + length;
-    if (action != 0)
-        CW_TRY(clear_range(core, *inode, offset, end));
-    if (action != FALLOC_FL_PUNCH_HOLE) {
-        const Range blocks{offset / kBlockBytes, divide_up(end, kBlockBytes)};
-        CW_TRY(for_pieces(core, *inode, blocks, reserve_piece));
-        if (!keep_size)
-            CW_TRY(set_size_at_least(core, *inode, end));
-    }
-    return {};
+    return std::unique_ptr<LongChange>(
+        std::make_unique<RangeChange>(core, std::move(inode), mode, offset, offset + length, caller));
 }
 
 }  // namespace cowraid

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <compare>
+#include <memory>
+#include <utility>
 
 #include "fs/file_blocks.h"
 #include "fs/names.h"
@@ -86,31 +88,84 @@ Result<Attributes> get_attributes(FilesystemCore& core, InodeNumber inode)
     return attributes_of(*use);
 }
 
-Result<Attributes> set_attributes(FilesystemCore& core, InodeNumber inode, const SetAttributes& change,
-                                  const Caller& caller)
+namespace {
+
+Result<Attributes> apply_change(FilesystemCore& core, Inode& inode, const SetAttributes& change,
+                                const Caller& caller)
 {
-    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
-    CW_TRY(check_request(*use, change));
-    if (change.size_bytes)
-        CW_TRY(truncate_file(core, use.ref(), *change.size_bytes, caller));
-    if (change.size_bytes && !asks_for_more_than_size(change)) {
-        MutexLock lock(use->mutex);
-        return attributes_of(*use);
-    }
     Operation op(core);
     // Truncating works on a full volume, whatever the kernel sends along with it.
     CW_TRY(op.begin(change.size_bytes ? Operation::Kind::kShrink : Operation::Kind::kGrow, 1));
-    MutexLock lock(use->mutex);
-    if (use->removed)
+    MutexLock lock(inode.mutex);
+    if (inode.removed)
         return Err::kStale;
-    InodeAttributes& attributes = use->attributes;
+    InodeAttributes& attributes = inode.attributes;
     change_owner(attributes, change, caller);
     if (change.mode)
         attributes.mode = (attributes.mode & ~kModeBits) | (*change.mode & kModeBits);
     change_times(attributes, change);
     const bool only_times = !change.mode && !change.uid && !change.gid;
-    op.store(*use, only_times ? Operation::Changed::kTimes : Operation::Changed::kContent);
-    return attributes_of(*use);
+    op.store(inode, only_times ? Operation::Changed::kTimes : Operation::Changed::kContent);
+    return attributes_of(inode);
+}
+
+class SizeChange final : public AttributeChange {
+public:
+    SizeChange(FilesystemCore& core, InodeUse use, const SetAttributes& change, const Caller& caller)
+        : core_(core),
+          use_(std::move(use)),
+          change_(change),
+          caller_(caller),
+          truncation_(begin_truncation(core, use_.ref(), *change.size_bytes, caller))
+    {
+    }
+    Result<Progress> step() override
+    {
+        CW_ASSIGN(const Progress progress, truncation_->step());
+        if (progress == Progress::kMore)
+            return progress;
+        if (asks_for_more_than_size(change_)) {
+            CW_ASSIGN(attributes, apply_change(core_, *use_, change_, caller_));
+        } else {
+            MutexLock lock(use_->mutex);
+            attributes = attributes_of(*use_);
+        }
+        return Progress::kDone;
+    }
+
+private:
+    FilesystemCore& core_;
+    const InodeUse use_;
+    const SetAttributes change_;
+    const Caller caller_;
+    const std::unique_ptr<LongChange> truncation_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<AttributeChange>> begin_set_attributes(FilesystemCore& core, InodeNumber inode,
+                                                              const SetAttributes& change,
+                                                              const Caller& caller)
+{
+    CW_ASSERT(change.size_bytes.has_value());
+    CW_ASSIGN(InodeUse use, use_inode(core, inode));
+    CW_TRY(check_request(*use, change));
+    return std::unique_ptr<AttributeChange>(
+        std::make_unique<SizeChange>(core, std::move(use), change, caller));
+}
+
+Result<Attributes> set_attributes(FilesystemCore& core, InodeNumber inode, const SetAttributes& change,
+                                  const Caller& caller)
+{
+    if (change.size_bytes) {
+        CW_ASSIGN(const std::unique_ptr<AttributeChange> whole,
+                  begin_set_attributes(core, inode, change, caller));
+        CW_TRY(finish_change(*whole));
+        return whole->attributes;
+    }
+    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    CW_TRY(check_request(*use, change));
+    return apply_change(core, *use, change, caller);
 }
 
 void note_access(FilesystemCore& core, InodeNumber inode)

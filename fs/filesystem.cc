@@ -253,6 +253,12 @@ Result<Attributes> Filesystem::set_attributes(InodeNumber inode, const SetAttrib
     return cowraid::set_attributes(*core_, inode, change, caller);
 }
 
+Result<std::unique_ptr<AttributeChange>>
+Filesystem::begin_set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller)
+{
+    return cowraid::begin_set_attributes(*core_, inode, change, caller);
+}
+
 void Filesystem::note_access(InodeNumber inode)
 {
     cowraid::note_access(*core_, inode);
@@ -293,9 +299,18 @@ Result<size_t> Filesystem::write(InodeNumber inode, uint64_t offset, std::span<c
 Status Filesystem::allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length,
                                   const Caller& caller)
 {
+    CW_ASSIGN(const std::unique_ptr<LongChange> change,
+              begin_allocate_range(inode, mode, offset, length, caller));
+    return finish_change(*change);
+}
+
+Result<std::unique_ptr<LongChange>> Filesystem::begin_allocate_range(InodeNumber inode, int mode,
+                                                                     uint64_t offset, uint64_t length,
+                                                                     const Caller& caller)
+{
     if (core_->read_only)
         return Err::kReadOnly;
-    return cowraid::allocate_range(*core_, inode, mode, offset, length, caller);
+    return cowraid::begin_allocate_range(*core_, inode, mode, offset, length, caller);
 }
 
 }  // namespace cowraid

@@ -20,6 +20,7 @@
 #include "base/units.h"
 #include "base/uuid.h"
 #include "device/assembly.h"
+#include "fs/long_change.h"
 #include "fs/mount_options.h"
 
 namespace cowraid {
@@ -48,6 +49,11 @@ struct Attributes {
     timespec accessed{}, modified{}, changed{}, created{};
     // block_count_512 is a bound until the next flush: data in memory may be new, or overwrite.
     bool block_count_estimated = false;
+};
+
+// A change of attributes, the size among them.
+struct AttributeChange : public LongChange {
+    Attributes attributes;  // afterwards, once it is done
 };
 
 struct SetAttributes {
@@ -188,6 +194,9 @@ public:
     // Attributes.
     Result<Attributes> get_attributes(InodeNumber inode);
     Result<Attributes> set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller);
+    // The same in steps, for a change of the size: it may have many extents to remove.
+    Result<std::unique_ptr<AttributeChange>>
+    begin_set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller);
     // Reading updates atime by the mount's rule (relatime, noatime); called by the front end after reads.
     void note_access(InodeNumber inode);
 
@@ -214,6 +223,9 @@ public:
     // never gets kNoSpace.
     Status allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length,
                           const Caller& caller = {});
+    // The same in steps.
+    Result<std::unique_ptr<LongChange>> begin_allocate_range(InodeNumber inode, int mode, uint64_t offset,
+                                                             uint64_t length, const Caller& caller = {});
 
     // Durability. Answers when everything that returned before the call is durable: sync() by a commit,
     // fsync() by the fsync log where that will do. With kData only what changed the inode, other than its

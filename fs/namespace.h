@@ -23,6 +23,9 @@ Status read_directory(FilesystemCore& core, InodeNumber directory, uint64_t curs
 Result<Attributes> get_attributes(FilesystemCore& core, InodeNumber inode);
 Result<Attributes> set_attributes(FilesystemCore& core, InodeNumber inode, const SetAttributes& change,
                                   const Caller& caller);
+Result<std::unique_ptr<AttributeChange>> begin_set_attributes(FilesystemCore& core, InodeNumber inode,
+                                                              const SetAttributes& change,
+                                                              const Caller& caller);
 void note_access(FilesystemCore& core, InodeNumber inode);
 
 Status set_xattr(FilesystemCore& core, InodeNumber inode, std::string_view name,
@@ -36,10 +39,12 @@ Result<size_t> read_file(FilesystemCore& core, InodeNumber inode, uint64_t offse
 Result<size_t> write_file(FilesystemCore& core, InodeNumber inode, uint64_t offset,
                           std::span<const std::byte> data, const Filesystem::WriteHow& how,
                           const Caller& caller);
-// Changes the size. Zeroes the rest of the last block when it grows or shrinks into a block. Takes no locks
-// for the caller; the caller holds none. Clears set-id bits like write_file().
-Status truncate_file(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size, const Caller& caller);
-Status allocate_range(FilesystemCore& core, InodeNumber inode, int mode, uint64_t offset, uint64_t length,
-                      const Caller& caller);
+// Changes the size. Zeroes the rest of the last block when it grows or shrinks into a block. Clears set-id
+// bits like write_file().
+std::unique_ptr<LongChange> begin_truncation(FilesystemCore& core, Ref<Inode> inode, uint64_t new_size,
+                                             const Caller& caller);
+Result<std::unique_ptr<LongChange>> begin_allocate_range(FilesystemCore& core, InodeNumber inode, int mode,
+                                                         uint64_t offset, uint64_t length,
+                                                         const Caller& caller);
 
 }  // namespace cowraid

@@ -8,11 +8,9 @@
 #include "base/status.h"
 #include "fs/core.h"
 #include "fs/inode.h"
+#include "fs/long_change.h"
 
 namespace cowraid {
-
-// Of work that takes several operations.
-enum class Progress : uint8_t { kMore, kDone };
 
 class Operation {
 public:

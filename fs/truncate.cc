@@ -3,6 +3,8 @@
 // so that growing needs no I/O.
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "fs/extents.h"
 #include "fs/file_blocks.h"
@@ -132,31 +134,46 @@ Status read_last_block(FilesystemCore& core, Inode& inode, uint64_t block, LastB
     return last.promise.blocks() > 0 ? Status() : last.promise.get_by_force(1);
 }
 
-}  // namespace
-
-Status truncate_file(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size, const Caller& caller)
-{
-    if (new_size > INT64_MAX)
-        return Err::kFileTooBig;
-    LastBlock last(core);
-    while (true) {
+class Truncation final : public LongChange {
+public:
+    Truncation(FilesystemCore& core, Ref<Inode> inode, uint64_t new_size, const Caller& caller)
+        : core_(core), inode_(std::move(inode)), new_size_(new_size), caller_(caller), last_(core)
+    {
+    }
+    Result<Progress> step() override
+    {
+        if (new_size_ > INT64_MAX)
+            return Err::kFileTooBig;
         bool shrinks;
         {
-            MutexLock lock(inode->mutex);
-            if (!inode->attributes.is_regular())
-                return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
-            shrinks = new_size < inode->attributes.size_bytes;
+            MutexLock lock(inode_->mutex);
+            if (!inode_->attributes.is_regular())
+                return inode_->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
+            shrinks = new_size_ < inode_->attributes.size_bytes;
         }
         // One that grows while this is on its way is looked at again.
-        last.version = LastBlock::kUnknown;
+        last_.version = LastBlock::kUnknown;
         if (shrinks)
-            wait_for_flush(core, *inode);
-        if (shrinks && last.wanted)
-            CW_TRY(read_last_block(core, *inode, new_size / kBlockBytes, last));
-        CW_ASSIGN(const Progress progress, resize_piece(core, inode, new_size, last, caller));
-        if (progress == Progress::kDone)
-            return {};
+            wait_for_flush(core_, *inode_);
+        if (shrinks && last_.wanted)
+            CW_TRY(read_last_block(core_, *inode_, new_size_ / kBlockBytes, last_));
+        return resize_piece(core_, inode_, new_size_, last_, caller_);
     }
+
+private:
+    FilesystemCore& core_;
+    const Ref<Inode> inode_;
+    const uint64_t new_size_;
+    const Caller caller_;
+    LastBlock last_;
+};
+
+}  // namespace
+
+std::unique_ptr<LongChange> begin_truncation(FilesystemCore& core, Ref<Inode> inode, uint64_t new_size,
+                                             const Caller& caller)
+{
+    return std::make_unique<Truncation>(core, std::move(inode), new_size, caller);
 }
 
 }  // namespace cowraid

@@ -12,6 +12,7 @@
 #include "fs/filesystem.h"
 #include "fuse/busy_poll.h"
 #include "fuse/invalidator.h"
+#include "fuse/long_requests.h"
 #include "fuse/page_cache_map.h"
 #include "fuse/page_dropper.h"
 
@@ -54,6 +55,7 @@ struct Frontend {
     PageCacheMap page_cache;
     PageDropper page_dropper;  // of the invalidator's thread
     Invalidator invalidator;
+    LongRequests long_requests;  // may hand answers to the invalidator
 
     // Requests that wait for a commit.
     Mutex parked_mutex{LockRank::kLeaf};

@@ -2,6 +2,9 @@
 // getattr, setattr, statfs.
 #include <sys/statvfs.h>
 
+#include <memory>
+#include <utility>
+
 #include "fuse/frontend.h"
 #include "fuse/set_id.h"
 
@@ -41,13 +44,40 @@ SetAttributes change_of(const struct stat& wanted, int to_set)
     return change;
 }
 
+class SizeRequest final : public LongRequest {
+public:
+    SizeRequest(fuse_req_t request, std::unique_ptr<AttributeChange> change)
+        : LongRequest(request), change_(std::move(change))
+    {
+    }
+    LongChange& change() override { return *change_; }
+    void finish(Status status) override
+    {
+        if (status.ok())
+            reply_attributes(request(), change_->attributes);
+        else
+            reply_status(request(), status);
+    }
+
+private:
+    const std::unique_ptr<AttributeChange> change_;
+};
+
 void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to_set, fuse_file_info*)
 {
     Frontend& frontend = frontend_of(request);
     const InodeNumber inode = inode_of(frontend, node);
     const SetAttributes change = change_of(*wanted, to_set);
     const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
-    reply_attributes(request, frontend.filesystem->set_attributes(inode, change, caller));
+    if (!change.size_bytes) {
+        reply_attributes(request, frontend.filesystem->set_attributes(inode, change, caller));
+        return;
+    }
+    auto begun = frontend.filesystem->begin_set_attributes(inode, change, caller);
+    if (begun.ok())
+        frontend.long_requests.run(std::make_unique<SizeRequest>(request, begun.take()));
+    else
+        reply_status(request, begun.status());
 }
 
 void op_statfs(fuse_req_t request, fuse_ino_t)

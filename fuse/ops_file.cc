@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <utility>
 
 #include "base/buffer.h"
 #include "fuse/frontend.h"
@@ -21,18 +22,6 @@ void after_change(const Frontend& frontend, InodeNumber inode, const Caller& cal
 {
     if (caller.cleared_mode_bits != 0)
         forget_cached_attributes(frontend, inode);
-}
-
-Status truncate_at_open(fuse_req_t request, InodeNumber inode)
-{
-    const Frontend& frontend = frontend_of(request);
-    const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
-    SetAttributes change;
-    change.size_bytes = 0;
-    change.modified_now = true;
-    const auto result = frontend.filesystem->set_attributes(inode, change, caller);
-    after_change(frontend, inode, caller);
-    return result.status();
 }
 
 OpenCacheMode cache_mode(const Frontend& frontend, const fuse_file_info& info)
@@ -61,20 +50,56 @@ void end_open(Frontend& frontend, InodeNumber inode, uint64_t handle)
         frontend.page_cache.end_direct(inode);
 }
 
+void answer_open(fuse_req_t request, InodeNumber inode, fuse_file_info info)
+{
+    Frontend& frontend = frontend_of(request);
+    const Handle handle = begin_open(frontend, inode, info);
+    if (!reply_open(request, cache_mode(frontend, info), handle))
+        end_open(frontend, inode, handle);
+}
+
+class TruncatingOpen final : public LongRequest {
+public:
+    TruncatingOpen(fuse_req_t request, std::unique_ptr<AttributeChange> change, InodeNumber inode,
+                   const Caller& caller, const fuse_file_info& info)
+        : LongRequest(request), change_(std::move(change)), inode_(inode), caller_(caller), info_(info)
+    {
+    }
+    LongChange& change() override { return *change_; }
+    void finish(Status status) override
+    {
+        after_change(frontend_of(request()), inode_, caller_);
+        if (status.ok())
+            answer_open(request(), inode_, info_);
+        else
+            reply_status(request(), status);
+    }
+
+private:
+    const std::unique_ptr<AttributeChange> change_;
+    const InodeNumber inode_;
+    const Caller caller_;
+    const fuse_file_info info_;
+};
+
 void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
 {
-    if ((info->flags & O_TRUNC) != 0) {
-        const Status status = truncate_at_open(request, inode_of(request, node));
-        if (!status.ok()) {
-            reply_status(request, status);
-            return;
-        }
-    }
     Frontend& frontend = frontend_of(request);
     const InodeNumber inode = inode_of(frontend, node);
-    const Handle handle = begin_open(frontend, inode, *info);
-    if (!reply_open(request, cache_mode(frontend, *info), handle))
-        end_open(frontend, inode, handle);
+    if ((info->flags & O_TRUNC) == 0) {
+        answer_open(request, inode, *info);
+        return;
+    }
+    const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
+    SetAttributes change;
+    change.size_bytes = 0;
+    change.modified_now = true;
+    auto begun = frontend.filesystem->begin_set_attributes(inode, change, caller);
+    if (begun.ok())
+        frontend.long_requests.run(
+            std::make_unique<TruncatingOpen>(request, begun.take(), inode, caller, *info));
+    else
+        reply_status(request, begun.status());
 }
 
 void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info)
@@ -238,6 +263,43 @@ private:
     const Status status_;
 };
 
+class RangeRequest final : public LongRequest {
+public:
+    struct Asked {
+        InodeNumber inode;
+        int mode;
+        uint64_t offset, bytes;
+        Caller caller;
+    };
+    RangeRequest(fuse_req_t request, std::unique_ptr<LongChange> change, const Asked& asked)
+        : LongRequest(request), change_(std::move(change)), asked_(asked)
+    {
+    }
+    LongChange& change() override { return *change_; }
+    void finish(Status status) override;
+
+private:
+    const std::unique_ptr<LongChange> change_;
+    const Asked asked_;
+};
+
+void RangeRequest::finish(Status status)
+{
+    Frontend& frontend = frontend_of(request());
+    after_change(frontend, asked_.inode, asked_.caller);
+    if (!status.ok())
+        forget_cached_attributes(frontend, asked_.inode);
+    const bool clears = (asked_.mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0;
+    if (!status.ok() && clears) {
+        frontend.page_cache.begin_any_drop(asked_.inode, asked_.offset, asked_.bytes);
+        frontend.invalidator.submit(
+            std::make_unique<HeldFailure>(request(), asked_.inode, asked_.offset, asked_.bytes, status));
+        return;
+    }
+    reply_status(request(), status);
+    frontend.invalidator.leave();
+}
+
 void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length, fuse_file_info*)
 {
     if (offset < 0 || length <= 0) {
@@ -245,26 +307,17 @@ void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, o
         return;
     }
     Frontend& frontend = frontend_of(request);
-    if (!frontend.invalidator.enter()) {
-        fuse_reply_err(request, EAGAIN);
-        return;
-    }
     const InodeNumber inode = inode_of(frontend, node);
-    const auto from = static_cast<uint64_t>(offset);
-    const auto bytes = static_cast<uint64_t>(length);
-    const Caller caller = changing_caller(request, inode, SetIdRule::kUnlessCapable);
-    const Status status = frontend.filesystem->allocate_range(inode, mode, from, bytes, caller);
-    after_change(frontend, inode, caller);
-    if (!status.ok())
-        forget_cached_attributes(frontend, inode);
-    const bool clears = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0;
-    if (!status.ok() && clears) {
-        frontend.page_cache.begin_any_drop(inode, from, bytes);
-        frontend.invalidator.submit(std::make_unique<HeldFailure>(request, inode, from, bytes, status));
-        return;
-    }
-    reply_status(request, status);
-    frontend.invalidator.leave();
+    const RangeRequest::Asked asked{inode, mode, static_cast<uint64_t>(offset), static_cast<uint64_t>(length),
+                                    changing_caller(request, inode, SetIdRule::kUnlessCapable)};
+    auto begun =
+        frontend.filesystem->begin_allocate_range(inode, mode, asked.offset, asked.bytes, asked.caller);
+    if (!begun.ok())
+        reply_status(request, begun.status());
+    else if (frontend.invalidator.enter())
+        frontend.long_requests.run(std::make_unique<RangeRequest>(request, begun.take(), asked));
+    else
+        fuse_reply_err(request, EAGAIN);
 }
 
 // An open file is its lookup reference.

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "fuse/set_id.h"
 
-#include <fcntl.h>
 #include <linux/fuse.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
-#include "base/unique_fd.h"
+#include "fuse/caller_status.h"
 
 namespace cowraid {
 
@@ -21,7 +19,6 @@ constexpr uint32_t kOpenClears = 1 << 0;  // in open_flags
 constexpr uint32_t kWriteClears = 1 << 2;  // in write_flags
 constexpr uint32_t kSetattrClears = 1 << 11;  // in valid
 constexpr unsigned kCapFsetid = 4;
-constexpr size_t kStatusBytesMax = 64 * 1024;  // room for thousands of groups
 
 // Offsets in the bodies of requests; older <linux/fuse.h> has other names for some of these fields.
 constexpr size_t kWriteFlagsAt = 20;
@@ -40,19 +37,6 @@ bool has_flag(std::span<const std::byte> body, size_t offset, uint32_t flag)
     return (flags & flag) != 0;
 }
 
-// The rest of the line of /proc/PID/status that begins with `name`.
-std::string field(std::string_view status, std::string_view name)
-{
-    for (size_t at = 0; at < status.size();) {
-        const size_t end = std::min(status.find('\n', at), status.size());
-        const std::string_view line = status.substr(at, end - at);
-        if (line.starts_with(name))
-            return std::string(line.substr(name.size()));
-        at = end + 1;
-    }
-    return {};
-}
-
 std::vector<uint32_t> numbers(const std::string& text)
 {
     std::vector<uint32_t> out;
@@ -65,21 +49,11 @@ std::vector<uint32_t> numbers(const std::string& text)
     }
 }
 
-// Nothing where /proc does not show the task: it is in a namespace of its own, say.
 CallerRights rights_of(const fuse_ctx& caller)
 {
-    CallerRights rights;
-    const std::string path = "/proc/" + std::to_string(caller.pid) + "/status";
-    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    std::string text;
-    char piece[4096];
-    for (ssize_t count = 0; file.valid() && text.size() < kStatusBytesMax; text.append(piece, count)) {
-        count = read(file.get(), piece, sizeof piece);
-        if (count <= 0)
-            break;
-    }
-    rights = parse_caller_rights(text);
-    if (text.empty())
+    const std::string status = caller_status(caller.pid);
+    CallerRights rights = parse_caller_rights(status);
+    if (status.empty())
         rights.has_fsetid = caller.uid == 0;
     rights.groups.push_back(caller.gid);
     return rights;
@@ -113,9 +87,9 @@ bool request_clears_set_id()
 CallerRights parse_caller_rights(std::string_view status)
 {
     CallerRights rights;
-    const uint64_t effective = strtoull(field(status, "CapEff:").c_str(), nullptr, 16);
+    const uint64_t effective = strtoull(status_field(status, "CapEff:").c_str(), nullptr, 16);
     rights.has_fsetid = ((effective >> kCapFsetid) & 1) != 0;
-    rights.groups = numbers(field(status, "Groups:"));
+    rights.groups = numbers(status_field(status, "Groups:"));
     return rights;
 }
 

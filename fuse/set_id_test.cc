@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 #include <linux/fuse.h>
+#include <unistd.h>
+
+#include "fuse/caller_status.h"
 
 namespace cowraid {
 
@@ -38,6 +41,15 @@ TEST_CASE("set-id bits: what the kernel says of the caller")
     CHECK(clears(FUSE_OPEN, 1, 1));
     note_set_id_request({});
     CHECK_FALSE(request_clears_set_id());
+}
+
+TEST_CASE("a fatal signal is pending: for the thread or the process, and no other one is fatal")
+{
+    CHECK(fatal_signal_pending("SigQ:\t0/95\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
+    CHECK(fatal_signal_pending("SigPnd:\t0000000000000000\nShdPnd:\t0000000000004100\n"));
+    CHECK_FALSE(fatal_signal_pending("SigPnd:\t0000000000000080\nShdPnd:\tfffffffffffffeff\n"));
+    CHECK_FALSE(fatal_signal_pending(std::string_view()));
+    CHECK_FALSE(fatal_signal_pending(getpid()));
 }
 
 TEST_CASE("set-id bits: rights from /proc")

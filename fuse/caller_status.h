@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// What /proc/PID/status says of the task that made a request.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+
+namespace cowraid {
+
+// Empty where /proc does not show the task: it is in a namespace of its own, say.
+std::string caller_status(pid_t task);
+// The rest of the line of such a text that begins with `name`, which has the colon.
+std::string status_field(std::string_view status, std::string_view name);
+
+// Whether the task is about to be killed.
+bool fatal_signal_pending(pid_t task);
+bool fatal_signal_pending(std::string_view status);
+
+}  // namespace cowraid

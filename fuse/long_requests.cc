@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/long_requests.h"
+
+#include <utility>
+
+#include "base/clock.h"
+#include "fuse/caller_status.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint64_t kSliceNs = 10'000'000;
+constexpr int kThreadCount = 2;
+
+// fuse_req_interrupted() alone would also be true for signals that the program goes on after.
+bool caller_was_killed(fuse_req_t request)
+{
+    return fuse_req_interrupted(request) != 0 && fatal_signal_pending(fuse_req_ctx(request)->pid);
+}
+
+}  // namespace
+
+LongRequests::~LongRequests()
+{
+    finish();
+    for (std::thread& thread : threads_)
+        thread.join();
+}
+
+void LongRequests::start()
+{
+    ending_ = false;
+    for (int i = 0; i < kThreadCount; ++i)
+        threads_.emplace_back([this] { work(); });
+}
+
+void LongRequests::finish()
+{
+    MutexLock lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+    while (!requests_.empty() || working_ > 0)
+        changed_.wait(mutex_);
+}
+
+// Whether it was answered.
+bool LongRequests::run_slice(LongRequest& request)
+{
+    const uint64_t end_ns = monotonic_ns() + kSliceNs;
+    while (true) {
+        const Result<Progress> progress = request.change().step();
+        Status early;
+        if (!progress.ok() || *progress == Progress::kDone)
+            early = progress.status();
+        else if (ending_)
+            early = Err::kShutdown;
+        else if (monotonic_ns() < end_ns)
+            continue;
+        else if (caller_was_killed(request.request()))
+            early = Err::kInterrupted;
+        else
+            return false;
+        request.finish(early);
+        return true;
+    }
+}
+
+void LongRequests::run(std::unique_ptr<LongRequest> request)
+{
+    while (!run_slice(*request)) {
+        MutexLock lock(mutex_);
+        if (ending_)
+            continue;
+        requests_.push_back(std::move(request));
+        changed_.notify_all();
+        return;
+    }
+}
+
+void LongRequests::work()
+{
+    while (true) {
+        std::unique_ptr<LongRequest> request;
+        {
+            MutexLock lock(mutex_);
+            while (requests_.empty() && !ending_)
+                changed_.wait(mutex_);
+            if (requests_.empty())
+                return;
+            request = std::move(requests_.front());
+            requests_.pop_front();
+            ++working_;
+        }
+        run(std::move(request));
+        MutexLock lock(mutex_);
+        --working_;
+        changed_.notify_all();
+    }
+}
+
+}  // namespace cowraid

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Requests that take many operations: a large file is cut, a range of a fragmented one is cleared.
+//
+// The thread that a request came to begins with it. When it lasts, it goes to a few threads that share all
+// such requests in turn, so that serving threads stay free for others, however many there are. It ends early,
+// after some operation, when its caller was killed, and when the daemon ends.
+#pragma once
+
+#include <fuse3/fuse_lowlevel.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "fs/long_change.h"
+
+namespace cowraid {
+
+// One such request. Called without locks, by one thread at a time.
+class LongRequest {
+public:
+    explicit LongRequest(fuse_req_t request) : request_(request) { }
+    virtual ~LongRequest() = default;
+    LongRequest(const LongRequest&) = delete;
+    LongRequest& operator=(const LongRequest&) = delete;
+
+    virtual LongChange& change() = 0;
+    // Answers. kInterrupted: the caller was killed; kShutdown: the daemon ends.
+    virtual void finish(Status status) = 0;
+    [[nodiscard]] fuse_req_t request() const { return request_; }
+
+private:
+    const fuse_req_t request_;
+};
+
+class LongRequests {
+public:
+    LongRequests() = default;
+    ~LongRequests();
+    LongRequests(const LongRequests&) = delete;
+    LongRequests& operator=(const LongRequests&) = delete;
+
+    void start();
+    // Returns when all that were handed over are answered, some of them early. From then on none is handed
+    // over, and all end early.
+    void finish();
+    // Returns when it is answered, or after some milliseconds.
+    void run(std::unique_ptr<LongRequest> request);
+
+private:
+    bool run_slice(LongRequest& request);
+    void work();
+
+    std::vector<std::thread> threads_;
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar changed_;
+    std::deque<std::unique_ptr<LongRequest>> requests_ CW_GUARDED_BY(mutex_);
+    int working_ CW_GUARDED_BY(mutex_) = 0;  // threads that have one in hand
+    std::atomic<bool> ending_{true};
+};
+
+}  // namespace cowraid
