@@ -15,6 +15,8 @@ USER = 1000
 FAR = 1 << 62
 PUNCH = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
+# What a request may take; 0.1 on a machine that does nothing else.
+SECONDS_MAX = float(os.environ.get("COWRAID_REQUEST_SECONDS", "1"))
 
 
 def fallocate(fd, mode, offset, length):
@@ -50,15 +52,15 @@ def worst_lookup(folder, futures):
 
 
 def as_user(folder):
-    """In a process of an ordinary user: 70 callers again and again, beside somebody who looks up names."""
-    assert max(punch_far(folder, "one") for _ in range(3)) < 0.1
+    """In an ordinary user's process: 70 callers again and again, beside somebody who looks up names."""
+    assert max(punch_far(folder, "one") for _ in range(3)) < SECONDS_MAX
     with concurrent.futures.ThreadPoolExecutor(70) as pool:
         futures = [pool.submit(punch_far, folder, f"far{i}") for i in range(70) for _ in range(20)]
         worst = worst_lookup(folder, futures)
         for future in futures:
             future.result()
     print(f"slowest lookup {worst * 1000:.1f} ms")
-    assert worst < 0.1
+    assert worst < SECONDS_MAX
 
 
 def test_the_length_of_a_hole_costs_nothing(make_volume):
@@ -86,6 +88,14 @@ def fragmented(path):
     return fd
 
 
+def size_now(fd):
+    """As the daemon has it, whatever the kernel remembers."""
+    empty_path, force_sync, size_wanted = 0x1000, 0x2000, 0x200
+    answer = ctypes.create_string_buffer(256)
+    assert LIBC.statx(fd, b"", empty_path | force_sync, size_wanted, answer) == 0
+    return int.from_bytes(answer.raw[40:48], sys.byteorder)
+
+
 def truncate_in_child(fd):
     child = os.fork()
     if child == 0:
@@ -95,7 +105,7 @@ def truncate_in_child(fd):
             os._exit(error.errno)
         os._exit(0)
     deadline = time.monotonic() + 10
-    while os.fstat(fd).st_size == EXTENTS * 8192 - 4096:
+    while size_now(fd) == EXTENTS * 8192 - 4096:
         assert time.monotonic() < deadline, "it does not begin"
     return child
 
@@ -112,12 +122,12 @@ def test_a_killed_caller_ends_a_long_truncation(volume):
     child = truncate_in_child(fd)
     os.kill(child, signal.SIGKILL)
     seconds, status = wait_for(child)
-    assert os.WIFSIGNALED(status) and seconds < 0.5, (seconds, status)
-    left = os.fstat(fd).st_size
+    assert os.WIFSIGNALED(status) and seconds < SECONDS_MAX, (seconds, status)
+    left = size_now(fd)
     assert 0 < left < EXTENTS * 8192 - 4096
     assert os.pread(fd, 4096, 0) == b"x" * 4096
     os.ftruncate(fd, 0)
-    assert os.fstat(fd).st_size == 0
+    assert size_now(fd) == 0
     os.close(fd)
     volume.unmount()
     volume.check()
@@ -129,7 +139,8 @@ def test_the_daemon_ends_beside_a_long_truncation(volume):
     daemon = volume.daemon()
     os.kill(daemon, signal.SIGTERM)
     seconds, status = wait_for(child)
-    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0 and seconds < 2, (seconds, status)
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0, status
+    assert seconds < 2 * SECONDS_MAX
     with contextlib.suppress(OSError):
         os.close(fd)
     deadline = time.monotonic() + 10
