@@ -31,7 +31,9 @@ Status check_request(Inode& inode, const SetAttributes& change)
     MutexLock lock(inode.mutex);
     if (inode.attributes.is_directory())
         return Err::kIsDirectory;
-    return inode.attributes.is_regular() ? Err::kOk : Err::kInvalid;
+    if (!inode.attributes.is_regular())
+        return Err::kInvalid;
+    return *change.size_bytes > INT64_MAX ? Err::kFileTooBig : Err::kOk;
 }
 
 bool asks_for_more_than_size(const SetAttributes& change)

@@ -58,6 +58,7 @@ struct FilesystemCore {
 
     // Shared by every changing operation; exclusive for the moment in which a transaction is closed.
     RwLock gate{LockRank::kOperationGate};
+    // One change between reading and writing at a time: its commits are made by the caller's thread.
     Mutex remount_mutex{LockRank::kRemount};
     // One directory rename at a time, so that no cycle can arise.
     Mutex rename_mutex{LockRank::kRename};

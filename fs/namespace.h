@@ -39,8 +39,8 @@ Result<size_t> read_file(FilesystemCore& core, InodeNumber inode, uint64_t offse
 Result<size_t> write_file(FilesystemCore& core, InodeNumber inode, uint64_t offset,
                           std::span<const std::byte> data, const Filesystem::WriteHow& how,
                           const Caller& caller);
-// Changes the size. Zeroes the rest of the last block when it grows or shrinks into a block. Clears set-id
-// bits like write_file().
+// Changes the size of a regular file, to INT64_MAX at most. Zeroes the rest of the last block when it grows
+// or shrinks into a block. Clears set-id bits like write_file().
 std::unique_ptr<LongChange> begin_truncation(FilesystemCore& core, Ref<Inode> inode, uint64_t new_size,
                                              const Caller& caller);
 Result<std::unique_ptr<LongChange>> begin_allocate_range(FilesystemCore& core, InodeNumber inode, int mode,

@@ -79,7 +79,7 @@ void* sync_in_thread(void* fs)
     return nullptr;
 }
 
-// One of two that want different things.
+// One of several that want different things.
 struct Remounter {
     Filesystem& fs;
     bool read_only;

@@ -142,13 +142,9 @@ public:
     }
     Result<Progress> step() override
     {
-        if (new_size_ > INT64_MAX)
-            return Err::kFileTooBig;
         bool shrinks;
         {
             MutexLock lock(inode_->mutex);
-            if (!inode_->attributes.is_regular())
-                return inode_->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
             shrinks = new_size_ < inode_->attributes.size_bytes;
         }
         // One that grows while this is on its way is looked at again.

@@ -50,18 +50,18 @@ bool LongRequests::run_slice(LongRequest& request)
     const uint64_t end_ns = monotonic_ns() + kSliceNs;
     while (true) {
         const Result<Progress> progress = request.change().step();
-        Status early;
+        Status outcome;
         if (!progress.ok() || *progress == Progress::kDone)
-            early = progress.status();
+            outcome = progress.status();
         else if (ending_)
-            early = Err::kShutdown;
+            outcome = Err::kShutdown;
         else if (monotonic_ns() < end_ns)
             continue;
         else if (caller_was_killed(request.request()))
-            early = Err::kInterrupted;
+            outcome = Err::kInterrupted;
         else
             return false;
-        request.finish(early);
+        request.finish(outcome);
         return true;
     }
 }

@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -23,18 +24,22 @@ namespace cowraid {
 // One such request. Called without locks, by one thread at a time.
 class LongRequest {
 public:
-    explicit LongRequest(fuse_req_t request) : request_(request) { }
+    LongRequest(fuse_req_t request, std::unique_ptr<LongChange> change)
+        : request_(request), change_(std::move(change))
+    {
+    }
     virtual ~LongRequest() = default;
     LongRequest(const LongRequest&) = delete;
     LongRequest& operator=(const LongRequest&) = delete;
 
-    virtual LongChange& change() = 0;
     // Answers. kInterrupted: the caller was killed; kShutdown: the daemon ends.
     virtual void finish(Status status) = 0;
     [[nodiscard]] fuse_req_t request() const { return request_; }
+    [[nodiscard]] LongChange& change() const { return *change_; }
 
 private:
     const fuse_req_t request_;
+    const std::unique_ptr<LongChange> change_;
 };
 
 class LongRequests {

@@ -47,20 +47,16 @@ SetAttributes change_of(const struct stat& wanted, int to_set)
 class SizeRequest final : public LongRequest {
 public:
     SizeRequest(fuse_req_t request, std::unique_ptr<AttributeChange> change)
-        : LongRequest(request), change_(std::move(change))
+        : LongRequest(request, std::move(change))
     {
     }
-    LongChange& change() override { return *change_; }
     void finish(Status status) override
     {
         if (status.ok())
-            reply_attributes(request(), change_->attributes);
+            reply_attributes(request(), static_cast<const AttributeChange&>(change()).attributes);
         else
             reply_status(request(), status);
     }
-
-private:
-    const std::unique_ptr<AttributeChange> change_;
 };
 
 void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to_set, fuse_file_info*)

@@ -60,12 +60,11 @@ void answer_open(fuse_req_t request, InodeNumber inode, fuse_file_info info)
 
 class TruncatingOpen final : public LongRequest {
 public:
-    TruncatingOpen(fuse_req_t request, std::unique_ptr<AttributeChange> change, InodeNumber inode,
+    TruncatingOpen(fuse_req_t request, std::unique_ptr<LongChange> change, InodeNumber inode,
                    const Caller& caller, const fuse_file_info& info)
-        : LongRequest(request), change_(std::move(change)), inode_(inode), caller_(caller), info_(info)
+        : LongRequest(request, std::move(change)), inode_(inode), caller_(caller), info_(info)
     {
     }
-    LongChange& change() override { return *change_; }
     void finish(Status status) override
     {
         after_change(frontend_of(request()), inode_, caller_);
@@ -76,7 +75,6 @@ public:
     }
 
 private:
-    const std::unique_ptr<AttributeChange> change_;
     const InodeNumber inode_;
     const Caller caller_;
     const fuse_file_info info_;
@@ -272,14 +270,12 @@ public:
         Caller caller;
     };
     RangeRequest(fuse_req_t request, std::unique_ptr<LongChange> change, const Asked& asked)
-        : LongRequest(request), change_(std::move(change)), asked_(asked)
+        : LongRequest(request, std::move(change)), asked_(asked)
     {
     }
-    LongChange& change() override { return *change_; }
     void finish(Status status) override;
 
 private:
-    const std::unique_ptr<LongChange> change_;
     const Asked asked_;
 };
 

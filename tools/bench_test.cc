@@ -28,6 +28,15 @@ struct Given {
     const char* value;
 };
 
+BenchOptions small_volume(ProfileId profile, uint32_t member_count)
+{
+    BenchOptions options;
+    options.profile = profile;
+    options.member_count = member_count;
+    options.member_bytes = kMinMemberBytes;
+    return options;
+}
+
 UnitStream stream(BenchPattern pattern, uint64_t units, uint64_t align, uint32_t thread, uint32_t threads)
 {
     return UnitStream({.pattern = pattern,
@@ -265,10 +274,7 @@ TEST_CASE("bench: a plot has every line, name and value")
 
 TEST_CASE("bench: a run does what it was asked to, and counts it")
 {
-    BenchOptions options;
-    options.profile = ProfileId::kRaid5;
-    options.member_count = 3;
-    options.member_bytes = kMinMemberBytes;
+    BenchOptions options = small_volume(ProfileId::kRaid5, 3);
     options.block_bytes = 8 * kKiB;
     options.writers = 2;
     options.depth = 4;
@@ -319,10 +325,7 @@ TEST_CASE("bench: a run does what it was asked to, and counts it")
 
 TEST_CASE("bench: a full write-intent log is emptied, and no write is refused")
 {
-    BenchOptions options;
-    options.profile = ProfileId::kRaid6;
-    options.member_count = 5;
-    options.member_bytes = kMinMemberBytes;
+    BenchOptions options = small_volume(ProfileId::kRaid6, 5);
     options.block_bytes = 4 * kKiB;
     options.writers = 3;
     options.depth = 4;
@@ -338,10 +341,7 @@ TEST_CASE("bench: a full write-intent log is emptied, and no write is refused")
 
 TEST_CASE("bench: drives in front of the members take their time")
 {
-    BenchOptions options;
-    options.profile = ProfileId::kRaid5;
-    options.member_count = 3;
-    options.member_bytes = kMinMemberBytes;
+    BenchOptions options = small_volume(ProfileId::kRaid5, 3);
     options.spindle = true;
     options.time_scale = 0.05;
     options.operations = 20;
