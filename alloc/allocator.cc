@@ -141,6 +141,13 @@ void Allocator::release(TransactionId transaction, Generation generation)
         group->release(transaction, generation);
 }
 
+void Allocator::release_only(TransactionId transaction)
+{
+    const Ref<SpaceGroupList> list = impl_->snapshot();
+    for (const Ref<SpaceGroup>& group : list->groups)
+        group->release_only(transaction);
+}
+
 SpaceNumbers Allocator::numbers(uint32_t content) const
 {
     SpaceNumbers sum = {};

@@ -173,6 +173,9 @@ public:
     // The commit of `transaction` is durable and no reader uses an older one: its frees, and those of earlier
     // ones, become free rows. last_write of the windows they wrote becomes `generation`.
     void release(TransactionId transaction, Generation generation);
+    // Nobody reads what was freed on behalf of `transaction`, and a commit of a higher part of it is durable:
+    // these frees alone become free rows.
+    void release_only(TransactionId transaction);
 
     [[nodiscard]] SpaceNumbers numbers(uint32_t content) const;
     [[nodiscard]] AllocationStatistics statistics() const;

@@ -330,6 +330,33 @@ TEST_CASE("allocated and freed in one transaction: never recorded, pinned until 
     check_region(f.take(32, kTwo)[0], 0, 1, 0, 16, 32);
 }
 
+TEST_CASE("frees of a lower part are released alone, before those of lower numbers")
+{
+    Fixture f;
+    const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 1);
+    constexpr TransactionId kRead{1, 2}, kUnread{1, 3}, kLast{1, 4};
+    const auto free_row = [&](uint64_t row, TransactionId transaction) {
+        for (const uint64_t column : {0, 1})
+            REQUIRE(f.allocator.free_blocks(kFirst + (column * 16 + row) * kBlockBytes, 1, transaction).ok());
+    };
+    f.take(32, kOne);
+    f.commit(kOne, {1});
+    free_row(0, kRead);
+    f.collect(kRead, {2});
+    free_row(1, kLast);
+    free_row(2, kUnread);
+    CHECK(f.collect(kLast, {3}).size() == 1);
+    CHECK(f.disk.usage(group).used_blocks == 26);
+    CHECK(f.refused(1));
+    f.allocator.release_only(kUnread);
+    CHECK(f.allocator.numbers(kGroupData).pinned_blocks == 4);
+    CHECK(f.allocator.numbers(kGroupData).free_row_blocks == 2);
+    f.allocator.release(kRead, {2});
+    CHECK(f.allocator.numbers(kGroupData).free_row_blocks == 4);
+    f.allocator.release(kLast, {3});
+    CHECK(f.allocator.numbers(kGroupData).free_row_blocks == 6);
+}
+
 TEST_CASE("a window written by a commit that is not released counts as written in the next one")
 {
     Fixture f;

@@ -97,6 +97,7 @@ public:
     void collect(TransactionId transaction, std::vector<SpaceWindow>& windows,
                  std::vector<GroupUsage>& usages);
     void release(TransactionId transaction, Generation generation);
+    void release_only(TransactionId transaction);
     // The group is loaded, or kBusy: it was evicted just now.
     Result<bool> is_used(uint64_t block);
 
@@ -128,9 +129,8 @@ private:
     void install(Loaded loaded);
     Delta& delta_of(TransactionId transaction) CW_REQUIRES(mutex_);
     void apply_early_frees() CW_REQUIRES(mutex_);
-    // Frees of `transaction` and earlier become free rows, at most a bounded number per call. True: call
-    // again.
-    bool release_some(TransactionId transaction);
+    // Frees of `first` to `last` become free rows, at most a bounded number per call. True: call again.
+    bool release_some(TransactionId first, TransactionId last);
     [[nodiscard]] bool clean() const CW_REQUIRES(mutex_);
     // What it offers, or would if it were open.
     [[nodiscard]] GroupOffer<uint64_t> offer() const CW_REQUIRES(mutex_);

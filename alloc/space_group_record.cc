@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The commit side of one group: deltas become the recorded state, and pins become free rows.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "alloc/space_group.h"
@@ -42,6 +43,7 @@ void SpaceGroup::collect(TransactionId transaction, std::vector<SpaceWindow>& wi
 {
     std::vector<BlockRange> allocated;
     std::vector<BlockRange> freed;
+    Pins alone;  // frees of a lower part, for release_only()
     {
         MutexLock lock(mutex_);
         CW_ASSERT(load_state_ == LoadState::kLoaded);
@@ -50,7 +52,11 @@ void SpaceGroup::collect(TransactionId transaction, std::vector<SpaceWindow>& wi
         });
         for (auto delta = first; delta != deltas_.end(); ++delta) {
             append_all(allocated, delta->allocated);
-            append_all(freed, delta->freed);
+            const bool lower_part =
+                delta->transaction.value == transaction.value && delta->transaction.part < transaction.part;
+            if (lower_part)
+                alone.transaction = delta->transaction;
+            append_all(lower_part ? alone.ranges : freed, delta->freed);
         }
         deltas_.erase(first, deltas_.end());
         collected_ = std::max(collected_, transaction);
@@ -58,15 +64,22 @@ void SpaceGroup::collect(TransactionId transaction, std::vector<SpaceWindow>& wi
     }
     normalise(allocated);
     normalise(freed);
+    normalise(alone.ranges);
+    std::vector<BlockRange> both;
+    if (!alone.ranges.empty())
+        std::merge(freed.begin(), freed.end(), alone.ranges.begin(), alone.ranges.end(),
+                   std::back_inserter(both));
     GroupUsage usage;
     {
         MutexLock lock(record_mutex_);
-        record_->apply(transaction, allocated, freed, windows);
+        record_->apply(transaction, allocated, both.empty() ? freed : both, windows);
         usage = record_->usage();
     }
     MutexLock lock(mutex_);
     if (!freed.empty())
         pins_.push_back({.transaction = transaction, .ranges = std::move(freed)});
+    if (!alone.ranges.empty())
+        pins_.push_back(std::move(alone));
     const bool same = usage.used_blocks == recorded_.used_blocks && usage.free_rows == recorded_.free_rows &&
                       usage.free_stripes == recorded_.free_stripes;
     recorded_ = usage;
@@ -83,7 +96,7 @@ void SpaceGroup::release(TransactionId transaction, Generation generation)
         if (record_ != nullptr)
             record_->set_durable(transaction, generation);
     }
-    while (release_some(transaction)) { }
+    while (release_some({}, transaction)) { }
     MutexLock lock(mutex_);
     if (transaction >= collected_)
         unreleased_ = false;
@@ -91,11 +104,18 @@ void SpaceGroup::release(TransactionId transaction, Generation generation)
         dirty_.store(false, std::memory_order_relaxed);
 }
 
-bool SpaceGroup::release_some(TransactionId transaction)
+void SpaceGroup::release_only(TransactionId transaction)
+{
+    if (dirty_.load(std::memory_order_relaxed))
+        while (release_some(transaction, transaction)) { }
+}
+
+bool SpaceGroup::release_some(TransactionId first, TransactionId last)
 {
     MutexLock lock(mutex_);
-    const auto pins = std::find_if(pins_.begin(), pins_.end(),
-                                   [=](const Pins& batch) { return batch.transaction <= transaction; });
+    const auto pins = std::find_if(pins_.begin(), pins_.end(), [=](const Pins& batch) {
+        return first <= batch.transaction && batch.transaction <= last;
+    });
     if (pins == pins_.end())
         return false;
     const size_t count = std::min(kRangesPerLock, pins->ranges.size() - pins->released);

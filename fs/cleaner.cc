@@ -178,7 +178,7 @@ CleanProgress Cleaner::step(CleanUrge urge, bool idle)
     bool waits;
     if (!group_.valid() && !resume(waits) && (waits || !begin(urge, idle)))
         return CleanProgress::kNothing;
-    const View view = core_.timeline.view();
+    const View view = core_.timeline.commit_view();
     CW_ASSERT(!view.committing);
     if (view.committed->transaction < wait_for_)
         return CleanProgress::kNeedsCommit;

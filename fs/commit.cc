@@ -46,7 +46,7 @@ ClosedTransaction close_transaction(FilesystemCore& core)
 {
     WriteLock gate(core.gate);
     ClosedTransaction closed;
-    const Ref<const Committed> base = core.timeline.view().committed;
+    const Ref<const Committed> base = core.timeline.commit_view().committed;
     closed.transaction = core.timeline.close_open();
     closed.batch = begin_flush(core, {closed.transaction, {}, base});
     closed.change = core.changes.newest();
@@ -129,8 +129,8 @@ Status ensure_room(FilesystemCore& core, uint64_t data_blocks, uint64_t node_blo
 
 TransactionId between_commits(const FilesystemCore& core)
 {
-    const TransactionId last = core.timeline.view().committed->transaction;
-    return {last.value, last.part + 1};
+    const TransactionId last = core.timeline.commit_view().committed->transaction;
+    return {last.value, last.part + 2};  // the one between is unread_frees()
 }
 
 Status commit_checksums(FilesystemCore& core, FlushBatch& batch)
@@ -153,10 +153,11 @@ Status commit_checksums(FilesystemCore& core, FlushBatch& batch)
     CW_TRY(commit_trees(core, *core.in_place, *batch.view.committed, nullptr, generation, trees));
     CW_TRY(make_durable(core, generation, trees.root, covered));
     core.volume->array().retire(covered);
-    core.timeline.publish_between(committed_as(core, id, generation, trees));
+    core.timeline.keep_between(committed_as(core, id, generation, trees));
+    core.allocator.release_only(unread_frees(id));
     core.in_place.reset();
     ++core.checksum_commits;
-    batch.view.committed = core.timeline.view().committed;
+    batch.view.committed = core.timeline.commit_view().committed;
     batch.generation = core.volume->superblock().generation.next();
     release_freed(core);
     refresh_budget(core);
@@ -292,7 +293,7 @@ Status flush_now(FilesystemCore& core)
     FlushBatch batch;
     {
         ReadLock gate(core.gate);
-        batch = begin_flush(core, core.timeline.view());
+        batch = begin_flush(core, core.timeline.commit_view());
         // Its extents name addresses that no commit knows.
         if (batch.block_count > 0)
             batch.transaction->loggable = false;

@@ -45,6 +45,8 @@ Status plan_ahead(FilesystemCore& core);
 // Blocks in free rows that groups for data should have, and those for metadata or system trees.
 uint64_t data_ahead(const FilesystemCore& core);
 uint64_t metadata_ahead(const FilesystemCore& core, uint32_t content);
+// Of groups of that content that are neither degraded nor closed.
+uint64_t blocks_of_whole_groups(const FilesystemCore& core, uint32_t content);
 // Plans data groups until `wanted_blocks` are free or the slots for data run out. For `taken_blocks` of them,
 // which writers were told are safe: opens degraded groups, then takes any slots, those of members that are
 // away too. The caller publishes the map.

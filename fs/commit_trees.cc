@@ -134,8 +134,13 @@ private:
 
 Status TreeCommit::assign(CowTree& tree, Stream stream)
 {
-    for (const BlockRef& ref : tree.take_freed())
-        CW_TRY(core_.allocator.free_blocks(ref.address, kNodeBlocks, transaction_.id));
+    const bool between = transaction_.id.part > 0;
+    const Generation read = core_.timeline.view().committed->generation;
+    for (const BlockRef& ref : tree.take_freed()) {
+        const bool unread = between && read < ref.generation;
+        CW_TRY(core_.allocator.free_blocks(ref.address, kNodeBlocks,
+                                           unread ? unread_frees(transaction_.id) : transaction_.id));
+    }
     for (const VolumeAddress address : tree.take_released())
         CW_TRY(core_.allocator.free_blocks(address, kNodeBlocks, transaction_.id));
     if (is_mutant(core_.options, CommitMutant::kReuseBeforeDurable))

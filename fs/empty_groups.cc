@@ -20,6 +20,13 @@ bool EmptyGroups::replaceable(VolumeAddress address) const
                                                              : width > group->geometry.data_columns;
 }
 
+// Data could not have its slots: they are kept for nodes.
+bool EmptyGroups::kept(uint32_t content, uint64_t blocks) const
+{
+    return content != kGroupData && !core_.volume->degraded() &&
+           blocks_of_whole_groups(core_, content) < core_.volume->metadata_kept_blocks(content) + blocks;
+}
+
 // Nothing that was promised, and nothing that is pending, needs the free rows of a group of this size.
 bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
 {
@@ -47,7 +54,7 @@ void EmptyGroups::choose(uint32_t content)
         // Less with every group of nodes that goes.
         const uint64_t ahead = content == kGroupData ? data_ahead(core_) : metadata_ahead(core_, content);
         const bool is_whole = core_.volume->array().missing_columns(*group) == 0;
-        const bool spare = (is_whole ? whole : room) >= ahead + blocks;
+        const bool spare = !kept(content, blocks) && (is_whole ? whole : room) >= ahead + blocks;
         // A writer who waits alone gets what there is for data.
         if ((!spare && !replaceable(address)) || (content == kGroupData && core_.data_gate.closed()))
             continue;
@@ -93,7 +100,7 @@ bool EmptyGroups::wants_commit() const
 
 void EmptyGroups::step()
 {
-    const View view = core_.timeline.view();
+    const View view = core_.timeline.commit_view();
     // While a mount recovers, the open transaction may know of rows in groups that hold nothing.
     if (core_.read_only || core_.stopped || !core_.fsync_log || failed_ ||
         view.committed->transaction < wait_for_)

@@ -30,6 +30,7 @@ public:
 private:
     void choose(uint32_t content);
     [[nodiscard]] bool replaceable(VolumeAddress group) const;
+    [[nodiscard]] bool kept(uint32_t content, uint64_t blocks) const;
     bool give_up_room(uint32_t content, uint64_t blocks);
     Status leave(const View& view);
 

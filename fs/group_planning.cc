@@ -99,6 +99,14 @@ void reopen_until(FilesystemCore& core, uint32_t content, uint64_t wanted_blocks
 
 }  // namespace
 
+uint64_t blocks_of_whole_groups(const FilesystemCore& core, uint32_t content)
+{
+    uint64_t blocks = 0;
+    for (const GroupNumbers& group : core.allocator.group_numbers(content))
+        blocks += group.degraded || group.closed ? 0 : group.total_blocks;
+    return blocks;
+}
+
 // For a commit to copy and split every node, within limits.
 uint64_t metadata_ahead(const FilesystemCore& core, uint32_t content)
 {
@@ -108,11 +116,8 @@ uint64_t metadata_ahead(const FilesystemCore& core, uint32_t content)
     // On a small volume one group is a large share. Up to what is kept for metadata anyway half of that is
     // free; then the next waits until half of the last is used. With members away nothing is kept for groups
     // without them: those there are go on being used when there are no slots for more.
-    uint64_t share = core.volume->degraded() ? 0 : core.volume->metadata_kept_blocks(content);
-    uint64_t whole = 0;
-    for (const GroupNumbers& group : core.allocator.group_numbers(content))
-        whole += group.degraded || group.closed ? 0 : group.total_blocks;
-    share = std::max(whole, share) / 2;
+    const uint64_t kept = core.volume->degraded() ? 0 : core.volume->metadata_kept_blocks(content);
+    const uint64_t share = std::max(blocks_of_whole_groups(core, content), kept) / 2;
     return std::max(kReserveBlocksMin, std::min(wanted, share));
 }
 

@@ -21,8 +21,10 @@ bool has_room(const MetadataRoom& room, const NodeBound& bound, uint64_t returni
 {
     const uint64_t left = left_of(room.reserve_blocks, leave, room.nodes_have_parity);
     if (!room.system_apart)
-        return bound.file_blocks + bound.system_blocks + left <= room.free_blocks + returning;
-    const uint64_t system_left = left_of(room.system_reserve_blocks, leave, room.nodes_have_parity);
+        return bound.file_blocks + bound.system_blocks + std::max(left, bound.early_blocks) <=
+               room.free_blocks + returning;
+    const uint64_t system_left =
+        std::max(left_of(room.system_reserve_blocks, leave, room.nodes_have_parity), bound.early_blocks);
     return bound.file_blocks + left <= room.free_blocks + returning &&
            bound.system_blocks + system_left <= room.system_free_blocks + returning;
 }
@@ -118,18 +120,17 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
                                                     2 * stripes + nodes_for(3 * in_stripes * 8)),
                                    all_sums);
 
-    // When the write-intent log is full, checksums of rows with filled holes are committed on the way;
-    // readers may keep what these commits replace.
+    // When the write-intent log is full, checksums of rows with filled holes are committed on the way. Each
+    // such commit frees what the one before it took, so that one of them counts: two at once only while the
+    // commit itself, which takes more, has not begun.
     const uint64_t joined = std::min(in_holes, room.hole_blocks);
-    const uint64_t on_the_way = joined / room.log_rows;
     const uint64_t hole_windows = (1 + room.parity) * joined;
     const uint64_t early =
-        on_the_way == 0
+        joined < room.log_rows
             ? 0
             : std::min(with_inner_nodes(hole_windows + nodes_for(hole_windows * kChecksumItemBytes)),
-                       on_the_way * all_sums) +
-                  on_the_way *
-                      (kChecksumPathNodes + with_inner_nodes(space_leaves(room.node_address_blocks)));
+                       all_sums) +
+                  kChecksumPathNodes + with_inner_nodes(space_leaves(room.node_address_blocks));
 
     // Remap tree: what a place was called, and what the name stood for, go with a block that was moved.
     const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.freed_runs : 0;
@@ -145,14 +146,14 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
 
     // The last row of nodes may not be full.
     return {.file_blocks = kBlocksPerNode * (file + room.nodes_per_row),
-            .system_blocks =
-                kBlocksPerNode * (sums + early + moved + with_inner_nodes(space) + kSystemPathNodes)};
+            .system_blocks = kBlocksPerNode * (sums + moved + with_inner_nodes(space) + kSystemPathNodes),
+            .early_blocks = kBlocksPerNode * early};
 }
 
 uint64_t node_blocks_bound(const MetadataRoom& room, const PendingChanges& pending)
 {
     const NodeBound bound = node_bound(room, pending);
-    return bound.file_blocks + bound.system_blocks;
+    return bound.file_blocks + bound.system_blocks + bound.early_blocks;
 }
 
 MetadataNeed metadata_need(uint64_t data_blocks, double checksums_per_data)

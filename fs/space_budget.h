@@ -53,6 +53,7 @@ struct MetadataRoom {
 // it splits, and what is new. docs/DESIGN.md, "Space", derives it.
 struct NodeBound {
     uint64_t file_blocks = 0, system_blocks = 0;  // of the file tree; of the others
+    uint64_t early_blocks = 0;  // of system trees too, by commits of checksums before it
 };
 NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending);
 // Of all trees.
@@ -67,7 +68,8 @@ struct MetadataNeed {
 };
 MetadataNeed metadata_need(uint64_t data_blocks, double checksums_per_data);
 
-// How much of the room for nodes a claim leaves alone.
+// How much of the room for nodes a claim leaves alone. Commits of checksums may use what is left: it is back
+// after the commit that they precede.
 enum class Leave : uint8_t {
     kReserve,  // what is kept back for operations that free space
     kMoves,  // where nodes have parity, half of that: for nodes to be moved, which is what frees rows there

@@ -19,7 +19,53 @@ MetadataRoom room_of(uint64_t free_blocks)
     return room;
 }
 
+// Writes into holes.
+MetadataRoom full_room_of(uint64_t free_blocks, uint64_t log_rows)
+{
+    MetadataRoom room = room_of(free_blocks);
+    room.reserve_blocks = 16384;
+    room.hole_blocks = 100000;
+    room.parity = 1;
+    room.log_rows = log_rows;
+    return room;
+}
+
 }  // namespace
+
+TEST_CASE("space budget: one commit of checksums counts, however often a flush fills the log")
+{
+    const PendingChanges few = {.data_blocks = 200, .data_runs = 200};
+    const PendingChanges many = {.data_blocks = 20000, .data_runs = 20000};
+    CHECK(node_bound(full_room_of(0, 1000), few).early_blocks == 0);
+    CHECK(node_bound(full_room_of(0, 100), few).early_blocks > 0);
+    for (const PendingChanges& pending : {few, many}) {
+        const NodeBound small = node_bound(full_room_of(0, 10), pending);
+        CHECK(small.early_blocks == node_bound(full_room_of(0, 200), pending).early_blocks);
+        // Two at once fit where one of them and the commit itself do.
+        CHECK(small.early_blocks <= small.file_blocks + small.system_blocks);
+    }
+}
+
+TEST_CASE("space budget: commits of checksums may use the reserve")
+{
+    const PendingChanges own = {.data_blocks = 200, .data_runs = 200};
+    const MetadataRoom any = full_room_of(0, 10);
+    const NodeBound bound = node_bound(any, own);
+    REQUIRE(bound.early_blocks > 0);
+    REQUIRE(bound.early_blocks < any.reserve_blocks);
+    const uint64_t least = bound.file_blocks + bound.system_blocks + any.reserve_blocks;
+    SpaceBudget budget;
+    budget.set_metadata_room(full_room_of(least - 1, 10));
+    CHECK(!budget.try_claim(own, {}, budget.claim_mark(), Leave::kReserve));
+    budget.set_metadata_room(full_room_of(least, 10));
+    CHECK(budget.try_claim(own, {}, budget.claim_mark(), Leave::kReserve));
+    // What may use the reserve leaves room for them all the same.
+    SpaceBudget shrinking;
+    shrinking.set_metadata_room(full_room_of(least - any.reserve_blocks + bound.early_blocks - 1, 10));
+    CHECK(!shrinking.try_claim(own, {}, shrinking.claim_mark(), Leave::kNothing));
+    shrinking.set_metadata_room(full_room_of(least - any.reserve_blocks + bound.early_blocks, 10));
+    CHECK(shrinking.try_claim(own, {}, shrinking.claim_mark(), Leave::kNothing));
+}
 
 TEST_CASE("room gate: who came before a refusal and wants as much is refused without asking")
 {

@@ -16,6 +16,12 @@ View Timeline::view() const
     return {open_, committing_, committed_.back()};
 }
 
+View Timeline::commit_view() const
+{
+    MutexLock lock(mutex_);
+    return {open_, committing_, between_ ? between_ : committed_.back()};
+}
+
 Ref<Transaction> Timeline::open() const
 {
     MutexLock lock(mutex_);
@@ -36,21 +42,18 @@ void Timeline::publish(Ref<const Committed> committed)
     MutexLock lock(mutex_);
     CW_ASSERT(committing_ && committing_->id == committed->transaction);
     committing_.reset();
-    replace(std::move(committed));
-}
-
-void Timeline::publish_between(Ref<const Committed> committed)
-{
-    MutexLock lock(mutex_);
-    CW_ASSERT(committed_.back()->transaction < committed->transaction);
-    CW_ASSERT(committed->transaction < (committing_ ? committing_ : open_)->id);
-    replace(std::move(committed));
-}
-
-void Timeline::replace(Ref<const Committed> committed)
-{
+    between_.reset();
     waiting_.push_back({committed->transaction, committed->generation});
     committed_.push_back(std::move(committed));
+}
+
+void Timeline::keep_between(Ref<const Committed> committed)
+{
+    MutexLock lock(mutex_);
+    CW_ASSERT((between_ ? between_ : committed_.back())->transaction < committed->transaction);
+    CW_ASSERT(committed->transaction < (committing_ ? committing_ : open_)->id);
+    waiting_.push_back({committed->transaction, committed->generation});
+    between_ = std::move(committed);
 }
 
 std::vector<Timeline::Released> Timeline::take_released()

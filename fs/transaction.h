@@ -55,20 +55,30 @@ struct View {
     Ref<const Committed> committed;
 };
 
+// Frees of the commit of checksums `id` that nobody reads: nodes of the one before it. They are reused when
+// it is durable, Allocator::release_only().
+constexpr TransactionId unread_frees(TransactionId id)
+{
+    return {id.value, id.part - 1};
+}
+
 // Owner of the current view. Thread-safe.
 class Timeline {
 public:
     Timeline(Ref<Transaction> open, Ref<const Committed> committed);
 
     [[nodiscard]] View view() const;
+    // What the next commit starts from: as view(), but with the trees of the last commit of checksums.
+    [[nodiscard]] View commit_view() const;
     [[nodiscard]] Ref<Transaction> open() const;
     // Closes the open transaction: it becomes `committing`, a new one opens. Requires the operation gate
     // held exclusively and no commit under way.
     Ref<Transaction> close_open();
     // The commit of `committing` is durable: its trees replace the previous ones.
     void publish(Ref<const Committed> committed);
-    // A commit of checksums is durable, of neither of the two transactions: the same.
-    void publish_between(Ref<const Committed> committed);
+    // A commit of checksums is durable, of neither of the two transactions. Readers do not see its trees:
+    // they have what it recorded from the transactions' own tables.
+    void keep_between(Ref<const Committed> committed);
     // Transactions whose frees may be reused: committed, and nobody reads anything older. Each is returned
     // once, with its generation, oldest first.
     struct Released {
@@ -78,13 +88,12 @@ public:
     std::vector<Released> take_released();
 
 private:
-    void replace(Ref<const Committed> committed) CW_REQUIRES(mutex_);
-
     mutable Mutex mutex_{LockRank::kSnapshot};
     Ref<Transaction> open_ CW_GUARDED_BY(mutex_);
     Ref<Transaction> committing_ CW_GUARDED_BY(mutex_);
     // Oldest first; the last is current. Older ones stay until their readers are gone.
     std::vector<Ref<const Committed>> committed_ CW_GUARDED_BY(mutex_);
+    Ref<const Committed> between_ CW_GUARDED_BY(mutex_);  // the last commit of checksums since; may be null
     std::vector<Released> waiting_ CW_GUARDED_BY(mutex_);
 };
 

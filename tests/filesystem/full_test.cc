@@ -143,6 +143,81 @@ TEST_CASE("full: a fragmented file is overwritten at random, and every commit ha
     close_and_check(volume, file);
 }
 
+// Reads a file of 64 KiB again and again until it is over.
+class Reader {
+public:
+    explicit Reader(SimVolume& volume) : fs_(volume.fs()), content_(64 * kKiB, std::byte{9})
+    {
+        const Result<Attributes> made = fs_.make_node(kRoot, "read", S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        inode_ = made->inode;
+        REQUIRE(fs_.write(inode_, 0, content_, {}, {}).ok());
+    }
+    void start()
+    {
+        thread_ = std::thread([this] { run(); });
+    }
+    // How often it read the right bytes; fails the test if it ever read others.
+    uint64_t end()
+    {
+        over_ = true;
+        thread_.join();
+        CHECK(wrong_ == 0);
+        return right_;
+    }
+
+private:
+    void run()
+    {
+        std::vector<std::byte> got(content_.size());
+        while (!over_) {
+            const Result<size_t> read = fs_.read(inode_, 0, got);
+            ++(read.ok() && got == content_ ? right_ : wrong_);
+        }
+    }
+
+    Filesystem& fs_;
+    const std::vector<std::byte> content_;
+    InodeNumber inode_;
+    std::thread thread_;
+    std::atomic<bool> over_{false};
+    uint64_t right_ = 0, wrong_ = 0;
+};
+
+TEST_CASE("full: a small write-intent log does not make commits of few writes")
+{
+    constexpr uint64_t kWrites = 6000;
+    Prng prng(seed());
+    SimVolume volume({8, 112 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes, 512 * kKiB});
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    MountOptions options = manual_options();
+    options.node_cache_bytes = 0;  // readers ask for nodes that commits replace
+    options.join_above = 0;
+    mount(volume, options);
+    Reader reader(volume);
+    CountedFile file(volume, "file", volume.fs().statistics().available_blocks * 95 / 100);
+    for (const uint64_t parity : {0, 1})
+        for (uint64_t block = parity; block < file.blocks(); block += 2)
+            REQUIRE(file.write(block) == Err::kOk);
+    commit(volume);
+    overwrite_randomly(volume, file, prng, kWrites);
+    commit(volume);
+    const VolumeInfo before = volume.fs().info();
+    reader.start();
+    overwrite_randomly(volume, file, prng, kWrites);
+    commit(volume);
+    const uint64_t reads = reader.end();
+    const VolumeInfo after = volume.fs().info();
+    const uint64_t commits = after.commits - before.commits;
+    const uint64_t early = after.checksum_commits - before.checksum_commits;
+    MESSAGE(commits, " commits, ", early, " of checksums, ", reads, " reads");
+    CHECK(reads > 0);
+    CHECK(early > commits);
+    CHECK(commits < kWrites / 1000);
+    close_and_check(volume, file);
+}
+
 TEST_CASE("full: where space is reported, writers who meet get it, all of them")
 {
     constexpr uint64_t kThreads = 6;

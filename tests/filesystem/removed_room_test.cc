@@ -19,6 +19,15 @@ constexpr VolumeShape kFourOfRaid5{4, 128 * kMiB, ProfileId::kRaid5, ProfileId::
 constexpr uint64_t kAttributeBytes = 120 * kMiB;  // most slots become metadata
 constexpr uint64_t kNsPerSecond = 1000000000;
 
+// Of groups for nodes.
+uint64_t node_bytes(Filesystem& fs)
+{
+    uint64_t bytes = 0;
+    for (const SpaceInfo& space : fs.info().spaces)
+        bytes += (space.content & kGroupMetadata) != 0 ? space.total_bytes : 0;
+    return bytes;
+}
+
 // A volume full of attributes, all of one file, and of data.
 class FullVolume {
 public:
@@ -145,4 +154,26 @@ TEST_CASE("removed room: it is reported soon, whoever waits for a commit")
             ((monotonic_ns() - begin) / 1000000), " ms");
     CHECK(full.total_blocks() >= full.fresh_blocks / 2);
     full.unmount_and_check();
+}
+
+TEST_CASE("removed room: groups that data could not have stay with the nodes")
+{
+    SimVolume volume({8, 256 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+    make_and_mount(volume);
+    const Result<Attributes> file = volume.fs().make_node(kRoot, "attributes", S_IFREG | 0644, 0, {});
+    REQUIRE(file.ok());
+    const std::vector<std::byte> value(56 * kKiB, std::byte{1});
+    for (int number = 0; number < 700; ++number)
+        REQUIRE(volume.fs().set_xattr(file->inode, "user.x" + std::to_string(number), value, 0).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    const uint64_t full = node_bytes(volume.fs());
+    REQUIRE(volume.fs().unlink(kRoot, "attributes").ok());
+    volume.fs().forget(file->inode, 1);
+    for (int change = 0; change < 6; ++change) {
+        REQUIRE(volume.fs().make_node(kRoot, "f" + std::to_string(change), S_IFREG | 0644, 0, {}).ok());
+        REQUIRE(volume.fs().step(true).ok());
+    }
+    MESSAGE((full / kMiB), " MiB, then ", (node_bytes(volume.fs()) / kMiB));
+    CHECK(node_bytes(volume.fs()) == full);
+    REQUIRE(volume.unmount().ok());
 }
