@@ -68,6 +68,8 @@ public:
 
 private:
     Status refuse_split(const std::vector<const Candidate*>& side);
+    Status refuse_head(const Candidate& unknown);
+    [[nodiscard]] bool was_named(const Candidate& candidate) const;
     [[nodiscard]] std::vector<const Candidate*> side_of(const Candidate& head) const;
     [[nodiscard]] size_t complete_under(const Candidate& head) const;
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
@@ -151,6 +153,12 @@ Status Assembler::check_identities()
     return {};
 }
 
+bool Assembler::was_named(const Candidate& candidate) const
+{
+    return std::find(options_.named.begin(), options_.named.end(), candidate.device->name()) !=
+           options_.named.end();
+}
+
 // Everybody whose commits are part of the head's past.
 std::vector<const Candidate*> Assembler::side_of(const Candidate& head) const
 {
@@ -216,15 +224,28 @@ Status Assembler::choose_head()
     return {};
 }
 
+Status Assembler::refuse_head(const Candidate& unknown)
+{
+    why_ = quoted(*head_->device) + " has the newest commit of volume " + uuid_text(superblock_.volume_uuid) +
+           " and does not know member " + std::to_string(unknown.newest().member_id.value) + ", " +
+           quoted(*unknown.device) + ": leave out the one that does not belong to it";
+    return Err::kInvalid;
+}
+
 // What the head's table says about each device, and whether unidentified ones can be its absent members.
 Status Assembler::check_table()
 {
     size_t known = 0;
+    const Candidate* unknown = nullptr;
     for (const Candidate& candidate : candidates_) {
         const Superblock& newest = candidate.newest();
         const MemberRecord* line = superblock_.member(newest.member_id);
-        if (line == nullptr)
+        if (line == nullptr) {
+            unknown = &candidate;
+            if (was_named(candidate))
+                return refuse_head(candidate);
             continue;
+        }
         ++known;
         if (line->uuid == newest.member(newest.member_id)->uuid)
             continue;
@@ -233,6 +254,8 @@ Status Assembler::check_table()
                ", but that member is another device: leave it out";
         return Err::kInvalid;
     }
+    if (unknown != nullptr && known * 2 <= candidates_.size())
+        return refuse_head(*unknown);
     for (const Unidentified& device : unidentified_) {
         if (device.unreadable || known < superblock_.members.size() || options_.strangers == Strangers::kSkip)
             continue;

@@ -56,6 +56,7 @@ enum class Strangers : uint8_t { kRefuse, kSkip };
 
 struct AssemblyOptions {
     Strangers strangers = Strangers::kRefuse;
+    std::vector<std::string> named;  // names of the devices that the user chose
 };
 
 // Groups the devices into one volume and chooses the superblock to go by:
@@ -68,6 +69,9 @@ struct AssemblyOptions {
 //    behind inside one epoch (a crash between superblock writes leaves neighbours one commit apart).
 //  - a device without a superblock, or one that cannot be read, is left out when it can be one of the absent
 //    members, and refused (kInvalid) when none is absent, unless the options say to skip it.
+//  - a device whose member id is not in the head's table is left out, as a member that was removed; it is
+//    refused (kInvalid) when the user named it, or when the head knows no more than half of the devices:
+//    whoever writes a superblock with a higher generation must not turn the other members out.
 // kUnsupported: another format. kNotFound: no device carries a superblock. On failure `why` holds one line
 // for the user, with the next step.
 Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why,

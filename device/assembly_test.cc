@@ -20,6 +20,7 @@ constexpr uint32_t kMemberCount = 4;
 struct Arranged {
     SampleVolume volume{77, kMemberCount};
     std::vector<std::unique_ptr<BlockDevice>> devices;
+    AssemblyOptions options;
     // Filled by scenarios that expect a certain first missed commit.
     uint64_t missed_from = 0;
 
@@ -447,7 +448,46 @@ const Scenario kDamaged[] = {
      .said = {"/dev/m3 was member 3 and has been removed: left out"}},
 };
 
+// Members 1 to 3 of a volume, and member 4 with a superblock of a much later commit that knows only itself.
+void forge_a_volume_of_one(Arranged& arranged)
+{
+    commits(arranged.volume, arranged.volume.state, {1, 2, 3, 4}, 3);
+    Superblock forged = arranged.volume.state;
+    forged.generation = {1000};
+    forged.members.erase(forged.members.begin(), forged.members.begin() + 3);
+    arranged.volume.commit(forged, {4});
+}
+
 const Scenario kRefused[] = {
+    {.name = "a named member that the newest commit does not know",
+     .arrange =
+         [](Arranged& a) {
+             a.volume.state.members.erase(a.volume.state.members.begin() + 2);
+             a.volume.commit(a.volume.state, {1, 2, 4});
+             a.options.named = {"/dev/m3"};
+             a.give({1, 2, 3, 4});
+         },
+     .generation = 0,
+     .said = {"does not know member 3, /dev/m3: leave out"},
+     .err = Err::kInvalid},
+    {.name = "one device with a newer commit turns the others out",
+     .arrange =
+         [](Arranged& a) {
+             forge_a_volume_of_one(a);
+             a.give({1, 2, 3, 4});
+         },
+     .generation = 0,
+     .said = {"/dev/m4 has the newest commit", "does not know member"},
+     .err = Err::kInvalid},
+    {.name = "one device with a newer commit turns a single other out",
+     .arrange =
+         [](Arranged& a) {
+             forge_a_volume_of_one(a);
+             a.give({2, 4});
+         },
+     .generation = 0,
+     .said = {"/dev/m4 has the newest commit", "does not know member 2"},
+     .err = Err::kInvalid},
     {.name = "both halves written",
      .arrange =
          [](Arranged& a) {
@@ -677,7 +717,7 @@ void check(const Scenario& scenario)
     Arranged arranged;
     scenario.arrange(arranged);
     std::string why;
-    const Result<Assembly> assembly = assemble(std::move(arranged.devices), why);
+    const Result<Assembly> assembly = assemble(std::move(arranged.devices), why, arranged.options);
     CAPTURE(why);
     CHECK(assembly.err() == scenario.err);
     std::string said = why;

@@ -347,7 +347,9 @@ TEST_CASE("a thread that ends releases the files that its ring knows")
         device.reset();
         // open_member() would wait for who holds the lock.
         const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
-        CHECK(flock(fd.get(), LOCK_EX | LOCK_NB) == 0);
+        struct flock lock { };
+        lock.l_type = F_WRLCK;
+        CHECK(fcntl(fd.get(), F_OFD_SETLK, &lock) == 0);
     }
 }
 

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -28,6 +27,7 @@ Err explain_open_error(const std::string& path, int error, std::string& why)
 {
     switch (error) {
     case EBUSY:
+    case EWOULDBLOCK:
         why = path + " is in use (mounted or held by another program); unmount it first";
         return Err::kBusy;
     case ENOENT:
@@ -71,50 +71,83 @@ Status check_file_size_limit(const std::string& path, const struct stat& info, s
 constexpr int kBusyTriesMax = 100;
 constexpr useconds_t kBusyPauseMicroseconds = 20000;
 
-int open_patiently(const std::string& path, int flags)
+int open_patiently(const std::string& path, int flags, const OpenOptions& options)
 {
+    const int tries_max = options.exclusive ? kBusyTriesMax : 1;
     for (int tries = 1;; ++tries) {
         const int fd = open(path.c_str(), flags);
-        if (fd >= 0 || errno != EBUSY || tries == kBusyTriesMax)
+        // EWOULDBLOCK: somebody has a lease on the file.
+        if (fd >= 0 || (errno != EBUSY && errno != EWOULDBLOCK) || tries == tries_max)
             return fd;
         usleep(kBusyPauseMicroseconds);
     }
 }
 
-bool lock_patiently(int fd)
+struct flock lock_of(short type)
 {
-    for (int tries = 1;; ++tries) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-            return true;
-        if (errno != EWOULDBLOCK || tries == kBusyTriesMax)
-            return false;
-        usleep(kBusyPauseMicroseconds);
-    }
+    struct flock lock { };
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    return lock;
 }
 
 // Of the open file, so that it goes to whoever gets a copy of the descriptor. Not flock(), which tells udev
-// to leave the device alone. Readers may share.
-bool lock_device_patiently(int fd, bool read_only)
+// to leave a device alone, and which takes no leave to write. Readers may share. kBusy after some patience.
+Status lock_patiently(const std::string& path, int fd, bool read_only, std::string& why)
 {
-    struct flock lock { };
-    lock.l_type = read_only ? F_RDLCK : F_WRLCK;
-    lock.l_whence = SEEK_SET;
     for (int tries = 1;; ++tries) {
+        struct flock lock = lock_of(read_only ? F_RDLCK : F_WRLCK);
         if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
-            return true;
-        if ((errno != EAGAIN && errno != EACCES) || tries == kBusyTriesMax)
-            return false;
+            return {};
+        if (errno != EAGAIN && errno != EACCES)
+            return explain_open_error(path, errno, why);
+        if (tries == kBusyTriesMax)
+            break;
         usleep(kBusyPauseMicroseconds);
     }
+    struct flock holder = lock_of(F_WRLCK);
+    const bool by_reader = fcntl(fd, F_OFD_GETLK, &holder) == 0 && holder.l_type == F_RDLCK;
+    if (!by_reader)
+        return explain_open_error(path, EBUSY, why);
+    // Whoever may read a file may lock it against writers.
+    why = path + " is mounted read-only, or locked by another program that reads it (fuser " + path +
+          " names it); end that first";
+    return Err::kBusy;
 }
 
-// The flags every member is opened with.
+bool is_locked(int fd)
+{
+    struct flock holder = lock_of(F_WRLCK);
+    return fcntl(fd, F_OFD_GETLK, &holder) == 0 && holder.l_type != F_UNLCK;
+}
+
+// The flags every member is opened with. O_NONBLOCK until it is known what was opened: what was looked at
+// may be a pipe by now.
 int open_flags(const struct stat& info, const OpenOptions& options)
 {
-    int flags = O_CLOEXEC | O_NOCTTY | (options.read_only ? O_RDONLY : O_RDWR);
+    int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (options.read_only ? O_RDONLY : O_RDWR);
     if (S_ISBLK(info.st_mode) && options.exclusive && !options.under_mount)
         flags |= O_EXCL;
+    if (options.owner.has_value())
+        flags |= O_NOFOLLOW;
     return flags;
+}
+
+// What was opened, now that it cannot change any more.
+Status check_opened(const std::string& path, int fd, const OpenOptions& options, struct stat& info,
+                    std::string& why)
+{
+    if (fstat(fd, &info) != 0)
+        return explain_open_error(path, errno, why);
+    CW_TRY(check_kind(path, info, why));
+    if (options.owner.has_value() && (!S_ISREG(info.st_mode) || info.st_uid != *options.owner)) {
+        why = path + " has been exchanged while it was looked at; name the members to use";
+        return Err::kInvalid;
+    }
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
+        return explain_open_error(path, errno, why);
+    return {};
 }
 
 Status check_block_device(const std::string& path, int fd, const OpenOptions& options, std::string& why)
@@ -130,12 +163,12 @@ Status check_block_device(const std::string& path, int fd, const OpenOptions& op
     return options.read_only ? Status() : check_writable(fd, path, why);
 }
 
-// Files have no O_EXCL, so programs that use an image agree by flock(). First the lock, then a look for loop
+// Files have no O_EXCL, so programs that use an image agree by a lock. First the lock, then a look for loop
 // devices: who attaches one looks for the lock afterwards, so that one of two sees the other.
-Status lock_image(const std::string& path, int fd, const struct stat& info, std::string& why)
+Status lock_image(const std::string& path, int fd, const struct stat& info, const OpenOptions& options,
+                  std::string& why)
 {
-    if (!lock_patiently(fd))
-        return explain_open_error(path, errno == EWOULDBLOCK ? EBUSY : errno, why);
+    CW_TRY(lock_patiently(path, fd, options.read_only, why));
     const std::string loop = loop_device_over(info);
     if (loop.empty())
         return Err::kOk;
@@ -146,12 +179,12 @@ Status lock_image(const std::string& path, int fd, const struct stat& info, std:
 Status lock_device(const std::string& path, int fd, const struct stat& info, const OpenOptions& options,
                    std::string& why)
 {
-    if (!lock_device_patiently(fd, options.read_only))
-        return explain_open_error(path, EBUSY, why);
+    CW_TRY(lock_patiently(path, fd, options.read_only, why));
     // A loop device over an image that is itself in use as a member would be a second way to it.
     const std::string backing = backing_file_of(info.st_rdev);
-    const UniqueFd file(backing.empty() ? -1 : open(backing.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-    if (!file.valid() || lock_patiently(file.get()) || errno != EWOULDBLOCK)
+    const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    const UniqueFd file(backing.empty() ? -1 : open(backing.c_str(), flags));
+    if (!file.valid() || !is_locked(file.get()))
         return Err::kOk;
     why = path + " is attached over " + backing + ", which is in use; unmount that first";
     return Err::kBusy;
@@ -189,15 +222,13 @@ Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& opti
         return explain_open_error(path, errno, why);
     CW_TRY(check_kind(path, info, why));
     const int flags = open_flags(info, options);
-    UniqueFd fd(open_patiently(path, flags | O_DIRECT));
+    UniqueFd fd(open_patiently(path, flags | O_DIRECT, options));
     // A filesystem without direct I/O: synchronous writes still report their errors at the write.
     if (!fd.valid() && errno == EINVAL)
         fd = UniqueFd(open(path.c_str(), flags | O_DSYNC));
     if (!fd.valid())
         return explain_open_error(path, errno, why);
-    if (fstat(fd.get(), &info) != 0)
-        return explain_open_error(path, errno, why);
-    CW_TRY(check_kind(path, info, why));
+    CW_TRY(check_opened(path, fd.get(), options, info, why));
     if (!options.read_only)
         CW_TRY(check_file_size_limit(path, info, why));
     const bool is_block_device = S_ISBLK(info.st_mode);
@@ -205,7 +236,7 @@ Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& opti
         CW_TRY(check_block_device(path, fd.get(), options, why));
     if (options.exclusive)
         CW_TRY(is_block_device ? lock_device(path, fd.get(), info, options, why)
-                               : lock_image(path, fd.get(), info, why));
+                               : lock_image(path, fd.get(), info, options, why));
     return fd;
 }
 

@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -22,6 +23,8 @@ struct OpenOptions {
     // With `exclusive`, for a block device that the kernel holds for the superblock of a mount: only other
     // programs of ours are kept out, by a lock that all who open exclusively take.
     bool under_mount = false;
+    // Set for a file that nobody named: it must be no link, and belong to this user.
+    std::optional<uid_t> owner;
 };
 
 // What a path leads to, links followed: block devices by number, files by inode. Two names of one thing are
@@ -39,10 +42,10 @@ Result<MemberIdentity> identify_member(const std::string& path);
 const char* next_step_when_denied();
 
 // A descriptor for a member, ready for FileDevice or to be sent to another process. kBusy: in use;
-// kInvalid: neither block device nor regular file, or of a sector size we cannot serve; kReadOnly: write-
-// protected; kFileTooBig: to be written, an image file above the process's limit of file sizes; kNotFound,
-// kAccess, kNotPermitted, kIo as the system says. On failure `why` is one line for the user that names the
-// path and the next step.
+// kInvalid: neither block device nor regular file, of a sector size we cannot serve, or not what `owner`
+// says; kReadOnly: write- protected; kFileTooBig: to be written, an image file above the process's limit of
+// file sizes; kNotFound, kAccess, kNotPermitted, kIo as the system says. On failure `why` is one line for the
+// user that names the path and the next step.
 Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& options, std::string& why);
 
 // Of a descriptor that is open as a member: kReadOnly when it takes no writes, because the device is write-

@@ -5,6 +5,9 @@
 #include <sys/mount.h>
 #include <sys/wait.h>
 
+#include <csignal>
+
+#include "base/clock.h"
 #include "device/loop_backing.h"
 #include "device/open_member.h"
 #include "device/signature.h"
@@ -85,6 +88,48 @@ TEST_CASE("an image is used by one program at a time, looked at by any")
     CHECK(open_error(path, {.read_only = true, .exclusive = false}, why) == Err::kOk);
     holder = Result<std::unique_ptr<FileDevice>>(Err::kIo);
     CHECK(open_error(path, {}, why) == Err::kOk);
+}
+
+TEST_CASE("who may only read an image cannot keep it from being used, or says who it is")
+{
+    const TempDir dir;
+    const std::string path = dir.file("image", kMiB);
+    std::string why;
+    const UniqueFd reader(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    REQUIRE(flock(reader.get(), LOCK_EX | LOCK_NB) == 0);
+    CHECK(open_error(path, {}, why) == Err::kOk);
+    REQUIRE(flock(reader.get(), LOCK_UN) == 0);
+    struct flock lock { };
+    lock.l_type = F_RDLCK;
+    REQUIRE(fcntl(reader.get(), F_OFD_SETLK, &lock) == 0);
+    CHECK(open_error(path, {}, why) == Err::kBusy);
+    CHECK(why.find("locked by another program that reads it") != std::string::npos);
+    CHECK(open_error(path, {.read_only = true}, why) == Err::kOk);
+}
+
+TEST_CASE("a lease or a pipe at the name of an image does not hold up who opens it")
+{
+    const TempDir dir;
+    const std::string path = dir.file("image", kMiB);
+    std::string why;
+    signal(SIGIO, SIG_IGN);  // how the kernel asks for the lease
+    UniqueFd holder(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE(fcntl(holder.get(), F_SETLEASE, F_WRLCK) == 0);
+    const uint64_t begin_ns = monotonic_ns();
+    CHECK(open_error(path, {}, why) == Err::kBusy);
+    CHECK(open_error(path, {.read_only = true, .exclusive = false}, why) == Err::kBusy);
+    CHECK(monotonic_ns() - begin_ns < 10'000'000'000);
+    holder = UniqueFd();
+    CHECK(open_error(path, {}, why) == Err::kOk);
+
+    // As if it had been put there after the look: a file that nobody named is opened without following
+    // links, must be a file, and of the user it had.
+    REQUIRE(symlink(path.c_str(), dir.path("link").c_str()) == 0);
+    const OpenOptions found{.read_only = true, .exclusive = false, .owner = geteuid()};
+    CHECK(open_error(path, found, why) == Err::kOk);
+    CHECK(open_error(dir.path("link"), found, why) != Err::kOk);
+    const OpenOptions of_others{.read_only = true, .exclusive = false, .owner = geteuid() + 1};
+    CHECK(open_error(path, of_others, why) == Err::kInvalid);
 }
 
 TEST_CASE("a read-only open cannot write")

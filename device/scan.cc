@@ -31,7 +31,14 @@ bool has_holders(const std::string& name)
     return found;
 }
 
-void add_block_devices(std::vector<std::string>& paths)
+// Where a member may be.
+struct Place {
+    std::string path;
+    std::optional<uid_t> owner;  // as FoundMember::owner
+    bool foreign = false;
+};
+
+void add_block_devices(std::vector<Place>& places)
 {
     FILE* partitions = std::fopen("/proc/partitions", "re");
     if (partitions == nullptr)
@@ -47,23 +54,25 @@ void add_block_devices(std::vector<std::string>& paths)
             continue;
         std::string path = std::string("/dev/") + name;
         std::replace(path.begin(), path.end(), '!', '/');  // sysfs spelling of devices in subdirectories
-        paths.push_back(std::move(path));
+        places.push_back({.path = std::move(path)});
     }
     std::fclose(partitions);
 }
 
-void add_files_of(const std::string& directory_path, std::vector<std::string>& paths)
+void add_files_of(const ScanDirectory& searched, std::vector<Place>& places)
 {
-    DIR* directory = opendir(directory_path.c_str());
+    DIR* directory = opendir(searched.path.c_str());
     if (directory == nullptr)
         return;
     while (const dirent* entry = readdir(directory)) {
-        const std::string path = directory_path + "/" + entry->d_name;
+        const std::string path = searched.path + "/" + entry->d_name;
         struct stat info;
         // A link may lead to a device that is listed under its own name: only what is a file itself.
         if (lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
             static_cast<uint64_t>(info.st_size) >= kMinMemberBytes && loop_device_over(info).empty())
-            paths.push_back(path);
+            places.push_back({.path = path,
+                              .owner = info.st_uid,
+                              .foreign = info.st_uid != searched.owner && info.st_uid != 0});
     }
     closedir(directory);
 }
@@ -88,27 +97,48 @@ bool comes_before(const FoundMember& a, const FoundMember& b)
            std::tie(b.superblock.volume_uuid, b.superblock.member_id, b.path);
 }
 
-// Everything of one volume; `all` is consumed.
-std::vector<FoundMember> only_volume(std::vector<FoundMember>& all, const Uuid& uuid)
+void keep_volume(std::vector<FoundMember>& members, const Uuid& uuid)
 {
-    std::erase_if(all, [&](const FoundMember& found) { return found.superblock.volume_uuid != uuid; });
-    return std::move(all);
+    std::erase_if(members, [&](const FoundMember& found) { return found.superblock.volume_uuid != uuid; });
 }
 
-Result<std::vector<FoundMember>> scan_for_path(const std::string& path, ScanOptions& options,
-                                               std::string& why)
+ScanResult only_volume(ScanResult all, const Uuid& uuid)
+{
+    keep_volume(all.members, uuid);
+    keep_volume(all.foreign, uuid);
+    for (const FoundMember& found : all.foreign)
+        all.notes.push_back(found.path + " belongs to user " + std::to_string(*found.owner) +
+                            ": left out; name it if it is a member");
+    return all;
+}
+
+// Whether only root and `owner` put files there.
+bool is_private_to(const struct stat& directory, uid_t owner)
+{
+    return (directory.st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
+           (directory.st_uid == owner || directory.st_uid == 0);
+}
+
+Result<ScanResult> scan_for_path(const std::string& path, ScanOptions& options, std::string& why)
 {
     CW_ASSIGN(const FoundMember given, inspect_member(path, why));
     struct stat info;
-    std::string loop;
+    std::string loop, note;
     if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
-        options.directories.push_back(directory_of(path));
+        const ScanDirectory beside{.path = directory_of(path), .owner = info.st_uid};
+        struct stat directory;
+        if (stat(beside.path.c_str(), &directory) == 0 && is_private_to(directory, beside.owner))
+            options.directories.push_back(beside);
+        else if (given.superblock.members.size() > 1)
+            note = "others than the owner of " + path + " can put files into " + beside.path +
+                   ": it is not searched; name all members";
         loop = loop_device_over(info);
     }
     options.paths.insert(options.paths.begin(), loop.empty() ? path : loop);
-    auto all = scan_members(options);
-    auto members = only_volume(all, given.superblock.volume_uuid);
-    return members;
+    ScanResult found = only_volume(scan_members(options), given.superblock.volume_uuid);
+    if (!note.empty())
+        found.notes.push_back(note);
+    return found;
 }
 
 std::string next_step(size_t denied_count)
@@ -119,18 +149,16 @@ std::string next_step(size_t denied_count)
            " may not be read: " + next_step_when_denied();
 }
 
-Result<std::vector<FoundMember>> scan_for_label(const std::string& label, const ScanOptions& options,
-                                                std::string& why)
+Result<ScanResult> scan_for_label(const std::string& label, const ScanOptions& options, std::string& why)
 {
-    size_t denied_count = 0;
-    auto all = scan_members(options, &denied_count);
+    ScanResult all = scan_members(options);
     std::set<Uuid> volumes;
-    for (const FoundMember& found : all) {
+    for (const FoundMember& found : all.members) {
         if (found.superblock.label == label)
             volumes.insert(found.superblock.volume_uuid);
     }
     if (volumes.empty()) {
-        why = "no volume labelled '" + label + "' was found" + next_step(denied_count);
+        why = "no volume labelled '" + label + "' was found" + next_step(all.denied_count);
         return Err::kNotFound;
     }
     if (volumes.size() > 1) {
@@ -139,26 +167,23 @@ Result<std::vector<FoundMember>> scan_for_label(const std::string& label, const 
             why += " " + uuid_text(uuid);
         return Err::kInvalid;
     }
-    return only_volume(all, *volumes.begin());
+    return only_volume(std::move(all), *volumes.begin());
 }
 
-Result<std::vector<FoundMember>> scan_for_uuid(const Uuid& uuid, const ScanOptions& options, std::string& why)
+Result<ScanResult> scan_for_uuid(const Uuid& uuid, const ScanOptions& options, std::string& why)
 {
-    size_t denied_count = 0;
-    auto all = scan_members(options, &denied_count);
-    auto members = only_volume(all, uuid);
-    if (members.empty()) {
-        why = "no member of volume " + uuid_text(uuid) + " was found" + next_step(denied_count);
+    ScanResult found = only_volume(scan_members(options), uuid);
+    if (found.members.empty()) {
+        why = "no member of volume " + uuid_text(uuid) + " was found" + next_step(found.denied_count);
         return Err::kNotFound;
     }
-    return members;
+    return found;
 }
 
-}  // namespace
-
-Result<FoundMember> inspect_member(const std::string& path, std::string& why)
+Result<FoundMember> inspect_place(const Place& place, std::string& why)
 {
-    auto device = open_member(path, {.read_only = true, .exclusive = false}, why);
+    const std::string& path = place.path;
+    auto device = open_member(path, {.read_only = true, .exclusive = false, .owner = place.owner}, why);
     if (!device.ok())
         return device.err();
     auto reading = read_rings(**device);
@@ -172,34 +197,42 @@ Result<FoundMember> inspect_member(const std::string& path, std::string& why)
         return reading.err();
     }
     CW_ASSERT(!reading->valid.empty());
-    return FoundMember{path, std::move(reading->valid.front())};
+    return FoundMember{.path = path, .superblock = std::move(reading->valid.front()), .owner = place.owner};
 }
 
-std::vector<FoundMember> scan_members(const ScanOptions& options, size_t* denied_count)
+}  // namespace
+
+Result<FoundMember> inspect_member(const std::string& path, std::string& why)
 {
-    std::vector<std::string> paths = options.paths;
+    return inspect_place({.path = path}, why);
+}
+
+ScanResult scan_members(const ScanOptions& options)
+{
+    std::vector<Place> places;
+    for (const std::string& path : options.paths)
+        places.push_back({.path = path});
     if (options.block_devices == ScanOptions::BlockDevices::kSearch)
-        add_block_devices(paths);
-    for (const std::string& directory : options.directories)
-        add_files_of(directory, paths);
-    std::vector<FoundMember> found;
+        add_block_devices(places);
+    for (const ScanDirectory& directory : options.directories)
+        add_files_of(directory, places);
+    ScanResult result;
     std::set<MemberIdentity> seen;
-    for (const std::string& path : paths) {
-        if (!first_sight(path, seen))
+    for (const Place& place : places) {
+        if (!first_sight(place.path, seen))
             continue;
         std::string ignored;
-        auto member = inspect_member(path, ignored);
+        auto member = inspect_place(place, ignored);
         if (member.ok())
-            found.push_back(member.take());
-        else if (denied_count != nullptr &&
-                 (member.err() == Err::kAccess || member.err() == Err::kNotPermitted))
-            ++*denied_count;
+            (place.foreign ? result.foreign : result.members).push_back(member.take());
+        else if (member.err() == Err::kAccess || member.err() == Err::kNotPermitted)
+            ++result.denied_count;
     }
-    std::sort(found.begin(), found.end(), comes_before);
-    return found;
+    std::sort(result.members.begin(), result.members.end(), comes_before);
+    return result;
 }
 
-Result<std::vector<FoundMember>> scan_for(const std::string& name, ScanOptions options, std::string& why)
+Result<ScanResult> scan_for(const std::string& name, ScanOptions options, std::string& why)
 {
     if (name.starts_with("LABEL="))
         return scan_for_label(name.substr(6), options, why);

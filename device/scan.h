@@ -2,6 +2,9 @@
 // Finding the members of a volume: any one of them, or the label or uuid, is enough.
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,28 +18,44 @@ namespace cowraid {
 struct FoundMember {
     std::string path;
     Superblock superblock;  // its own newest copy
+    bool named = false;  // by the user, by this path or another; set by who knows
+    // Of a file that nobody named: its owner, who must still own it when it is opened.
+    std::optional<uid_t> owner;
+};
+
+// A directory whose regular files may be members if they belong to `owner` or root; not searched deeper.
+struct ScanDirectory {
+    std::string path;
+    uid_t owner = 0;
 };
 
 // Where to look besides the block devices of the machine.
 struct ScanOptions {
-    std::vector<std::string> directories;  // regular files in them may be members; not searched deeper
+    std::vector<ScanDirectory> directories;
     std::vector<std::string> paths;  // single files or devices
     // Off for tests that must see only the above.
     enum class BlockDevices : uint8_t { kSearch, kSkip } block_devices = BlockDevices::kSearch;
 };
 
-// Every device and file that carries a superblock of any volume, by rising volume uuid, member id, path.
-// Reads the superblock rings only. Devices with others on top (device mapper) and files attached to a loop
-// device are left out in favour of those. What cannot be opened or read is passed over; `denied_count` counts
-// what this user may not open.
-std::vector<FoundMember> scan_members(const ScanOptions& options, size_t* denied_count = nullptr);
+struct ScanResult {
+    std::vector<FoundMember> members;  // by rising volume uuid, member id, path
+    std::vector<FoundMember> foreign;  // files in a directory of `options` that belong to somebody else
+    std::vector<std::string> notes;  // one line each about what was left out
+    size_t denied_count = 0;  // devices that this user may not open
+};
+
+// Every device and file that carries a superblock of any volume. Reads the superblock rings only. Devices
+// with others on top (device mapper) and files attached to a loop device are left out in favour of those.
+// What cannot be opened or read is passed over.
+ScanResult scan_members(const ScanOptions& options);
 
 // The member at `path`. kNotFound when it is none; other errors as for opening. `why` on failure.
 Result<FoundMember> inspect_member(const std::string& path, std::string& why);
 
-// All members found of the volume that `name` means: a path of any member (files in its directory are looked
-// at too), a uuid, or a label; the latter two also behind "UUID=" and "LABEL=". kNotFound: nothing of that
-// name; kInvalid: a label of several volumes, whose uuids `why` lists. One line in `why` on failure.
-Result<std::vector<FoundMember>> scan_for(const std::string& name, ScanOptions options, std::string& why);
+// All members found of the volume that `name` means: a path of any member, a uuid, or a label; the latter two
+// also behind "UUID=" and "LABEL=". Beside an image file its directory is looked at, unless others than the
+// file's owner and root can put files there. kNotFound: nothing of that name; kInvalid: a label of several
+// volumes, whose uuids `why` lists. One line in `why` on failure.
+Result<ScanResult> scan_for(const std::string& name, ScanOptions options, std::string& why);
 
 }  // namespace cowraid

@@ -43,10 +43,10 @@ void put_superblock(const std::string& path, Superblock superblock, uint32_t id,
     REQUIRE(fsync(fd.get()) == 0);
 }
 
-std::vector<std::string> paths_of(const std::vector<FoundMember>& members)
+std::vector<std::string> paths_of(const ScanResult& found)
 {
     std::vector<std::string> paths;
-    for (const FoundMember& member : members)
+    for (const FoundMember& member : found.members)
         paths.push_back(member.path);
     return paths;
 }
@@ -87,13 +87,13 @@ TEST_CASE("any one image file finds its siblings, and only them")
         REQUIRE_MESSAGE(found.ok(), why);
         CHECK(paths_of(*found) == shelf.first_paths);
         for (uint32_t index = 0; index < 3; ++index)
-            CHECK((*found)[index].superblock.member_id == MemberId{index + 1});
+            CHECK(found->members[index].superblock.member_id == MemberId{index + 1});
     }
     // By another name: the name that was given is the one that is reported.
     const auto linked = scan_for(shelf.dir.path("link"), shelf.options, why);
     REQUIRE(linked.ok());
-    REQUIRE(linked->size() == 3);
-    CHECK((*linked)[0].path == shelf.dir.path("link"));
+    REQUIRE(linked->members.size() == 3);
+    CHECK(linked->members[0].path == shelf.dir.path("link"));
     const auto other = scan_for(shelf.second_path, shelf.options, why);
     REQUIRE(other.ok());
     CHECK(paths_of(*other) == std::vector<std::string>{shelf.second_path});
@@ -102,12 +102,12 @@ TEST_CASE("any one image file finds its siblings, and only them")
 TEST_CASE("label and uuid find a volume, plain or with their prefix")
 {
     Shelf shelf;
-    shelf.options.directories.push_back(shelf.dir.path("."));
+    shelf.options.directories.push_back({.path = shelf.dir.path("."), .owner = geteuid()});
     const auto found_count = [&](const std::string& name) {
         std::string why;
         const auto found = scan_for(name, shelf.options, why);
         CHECK(why.empty() == found.ok());
-        return found.ok() ? found->size() : 0;
+        return found.ok() ? found->members.size() : 0;
     };
     CHECK(found_count("alpha") == 3);
     CHECK(found_count("LABEL=alpha") == 3);
@@ -117,13 +117,13 @@ TEST_CASE("label and uuid find a volume, plain or with their prefix")
     CHECK(found_count("gamma") == 0);
     CHECK(found_count(uuid_text(uuid_random())) == 0);
     CHECK(found_count("UUID=nonsense") == 0);
-    CHECK(scan_members(shelf.options).size() == 4);
+    CHECK(scan_members(shelf.options).members.size() == 4);
 }
 
 TEST_CASE("a label of two volumes is refused, naming both")
 {
     Shelf shelf;
-    shelf.options.directories.push_back(shelf.dir.path("."));
+    shelf.options.directories.push_back({.path = shelf.dir.path("."), .owner = geteuid()});
     const Uuid twin = uuid_random();
     put_superblock(shelf.dir.file("twin", kMemberBytes), make_superblock(twin, "alpha", 1), 1, 0);
     std::string why;
@@ -133,7 +133,7 @@ TEST_CASE("a label of two volumes is refused, naming both")
     CHECK(why.find(uuid_text(shelf.second)) == std::string::npos);
     const auto found = scan_for(uuid_text(twin), shelf.options, why);
     REQUIRE(found.ok());
-    CHECK(found->size() == 1);
+    CHECK(found->members.size() == 1);
 }
 
 TEST_CASE("what is no member says so, and the newest superblock of a member counts")
@@ -175,4 +175,44 @@ TEST_CASE("loop devices are found among the block devices and preferred to their
     const auto by_file = scan_for(shelf.first_paths[1], shelf.options, why);
     REQUIRE(by_file.ok());
     CHECK(paths_of(*by_file) == paths_of(*by_sibling));
+}
+
+TEST_CASE("files of other users beside an image are no members")
+{
+    if (geteuid() != 0) {
+        MESSAGE("not root: skipped");
+        return;
+    }
+    constexpr uid_t kOwner = 1234, kOther = 4321;
+    Shelf shelf;
+    std::string why;
+    const auto give = [&](const std::string& path, uid_t user) {
+        REQUIRE(chown(path.c_str(), user, user) == 0);
+    };
+    give(shelf.dir.path("."), kOwner);
+    give(shelf.first_paths[0], kOwner);
+    give(shelf.first_paths[1], kOther);
+    auto found = scan_for(shelf.first_paths[0], shelf.options, why);
+    REQUIRE_MESSAGE(found.ok(), why);
+    CHECK(paths_of(*found) == std::vector<std::string>{shelf.first_paths[0], shelf.first_paths[2]});
+    REQUIRE(found->notes.size() == 1);
+    CHECK(found->notes[0].find(shelf.first_paths[1] + " belongs to user 4321: left out") == 0);
+    CHECK(found->members[1].owner == uid_t{0});  // still root's when it is opened
+    CHECK(!found->members[0].owner.has_value());  // named: whoever owns it
+
+    // A directory into which others can put files is not searched at all.
+    const struct {
+        mode_t mode;
+        uid_t owner;
+    } open_to_others[] = {{0777, kOwner}, {01777, 0}, {0775, kOwner}, {0755, kOther}};
+    for (const auto& directory : open_to_others) {
+        CAPTURE(directory.mode);
+        give(shelf.dir.path("."), directory.owner);
+        REQUIRE(chmod(shelf.dir.path(".").c_str(), directory.mode) == 0);
+        found = scan_for(shelf.first_paths[0], shelf.options, why);
+        REQUIRE(found.ok());
+        CHECK(paths_of(*found) == std::vector<std::string>{shelf.first_paths[0]});
+        REQUIRE(found->notes.size() == 1);
+        CHECK(found->notes[0].find("is not searched; name all members") != std::string::npos);
+    }
 }

@@ -181,7 +181,7 @@ Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume
     CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));
     for (const std::string& warning : warnings)
         print_warning(kProgram, warning);
-    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, {.strangers = Strangers::kSkip}));
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(volume)));
     for (const std::string& note : assembly.notes)
         print_warning(kProgram, note);
     CheckReport report;

@@ -84,7 +84,7 @@ void print_volume(const VolumeReport& report, SizeStyle sizes)
 std::vector<VolumeReport> load_all()
 {
     std::map<Uuid, VolumeMembers> found;
-    for (FoundMember& member : scan_members({})) {
+    for (FoundMember& member : scan_members({}).members) {
         VolumeMembers& volume = found[member.superblock.volume_uuid];
         volume.uuid = member.superblock.volume_uuid;
         volume.label = member.superblock.label;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the mount helper and the daemon say to each other over a socket pair, descriptors included.
-//   helper -> daemon: kMember (path, descriptor) for each, then kOpen
+//   helper -> daemon: kMember or kNamedMember (path, descriptor) for each, then kOpen
 //   daemon -> helper: kOpened (JSON: uuid, read_only, degraded, warnings) or kFailed (one line)
 //   helper -> daemon: kServe (device number of the mount, descriptor of the FUSE connection)
 // The helper then asks the mount itself whether it answers. Either side ends by closing its end.
@@ -22,6 +22,7 @@ enum class HandshakeKind : uint32_t {
     kOpened = 3,
     kFailed = 4,
     kServe = 5,
+    kNamedMember = 6,
 };
 
 struct HandshakeMessage {

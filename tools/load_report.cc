@@ -171,7 +171,7 @@ Result<VolumeReport> load_offline_report(const VolumeMembers& members, std::stri
     std::vector<std::string> warnings;
     CW_ASSIGN(auto devices, open_member_devices(members, MemberAccess::kLook, warnings, why));
     VolumeReport report;
-    auto assembled = assemble(std::move(devices), report.problem, {.strangers = Strangers::kSkip});
+    auto assembled = assemble(std::move(devices), report.problem, lenient_assembly(members));
     if (!assembled.ok() && !members.members.empty()) {
         report.info = info_of_found(members.members);
         return report;

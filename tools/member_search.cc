@@ -75,26 +75,29 @@ Status check_same_volume(const FoundMember& reference, const std::vector<FoundMe
     return {};
 }
 
+bool has_member(const std::vector<FoundMember>& members, MemberId id)
+{
+    return std::any_of(members.begin(), members.end(),
+                       [&](const FoundMember& member) { return member.superblock.member_id == id; });
+}
+
 // Drops members that were only found and stand for the same member as a named one.
 void prefer_named(VolumeMembers& volume, const std::vector<FoundMember>& named)
 {
     std::erase_if(volume.members, [&](const FoundMember& found) {
         if (contains(volume.named, found.path))
             return false;
-        return std::any_of(named.begin(), named.end(), [&](const FoundMember& member) {
-            return member.superblock.member_id == found.superblock.member_id;
-        });
+        return has_member(named, found.superblock.member_id);
     });
 }
 
 // A device under the superblock of a mount is opened beside it: that of the mount being made, or one whose
 // daemon was killed while programs have files of it open. A daemon that lives has the member locked.
-Result<UniqueFd> open_exclusively(const std::string& path, bool read_only, std::string& why)
+Result<UniqueFd> open_exclusively(const std::string& path, OpenOptions options, std::string& why)
 {
-    const bool under_mount = has_block_mount(path);
-    auto fd =
-        open_member_fd(path, {.read_only = read_only, .exclusive = true, .under_mount = under_mount}, why);
-    if (!fd.ok() || !under_mount)
+    options.under_mount = has_block_mount(path);
+    auto fd = open_member_fd(path, options, why);
+    if (!fd.ok() || !options.under_mount)
         return fd;
     // It might be that of another filesystem over FUSE, made on what was a member once.
     const auto signature = probe_signature(fd->get());
@@ -104,24 +107,26 @@ Result<UniqueFd> open_exclusively(const std::string& path, bool read_only, std::
     return Err::kBusy;
 }
 
-Result<UniqueFd> open_with(const std::string& path, MemberAccess access, std::string& why)
+Result<UniqueFd> open_with(const FoundMember& member, MemberAccess access, std::string& why)
 {
+    const std::string& path = member.path;
+    const OpenOptions reading{.read_only = true, .owner = member.owner};
     switch (access) {
     case MemberAccess::kReadWrite:
-        return open_exclusively(path, false, why);
+        return open_exclusively(path, {.owner = member.owner}, why);
     case MemberAccess::kReadOnly:
-        return open_exclusively(path, true, why);
+        return open_exclusively(path, reading, why);
     case MemberAccess::kLook:
-        return open_member_fd(path, {.read_only = true, .exclusive = false}, why);
+        return open_member_fd(path, {.read_only = true, .exclusive = false, .owner = member.owner}, why);
     case MemberAccess::kReadWriteIfPossible:
         break;
     }
-    auto fd = open_exclusively(path, false, why);
+    auto fd = open_exclusively(path, {.owner = member.owner}, why);
     const bool protected_from_writing = fd.err() == Err::kReadOnly || fd.err() == Err::kAccess ||
                                         fd.err() == Err::kNotPermitted || fd.err() == Err::kFileTooBig;
     if (fd.ok() || !protected_from_writing)
         return fd;
-    return open_exclusively(path, true, why);
+    return open_exclusively(path, reading, why);
 }
 
 }  // namespace
@@ -139,11 +144,15 @@ Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std
         volume.members = named;
     } else {
         const std::string& name = spec.name.empty() ? named.front().path : spec.name;
-        CW_ASSIGN(volume.members, scan_for(name, {.directories = {}, .paths = volume.named}, why));
+        CW_ASSIGN(ScanResult found, scan_for(name, {.directories = {}, .paths = volume.named}, why));
+        volume.members = std::move(found.members);
+        volume.warnings.insert(volume.warnings.end(), found.notes.begin(), found.notes.end());
         if (!volume.members.empty())
             CW_TRY(check_same_volume(volume.members.front(), named, why));
         prefer_named(volume, named);
     }
+    for (FoundMember& member : volume.members)
+        member.named = has_member(named, member.superblock.member_id);
     if (volume.members.empty()) {
         why = "no member of the volume was found; name one of its members by path";
         return Err::kNotFound;
@@ -158,15 +167,15 @@ Result<std::vector<OpenedMember>> open_members(const VolumeMembers& volume, Memb
                                                std::vector<std::string>& warnings, std::string& why)
 {
     warnings.insert(warnings.end(), volume.warnings.begin(), volume.warnings.end());
-    std::vector<std::string> paths;
-    for (const FoundMember& member : volume.members)
-        paths.push_back(member.path);
-    paths.insert(paths.end(), volume.strangers.begin(), volume.strangers.end());
+    std::vector<FoundMember> members = volume.members;
+    for (const std::string& path : volume.strangers)
+        members.push_back({.path = path});
     std::vector<OpenedMember> opened;
-    for (const std::string& path : paths) {
-        auto fd = open_with(path, access, why);
+    for (const FoundMember& member : members) {
+        const std::string& path = member.path;
+        auto fd = open_with(member, access, why);
         if (fd.ok()) {
-            opened.push_back({.path = path, .fd = fd.take()});
+            opened.push_back({.path = path, .fd = fd.take(), .named = member.named});
             continue;
         }
         const bool skip = contains(volume.strangers, path)
@@ -196,6 +205,15 @@ Result<std::vector<std::unique_ptr<BlockDevice>>> open_member_devices(const Volu
         devices.push_back(std::move(device));
     }
     return devices;
+}
+
+AssemblyOptions lenient_assembly(const VolumeMembers& volume)
+{
+    AssemblyOptions options{.strangers = Strangers::kSkip, .named = {}};
+    for (const FoundMember& member : volume.members)
+        if (member.named)
+            options.named.push_back(member.path);
+    return options;
 }
 
 }  // namespace cowraid

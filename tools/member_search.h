@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "base/uuid.h"
-#include "device/block_device.h"
+#include "device/assembly.h"
 #include "device/scan.h"
 #include "tools/volume_spec.h"
 
@@ -25,7 +25,7 @@ struct VolumeMembers {
     std::vector<std::string> named;  // paths that the user gave, absolute, each thing once
     std::vector<std::string> strangers;  // those of them that have no superblock; assemble() judges them
     Unusable unusable = Unusable::kRefuse;
-    std::vector<std::string> warnings;  // a line for each device that was skipped
+    std::vector<std::string> warnings;  // a line for each device that was skipped or not looked at
 };
 
 // Several paths, or one that is given twice, are the members to use: nothing else is looked for. One path, a
@@ -38,6 +38,7 @@ Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std
 struct OpenedMember {
     std::string path;
     UniqueFd fd;
+    bool named = false;
 };
 
 enum class MemberAccess : uint8_t {
@@ -58,5 +59,8 @@ Result<std::vector<std::unique_ptr<BlockDevice>>> open_member_devices(const Volu
                                                                       MemberAccess access,
                                                                       std::vector<std::string>& warnings,
                                                                       std::string& why);
+
+// What assemble() is told of them where a member may be missing or something else.
+AssemblyOptions lenient_assembly(const VolumeMembers& volume);
 
 }  // namespace cowraid

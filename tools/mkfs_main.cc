@@ -124,9 +124,12 @@ void print_summary_json(const Made& made, const std::vector<std::string>& warnin
     print_json(out.get());
 }
 
-Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::string& why)
+Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vector<std::string>& warnings,
+                  std::string& why)
 {
     CW_ASSIGN(std::vector<MkfsDevice> devices, open_mkfs_devices(arguments, why));
+    if (std::string warning = warning_of_readers(devices); !warning.empty())
+        warnings.push_back(std::move(warning));
     CW_TRY(check_uuid_is_new(options.volume_uuid, devices, why));
     Made made{.options = std::move(options), .result = {}, .paths = {}, .sizes = {}};
     // Nothing is written before every device has passed.
@@ -167,11 +170,11 @@ int run(int argc, char** argv)
         print_error(kMkfs, arguments.format, options.err(), why);
         return kExitUsage;
     }
+    const auto made = make(arguments, options.take(), warnings, why);
     if (!arguments.quiet) {
         for (const std::string& warning : warnings)
             print_warning(kMkfs, warning);
     }
-    const auto made = make(arguments, options.take(), why);
     if (!made.ok()) {
         print_error(kMkfs, arguments.format, made.err(), why);
         return kExitFailed;

@@ -13,6 +13,7 @@
 #include "device/scan.h"
 #include "device/signature.h"
 #include "format/profile.h"
+#include "format/to_text.h"
 #include "tools/report_error.h"
 #include "tools/text.h"
 
@@ -103,11 +104,8 @@ Status check_named_once(const std::vector<std::string>& paths, std::string& why)
     return {};
 }
 
-Result<uint64_t> size_of(int fd)
+Result<uint64_t> size_of(int fd, const struct stat& info)
 {
-    struct stat info { };
-    if (fstat(fd, &info) != 0)
-        return Err::kIo;
     if (!S_ISBLK(info.st_mode))
         return static_cast<uint64_t>(info.st_size);
     uint64_t bytes = 0;
@@ -118,15 +116,18 @@ Result<uint64_t> size_of(int fd)
 
 Result<MkfsDevice> open_one(const std::string& path, bool force, std::string& why)
 {
-    MkfsDevice device{.path = absolute_path(path), .fd = {}, .size_bytes = 0, .signature = {}};
+    MkfsDevice device{.path = absolute_path(path)};
     CW_ASSIGN(device.fd, open_member_fd(path, {.read_only = false, .exclusive = true}, why));
-    const auto size = size_of(device.fd.get());
+    struct stat info { };
+    const auto size =
+        fstat(device.fd.get(), &info) == 0 ? size_of(device.fd.get(), info) : Result<uint64_t>(Err::kIo);
     auto signature = probe_signature(device.fd.get());
     if (!size.ok() || !signature.ok()) {
         why = path + " cannot be read; check the device";
         return Err::kIo;
     }
     device.size_bytes = *size;
+    device.others_read = S_ISREG(info.st_mode) && (info.st_mode & (S_IRGRP | S_IROTH)) != 0;
     if (device.size_bytes < kMinMemberBytes)
         return invalid(why, path + " has " + size_text(device.size_bytes) + ", a member needs at least " +
                                 size_text(kMinMemberBytes) + "; use a larger one");
@@ -177,11 +178,22 @@ Result<std::vector<MkfsDevice>> open_mkfs_devices(const MkfsArguments& arguments
     return devices;
 }
 
+std::string warning_of_readers(const std::vector<MkfsDevice>& devices)
+{
+    std::string images;
+    for (const MkfsDevice& device : devices)
+        images += device.others_read ? " " + printable(device.path) : "";
+    return images.empty() ? images
+                          : "other users can read every file of the volume and lock it against mounting; "
+                            "to keep them out: chmod 600" +
+                                images;
+}
+
 Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& devices, std::string& why)
 {
     if (uuid == Uuid{})
         return {};
-    for (const FoundMember& found : scan_members({})) {
+    for (const FoundMember& found : scan_members({}).members) {
         const bool ours = std::any_of(devices.begin(), devices.end(),
                                       [&](const MkfsDevice& device) { return device.path == found.path; });
         if (found.superblock.volume_uuid != uuid || ours)

@@ -32,11 +32,15 @@ struct MkfsDevice {
     UniqueFd fd;
     uint64_t size_bytes = 0;
     std::string signature;  // what is on it; empty when nothing known is
+    bool others_read = false;  // an image file that not only its owner may read
 };
 
 // Opens every device exclusively and refuses what is named twice, in use, too small or, unless `force`, not
 // empty. Changes nothing. `why` names the device and the next step.
 Result<std::vector<MkfsDevice>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why);
+
+// One line about images that others can read; empty when there are none.
+std::string warning_of_readers(const std::vector<MkfsDevice>& devices);
 
 // kExists with `why` when another volume of this uuid is around.
 Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& devices, std::string& why);

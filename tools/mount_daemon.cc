@@ -77,7 +77,8 @@ void prepare_process(const MountRequest& request)
 }
 
 Status receive_members(int channel, const MountRequest& request,
-                       std::vector<std::unique_ptr<BlockDevice>>& devices, std::string& why)
+                       std::vector<std::unique_ptr<BlockDevice>>& devices, AssemblyOptions& options,
+                       std::string& why)
 {
     for (;;) {
         auto message = receive_handshake(channel);
@@ -85,8 +86,11 @@ Status receive_members(int channel, const MountRequest& request,
             return message.err();
         if (message->kind == HandshakeKind::kOpen)
             return {};
-        if (message->kind != HandshakeKind::kMember || !message->fd.valid())
+        const bool named = message->kind == HandshakeKind::kNamedMember;
+        if ((message->kind != HandshakeKind::kMember && !named) || !message->fd.valid())
             return Err::kIo;
+        if (named)
+            options.named.push_back(message->text);
         CW_ASSIGN(auto device,
                   make_device_from_fd(std::move(message->fd), message->text,
                                       {.read_only = request.options.read_only, .exclusive = false}, why));
@@ -157,12 +161,12 @@ Status VolumeServer::start_control(std::string& why)
 bool VolumeServer::open()
 {
     std::vector<std::unique_ptr<BlockDevice>> devices;
+    AssemblyOptions options{.strangers = request_.options.degraded ? Strangers::kSkip : Strangers::kRefuse,
+                            .named = {}};
     std::string why;
-    if (!receive_members(channel_.get(), request_, devices, why).ok())
+    if (!receive_members(channel_.get(), request_, devices, options, why).ok())
         return fail(why);
-    auto assembly =
-        assemble(std::move(devices), why,
-                 {.strangers = request_.options.degraded ? Strangers::kSkip : Strangers::kRefuse});
+    auto assembly = assemble(std::move(devices), why, options);
     if (!assembly.ok())
         return fail(why);
     const std::vector<std::string> notes = assembly->notes;

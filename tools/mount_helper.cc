@@ -119,7 +119,8 @@ Status send_members(int channel, const MountRequest& request, const VolumeMember
         return {};
     for (const OpenedMember& member : *members) {
         why = "the daemon ended early; see the system log";
-        CW_TRY(send_handshake(channel, HandshakeKind::kMember, member.path, member.fd.get()));
+        const HandshakeKind kind = member.named ? HandshakeKind::kNamedMember : HandshakeKind::kMember;
+        CW_TRY(send_handshake(channel, kind, member.path, member.fd.get()));
     }
     return send_handshake(channel, HandshakeKind::kOpen, {}, -1);
 }

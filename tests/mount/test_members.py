@@ -318,3 +318,67 @@ def test_rescue_beyond_tolerance_says_so(made):
     shown = shown_text(*made.devices[:2])
     assert "used unknown" in shown and "used 0.00B" not in shown
     made.unhide([2, 3])
+
+
+OWNER, NEIGHBOUR = 1234, 4321
+
+
+@pytest.fixture
+def images(make_volume):
+    """Image files of a user, in a folder of his."""
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=64, loops=False)
+    os.chown(volume.folder, OWNER, OWNER)
+    for image in volume.images:
+        os.chown(image, OWNER, OWNER)
+    volume.make("-L", LABEL)
+    return volume
+
+
+def forge_a_later_volume(images, path):
+    """What a neighbour puts beside the images: the same volume, later, and with one member only."""
+    other = Volume(data="single", metadata="single", member_count=1, member_mib=64, loops=False)
+    try:
+        uuid = json.loads(tool("cowraid", "filesystem", "show", "--json", images.images[0]).stdout)
+        other.make("-U", uuid["volumes"][0]["uuid"])
+        other.mount()
+        for round in range(8):
+            (other.mount_point / f"evil{round}").touch()
+            tool("cowraid", "filesystem", "sync", other.mount_point)
+        other.unmount()
+        shutil.copyfile(other.images[0], path)
+    finally:
+        other.destroy()
+    os.chown(path, NEIGHBOUR, NEIGHBOUR)
+
+
+def test_a_neighbours_file_beside_an_image_is_no_member(images):
+    evil = images.folder / "member9.img"
+    forge_a_later_volume(images, evil)
+    said = images.mount([images.images[0]]).stderr
+    assert f"{evil} belongs to user {NEIGHBOUR}: left out" in said
+    assert list(used_members(images).values()) == [str(image) for image in images.images]
+    assert not list(images.mount_point.glob("evil*"))
+    images.unmount()
+    # Named it is refused: it is not of this volume, or turns the others out.
+    refused(images, [*images.images, evil])
+
+
+def test_a_folder_that_others_write_is_not_searched(images):
+    images.folder.chmod(0o1777)
+    evil = images.folder / "member9.img"
+    forge_a_later_volume(images, evil)
+    result = images.mount([images.images[0]], check=False)
+    assert result.returncode == MOUNT_FAILED
+    assert "it is not searched; name all members" in result.stderr
+    assert "member 2 is absent, member 3 is absent" in result.stderr
+    images.mount()
+    assert list(used_members(images).values()) == [str(image) for image in images.images]
+
+
+def test_mkfs_warns_of_images_that_others_read(make_volume):
+    volume = make_volume(data="raid1", metadata="raid1", member_count=2, member_mib=64, loops=False)
+    volume.images[0].chmod(0o640)
+    volume.images[1].chmod(0o600)
+    made = json.loads(tool("mkfs.cowraid", "--json", "-d", "raid1", *volume.images).stdout)
+    assert [warning for warning in made["warnings"] if f"chmod 600 {volume.images[0]}" in warning]
+    assert not [warning for warning in made["warnings"] if str(volume.images[1]) in warning]
