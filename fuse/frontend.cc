@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
+#include <memory>
 
 namespace cowraid {
 
@@ -169,6 +171,48 @@ void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, u
     if (last_whole > first_whole)
         drop_whole_pages(frontend, inode, first_whole, last_whole - first_whole);
     renew_in_page(frontend, inode, last_whole, end - last_whole);
+}
+
+namespace {
+
+class HeldFailure final : public HeldAnswer {
+public:
+    HeldFailure(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes, Status status)
+        : request_(request), inode_(inode), offset_(offset), bytes_(bytes), status_(status)
+    {
+    }
+    void drop() override
+    {
+        Frontend& frontend = frontend_of(request_);
+        drop_cached_pages(frontend, inode_, offset_, bytes_);
+        frontend.page_cache.end_drop(inode_);
+    }
+    void answer() override { reply_status(request_, status_); }
+
+private:
+    const fuse_req_t request_;
+    const InodeNumber inode_;
+    const uint64_t offset_, bytes_;
+    const Status status_;
+};
+
+}  // namespace
+
+void reply_failed_change(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes,
+                         Status status)
+{
+    Frontend& frontend = frontend_of(request);
+    forget_cached_attributes(frontend, inode);
+    frontend.page_cache.begin_any_drop(inode, offset, bytes);
+    frontend.invalidator.submit(std::make_unique<HeldFailure>(request, inode, offset, bytes, status));
+}
+
+void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_bytes, Status status)
+{
+    constexpr uint64_t kEnd = uint64_t{std::numeric_limits<int64_t>::max()} / kBlockBytes * kBlockBytes;
+    const uint64_t from = std::min(size_bytes, kEnd);
+    frontend_of(request).invalidator.enter_anyway();
+    reply_failed_change(request, inode, from, kEnd - from, status);
 }
 
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Filesystem::SyncWhat what)

@@ -114,6 +114,15 @@ void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, u
 // Makes the kernel ask for the attributes of `inode` again: it keeps a file's mode for a day.
 void forget_cached_attributes(const Frontend& frontend, InodeNumber inode);
 
+// Replies to a change that failed and may be applied in part: the kernel keeps what it has of the file. It
+// asks for the attributes again and drops its pages of the range first. The change has entered
+// frontend.invalidator.
+void reply_failed_change(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes,
+                         Status status);
+
+// The same for a change of the size to `size_bytes`, which has not entered.
+void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_bytes, Status status);
+
 // Replies when everything done so far is durable, or what fdatasync asks for: with success.
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Filesystem::SyncWhat what);
 // For a WRITE that is synchronous.

@@ -41,6 +41,8 @@ public:
 
     // A direct write or a clearing begins. False: too many wait; it must be refused before it is applied.
     [[nodiscard]] bool enter();
+    // The same for a change that was not refused before, and has failed.
+    void enter_anyway() { write_count_.fetch_add(1, std::memory_order_relaxed); }
     // It was answered, by whom it came to.
     void leave() { write_count_.fetch_sub(1, std::memory_order_relaxed); }
     // Its pages must go first. Counts until it is answered.

@@ -57,7 +57,8 @@ bool LongRequests::run_slice(LongRequest& request)
             outcome = Err::kShutdown;
         else if (monotonic_ns() < end_ns)
             continue;
-        else if (caller_was_killed(request.request()))
+        else if (request.when_killed() == LongRequest::WhenKilled::kEnd &&
+                 caller_was_killed(request.request()))
             outcome = Err::kInterrupted;
         else
             return false;

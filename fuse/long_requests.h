@@ -3,7 +3,8 @@
 //
 // The thread that a request came to begins with it. When it lasts, it goes to a few threads that share all
 // such requests in turn, so that serving threads stay free for others, however many there are. It ends early,
-// after some operation, when its caller was killed, and when the daemon ends.
+// after some operation, when the daemon ends, and when its caller was killed if the kernel can be told of
+// what was done by then.
 #pragma once
 
 #include <fuse3/fuse_lowlevel.h>
@@ -24,8 +25,11 @@ namespace cowraid {
 // One such request. Called without locks, by one thread at a time.
 class LongRequest {
 public:
-    LongRequest(fuse_req_t request, std::unique_ptr<LongChange> change)
-        : request_(request), change_(std::move(change))
+    // A change of size goes on to its end: the kernel keeps the old size when such a call fails, and appends
+    // there.
+    enum class WhenKilled : uint8_t { kEnd, kGoOn };
+    LongRequest(fuse_req_t request, std::unique_ptr<LongChange> change, WhenKilled when_killed)
+        : request_(request), change_(std::move(change)), when_killed_(when_killed)
     {
     }
     virtual ~LongRequest() = default;
@@ -36,10 +40,12 @@ public:
     virtual void finish(Status status) = 0;
     [[nodiscard]] fuse_req_t request() const { return request_; }
     [[nodiscard]] LongChange& change() const { return *change_; }
+    [[nodiscard]] WhenKilled when_killed() const { return when_killed_; }
 
 private:
     const fuse_req_t request_;
     const std::unique_ptr<LongChange> change_;
+    const WhenKilled when_killed_;
 };
 
 class LongRequests {

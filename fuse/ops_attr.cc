@@ -46,8 +46,9 @@ SetAttributes change_of(const struct stat& wanted, int to_set)
 
 class SizeRequest final : public LongRequest {
 public:
-    SizeRequest(fuse_req_t request, std::unique_ptr<AttributeChange> change)
-        : LongRequest(request, std::move(change))
+    SizeRequest(fuse_req_t request, std::unique_ptr<AttributeChange> change, InodeNumber inode,
+                uint64_t size_bytes)
+        : LongRequest(request, std::move(change), WhenKilled::kGoOn), inode_(inode), size_bytes_(size_bytes)
     {
     }
     void finish(Status status) override
@@ -55,8 +56,12 @@ public:
         if (status.ok())
             reply_attributes(request(), static_cast<const AttributeChange&>(change()).attributes);
         else
-            reply_status(request(), status);
+            reply_failed_size(request(), inode_, size_bytes_, status);
     }
+
+private:
+    const InodeNumber inode_;
+    const uint64_t size_bytes_;
 };
 
 void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to_set, fuse_file_info*)
@@ -71,7 +76,8 @@ void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to
     }
     auto begun = frontend.filesystem->begin_set_attributes(inode, change, caller);
     if (begun.ok())
-        frontend.long_requests.run(std::make_unique<SizeRequest>(request, begun.take()));
+        frontend.long_requests.run(
+            std::make_unique<SizeRequest>(request, begun.take(), inode, *change.size_bytes));
     else
         reply_status(request, begun.status());
 }

@@ -62,7 +62,10 @@ class TruncatingOpen final : public LongRequest {
 public:
     TruncatingOpen(fuse_req_t request, std::unique_ptr<LongChange> change, InodeNumber inode,
                    const Caller& caller, const fuse_file_info& info)
-        : LongRequest(request, std::move(change)), inode_(inode), caller_(caller), info_(info)
+        : LongRequest(request, std::move(change), WhenKilled::kGoOn),
+          inode_(inode),
+          caller_(caller),
+          info_(info)
     {
     }
     void finish(Status status) override
@@ -71,7 +74,7 @@ public:
         if (status.ok())
             answer_open(request(), inode_, info_);
         else
-            reply_status(request(), status);
+            reply_failed_size(request(), inode_, 0, status);
     }
 
 private:
@@ -239,28 +242,6 @@ void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info
     reply_when_durable(request, inode_of(request, node), data_only != 0 ? What::kData : What::kAll);
 }
 
-// A range that may be cleared in part although the call failed: the kernel drops its pages only on success.
-class HeldFailure final : public HeldAnswer {
-public:
-    HeldFailure(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes, Status status)
-        : request_(request), inode_(inode), offset_(offset), bytes_(bytes), status_(status)
-    {
-    }
-    void drop() override
-    {
-        Frontend& frontend = frontend_of(request_);
-        drop_cached_pages(frontend, inode_, offset_, bytes_);
-        frontend.page_cache.end_drop(inode_);
-    }
-    void answer() override { reply_status(request_, status_); }
-
-private:
-    const fuse_req_t request_;
-    const InodeNumber inode_;
-    const uint64_t offset_, bytes_;
-    const Status status_;
-};
-
 class RangeRequest final : public LongRequest {
 public:
     struct Asked {
@@ -270,7 +251,7 @@ public:
         Caller caller;
     };
     RangeRequest(fuse_req_t request, std::unique_ptr<LongChange> change, const Asked& asked)
-        : LongRequest(request, std::move(change)), asked_(asked)
+        : LongRequest(request, std::move(change), WhenKilled::kEnd), asked_(asked)
     {
     }
     void finish(Status status) override;
@@ -283,15 +264,13 @@ void RangeRequest::finish(Status status)
 {
     Frontend& frontend = frontend_of(request());
     after_change(frontend, asked_.inode, asked_.caller);
-    if (!status.ok())
-        forget_cached_attributes(frontend, asked_.inode);
     const bool clears = (asked_.mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0;
     if (!status.ok() && clears) {
-        frontend.page_cache.begin_any_drop(asked_.inode, asked_.offset, asked_.bytes);
-        frontend.invalidator.submit(
-            std::make_unique<HeldFailure>(request(), asked_.inode, asked_.offset, asked_.bytes, status));
+        reply_failed_change(request(), asked_.inode, asked_.offset, asked_.bytes, status);
         return;
     }
+    if (!status.ok())
+        forget_cached_attributes(frontend, asked_.inode);
     reply_status(request(), status);
     frontend.invalidator.leave();
 }

@@ -9,6 +9,8 @@ import signal
 import sys
 import time
 
+import pytest
+
 from conftest import run, runs
 
 USER = 1000
@@ -96,14 +98,19 @@ def size_now(fd):
     return int.from_bytes(answer.raw[40:48], sys.byteorder)
 
 
-def truncate_in_child(fd):
+def in_child(function, *arguments):
     child = os.fork()
     if child == 0:
         try:
-            os.ftruncate(fd, 0)
+            function(*arguments)
         except OSError as error:
             os._exit(error.errno)
         os._exit(0)
+    return child
+
+
+def truncate_in_child(fd):
+    child = in_child(os.ftruncate, fd, 0)
     deadline = time.monotonic() + 10
     while size_now(fd) == EXTENTS * 8192 - 4096:
         assert time.monotonic() < deadline, "it does not begin"
@@ -117,17 +124,40 @@ def wait_for(child):
     return time.monotonic() - begin, status
 
 
-def test_a_killed_caller_ends_a_long_truncation(volume):
+@pytest.mark.parametrize("how", ["open", "truncate"])
+def test_a_truncation_goes_on_when_its_caller_is_killed(volume, how):
+    """Else the kernel keeps the old size, shows old bytes, and appends behind them."""
+    path = volume.mount_point / "file"
+    fd = fragmented(path)
+    last = (EXTENTS - 1) * 8192
+    assert os.pread(fd, 4096, last) == b"x" * 4096
+    appender = os.open(path, os.O_WRONLY | os.O_APPEND)
+    if how == "open":
+        child = in_child(os.open, path, os.O_WRONLY | os.O_TRUNC)
+    else:
+        child = in_child(os.truncate, path, 0)
+    time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    wait_for(child)
+    assert os.pread(fd, 4096, last) == b""
+    assert os.write(appender, b"tail") == 4
+    assert os.pread(fd, 4096, 0) == b"tail"
+    assert os.fstat(fd).st_size == 4
+    os.close(appender)
+    os.close(fd)
+    volume.unmount()
+    volume.check()
+
+
+def test_a_killed_caller_ends_a_long_clearing(volume):
     fd = fragmented(volume.mount_point / "file")
-    child = truncate_in_child(fd)
+    child = in_child(fallocate, fd, PUNCH, 0, EXTENTS * 8192)
+    time.sleep(0.03)
     os.kill(child, signal.SIGKILL)
     seconds, status = wait_for(child)
     assert os.WIFSIGNALED(status) and seconds < SECONDS_MAX, (seconds, status)
-    left = size_now(fd)
-    assert 0 < left < EXTENTS * 8192 - 4096
-    assert os.pread(fd, 4096, 0) == b"x" * 4096
-    os.ftruncate(fd, 0)
-    assert size_now(fd) == 0
+    assert os.pread(fd, 4096, (EXTENTS - 1) * 8192) == b"x" * 4096, "it came to its end before"
+    assert os.pread(fd, 4096, 0) == bytes(4096)
     os.close(fd)
     volume.unmount()
     volume.check()
