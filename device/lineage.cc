@@ -27,9 +27,11 @@ size_t absent_count(const Superblock& superblock)
     return static_cast<size_t>(std::count_if(superblock.members.begin(), superblock.members.end(), absent));
 }
 
+// Copies of a volume that were written apart may come to equal trees, but not to equal log epochs.
 bool same_content(const Superblock& a, const Superblock& b)
 {
-    return a.root == b.root && a.map.generation == b.map.generation && a.map.checksum == b.map.checksum;
+    return a.log_epoch == b.log_epoch && a.root == b.root && a.map.generation == b.map.generation &&
+           a.map.checksum == b.map.checksum;
 }
 
 // Whether a slot of head has the commit number and epoch of `other`, but another content.

@@ -212,8 +212,10 @@ Status recover_and_commit(FilesystemCore& core, std::string& why)
         CW_TRY(replay(core, why));
     CW_TRY(rows_kept);
     refresh_budget(core);
-    if (core.replay.log_live)
+    if (core.volume->any_log_live()) {
         core.timeline.open()->dirty = true;
+        core.volume->renew_log_epoch();
+    }
     if (core.timeline.open()->dirty)
         CW_TRY(commit_now(core));
     core.whole_rows_only = false;

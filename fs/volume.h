@@ -128,7 +128,10 @@ public:
         return intent_log_ ? intent_log_->row_count_min() : UINT64_MAX;
     }
     // For the next superblock: that of a commit with new trees.
-    void set_tree_commits(uint64_t count) { superblock_.tree_commits = count; }
+    void set_tree_commits(uint64_t count);
+    // That superblock begins a log epoch: with its trees nothing in the logs counts any more.
+    void renew_log_epoch() { renew_log_epoch_ = true; }
+    [[nodiscard]] bool any_log_live() const { return superblock_.live_logs != 0; }
     // The volume may be read but must not be written: too few members (half of them or fewer, or below a
     // minimum), or something in it that this version cannot write.
     [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
@@ -145,10 +148,8 @@ public:
 
 private:
     Volume() = default;
-    void set_live(uint32_t log, bool live)
-    {
-        superblock_.live_logs = live ? superblock_.live_logs | log : superblock_.live_logs & ~log;
-    }
+    void set_live(uint32_t log, bool live);
+    void begin_log_epoch();
     // Which columns lack what a device of an older state cannot have.
     void distrust(const AssembledMember& member);
     // Steps of make_durable().
@@ -215,6 +216,7 @@ private:
     bool map_in_place_ = false;  // wrong protocols, for the crash tests
     bool stale_unrecorded_ = false;
     bool unmounting_ = false;
+    bool renew_log_epoch_ = false;
     std::optional<FoundCommit> found_;  // until begin_writing() has written it again
     std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
     // Groups with a column on an absent member since open(): nothing was written that a column lacks.

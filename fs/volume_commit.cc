@@ -66,6 +66,28 @@ void Volume::note_member_states(Generation generation)
     }
 }
 
+// A number that no other mount of this volume has, nor one of a copy of its members: entries of theirs are
+// dead here, and superblocks of one generation that differ in it were written apart.
+void Volume::begin_log_epoch()
+{
+    superblock_.log_epoch = random_u64() | 1;
+}
+
+void Volume::set_live(uint32_t log, bool live)
+{
+    if (live && superblock_.live_logs == 0)
+        begin_log_epoch();
+    superblock_.live_logs = live ? superblock_.live_logs | log : superblock_.live_logs & ~log;
+}
+
+void Volume::set_tree_commits(uint64_t count)
+{
+    superblock_.tree_commits = count;
+    if (renew_log_epoch_)
+        begin_log_epoch();
+    renew_log_epoch_ = false;
+}
+
 Status Volume::write_superblock(Generation generation, const BlockRef& root)
 {
     superblock_.generation = generation;
