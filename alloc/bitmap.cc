@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/assert.h"
+#include "base/out_of_memory.h"
 #include "base/units.h"
 
 namespace cowraid {
@@ -54,7 +54,8 @@ uint32_t Bits256::next_clear(uint32_t from, uint32_t end) const
 Bitmap::Bitmap(uint64_t bit_count) : bit_count_(bit_count)
 {
     void* words = calloc(bit_count / 64 + 2, sizeof(uint64_t));
-    CW_ASSERT(words != nullptr);
+    if (words == nullptr)
+        out_of_memory();
     words_.reset(static_cast<uint64_t*>(words));
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "format/group_map.h"
+#include "format/member_layout.h"
 #include "format/superblock.h"
 
 namespace cowraid {
@@ -70,14 +71,16 @@ ColumnLimits column_limits(std::span<const MemberRoom> members, const Profile& p
         largest = std::max(largest, whole.back());
     }
     ColumnLimits limits;
-    limits.least = column_for(bytes_in_series(profile, rest), divide_up(kMaxGroups - group_count, 2));
+    limits.least =
+        std::min(column_for(bytes_in_series(profile, rest), divide_up(kMaxGroups - group_count, 2)),
+                 max_column_bytes(largest));
     limits.target =
         std::clamp(std::bit_floor(largest / kColumnsPerMember), kMinSlotBytes, kUsualMaxColumnBytes);
     limits.target = std::max(limits.target, column_for(bytes_in_series(profile, whole), kAimedGroups));
     if (profile.max_columns > 1)
         limits.target = std::min(limits.target,
                                  std::bit_floor(mirror_bytes(rest, profile.copies) / (profile.copies + 1)));
-    limits.target = std::max(limits.target, limits.least);
+    limits.target = std::min(std::max(limits.target, limits.least), max_column_bytes(largest));
     return limits;
 }
 

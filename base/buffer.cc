@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/assert.h"
 #include "base/large_memory.h"
+#include "base/out_of_memory.h"
 #include "base/units.h"
 
 namespace cowraid {
@@ -40,7 +40,8 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes)
         data_ = large_allocate(bytes);
     else
         data_ = static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, round_up(bytes, kBlockBytes)));
-    CW_ASSERT(data_ != nullptr);
+    if (data_ == nullptr)
+        out_of_memory();
 }
 
 AlignedBuffer AlignedBuffer::zeroed(size_t bytes)

@@ -24,6 +24,14 @@ struct Unidentified {
     std::string text;  // its name and what it is
 };
 
+// A member that somebody made something else of, who left superblocks of it: what is written to it destroys
+// that.
+struct Overwritten {
+    Uuid volume;
+    MemberId member;
+    std::string text;
+};
+
 // `err`: of reading its superblocks.
 Unidentified look_at(const BlockDevice& device, Err err)
 {
@@ -32,7 +40,7 @@ Unidentified look_at(const BlockDevice& device, Err err)
         return {true, name + " has a size of 0"};
     if (err != Err::kNotFound)
         return {true, name + " cannot be read"};
-    const std::string content = device.foreign_content();
+    const std::string content = device.foreign_content(ContentArea::kAll);
     return {false, name + (content.empty() ? " carries no cowraid superblock" : " holds " + content)};
 }
 
@@ -75,12 +83,14 @@ private:
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
     void place(Assembly& assembly, Candidate& candidate);
     [[nodiscard]] bool ring_damaged(const Candidate& candidate) const;
+    [[nodiscard]] const Overwritten* find_overwritten(MemberId id) const;
     void explain_absent(Assembly& assembly) const;
 
     const AssemblyOptions& options_;
     std::string& why_;
     std::vector<Candidate> candidates_;
     std::vector<Unidentified> unidentified_;
+    std::vector<Overwritten> overwritten_;
     const Candidate* head_ = nullptr;
     Superblock superblock_;  // head's
 };
@@ -92,7 +102,13 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
         const std::string name = quoted(*device);
         names += (names.empty() ? "" : " ") + name;
         Result<RingReading> reading = read_rings(*device);
-        if (reading.ok()) {
+        const std::string content = device->foreign_content(ContentArea::kHead);
+        if (reading.ok() && !content.empty()) {
+            const Superblock& was = reading->valid.front();
+            overwritten_.push_back(
+                {was.volume_uuid, was.member_id,
+                 name + " holds " + content + " (if that is a mistake: wipefs -a " + name + ")"});
+        } else if (reading.ok()) {
             candidates_.push_back({std::move(device), reading.take()});
         } else if (reading.err() == Err::kUnsupported) {
             why_ = name + " needs " + unsupported_reason(*device);
@@ -103,6 +119,10 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
     }
     if (!candidates_.empty())
         return {};
+    if (!overwritten_.empty()) {
+        why_ = overwritten_.front().text + ", and no other member is there: name the others";
+        return Err::kNotFound;
+    }
     why_ = names.empty() ? "no devices were given: name at least one member of the volume"
                          : "no superblock of a cowraid volume on " + names +
                                ": check the names, or make a volume with mkfs.cowraid";
@@ -332,13 +352,27 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
     slot->device = std::move(candidate.device);
 }
 
+// The text of a member that holds something else now; null when it is none.
+const Overwritten* Assembler::find_overwritten(MemberId id) const
+{
+    for (const Overwritten& device : overwritten_)
+        if (device.volume == superblock_.volume_uuid && device.member == id)
+            return &device;
+    return nullptr;
+}
+
 // Which of the absent members a device without a superblock was can be told only when there is one of each.
 void Assembler::explain_absent(Assembly& assembly) const
 {
     std::vector<AssembledMember*> absent;
-    for (AssembledMember& member : assembly.members)
-        if (member.device == nullptr && member.reason.text.empty())
+    for (AssembledMember& member : assembly.members) {
+        if (member.device != nullptr || !member.reason.text.empty())
+            continue;
+        if (const Overwritten* const device = find_overwritten(member.id); device != nullptr)
+            member.reason = {.text = "is overwritten: " + device->text, .unusable = true};
+        else
             absent.push_back(&member);
+    }
     const bool known = absent.size() == 1 && unidentified_.size() == 1;
     for (AssembledMember* const member : absent) {
         const MemberRecord& record = *superblock_.member(member->id);

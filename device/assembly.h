@@ -67,6 +67,8 @@ struct AssemblyOptions {
 //    superblock contains the others, split brain (kInvalid);
 //  - a member is stale by the head's member table, by an older epoch, or when it is two commits or more
 //    behind inside one epoch (a crash between superblock writes leaves neighbours one commit apart).
+//  - a device that begins with something else, such as a filesystem made on it, is not used, whatever
+//    superblocks are left on it;
 //  - a device without a superblock, or one that cannot be read, is left out when it can be one of the absent
 //    members, and refused (kInvalid) when none is absent, unless the options say to skip it.
 //  - a device whose member id is not in the head's table is left out, as a member that was removed; it is

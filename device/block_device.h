@@ -59,6 +59,9 @@ private:
     uint32_t done_count_ CW_GUARDED_BY(mutex_) = 0;
 };
 
+// Where to look for what is not ours: anywhere, or where no member keeps anything but superblocks.
+enum class ContentArea : uint8_t { kAll, kHead };
+
 // Storage of one member. Implementations take requests from any thread at any time.
 class BlockDevice {
 public:
@@ -68,7 +71,7 @@ public:
     // For messages: a path or a made-up name. Valid as long as the device.
     [[nodiscard]] virtual const char* name() const = 0;
     // What it holds that is not ours, such as "ext4"; empty when nothing known. Reads from it.
-    [[nodiscard]] virtual std::string foreign_content() const { return {}; }
+    [[nodiscard]] virtual std::string foreign_content(ContentArea) const { return {}; }
     // Carries out one request in the calling thread and sets its result. Loops over short transfers.
     virtual void perform(IoRequest& request) = 0;
     // A descriptor opened O_DIRECT for which io_uring may do the work instead of perform(); -1 when

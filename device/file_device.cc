@@ -68,9 +68,9 @@ FileDevice::~FileDevice()
     ring_forget_file(fd_.get());
 }
 
-std::string FileDevice::foreign_content() const
+std::string FileDevice::foreign_content(ContentArea area) const
 {
-    const auto found = probe_signature(fd_.get());
+    const auto found = area == ContentArea::kAll ? probe_signature(fd_.get()) : probe_head(fd_.get());
     return found.ok() ? *found : std::string();
 }
 

@@ -22,7 +22,7 @@ public:
 
     [[nodiscard]] uint64_t size_bytes() const override { return size_bytes_; }
     [[nodiscard]] const char* name() const override { return name_.c_str(); }
-    [[nodiscard]] std::string foreign_content() const override;
+    [[nodiscard]] std::string foreign_content(ContentArea area) const override;
     void perform(IoRequest& request) override;
     [[nodiscard]] int ring_fd() const override { return fd_.get(); }
     [[nodiscard]] bool is_block_device() const { return is_block_device_; }

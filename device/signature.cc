@@ -19,6 +19,7 @@ namespace {
 
 // More signatures than any device carries; ends the loop if one cannot be made to vanish.
 constexpr int kMaxSignatures = 256;
+constexpr uint64_t kHeadBytes = kMiB;
 
 // libblkid reads a few bytes here and there, which O_DIRECT refuses: a buffered descriptor of its own.
 UniqueFd reopen_buffered(int fd, int flags)
@@ -69,9 +70,11 @@ Status wipe_cowraid(int fd)
 // A libblkid probe that looks for superblocks and partition tables and knows where their magic is.
 class Probe {
 public:
-    explicit Probe(int fd) : probe_(blkid_new_probe())
+    // Of the first `bytes`; 0: of all.
+    Probe(int fd, uint64_t bytes) : probe_(blkid_new_probe())
     {
-        ok_ = probe_ != nullptr && blkid_probe_set_device(probe_, fd, 0, 0) == 0 &&
+        ok_ = probe_ != nullptr &&
+              blkid_probe_set_device(probe_, fd, 0, static_cast<blkid_loff_t>(bytes)) == 0 &&
               blkid_probe_enable_superblocks(probe_, 1) == 0 &&
               blkid_probe_set_superblocks_flags(probe_, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_MAGIC) == 0 &&
               blkid_probe_enable_partitions(probe_, 1) == 0 &&
@@ -111,6 +114,23 @@ void append_name(std::string& list, const std::string& name)
     list += (list.empty() ? "" : ", ") + name;
 }
 
+// Adds what libblkid knows of the first `bytes`; 0: of all.
+Status append_foreign(int fd, uint64_t bytes, std::string& found)
+{
+    Probe probe(fd, bytes);
+    if (!probe.ok())
+        return Err::kIo;
+    for (int count = 0; count < kMaxSignatures; ++count) {
+        const int result = probe.next();
+        if (result < 0)
+            return Err::kIo;
+        if (result != 0)
+            return {};
+        append_name(found, probe.description());
+    }
+    return {};
+}
+
 bool is_empty(int fd)
 {
     struct stat info;
@@ -129,17 +149,20 @@ Result<std::string> probe_signature(int fd)
     std::string found;
     if (has_cowraid(buffered.get()))
         found = kMemberSignature;
-    Probe probe(buffered.get());
-    if (!probe.ok())
+    CW_TRY(append_foreign(buffered.get(), 0, found));
+    return found;
+}
+
+Result<std::string> probe_head(int fd)
+{
+    struct stat info;
+    const UniqueFd buffered = reopen_buffered(fd, O_RDONLY);
+    if (!buffered.valid() || fstat(buffered.get(), &info) != 0)
         return Err::kIo;
-    for (int count = 0; count < kMaxSignatures; ++count) {
-        const int result = probe.next();
-        if (result < 0)
-            return Err::kIo;
-        if (result != 0)
-            break;
-        append_name(found, probe.description());
-    }
+    std::string found;
+    if (S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) < kHeadBytes)
+        return found;
+    CW_TRY(append_foreign(buffered.get(), kHeadBytes, found));
     return found;
 }
 
@@ -151,7 +174,7 @@ Status wipe_signatures(int fd)
     if (!buffered.valid())
         return Err::kIo;
     CW_TRY(wipe_cowraid(buffered.get()));
-    Probe probe(buffered.get());
+    Probe probe(buffered.get(), 0);
     if (!probe.ok())
         return Err::kIo;
     int result = 0;

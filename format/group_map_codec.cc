@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/checksum.h"
+#include "format/member_layout.h"
 #include "format/profile.h"
 
 namespace cowraid {
@@ -169,12 +170,22 @@ bool slots_used_once(std::vector<SlotUse>& used)
     return true;
 }
 
+uint64_t largest_slots_bytes(const Superblock& superblock)
+{
+    uint64_t largest = 0;
+    for (const MemberRecord& member : superblock.members)
+        largest = std::max(largest, member.slot_count * member.slot_bytes);
+    return largest;
+}
+
 bool map_valid(const GroupMap& map, const Superblock& superblock)
 {
     std::vector<SlotUse> used;
     VolumeAddress free_from{kBlockBytes};
+    const uint64_t column_bytes_max = max_column_bytes(largest_slots_bytes(superblock));
     for (const GroupRecord& group : map.groups) {
-        if (!shape_valid(group) || !columns_valid(group, superblock, used))
+        if (!shape_valid(group) || group.column_bytes > column_bytes_max ||
+            !columns_valid(group, superblock, used))
             return false;
         if (group.created_generation.value == 0 || group.created_generation > map.generation ||
             !staleness_valid(group, map.generation) || group.address < free_from)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 #include <limits>
 
 #include "base/assert.h"
@@ -33,6 +34,11 @@ constexpr HeadPlan kHeadPlans[] = {
     {std::numeric_limits<uint64_t>::max(), 256, {13, 45}, 32, 77, 64, 141, 115},
 };
 
+// The largest of them all.
+constexpr const HeadPlan& kLargestHead = kHeadPlans[std::size(kHeadPlans) - 1];
+// Above this a member has slots of the largest size.
+constexpr uint64_t kMaxSmallSlots = uint64_t{1} << 20;
+
 struct Zone {
     uint64_t offset;
     uint64_t bytes;
@@ -57,7 +63,8 @@ bool slots_valid(const MemberRecord& record)
     if (!is_power_of_two(record.slot_bytes) || record.slot_bytes < kMinSlotBytes ||
         record.slot_bytes > kMaxSlotBytes)
         return false;
-    if (record.slot_count == 0 || record.slot_count > std::numeric_limits<uint32_t>::max())
+    if (record.slot_count == 0 || record.slot_count > std::numeric_limits<uint32_t>::max() ||
+        (record.slot_count > kMaxSmallSlots && record.slot_bytes < kMaxSlotBytes))
         return false;
     if (record.slots_offset < kMinHeadBytes || record.slots_offset % kMiB != 0)
         return false;
@@ -77,6 +84,10 @@ bool member_layout_valid(const MemberRecord& record)
 {
     if (record.size_bytes < kMinMemberBytes || record.size_bytes > kMaxMemberBytes || !slots_valid(record))
         return false;
+    if (record.map_bytes > kLargestHead.map_room_mib * kMiB ||
+        record.intent_log_bytes > kLargestHead.intent_room_mib * kMiB ||
+        record.fsync_log_bytes > kLargestHead.fsync_room_mib * kMiB)
+        return false;
     std::array<Zone, 7> zones = zones_of(record);
     for (const Zone& zone : zones) {
         const bool aligned = zone.offset % kBlockBytes == 0 && zone.bytes % kBlockBytes == 0;
@@ -90,6 +101,11 @@ bool member_layout_valid(const MemberRecord& record)
             return false;
     }
     return true;
+}
+
+uint64_t max_column_bytes(uint64_t slots_bytes)
+{
+    return std::max(kMaxSlotBytes, std::bit_ceil(slots_bytes / 8));
 }
 
 Result<MemberRecord> plan_member_layout(uint64_t size_bytes)

@@ -9,7 +9,11 @@ namespace cowraid {
 
 // Whether the layout fields of a record read from disk are safe to use: every zone (superblock rings, map
 // places, logs, slots) block-aligned, inside the member, disjoint from the others; slot size a power of two
-// within bounds.
+// within bounds; no zone larger and no more slots than mkfs would have made of a member that has grown since,
+// so that reading what is there takes a bounded time.
 bool member_layout_valid(const MemberRecord& record);
+
+// The largest column that a group has on members the largest of which holds `slots_bytes` in all its slots.
+uint64_t max_column_bytes(uint64_t slots_bytes);
 
 }  // namespace cowraid

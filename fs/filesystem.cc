@@ -133,6 +133,11 @@ Status Filesystem::fsync(InodeNumber number, SyncWhat what)
 Status Filesystem::remount(bool read_only, std::string& why)
 {
     MutexLock remount(core_->remount_mutex);
+    if (!read_only && core_->stopped) {
+        why =
+            std::string("it has stopped writing: ") + core_->stop_reason.load() + "; unmount and mount again";
+        return Err::kReadOnly;
+    }
     if (read_only == core_->read_only)
         return {};
     if (read_only) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // cowraid check
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <map>
 
+#include "base/out_of_memory.h"
 #include "fs/check.h"
 #include "tools/command.h"
 #include "tools/control_client.h"
@@ -20,22 +22,34 @@ namespace {
 constexpr size_t kFindingLinesMax = 1000;
 constexpr int kTreesKey = 2000;
 constexpr int kAllKey = 2001;
+constexpr int kMemoryKey = 2002;
+// Below this not even the node cache and the rings have room.
+constexpr uint64_t kMemoryBytesMin = 256 * kMiB;
+
+uint64_t usual_memory_bytes()
+{
+    const uint64_t machine =
+        static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    return std::max(kMemoryBytesMin, machine / 4 * 3);
+}
 
 struct CheckArguments {
     CommandOptions common;
     bool force = false;
     bool all = false;
     CheckOptions check;
+    uint64_t memory_bytes = usual_memory_bytes();
 };
 
 constexpr argp_option kCheckOptions[] = {
     {"force", 'f', nullptr, 0, "check a mounted volume too; it may change meanwhile", 0},
     {"trees-only", kTreesKey, nullptr, 0, "do not read file data and parity", 0},
     {"all", kAllKey, nullptr, 0, "list every finding", 0},
+    {"memory", kMemoryKey, "SIZE", 0, "memory to use at most (default: three quarters of the machine's)", 0},
     {},
 };
 
-error_t parse_check_option(int key, char*, argp_state* state)
+error_t parse_check_option(int key, char* argument, argp_state* state)
 {
     auto& arguments = *static_cast<CheckArguments*>(state->input);
     switch (key) {
@@ -51,6 +65,13 @@ error_t parse_check_option(int key, char*, argp_state* state)
     case kAllKey:
         arguments.all = true;
         return 0;
+    case kMemoryKey: {
+        const auto bytes = parse_size(argument);
+        if (!bytes.ok() || *bytes < kMemoryBytesMin)
+            argp_error(state, "'%s' is no size of 256M or more", argument);
+        arguments.memory_bytes = bytes.ok() ? *bytes : 0;
+        return 0;
+    }
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -184,6 +205,10 @@ Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume
     CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(volume)));
     for (const std::string& note : assembly.notes)
         print_warning(kProgram, note);
+    if (!limit_memory(arguments.memory_bytes, "--memory allows more")) {
+        why = "the memory of this process cannot be limited; check without --memory";
+        return Err::kInvalid;
+    }
     CheckReport report;
     CW_TRY(check_volume(std::move(assembly), arguments.check, report, why));
     // Other damage says by itself why there is no mount.

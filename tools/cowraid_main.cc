@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tools/command.h"
-#include "tools/inherited_state.h"
 #include "tools/prefix_match.h"
+#include "tools/program_start.h"
 
 namespace cowraid {
 
@@ -173,6 +173,6 @@ int run(int argc, char** argv)
 
 int main(int argc, char** argv)
 {
-    cowraid::mend_inherited_state();
+    cowraid::start_program(cowraid::kExitFailed);
     return cowraid::run(argc, argv);
 }

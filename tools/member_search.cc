@@ -61,6 +61,28 @@ Result<std::vector<FoundMember>> inspect_named(VolumeMembers& volume, std::strin
     return named;
 }
 
+// Of named members of several volumes the most count where the others may be skipped: one was given to
+// another volume meanwhile.
+void skip_other_volumes(VolumeMembers& volume, std::vector<FoundMember>& named)
+{
+    const auto count_of = [&](const Uuid& uuid) {
+        return static_cast<size_t>(std::count_if(named.begin(), named.end(), [&](const FoundMember& member) {
+            return member.superblock.volume_uuid == uuid;
+        }));
+    };
+    const auto most = std::find_if(named.begin(), named.end(), [&](const FoundMember& member) {
+        return count_of(member.superblock.volume_uuid) * 2 > named.size();
+    });
+    if (volume.unusable != Unusable::kSkip || most == named.end())
+        return;
+    const Uuid uuid = most->superblock.volume_uuid;
+    for (const FoundMember& member : named)
+        if (member.superblock.volume_uuid != uuid)
+            volume.warnings.push_back(member.path + " belongs to volume " +
+                                      uuid_text(member.superblock.volume_uuid) + ": left out");
+    std::erase_if(named, [&](const FoundMember& member) { return member.superblock.volume_uuid != uuid; });
+}
+
 Status check_same_volume(const FoundMember& reference, const std::vector<FoundMember>& named,
                          std::string& why)
 {
@@ -129,6 +151,17 @@ Result<UniqueFd> open_with(const FoundMember& member, MemberAccess access, std::
     return open_exclusively(path, reading, why);
 }
 
+// Whether a volume can be used without a device of it that does not open.
+bool may_leave_out(const VolumeMembers& volume, const FoundMember& member, Err err)
+{
+    if (contains(volume.strangers, member.path))
+        return volume.unusable == Unusable::kSkip;
+    const bool named = contains(volume.named, member.path);
+    if (!member.foreign_content.empty())
+        return !named || volume.unusable == Unusable::kSkip;
+    return err != Err::kBusy && err != Err::kFileTooBig && (!named || may_skip(volume, err));
+}
+
 }  // namespace
 
 Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std::string& why)
@@ -136,7 +169,8 @@ Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std
     VolumeMembers volume;
     volume.unusable = unusable;
     volume.named = distinct_paths(spec.paths);
-    CW_ASSIGN(const std::vector<FoundMember> named, inspect_named(volume, why));
+    CW_ASSIGN(std::vector<FoundMember> named, inspect_named(volume, why));
+    skip_other_volumes(volume, named);
     if (spec.name.empty() && named.empty())
         return volume.strangers.empty() ? Err::kNotFound : Err::kInvalid;
     if (spec.name.empty() && spec.paths.size() > 1) {
@@ -178,12 +212,10 @@ Result<std::vector<OpenedMember>> open_members(const VolumeMembers& volume, Memb
             opened.push_back({.path = path, .fd = fd.take(), .named = member.named});
             continue;
         }
-        const bool skip = contains(volume.strangers, path)
-                              ? volume.unusable == Unusable::kSkip
-                              : fd.err() != Err::kBusy && fd.err() != Err::kFileTooBig &&
-                                    (!contains(volume.named, path) || may_skip(volume, fd.err()));
-        if (!skip)
+        if (!may_leave_out(volume, member, fd.err()))
             return fd.err();
+        if (!member.foreign_content.empty())
+            why = path + " holds " + member.foreign_content;
         warnings.push_back(why + ": left out");
     }
     if (opened.empty())

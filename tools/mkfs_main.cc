@@ -6,8 +6,8 @@
 
 #include "device/signature.h"
 #include "format/profile.h"
-#include "tools/inherited_state.h"
 #include "tools/mkfs_plan.h"
+#include "tools/program_start.h"
 #include "tools/text.h"
 #include "tools/volume_json.h"
 
@@ -194,6 +194,6 @@ const char* argp_program_version = "mkfs.cowraid " COWRAID_VERSION;
 
 int main(int argc, char** argv)
 {
-    cowraid::mend_inherited_state();
+    cowraid::start_program(cowraid::kExitFailed);
     return cowraid::run(argc, argv);
 }

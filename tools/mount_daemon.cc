@@ -61,6 +61,8 @@ void prepare_process(const MountRequest& request)
     signal(SIGPIPE, SIG_IGN);
     block_watched_signals();
     if (!request.foreground) {
+        // Until it serves nobody needs it but the helper.
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         setsid();
         redirect_to_null({STDIN_FILENO, STDOUT_FILENO});
         log_use_syslog("cowraid");
@@ -227,6 +229,7 @@ bool VolumeServer::serve()
     auto message = receive_handshake(channel_.get());
     if (!message.ok() || message->kind != HandshakeKind::kServe || !message->fd.valid())
         return false;
+    prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
     device_ = message->text;
     commands_->set_device(device_);
     if (!request_.foreground) {

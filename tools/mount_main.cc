@@ -14,11 +14,11 @@
 
 #include "fuse/page_dropper.h"
 #include "tools/handshake.h"
-#include "tools/inherited_state.h"
 #include "tools/mount_daemon.h"
 #include "tools/mount_helper.h"
 #include "tools/mount_request.h"
 #include "tools/mount_table.h"
+#include "tools/program_start.h"
 
 namespace cowraid {
 
@@ -209,7 +209,7 @@ const char* argp_program_version = "mount.cowraid " COWRAID_VERSION;
 
 int main(int argc, char** argv)
 {
-    cowraid::mend_inherited_state();
+    cowraid::start_program(cowraid::kMountSystem);
     if (argc > 0 && strcmp(argv[0], cowraid::kPageDropperName) == 0)
         return cowraid::page_dropper_main();
     return cowraid::run(argc, argv);

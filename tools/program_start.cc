@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tools/inherited_state.h"
+#include "tools/program_start.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <initializer_list>
+
+#include "base/out_of_memory.h"
 
 namespace cowraid {
 
@@ -32,8 +34,9 @@ void raise_file_size_limit()
 
 }  // namespace
 
-void mend_inherited_state()
+void start_program(int failed_code)
 {
+    end_when_out_of_memory(failed_code);
     open_standard_descriptors();
     raise_file_size_limit();
 }

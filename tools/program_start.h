@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What a program inherits from who starts it and cannot work with.
+// What every program does first in main(), before anything is opened.
 #pragma once
 
 namespace cowraid {
 
-// First in main(), before anything is opened. Opens /dev/null on closed standard descriptors: a member opened
-// there would receive messages. Raises the limit of file sizes as far as allowed: members may be image files.
-void mend_inherited_state();
+// Mends what the program inherits and cannot work with: opens /dev/null on closed standard descriptors (a
+// member opened there would receive messages) and raises the limit of file sizes as far as allowed (members
+// may be image files). Without memory the program ends with one line and `failed_code`.
+void start_program(int failed_code);
 
 }  // namespace cowraid

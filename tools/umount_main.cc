@@ -11,10 +11,10 @@
 
 #include "device/open_member.h"
 #include "tools/control_client.h"
-#include "tools/inherited_state.h"
 #include "tools/mount_helper.h"
 #include "tools/mount_point.h"
 #include "tools/mount_table.h"
+#include "tools/program_start.h"
 #include "tools/user_mount_table.h"
 #include "tools/volume_json.h"
 
@@ -248,6 +248,6 @@ const char* argp_program_version = "umount.fuse.cowraid " COWRAID_VERSION;
 
 int main(int argc, char** argv)
 {
-    cowraid::mend_inherited_state();
+    cowraid::start_program(cowraid::kMountFailed);
     return cowraid::run(argc, argv);
 }

@@ -382,3 +382,103 @@ def test_mkfs_warns_of_images_that_others_read(make_volume):
     made = json.loads(tool("mkfs.cowraid", "--json", "-d", "raid1", *volume.images).stdout)
     assert [warning for warning in made["warnings"] if f"chmod 600 {volume.images[0]}" in warning]
     assert not [warning for warning in made["warnings"] if str(volume.images[1]) in warning]
+
+
+def test_a_member_that_became_another_filesystem_is_left_alone(made):
+    """mkfs.ext4 on a disk without discard leaves the second superblock ring of the member."""
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("no mkfs.ext4")
+    device = made.devices[3]
+    run("mkfs.ext4", "-q", "-F", "-E", "nodiscard", device)
+    with open(made.images[3], "rb") as file:
+        before = file.read()
+    for devices in (None, [f"cowraid:{LABEL}"]):
+        assert f"member 4 is overwritten: {device} holds ext4" in refused(made, devices)
+        said = made.mount(devices, "degraded").stderr
+        assert f"member 4 is overwritten: {device} holds ext4" in said
+        (made.mount_point / "file").write_bytes(b"x" * 100000)
+        made.unmount()
+    with open(made.images[3], "rb") as file:
+        assert file.read() == before
+    # While it is mounted as what it is now.
+    place = made.folder / "ext4"
+    place.mkdir()
+    run("mount", "-t", "ext4", device, place)
+    try:
+        said = made.mount([f"cowraid:{LABEL}"], "degraded").stderr
+        assert f"{device} holds ext4: left out" in said
+        made.unmount()
+    finally:
+        run("umount", place)
+    run("wipefs", "-q", "-a", device)
+    made.mount()
+    assert used_members(made)[4] == device
+
+
+def test_a_member_of_another_volume_is_skipped_when_degraded(made):
+    device = made.devices[3]
+    tool("mkfs.cowraid", "-q", "-f", "-d", "single", "-m", "single", device)
+    assert "name members of one volume" in refused(made)
+    assert f"{device} belongs to volume" in made.mount(options="degraded").stderr
+    assert used_members(made)[4] is None
+
+
+def test_remounting_a_stopped_volume_fails(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, may_fail=(0, 1))
+    volume.make()
+    volume.mount()
+    volume.fail_writes()
+    with pytest.raises(OSError):
+        for number in range(1000):
+            with open(volume.mount_point / f"f{number}", "wb") as file:
+                file.write(os.urandom(1 << 20))
+                os.fsync(file.fileno())
+    result = tool("mount.cowraid", volume.devices[0], volume.mount_point, "-o", "remount,rw", check=False)
+    assert result.returncode == MOUNT_FAILED
+    assert "it has stopped writing" in result.stderr and "unmount and mount again" in result.stderr
+
+
+def copies_of(volume, name):
+    folder = volume.folder / name
+    folder.mkdir()
+    for image in volume.images:
+        run("cp", "--sparse=always", image, folder)
+    return folder
+
+
+def fsync_and_kill(volume, word, count):
+    volume.mount(options="commit=300")
+    for number in range(count):
+        with open(volume.mount_point / f"f{number}", "wb", buffering=0) as file:
+            file.write(word * 1000)
+            os.fsync(file.fileno())
+    volume.kill()
+    run("umount", "-i", "-l", volume.mount_point)
+
+
+@pytest.mark.parametrize("data, metadata, members", [("raid5", "raid1", [0]), ("raid6", "raid1c3", [0, 1])])
+@pytest.mark.parametrize("unmounted", [False, True])
+def test_a_member_of_a_copy_that_was_written_apart(make_volume, data, metadata, members, unmounted):
+    """No program tells the copies apart, only those of the mounts: synced data must not be lost."""
+    volume = make_volume(data=data, metadata=metadata, member_count=5, member_mib=96, loops=False)
+    volume.make()
+    fsync_and_kill(volume, b"base", 8)
+    if unmounted:
+        volume.mount()
+        volume.unmount()
+    start = copies_of(volume, "start")
+    fsync_and_kill(volume, b"one ", 3)
+    one = copies_of(volume, "one")
+    for image in volume.images:
+        run("cp", "--sparse=always", start / image.name, image)
+    fsync_and_kill(volume, b"two ", 3)
+    for member in members:
+        run("cp", "--sparse=always", one / volume.images[member].name, volume.images[member])
+    line = refused(volume)
+    assert "split brain" in line and str(volume.images[members[0]]) in line
+    rest = [image for index, image in enumerate(volume.images) if index not in members]
+    volume.mount(rest, "degraded")
+    for number in range(8):
+        word = b"two " if number < 3 else b"base"
+        assert (volume.mount_point / f"f{number}").read_bytes() == word * 1000
+    volume.unmount()

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#include "base/out_of_memory.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "base/log.h"
+#include "base/units.h"
+
+namespace cowraid {
+
+namespace {
+
+int code_at_end = 1;
+uint64_t bytes_allowed = 0;  // 0: no limit of ours
+const char* step_at_limit = "";
+
+}  // namespace
+
+void out_of_memory()
+{
+    if (bytes_allowed != 0)
+        CW_LOG_ERROR("out of memory: %llu MiB are allowed; %s",
+                     static_cast<unsigned long long>(bytes_allowed / kMiB), step_at_limit);
+    else
+        CW_LOG_ERROR("out of memory: the system gives no more");
+    _exit(code_at_end);
+}
+
+void end_when_out_of_memory(int exit_code)
+{
+    code_at_end = exit_code;
+    std::set_new_handler(out_of_memory);
+}
+
+bool limit_memory(uint64_t bytes, const char* next_step)
+{
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
+    if (setrlimit(RLIMIT_DATA, &limit) != 0)
+        return false;
+    bytes_allowed = bytes;
+    step_at_limit = next_step;
+    return true;
+}
+
+}  // namespace cowraid
