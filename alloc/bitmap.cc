@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/assert.h"
 #include "base/out_of_memory.h"
 #include "base/units.h"
 

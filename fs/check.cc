@@ -68,6 +68,8 @@ void run_passes(CheckContext& context)
     check_checksum_cover(context);
     if (context.options.verify_data)
         check_stored_blocks(context);
+    if (roots.file_tree)
+        check_lost_files(context, *roots.file_tree);
     context.view = {};
 }
 

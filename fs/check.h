@@ -13,7 +13,8 @@ namespace cowraid {
 
 struct CheckFinding {
     // Stable words: "tree", "inode", "directory", "extent", "remap", "space", "checksum", "parity", "pad"
-    // (blocks of a parity row that nothing refers to), "superblock", "map", "member".
+    // (blocks of a parity row that nothing refers to), "superblock", "map", "member",
+    // "file" (names one of which blocks are lost).
     std::string kind;
     std::string text;  // one line
     uint64_t address = 0;  // volume address, when there is one

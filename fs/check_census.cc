@@ -16,8 +16,10 @@ bool BlockCensus::Group::keeps_checksums() const
 BlockCensus::BlockCensus(const Array& array)
 {
     for (const Ref<const ArrayGroup>& group : array.groups())
-        groups_.push_back(
-            {group, Bitmap(group->geometry.data_blocks()), Bitmap(group->record.span_bytes() / kBlockBytes)});
+        groups_.push_back({group,
+                           Bitmap(group->geometry.data_blocks()),
+                           Bitmap(group->record.span_bytes() / kBlockBytes),
+                           {}});
 }
 
 BlockCensus::Group* BlockCensus::find(VolumeAddress address)

@@ -19,6 +19,7 @@ public:
         Ref<const ArrayGroup> array_group;
         Bitmap used;  // data blocks, by address
         Bitmap checksums;  // data blocks, then parity blocks, by address
+        Bitmap lost;  // data blocks in use that redundancy does not bring back; no bits while there are none
 
         [[nodiscard]] const Geometry& geometry() const { return array_group->geometry; }
         [[nodiscard]] VolumeAddress address() const { return array_group->record.address; }

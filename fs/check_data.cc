@@ -18,7 +18,7 @@ constexpr uint64_t kPieceBytes = 32 * kMiB;
 
 class GroupScrub {
 public:
-    GroupScrub(CheckContext& context, const BlockCensus::Group& group)
+    GroupScrub(CheckContext& context, BlockCensus::Group& group)
         : context_(context), group_(group), geometry_(group.geometry())
     {
     }
@@ -34,12 +34,13 @@ private:
     void judge(std::vector<BadBlock>& found);
     [[nodiscard]] bool is_parity(const BadBlock& bad) const;
     [[nodiscard]] bool unused(const BadBlock& bad) const;
+    void note_lost(const std::vector<JudgedBlock>& judged);
     [[nodiscard]] std::vector<JudgedBlock> take_unused(std::vector<JudgedBlock>& judged);
     [[nodiscard]] bool no_entry(const BadBlock& bad) const;
     void note_gone(const BadBlock& bad);
 
     CheckContext& context_;
-    const BlockCensus::Group& group_;
+    BlockCensus::Group& group_;
     const Geometry& geometry_;
     std::vector<MemberId> gone_;  // present when the check began
 };
@@ -99,6 +100,17 @@ std::vector<JudgedBlock> GroupScrub::take_unused(std::vector<JudgedBlock>& judge
     return taken;
 }
 
+void GroupScrub::note_lost(const std::vector<JudgedBlock>& judged)
+{
+    for (const JudgedBlock& bad : judged) {
+        if (bad.repairable || is_parity(bad.block))
+            continue;
+        if (group_.lost.bit_count() == 0)
+            group_.lost = Bitmap(geometry_.data_blocks());
+        group_.lost.set((bad.block.address - group_.address()) / kBlockBytes, 1);
+    }
+}
+
 // Whether all parity of the row is stale: writes in place then had no log entry, or none that recovery found.
 // What a crash left of them in blocks that nothing refers to is unknown, and part of what the stale columns
 // stand for.
@@ -141,6 +153,7 @@ void GroupScrub::judge(std::vector<BadBlock>& found)
         return bad.repairable && bad.block.kind == BadBlock::Kind::kData && no_entry(bad.block);
     });
     report_bad_blocks(context_, "pad", "unused", std::move(unused_blocks));
+    note_lost(judged);
     if ((group_.content() & kGroupData) != 0)
         report_bad_blocks(context_, "checksum", "data", std::move(judged));
     else
@@ -192,7 +205,7 @@ void GroupScrub::run()
 
 void check_stored_blocks(CheckContext& context)
 {
-    for (const BlockCensus::Group& group : context.census.groups())
+    for (BlockCensus::Group& group : context.census.groups())
         if (group.keeps_checksums())
             GroupScrub(context, group).run();
 }

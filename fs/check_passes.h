@@ -65,6 +65,8 @@ void check_space_nodes(CheckContext& context, const TreeRoot& tree);
 void check_space_windows(CheckContext& context, const TreeRoot& tree);
 // Reads what has a checksum, on every member.
 void check_stored_blocks(CheckContext& context);
+// Names the files that hold blocks which are lost. After check_stored_blocks().
+void check_lost_files(CheckContext& context, const TreeRoot& file_tree);
 
 // What every walk over a tree does with its nodes: counts them, takes their blocks, looks at every copy.
 class NodeWatch {

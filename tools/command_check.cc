@@ -7,6 +7,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include "base/out_of_memory.h"
 #include "fs/check.h"
@@ -20,6 +21,7 @@ namespace cowraid {
 namespace {
 
 constexpr size_t kFindingLinesMax = 1000;
+constexpr size_t kMemberLinesMax = 10;  // of one kind
 constexpr int kTreesKey = 2000;
 constexpr int kAllKey = 2001;
 constexpr int kMemoryKey = 2002;
@@ -126,14 +128,31 @@ void print_finding(const CheckFinding& finding)
            finding.repairable ? "repairable" : "not repairable");
 }
 
+// Of bad blocks of one member a few lines, and how many more there are.
+void print_findings(const CheckReport& report, const CheckArguments& arguments)
+{
+    std::map<std::tuple<std::string, uint32_t, bool>, size_t> counts;
+    size_t lines = 0, left_out = 0;
+    for (const CheckFinding& finding : report.findings) {
+        const size_t count = ++counts[{finding.kind, finding.member, finding.repairable}];
+        const bool listed = lines < kFindingLinesMax && (finding.member == 0 || count <= kMemberLinesMax);
+        lines += listed;
+        left_out += !listed && !arguments.all;
+        if (listed || arguments.all)
+            print_finding(finding);
+    }
+    if (left_out == 0)
+        return;
+    for (const auto& [key, count] : counts)
+        if (const auto& [kind, member, repairable] = key; member != 0 && count > kMemberLinesMax)
+            printf("%s: member %u: %zu lines more (%s)\n", kind.c_str(), member, count - kMemberLinesMax,
+                   repairable ? "repairable" : "not repairable");
+    printf("%zu lines are left out; --all lists them\n", left_out);
+}
+
 void print_report(const VolumeMembers& volume, const CheckReport& report, const CheckArguments& arguments)
 {
-    const size_t lines =
-        arguments.all ? report.findings.size() : std::min(report.findings.size(), kFindingLinesMax);
-    for (size_t i = 0; i < lines; ++i)
-        print_finding(report.findings[i]);
-    if (lines < report.findings.size())
-        printf("... and %zu more; --all lists them\n", report.findings.size() - lines);
+    print_findings(report, arguments);
     printf("UUID:                %s\n", uuid_text(volume.uuid).c_str());
     printf("Inodes:              %" PRIu64 " (%" PRIu64 " files, %" PRIu64 " directories)\n", report.inodes,
            report.files, report.directories);

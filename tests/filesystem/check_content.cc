@@ -5,6 +5,9 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <string_view>
+
 namespace cowraid::test {
 
 std::string text_of(const CheckReport& report)
@@ -151,9 +154,15 @@ std::vector<FileExtent> stored_extents(Image& image)
     return extents;
 }
 
-void require_findings(const CheckReport& report, const std::vector<Expected>& expected)
+void require_findings(CheckReport report, const std::vector<Expected>& expected)
 {
     INFO(text_of(report));
+    const auto files = static_cast<size_t>(
+        std::erase_if(report.findings, [](const CheckFinding& finding) { return finding.kind == "file"; }));
+    const bool lost = std::any_of(expected.begin(), expected.end(), [](const Expected& want) {
+        return std::string_view(want.kind) == "checksum" && !want.repairable;
+    });
+    CHECK((files > 0) == lost);
     REQUIRE(report.findings.size() == expected.size());
     for (const Expected& want : expected) {
         bool there = false;

@@ -69,6 +69,6 @@ struct Expected {
 };
 
 // The report has these findings and no others.
-void require_findings(const CheckReport& report, const std::vector<Expected>& expected);
+void require_findings(CheckReport report, const std::vector<Expected>& expected);
 
 }  // namespace cowraid::test

@@ -8,6 +8,8 @@ import random
 
 import pytest
 
+from conftest import tool
+
 CASES = [("raid5", "raid1", 4, 1), ("raid6", "raid1c3", 5, 2), ("raid1c3", "raid1c3", 4, 2)]
 
 
@@ -121,3 +123,36 @@ def test_full_volume(make_volume):
     (volume.mount_point / "again").write_bytes(chunk * 20)
     volume.unmount()
     volume.check()
+
+
+def test_check_names_the_files_that_are_lost(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "folder").mkdir()
+    contents = {name: os.urandom(8 << 20) for name in ("a", "b", "folder/c\033d")}
+    for name, content in contents.items():
+        (volume.mount_point / name).write_bytes(content)
+        tool("cowraid", "filesystem", "sync", volume.mount_point)
+    volume.unmount()
+    # Two members lose what they hold of everything from the middle of the slots on.
+    for image in volume.images[:2]:
+        with open(image, "r+b") as file:
+            for place in range(24 << 20, 128 << 20, 1 << 20):
+                os.pwrite(file.fileno(), os.urandom(1 << 20), place)
+            os.fsync(file.fileno())
+    report = volume.check(3)
+    lost = {finding["text"].partition(": lost: ")[0] for finding in report["findings"]
+            if finding["kind"] == "file"}
+    assert lost
+    text = tool("cowraid", "check", volume.devices[0], check=False).stdout
+    assert "\033" not in text
+    assert len([line for line in text.splitlines() if "member 1" in line]) < 50
+    volume.mount()
+    for name, content in contents.items():
+        shown = "/" + name.replace("\033", "\\x1b")
+        try:
+            assert (volume.mount_point / name).read_bytes() == content
+            assert shown not in lost
+        except OSError:
+            assert shown in lost
