@@ -102,8 +102,9 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
         const std::string name = quoted(*device);
         names += (names.empty() ? "" : " ") + name;
         Result<RingReading> reading = read_rings(*device);
-        const std::string content = device->foreign_content(ContentArea::kHead);
-        if (reading.ok() && !content.empty()) {
+        const std::string content =
+            reading.ok() ? device->foreign_content(ContentArea::kHead) : std::string();
+        if (!content.empty()) {
             const Superblock& was = reading->valid.front();
             overwritten_.push_back(
                 {was.volume_uuid, was.member_id,
