@@ -197,10 +197,7 @@ Result<FoundMember> inspect_place(const Place& place, std::string& why)
         return reading.err();
     }
     CW_ASSERT(!reading->valid.empty());
-    return FoundMember{.path = path,
-                       .superblock = std::move(reading->valid.front()),
-                       .foreign_content = (*device)->foreign_content(ContentArea::kHead),
-                       .owner = place.owner};
+    return FoundMember{.path = path, .superblock = std::move(reading->valid.front()), .owner = place.owner};
 }
 
 }  // namespace

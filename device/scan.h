@@ -19,7 +19,6 @@ struct FoundMember {
     std::string path;
     Superblock superblock;  // its own newest copy
     bool named = false;  // by the user, by this path or another; set by who knows
-    std::string foreign_content;  // what was made of it meanwhile, such as "ext4"; assemble() leaves it out
     // Of a file that nobody named: its owner, who must still own it when it is opened.
     std::optional<uid_t> owner;
 };

@@ -151,13 +151,23 @@ Result<UniqueFd> open_with(const FoundMember& member, MemberAccess access, std::
     return open_exclusively(path, reading, why);
 }
 
-// Whether a volume can be used without a device of it that does not open.
-bool may_leave_out(const VolumeMembers& volume, const FoundMember& member, Err err)
+// What was made of a member meanwhile, such as "ext4"; empty when it still is one.
+std::string foreign_content_of(const FoundMember& member)
+{
+    std::string ignored;
+    const auto device =
+        open_member(member.path, {.read_only = true, .exclusive = false, .owner = member.owner}, ignored);
+    return device.ok() ? (*device)->foreign_content(ContentArea::kHead) : std::string();
+}
+
+// Whether a volume can be used without a device of it that does not open and holds `content`.
+bool may_leave_out(const VolumeMembers& volume, const FoundMember& member, const std::string& content,
+                   Err err)
 {
     if (contains(volume.strangers, member.path))
         return volume.unusable == Unusable::kSkip;
     const bool named = contains(volume.named, member.path);
-    if (!member.foreign_content.empty())
+    if (!content.empty())
         return !named || volume.unusable == Unusable::kSkip;
     return err != Err::kBusy && err != Err::kFileTooBig && (!named || may_skip(volume, err));
 }
@@ -212,10 +222,11 @@ Result<std::vector<OpenedMember>> open_members(const VolumeMembers& volume, Memb
             opened.push_back({.path = path, .fd = fd.take(), .named = member.named});
             continue;
         }
-        if (!may_leave_out(volume, member, fd.err()))
+        const std::string content = foreign_content_of(member);
+        if (!may_leave_out(volume, member, content, fd.err()))
             return fd.err();
-        if (!member.foreign_content.empty())
-            why = path + " holds " + member.foreign_content;
+        if (!content.empty())
+            why = path + " holds " + content;
         warnings.push_back(why + ": left out");
     }
     if (opened.empty())
