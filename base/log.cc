@@ -3,12 +3,15 @@
 
 #include <syslog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 
 #include "base/assert.h"
+#include "base/clock.h"
+#include "base/print.h"
 
 namespace cowraid {
 
@@ -40,23 +43,59 @@ int syslog_priority(LogLevel level)
     return LOG_ERR;
 }
 
+// A token bucket as one number, the generic cell rate algorithm of ITU-T I.371: when the bucket is full
+// again.
+std::atomic<uint64_t> full_at_ns{0};
+std::atomic<uint64_t> suppressed{0};
+
+bool take_token(uint64_t now)
+{
+    constexpr uint64_t kTokenNs = 1'000'000'000 / kLogMessagesPerSecond;
+    uint64_t full = full_at_ns.load(std::memory_order_relaxed);
+    for (;;) {
+        const uint64_t next = std::max(full, now) + kTokenNs;
+        if (next - now > kLogMessagesAtOnce * kTokenNs)
+            return false;
+        if (full_at_ns.compare_exchange_weak(full, next, std::memory_order_relaxed))
+            return true;
+    }
+}
+
+void write_line(LogLevel level, const std::string& text)
+{
+    const std::string line = printable(line_prefix() + text);
+    const bool to_syslog = use_syslog.load(std::memory_order_relaxed);
+    if (to_syslog)
+        syslog(syslog_priority(level), "%s", line.c_str());
+    if (use_stderr.load(std::memory_order_relaxed) && (!to_syslog || level <= LogLevel::kWarning))
+        print_line(stderr, "cowraid: %s", line.c_str());
+}
+
 }  // namespace
 
 void log_message(LogLevel level, const char* format, ...)
 {
     if (!log_wants(level))
         return;
-    char line[2048];
+    if (level != LogLevel::kDebug && !take_token(monotonic_ns())) {
+        suppressed.fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
+    log_suppressed();
+    char text[2048];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    const char* const prefix = line_prefix().c_str();
-    const bool to_syslog = use_syslog.load(std::memory_order_relaxed);
-    if (to_syslog)
-        syslog(syslog_priority(level), "%s%s", prefix, line);
-    if (use_stderr.load(std::memory_order_relaxed) && (!to_syslog || level <= LogLevel::kWarning))
-        fprintf(stderr, "cowraid: %s%s\n", prefix, line);
+    write_line(level, text);
+}
+
+void log_suppressed()
+{
+    if (suppressed.load(std::memory_order_relaxed) == 0)
+        return;
+    if (const uint64_t count = suppressed.exchange(0, std::memory_order_relaxed); count != 0)
+        write_line(LogLevel::kWarning, std::to_string(count) + " messages suppressed");
 }
 
 void log_use_syslog(const char* ident)
@@ -87,7 +126,7 @@ void log_set_level(LogLevel level)
 
 void assertion_failed(const char* expression, const char* file, int line)
 {
-    log_message(LogLevel::kError, "assertion failed: %s at %s:%d", expression, file, line);
+    write_line(LogLevel::kError, text_format("assertion failed: %s at %s:%d", expression, file, line));
     abort();
 }
 

@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: MIT
-// One line per event, to stderr or syslog. What comes by the thousand: base/log_count.h.
+// One line per event, to stderr or syslog, made printable (base/print.h). At most kLogMessagesAtOnce at once,
+// and kLogMessagesPerSecond as long as they go on; "N messages suppressed" stands for the others. Debug
+// messages are not limited. What comes by the thousand: base/log_count.h.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace cowraid {
 
+inline constexpr uint64_t kLogMessagesAtOnce = 200;
+inline constexpr uint64_t kLogMessagesPerSecond = 10;
+
 enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 
 [[gnu::format(printf, 2, 3)]] void log_message(LogLevel level, const char* format, ...);
+
+// Says how many messages were suppressed since it was last said, if any.
+void log_suppressed();
 
 // Sends later messages to syslog under `ident` (kept, not copied), and warnings and errors to stderr too
 // until log_leave_stderr().

@@ -114,6 +114,7 @@ void log_counts(LogCounts which)
     std::vector<Line> lines;
     counts().take_all(which, lines);
     log_lines(lines);
+    log_suppressed();
 }
 
 }  // namespace cowraid

@@ -22,6 +22,7 @@ struct ByteRange {
 void log_count(LogLevel level, const std::string& subject, const char* kind, uint64_t amount,
                const ByteRange& range = {});
 // Logs what has not been logged for ten seconds; with kAll everything. For whoever has a clock that ticks.
+// Says too how many other messages were suppressed.
 enum class LogCounts { kDue, kAll };
 void log_counts(LogCounts which);
 

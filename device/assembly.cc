@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "device/lineage.h"
-#include "format/to_text.h"
 
 namespace cowraid {
 
@@ -35,7 +34,7 @@ struct Overwritten {
 // `err`: of reading its superblocks.
 Unidentified look_at(const BlockDevice& device, Err err)
 {
-    const std::string name = printable(device.name());
+    const std::string name = device.name();
     if (device.size_bytes() == 0)
         return {true, name + " has a size of 0"};
     if (err != Err::kNotFound)
@@ -51,7 +50,7 @@ std::string mebibytes_text(uint64_t bytes)
 
 std::string quoted(const BlockDevice& device)
 {
-    return printable(device.name());
+    return device.name();
 }
 
 std::string names_of(const std::vector<const Candidate*>& candidates)

@@ -3,7 +3,7 @@
 // would refuse.
 #include <cinttypes>
 
-#include "format/text_format.h"
+#include "base/print.h"
 #include "format/to_text.h"
 
 namespace cowraid {

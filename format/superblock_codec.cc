@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/checksum.h"
+#include "base/print.h"
 #include "format/feature_table.h"
 #include "format/member_layout.h"
 #include "format/profile.h"
@@ -338,6 +339,12 @@ Result<Superblock> decode_superblock(std::span<const std::byte> slot)
     if (!superblock_valid(superblock))
         return Err::kCorrupt;
     return superblock;
+}
+
+bool label_is_valid(std::string_view label)
+{
+    return label.size() < kLabelBytes && label.find('\t') == std::string_view::npos &&
+           printable(label) == label;
 }
 
 }  // namespace cowraid

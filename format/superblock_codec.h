@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -122,6 +123,10 @@ struct SuperblockIdentity {
     uint64_t compat_features = 0;
     Generation generation;
 };
+
+// What a label may be when it is given: UTF-8 without control characters, shorter than kLabelBytes. Labels
+// of other programs are read whatever they are, and made printable.
+bool label_is_valid(std::string_view label);
 
 // Bytes of the superblock that starts with `head`, as it claims: not verified. 0 when there is none.
 uint32_t claimed_superblock_bytes(std::span<const std::byte> head);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "format/group_map_codec.h"
 #include "format/items.h"
@@ -12,10 +11,6 @@
 #include "format/superblock_codec.h"
 
 namespace cowraid {
-
-// UTF-8 as it is; control characters, what reorders a line, backslashes and malformed bytes as \xNN, so that
-// a label or name from disk cannot drive a terminal.
-std::string printable(std::string_view text);
 
 const char* member_state_name(MemberState state);
 // "data|metadata"; unknown bits as a number.

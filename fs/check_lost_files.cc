@@ -5,7 +5,6 @@
 
 #include "base/log_count.h"
 #include "btree/tree.h"
-#include "format/to_text.h"
 #include "fs/check_passes.h"
 #include "fs/dirent.h"
 #include "fs/extents.h"
@@ -84,7 +83,7 @@ std::string LostFileSearch::path_of(InodeNumber inode) const
         path.insert(0, "/" + link->name);
         inode = link->parent;
     }
-    return printable(path);
+    return path;
 }
 
 void LostFileSearch::end_file()

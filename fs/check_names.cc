@@ -10,7 +10,6 @@
 #include "base/checksum.h"
 #include "base/random.h"
 #include "format/items.h"
-#include "format/to_text.h"
 #include "fs/inode.h"
 
 namespace cowraid {
@@ -45,7 +44,7 @@ void NameSearch::report(InodeNumber directory, std::string_view name, const char
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     context_.findings.add("directory", {}, "directory %llu, name \"%s\": %s", as_ull(directory.value),
-                          printable(name).c_str(), what);
+                          std::string(name).c_str(), what);
 }
 
 void NameSearch::check_type(InodeNumber directory, const Dirent& entry)
@@ -75,8 +74,7 @@ void NameSearch::entry_item(InodeNumber directory, const Dirent& entry)
     const Result<InodeLink> link = decode_link(payload);
     if (link.ok() && (link->parent != directory || link->cursor != entry.cursor || link->name != entry.name))
         report(directory, entry.name, "inode %llu knows the name as \"%s\" in directory %llu",
-               as_ull(entry.inode.value), printable(std::string_view(link->name).substr(0, 64)).c_str(),
-               as_ull(link->parent.value));
+               as_ull(entry.inode.value), link->name.substr(0, 64).c_str(), as_ull(link->parent.value));
 }
 
 void NameSearch::link_item(InodeNumber inode, uint64_t sequence, const InodeLink& link)

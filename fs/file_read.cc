@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/log_count.h"
-#include "format/to_text.h"
 #include "fs/extents.h"
 #include "fs/file_blocks.h"
 #include "fs/namespace.h"
@@ -171,7 +170,7 @@ Status read_pieces(FilesystemCore& core, const View& view, const std::vector<Sto
 
 void log_damage(FilesystemCore& core, InodeNumber inode, uint64_t first_block, uint64_t block_count, Err err)
 {
-    log_count(LogLevel::kError, printable(path_for_message(core, inode)),
+    log_count(LogLevel::kError, path_for_message(core, inode),
               err == Err::kCorrupt ? "blocks without a checksum" : "blocks that cannot be read", block_count,
               {.first = first_block * kBlockBytes, .last = (first_block + block_count) * kBlockBytes - 1});
 }

@@ -46,8 +46,9 @@ Status check_options(const MakeOptions& options, size_t member_count, std::strin
         why = "the chunk size must be a power of two from 4 KiB to 1 MiB";
         return Err::kInvalid;
     }
-    if (options.label.size() >= kLabelBytes || options.label.find('\n') != std::string::npos) {
-        why = "the label must be one line of at most 255 bytes";
+    if (!label_is_valid(options.label)) {
+        why = "the label must be UTF-8, shorter than " + std::to_string(kLabelBytes) +
+              " bytes, without control characters";
         return Err::kInvalid;
     }
     if (member_count > kMaxMembers) {

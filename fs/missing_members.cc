@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "format/profile.h"
-#include "format/to_text.h"
 
 namespace cowraid {
 
@@ -23,7 +22,7 @@ uint32_t lost_columns(const GroupRecord& group, const std::vector<MemberId>& mis
 std::string volume_name(const Superblock& superblock)
 {
     return superblock.label.empty() ? "volume " + uuid_text(superblock.volume_uuid)
-                                    : "volume '" + printable(superblock.label) + "'";
+                                    : "volume '" + superblock.label + "'";
 }
 
 bool has_stale_columns(const GroupMap& map, MemberId id)

@@ -82,10 +82,10 @@ Result<UniqueFd> listen_at(const std::string& path)
 
 void remove_dead_control_sockets()
 {
-    for (const Uuid& volume : volumes_with_directory()) {
+    for (const ControlSocket& socket : control_sockets()) {
         sockaddr_un address;
-        if (address_of(control_socket_path(volume), address) && !somebody_answers(address))
-            remove_control_socket(volume);
+        if (address_of(socket.path, address) && !somebody_answers(address))
+            remove_control_socket(socket.path);
     }
 }
 

@@ -7,8 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
 
 namespace cowraid {
 
@@ -38,14 +41,8 @@ Status make_private_directory(const std::string& path, std::string& why)
     return Err::kAccess;
 }
 
-std::string volume_directory(const Uuid& volume)
-{
-    return control_directory() + "/" + uuid_text(volume);
-}
-
-}  // namespace
-
-std::string control_directory()
+// The only place that there is for sockets; nothing where it must be found in /tmp.
+std::optional<std::string> fixed_directory()
 {
     if (const char* chosen = secure_getenv("COWRAID_RUN_DIR"); chosen != nullptr && chosen[0] == '/')
         return chosen;
@@ -53,60 +50,127 @@ std::string control_directory()
         return "/run/cowraid";
     if (const char* runtime = secure_getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/')
         return std::string(runtime) + "/cowraid";
-    const std::string user = std::to_string(geteuid());
-    const std::string session = "/run/user/" + user;
+    const std::string session = "/run/user/" + std::to_string(geteuid());
     uid_t owner = 0;
     if (is_private_directory(session, owner) && owner == geteuid())
         return session + "/cowraid";
-    return "/tmp/cowraid-" + user;
+    return std::nullopt;
 }
 
-bool control_directory_is_trusted()
+constexpr const char* kTmp = "/tmp/";
+
+std::string name_in_tmp()
 {
-    uid_t owner = 0;
-    return is_private_directory(control_directory(), owner) && (owner == 0 || owner == geteuid());
+    return "cowraid-" + std::to_string(geteuid());
 }
 
-std::string control_socket_path(const Uuid& volume)
+// Those of this user. Somebody else may have taken any name.
+std::vector<std::string> directories_in_tmp()
 {
-    return volume_directory(volume) + "/control";
-}
-
-Result<UniqueFd> lock_control_directory(std::string& why)
-{
-    const std::string path = control_directory();
-    CW_TRY(make_private_directory(path, why));
-    UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd.valid() || flock(fd.get(), LOCK_EX) != 0)
-        return Err::kIo;
-    return fd;
-}
-
-Status make_volume_directory(const Uuid& volume)
-{
-    std::string ignored;
-    return make_private_directory(volume_directory(volume), ignored);
-}
-
-std::vector<Uuid> volumes_with_directory()
-{
-    std::vector<Uuid> out;
-    if (!control_directory_is_trusted())
+    std::vector<std::string> out;
+    DIR* const tmp = opendir(kTmp);
+    if (tmp == nullptr)
         return out;
-    DIR* const directory = opendir(control_directory().c_str());
-    if (directory == nullptr)
-        return out;
-    while (const dirent* entry = readdir(directory))
-        if (const auto uuid = uuid_parse(entry->d_name); uuid.ok())
-            out.push_back(*uuid);
-    closedir(directory);
+    while (const dirent* entry = readdir(tmp)) {
+        const std::string_view name = entry->d_name;
+        uid_t owner = 0;
+        if ((name == name_in_tmp() || name.starts_with(name_in_tmp() + "-")) &&
+            is_private_directory(kTmp + std::string(name), owner) && owner == geteuid())
+            out.push_back(kTmp + std::string(name));
+    }
+    closedir(tmp);
+    std::sort(out.begin(), out.end());
     return out;
 }
 
-void remove_control_socket(const Uuid& volume)
+Result<std::string> make_directory_in_tmp()
 {
-    unlink(control_socket_path(volume).c_str());
-    rmdir(volume_directory(volume).c_str());
+    std::string path = kTmp + name_in_tmp();
+    if (mkdir(path.c_str(), 0700) == 0)
+        return path;
+    path += "-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr)
+        return Err::kAccess;
+    return path;
+}
+
+Result<std::string> make_control_directory(std::string& why)
+{
+    if (const auto fixed = fixed_directory(); fixed.has_value()) {
+        CW_TRY(make_private_directory(*fixed, why));
+        return *fixed;
+    }
+    const std::vector<std::string> there = directories_in_tmp();
+    return there.empty() ? make_directory_in_tmp() : there.front();
+}
+
+// Whatever is there and only this user or root can have filled.
+std::vector<std::string> control_directories()
+{
+    const auto fixed = fixed_directory();
+    if (!fixed.has_value())
+        return directories_in_tmp();
+    uid_t owner = 0;
+    if (!is_private_directory(*fixed, owner) || (owner != 0 && owner != geteuid()))
+        return {};
+    return {*fixed};
+}
+
+std::string volume_directory(const std::string& directory, const Uuid& volume)
+{
+    return directory + "/" + uuid_text(volume);
+}
+
+std::string socket_in(const std::string& directory, const Uuid& volume)
+{
+    return volume_directory(directory, volume) + "/control";
+}
+
+}  // namespace
+
+std::string control_socket_path(const Uuid& volume)
+{
+    for (const std::string& directory : control_directories())
+        if (const std::string path = socket_in(directory, volume); access(path.c_str(), F_OK) == 0)
+            return path;
+    return {};
+}
+
+Result<ControlDirectory> lock_control_directory(std::string& why)
+{
+    CW_ASSIGN(std::string path, make_control_directory(why));
+    UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid() || flock(fd.get(), LOCK_EX) != 0)
+        return Err::kIo;
+    return ControlDirectory{.path = std::move(path), .lock = std::move(fd)};
+}
+
+Result<std::string> make_control_socket_path(const ControlDirectory& directory, const Uuid& volume)
+{
+    std::string ignored;
+    CW_TRY(make_private_directory(volume_directory(directory.path, volume), ignored));
+    return socket_in(directory.path, volume);
+}
+
+std::vector<ControlSocket> control_sockets()
+{
+    std::vector<ControlSocket> out;
+    for (const std::string& path : control_directories()) {
+        DIR* const directory = opendir(path.c_str());
+        if (directory == nullptr)
+            continue;
+        while (const dirent* entry = readdir(directory))
+            if (const auto uuid = uuid_parse(entry->d_name); uuid.ok())
+                out.push_back({.volume = *uuid, .path = socket_in(path, *uuid)});
+        closedir(directory);
+    }
+    return out;
+}
+
+void remove_control_socket(const std::string& path)
+{
+    unlink(path.c_str());
+    rmdir(path.substr(0, path.rfind('/')).c_str());
 }
 
 }  // namespace cowraid

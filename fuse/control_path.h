@@ -11,22 +11,32 @@
 
 namespace cowraid {
 
-// /run/cowraid for root. For others $XDG_RUNTIME_DIR/cowraid, where that is not set /run/user/UID/cowraid if
-// the user has it, else /tmp/cowraid-UID. COWRAID_RUN_DIR overrides.
-std::string control_directory();
-// Only this user or root can have put anything there. False also when there is no such directory.
-bool control_directory_is_trusted();
+// The directory of sockets is /run/cowraid for root; for others $XDG_RUNTIME_DIR/cowraid, where that is not
+// set /run/user/UID/cowraid if the user has it, else /tmp/cowraid-UID, or /tmp/cowraid-UID-XXXXXX if somebody
+// else has taken that name. COWRAID_RUN_DIR overrides. Only directories count that nobody but this user and
+// root can have put anything into.
+
+// Of a volume that has one; empty if none has.
 std::string control_socket_path(const Uuid& volume);
 
+struct ControlDirectory {
+    std::string path;
+    UniqueFd lock;
+};
 // Makes the directory of all sockets with mode 0700 and locks it while the descriptor lives: who makes a
 // socket or removes those of others holds it. kAccess when it is not ours alone (another owner, writable by
 // others, not a directory), and `why` says so; kAccess and kIo as the system says, `why` as it was.
-Result<UniqueFd> lock_control_directory(std::string& why);
-// The same for the directory of a volume's socket.
-Status make_volume_directory(const Uuid& volume);
-// Every volume that has a directory, whether anybody serves it or not. None in a directory not to be trusted.
-std::vector<Uuid> volumes_with_directory();
+Result<ControlDirectory> lock_control_directory(std::string& why);
+// Where the socket of a volume is to be made; makes the directory that it will be in.
+Result<std::string> make_control_socket_path(const ControlDirectory& directory, const Uuid& volume);
+
+struct ControlSocket {
+    Uuid volume;
+    std::string path;
+};
+// Of every volume that has a directory, whether anybody serves it or not.
+std::vector<ControlSocket> control_sockets();
 // Removes the socket and its now empty directory. Failures do not matter: the next mount cleans up.
-void remove_control_socket(const Uuid& volume);
+void remove_control_socket(const std::string& path);
 
 }  // namespace cowraid

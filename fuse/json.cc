@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "fuse/json.h"
 
-#include <cstdio>
 #include <cstdlib>
+
+#include "base/print.h"
 
 namespace cowraid {
 
 namespace {
 
-std::string escaped(std::string_view text)
+// Malformed UTF-8 becomes readable.
+Json make_text(std::string_view text)
 {
-    std::string out;
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte >= 0x20 && byte < 0x7f) {
-            out += c;
-            continue;
-        }
-        char hex[5];
-        snprintf(hex, sizeof hex, "\\x%02x", byte);
-        out += hex;
+    Json value(json_stringn(text.data(), text.size()));
+    if (value == nullptr) {
+        const std::string readable = printable(text);
+        value.reset(json_stringn(readable.data(), readable.size()));
     }
-    return out;
+    CW_ASSERT(value != nullptr);
+    return value;
 }
 
 }  // namespace
@@ -47,12 +44,12 @@ void json_put(json_t* object, const char* key, Json value)
 
 void json_put_text(json_t* object, const char* key, std::string_view text)
 {
-    Json value(json_stringn(text.data(), text.size()));
-    if (value == nullptr) {
-        const std::string readable = escaped(text);
-        value.reset(json_stringn(readable.data(), readable.size()));
-    }
-    json_put(object, key, std::move(value));
+    json_put(object, key, make_text(text));
+}
+
+void json_append_text(json_t* array, std::string_view text)
+{
+    CW_ASSERT(json_array_append_new(array, make_text(text).release()) == 0);
 }
 
 void json_put_integer(json_t* object, const char* key, uint64_t value)
@@ -99,9 +96,11 @@ Result<Json> json_parse_object(std::string_view text)
     return value;
 }
 
-std::string json_print(const json_t* value, size_t indent)
+std::string json_print(const json_t* value, JsonStyle style)
 {
-    char* const text = json_dumps(value, JSON_INDENT(indent) | JSON_PRESERVE_ORDER);
+    const size_t flags =
+        JSON_PRESERVE_ORDER | (style == JsonStyle::kIndented ? JSON_INDENT(2) | JSON_ENSURE_ASCII : 0);
+    char* const text = json_dumps(value, flags);
     CW_ASSERT(text != nullptr);
     std::string out(text);
     free(text);

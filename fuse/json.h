@@ -26,6 +26,7 @@ Json json_make_array();
 // labels are bytes.
 void json_put(json_t* object, const char* key, Json value);
 void json_put_text(json_t* object, const char* key, std::string_view text);
+void json_append_text(json_t* array, std::string_view text);
 void json_put_integer(json_t* object, const char* key, uint64_t value);
 void json_put_flag(json_t* object, const char* key, bool value);
 
@@ -38,6 +39,8 @@ const json_t* json_get(const json_t* object, const char* key);
 
 // kInvalid unless `text` is one JSON object (nested at most as deep as jansson allows).
 Result<Json> json_parse_object(std::string_view text);
-std::string json_print(const json_t* value, size_t indent = 0);
+// kIndented is for people: ASCII only, so that nothing in it drives a terminal.
+enum class JsonStyle : uint8_t { kOneLine, kIndented };
+std::string json_print(const json_t* value, JsonStyle style = JsonStyle::kOneLine);
 
 }  // namespace cowraid

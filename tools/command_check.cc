@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/out_of_memory.h"
+#include "base/print.h"
 #include "fs/check.h"
 #include "tools/command.h"
 #include "tools/control_client.h"
@@ -124,8 +125,8 @@ void print_finding(const CheckFinding& finding)
         place += ", member " + std::to_string(finding.member);
     if (finding.address != 0)
         place += ", address " + std::to_string(finding.address);
-    printf("%s: %s%s (%s)\n", finding.kind.c_str(), finding.text.c_str(), place.c_str(),
-           finding.repairable ? "repairable" : "not repairable");
+    print_line(stdout, "%s: %s%s (%s)", finding.kind.c_str(), finding.text.c_str(), place.c_str(),
+               finding.repairable ? "repairable" : "not repairable");
 }
 
 // Of bad blocks of one member a few lines, and how many more there are.
@@ -145,33 +146,33 @@ void print_findings(const CheckReport& report, const CheckArguments& arguments)
         return;
     for (const auto& [key, count] : counts)
         if (const auto& [kind, member, repairable] = key; member != 0 && count > kMemberLinesMax)
-            printf("%s: member %u: %zu lines more (%s)\n", kind.c_str(), member, count - kMemberLinesMax,
-                   repairable ? "repairable" : "not repairable");
-    printf("%zu lines are left out; --all lists them\n", left_out);
+            print_line(stdout, "%s: member %u: %zu lines more (%s)", kind.c_str(), member,
+                       count - kMemberLinesMax, repairable ? "repairable" : "not repairable");
+    print_line(stdout, "%zu lines are left out; --all lists them", left_out);
 }
 
 void print_report(const VolumeMembers& volume, const CheckReport& report, const CheckArguments& arguments)
 {
     print_findings(report, arguments);
-    printf("UUID:                %s\n", uuid_text(volume.uuid).c_str());
-    printf("Inodes:              %" PRIu64 " (%" PRIu64 " files, %" PRIu64 " directories)\n", report.inodes,
-           report.files, report.directories);
-    printf("Extents:             %" PRIu64 "\n", report.extents);
-    printf("Tree nodes:          %" PRIu64 "\n", report.nodes);
-    printf("Data blocks:         %" PRIu64 "\n", report.data_blocks);
-    printf("Checksums verified:  %" PRIu64 "\n", report.checksums_verified);
-    printf("Parity rows:         %" PRIu64 "\n", report.parity_rows_verified);
+    print_line(stdout, "UUID:                %s", uuid_text(volume.uuid).c_str());
+    print_line(stdout, "Inodes:              %" PRIu64 " (%" PRIu64 " files, %" PRIu64 " directories)",
+               report.inodes, report.files, report.directories);
+    print_line(stdout, "Extents:             %" PRIu64 "", report.extents);
+    print_line(stdout, "Tree nodes:          %" PRIu64 "", report.nodes);
+    print_line(stdout, "Data blocks:         %" PRIu64 "", report.data_blocks);
+    print_line(stdout, "Checksums verified:  %" PRIu64 "", report.checksums_verified);
+    print_line(stdout, "Parity rows:         %" PRIu64 "", report.parity_rows_verified);
     if (report.stale_columns > 0)
-        printf("Stale:               %s of block groups missed writes; old in them: %s\n",
-               count_text(report.stale_columns, "column").c_str(),
-               count_text(report.stale_blocks, "block").c_str());
+        print_line(stdout, "Stale:               %s of block groups missed writes; old in them: %s",
+                   count_text(report.stale_columns, "column").c_str(),
+                   count_text(report.stale_blocks, "block").c_str());
     std::map<std::string, size_t> kinds;
     for (const CheckFinding& finding : report.findings)
         ++kinds[finding.kind];
     std::vector<std::string> counts;
     for (const auto& [kind, count] : kinds)
         counts.push_back(count_text(count, kind + " finding"));
-    printf("Result:              %s\n", counts.empty() ? "clean" : join_words(counts).c_str());
+    print_line(stdout, "Result:              %s", counts.empty() ? "clean" : join_words(counts).c_str());
 }
 
 void print_report_json(const VolumeMembers& volume, const CheckReport& report)

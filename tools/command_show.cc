@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <map>
 
-#include "format/to_text.h"
+#include "base/print.h"
 #include "tools/command.h"
 #include "tools/load_report.h"
 
@@ -52,21 +52,21 @@ void print_member(const MemberInfo& member, bool has_usage, SizeStyle sizes)
         place += " STALE (missed writes to " + count_text(member.stale_groups, "block group") + ", " +
                  size_text(member.stale_bytes, sizes) + ")";
     const std::string used = has_usage ? size_text(member.used_bytes, sizes) : "unknown";
-    printf("\tdevid %4u size %s used %s path %s\n", member.id.value,
-           size_text(member.size_bytes, sizes).c_str(), used.c_str(), place.c_str());
+    print_line(stdout, "\tdevid %4u size %s used %s path %s", member.id.value,
+               size_text(member.size_bytes, sizes).c_str(), used.c_str(), place.c_str());
 }
 
 void print_volume(const VolumeReport& report, SizeStyle sizes)
 {
     const VolumeInfo& info = report.info;
-    const std::string label = info.label.empty() ? "none" : "'" + printable(info.label) + "'";
-    printf("Label: %s  uuid: %s\n", label.c_str(), uuid_text(info.uuid).c_str());
+    const std::string label = info.label.empty() ? "none" : "'" + info.label + "'";
+    print_line(stdout, "Label: %s  uuid: %s", label.c_str(), uuid_text(info.uuid).c_str());
     const std::string used = report.has_usage ? size_text(used_bytes(info), sizes) : "unknown";
-    printf("\tTotal devices %zu FS bytes used %s\n", info.members.size(), used.c_str());
+    print_line(stdout, "\tTotal devices %zu FS bytes used %s", info.members.size(), used.c_str());
     const std::string why = info.read_only_reason.empty() ? "" : ": " + info.read_only_reason;
     if (report.mounted)
-        printf("\t%s%s\n", capitalized(report.mount_text).c_str(),
-               info.read_only ? (" (read-only" + why + ")").c_str() : "");
+        print_line(stdout, "\t%s%s", capitalized(report.mount_text).c_str(),
+                   info.read_only ? (" (read-only" + why + ")").c_str() : "");
     std::vector<std::string> missing;
     for (const MemberInfo& member : info.members) {
         print_member(member, report.has_usage, sizes);
@@ -74,10 +74,10 @@ void print_volume(const VolumeReport& report, SizeStyle sizes)
             missing.push_back("devid " + std::to_string(member.id.value));
     }
     if (!missing.empty())
-        printf("\t*** Some devices missing: %s\n", join_words(missing).c_str());
+        print_line(stdout, "\t*** Some devices missing: %s", join_words(missing).c_str());
     if (!report.problem.empty())
-        printf("\t*** Cannot be opened: %s\n", report.problem.c_str());
-    printf("\n");
+        print_line(stdout, "\t*** Cannot be opened: %s", report.problem.c_str());
+    print_empty_line(stdout);
 }
 
 // Every volume of which a member or a daemon was found.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/print.h"
 #include "format/to_text.h"
 #include "tools/command.h"
 #include "tools/load_report.h"
@@ -71,8 +72,8 @@ void print_stats(const std::vector<MemberInfo>& members)
         const std::string name =
             member.path.empty() ? "devid:" + std::to_string(member.id.value) : member.path;
         for (size_t i = 0; i < member.counters.size(); ++i)
-            printf("[%s].%-17s%llu\n", name.c_str(), counter_name(i),
-                   static_cast<unsigned long long>(member.counters[i]));
+            print_line(stdout, "[%s].%-17s%llu", name.c_str(), counter_name(i),
+                       static_cast<unsigned long long>(member.counters[i]));
     }
 }
 

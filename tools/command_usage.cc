@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cstdio>
 
+#include "base/print.h"
 #include "tools/command.h"
 #include "tools/load_report.h"
 
@@ -62,9 +63,9 @@ bool has_multiple_profiles(const VolumeInfo& info)
     return false;
 }
 
-void print_line(const char* name, const std::string& value)
+void print_amount(const char* name, const std::string& value)
 {
-    printf("    %-24s %14s\n", name, value.c_str());
+    print_line(stdout, "    %-24s %14s", name, value.c_str());
 }
 
 void print_overall(const VolumeInfo& info, SizeStyle sizes)
@@ -78,18 +79,18 @@ void print_overall(const VolumeInfo& info, SizeStyle sizes)
         snprintf(out, sizeof out, "%.2f", value);
         return std::string(out);
     };
-    printf("Overall:\n");
-    print_line("Device size:", text(totals.device_bytes));
-    print_line("Device allocated:", text(totals.allocated_bytes));
-    print_line("Device unallocated:", text(info.unallocated_raw_bytes));
-    print_line("Device missing:", text(totals.missing_bytes));
-    print_line("Used:", text(totals.used_raw_bytes));
-    print_line("Free (estimated):", text(info.available_bytes));
-    print_line("Free (statfs, df):", text(info.available_bytes));
-    print_line("Data ratio:", number(ratio(totals.data_raw, totals.data_user)));
-    print_line("Metadata ratio:", number(ratio(totals.metadata_raw, totals.metadata_user)));
-    print_line("Global reserve:", text(info.reserve_bytes));
-    print_line("Multiple profiles:", has_multiple_profiles(info) ? "yes" : "no");
+    print_line(stdout, "Overall:");
+    print_amount("Device size:", text(totals.device_bytes));
+    print_amount("Device allocated:", text(totals.allocated_bytes));
+    print_amount("Device unallocated:", text(info.unallocated_raw_bytes));
+    print_amount("Device missing:", text(totals.missing_bytes));
+    print_amount("Used:", text(totals.used_raw_bytes));
+    print_amount("Free (estimated):", text(info.available_bytes));
+    print_amount("Free (statfs, df):", text(info.available_bytes));
+    print_amount("Data ratio:", number(ratio(totals.data_raw, totals.data_user)));
+    print_amount("Metadata ratio:", number(ratio(totals.metadata_raw, totals.metadata_user)));
+    print_amount("Global reserve:", text(info.reserve_bytes));
+    print_amount("Multiple profiles:", has_multiple_profiles(info) ? "yes" : "no");
 }
 
 void print_usage(const VolumeReport& report, SizeStyle sizes)
@@ -97,30 +98,34 @@ void print_usage(const VolumeReport& report, SizeStyle sizes)
     const VolumeInfo& info = report.info;
     print_overall(info, sizes);
     for (const SpaceInfo& space : info.spaces) {
-        printf("\n%s,%s: Size:%s, Used:%s (%.2f%%), Raw:%s\n", title_of(space.content).c_str(),
-               profile_title(space.profile), size_text(space.total_bytes, sizes).c_str(),
-               size_text(space.used_bytes, sizes).c_str(), 100 * ratio(space.used_bytes, space.total_bytes),
-               size_text(space.raw_bytes, sizes).c_str());
+        print_empty_line(stdout);
+        print_line(stdout, "%s,%s: Size:%s, Used:%s (%.2f%%), Raw:%s", title_of(space.content).c_str(),
+                   profile_title(space.profile), size_text(space.total_bytes, sizes).c_str(),
+                   size_text(space.used_bytes, sizes).c_str(),
+                   100 * ratio(space.used_bytes, space.total_bytes),
+                   size_text(space.raw_bytes, sizes).c_str());
     }
-    printf("\nMembers:\n");
+    print_empty_line(stdout);
+    print_line(stdout, "Members:");
     for (const MemberInfo& member : info.members) {
         const std::string place = member.path.empty() ? "missing" : member.path;
-        printf("   %4u  %-24s size %s, allocated %s", member.id.value, place.c_str(),
-               size_text(member.size_bytes, sizes).c_str(), size_text(member.used_bytes, sizes).c_str());
-        if (member.stale_groups > 0)
-            printf(", stale %s", size_text(member.stale_bytes, sizes).c_str());
-        printf("\n");
+        const std::string stale =
+            member.stale_groups > 0 ? ", stale " + size_text(member.stale_bytes, sizes) : "";
+        print_line(stdout, "   %4u  %-24s size %s, allocated %s%s", member.id.value, place.c_str(),
+                   size_text(member.size_bytes, sizes).c_str(), size_text(member.used_bytes, sizes).c_str(),
+                   stale.c_str());
     }
 }
 
 void print_df(const VolumeReport& report, SizeStyle sizes)
 {
     for (const SpaceInfo& space : report.info.spaces) {
-        printf("%s, %s: total=%s, used=%s\n", title_of(space.content).c_str(), profile_title(space.profile),
-               size_text(space.total_bytes, sizes).c_str(), size_text(space.used_bytes, sizes).c_str());
+        print_line(stdout, "%s, %s: total=%s, used=%s", title_of(space.content).c_str(),
+                   profile_title(space.profile), size_text(space.total_bytes, sizes).c_str(),
+                   size_text(space.used_bytes, sizes).c_str());
     }
-    printf("GlobalReserve, single: total=%s, used=%s\n", size_text(report.info.reserve_bytes, sizes).c_str(),
-           size_text(0, sizes).c_str());
+    print_line(stdout, "GlobalReserve, single: total=%s, used=%s",
+               size_text(report.info.reserve_bytes, sizes).c_str(), size_text(0, sizes).c_str());
 }
 
 Result<VolumeReport> load_usage(const std::string& operand, std::string& why)

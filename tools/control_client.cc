@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "format/to_text.h"
 #include "fuse/control_frame.h"
 #include "fuse/control_path.h"
 #include "tools/mount_table.h"
@@ -33,9 +32,9 @@ bool served_by_us_or_root(int fd)
 
 Result<ControlClient> ControlClient::connect(const Uuid& volume)
 {
-    if (!control_directory_is_trusted())
-        return Err::kNotFound;
     const std::string path = control_socket_path(volume);
+    if (path.empty())
+        return Err::kNotFound;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path)
@@ -141,7 +140,7 @@ std::string where_mounted(const MountedVolume& volume)
 
 std::string title_of(const MountedVolume& volume)
 {
-    return "volume " + (volume.label.empty() ? uuid_text(volume.uuid) : "'" + printable(volume.label) + "'");
+    return "volume " + (volume.label.empty() ? uuid_text(volume.uuid) : "'" + volume.label + "'");
 }
 
 std::optional<MountedVolume> find_mounted_volume(const std::string& name)
@@ -160,8 +159,8 @@ std::optional<MountedVolume> find_mounted_volume(const std::string& name)
 std::vector<MountedVolume> list_mounted_volumes()
 {
     std::vector<MountedVolume> out;
-    for (const Uuid& uuid : volumes_with_directory())
-        if (auto mounted = find_mounted_volume(uuid); mounted.has_value())
+    for (const ControlSocket& socket : control_sockets())
+        if (auto mounted = find_mounted_volume(socket.volume); mounted.has_value())
             out.push_back(std::move(*mounted));
     return out;
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/print.h"
 #include "tools/command.h"
 #include "tools/prefix_match.h"
 #include "tools/program_start.h"
@@ -33,17 +34,20 @@ bool in_group(const Command& command, const char* group)
 // All commands, or those of one group.
 void print_usage(FILE* out, const char* group)
 {
-    fprintf(out, "Usage: cowraid [--json] %s [OPTION...] [VOLUME]\n\n",
-            group == nullptr ? "COMMAND" : (std::string(group) + " COMMAND").c_str());
+    print_line(out, "Usage: cowraid [--json] %s [OPTION...] [VOLUME]",
+               group == nullptr ? "COMMAND" : (std::string(group) + " COMMAND").c_str());
+    print_empty_line(out);
     for (const Command& command : kCommands) {
         if (group != nullptr && !in_group(command, group))
             continue;
         const std::string name = command.group == nullptr ? std::string(command.name)
                                                           : std::string(command.group) + " " + command.name;
-        fprintf(out, "  %-18s %s\n", name.c_str(), command.summary);
+        print_line(out, "  %-18s %s", name.c_str(), command.summary);
     }
-    fprintf(out, "\nVOLUME is a mount point, a member, a label or a uuid. Command words may be shortened as\n"
-                 "long as one command is meant. Each command has --help.\n");
+    print_empty_line(out);
+    print_line(out,
+               "VOLUME is a mount point, a member, a label or a uuid. Command words may be shortened as");
+    print_line(out, "long as one command is meant. Each command has --help.");
 }
 
 // The distinct words of one level: groups and single commands, or the commands of a group.
@@ -73,8 +77,9 @@ std::string_view resolve_word(const std::vector<std::string_view>& words, std::s
         names.assign(words.begin(), words.end());
     for (const size_t index : match.candidates)
         names.emplace_back(words[index]);
-    fprintf(stderr, "cowraid: '%.*s' %s: %s\n", static_cast<int>(typed.size()), typed.data(),
-            match.candidates.empty() ? "is not a command; there are" : "may mean", join_words(names).c_str());
+    print_line(stderr, "cowraid: '%.*s' %s: %s", static_cast<int>(typed.size()), typed.data(),
+               match.candidates.empty() ? "is not a command; there are" : "may mean",
+               join_words(names).c_str());
     return {};
 }
 
@@ -120,7 +125,7 @@ const Command* resolve_command(int argc, char** argv, int& used)
         std::vector<std::string> names;
         for (const std::string_view word : words_of(group.c_str()))
             names.emplace_back(word);
-        fprintf(stderr, "cowraid: 'cowraid %s' needs one of %s\n", group.c_str(), join_words(names).c_str());
+        print_line(stderr, "cowraid: 'cowraid %s' needs one of %s", group.c_str(), join_words(names).c_str());
         return nullptr;
     }
     const std::string_view second = resolve_word(words_of(group.c_str()), argv[1]);
@@ -140,10 +145,10 @@ int run(int argc, char** argv)
             print_usage(stdout, nullptr);
             return kExitOk;
         } else if (option == "--version" || option == "-V") {
-            printf("cowraid %s\n", COWRAID_VERSION);
+            print_line(stdout, "cowraid %s", COWRAID_VERSION);
             return kExitOk;
         } else {
-            fprintf(stderr, "cowraid: unknown option '%s'; options of a command follow it\n", argv[next]);
+            print_line(stderr, "cowraid: unknown option '%s'; options of a command follow it", argv[next]);
             return kExitUsage;
         }
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/print.h"
 #include "tools/volume_spec.h"
 
 namespace {
@@ -32,7 +33,7 @@ int main(int argc, char** argv)
         // Labels and uuids are found at the mount, and so is how many members may be absent.
         if (!spec.ok() || spec->paths.empty() || std::any_of(spec->paths.begin(), spec->paths.end(), exists))
             continue;
-        fprintf(stderr, "fsck.cowraid: %s does not exist; check the name\n", argv[i]);
+        cowraid::print_line(stderr, "fsck.cowraid: %s does not exist; check the name", argv[i]);
         return kOperationalError;
     }
     return kOk;

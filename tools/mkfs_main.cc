@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "base/print.h"
 #include "device/signature.h"
 #include "format/profile.h"
 #include "tools/mkfs_plan.h"
@@ -76,23 +77,27 @@ struct Made {
 
 void print_summary(const Made& made)
 {
-    printf("cowraid %s\n\n", COWRAID_VERSION);
-    printf("Label:              %s\n", made.options.label.empty() ? "(null)" : made.options.label.c_str());
-    printf("UUID:               %s\n", uuid_text(made.result.volume_uuid).c_str());
-    printf("Node size:          %u\n", kNodeBytes);
-    printf("Sector size:        %u\n", kBlockBytes);
-    printf("Chunk size:         %u\n", made.options.chunk_bytes);
-    printf("Filesystem size:    %s\n", size_text(made.result.raw_bytes).c_str());
-    printf("Available:          %s\n", size_text(made.result.available_bytes).c_str());
-    printf("Block group profiles:\n");
-    printf("  Data:             %s\n", profile_title(made.options.data_profile));
-    printf("  Metadata:         %s\n", profile_title(made.options.metadata_profile));
-    printf("Checksum:           xxh3-64\n");
-    printf("Number of devices:  %zu\n", made.paths.size());
-    printf("Devices:\n   ID        SIZE  PATH\n");
+    print_line(stdout, "cowraid %s", COWRAID_VERSION);
+    print_empty_line(stdout);
+    print_line(stdout, "Label:              %s",
+               made.options.label.empty() ? "(null)" : made.options.label.c_str());
+    print_line(stdout, "UUID:               %s", uuid_text(made.result.volume_uuid).c_str());
+    print_line(stdout, "Node size:          %u", kNodeBytes);
+    print_line(stdout, "Sector size:        %u", kBlockBytes);
+    print_line(stdout, "Chunk size:         %u", made.options.chunk_bytes);
+    print_line(stdout, "Filesystem size:    %s", size_text(made.result.raw_bytes).c_str());
+    print_line(stdout, "Available:          %s", size_text(made.result.available_bytes).c_str());
+    print_line(stdout, "Block group profiles:");
+    print_line(stdout, "  Data:             %s", profile_title(made.options.data_profile));
+    print_line(stdout, "  Metadata:         %s", profile_title(made.options.metadata_profile));
+    print_line(stdout, "Checksum:           xxh3-64");
+    print_line(stdout, "Number of devices:  %zu", made.paths.size());
+    print_line(stdout, "Devices:");
+    print_line(stdout, "   ID        SIZE  PATH");
     for (size_t i = 0; i < made.paths.size(); ++i)
-        printf("  %3zu  %10s  %s\n", i + 1, size_text(made.sizes[i]).c_str(), made.paths[i].c_str());
-    printf("\n");
+        print_line(stdout, "  %3zu  %10s  %s", i + 1, size_text(made.sizes[i]).c_str(),
+                   made.paths[i].c_str());
+    print_empty_line(stdout);
 }
 
 void print_summary_json(const Made& made, const std::vector<std::string>& warnings)
@@ -119,7 +124,7 @@ void print_summary_json(const Made& made, const std::vector<std::string>& warnin
     json_put(out.get(), "members", std::move(members));
     Json list = json_make_array();
     for (const std::string& warning : warnings)
-        json_array_append_new(list.get(), json_string(warning.c_str()));
+        json_append_text(list.get(), warning);
     json_put(out.get(), "warnings", std::move(list));
     print_json(out.get());
 }

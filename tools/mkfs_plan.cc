@@ -13,7 +13,6 @@
 #include "device/scan.h"
 #include "device/signature.h"
 #include "format/profile.h"
-#include "format/to_text.h"
 #include "tools/report_error.h"
 #include "tools/text.h"
 
@@ -154,9 +153,9 @@ Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std:
     CW_TRY(set_profiles(arguments, options, warnings, why));
     CW_TRY(set_chunk(arguments, options, why));
     options.label = arguments.label.value_or("");
-    if (options.label.size() >= kLabelBytes || options.label.find_first_of("\n/") != std::string::npos)
-        return invalid(why, "the label must be shorter than " + std::to_string(kLabelBytes) +
-                                " bytes, without slashes and line breaks");
+    if (!label_is_valid(options.label) || options.label.find('/') != std::string::npos)
+        return invalid(why, "the label must be UTF-8, shorter than " + std::to_string(kLabelBytes) +
+                                " bytes, without slashes and control characters");
     if (arguments.uuid.has_value()) {
         const auto uuid = uuid_parse(*arguments.uuid);
         if (!uuid.ok() || *uuid == Uuid{})
@@ -182,7 +181,7 @@ std::string warning_of_readers(const std::vector<MkfsDevice>& devices)
 {
     std::string images;
     for (const MkfsDevice& device : devices)
-        images += device.others_read ? " " + printable(device.path) : "";
+        images += device.others_read ? " " + device.path : "";
     return images.empty() ? images
                           : "other users can read every file of the volume and lock it against mounting; "
                             "to keep them out: chmod 600" +

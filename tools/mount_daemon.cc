@@ -16,7 +16,6 @@
 #include "base/log_count.h"
 #include "device/open_member.h"
 #include "format/items.h"
-#include "format/to_text.h"
 #include "fs/filesystem.h"
 #include "fuse/control.h"
 #include "fuse/control_path.h"
@@ -115,6 +114,7 @@ public:
 
 private:
     Status start_control(std::string& why);
+    Status make_control(std::string& why);
     bool send_opened(const VolumeInfo& info, const std::vector<std::string>& notes);
     bool fail(const std::string& why);
     void on_signal(int number);
@@ -127,6 +127,7 @@ private:
     std::unique_ptr<Session> session_;
     std::unique_ptr<SignalWatch> watch_;
     Uuid uuid_;
+    std::string socket_path_;
     std::string device_;
     std::string condition_;  // what is wrong with the volume, for the log; empty when nothing is
     bool served_ = false;
@@ -141,23 +142,20 @@ bool VolumeServer::fail(const std::string& why)
 Status VolumeServer::start_control(std::string& why)
 {
     commands_ = std::make_unique<VolumeControl>(*filesystem_, request_.directory);
-    const std::string path = control_socket_path(uuid_);
     why.clear();
-    const auto lock = lock_control_directory(why);
-    Status status = lock.status();
-    if (status.ok()) {
-        remove_dead_control_sockets();
-        status = make_volume_directory(uuid_);
-    }
-    if (status.ok()) {
-        auto server = ControlServer::start({.path = path, .owner = geteuid()}, *commands_);
-        status = server.status();
-        if (server.ok())
-            control_ = server.take();
-    }
+    const Status status = make_control(why);
     if (!status.ok() && why.empty())
-        why = "control socket " + path + ": " + err_text(status.err()) + "; is /run writable?";
+        why = std::string("control socket: ") + err_text(status.err()) + "; is /run writable?";
     return status;
+}
+
+Status VolumeServer::make_control(std::string& why)
+{
+    CW_ASSIGN(const ControlDirectory directory, lock_control_directory(why));
+    remove_dead_control_sockets();
+    CW_ASSIGN(socket_path_, make_control_socket_path(directory, uuid_));
+    CW_ASSIGN(control_, ControlServer::start({.path = socket_path_, .owner = geteuid()}, *commands_));
+    return {};
 }
 
 bool VolumeServer::open()
@@ -173,7 +171,7 @@ bool VolumeServer::open()
         return fail(why);
     const std::vector<std::string> notes = assembly->notes;
     const Superblock& superblock = assembly->superblock;
-    log_set_name(superblock.label.empty() ? uuid_text(superblock.volume_uuid) : printable(superblock.label));
+    log_set_name(superblock.label.empty() ? uuid_text(superblock.volume_uuid) : superblock.label);
     auto filesystem = Filesystem::open(assembly.take(), request_.options, why);
     if (!filesystem.ok())
         return fail(why.empty() ? err_text(filesystem.err()) : why);
@@ -194,7 +192,7 @@ bool VolumeServer::send_opened(const VolumeInfo& info, const std::vector<std::st
 {
     Json warnings = json_make_array();
     const auto warn = [&](const std::string& text) {
-        json_array_append_new(warnings.get(), json_string(text.c_str()));
+        json_append_text(warnings.get(), text);
         condition_ += "; " + text;
     };
     for (const std::string& note : notes)
@@ -268,7 +266,7 @@ Status VolumeServer::close()
         Json closed = json_make_object();
         json_put_flag(closed.get(), "ok", status.ok());
         json_put_text(closed.get(), "message", err_text(status.err()));
-        remove_control_socket(uuid_);
+        remove_control_socket(socket_path_);
         control_->announce(closed.get());
         control_.reset();
     }

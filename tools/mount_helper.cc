@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/print.h"
 #include "fuse/json.h"
 #include "tools/control_client.h"
 #include "tools/handshake.h"
@@ -174,7 +175,7 @@ int mount_and_serve(int channel, const MountRequest& request, std::optional<Bloc
 
 void print_mount_message(const std::string& text)
 {
-    fprintf(stderr, "mount.cowraid: %s\n", text.c_str());
+    print_line(stderr, "mount.cowraid: %s", text.c_str());
 }
 
 int run_mount_helper(UniqueFd channel, const MountRequest& request)

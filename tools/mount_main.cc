@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/print.h"
 #include "fuse/page_dropper.h"
 #include "tools/handshake.h"
 #include "tools/mount_daemon.h"
@@ -63,9 +64,10 @@ constexpr const char* kDoc = "Mount a cowraid volume. Any one member is enough t
 // As Markdown; scripts/options_table.py puts it into README.
 void print_options_table()
 {
-    printf("| option | what it does |\n|---|---|\n");
+    print_line(stdout, "| option | what it does |");
+    print_line(stdout, "|---|---|");
     for (const MountOptionHelp& line : mount_options_help())
-        printf("| `%s` | %s |\n", line.option.c_str(), line.text.c_str());
+        print_line(stdout, "| `%s` | %s |", line.option.c_str(), line.text.c_str());
 }
 
 // What argp prints behind its own options.

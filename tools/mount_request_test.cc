@@ -60,6 +60,11 @@ TEST_CASE("options: what mount(8) and fstab pass")
     CHECK(request.warnings.empty());
 }
 
+TEST_CASE("options: what protects from a medium of unknown origin")
+{
+    CHECK(parse("ro,untrusted").kernel_flags == (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC));
+}
+
 TEST_CASE("options: later ones win")
 {
     const MountRequest request = parse("ro,nosuid,noatime,rw,suid,strictatime,degraded,degraded=no");

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/print.h"
 #include "tools/volume_json.h"
 
 namespace cowraid {
@@ -16,13 +17,13 @@ Status invalid(std::string& why, std::string text)
 
 void print_json(const json_t* value)
 {
-    printf("%s\n", json_print(value, 2).c_str());
+    fputs((json_print(value, JsonStyle::kIndented) + "\n").c_str(), stdout);
 }
 
 void print_error(const char* program, OutputFormat format, Err err, const std::string& why)
 {
     const std::string text = why.empty() ? err_text(err) : why;
-    fprintf(stderr, "%s: %s\n", program, text.c_str());
+    print_line(stderr, "%s: %s", program, text.c_str());
     if (format != OutputFormat::kJson)
         return;
     const char* const code = strerrorname_np(err_to_errno(err));
@@ -36,7 +37,7 @@ void print_error(const char* program, OutputFormat format, Err err, const std::s
 
 void print_warning(const char* program, const std::string& text)
 {
-    fprintf(stderr, "%s: warning: %s\n", program, text.c_str());
+    print_line(stderr, "%s: warning: %s", program, text.c_str());
 }
 
 }  // namespace cowraid

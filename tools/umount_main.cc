@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/print.h"
 #include "device/open_member.h"
 #include "tools/control_client.h"
 #include "tools/mount_helper.h"
@@ -74,7 +75,7 @@ error_t parse_option(int key, char* argument, argp_state* state)
 
 void print_message(const std::string& text)
 {
-    fprintf(stderr, "umount.fuse.cowraid: %s\n", text.c_str());
+    print_line(stderr, "umount.fuse.cowraid: %s", text.c_str());
 }
 
 // The daemon of one mount, told to say when it has finished. Nothing when it is dead.

@@ -89,10 +89,10 @@ def test_by_members(labelled):
 
 
 def test_options_of_the_line_count(labelled):
-    fstab = write_fstab(labelled, f"cowraid:{LABEL}", "ro,noexec")
+    fstab = write_fstab(labelled, f"cowraid:{LABEL}", "ro,untrusted")
     run("mount", "-a", "-T", fstab)
     flags = run("findmnt", "-n", "-o", "OPTIONS", labelled.mount_point).stdout
-    assert {"ro", "noexec"} <= set(flags.strip().split(","))
+    assert {"ro", "nosuid", "nodev", "noexec"} <= set(flags.strip().split(","))
     run("umount", labelled.mount_point)
 
 

@@ -472,7 +472,7 @@ def session_folder():
 
 
 def test_a_stranger_has_made_the_control_directory(images, false_daemon, session_folder):
-    """Looking, mounting and unmounting go on as if nothing was there, and a mount says what is in its way."""
+    """Looking, mounting and unmounting go on as if nothing was there."""
     as_user(images, "mkfs.cowraid", "-q", *images.devices)
     shared = Path(f"/tmp/cowraid-{SOMEBODY}")
     if shared.exists():
@@ -481,19 +481,18 @@ def test_a_stranger_has_made_the_control_directory(images, false_daemon, session
     shown = as_user(images, "cowraid", "filesystem", "show", images.devices[0], places={}).stdout
     assert "Mounted" not in shown and "Cannot" not in shown and images.devices[2] in shown
     mount = ["mount.cowraid", *images.devices, images.mount_point]
-    result = as_user(images, *mount, check=False, places={})
-    assert result.returncode == MOUNT_FAILED and not images.is_mounted()
-    assert result.stderr == (f"mount.cowraid: {shared} belongs to user {STRANGER}; remove it, or set "
-                             "XDG_RUNTIME_DIR to a directory of your own\n")
     as_user(images, "cowraid", "check", images.devices[0], places={})
-    session_folder()
-    for places in ({"XDG_RUNTIME_DIR": str(images.folder)}, {}):
+    for places in ({}, {"XDG_RUNTIME_DIR": str(images.folder)}, {}):
+        if "XDG_RUNTIME_DIR" in places:
+            session_folder()
         as_user(images, *mount, places=places)
         assert "Mounted at" in as_user(images, "cowraid", "filesystem", "show", images.devices[0],
                                        places=places).stdout
         as_user(images, "umount.fuse.cowraid", images.mount_point, places=places)
         assert not images.is_mounted()
     assert was_asked(fake) == ""
+    for folder in Path("/tmp").glob(f"cowraid-{SOMEBODY}-*"):
+        folder.rmdir()
 
 
 @pytest.mark.parametrize("kind", ["link", "open to all"])
