@@ -7,7 +7,6 @@
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -131,13 +131,13 @@ int page_dropper_main()
     return 0;
 }
 
-bool PageDropper::start(int connection)
+UniqueFd spawn_page_dropper(int connection)
 {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return false;
+        return {};
     const UniqueFd theirs(ends[1]);
-    channel_ = UniqueFd(ends[0]);
+    UniqueFd ours(ends[0]);
     // Above the numbers that it will have there, so that neither takes the other's place.
     const UniqueFd fuse_copy(fcntl(connection, F_DUPFD_CLOEXEC, kChannel + 1));
     const UniqueFd channel_copy(fcntl(theirs.get(), F_DUPFD_CLOEXEC, kChannel + 1));
@@ -147,13 +147,10 @@ bool PageDropper::start(int connection)
     posix_spawn_file_actions_adddup2(&actions, channel_copy.get(), kChannel);
     std::string name = kPageDropperName;
     char* arguments[] = {name.data(), nullptr};
-    const int error = posix_spawn(&process_, "/proc/self/exe", &actions, nullptr, arguments, environ);
+    pid_t process;
+    const int error = posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (error == 0)
-        return true;
-    process_ = -1;
-    channel_ = UniqueFd();
-    return false;
+    return error == 0 ? std::move(ours) : UniqueFd();
 }
 
 bool PageDropper::drop(int connection, uint64_t node, uint64_t offset, uint64_t bytes)
@@ -180,7 +177,9 @@ bool PageDropper::carry_out(int connection, const DropOrder& order)
 {
     // The process may have been killed: once more with another one.
     for (int attempt = 0; attempt < 2; ++attempt) {
-        if (process_ < 0 && !start(connection))
+        if (!channel_.valid())
+            channel_ = host_->start_page_dropper(connection);
+        if (!channel_.valid())
             return false;
         const auto bytes = static_cast<ssize_t>(order.message_bytes());
         char done;
@@ -192,13 +191,18 @@ bool PageDropper::carry_out(int connection, const DropOrder& order)
     return false;
 }
 
+// Its end of the channel closes when the process has ended.
 void PageDropper::stop()
 {
-    if (process_ < 0)
+    if (!channel_.valid())
         return;
+    shutdown(channel_.get(), SHUT_WR);
+    char answer;
+    ssize_t count;
+    do
+        count = recv(channel_.get(), &answer, sizeof answer, 0);
+    while (count > 0 || (count < 0 && errno == EINTR));
     channel_ = UniqueFd();
-    while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) { }
-    process_ = -1;
 }
 
 }  // namespace cowraid

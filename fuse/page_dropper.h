@@ -8,7 +8,6 @@
 #pragma once
 
 #include <fuse3/fuse_lowlevel.h>
-#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +17,20 @@
 
 namespace cowraid {
 
-// The name by which the daemon starts its own program for this; main() then calls page_dropper_main().
+// The name by which the program is started for this; main() then calls page_dropper_main().
 inline constexpr const char* kPageDropperName = "cowraid-page-dropper";
 int page_dropper_main();
+// Starts this program under that name, with a copy of `connection`, the session's /dev/fuse. Returns the
+// daemon's end of the channel; invalid when there is no process to be had.
+UniqueFd spawn_page_dropper(int connection);
+
+// Who spawns, because the daemon itself may not start programs.
+class PageDropperHost {
+public:
+    virtual ~PageDropperHost() = default;
+    // As spawn_page_dropper(). Called by one thread at a time.
+    virtual UniqueFd start_page_dropper(int connection) = 0;
+};
 
 struct DropOrder;
 
@@ -31,6 +41,9 @@ public:
     ~PageDropper() { stop(); }
     PageDropper(const PageDropper&) = delete;
     PageDropper& operator=(const PageDropper&) = delete;
+
+    // Before the rest; must outlive it.
+    void set_host(PageDropperHost& host) { host_ = &host; }
 
     // Returns when the kernel has dropped the pages. False: no process could be had, nothing is known. `node`
     // and the range as in fuse_lowlevel_notify_inval_inode(); `connection` is the session's /dev/fuse. The
@@ -43,11 +56,10 @@ public:
     void stop();
 
 private:
-    bool start(int connection);
     bool carry_out(int connection, const DropOrder& order);
 
-    UniqueFd channel_;
-    pid_t process_ = -1;
+    PageDropperHost* host_ = nullptr;
+    UniqueFd channel_;  // invalid: there is no process
 };
 
 }  // namespace cowraid

@@ -85,6 +85,7 @@ Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const S
     Frontend& frontend = *session->frontend_;
     frontend.filesystem = &filesystem;
     frontend.root = options.root;
+    frontend.page_dropper.set_host(options.page_dropper_host);
 
     static const fuse_lowlevel_ops ops = make_ops();
     char program[] = "cowraid";
