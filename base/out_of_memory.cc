@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/sanitizer.h"
 #include "base/units.h"
 
 namespace cowraid {
@@ -35,8 +36,17 @@ void end_when_out_of_memory(int exit_code)
     std::set_new_handler(out_of_memory);
 }
 
+uint64_t usual_memory_bytes()
+{
+    const uint64_t machine =
+        static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    return machine / 4 * 3;
+}
+
 bool limit_memory(uint64_t bytes, const char* next_step)
 {
+    if (kSanitized)
+        return true;
     const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
     if (setrlimit(RLIMIT_DATA, &limit) != 0)
         return false;

@@ -13,8 +13,12 @@ namespace cowraid {
 // From now on operator new ends so, too. Before other threads start.
 void end_when_out_of_memory(int exit_code);
 
+// Three quarters of the machine's memory: the usual bound of a process.
+uint64_t usual_memory_bytes();
+
 // The process takes no more than `bytes` of memory for its data; the line that ends it says so and names
-// `next_step` (kept, not copied). False when the system refuses.
+// `next_step` (kept, not copied). False when the system refuses. Does
+// nothing in a build with a sanitizer.
 [[nodiscard]] bool limit_memory(uint64_t bytes, const char* next_step);
 
 }  // namespace cowraid

@@ -265,3 +265,13 @@ TEST_CASE("superblock: identity is readable in formats we do not know")
     bytes[100] ^= std::byte{1};
     CHECK(peek_superblock(bytes).err() == Err::kCorrupt);
 }
+
+TEST_CASE("superblock: what a label may be")
+{
+    CHECK(label_is_valid(""));
+    CHECK(label_is_valid("Müll 東京"));
+    CHECK(label_is_valid(std::string(kLabelBytes - 1, 'a')));
+    CHECK_FALSE(label_is_valid(std::string(kLabelBytes, 'a')));
+    for (const char* label : {"a\nb", "a\tb", "\x1b[2J", "\x7f", "\xff", "a\u202eb"})
+        CHECK_FALSE(label_is_valid(label));
+}

@@ -94,16 +94,6 @@ Result<std::string> make_directory_in_tmp()
     return path;
 }
 
-Result<std::string> make_control_directory(std::string& why)
-{
-    if (const auto fixed = fixed_directory(); fixed.has_value()) {
-        CW_TRY(make_private_directory(*fixed, why));
-        return *fixed;
-    }
-    const std::vector<std::string> there = directories_in_tmp();
-    return there.empty() ? make_directory_in_tmp() : there.front();
-}
-
 // Whatever is there and only this user or root can have filled.
 std::vector<std::string> control_directories()
 {
@@ -136,20 +126,29 @@ std::string control_socket_path(const Uuid& volume)
     return {};
 }
 
-Result<ControlDirectory> lock_control_directory(std::string& why)
+Result<std::string> make_control_directory(std::string& why)
 {
-    CW_ASSIGN(std::string path, make_control_directory(why));
-    UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd.valid() || flock(fd.get(), LOCK_EX) != 0)
-        return Err::kIo;
-    return ControlDirectory{.path = std::move(path), .lock = std::move(fd)};
+    if (const auto fixed = fixed_directory(); fixed.has_value()) {
+        CW_TRY(make_private_directory(*fixed, why));
+        return *fixed;
+    }
+    const std::vector<std::string> there = directories_in_tmp();
+    return there.empty() ? make_directory_in_tmp() : there.front();
 }
 
-Result<std::string> make_control_socket_path(const ControlDirectory& directory, const Uuid& volume)
+Result<UniqueFd> lock_control_directory(const std::string& directory)
+{
+    UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid() || flock(fd.get(), LOCK_EX) != 0)
+        return Err::kIo;
+    return fd;
+}
+
+Result<std::string> make_control_socket_path(const std::string& directory, const Uuid& volume)
 {
     std::string ignored;
-    CW_TRY(make_private_directory(volume_directory(directory.path, volume), ignored));
-    return socket_in(directory.path, volume);
+    CW_TRY(make_private_directory(volume_directory(directory, volume), ignored));
+    return socket_in(directory, volume);
 }
 
 std::vector<ControlSocket> control_sockets()

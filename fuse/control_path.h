@@ -19,16 +19,14 @@ namespace cowraid {
 // Of a volume that has one; empty if none has.
 std::string control_socket_path(const Uuid& volume);
 
-struct ControlDirectory {
-    std::string path;
-    UniqueFd lock;
-};
-// Makes the directory of all sockets with mode 0700 and locks it while the descriptor lives: who makes a
-// socket or removes those of others holds it. kAccess when it is not ours alone (another owner, writable by
-// others, not a directory), and `why` says so; kAccess and kIo as the system says, `why` as it was.
-Result<ControlDirectory> lock_control_directory(std::string& why);
+// Makes the directory of all sockets with mode 0700. kAccess when it is not ours alone (another owner,
+// writable by others, not a directory), and `why` says so; kAccess and kIo as the system says, `why` as it
+// was.
+Result<std::string> make_control_directory(std::string& why);
+// Locks it while the descriptor lives: who makes a socket or removes those of others holds it. kIo.
+Result<UniqueFd> lock_control_directory(const std::string& directory);
 // Where the socket of a volume is to be made; makes the directory that it will be in.
-Result<std::string> make_control_socket_path(const ControlDirectory& directory, const Uuid& volume);
+Result<std::string> make_control_socket_path(const std::string& directory, const Uuid& volume);
 
 struct ControlSocket {
     Uuid volume;

@@ -79,8 +79,7 @@ void do_nothing(int) { }
 Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const SessionOptions& options)
 {
     fuse_set_log_func(log_from_libfuse);
-    std::unique_ptr<Session> session(new Session);
-    session->options_ = options;
+    std::unique_ptr<Session> session(new Session(options));
     session->frontend_ = std::make_unique<Frontend>(background_max());
     Frontend& frontend = *session->frontend_;
     frontend.filesystem = &filesystem;
@@ -96,6 +95,8 @@ Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const S
         return Err::kIo;
     return session;
 }
+
+Session::Session(const SessionOptions& options) : options_(options) { }
 
 Session::~Session()
 {

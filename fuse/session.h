@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "fs/filesystem.h"
+#include "fuse/page_dropper.h"
 
 namespace cowraid {
 
@@ -15,6 +16,7 @@ struct Frontend;
 
 struct SessionOptions {
     InodeNumber root;  // of the volume: node id 1
+    PageDropperHost& page_dropper_host;  // must outlive the session
     // Threads above this are not started, however many requests wait. Generous, because a throttled writer
     // holds its thread.
     uint32_t max_threads = 64;
@@ -42,7 +44,7 @@ public:
     [[nodiscard]] bool serving() const { return serving_.load(); }
 
 private:
-    Session() = default;
+    explicit Session(const SessionOptions& options);
 
     std::unique_ptr<Frontend> frontend_;
     SessionOptions options_;

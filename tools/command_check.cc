@@ -29,19 +29,12 @@ constexpr int kMemoryKey = 2002;
 // Below this not even the node cache and the rings have room.
 constexpr uint64_t kMemoryBytesMin = 256 * kMiB;
 
-uint64_t usual_memory_bytes()
-{
-    const uint64_t machine =
-        static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    return std::max(kMemoryBytesMin, machine / 4 * 3);
-}
-
 struct CheckArguments {
     CommandOptions common;
     bool force = false;
     bool all = false;
     CheckOptions check;
-    uint64_t memory_bytes = usual_memory_bytes();
+    uint64_t memory_bytes = std::max(kMemoryBytesMin, usual_memory_bytes());
 };
 
 constexpr argp_option kCheckOptions[] = {

@@ -23,6 +23,10 @@ enum class HandshakeKind : uint32_t {
     kFailed = 4,
     kServe = 5,
     kNamedMember = 6,
+    // Between the daemon and its monitor, tools/mount_monitor.h.
+    kDetach = 7,
+    kStartDropper = 8,
+    kDone = 9,
 };
 
 struct HandshakeMessage {

@@ -6,25 +6,31 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/log_count.h"
+#include "base/out_of_memory.h"
+#include "base/units.h"
 #include "device/open_member.h"
 #include "format/items.h"
 #include "fs/filesystem.h"
 #include "fuse/control.h"
 #include "fuse/control_path.h"
 #include "fuse/session.h"
+#include "tools/confinement.h"
 #include "tools/daemon_commands.h"
 #include "tools/handshake.h"
-#include "tools/mount_point.h"
+#include "tools/mount_monitor.h"
 #include "tools/signal_watch.h"
-#include "tools/user_mount_table.h"
 
 namespace cowraid {
 
@@ -35,6 +41,8 @@ constexpr int PR_SET_IO_FLUSHER = 57;
 #endif
 
 constexpr const char* kOutOfMemoryScore = "-1000";
+// Of address space, which threads that are never used take too.
+constexpr uint64_t kMemoryFloorBytes = 4 * kGiB;
 constexpr int kDetachRounds = 100;
 constexpr int kDetachRoundMilliseconds = 20;
 
@@ -54,9 +62,18 @@ void redirect_to_null(std::initializer_list<int> descriptors)
     }
 }
 
-// Before any other thread starts, because threads inherit all of it.
-void prepare_process(const MountRequest& request)
+void close_inherited(int channel)
 {
+    constexpr int kFirst = STDERR_FILENO + 1;
+    if (channel > kFirst)
+        close_range(kFirst, static_cast<unsigned>(channel - 1), 0);
+    close_range(static_cast<unsigned>(channel + 1), ~0U, 0);
+}
+
+// Before any other thread starts, because threads inherit all of it.
+void prepare_process(const MountRequest& request, int channel)
+{
+    close_inherited(channel);
     signal(SIGPIPE, SIG_IGN);
     block_watched_signals();
     if (!request.foreground) {
@@ -77,7 +94,29 @@ void prepare_process(const MountRequest& request)
     }
 }
 
-Status receive_members(int channel, const MountRequest& request,
+// What may be set for us; the system log wants the time zone.
+void clear_environment()
+{
+    std::vector<std::pair<const char*, std::string>> kept;
+    for (const char* name : {"COWRAID_NO_URING", "COWRAID_RUN_DIR", "XDG_RUNTIME_DIR", "TZ"})
+        if (const char* value = secure_getenv(name); value != nullptr)
+            kept.emplace_back(name, value);
+    for (char** line = environ; *line != nullptr; ++line)
+        explicit_bzero(*line, strlen(*line));  // what /proc/PID/environ shows
+    clearenv();
+    for (const auto& [name, value] : kept)
+        setenv(name, value.c_str(), 1);
+    tzset();  // reads its file now
+}
+
+// Nobody is killed for lack of memory in its place, so it must not take all of it.
+void limit_daemon_memory()
+{
+    (void)limit_memory(std::max(kMemoryFloorBytes, usual_memory_bytes()),
+                       "mount with smaller cache= and dirty_max=");
+}
+
+Status receive_members(int channel, const MountRequest& request, Confinement& confinement,
                        std::vector<std::unique_ptr<BlockDevice>>& devices, AssemblyOptions& options,
                        std::string& why)
 {
@@ -92,6 +131,8 @@ Status receive_members(int channel, const MountRequest& request,
             return Err::kIo;
         if (named)
             options.named.push_back(message->text);
+        // What stands on a member that does not open is looked at through a descriptor of its own.
+        confinement.allow(message->fd.get(), Confinement::Access::kRead);
         CW_ASSIGN(auto device,
                   make_device_from_fd(std::move(message->fd), message->text,
                                       {.read_only = request.options.read_only, .exclusive = false}, why));
@@ -102,8 +143,8 @@ Status receive_members(int channel, const MountRequest& request,
 // One mounted volume, from open to closed.
 class VolumeServer {
 public:
-    VolumeServer(UniqueFd channel, const MountRequest& request)
-        : channel_(std::move(channel)), request_(request)
+    VolumeServer(UniqueFd channel, const MountRequest& request, MountMonitor& monitor)
+        : channel_(std::move(channel)), request_(request), monitor_(monitor)
     {
     }
 
@@ -113,20 +154,23 @@ public:
     Status close();
 
 private:
-    Status start_control(std::string& why);
-    Status make_control(std::string& why);
+    Status prepare_control(std::string& why);
+    void confine(Confinement& confinement);
+    Status start_control();
     bool send_opened(const VolumeInfo& info, const std::vector<std::string>& notes);
     bool fail(const std::string& why);
     void on_signal(int number);
 
     UniqueFd channel_;
     const MountRequest& request_;
+    MountMonitor& monitor_;
     std::unique_ptr<Filesystem> filesystem_;
     std::unique_ptr<VolumeControl> commands_;
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<Session> session_;
     std::unique_ptr<SignalWatch> watch_;
     Uuid uuid_;
+    std::string control_directory_;
     std::string socket_path_;
     std::string device_;
     std::string condition_;  // what is wrong with the volume, for the log; empty when nothing is
@@ -139,23 +183,42 @@ bool VolumeServer::fail(const std::string& why)
     return false;
 }
 
-Status VolumeServer::start_control(std::string& why)
+// While nothing is confined: the directory, and what daemons that are gone left in it.
+Status VolumeServer::prepare_control(std::string& why)
 {
-    commands_ = std::make_unique<VolumeControl>(*filesystem_, request_.directory);
     why.clear();
-    const Status status = make_control(why);
-    if (!status.ok() && why.empty())
-        why = std::string("control socket: ") + err_text(status.err()) + "; is /run writable?";
-    return status;
+    auto directory = make_control_directory(why);
+    if (directory.ok()) {
+        control_directory_ = directory.take();
+        if (const auto lock = lock_control_directory(control_directory_); lock.ok())
+            remove_dead_control_sockets();
+    } else if (why.empty()) {
+        why = std::string("control directory: ") + err_text(directory.err()) + "; is /run writable?";
+    }
+    return directory.status();
 }
 
-Status VolumeServer::make_control(std::string& why)
+Status VolumeServer::start_control()
 {
-    CW_ASSIGN(const ControlDirectory directory, lock_control_directory(why));
-    remove_dead_control_sockets();
-    CW_ASSIGN(socket_path_, make_control_socket_path(directory, uuid_));
+    commands_ = std::make_unique<VolumeControl>(*filesystem_, request_.directory);
+    CW_ASSIGN(const UniqueFd lock, lock_control_directory(control_directory_));
+    CW_ASSIGN(socket_path_, make_control_socket_path(control_directory_, uuid_));
     CW_ASSIGN(control_, ControlServer::start({.path = socket_path_, .owner = geteuid()}, *commands_));
     return {};
+}
+
+// Members are open, none has been read.
+void VolumeServer::confine(Confinement& confinement)
+{
+    using Access = Confinement::Access;
+    confinement.allow(control_directory_, Access::kSockets);
+    confinement.allow("/dev/fuse", Access::kReadWrite);
+    confinement.allow("/dev/null", Access::kReadWrite);
+    confinement.allow("/proc", Access::kRead);  // groups and capabilities of who asks
+    confinement.allow("/sys", Access::kRead);
+    const std::string lacks = confinement.enter();
+    if (!lacks.empty())
+        CW_LOG_INFO("the kernel has no %s: the daemon can do more than it needs", lacks.c_str());
 }
 
 bool VolumeServer::open()
@@ -164,8 +227,11 @@ bool VolumeServer::open()
     AssemblyOptions options{.strangers = request_.options.degraded ? Strangers::kSkip : Strangers::kRefuse,
                             .named = {}};
     std::string why;
-    if (!receive_members(channel_.get(), request_, devices, options, why).ok())
+    Confinement confinement;
+    if (!receive_members(channel_.get(), request_, confinement, devices, options, why).ok() ||
+        !prepare_control(why).ok())
         return fail(why);
+    confine(confinement);
     auto assembly = assemble(std::move(devices), why, options);
     if (!assembly.ok())
         return fail(why);
@@ -178,9 +244,10 @@ bool VolumeServer::open()
     filesystem_ = filesystem.take();
     const VolumeInfo info = filesystem_->info();
     uuid_ = info.uuid;
-    if (!start_control(why).ok())
-        return fail(why);
-    auto session = Session::create(*filesystem_, {.root = InodeNumber{kRootInode}});
+    if (const Status status = start_control(); !status.ok())
+        return fail("control socket in " + control_directory_ + ": " + err_text(status.err()));
+    auto session =
+        Session::create(*filesystem_, {.root = InodeNumber{kRootInode}, .page_dropper_host = monitor_});
     if (!session.ok())
         return fail("libfuse refused to start");
     session_ = session.take();
@@ -215,8 +282,7 @@ void VolumeServer::on_signal(int number)
 {
     CW_LOG_INFO("ended by signal %d", number);
     // Unused and gone from the tree, the session ends by itself. Else it is ended for those who use it.
-    const bool gone = detach_mount(request_.directory, device_).ok();
-    remove_user_mount(request_.directory);
+    const bool gone = monitor_.detach(device_).ok();
     for (int round = 0; gone && session_->serving() && round < kDetachRounds; ++round)
         poll(nullptr, 0, kDetachRoundMilliseconds);
     session_->stop();
@@ -279,8 +345,15 @@ Status VolumeServer::close()
 
 int run_mount_daemon(UniqueFd channel, const MountRequest& request)
 {
-    prepare_process(request);
-    VolumeServer server(std::move(channel), request);
+    prepare_process(request, channel.get());
+    MountMonitor monitor;
+    if (!monitor.start(request.directory)) {
+        send_handshake(channel.get(), HandshakeKind::kFailed, "no process could be started", -1).ignore();
+        return 1;
+    }
+    clear_environment();
+    limit_daemon_memory();
+    VolumeServer server(std::move(channel), request, monitor);
     const bool served = server.open() && server.serve();
     const Status closed = server.close();
     return served && closed.ok() ? 0 : 1;

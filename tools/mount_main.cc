@@ -14,9 +14,11 @@
 
 #include "base/print.h"
 #include "fuse/page_dropper.h"
+#include "tools/confinement.h"
 #include "tools/handshake.h"
 #include "tools/mount_daemon.h"
 #include "tools/mount_helper.h"
+#include "tools/mount_monitor.h"
 #include "tools/mount_request.h"
 #include "tools/mount_table.h"
 #include "tools/program_start.h"
@@ -212,7 +214,11 @@ const char* argp_program_version = "mount.cowraid " COWRAID_VERSION;
 int main(int argc, char** argv)
 {
     cowraid::start_program(cowraid::kMountSystem);
-    if (argc > 0 && strcmp(argv[0], cowraid::kPageDropperName) == 0)
+    if (argc > 1 && strcmp(argv[0], cowraid::kMountMonitorName) == 0)
+        return cowraid::mount_monitor_main(argv[1]);
+    if (argc > 0 && strcmp(argv[0], cowraid::kPageDropperName) == 0) {
+        (void)cowraid::Confinement().enter();
         return cowraid::page_dropper_main();
+    }
     return cowraid::run(argc, argv);
 }

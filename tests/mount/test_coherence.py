@@ -49,17 +49,22 @@ def start_load(folder):
     return subprocess.Popen([PROGRAM, folder, "60", "mapped", "aio"], stdout=subprocess.DEVNULL)
 
 
-def droppers(daemon):
-    """Processes that drop pages for it."""
+def children(process, name):
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if b"cowraid-page-dropper" in (entry / "cmdline").read_bytes() and \
-                    f"PPid:\t{daemon}\n" in (entry / "status").read_text():
+            if (entry / "cmdline").read_bytes().startswith(name) and \
+                    f"PPid:\t{process}\n" in (entry / "status").read_text():
                 found.append(int(entry.name))
         except (OSError, ProcessLookupError):
             continue
     return found
+
+
+def droppers(daemon):
+    """Processes that drop pages for it."""
+    return [dropper for monitor in children(daemon, b"cowraid-mount-monitor")
+            for dropper in children(monitor, b"cowraid-page-dropper")]
 
 
 def test_killed_while_pages_are_dropped(make_volume):
