@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "base/checksum.h"
 #include "base/log.h"
+#include "journal/log_life.h"
 #include "journal/log_place.h"
 
 namespace cowraid {
@@ -107,6 +108,9 @@ Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
             return Err::kNoSpace;
         batch.log_offset = log->offset;
     }
+    // Only where forged entries were near it: a scan would not believe what counts on.
+    if (next_sequence_ + rows.size() > kMaxIntentSequence + 1)
+        return Err::kNoSpace;
     for (RowIntent& row : rows) {
         row.sequence = next_sequence_++;
         unwritten_.insert(row.sequence);

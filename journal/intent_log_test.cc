@@ -15,6 +15,7 @@
 #include "device/fault_device.h"
 #include "device/sim_device.h"
 #include "journal/intent_scan.h"
+#include "journal/log_life.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -355,6 +356,25 @@ TEST_CASE("intent log: numbers no log counts to are not believed")
     const IntentScan scan(fixture.members, fixture.superblock);
     CHECK(scan.next_sequence() == 1);
     CHECK(scan.rows().empty());
+}
+
+TEST_CASE("intent log: when numbers end it refuses, and logs none that a scan would not believe")
+{
+    IntentFixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, kMaxIntentSequence - 1);
+    Rows last = make_rows(fixture, 0, 2);
+    Rows more = make_rows(fixture, 2, 1);
+    REQUIRE(append(log, last).ok());
+    CHECK(append(log, more) == Status(Err::kNoSpace));
+    IntentScan scan(fixture.members, fixture.superblock);
+    CHECK(scan.rows().size() == 2);
+    for (const auto& row : last)
+        require_found(scan, *row);
+    REQUIRE(scan.next_sequence() == kMaxIntentSequence + 1);
+    REQUIRE(scan.erase().ok());
+    const IntentScan after(fixture.members, fixture.superblock);
+    CHECK(after.rows().empty());
+    CHECK(after.next_sequence() == kMaxIntentSequence + 1);
 }
 
 TEST_CASE("intent log: erased entries are not found again, even under the same generation")

@@ -19,14 +19,12 @@ namespace {
 constexpr uint64_t kScanBytes = 32 * kMiB;
 constexpr uint64_t kPieceBytesMin = 64 * kKiB;
 constexpr uint64_t kPieceBytesMax = 1 * kMiB;
-// No log counts so far; a hostile number above it would leave none for the next entries.
-constexpr uint64_t kMaxSequence = UINT64_MAX / 2;
 
 bool plausible(const IntentBlock& block)
 {
-    return block.header.floor <= kMaxSequence &&
+    return block.header.floor <= kMaxIntentSequence + 1 &&
            std::all_of(block.entries.begin(), block.entries.end(),
-                       [](const IntentEntry& entry) { return entry.sequence <= kMaxSequence; });
+                       [](const IntentEntry& entry) { return entry.sequence <= kMaxIntentSequence; });
 }
 
 bool same_row(const LoggedRow& row, const IntentEntry& entry)

@@ -94,11 +94,27 @@ configure() {
     meson setup "$folder" "$@" >"$logs/setup" 2>&1 || { tail -n 30 "$logs/setup"; return 1; }
 }
 
+# build FOLDER OPTION...; build_target FOLDER TARGET OPTION...: only what TARGET needs.
 build() {
     local folder=$1
-    configure "$@" || return 1
-    ninja -C "$folder" -j "$jobs" >"$logs/build" 2>&1 && return 0
+    shift
+    build_target "$folder" all "$@"
+}
+
+build_target() {
+    local folder=$1 target=$2
+    shift 2
+    configure "$folder" "$@" || return 1
+    ninja -C "$folder" -j "$jobs" "$target" >"$logs/build" 2>&1 && return 0
     grep -v '^\[' "$logs/build" | head -n 80
+    return 1
+}
+
+# Whether the compiler has libFuzzer.
+fuzzes() {
+    echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+        "$CXX" -fsanitize=fuzzer -x c++ -o "$logs/fuzzer" - 2>/dev/null && return 0
+    echo "skipped: libFuzzer targets, $CXX has no libFuzzer"
     return 1
 }
 
@@ -173,6 +189,10 @@ stages_all() {
             run_meson build-asan --timeout-multiplier 5 --no-suite crash --no-suite mutant \
             --no-suite model --no-suite fuzz-all
     [ -z "$mount_tests" ] || stage "mount tests, beside the sanitizer's" finish_mount_tests
+    if fuzzes; then
+        stage "build (libFuzzer targets)" build_target build-fuzz fuzz_targets "${fuzz_options[@]}" &&
+            stage "libFuzzer targets" run_meson build-fuzz --suite libfuzzer
+    fi
     stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
         stage "threaded tests, thread sanitizer" run_meson_tsan
 }
@@ -190,6 +210,7 @@ sanitizer_options=("${common_options[@]}" -Ddebug=true -Doptimization=1 -Db_lund
     -Dunity=on -Dunity_size=12)
 asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined
     '-Dcpp_args=-g1 -fno-sanitize-recover=all')
+fuzz_options=("${asan_options[@]}" -Dfuzz_targets=true)
 tsan_options=("${sanitizer_options[@]}" -Db_sanitize=thread -Dcpp_args=-g1)
 
 main() {
