@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Input: blocks of the members' fsync logs. What the scan would replay is decoded as records.
 #include "fs/fsync_record.h"
+#include "journal/fsync_log.h"
 #include "journal/fsync_scan.h"
 #include "tests/fuzz_targets/log_members.h"
 
@@ -57,6 +58,36 @@ void check_batch(const FsyncHeader& header, const FsyncContent& content)
     CW_ASSERT(decoded.ok() && decoded->records.size() == content.records.size());
 }
 
+// Batches in order, each readable or not, and what they hold.
+void check_scan(FsyncScan& scan, Generation committed)
+{
+    uint64_t next = 0;
+    for (const FsyncScan::Batch& batch : scan.batches()) {
+        CW_ASSERT(next == 0 || batch.header.sequence == next);
+        next = batch.header.end_sequence();
+        const Result<FsyncContent> content = scan.read(batch);
+        if (content.ok())
+            check_batch(batch.header, *content);
+    }
+    CW_ASSERT(next <= scan.next_sequence() && scan.commit_at_least() >= committed);
+    for (const FsyncScan::Batch& batch : scan.left_out())
+        CW_ASSERT(batch.header.end_sequence() <= scan.next_sequence() && !batch.copies.empty());
+}
+
+// A mount that goes on with these logs. Forged blocks of later generations may be live beside its record.
+void append_record(LogMembers& log, const FsyncScan& scan)
+{
+    constexpr uint32_t kTolerance = 1;
+    const Generation committed = scan.commit_at_least();
+    FsyncLog fsync_log(log.members, log.superblock, kTolerance, scan.next_sequence(), committed);
+    const std::vector<std::byte> record(100, std::byte{1});
+    for (int times = 0; times < 2; ++times)
+        fsync_log.append(record, committed.next(), kEpoch).ignore();  // numbers may have ended
+    FsyncScan again(log.members, log.superblock, committed);
+    CW_ASSERT(again.next_sequence() >= scan.next_sequence());
+    check_scan(again, committed);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
@@ -69,16 +100,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
         log.put(block);
     }
     FsyncScan scan(log.members, log.superblock, kCommitted);
-    uint64_t next = 0;
-    for (const FsyncScan::Batch& batch : scan.batches()) {
-        CW_ASSERT(next == 0 || batch.header.sequence == next);
-        next = batch.header.end_sequence();
-        const Result<FsyncContent> content = scan.read(batch);
-        if (content.ok())
-            check_batch(batch.header, *content);
-    }
-    CW_ASSERT(next <= scan.next_sequence() && scan.commit_at_least() >= kCommitted);
-    for (const FsyncScan::Batch& batch : scan.left_out())
-        CW_ASSERT(batch.header.end_sequence() <= scan.next_sequence() && !batch.copies.empty());
+    check_scan(scan, kCommitted);
+    append_record(log, scan);
     return 0;
 }

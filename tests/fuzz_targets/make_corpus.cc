@@ -282,6 +282,9 @@ void make_fsyncs(const std::string& folder)
     Seed blocks;
     add_batch(blocks, 2, 1, {sample_record(true)});
     blocks.save(folder, 2);
+    Seed last;
+    add_batch(last, 0, kMaxFsyncSequence, {sample_record(false)});
+    last.save(folder, 3);
 }
 
 void make_frames(const std::string& folder)
@@ -302,7 +305,11 @@ void make_frames(const std::string& folder)
     two.number(uint8_t{0});
     for (int i = 0; i < 2; ++i)
         two.number(static_cast<uint32_t>(std::string_view(bodies[0]).size())).text(bodies[0]);
-    two.save(folder, number);
+    two.save(folder, number++);
+    Seed deep;
+    constexpr size_t kDepth = 1500;
+    deep.number(frame_input::kFitLength).text("{\"a\":" + std::string(kDepth, '['));
+    deep.text(std::string(kDepth, ']') + "}").save(folder, number);
 }
 
 }  // namespace
