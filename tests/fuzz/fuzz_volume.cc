@@ -18,6 +18,12 @@ constexpr FuzzShape kShapes[] = {
     {"raid6-raid1c3", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024}, true, false, false},
     {"raid5", {3, 192 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024}, false, false, true},
     {"raid6", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 4 * 1024}, false, false, false},
+    {"raid6-live",
+     {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024},
+     false,
+     false,
+     false,
+     true},
 };
 
 void expect(Status status, const char* what)
@@ -142,6 +148,33 @@ void Furnisher::leave_orphans(InodeNumber parent)
     commit();
 }
 
+void change_and_fsync(Filesystem& fs, InodeNumber used, int round)
+{
+    const std::vector<std::byte> content(30000, static_cast<std::byte>(round));
+    const std::string name = "logged" + std::to_string(round);
+    const Result<Attributes> made = fs.make_node(used, name, S_IFREG | 0644, 0, {});
+    expect(made.status(), name.c_str());
+    expect(fs.write(made->inode, 0, content, {}, {}).status(), "write");
+    const Result<Attributes> old = fs.lookup(used, "pieces");
+    expect(old.status(), "pieces");
+    expect(fs.write(old->inode, static_cast<uint64_t>(round) * 40000, content, {}, {}).status(), "write");
+    expect(fs.set_xattr(made->inode, "user.logged", std::as_bytes(std::span("value")), 0), "xattr");
+    expect(fs.allocate_range(made->inode, 0, 100000, 50000), "fallocate");
+    expect(fs.fsync(made->inode, Filesystem::SyncWhat::kAll), "fsync");
+}
+
+// The first fsync of a mount commits, the others are records. Pieces that are flushed without a commit go
+// into rows that hold committed blocks.
+void leave_live_logs(Filesystem& fs)
+{
+    const Result<Attributes> used = fs.lookup({kRootInode}, "used");
+    expect(used.status(), "used");
+    for (int round = 0; round < 4; ++round) {
+        change_and_fsync(fs, used->inode, round);
+        expect(fs.step(false), "flush");
+    }
+}
+
 void write_without_last_member(SimVolume& volume)
 {
     std::string why;
@@ -201,6 +234,8 @@ Members make_fuzz_members(const FuzzShape& shape)
     if (shape.moved)
         move_blocks(volume.fs());
     furnisher.leave_orphans({kRootInode});
+    if (shape.live_logs)
+        leave_live_logs(volume.fs());
     volume.kill();
     Members members;
     for (uint32_t i = 0; i < volume.member_count(); ++i)
