@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/fuzz/disk_editor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -312,7 +313,7 @@ void DiskEditor::store_map_where_told()
     for (size_t i = 0; i < members_.size(); ++i) {
         const auto line = get<DiskMember>(superblock_, sizeof(DiskSuperblock) + i * sizeof(DiskMember));
         const uint64_t told = line.map_offset[place];
-        const MemberRecord& record = decoded_.members[i];
+        const MemberRecord& record = decoded_.members[std::min(i, decoded_.members.size() - 1)];
         const std::span<const std::byte> map(map_);
         members_[i]->poke(record.map_offset[decoded_.map.place],
                           map.first(std::min<size_t>(map.size(), record.map_bytes)));
@@ -364,7 +365,8 @@ void DiskEditor::store_superblock(Stamp stamp)
         Bytes copy = superblock_;
         copy.resize(kSuperblockSlotBytes);
         if (own_id)
-            set(copy, offsetof(DiskSuperblock, member_id), le32{decoded_.members[i].id.value});
+            set(copy, offsetof(DiskSuperblock, member_id),
+                get<DiskMember>(superblock_, sizeof head + i * sizeof(DiskMember)).member_id);
         if (stamp == Stamp::kFit)
             set(copy, 0, le64{checksum_of(std::span(copy).subspan(sizeof(le64), covered - sizeof(le64)))});
         for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {

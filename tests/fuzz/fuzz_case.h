@@ -51,6 +51,7 @@ struct Verdict {
 struct Freedom {
     bool free = false, visible = false, may_overwrite = false;
     bool lax = false;  // users may see anything that is no damage by itself
+    bool log = false;  // a log says it, which the check does not replay
     bool short_run = false;  // without the removal of everything at the end
 };
 // Tries everything with members that were changed.

@@ -163,16 +163,38 @@ void change_and_fsync(Filesystem& fs, InodeNumber used, int round)
     expect(fs.fsync(made->inode, Filesystem::SyncWhat::kAll), "fsync");
 }
 
-// The first fsync of a mount commits, the others are records. Pieces that are flushed without a commit go
-// into rows that hold committed blocks.
-void leave_live_logs(Filesystem& fs)
+// Rows with a hole each.
+void make_rows(Filesystem& fs, const FuzzShape& shape)
 {
+    constexpr uint64_t kStripes = 64;
+    const uint64_t chunk = shape.volume.chunk_bytes;
+    const uint64_t stripe = chunk * (shape.volume.member_count - 2);
+    const Result<Attributes> rows = fs.make_node({kRootInode}, "rows", S_IFREG | 0644, 0, {});
+    expect(rows.status(), "rows");
+    const std::vector<std::byte> content(kStripes * stripe, std::byte{1});
+    expect(fs.write(rows->inode, 0, content, {}, {}).status(), "write");
+    expect(fs.step(true), "commit");
+    for (uint64_t at = 0; at < content.size(); at += stripe)
+        expect(fs.allocate_range(rows->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, chunk),
+               "punch");
+}
+
+// The first fsync of a mount commits, the others are records. What is flushed without a commit goes into the
+// holes.
+void leave_live_logs(Filesystem& fs, const FuzzShape& shape)
+{
+    make_rows(fs, shape);
     const Result<Attributes> used = fs.lookup({kRootInode}, "used");
     expect(used.status(), "used");
-    for (int round = 0; round < 4; ++round) {
+    for (int round = 0; round < 4; ++round)
         change_and_fsync(fs, used->inode, round);
-        expect(fs.step(false), "flush");
-    }
+    const Result<Attributes> lost = fs.make_node({kRootInode}, "lost", S_IFREG | 0644, 0, {});
+    expect(lost.status(), "lost");
+    const std::vector<std::byte> content(200 * kBlockBytes, std::byte{2});
+    expect(fs.write(lost->inode, 0, content, {}, {}).status(), "write");
+    expect(fs.step(false), "flush");
+    const VolumeInfo info = fs.info();
+    CW_ASSERT(info.joined_blocks > 0 && info.fsync_records > 0);
 }
 
 void write_without_last_member(SimVolume& volume)
@@ -227,7 +249,10 @@ Members make_fuzz_members(const FuzzShape& shape)
     expect(volume.make(why), why.c_str());
     if (shape.two_epochs)
         write_without_last_member(volume);
-    expect(volume.mount(manual_options(), why), why.c_str());
+    MountOptions options = manual_options();
+    if (shape.live_logs)
+        options.join_above = 0;
+    expect(volume.mount(options, why), why.c_str());
     Furnisher furnisher(volume.fs());
     furnisher.furnish({kRootInode}, "kept");
     furnisher.furnish({kRootInode}, "used");
@@ -235,7 +260,7 @@ Members make_fuzz_members(const FuzzShape& shape)
         move_blocks(volume.fs());
     furnisher.leave_orphans({kRootInode});
     if (shape.live_logs)
-        leave_live_logs(volume.fs());
+        leave_live_logs(volume.fs(), shape);
     volume.kill();
     Members members;
     for (uint32_t i = 0; i < volume.member_count(); ++i)

@@ -79,6 +79,7 @@ struct Recipe {
     void (*apply)(MultiEdit& edit);
     // Says of used blocks that they are free, which only a full check can tell from the truth.
     bool may_overwrite = false;
+    bool log = false;  // forges entries of a log
 };
 std::span<const Recipe> size_recipes();
 std::span<const Recipe> tree_recipes();

@@ -254,9 +254,9 @@ void live_entries(MultiEdit& edit)
 }
 
 constexpr Recipe kLogRecipes[] = {
-    {"intent-blocks", intent_blocks},
-    {"fsync-batches", fsync_batches},
-    {"live-entries", live_entries},
+    {"intent-blocks", intent_blocks, false, true},
+    {"fsync-batches", fsync_batches, false, true},
+    {"live-entries", live_entries, false, true},
 };
 
 }  // namespace

@@ -82,6 +82,7 @@ Verdict run_here(const Subjects& subjects, const MultiCase& multi)
                                    .visible = true,
                                    .may_overwrite = multi.recipe->may_overwrite,
                                    .lax = true,
+                                   .log = multi.recipe->log || subject.shape->live_logs,
                                    .short_run = true});
     if (verdict.problem[0] == 0 && verdict.seconds > kMaxSeconds)
         snprintf(verdict.problem, sizeof verdict.problem, "check and mount take %.1f s", verdict.seconds);

@@ -14,7 +14,7 @@ namespace {
 // Members become as large as their lines say: the rest is zeros that take no memory.
 uint64_t enlarge_members(MultiEdit& edit)
 {
-    const uint64_t bytes = edit.chance(1, 3) ? edit.size_between(27, 35) : edit.size_between(36, 62);
+    const uint64_t bytes = edit.chance(1, 3) ? edit.size_between(28, 35) : edit.size_between(36, 62);
     for (const std::unique_ptr<SimDevice>& member : edit.editor.members())
         member->enlarge(bytes);
     for (size_t i = 0; i < edit.line_count(); ++i) {
@@ -240,36 +240,45 @@ void many_groups(MultiEdit& edit)
 void large_slots(MultiEdit& edit)
 {
     const uint64_t bytes = enlarge_members(edit);
+    const uint64_t shift = edit.prng.below(11);
     for (size_t i = 0; i < edit.line_count(); ++i) {
         DiskMember line = edit.line(i);
-        const uint32_t shift = static_cast<uint32_t>(edit.prng.between(0, 10));
         line.slot_bytes = edit.near(line.slot_bytes << shift);
         const uint64_t fit = (bytes - line.slots_offset) / std::max<uint64_t>(line.slot_bytes, 1);
         line.slot_count = edit.near(std::min<uint64_t>(fit, UINT32_MAX));
         edit.set_line(i, line);
     }
+    // Columns with as many slots as before, in groups that are further apart.
     GroupMap map = edit.editor.groups();
-    for (GroupRecord& group : map.groups)
-        group.column_bytes = edit.line(0).slot_bytes * group.columns[0].runs[0].slot_count;
-    if (edit.chance(1, 2))
-        map.groups.resize(1);
+    for (GroupRecord& group : map.groups) {
+        group.column_bytes = edit.near(group.column_bytes << shift);
+        group.address = {map.groups[0].address.value + ((group.address - map.groups[0].address) << shift)};
+    }
+    DiskSuperblock head = edit.head();
+    head.next_group_address = edit.near(head.next_group_address << shift);
+    edit.set_head(head);
     edit.set_map(map);
 }
 
-// Absent members in the table, and groups that stand on them.
+// Many members in the table, most of them there, and groups that stand on them.
 void many_members(MultiEdit& edit)
 {
     const uint64_t bytes = edit.chance(1, 2) ? enlarge_members(edit) : 0;
     if (bytes != 0)
         add_slots(edit, bytes);
-    const size_t wanted = edit.prng.between(edit.line_count() + 1, kMaxMembers);
+    const size_t wanted =
+        edit.prng.between(edit.line_count() + 1, edit.chance(1, 3) ? kMaxMembers : size_t{24});
+    const bool some_absent = edit.chance(1, 2);
     DiskMember line = edit.line(edit.line_count() - 1);
     while (edit.line_count() < wanted) {
         line.member_id = line.member_id + 1;
-        line.state = static_cast<uint32_t>(edit.near(edit.chance(1, 2) ? 2 : 1));
-        line.missing_since = line.state == 1 ? 0 : edit.near(edit.head().generation);
+        const bool absent = some_absent && edit.chance(1, 8);
+        line.state = static_cast<uint32_t>(edit.near(absent ? 2 : 1));
+        line.missing_since = absent ? edit.near(edit.head().generation) : 0;
         edit.prng.fill(line.uuid, sizeof line.uuid);
         edit.set_line(edit.line_count(), line);
+        edit.editor.members().push_back(std::make_unique<SimDevice>("more" + std::to_string(line.member_id),
+                                                                    edit.editor.members()[0]->size_bytes()));
     }
     DiskSuperblock head = edit.head();
     head.next_member_id = static_cast<uint32_t>(edit.near(line.member_id + 1));
