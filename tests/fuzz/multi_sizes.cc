@@ -14,7 +14,8 @@ namespace {
 // Members become as large as their lines say: the rest is zeros that take no memory.
 uint64_t enlarge_members(MultiEdit& edit)
 {
-    const uint64_t bytes = edit.chance(1, 3) ? edit.size_between(28, 35) : edit.size_between(36, 62);
+    const uint64_t drawn = edit.chance(1, 3) ? edit.size_between(28, 35) : edit.size_between(36, 62);
+    const uint64_t bytes = std::max(drawn, edit.editor.members()[0]->size_bytes());
     for (const std::unique_ptr<SimDevice>& member : edit.editor.members())
         member->enlarge(bytes);
     for (size_t i = 0; i < edit.line_count(); ++i) {
