@@ -65,7 +65,7 @@ std::string wait_for(const Child& child, Verdict& verdict)
     return problem;
 }
 
-Child start(const std::function<Verdict()>& work)
+Child start(CaseWork& work)
 {
     int ends[2];
     Child child;
@@ -79,7 +79,7 @@ Child start(const std::function<Verdict()>& work)
         close(ends[0]);
         limit_child();
         log_set_level(LogLevel::kError);
-        const Verdict verdict = work();
+        const Verdict verdict = work.run();
         const bool sent = write(ends[1], &verdict, sizeof verdict) == sizeof verdict;
         _exit(sent ? 0 : 2);
     }
@@ -92,7 +92,7 @@ Child start(const std::function<Verdict()>& work)
 
 }  // namespace
 
-std::string run_apart(const std::function<Verdict()>& work, Verdict& verdict)
+std::string run_apart(CaseWork& work, Verdict& verdict)
 {
     return wait_for(start(work), verdict);
 }

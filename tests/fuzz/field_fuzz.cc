@@ -65,6 +65,16 @@ bool parse_case(const std::string& text, CaseId& id)
     return true;
 }
 
+class FieldWork final : public CaseWork {
+public:
+    FieldWork(FuzzSubject& subject, const FuzzCase& fuzz) : subject_(subject), fuzz_(fuzz) { }
+    Verdict run() override { return run_case(subject_, fuzz_); }
+
+private:
+    FuzzSubject& subject_;
+    const FuzzCase& fuzz_;
+};
+
 struct Totals {
     uint64_t cases = 0, problems = 0;
     uint64_t refused = 0, reported = 0, accepted = 0;
@@ -191,7 +201,8 @@ void Fuzzer::run_one(const CaseId& id, const Leaf& leaf)
     FuzzCase fuzz{target, leaf, id.value, {id.agree}, {}};
     fuzz.session.fill = subject.shape->fills && subject.editor->describes_space(target);
     Verdict verdict;
-    const std::string problem = run_apart([&] { return run_case(subject, fuzz); }, verdict);
+    FieldWork work(subject, fuzz);
+    const std::string problem = run_apart(work, verdict);
     ++totals_.cases;
     totals_.fields.insert(id.structure + "." + leaf.field);
     ++totals_.by_structure[id.structure];

@@ -92,6 +92,16 @@ Verdict run_here(const Subjects& subjects, const MultiCase& multi)
     return verdict;
 }
 
+class MultiWork final : public CaseWork {
+public:
+    MultiWork(const Subjects& subjects, const MultiCase& multi) : subjects_(subjects), multi_(multi) { }
+    Verdict run() override { return run_here(subjects_, multi_); }
+
+private:
+    const Subjects& subjects_;
+    const MultiCase& multi_;
+};
+
 }  // namespace
 
 int run_multi(const Subjects& subjects, uint64_t seed, uint64_t cases)
@@ -104,7 +114,8 @@ int run_multi(const Subjects& subjects, uint64_t seed, uint64_t cases)
     for (uint64_t i = 0; i < cases; ++i) {
         const MultiCase multi{prng.below(subjects.size()), recipes[i % recipes.size()], prng.next()};
         Verdict verdict;
-        const std::string problem = run_apart([&] { return run_here(subjects, multi); }, verdict);
+        MultiWork work(subjects, multi);
+        const std::string problem = run_apart(work, verdict);
         total.add(verdict, !problem.empty());
         by_recipe[multi.recipe->name].add(verdict, !problem.empty());
         if (!problem.empty())
