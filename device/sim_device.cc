@@ -269,6 +269,12 @@ void SimDevice::poke(uint64_t offset, std::span<const std::byte> bytes)
     }
 }
 
+void SimDevice::enlarge(uint64_t size_bytes)
+{
+    CW_ASSERT(size_bytes >= size_bytes_);
+    size_bytes_ = size_bytes;
+}
+
 std::unique_ptr<SimDevice> SimDevice::clone(std::string name, PowerSupply* power) const
 {
     Pages pages;

@@ -67,6 +67,8 @@ public:
     // What the platters say, behind every cache, for injecting rot and for checks. In bounds, any alignment.
     void peek(uint64_t offset, std::span<std::byte> out) const;
     void poke(uint64_t offset, std::span<const std::byte> bytes);
+    // The device becomes larger; what is new reads as zeros. While nobody uses it.
+    void enlarge(uint64_t size_bytes);
     // A second device with the same content, all of it flushed.
     [[nodiscard]] std::unique_ptr<SimDevice> clone(std::string name, PowerSupply* power = nullptr) const;
     // Memory used by content, in bytes.
@@ -97,7 +99,7 @@ private:
     void apply_torn(const Write& write, Prng& prng, uint32_t unit_bytes) CW_REQUIRES(mutex_);
 
     const std::string name_;
-    const uint64_t size_bytes_;
+    uint64_t size_bytes_;
     PowerSupply* const power_;
     mutable Mutex mutex_{LockRank::kDevice};
     Pages current_ CW_GUARDED_BY(mutex_);  // what reads see

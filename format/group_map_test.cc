@@ -242,6 +242,27 @@ TEST_CASE("group map: what is refused")
     }));
 }
 
+TEST_CASE("group map: a column is bounded by the largest member, not by its runs")
+{
+    // One member of 2^20 slots of 16 MiB, and a group of one column over many of them.
+    MapSample sample = small_sample();
+    for (MemberRecord& record : sample.superblock.members) {
+        record.size_bytes = 32 * kTiB;
+        record.slot_count = uint64_t{1} << 20;
+    }
+    sample.superblock.next_group_address = kMaxVolumeAddress;
+    GroupRecord& group = sample.map.groups[0];
+    const auto with_slots = [&](uint32_t slots) {
+        group.column_bytes = slots * kMinSlotBytes;
+        for (GroupColumn& column : group.columns)
+            column.runs = {{.first_slot = 0, .slot_count = slots}};
+        return verdict(sample);
+    };
+    CHECK(with_slots(1u << 17) == Err::kOk);  // an eighth
+    CHECK(with_slots((1u << 17) + 1) == Err::kCorrupt);
+    CHECK(with_slots(1u << 20) == Err::kCorrupt);
+}
+
 TEST_CASE("group map: an empty map and a full one")
 {
     Prng prng(test_seed(16));

@@ -84,6 +84,49 @@ TEST_CASE("member layout: sizes that cannot be members")
     }
 }
 
+TEST_CASE("member layout: zones and slots beyond what mkfs makes are refused, however large the member")
+{
+    // Everything far apart on a member where it really fits.
+    MemberRecord good = *plan_member_layout(4096 * kTiB);
+    const uint64_t far = 2048 * kTiB;
+    good.slot_count = kTiB / good.slot_bytes;
+    good.intent_log_offset = far;
+    good.fsync_log_offset = far + 512 * kTiB;
+    good.map_offset = {far + 1024 * kTiB, far + 1025 * kTiB};
+    REQUIRE(member_layout_valid(good));
+    const auto refused = [&](auto change) {
+        MemberRecord changed = good;
+        change(changed);
+        return disjoint_and_inside(changed) && !member_layout_valid(changed);
+    };
+    CHECK(refused([](MemberRecord& record) { record.intent_log_bytes = 400 * kTiB; }));
+    CHECK(refused([](MemberRecord& record) { record.intent_log_bytes += kBlockBytes; }));
+    CHECK(refused([](MemberRecord& record) { record.fsync_log_bytes = 400 * kTiB; }));
+    CHECK(refused([](MemberRecord& record) { record.fsync_log_bytes += kBlockBytes; }));
+    CHECK(refused([](MemberRecord& record) { record.map_bytes += kBlockBytes; }));
+    // Small slots on a large member: as many as on one that has grown, not more.
+    good.slot_bytes = kMinSlotBytes;
+    good.slot_count = uint64_t{1} << 20;
+    CHECK(member_layout_valid(good));
+    CHECK(refused([](MemberRecord& record) { ++record.slot_count; }));
+}
+
+TEST_CASE("member layout: the largest column is an eighth of the largest member, and a slot fits")
+{
+    CHECK(max_column_bytes(48 * kMiB) == kMaxSlotBytes);
+    CHECK(max_column_bytes(16 * kTiB) == 2 * kTiB);
+    CHECK(max_column_bytes(17 * kTiB) == 4 * kTiB);
+}
+
+TEST_CASE("member layout: blocks of all members")
+{
+    Prng prng(5);
+    Superblock superblock = sample_superblock(prng, 2);
+    superblock.members[0].size_bytes = 64 * kMiB;
+    superblock.members[1].size_bytes = 64 * kMiB + kBlockBytes + 1;
+    CHECK(raw_blocks(superblock) == 2 * 64 * kMiB / kBlockBytes + 1);
+}
+
 TEST_CASE("member layout: the map place holds every group a member can see")
 {
     for (const uint64_t size : {kMinMemberBytes, kGiB, 64 * kGiB, 16 * kTiB, 1024 * kTiB}) {

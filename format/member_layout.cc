@@ -108,6 +108,14 @@ uint64_t max_column_bytes(uint64_t slots_bytes)
     return std::max(kMaxSlotBytes, std::bit_ceil(slots_bytes / 8));
 }
 
+uint64_t raw_blocks(const Superblock& superblock)
+{
+    uint64_t blocks = 0;
+    for (const MemberRecord& record : superblock.members)
+        blocks += record.size_bytes / kBlockBytes;
+    return blocks;
+}
+
 Result<MemberRecord> plan_member_layout(uint64_t size_bytes)
 {
     if (size_bytes < kMinMemberBytes || size_bytes > kMaxMemberBytes)

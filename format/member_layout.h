@@ -16,4 +16,7 @@ bool member_layout_valid(const MemberRecord& record);
 // The largest column that a group has on members the largest of which holds `slots_bytes` in all its slots.
 uint64_t max_column_bytes(uint64_t slots_bytes);
 
+// Blocks of all members together, used or not: no count of a volume's blocks is larger.
+uint64_t raw_blocks(const Superblock& superblock);
+
 }  // namespace cowraid

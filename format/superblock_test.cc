@@ -275,3 +275,21 @@ TEST_CASE("superblock: what a label may be")
     for (const char* label : {"a\nb", "a\tb", "\x1b[2J", "\x7f", "\xff", "a\u202eb"})
         CHECK_FALSE(label_is_valid(label));
 }
+
+TEST_CASE("superblock: logs of 400 TiB on a sparse member are refused")
+{
+    Prng prng(test_seed(7));
+    Superblock superblock = sample_superblock(prng, 1);
+    MemberRecord& record = superblock.members[0];
+    const MemberId id = record.id;
+    const Uuid uuid = record.uuid;
+    record = *plan_member_layout(4096 * kTiB);
+    record.id = id;
+    record.uuid = uuid;
+    record.slot_count = kTiB / record.slot_bytes;
+    record.intent_log_offset = 2048 * kTiB;
+    std::vector<std::byte> bytes = encode_superblock(superblock);
+    REQUIRE(decode(bytes).ok());
+    set(bytes, kMember0 + offsetof(DiskMember, intent_log_bytes), le64{400 * kTiB});
+    CHECK(decode(bytes).err() == Err::kCorrupt);
+}

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "format/items.h"
+#include "format/member_layout.h"
 #include "fs/check_inode.h"
 #include "fs/check_names.h"
 #include "fs/names.h"
@@ -229,6 +230,10 @@ void FileTreeCheck::check_counters(const VolumeCounters& counters)
         context_.findings.add("space", {},
                               "the volume counts %llu blocks as promised to files, they are %llu",
                               as_ull(counters.reserved_blocks), as_ull(reserved_blocks_));
+    const uint64_t most = raw_blocks(context_.volume.superblock());
+    if (counters.reserved_blocks > most)
+        context_.findings.add("space", {}, "%llu blocks are promised to files, the members have %llu",
+                              as_ull(counters.reserved_blocks), as_ull(most));
 }
 
 void FileTreeCheck::finish(const TreeRoot& tree, const std::optional<VolumeCounters>& counters)

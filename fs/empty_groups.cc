@@ -47,7 +47,9 @@ void EmptyGroups::choose(uint32_t content)
     uint64_t whole = numbers.free_row_blocks;  // what plan_ahead() looks at
     uint64_t room = whole + numbers.degraded_row_blocks;
     for (const VolumeAddress address : core_.allocator.empty_groups(content)) {
-        if (core_.remap.is_emptying(address))
+        // A group that holds data and nodes is chosen once.
+        const bool is_leaving = std::find(leaving_.begin(), leaving_.end(), address) != leaving_.end();
+        if (is_leaving || core_.remap.is_emptying(address))
             continue;
         const Ref<const ArrayGroup> group = core_.volume->array().group_at(address);
         const uint64_t blocks = group->geometry.data_blocks();

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "format/items.h"
+#include "format/member_layout.h"
 #include "fs/commit.h"
 #include "fs/fsync_collect.h"
 #include "fs/removal.h"
@@ -58,11 +59,9 @@ Status read_usages(NodeCache& cache, const TreeRoot& tree, std::vector<GroupUsag
 Status validate_counters(NodeCache& cache, Volume& volume, const RootContent& content)
 {
     const VolumeCounters& counters = content.counters;
-    uint64_t raw_blocks = 0;
-    for (const MemberRecord& record : volume.superblock().members)
-        raw_blocks += record.size_bytes / kBlockBytes;
     if (counters.next_inode <= kRootInode || counters.next_inode > kMaxInode ||
-        counters.inode_count > counters.next_inode - kRootInode || counters.reserved_blocks > raw_blocks)
+        counters.inode_count > counters.next_inode - kRootInode ||
+        counters.reserved_blocks > raw_blocks(volume.superblock()))
         return Err::kCorrupt;
     TreeCursor last(cache, content.committed->file_tree);
     CW_TRY(last.seek_before(kMaxKey));

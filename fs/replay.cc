@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "format/items.h"
+#include "format/member_layout.h"
 #include "fs/commit_mutant.h"
 #include "fs/extents.h"
 #include "fs/file_blocks.h"
@@ -109,10 +110,7 @@ Status ReplayedState::validate()
 {
     if (counters_.next_inode < core_.next_inode)
         return Err::kCorrupt;
-    uint64_t raw_blocks = 0;
-    for (const MemberRecord& record : core_.volume->superblock().members)
-        raw_blocks += record.size_bytes / kBlockBytes;
-    if (counters_.reserved_blocks > raw_blocks)
+    if (counters_.reserved_blocks > raw_blocks(core_.volume->superblock()))
         return Err::kCorrupt;
     for (const Key& key : extent_keys_) {
         CW_TRY(validate_extent(key));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/fuzz/disk_editor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -78,6 +79,9 @@ DiskEditor::DiskEditor(Members& members) : members_(members)
     const auto root = get<DiskBlockRef>(superblock_, offsetof(DiskSuperblock, root));
     read_tree(root, kRootTree, SIZE_MAX, offsetof(DiskSuperblock, root));
     read_trees_below(0);
+    logs_ = read_logs(members_, decoded_);
+    node_changed_.resize(nodes_.size());
+    log_changed_.resize(logs_.size());
 }
 
 void DiskEditor::read_superblock()
@@ -139,10 +143,12 @@ void DiskEditor::forget_history()
                     member->poke(slot_offset(ring, index), zeros);
 }
 
-const DiskEditor::Bytes& DiskEditor::image_of(const Target& target) const
+const Bytes& DiskEditor::image_of(const Target& target) const
 {
     if (target.home == Target::Home::kNode)
         return nodes_[target.node].image;
+    if (target.home == Target::Home::kLog)
+        return logs_[target.node].image;
     return target.home == Target::Home::kMap ? map_ : superblock_;
 }
 
@@ -202,6 +208,10 @@ std::vector<Target> DiskEditor::targets(const std::string& structure) const
     map_targets(structure, out);
     for (size_t i = 0; i < nodes_.size(); ++i)
         node_targets(i, structure, out);
+    for (size_t i = 0; i < logs_.size(); ++i)
+        for (const LogPart& part : parts_of(logs_[i]))
+            if (structure == part.structure)
+                out.push_back({structure, Target::Home::kLog, i, part.offset, part.tail_bytes});
     return out;
 }
 
@@ -248,6 +258,67 @@ void DiskEditor::overwrite(const Target& target, const Leaf& leaf, uint64_t valu
         return store_map(stamp);
     case Target::Home::kSuperblock:
         return store_superblock(stamp);
+    case Target::Home::kLog:
+        return store_log(members_, logs_[target.node], leaf.name);
+    }
+}
+
+Bytes& DiskEditor::change_map()
+{
+    map_changed_ = true;
+    return map_;
+}
+
+Bytes& DiskEditor::change_node(size_t index)
+{
+    node_changed_[index] = true;
+    return nodes_[index].image;
+}
+
+RawLog& DiskEditor::change_log(size_t index)
+{
+    log_changed_[index] = true;
+    return logs_[index];
+}
+
+std::vector<size_t> DiskEditor::nodes_of(uint64_t tree_id) const
+{
+    std::vector<size_t> found;
+    for (size_t index = 0; index < nodes_.size(); ++index)
+        if (nodes_[index].tree_id == tree_id)
+            found.push_back(index);
+    return found;
+}
+
+// Nodes first: what they change in the checksum tree is stored with them. The superblock comes last.
+void DiskEditor::seal()
+{
+    for (size_t index = nodes_.size(); index-- > 0;)
+        if (node_changed_[index])
+            store_node(index, Stamp::kFit);
+    for (size_t index = 0; index < logs_.size(); ++index)
+        if (log_changed_[index])
+            store_log(members_, logs_[index], "");
+    if (map_changed_)
+        set(map_, 0, le64{checksum_of(std::span(map_).subspan(sizeof(le64)))});
+    set(superblock_, offsetof(DiskSuperblock, map_checksum), get<le64>(map_, 0));
+    store_map_where_told();
+    store_superblock(Stamp::kFit);
+}
+
+// Where it was as far as there is room, and where the member lines say now.
+void DiskEditor::store_map_where_told()
+{
+    const uint32_t place = get<DiskSuperblock>(superblock_, 0).map_place % 2;
+    for (size_t i = 0; i < members_.size(); ++i) {
+        const auto line = get<DiskMember>(superblock_, sizeof(DiskSuperblock) + i * sizeof(DiskMember));
+        const uint64_t told = line.map_offset[place];
+        const MemberRecord& record = decoded_.members[std::min(i, decoded_.members.size() - 1)];
+        const std::span<const std::byte> map(map_);
+        members_[i]->poke(record.map_offset[decoded_.map.place],
+                          map.first(std::min<size_t>(map.size(), record.map_bytes)));
+        if (told <= members_[i]->size_bytes() && map.size() <= members_[i]->size_bytes() - told)
+            members_[i]->poke(told, map);
     }
 }
 
@@ -294,7 +365,8 @@ void DiskEditor::store_superblock(Stamp stamp)
         Bytes copy = superblock_;
         copy.resize(kSuperblockSlotBytes);
         if (own_id)
-            set(copy, offsetof(DiskSuperblock, member_id), le32{decoded_.members[i].id.value});
+            set(copy, offsetof(DiskSuperblock, member_id),
+                get<DiskMember>(superblock_, sizeof head + i * sizeof(DiskMember)).member_id);
         if (stamp == Stamp::kFit)
             set(copy, 0, le64{checksum_of(std::span(copy).subspan(sizeof(le64), covered - sizeof(le64)))});
         for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {

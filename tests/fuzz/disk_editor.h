@@ -13,18 +13,17 @@
 #include "format/node.h"
 #include "raid56/geometry.h"
 #include "tests/fuzz/field_table.h"
+#include "tests/fuzz/log_blocks.h"
 
 namespace cowraid::test {
 
-using Members = std::vector<std::unique_ptr<SimDevice>>;
-
 // One instance of a structure.
 struct Target {
-    enum class Home : uint8_t { kSuperblock, kMap, kNode };
+    enum class Home : uint8_t { kSuperblock, kMap, kNode, kLog };
     std::string structure;
     Home home = Home::kNode;
-    size_t node = 0;  // kNode: which one
-    size_t offset = 0;  // in the superblock with its member lines, the map, or the node
+    size_t node = 0;  // kNode, kLog: which one
+    size_t offset = 0;  // in the superblock with its member lines, the map, the node or the image of the log
     size_t tail_bytes = 0;  // what follows the structure: a name, checksums, a bitmap
 };
 
@@ -47,8 +46,22 @@ public:
     // Whether the target is part of the free-space tree.
     [[nodiscard]] bool describes_space(const Target& target) const;
 
+    // For cases of several fields: the bytes of what is to be changed, then seal().
+    Bytes& change_superblock() { return superblock_; }  // with the member lines; may become longer
+    Bytes& change_map();
+    Bytes& change_node(size_t index);
+    RawLog& change_log(size_t index);
+    // Stores what was changed, with checksums that fit. The map goes where the member lines say, too.
+    void seal();
+    [[nodiscard]] Members& members() { return members_; }
+    [[nodiscard]] const Superblock& superblock() const { return decoded_; }
+    [[nodiscard]] const GroupMap& groups() const { return groups_; }
+    // Indices of the nodes of a tree; file trees are numbers from kFirstFileTree on.
+    [[nodiscard]] std::vector<size_t> nodes_of(uint64_t tree_id) const;
+    [[nodiscard]] const Bytes& node(size_t index) const { return nodes_[index].image; }
+    [[nodiscard]] std::span<const RawLog> logs() const { return logs_; }
+
 private:
-    using Bytes = std::vector<std::byte>;
     struct RawNode {
         BlockRef ref;
         uint64_t tree_id = 0;
@@ -74,6 +87,7 @@ private:
     void store_node(size_t index, Stamp stamp);
     void store_map(Stamp stamp);
     void store_superblock(Stamp stamp);
+    void store_map_where_told();
     void agree_above(const Target& target, const Leaf& leaf, uint64_t value);
 
     [[nodiscard]] const GroupRecord& group_of(VolumeAddress address) const;
@@ -90,6 +104,9 @@ private:
     Bytes map_;
     GroupMap groups_;
     std::vector<RawNode> nodes_;  // parents before children
+    std::vector<RawLog> logs_;  // that are live
+    bool map_changed_ = false;
+    std::vector<bool> node_changed_, log_changed_;
 };
 
 }  // namespace cowraid::test

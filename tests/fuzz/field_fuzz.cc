@@ -2,9 +2,6 @@
 // field_fuzz: every on-disk field times {0, 1, max, max - 1, random, neighbours}, checksums made to fit. Each
 // case runs in a process of its own, with a limit on time and memory. Exit 1 on any problem.
 #include <argp.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -15,29 +12,14 @@
 #include <set>
 
 #include "base/log.h"
+#include "tests/fuzz/case_process.h"
 #include "tests/fuzz/fuzz_case.h"
+#include "tests/fuzz/multi_run.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
 
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
-
-// Of processor time: a busy machine is no endless loop. What waits for ever uses none, and ends by the clock.
-constexpr unsigned kCaseSeconds = kSanitized ? 120 : 20;
-constexpr unsigned kCaseClockSeconds = 15 * kCaseSeconds;
-constexpr rlim_t kCaseMemoryBytes = rlim_t{3} << 30;
 
 struct Arguments {
     uint64_t seed = 1;
@@ -47,6 +29,7 @@ struct Arguments {
     bool list = false;
     std::vector<std::string> only;  // STRUCTURE or STRUCTURE.FIELD; none: all
     std::string repeat;
+    uint64_t multi = 0;  // cases of several fields
 };
 
 // What identifies a case, as printed and as read back by --case.
@@ -81,6 +64,16 @@ bool parse_case(const std::string& text, CaseId& id)
     id.agree = agree != 0;
     return true;
 }
+
+class FieldWork final : public CaseWork {
+public:
+    FieldWork(FuzzSubject& subject, const FuzzCase& fuzz) : subject_(subject), fuzz_(fuzz) { }
+    Verdict run() override { return run_case(subject_, fuzz_); }
+
+private:
+    FuzzSubject& subject_;
+    const FuzzCase& fuzz_;
+};
 
 struct Totals {
     uint64_t cases = 0, problems = 0;
@@ -201,76 +194,6 @@ std::vector<uint64_t> Fuzzer::values(size_t shape, const Leaf& leaf, size_t targ
     return values;
 }
 
-// Output of the child goes to a file; what it decided comes through a pipe.
-struct Child {
-    pid_t pid = -1;
-    FILE* output = nullptr;
-    int verdict = -1;
-};
-
-void limit_child()
-{
-    alarm(kCaseClockSeconds);
-    const rlimit processor{kCaseSeconds, kCaseSeconds + 1};
-    setrlimit(RLIMIT_CPU, &processor);
-    const rlimit no_core{0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
-    if (!kSanitized) {
-        const rlimit memory{kCaseMemoryBytes, kCaseMemoryBytes};
-        setrlimit(RLIMIT_AS, &memory);
-    }
-}
-
-std::string tail_of(FILE* file)
-{
-    char text[4000];
-    fseek(file, 0, SEEK_END);
-    const long end = ftell(file);
-    fseek(file, std::max(0L, end - static_cast<long>(sizeof text)), SEEK_SET);
-    const size_t bytes = fread(text, 1, sizeof text, file);
-    return {text, bytes};
-}
-
-std::string wait_for(const Child& child, Verdict& verdict)
-{
-    const bool answered = read(child.verdict, &verdict, sizeof verdict) == sizeof verdict;
-    close(child.verdict);
-    int status = 0;
-    waitpid(child.pid, &status, 0);
-    std::string problem = answered ? verdict.problem : "";
-    if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGXCPU))
-        problem = "does not end";
-    else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !answered)
-        problem = "died: " + tail_of(child.output);
-    fclose(child.output);
-    return problem;
-}
-
-Child start_case(FuzzSubject& subject, const FuzzCase& fuzz)
-{
-    int ends[2];
-    Child child;
-    child.output = tmpfile();
-    if (child.output == nullptr || pipe(ends) != 0)
-        abort();
-    fflush(stdout);
-    child.pid = fork();
-    if (child.pid == 0) {
-        dup2(fileno(child.output), STDERR_FILENO);
-        close(ends[0]);
-        limit_child();
-        log_set_level(LogLevel::kError);
-        const Verdict verdict = run_case(subject, fuzz);
-        const bool sent = write(ends[1], &verdict, sizeof verdict) == sizeof verdict;
-        _exit(sent ? 0 : 2);
-    }
-    if (child.pid < 0)
-        abort();
-    close(ends[1]);
-    child.verdict = ends[0];
-    return child;
-}
-
 void Fuzzer::run_one(const CaseId& id, const Leaf& leaf)
 {
     FuzzSubject& subject = *subjects_[id.shape];
@@ -278,7 +201,8 @@ void Fuzzer::run_one(const CaseId& id, const Leaf& leaf)
     FuzzCase fuzz{target, leaf, id.value, {id.agree}, {}};
     fuzz.session.fill = subject.shape->fills && subject.editor->describes_space(target);
     Verdict verdict;
-    const std::string problem = wait_for(start_case(subject, fuzz), verdict);
+    FieldWork work(subject, fuzz);
+    const std::string problem = run_apart(work, verdict);
     ++totals_.cases;
     totals_.fields.insert(id.structure + "." + leaf.field);
     ++totals_.by_structure[id.structure];
@@ -395,6 +319,10 @@ int Fuzzer::run()
 {
     for (const FuzzShape& shape : fuzz_shapes())
         subjects_.push_back(make_subject(shape));
+    if (arguments_.repeat.starts_with("multi:"))
+        return repeat_multi(subjects_, arguments_.repeat);
+    if (arguments_.multi != 0)
+        return run_multi(subjects_, arguments_.seed, arguments_.multi);
     if (!arguments_.repeat.empty())
         return run_repeat();
     if (arguments_.list) {
@@ -419,7 +347,8 @@ enum Option {
     kInstances = 'i',
     kOnly = 'o',
     kCase = 'c',
-    kList = 'l'
+    kList = 'l',
+    kMulti = 'm'
 };
 
 error_t parse_option(int key, char* text, argp_state* state)
@@ -444,6 +373,9 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kOnly:
         arguments.only.emplace_back(text);
         return 0;
+    case kMulti:
+        arguments.multi = strtoull(text, nullptr, 0);
+        return 0;
     case kCase:
         arguments.repeat = text;
         return 0;
@@ -462,6 +394,7 @@ int main(int argc, char** argv)
         {"all", kAll, nullptr, 0, "every field times every value on every volume, whatever it takes", 0},
         {"instances", kInstances, "N", 0, "instances of each structure for --all (1)", 0},
         {"only", kOnly, "STRUCTURE[.FIELD]", 0, "these fields only; may be given again", 0},
+        {"multi", kMulti, "N", 0, "N cases of several fields that agree with each other instead", 0},
         {"case", kCase, "ID", 0, "repeat one case, as printed, in this process", 0},
         {"list", kList, nullptr, 0, "print structures and numbers of instances", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};

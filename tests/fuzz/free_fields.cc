@@ -96,6 +96,11 @@ const FreeField* find(const Leaf& leaf)
 
 }  // namespace
 
+bool is_log_field(const Leaf& leaf)
+{
+    return leaf.structure.starts_with("DiskIntent") || leaf.structure.starts_with("DiskFsync");
+}
+
 bool is_free_field(const Leaf& leaf)
 {
     return find(leaf) != nullptr;

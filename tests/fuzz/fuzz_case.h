@@ -40,12 +40,27 @@ struct Verdict {
     Step check = Step::kNotRun;  // kErrors: there were findings
     Step read_only = Step::kNotRun;  // kErrors: some call failed, or a user sees something else
     Step writable = Step::kNotRun;
+    // Of the check, the read-only mount with a look at everything, and the writable mount until it is there:
+    // processor time, and the most memory that the process had beyond what it began with.
+    double seconds = 0;
+    uint64_t memory_bytes = 0;
     char problem[500] = "";  // empty: as it should be
 };
 
+// What a change may do without anybody noticing.
+struct Freedom {
+    bool free = false, visible = false, may_overwrite = false;
+    bool lax = false;  // users may see anything that is no damage by itself
+    bool log = false;  // a log says it, which the check does not replay
+    bool short_run = false;  // without the removal of everything at the end
+};
+// Tries everything with members that were changed.
+Verdict run_changed(FuzzSubject& subject, const SessionOptions& session, const Freedom& freedom);
 // Changes the subject's members: the caller has forked.
 Verdict run_case(FuzzSubject& subject, const FuzzCase& fuzz);
 
+// Fields of a log: a wrong one makes entries dead, or says something else that is legal.
+bool is_log_field(const Leaf& leaf);
 // Fields that may have any (legal) value without a finding: nothing else of the volume depends on them.
 bool is_free_field(const Leaf& leaf);
 // Of those, fields that are content by themselves: a user sees another value of one inode.

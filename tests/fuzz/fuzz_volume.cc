@@ -18,6 +18,12 @@ constexpr FuzzShape kShapes[] = {
     {"raid6-raid1c3", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024}, true, false, false},
     {"raid5", {3, 192 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024}, false, false, true},
     {"raid6", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 4 * 1024}, false, false, false},
+    {"raid6-live",
+     {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024},
+     false,
+     false,
+     false,
+     true},
 };
 
 void expect(Status status, const char* what)
@@ -142,6 +148,55 @@ void Furnisher::leave_orphans(InodeNumber parent)
     commit();
 }
 
+void change_and_fsync(Filesystem& fs, InodeNumber used, int round)
+{
+    const std::vector<std::byte> content(30000, static_cast<std::byte>(round));
+    const std::string name = "logged" + std::to_string(round);
+    const Result<Attributes> made = fs.make_node(used, name, S_IFREG | 0644, 0, {});
+    expect(made.status(), name.c_str());
+    expect(fs.write(made->inode, 0, content, {}, {}).status(), "write");
+    const Result<Attributes> old = fs.lookup(used, "pieces");
+    expect(old.status(), "pieces");
+    expect(fs.write(old->inode, static_cast<uint64_t>(round) * 40000, content, {}, {}).status(), "write");
+    expect(fs.set_xattr(made->inode, "user.logged", std::as_bytes(std::span("value")), 0), "xattr");
+    expect(fs.allocate_range(made->inode, 0, 100000, 50000), "fallocate");
+    expect(fs.fsync(made->inode, Filesystem::SyncWhat::kAll), "fsync");
+}
+
+// Rows with a hole each.
+void make_rows(Filesystem& fs, const FuzzShape& shape)
+{
+    constexpr uint64_t kStripes = 64;
+    const uint64_t chunk = shape.volume.chunk_bytes;
+    const uint64_t stripe = chunk * (shape.volume.member_count - 2);
+    const Result<Attributes> rows = fs.make_node({kRootInode}, "rows", S_IFREG | 0644, 0, {});
+    expect(rows.status(), "rows");
+    const std::vector<std::byte> content(kStripes * stripe, std::byte{1});
+    expect(fs.write(rows->inode, 0, content, {}, {}).status(), "write");
+    expect(fs.step(true), "commit");
+    for (uint64_t at = 0; at < content.size(); at += stripe)
+        expect(fs.allocate_range(rows->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, chunk),
+               "punch");
+}
+
+// The first fsync of a mount commits, the others are records. What is flushed without a commit goes into the
+// holes.
+void leave_live_logs(Filesystem& fs, const FuzzShape& shape)
+{
+    make_rows(fs, shape);
+    const Result<Attributes> used = fs.lookup({kRootInode}, "used");
+    expect(used.status(), "used");
+    for (int round = 0; round < 4; ++round)
+        change_and_fsync(fs, used->inode, round);
+    const Result<Attributes> lost = fs.make_node({kRootInode}, "lost", S_IFREG | 0644, 0, {});
+    expect(lost.status(), "lost");
+    const std::vector<std::byte> content(200 * kBlockBytes, std::byte{2});
+    expect(fs.write(lost->inode, 0, content, {}, {}).status(), "write");
+    expect(fs.step(false), "flush");
+    const VolumeInfo info = fs.info();
+    CW_ASSERT(info.joined_blocks > 0 && info.fsync_records > 0);
+}
+
 void write_without_last_member(SimVolume& volume)
 {
     std::string why;
@@ -194,13 +249,18 @@ Members make_fuzz_members(const FuzzShape& shape)
     expect(volume.make(why), why.c_str());
     if (shape.two_epochs)
         write_without_last_member(volume);
-    expect(volume.mount(manual_options(), why), why.c_str());
+    MountOptions options = manual_options();
+    if (shape.live_logs)
+        options.join_above = 0;
+    expect(volume.mount(options, why), why.c_str());
     Furnisher furnisher(volume.fs());
     furnisher.furnish({kRootInode}, "kept");
     furnisher.furnish({kRootInode}, "used");
     if (shape.moved)
         move_blocks(volume.fs());
     furnisher.leave_orphans({kRootInode});
+    if (shape.live_logs)
+        leave_live_logs(volume.fs(), shape);
     volume.kill();
     Members members;
     for (uint32_t i = 0; i < volume.member_count(); ++i)

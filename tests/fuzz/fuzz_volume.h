@@ -13,6 +13,7 @@ struct FuzzShape {
     bool two_epochs;  // was mounted once without its last member
     bool fills;  // small enough to be written full by one case
     bool moved;  // the cleaner has worked in it
+    bool live_logs = false;  // not unmounted: both logs have entries that count
 };
 std::span<const FuzzShape> fuzz_shapes();
 
