@@ -51,7 +51,7 @@ void run_passes(CheckContext& context)
     const VerifierInstalled installed(context.volume.array(), checksums);
     recover_in_memory(context, timeline);
 
-    const RemapLookup remap(context.cache, context.volume, roots.remap_tree.has_value());
+    const RemapLookup remap(context.cache, context.volume.array(), roots.remap_tree.has_value());
     context.remap = &remap;
     context.view = timeline.view();
     if (roots.remap_tree)

@@ -30,7 +30,7 @@ FilesystemCore::FilesystemCore(const MountOptions& mount_options, std::unique_pt
       space_source(cache, timeline),
       allocator(space_source),
       checksums(cache, timeline),
-      remap(cache, *volume, timeline.view().committed->remap_tree.root.address.valid()),
+      remap(cache, volume->array(), timeline.view().committed->remap_tree.root.address.valid()),
       inodes(store, changes.counter()),
       dirty(mount_options.dirty_bytes_max),
       join_policy(kLoopCost, data_columns_of(*volume), volume->data_profile().parity,

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "format/member_layout.h"
 #include "fs/block_codec.h"
 #include "fs/commit_mutant.h"
 #include "fs/core.h"
@@ -57,10 +56,10 @@ Status for_entries(NodeCache& cache, const View& view, TableOf table, ItemType t
 
 }  // namespace
 
-RemapLookup::RemapLookup(NodeCache& cache, Volume& volume, bool has_tree)
-    : cache_(cache), array_(volume.array()), blocks_max_(raw_blocks(volume.superblock())), active_(has_tree)
+RemapLookup::RemapLookup(NodeCache& cache, const Array& array, bool has_tree)
+    : cache_(cache), array_(array), active_(has_tree)
 {
-    for (const Ref<const ArrayGroup>& group : array_.groups())
+    for (const Ref<const ArrayGroup>& group : array.groups())
         if ((group->record.flags & kGroupEmptying) != 0)
             add_emptying(group->record.address);
 }
@@ -124,8 +123,6 @@ Status RemapLookup::resolve(const View& view, VolumeAddress name, uint64_t block
         out.push_back({name, name, block_count});
         return {};
     }
-    if (block_count > blocks_max_)
-        return Err::kCorrupt;
     std::vector<PlacedRun> first;
     std::vector<PlacedRun> second;
     CW_TRY(one_step(view, name, block_count, first));

@@ -25,20 +25,17 @@ struct PlacedRun {
     [[nodiscard]] bool moved() const { return name != place; }
 };
 
-class Volume;
-
 // Thread-safe.
 class RemapLookup {
 public:
-    // `cache` and `volume` outlive the object. `has_tree`: some commit has entries.
-    RemapLookup(NodeCache& cache, Volume& volume, bool has_tree);
+    // `cache` and `array` outlive the object. `has_tree`: some commit has entries.
+    RemapLookup(NodeCache& cache, const Array& array, bool has_tree);
 
     // Whether blocks of that name may be elsewhere. False costs nothing more: their group is in the map and
     // has never been emptied.
     [[nodiscard]] bool may_have_moved(VolumeAddress name) const;
     // Appends where `block_count` blocks are, as of `view`, in runs that each stay inside one block group.
-    // The blocks are of one group by name, or of none any more. kCorrupt: more blocks than the members have,
-    // which only a damaged extent asks for. Other errors mean that the remap tree could not be read.
+    // The blocks are of one group by name. An error means that the remap tree could not be read.
     Status resolve(const View& view, VolumeAddress name, uint64_t block_count,
                    std::vector<PlacedRun>& out) const;
     // The names of blocks by their places: out[i] for place + i blocks; itself where the block never moved.
@@ -59,7 +56,6 @@ private:
 
     NodeCache& cache_;
     const Array& array_;
-    const uint64_t blocks_max_;
     std::atomic<bool> active_;
     mutable Mutex mutex_{LockRank::kLeaf};
     std::set<VolumeAddress> emptying_ CW_GUARDED_BY(mutex_);

@@ -464,17 +464,6 @@ TEST_CASE("clean: a file that is given the place of another's block does not fre
     CHECK(places.front().place == moved.runs.back().place);
 }
 
-TEST_CASE("clean: an extent of more blocks than there are costs no memory")
-{
-    Moved moved(11);
-    FilesystemCore& core = *moved.core;
-    std::vector<PlacedRun> places;
-    // Where no group is, each block would be a run of its own.
-    const VolumeAddress nowhere{kMaxVolumeAddress / 2};
-    CHECK(find_places(core, core.store.view(), nowhere, UINT32_MAX, places).err() == Err::kCorrupt);
-    CHECK(places.empty());
-}
-
 namespace {
 
 // Empties the group that a file's first block is in while a reader holds the commit before, and lets others
