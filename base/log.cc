@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include <syslog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -90,6 +91,15 @@ void log_message(LogLevel level, const char* format, ...)
     write_line(level, text);
 }
 
+void log_last_words(const char* text)
+{
+    const char* const prefix = line_prefix().c_str();
+    if (use_syslog.load(std::memory_order_relaxed))
+        syslog(LOG_ERR, "%s%s", prefix, text);
+    if (use_stderr.load(std::memory_order_relaxed))
+        dprintf(STDERR_FILENO, "cowraid: %s%s\n", prefix, text);
+}
+
 void log_suppressed()
 {
     if (suppressed.load(std::memory_order_relaxed) == 0)
@@ -111,7 +121,7 @@ void log_leave_stderr()
 
 void log_set_name(const std::string& name)
 {
-    line_prefix() = name.empty() ? name : name + ": ";
+    line_prefix() = name.empty() ? name : printable(name) + ": ";
 }
 
 bool log_wants(LogLevel level)
@@ -126,7 +136,9 @@ void log_set_level(LogLevel level)
 
 void assertion_failed(const char* expression, const char* file, int line)
 {
-    write_line(LogLevel::kError, text_format("assertion failed: %s at %s:%d", expression, file, line));
+    char text[512];
+    snprintf(text, sizeof text, "assertion failed: %s at %s:%d", expression, file, line);
+    log_last_words(text);
     abort();
 }
 

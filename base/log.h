@@ -16,6 +16,9 @@ enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 
 [[gnu::format(printf, 2, 3)]] void log_message(LogLevel level, const char* format, ...);
 
+// One line, an error, without memory, limit or escapes: `text` is ours. For a process that ends.
+void log_last_words(const char* text);
+
 // Says how many messages were suppressed since it was last said, if any.
 void log_suppressed();
 

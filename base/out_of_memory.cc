@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <new>
 
 #include "base/log.h"
@@ -22,11 +23,14 @@ const char* step_at_limit = "";
 
 void out_of_memory()
 {
+    std::set_new_handler([] { _exit(code_at_end); });  // should the line want memory
+    char text[200];
     if (bytes_allowed != 0)
-        CW_LOG_ERROR("out of memory: %llu MiB are allowed; %s",
-                     static_cast<unsigned long long>(bytes_allowed / kMiB), step_at_limit);
+        snprintf(text, sizeof text, "out of memory: %llu MiB are allowed; %s",
+                 static_cast<unsigned long long>(bytes_allowed / kMiB), step_at_limit);
     else
-        CW_LOG_ERROR("out of memory: the system gives no more");
+        snprintf(text, sizeof text, "out of memory: the system gives no more");
+    log_last_words(text);
     _exit(code_at_end);
 }
 

@@ -32,7 +32,8 @@ size_t decode_utf8(std::string_view text, uint32_t& code)
 bool drives_terminal(uint32_t code)
 {
     return (code < 0x20 && code != '\t') || (code >= 0x7f && code < 0xa0) ||
-           (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+           (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) || code == 0x61c ||
+           code == 0x200e || code == 0x200f;
 }
 
 }  // namespace

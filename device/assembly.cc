@@ -39,8 +39,9 @@ Unidentified look_at(const BlockDevice& device, Err err)
         return {true, name + " has a size of 0"};
     if (err != Err::kNotFound)
         return {true, name + " cannot be read"};
-    const std::string content = device.foreign_content(ContentArea::kAll);
-    return {false, name + (content.empty() ? " carries no cowraid superblock" : " holds " + content)};
+    const auto content = device.foreign_content(ContentArea::kAll);
+    const bool known = content.ok() && !content->empty();
+    return {false, name + (known ? " holds " + *content : " carries no cowraid superblock")};
 }
 
 std::string mebibytes_text(uint64_t bytes)
@@ -101,13 +102,16 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
         const std::string name = quoted(*device);
         names += (names.empty() ? "" : " ") + name;
         Result<RingReading> reading = read_rings(*device);
-        const std::string content =
-            reading.ok() ? device->foreign_content(ContentArea::kHead) : std::string();
-        if (!content.empty()) {
+        const auto content =
+            reading.ok() ? device->foreign_content(ContentArea::kHead) : Result<std::string>(std::string());
+        if (!content.ok()) {
+            // Nobody writes to what may be another's.
+            unidentified_.push_back({true, name + " cannot be read through the page cache"});
+        } else if (!content->empty()) {
             const Superblock& was = reading->valid.front();
             overwritten_.push_back(
                 {was.volume_uuid, was.member_id,
-                 name + " holds " + content + " (if that is a mistake: wipefs -a " + name + ")"});
+                 name + " holds " + *content + " (if that is a mistake: wipefs -a " + name + ")"});
         } else if (reading.ok()) {
             candidates_.push_back({std::move(device), reading.take()});
         } else if (reading.err() == Err::kUnsupported) {

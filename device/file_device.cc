@@ -57,6 +57,7 @@ Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string n
     } else {
         return Err::kInvalid;
     }
+    device->buffered_ = reopen_buffered(fd.get(), O_RDONLY);
     device->fd_ = std::move(fd);
     device->name_ = std::move(name);
     device->size_bytes_ = round_down(size, kBlockBytes);
@@ -68,10 +69,9 @@ FileDevice::~FileDevice()
     ring_forget_file(fd_.get());
 }
 
-std::string FileDevice::foreign_content(ContentArea area) const
+Result<std::string> FileDevice::foreign_content(ContentArea area) const
 {
-    const auto found = area == ContentArea::kAll ? probe_signature(fd_.get()) : probe_head(fd_.get());
-    return found.ok() ? *found : std::string();
+    return probe_buffered(buffered_.get(), area);
 }
 
 void FileDevice::perform(IoRequest& request)

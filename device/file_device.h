@@ -22,7 +22,7 @@ public:
 
     [[nodiscard]] uint64_t size_bytes() const override { return size_bytes_; }
     [[nodiscard]] const char* name() const override { return name_.c_str(); }
-    [[nodiscard]] std::string foreign_content(ContentArea area) const override;
+    [[nodiscard]] Result<std::string> foreign_content(ContentArea area) const override;
     void perform(IoRequest& request) override;
     [[nodiscard]] int ring_fd() const override { return fd_.get(); }
     [[nodiscard]] bool is_block_device() const { return is_block_device_; }
@@ -34,6 +34,7 @@ private:
     void discard(IoRequest& request);
 
     UniqueFd fd_;
+    UniqueFd buffered_;  // opened at once: a confined process may not do it later
     std::string name_;
     uint64_t size_bytes_ = 0;
     bool is_block_device_ = false;

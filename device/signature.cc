@@ -21,13 +21,6 @@ namespace {
 constexpr int kMaxSignatures = 256;
 constexpr uint64_t kHeadBytes = kMiB;
 
-// libblkid reads a few bytes here and there, which O_DIRECT refuses: a buffered descriptor of its own.
-UniqueFd reopen_buffered(int fd, int flags)
-{
-    const std::string path = "/proc/self/fd/" + std::to_string(fd);
-    return UniqueFd(open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY));
-}
-
 uint64_t slot_offset(uint32_t ring, uint32_t slot)
 {
     return kSuperblockRingOffset[ring] + uint64_t{slot} * kSuperblockSlotBytes;
@@ -139,30 +132,29 @@ bool is_empty(int fd)
 
 }  // namespace
 
-Result<std::string> probe_signature(int fd)
+UniqueFd reopen_buffered(int fd, int flags)
 {
-    if (is_empty(fd))
-        return std::string();
-    const UniqueFd buffered = reopen_buffered(fd, O_RDONLY);
-    if (!buffered.valid())
-        return Err::kIo;
-    std::string found;
-    if (has_cowraid(buffered.get()))
-        found = kMemberSignature;
-    CW_TRY(append_foreign(buffered.get(), 0, found));
-    return found;
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    return UniqueFd(open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY));
 }
 
-Result<std::string> probe_head(int fd)
+Result<std::string> probe_signature(int fd)
+{
+    return probe_buffered(reopen_buffered(fd, O_RDONLY).get(), ContentArea::kAll);
+}
+
+Result<std::string> probe_buffered(int fd, ContentArea area)
 {
     struct stat info;
-    const UniqueFd buffered = reopen_buffered(fd, O_RDONLY);
-    if (!buffered.valid() || fstat(buffered.get(), &info) != 0)
+    if (fstat(fd, &info) != 0)
         return Err::kIo;
     std::string found;
-    if (S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) < kHeadBytes)
+    const bool all = area == ContentArea::kAll;
+    if (S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_size) < (all ? 1 : kHeadBytes))
         return found;
-    CW_TRY(append_foreign(buffered.get(), kHeadBytes, found));
+    if (all && has_cowraid(fd))
+        found = kMemberSignature;
+    CW_TRY(append_foreign(fd, all ? 0 : kHeadBytes, found));
     return found;
 }
 

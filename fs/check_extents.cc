@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "fs/check_extents.h"
 
-#include "format/member_layout.h"
 #include "fs/extents.h"
 
 namespace cowraid {
@@ -22,12 +21,6 @@ void claim(CheckContext& context, uint64_t number, const FileExtent& extent, con
 
 void check_stored(CheckContext& context, uint64_t number, const FileExtent& extent)
 {
-    if (extent.block_count > raw_blocks(context.volume.superblock())) {
-        context.findings.add("extent", extent.address,
-                             "inode %llu: the extent at file block %llu has %u blocks, more than the members",
-                             as_ull(number), as_ull(extent.file_block), extent.block_count);
-        return;
-    }
     context.report().data_blocks += extent.block_count;
     if (extent.generation > context.generation())
         context.findings.add("extent", extent.address,

@@ -52,9 +52,9 @@ Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte>
     const uint64_t address = disk.address;
     if ((!data && !reserved) || disk.compression != 0 || disk.block_count == 0 || disk.offset_blocks != 0 ||
         file_block >= kMaxFileBlocks || disk.block_count > kMaxFileBlocks - file_block ||
-        address % kBlockBytes != 0 || data != (address != 0) ||
+        disk.block_count > kMaxExtentBlocks || address % kBlockBytes != 0 || data != (address != 0) ||
         disk.disk_blocks != (data ? disk.block_count.get() : 0u) ||
-        address > UINT64_MAX - uint64_t{disk.block_count} * kBlockBytes)
+        address > kMaxVolumeAddress - uint64_t{disk.block_count} * kBlockBytes)
         return Err::kCorrupt;
     return FileExtent{
         file_block, disk.block_count, static_cast<ExtentKind>(disk.kind), {address}, {disk.generation}};

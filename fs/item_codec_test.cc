@@ -72,3 +72,29 @@ TEST_CASE("an extent ends where files end, and only compressed ones begin inside
     extent.offset_blocks = 1;
     CHECK(decoded(0, extent) == Err::kCorrupt);
 }
+
+TEST_CASE("an extent has no more blocks than are ever written as one, and ends where addresses do")
+{
+    DiskExtent extent{};
+    const auto decoded_with = [&](uint64_t address, uint32_t blocks) {
+        extent.address = address;
+        extent.block_count = blocks;
+        extent.disk_blocks = blocks;
+        extent.kind = static_cast<uint8_t>(ExtentKind::kData);
+        return decoded(0, extent);
+    };
+    CHECK(decoded_with(kBlockBytes, kMaxExtentBlocks) == Err::kOk);
+    CHECK(decoded_with(kBlockBytes, kMaxExtentBlocks + 1) == Err::kCorrupt);
+    CHECK(decoded_with(kBlockBytes, UINT32_MAX) == Err::kCorrupt);
+    CHECK(decoded_with(kMaxVolumeAddress - kBlockBytes, 1) == Err::kOk);
+    CHECK(decoded_with(kMaxVolumeAddress - kBlockBytes, 2) == Err::kCorrupt);
+    // The last blocks of all: an address behind them is 0 again.
+    CHECK(decoded_with(uint64_t{0} - 2 * kBlockBytes, 1) == Err::kCorrupt);
+    extent.kind = static_cast<uint8_t>(ExtentKind::kReserved);
+    extent.address = 0;
+    extent.disk_blocks = 0;
+    extent.block_count = kMaxExtentBlocks;
+    CHECK(decoded(0, extent) == Err::kOk);
+    extent.block_count = kMaxExtentBlocks + 1;
+    CHECK(decoded(0, extent) == Err::kCorrupt);
+}

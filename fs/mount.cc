@@ -137,7 +137,10 @@ Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& w
     TransactionChecksumSink sink(*core.timeline.open(), &core.allocator);
     const Status status = core.volume->recover_rows(core.options, sink, counts);
     core.recovered_rows += counts.rows;
-    if (!status.ok())
+    // Reached by forgery only.
+    if (status.err() == Err::kRange)
+        why = "the numbers of the write-intent log are used up; mount with ro and copy what the volume holds";
+    else if (!status.ok())
         why = std::string("recovering rows after a crash failed: ") + err_text(status.err());
     return status;
 }

@@ -46,7 +46,8 @@ Status for_entries(NodeCache& cache, const View& view, TableOf table, ItemType t
     for (uint64_t at = address.value; at < end;) {
         const uint64_t window_address = round_down(at, kChecksumWindowBytes);
         CW_TRY(read_window(cache, view, table, type, window_address, window));
-        for (; at < std::min(end, window_address + kChecksumWindowBytes); at += kBlockBytes) {
+        const uint64_t window_end = at + std::min(end - at, kChecksumWindowBytes - (at - window_address));
+        for (; at < window_end; at += kBlockBytes) {
             const size_t bit = (at - window_address) / kBlockBytes;
             visit(VolumeAddress{at}, (window.mask >> bit & 1) != 0 ? window.values[bit] : 0);
         }

@@ -51,6 +51,10 @@ Status ReplayedState::settle_old_extent(const Key& key)
     if (old.kind != ExtentKind::kData)
         return {};
     std::vector<FileExtent> extents;
+    // Others that overlap it are damage, and each would be looked at with all that follow.
+    CW_TRY(find_extents(core_.store, before_, {key.object}, old.file_block, old.block_count, extents));
+    if (extents.size() != 1)
+        return Err::kCorrupt;
     CW_TRY(find_extents(core_.store, view_, {key.object}, old.file_block, old.block_count, extents));
     uint64_t block = old.file_block;
     const auto free_up_to = [&](uint64_t end) {

@@ -7,6 +7,7 @@
 #include "device/superblock_store.h"
 #include "fs/missing_members.h"
 #include "fs/volume.h"
+#include "journal/log_life.h"
 
 namespace cowraid {
 
@@ -142,6 +143,8 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
     uint64_t next_sequence = 1;
     if (intent_log_live()) {
         IntentScan scan(members_, superblock_);
+        if (!read_only && scan.next_sequence() > kMaxIntentSequence / 2)
+            return Err::kRange;
         if (!read_only) {
             record_recovery(scan);
             CW_TRY(publish_map());

@@ -71,9 +71,10 @@ Result<UniqueFd> listen_at(const std::string& path)
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid())
         return Err::kIo;
-    // The private directory keeps others out until the mode is set.
-    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        chmod(path.c_str(), 0600) != 0 || listen(fd.get(), kBacklog) != 0)
+    const mode_t mask = umask(0177);
+    const bool bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    umask(mask);
+    if (!bound || listen(fd.get(), kBacklog) != 0)
         return errno == EACCES ? Err::kAccess : Err::kIo;
     return fd;
 }

@@ -10,21 +10,25 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <optional>
 #include <string_view>
 
 namespace cowraid {
 
 namespace {
 
-// A directory, not a link to one, into which only its owner puts things.
-bool is_private_directory(const std::string& path, uid_t& owner)
+enum class MountPoints : uint8_t { kCount, kRefused };
+
+// A directory, not a link to one, into which only its owner puts things. A filesystem that is mounted there
+// is not asked: it may be anybody's and never answer.
+bool is_private_directory(const std::string& path, uid_t& owner, MountPoints mounts = MountPoints::kCount)
 {
-    struct stat info { };
-    if (lstat(path.c_str(), &info) != 0)
+    struct statx info { };
+    if (statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT,
+              STATX_BASIC_STATS, &info) != 0 ||
+        (mounts == MountPoints::kRefused && (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0))
         return false;
-    owner = info.st_uid;
-    return S_ISDIR(info.st_mode) && (info.st_mode & 0022) == 0;
+    owner = info.stx_uid;
+    return S_ISDIR(info.stx_mode) && (info.stx_mode & 0022) == 0;
 }
 
 Status make_private_directory(const std::string& path, std::string& why)
@@ -41,20 +45,28 @@ Status make_private_directory(const std::string& path, std::string& why)
     return Err::kAccess;
 }
 
-// The only place that there is for sockets; nothing where it must be found in /tmp.
-std::optional<std::string> fixed_directory()
+// Where sockets belong, the best first: what the user says, or the system gives to the user alone. With the
+// first two there is no other place.
+std::vector<std::string> fixed_directories()
 {
     if (const char* chosen = secure_getenv("COWRAID_RUN_DIR"); chosen != nullptr && chosen[0] == '/')
-        return chosen;
+        return {chosen};
     if (geteuid() == 0)
-        return "/run/cowraid";
+        return {"/run/cowraid"};
+    std::vector<std::string> out;
     if (const char* runtime = secure_getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/')
-        return std::string(runtime) + "/cowraid";
+        out.push_back(std::string(runtime) + "/cowraid");
     const std::string session = "/run/user/" + std::to_string(geteuid());
     uid_t owner = 0;
-    if (is_private_directory(session, owner) && owner == geteuid())
-        return session + "/cowraid";
-    return std::nullopt;
+    if (is_private_directory(session, owner) && owner == geteuid() &&
+        (out.empty() || out.front() != session + "/cowraid"))
+        out.push_back(session + "/cowraid");
+    return out;
+}
+
+bool is_elsewhere_too()
+{
+    return geteuid() != 0 && secure_getenv("COWRAID_RUN_DIR") == nullptr;
 }
 
 constexpr const char* kTmp = "/tmp/";
@@ -75,7 +87,8 @@ std::vector<std::string> directories_in_tmp()
         const std::string_view name = entry->d_name;
         uid_t owner = 0;
         if ((name == name_in_tmp() || name.starts_with(name_in_tmp() + "-")) &&
-            is_private_directory(kTmp + std::string(name), owner) && owner == geteuid())
+            is_private_directory(kTmp + std::string(name), owner, MountPoints::kRefused) &&
+            owner == geteuid())
             out.push_back(kTmp + std::string(name));
     }
     closedir(tmp);
@@ -88,22 +101,27 @@ Result<std::string> make_directory_in_tmp()
     std::string path = kTmp + name_in_tmp();
     if (mkdir(path.c_str(), 0700) == 0)
         return path;
+    // Another mount of this user may have made it just now.
+    if (const auto there = directories_in_tmp(); !there.empty())
+        return there.front();
     path += "-XXXXXX";
     if (mkdtemp(path.data()) == nullptr)
         return Err::kAccess;
     return path;
 }
 
-// Whatever is there and only this user or root can have filled.
+// Whatever is there and only this user or root can have filled. A daemon may have been started in another
+// session, or in none.
 std::vector<std::string> control_directories()
 {
-    const auto fixed = fixed_directory();
-    if (!fixed.has_value())
-        return directories_in_tmp();
-    uid_t owner = 0;
-    if (!is_private_directory(*fixed, owner) || (owner != 0 && owner != geteuid()))
-        return {};
-    return {*fixed};
+    std::vector<std::string> out;
+    for (const std::string& path : fixed_directories())
+        if (uid_t owner = 0; is_private_directory(path, owner) && (owner == 0 || owner == geteuid()))
+            out.push_back(path);
+    if (is_elsewhere_too())
+        for (const std::string& path : directories_in_tmp())
+            out.push_back(path);
+    return out;
 }
 
 std::string volume_directory(const std::string& directory, const Uuid& volume)
@@ -128,9 +146,9 @@ std::string control_socket_path(const Uuid& volume)
 
 Result<std::string> make_control_directory(std::string& why)
 {
-    if (const auto fixed = fixed_directory(); fixed.has_value()) {
-        CW_TRY(make_private_directory(*fixed, why));
-        return *fixed;
+    if (const auto fixed = fixed_directories(); !fixed.empty()) {
+        CW_TRY(make_private_directory(fixed.front(), why));
+        return fixed.front();
     }
     const std::vector<std::string> there = directories_in_tmp();
     return there.empty() ? make_directory_in_tmp() : there.front();

@@ -66,7 +66,11 @@ void json_put_flag(json_t* object, const char* key, bool value)
 
 std::string json_get_text(const json_t* object, const char* key)
 {
-    const json_t* value = json_object_get(object, key);
+    return json_text(json_object_get(object, key));
+}
+
+std::string json_text(const json_t* value)
+{
     return json_is_string(value) ? std::string(json_string_value(value), json_string_length(value))
                                  : std::string();
 }

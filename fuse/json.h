@@ -32,6 +32,7 @@ void json_put_flag(json_t* object, const char* key, bool value);
 
 // Members of `object` by name; the empty or zero value when absent or of another type.
 std::string json_get_text(const json_t* object, const char* key);
+std::string json_text(const json_t* value);  // empty unless it is text
 uint64_t json_get_integer(const json_t* object, const char* key);
 bool json_get_flag(const json_t* object, const char* key);
 // Null when absent.

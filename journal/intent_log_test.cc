@@ -358,6 +358,41 @@ TEST_CASE("intent log: numbers no log counts to are not believed")
     CHECK(scan.rows().empty());
 }
 
+TEST_CASE("intent log: a log with more entries than an honest one has room for is left out")
+{
+    IntentFixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    Rows rows = make_rows(fixture, 0, 3);
+    REQUIRE(append(log, rows).ok());
+    // Every block of one member is a descriptor full of entries of one row.
+    IntentHeader header;
+    header.volume_uuid = fixture.superblock.volume_uuid;
+    header.member = {1};
+    header.epoch = kIntentEpoch;
+    header.generation = {6};
+    uint64_t sequence = 1000;
+    std::byte block[kBlockBytes];
+    for (header.block = 0; header.block < kLogBytes / kBlockBytes; ++header.block) {
+        std::vector<IntentEntry> entries;
+        for (size_t bytes = intent_entry_bytes(1); bytes * (entries.size() + 1) <= kIntentRoomBytes;) {
+            IntentEntry entry;
+            entry.sequence = sequence++;
+            entry.row = {kBlockBytes};
+            entry.checksums = {1};
+            entries.push_back(entry);
+        }
+        encode_intent_block(header, entries, block);
+        fixture.disks[0]->poke(fixture.superblock.members[0].intent_log_offset + header.block * kBlockBytes,
+                               block);
+    }
+    const IntentScan scan(fixture.members, fixture.superblock);
+    CHECK(scan.next_sequence() == sequence);
+    CHECK(scan.rows().size() == 3);
+    for (const LoggedRow& row : scan.rows())
+        for (const LoggedRow::Copy& copy : row.copies)
+            CHECK(copy.member != MemberId{1});
+}
+
 TEST_CASE("intent log: when numbers end it refuses, and logs none that a scan would not believe")
 {
     IntentFixture fixture;

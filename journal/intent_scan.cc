@@ -92,7 +92,7 @@ void IntentScan::scan_pieces(std::span<Reading> readings, uint64_t at, uint64_t 
         const std::span<std::byte> piece = reading.buffer.span().first(reading.vector.iov_len);
         if (!requests[index].result.ok())
             read_by_block(reading, at, piece);
-        scan_piece(*reading.record, at / kBlockBytes, piece);
+        scan_piece(reading, at / kBlockBytes, piece);
     }
 }
 
@@ -114,9 +114,17 @@ void IntentScan::read_by_block(const Reading& reading, uint64_t at, std::span<st
     }
 }
 
-void IntentScan::scan_piece(const MemberRecord& record, uint64_t first_block,
-                            std::span<const std::byte> bytes)
+// Each entry has a block of its own for the partial parity, and the ring overwrites a descriptor before its
+// blocks, except where a slice goes on at the ring's begin. Twice as many are forged, and would take memory
+// for each.
+bool IntentScan::too_many_entries(const Reading& reading) const
 {
+    return reading.entry_count > 2 * reading.record->intent_log_bytes / kBlockBytes;
+}
+
+void IntentScan::scan_piece(Reading& reading, uint64_t first_block, std::span<const std::byte> bytes)
+{
+    const MemberRecord& record = *reading.record;
     IntentHeader expected;
     expected.volume_uuid = superblock_.volume_uuid;
     expected.member = record.id;
@@ -131,6 +139,15 @@ void IntentScan::scan_piece(const MemberRecord& record, uint64_t first_block,
         if (!log_entry_lives(superblock_, block->header.epoch, block->header.generation))
             continue;
         floor_ = std::max(floor_, block->header.floor);
+        if (too_many_entries(reading))
+            continue;
+        reading.entry_count += block->entries.size();
+        if (too_many_entries(reading)) {
+            CW_LOG_WARNING("write-intent log: member %u has more entries than blocks: left out",
+                           record.id.value);
+            std::erase_if(found_, [&](const Found& found) { return found.member == record.id; });
+            continue;
+        }
         const DeviceOffset offset{record.intent_log_offset + uint64_t{expected.block} * kBlockBytes};
         found_.push_back({record.id, offset, block.take()});
     }

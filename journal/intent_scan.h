@@ -60,11 +60,13 @@ private:
         BlockDevice* device = nullptr;
         AlignedBuffer buffer;
         iovec vector{};
+        uint64_t entry_count = 0;  // live ones
     };
     void scan_all();
     void scan_pieces(std::span<Reading> readings, uint64_t at, uint64_t piece_bytes);
     void read_by_block(const Reading& reading, uint64_t at, std::span<std::byte> piece);
-    void scan_piece(const MemberRecord& record, uint64_t first_block, std::span<const std::byte> bytes);
+    void scan_piece(Reading& reading, uint64_t first_block, std::span<const std::byte> bytes);
+    [[nodiscard]] bool too_many_entries(const Reading& reading) const;
     void collect(const Found& found, std::unordered_map<uint64_t, size_t>& by_sequence);
 
     MemberSet& members_;

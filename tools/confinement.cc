@@ -136,6 +136,34 @@ constexpr int kRefusedCalls[] = {
     SCMP_SYS(setfsgid),
     SCMP_SYS(fork),
     SCMP_SYS(vfork),
+    // What an owner may do to files by their paths, which Landlock does not see.
+    SCMP_SYS(chmod),
+    SCMP_SYS(fchmod),
+    SCMP_SYS(fchmodat),
+    SCMP_SYS(chown),
+    SCMP_SYS(fchown),
+    SCMP_SYS(lchown),
+    SCMP_SYS(fchownat),
+    SCMP_SYS(setxattr),
+    SCMP_SYS(lsetxattr),
+    SCMP_SYS(fsetxattr),
+    SCMP_SYS(removexattr),
+    SCMP_SYS(lremovexattr),
+    SCMP_SYS(fremovexattr),
+    SCMP_SYS(utime),
+    SCMP_SYS(utimes),
+    SCMP_SYS(futimesat),
+    SCMP_SYS(utimensat),
+    SCMP_SYS(truncate),
+    // fchmodat2, setxattrat and removexattrat, on every architecture; libseccomp 2.5 does not know them.
+    452,
+    463,
+    466,
+    // Other processes of the same user; the threads of this one are reached by tgkill().
+    SCMP_SYS(kill),
+    SCMP_SYS(tkill),
+    SCMP_SYS(pidfd_send_signal),
+    SCMP_SYS(rt_sigqueueinfo),
 };
 
 bool add_refusals(scmp_filter_ctx filter)
@@ -146,10 +174,13 @@ bool add_refusals(scmp_filter_ctx filter)
             return false;
     // Threads, but no processes. The C library does without clone3(), of which a filter cannot see the flags.
     constexpr scmp_datum_t kThread = CLONE_THREAD;
+    const auto self = static_cast<scmp_datum_t>(getpid());
     return seccomp_rule_add(filter, kRefuse, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, kThread, 0)) ==
                0 &&
            seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0) == 0 &&
-           seccomp_rule_add(filter, kRefuse, SCMP_SYS(socket), 1, SCMP_A0_32(SCMP_CMP_NE, AF_UNIX)) == 0;
+           seccomp_rule_add(filter, kRefuse, SCMP_SYS(socket), 1, SCMP_A0_32(SCMP_CMP_NE, AF_UNIX)) == 0 &&
+           seccomp_rule_add(filter, kRefuse, SCMP_SYS(tgkill), 1, SCMP_A0_32(SCMP_CMP_NE, self)) == 0 &&
+           seccomp_rule_add(filter, kRefuse, SCMP_SYS(prlimit64), 1, SCMP_A0_32(SCMP_CMP_NE, 0)) == 0;
 }
 
 bool refuse_calls()
@@ -180,23 +211,17 @@ Confinement::Confinement()
     }
 }
 
-void Confinement::allow(int fd, Access access)
+void Confinement::allow(const std::string& path, Access access)
 {
+    const UniqueFd fd(open(path.c_str(), O_PATH | O_CLOEXEC));
     struct stat info { };
-    if (!rules_.valid() || fstat(fd, &info) != 0)
+    if (!rules_.valid() || fstat(fd.get(), &info) != 0)
         return;
     uint64_t rights = rights_of(access) & handled_;
     if (!S_ISDIR(info.st_mode))
         rights &= kOfFiles;
-    const LandlockPath path{.allowed = rights, .parent_fd = fd};
-    (void)!syscall(SYS_landlock_add_rule, rules_.get(), kRulePathBeneath, &path, 0);
-}
-
-void Confinement::allow(const std::string& path, Access access)
-{
-    const UniqueFd fd(open(path.c_str(), O_PATH | O_CLOEXEC));
-    if (fd.valid())
-        allow(fd.get(), access);
+    const LandlockPath rule{.allowed = rights, .parent_fd = fd.get()};
+    (void)!syscall(SYS_landlock_add_rule, rules_.get(), kRulePathBeneath, &rule, 0);
 }
 
 void keep_capabilities(uint64_t capabilities)

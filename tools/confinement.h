@@ -20,9 +20,7 @@ public:
 
     Confinement();
 
-    // What the descriptor or path leads to. Nothing happens when it is not there, or the kernel has no
-    // Landlock.
-    void allow(int fd, Access access);
+    // Nothing happens when the path is not there, or the kernel has no Landlock.
     void allow(const std::string& path, Access access);
 
     // Of a process with one thread, once; later threads inherit it. The process keeps no capability, gains

@@ -9,9 +9,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -85,6 +87,12 @@ int first_wrong(const Folder& folder)
         open(folder.at("allowed").c_str(), O_RDONLY) >= 0,
         mkdir(folder.at("sockets/one").c_str(), 0700) == 0,
         refused(EPERM, setuid(0)),
+        refused(EPERM, chmod(folder.at("secret").c_str(), 04755)),
+        refused(EPERM, chown(folder.at("secret").c_str(), 0, 0)),
+        refused(EPERM, truncate(folder.at("secret").c_str(), 0)),
+        refused(EPERM, setxattr(folder.at("secret").c_str(), "user.a", "b", 1, 0)),
+        refused(EPERM, kill(getppid(), 0)),
+        refused(EPERM, prlimit(getppid(), RLIMIT_NOFILE, nullptr, &core)),
         prctl(PR_GET_DUMPABLE) == 0,
         prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
         getrlimit(RLIMIT_CORE, &core) == 0 && core.rlim_max == 0,

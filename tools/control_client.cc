@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "fuse/control_frame.h"
 #include "fuse/control_path.h"
@@ -159,8 +160,11 @@ std::optional<MountedVolume> find_mounted_volume(const std::string& name)
 std::vector<MountedVolume> list_mounted_volumes()
 {
     std::vector<MountedVolume> out;
+    std::set<Uuid> asked;
     for (const ControlSocket& socket : control_sockets())
-        if (auto mounted = find_mounted_volume(socket.volume); mounted.has_value())
+        if (auto mounted =
+                asked.insert(socket.volume).second ? find_mounted_volume(socket.volume) : std::nullopt;
+            mounted.has_value())
             out.push_back(std::move(*mounted));
     return out;
 }

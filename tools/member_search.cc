@@ -157,7 +157,10 @@ std::string foreign_content_of(const FoundMember& member)
     std::string ignored;
     const auto device =
         open_member(member.path, {.read_only = true, .exclusive = false, .owner = member.owner}, ignored);
-    return device.ok() ? (*device)->foreign_content(ContentArea::kHead) : std::string();
+    if (!device.ok())
+        return {};
+    const auto content = (*device)->foreign_content(ContentArea::kHead);
+    return content.ok() ? *content : std::string();
 }
 
 // Whether a volume can be used without a device of it that does not open and holds `content`.

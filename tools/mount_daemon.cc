@@ -43,6 +43,7 @@ constexpr int PR_SET_IO_FLUSHER = 57;
 constexpr const char* kOutOfMemoryScore = "-1000";
 // Of address space, which threads that are never used take too.
 constexpr uint64_t kMemoryFloorBytes = 4 * kGiB;
+constexpr uint64_t kMemoryBesideCaches = 2 * kGiB;
 constexpr int kDetachRounds = 100;
 constexpr int kDetachRoundMilliseconds = 20;
 
@@ -110,13 +111,15 @@ void clear_environment()
 }
 
 // Nobody is killed for lack of memory in its place, so it must not take all of it.
-void limit_daemon_memory()
+void limit_daemon_memory(const MountOptions& options)
 {
-    (void)limit_memory(std::max(kMemoryFloorBytes, usual_memory_bytes()),
+    const uint64_t asked = options.node_cache_bytes + options.dirty_bytes_max +
+                           options.partial_writes.stripe_cache_bytes + kMemoryBesideCaches;
+    (void)limit_memory(std::max({kMemoryFloorBytes, usual_memory_bytes(), asked}),
                        "mount with smaller cache= and dirty_max=");
 }
 
-Status receive_members(int channel, const MountRequest& request, Confinement& confinement,
+Status receive_members(int channel, const MountRequest& request,
                        std::vector<std::unique_ptr<BlockDevice>>& devices, AssemblyOptions& options,
                        std::string& why)
 {
@@ -131,8 +134,6 @@ Status receive_members(int channel, const MountRequest& request, Confinement& co
             return Err::kIo;
         if (named)
             options.named.push_back(message->text);
-        // What stands on a member that does not open is looked at through a descriptor of its own.
-        confinement.allow(message->fd.get(), Confinement::Access::kRead);
         CW_ASSIGN(auto device,
                   make_device_from_fd(std::move(message->fd), message->text,
                                       {.read_only = request.options.read_only, .exclusive = false}, why));
@@ -155,7 +156,7 @@ public:
 
 private:
     Status prepare_control(std::string& why);
-    void confine(Confinement& confinement);
+    void confine();
     Status start_control();
     bool send_opened(const VolumeInfo& info, const std::vector<std::string>& notes);
     bool fail(const std::string& why);
@@ -208,8 +209,9 @@ Status VolumeServer::start_control()
 }
 
 // Members are open, none has been read.
-void VolumeServer::confine(Confinement& confinement)
+void VolumeServer::confine()
 {
+    Confinement confinement;
     using Access = Confinement::Access;
     confinement.allow(control_directory_, Access::kSockets);
     confinement.allow("/dev/fuse", Access::kReadWrite);
@@ -227,11 +229,9 @@ bool VolumeServer::open()
     AssemblyOptions options{.strangers = request_.options.degraded ? Strangers::kSkip : Strangers::kRefuse,
                             .named = {}};
     std::string why;
-    Confinement confinement;
-    if (!receive_members(channel_.get(), request_, confinement, devices, options, why).ok() ||
-        !prepare_control(why).ok())
+    if (!receive_members(channel_.get(), request_, devices, options, why).ok() || !prepare_control(why).ok())
         return fail(why);
-    confine(confinement);
+    confine();
     auto assembly = assemble(std::move(devices), why, options);
     if (!assembly.ok())
         return fail(why);
@@ -317,12 +317,12 @@ Status VolumeServer::close()
     if (commands_ != nullptr)
         commands_->close_gate();
     const Status status = filesystem_->close();
-    log_counts(LogCounts::kAll);
     if (!status.ok())
         CW_LOG_ERROR("unmounted from %s, but the last commit failed: %s", request_.directory.c_str(),
                      err_text(status.err()));
     else if (served_)
         CW_LOG_INFO("unmounted from %s", request_.directory.c_str());
+    log_counts(LogCounts::kAll);
     if (session_ != nullptr)
         session_->finish_requests();
     filesystem_.reset();
@@ -352,7 +352,7 @@ int run_mount_daemon(UniqueFd channel, const MountRequest& request)
         return 1;
     }
     clear_environment();
-    limit_daemon_memory();
+    limit_daemon_memory(request.options);
     VolumeServer server(std::move(channel), request, monitor);
     const bool served = server.open() && server.serve();
     const Status closed = server.close();

@@ -130,8 +130,11 @@ Status send_members(int channel, const MountRequest& request, const VolumeMember
 Result<Json> receive_opened(int channel, std::string& why)
 {
     auto message = receive_handshake(channel);
-    if (message.ok() && message->kind == HandshakeKind::kOpened)
-        return json_parse_object(message->text);
+    if (message.ok() && message->kind == HandshakeKind::kOpened) {
+        auto opened = json_parse_object(message->text);
+        why = opened.ok() ? "" : "the daemon's answer cannot be read";
+        return opened;
+    }
     if (message.ok() && message->kind == HandshakeKind::kFailed && !message->text.empty())
         why = message->text;
     else
@@ -205,7 +208,7 @@ int run_mount_helper(UniqueFd channel, const MountRequest& request)
         actual.kernel_flags |= MS_RDONLY;
     const json_t* const warnings = json_get(opened->get(), "warnings");
     for (size_t i = 0; i < json_array_size(warnings); ++i)
-        print_mount_message(std::string("warning: ") + json_string_value(json_array_get(warnings, i)));
+        print_mount_message("warning: " + json_text(json_array_get(warnings, i)));
     if (request.verbose)
         print_mount_message("volume " + json_get_text(opened->get(), "uuid") + " is open");
     return mount_and_serve(channel.get(), actual, std::move(block),

@@ -7,6 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <vector>
+
 #include "tools/confinement.h"
 #include "tools/handshake.h"
 #include "tools/mount_point.h"
@@ -30,8 +33,8 @@ void redirect_to_null()
 void detach_for(const std::string& directory, const std::string& device)
 {
     const Status status = detach_mount(directory, device);
-    remove_user_mount(directory);
     send_handshake(kChannel, status.ok() ? HandshakeKind::kDone : HandshakeKind::kFailed, {}, -1).ignore();
+    remove_user_mount(directory);
 }
 
 void start_dropper_for(int connection)
@@ -49,8 +52,7 @@ int mount_monitor_main(const std::string& directory)
     close_range(kChannel + 1, ~0U, 0);
     fcntl(kChannel, F_SETFD, FD_CLOEXEC);
     redirect_to_null();
-    if (geteuid() == 0)  // others go through fusermount3
-        keep_capabilities(1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
+    keep_capabilities(1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
     for (;;) {
         const auto message = receive_handshake(kChannel);
         if (!message.ok())
@@ -75,8 +77,17 @@ bool MountMonitor::start(const std::string& directory)
     std::string name = kMountMonitorName;
     std::string operand = directory;
     char* arguments[] = {name.data(), operand.data(), nullptr};
+    std::vector<std::string> kept;
+    for (const char* variable : {"PATH", "TZ", "COWRAID_RUN_DIR", "XDG_RUNTIME_DIR"})
+        if (const char* value = secure_getenv(variable); value != nullptr)
+            kept.push_back(std::string(variable) + "=" + value);
+    std::vector<char*> environment;
+    for (std::string& line : kept)
+        environment.push_back(line.data());
+    environment.push_back(nullptr);
     pid_t process;
-    const int error = posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, environ);
+    const int error =
+        posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, environment.data());
     posix_spawn_file_actions_destroy(&actions);
     if (error == 0)
         channel_ = std::move(ends->first);

@@ -2,10 +2,12 @@
 #include "tools/user_mount_table.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
@@ -64,13 +66,28 @@ void replace_table(const std::string& text)
         unlink(path.c_str());
 }
 
+// Everybody may read the file, and so lock it for ever. The table is not worth waiting for.
+bool lock_soon(int fd)
+{
+    constexpr int kRounds = 100;
+    constexpr int kRoundMilliseconds = 20;
+    for (int round = 0; round < kRounds; ++round) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return true;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return false;
+        poll(nullptr, 0, kRoundMilliseconds);
+    }
+    return false;
+}
+
 void change_table(const UserMount& entry)
 {
     if (geteuid() != 0)
         return;
     mkdir(kDirectory, 0755);
     const UniqueFd lock(open(kLock, O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
-    if (!lock.valid() || flock(lock.get(), LOCK_EX) != 0)
+    if (!lock.valid() || !lock_soon(lock.get()))
         return;
     const std::string before = read_all(kTable);
     std::vector<std::string> mounted;

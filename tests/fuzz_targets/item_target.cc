@@ -35,7 +35,7 @@ void check_extent(uint64_t file_block, Bytes payload)
         return;
     CW_ASSERT(extent->file_block < extent->end() && extent->end() <= kMaxFileBlocks);
     const uint64_t bytes = uint64_t{extent->block_count} * kBlockBytes;
-    CW_ASSERT(extent->address.value + bytes >= extent->address.value);
+    CW_ASSERT(extent->block_count <= kMaxExtentBlocks && extent->address.value <= kMaxVolumeAddress - bytes);
     const ItemBytes encoded = encode_extent(*extent);
     const Result<FileExtent> again = decode_extent(file_block, encoded);
     CW_ASSERT(again.ok() && encode_extent(*again) == encoded);

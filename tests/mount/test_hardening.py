@@ -105,6 +105,38 @@ def test_ended_by_a_signal(volume, in_use):
     assert (volume.mount_point / "file").read_bytes() == b"kept" * 5000
 
 
+def test_a_user_holds_the_lock_of_the_mount_table(make_volume):
+    """Everybody may read the file of the lock. It is not worth waiting for."""
+    volume = make_volume()
+    volume.make()
+    lock = Path("/run/mount/utab.lock")
+    lock.parent.mkdir(exist_ok=True)
+    lock.touch()
+    holder = subprocess.Popen(["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups",
+                               "flock", lock, "sleep", "100"])
+    try:
+        while run("flock", "-n", lock, "true", check=False).returncode == 0:
+            time.sleep(0.02)
+        for end in ("unmount", "signal"):
+            began = time.monotonic()
+            volume.mount()
+            (volume.mount_point / end).write_bytes(b"kept" * 5000)
+            if end == "unmount":
+                volume.unmount()
+            else:
+                daemon = volume.daemon()
+                os.kill(daemon, signal.SIGTERM)
+                wait_until_gone(daemon)
+            assert time.monotonic() - began < 15
+        volume.mount()
+        for end in ("unmount", "signal"):
+            assert (volume.mount_point / end).read_bytes() == b"kept" * 5000
+    finally:
+        subprocess.run(["pkill", "-P", str(holder.pid)], check=False)
+        holder.kill()
+        holder.wait()
+
+
 def test_the_monitor_is_killed(volume):
     """The daemon serves on, drops pages by itself, and commits when a signal ends it."""
     daemon, monitor = volume.daemon(), monitor_of(volume.daemon())

@@ -415,6 +415,24 @@ def test_a_member_that_became_another_filesystem_is_left_alone(made):
     assert used_members(made)[4] == device
 
 
+def test_an_image_of_somebody_else_that_became_another_filesystem_is_left_alone(make_volume):
+    """Root's daemon has given up its capabilities when it looks what else is on a member."""
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("no mkfs.ext4")
+    volume = make_volume(data="raid6", metadata="raid1c3", member_mib=128, loops=False)
+    volume.make()
+    for image in volume.images:
+        os.chown(image, 1000, 1000)
+        os.chmod(image, 0o600)
+    run("mkfs.ext4", "-q", "-F", "-E", "nodiscard", volume.images[3])
+    before = volume.images[3].read_bytes()
+    said = volume.mount(options="degraded").stderr
+    assert f"member 4 is overwritten: {volume.images[3]} holds ext4" in said
+    (volume.mount_point / "file").write_bytes(b"x" * 100000)
+    volume.unmount()
+    assert volume.images[3].read_bytes() == before
+
+
 def test_a_member_of_another_volume_is_skipped_when_degraded(made):
     device = made.devices[3]
     tool("mkfs.cowraid", "-q", "-f", "-d", "single", "-m", "single", device)
