@@ -132,9 +132,10 @@ void volume_counters(MultiEdit& edit)
     else
         root = {};
     change_payload(entry, root);
+    const LeafEntry model = entry;
     if (edit.chance(1, 4))  // more trees, of the same nodes
         for (uint64_t tree = edit.prng.between(1, 300); tree > 0; --tree)
-            entries.push_back({{kFirstFileTree + tree, entry.key.type, 0}, entry.payload});
+            entries.push_back({{kFirstFileTree + tree, model.key.type, 0}, model.payload});
     edit.set_entries(node, std::move(entries));
 }
 
