@@ -64,10 +64,10 @@ bool take_token(uint64_t now)
 
 void write_line(LogLevel level, const std::string& text)
 {
-    const std::string line = printable(line_prefix() + text);
+    const std::string line = line_prefix() + text;
     const bool to_syslog = use_syslog.load(std::memory_order_relaxed);
     if (to_syslog)
-        syslog(syslog_priority(level), "%s", line.c_str());
+        syslog(syslog_priority(level), "%s", printable(line).c_str());
     if (use_stderr.load(std::memory_order_relaxed) && (!to_syslog || level <= LogLevel::kWarning))
         print_line(stderr, "cowraid: %s", line.c_str());
 }

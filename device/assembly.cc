@@ -49,7 +49,7 @@ std::string mebibytes_text(uint64_t bytes)
     return bytes % kMiB == 0 ? std::to_string(bytes / kMiB) + " MiB" : std::to_string(bytes) + " bytes";
 }
 
-std::string quoted(const BlockDevice& device)
+std::string name_of(const BlockDevice& device)
 {
     return device.name();
 }
@@ -58,7 +58,7 @@ std::string names_of(const std::vector<const Candidate*>& candidates)
 {
     std::string names;
     for (const Candidate* candidate : candidates)
-        names += (names.empty() ? "" : " ") + quoted(*candidate->device);
+        names += (names.empty() ? "" : " ") + name_of(*candidate->device);
     return names;
 }
 
@@ -99,7 +99,7 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
 {
     std::string names;
     for (auto& device : devices) {
-        const std::string name = quoted(*device);
+        const std::string name = name_of(*device);
         names += (names.empty() ? "" : " ") + name;
         Result<RingReading> reading = read_rings(*device);
         const auto content =
@@ -151,9 +151,9 @@ Status Assembler::check_one_volume()
     for (const Candidate& candidate : candidates_) {
         if (candidate.newest().volume_uuid == reference->newest().volume_uuid)
             continue;
-        why_ = quoted(*candidate.device) + " belongs to volume " + uuid_text(candidate.newest().volume_uuid) +
-               ", but " + quoted(*reference->device) + " to " + uuid_text(reference->newest().volume_uuid) +
-               ": give members of one volume only";
+        why_ = name_of(*candidate.device) + " belongs to volume " +
+               uuid_text(candidate.newest().volume_uuid) + ", but " + name_of(*reference->device) + " to " +
+               uuid_text(reference->newest().volume_uuid) + ": give members of one volume only";
         return Err::kInvalid;
     }
     return {};
@@ -169,7 +169,7 @@ Status Assembler::check_identities()
         const Candidate& b = candidates_[index];
         if (a.newest().member_id != b.newest().member_id)
             continue;
-        why_ = quoted(*a.device) + " and " + quoted(*b.device) + " both are member " +
+        why_ = name_of(*a.device) + " and " + name_of(*b.device) + " both are member " +
                std::to_string(a.newest().member_id.value) + " of volume " +
                uuid_text(a.newest().volume_uuid) + ": one is a copy, name all members but that";
         return Err::kInvalid;
@@ -250,9 +250,10 @@ Status Assembler::choose_head()
 
 Status Assembler::refuse_head(const Candidate& unknown)
 {
-    why_ = quoted(*head_->device) + " has the newest commit of volume " + uuid_text(superblock_.volume_uuid) +
-           " and does not know member " + std::to_string(unknown.newest().member_id.value) + ", " +
-           quoted(*unknown.device) + ": leave out the one that does not belong to it";
+    why_ = name_of(*head_->device) + " has the newest commit of volume " +
+           uuid_text(superblock_.volume_uuid) + " and does not know member " +
+           std::to_string(unknown.newest().member_id.value) + ", " + name_of(*unknown.device) +
+           ": leave out the one that does not belong to it";
     return Err::kInvalid;
 }
 
@@ -273,7 +274,7 @@ Status Assembler::check_table()
         ++known;
         if (line->uuid == newest.member(newest.member_id)->uuid)
             continue;
-        why_ = quoted(*candidate.device) + " says it is member " + std::to_string(newest.member_id.value) +
+        why_ = name_of(*candidate.device) + " says it is member " + std::to_string(newest.member_id.value) +
                " of volume " + uuid_text(superblock_.volume_uuid) +
                ", but that member is another device: leave it out";
         return Err::kInvalid;
@@ -324,7 +325,7 @@ bool Assembler::ring_damaged(const Candidate& candidate) const
 void Assembler::place(Assembly& assembly, Candidate& candidate)
 {
     const Superblock& newest = candidate.newest();
-    const std::string name = quoted(*candidate.device);
+    const std::string name = name_of(*candidate.device);
     const std::string member = "member " + std::to_string(newest.member_id.value);
     const MemberRecord* line = superblock_.member(newest.member_id);
     if (line == nullptr) {

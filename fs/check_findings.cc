@@ -4,28 +4,15 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/print.h"
+
 namespace cowraid {
-
-namespace {
-
-[[gnu::format(printf, 1, 0)]] std::string text_of(const char* format, va_list arguments)
-{
-    va_list again;
-    va_copy(again, arguments);
-    const int length = vsnprintf(nullptr, 0, format, again);
-    va_end(again);
-    std::string text(length > 0 ? static_cast<size_t>(length) : 0, '\0');
-    vsnprintf(text.data(), text.size() + 1, format, arguments);
-    return text;
-}
-
-}  // namespace
 
 std::string check_text(const char* format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    std::string text = text_of(format, arguments);
+    std::string text = text_format_list(format, arguments);
     va_end(arguments);
     return text;
 }
@@ -43,7 +30,7 @@ void Findings::add(const char* kind, VolumeAddress address, const char* format, 
 {
     va_list arguments;
     va_start(arguments, format);
-    add({.kind = kind, .text = text_of(format, arguments), .address = address.value});
+    add({.kind = kind, .text = text_format_list(format, arguments), .address = address.value});
     va_end(arguments);
 }
 

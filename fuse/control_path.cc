@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 namespace cowraid {
@@ -45,14 +46,19 @@ Status make_private_directory(const std::string& path, std::string& why)
     return Err::kAccess;
 }
 
-// Where sockets belong, the best first: what the user says, or the system gives to the user alone. With the
-// first two there is no other place.
-std::vector<std::string> fixed_directories()
+// The one place for sockets, where it is given: by the environment, or for root.
+std::optional<std::string> only_directory()
 {
     if (const char* chosen = secure_getenv("COWRAID_RUN_DIR"); chosen != nullptr && chosen[0] == '/')
-        return {chosen};
-    if (geteuid() == 0)
-        return {"/run/cowraid"};
+        return chosen;
+    return geteuid() == 0 ? std::optional<std::string>("/run/cowraid") : std::nullopt;
+}
+
+// That place; for others what the system gives to a session of the user, the best first.
+std::vector<std::string> given_directories()
+{
+    if (const auto only = only_directory(); only.has_value())
+        return {*only};
     std::vector<std::string> out;
     if (const char* runtime = secure_getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/')
         out.push_back(std::string(runtime) + "/cowraid");
@@ -62,11 +68,6 @@ std::vector<std::string> fixed_directories()
         (out.empty() || out.front() != session + "/cowraid"))
         out.push_back(session + "/cowraid");
     return out;
-}
-
-bool is_elsewhere_too()
-{
-    return geteuid() != 0 && secure_getenv("COWRAID_RUN_DIR") == nullptr;
 }
 
 constexpr const char* kTmp = "/tmp/";
@@ -115,10 +116,10 @@ Result<std::string> make_directory_in_tmp()
 std::vector<std::string> control_directories()
 {
     std::vector<std::string> out;
-    for (const std::string& path : fixed_directories())
+    for (const std::string& path : given_directories())
         if (uid_t owner = 0; is_private_directory(path, owner) && (owner == 0 || owner == geteuid()))
             out.push_back(path);
-    if (is_elsewhere_too())
+    if (!only_directory().has_value())
         for (const std::string& path : directories_in_tmp())
             out.push_back(path);
     return out;
@@ -146,9 +147,10 @@ std::string control_socket_path(const Uuid& volume)
 
 Result<std::string> make_control_directory(std::string& why)
 {
-    if (const auto fixed = fixed_directories(); !fixed.empty()) {
-        CW_TRY(make_private_directory(fixed.front(), why));
-        return fixed.front();
+    const std::vector<std::string> given = given_directories();
+    if (!given.empty()) {
+        CW_TRY(make_private_directory(given.front(), why));
+        return given.front();
     }
     const std::vector<std::string> there = directories_in_tmp();
     return there.empty() ? make_directory_in_tmp() : there.front();

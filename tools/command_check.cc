@@ -150,11 +150,11 @@ void print_report(const VolumeMembers& volume, const CheckReport& report, const 
     print_line(stdout, "UUID:                %s", uuid_text(volume.uuid).c_str());
     print_line(stdout, "Inodes:              %" PRIu64 " (%" PRIu64 " files, %" PRIu64 " directories)",
                report.inodes, report.files, report.directories);
-    print_line(stdout, "Extents:             %" PRIu64 "", report.extents);
-    print_line(stdout, "Tree nodes:          %" PRIu64 "", report.nodes);
-    print_line(stdout, "Data blocks:         %" PRIu64 "", report.data_blocks);
-    print_line(stdout, "Checksums verified:  %" PRIu64 "", report.checksums_verified);
-    print_line(stdout, "Parity rows:         %" PRIu64 "", report.parity_rows_verified);
+    print_line(stdout, "Extents:             %" PRIu64, report.extents);
+    print_line(stdout, "Tree nodes:          %" PRIu64, report.nodes);
+    print_line(stdout, "Data blocks:         %" PRIu64, report.data_blocks);
+    print_line(stdout, "Checksums verified:  %" PRIu64, report.checksums_verified);
+    print_line(stdout, "Parity rows:         %" PRIu64, report.parity_rows_verified);
     if (report.stale_columns > 0)
         print_line(stdout, "Stale:               %s of block groups missed writes; old in them: %s",
                    count_text(report.stale_columns, "column").c_str(),

@@ -30,6 +30,7 @@
 #include "tools/daemon_commands.h"
 #include "tools/handshake.h"
 #include "tools/mount_monitor.h"
+#include "tools/program_start.h"
 #include "tools/signal_watch.h"
 
 namespace cowraid {
@@ -52,15 +53,6 @@ void write_text_file(const char* path, const char* text)
     const UniqueFd file(open(path, O_WRONLY | O_CLOEXEC));
     if (file.valid())
         (void)!write(file.get(), text, strlen(text));
-}
-
-void redirect_to_null(std::initializer_list<int> descriptors)
-{
-    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    for (const int fd : descriptors) {
-        if (null.valid())
-            dup2(null.get(), fd);
-    }
 }
 
 void close_inherited(int channel)
@@ -95,11 +87,12 @@ void prepare_process(const MountRequest& request, int channel)
     }
 }
 
-// What may be set for us; the system log wants the time zone.
+// Of the daemon, and of the processes that begin with it: what may be set for us, the time zone for the
+// system log, and where fusermount3 is.
 void clear_environment()
 {
     std::vector<std::pair<const char*, std::string>> kept;
-    for (const char* name : {"COWRAID_NO_URING", "COWRAID_RUN_DIR", "XDG_RUNTIME_DIR", "TZ"})
+    for (const char* name : {"COWRAID_NO_URING", "COWRAID_RUN_DIR", "XDG_RUNTIME_DIR", "TZ", "PATH"})
         if (const char* value = secure_getenv(name); value != nullptr)
             kept.emplace_back(name, value);
     for (char** line = environ; *line != nullptr; ++line)
@@ -346,12 +339,12 @@ Status VolumeServer::close()
 int run_mount_daemon(UniqueFd channel, const MountRequest& request)
 {
     prepare_process(request, channel.get());
+    clear_environment();
     MountMonitor monitor;
     if (!monitor.start(request.directory)) {
         send_handshake(channel.get(), HandshakeKind::kFailed, "no process could be started", -1).ignore();
         return 1;
     }
-    clear_environment();
     limit_daemon_memory(request.options);
     VolumeServer server(std::move(channel), request, monitor);
     const bool served = server.open() && server.serve();

@@ -7,12 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <vector>
-
 #include "tools/confinement.h"
 #include "tools/handshake.h"
 #include "tools/mount_point.h"
+#include "tools/program_start.h"
 #include "tools/user_mount_table.h"
 
 namespace cowraid {
@@ -20,15 +18,6 @@ namespace cowraid {
 namespace {
 
 constexpr int kChannel = 3;
-
-void redirect_to_null()
-{
-    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-        if (null.valid())
-            dup2(null.get(), fd);
-    }
-}
 
 void detach_for(const std::string& directory, const std::string& device)
 {
@@ -51,7 +40,7 @@ int mount_monitor_main(const std::string& directory)
 {
     close_range(kChannel + 1, ~0U, 0);
     fcntl(kChannel, F_SETFD, FD_CLOEXEC);
-    redirect_to_null();
+    redirect_to_null({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO});
     keep_capabilities(1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
     for (;;) {
         const auto message = receive_handshake(kChannel);
@@ -77,17 +66,8 @@ bool MountMonitor::start(const std::string& directory)
     std::string name = kMountMonitorName;
     std::string operand = directory;
     char* arguments[] = {name.data(), operand.data(), nullptr};
-    std::vector<std::string> kept;
-    for (const char* variable : {"PATH", "TZ", "COWRAID_RUN_DIR", "XDG_RUNTIME_DIR"})
-        if (const char* value = secure_getenv(variable); value != nullptr)
-            kept.push_back(std::string(variable) + "=" + value);
-    std::vector<char*> environment;
-    for (std::string& line : kept)
-        environment.push_back(line.data());
-    environment.push_back(nullptr);
     pid_t process;
-    const int error =
-        posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, environment.data());
+    const int error = posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (error == 0)
         channel_ = std::move(ends->first);

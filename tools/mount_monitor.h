@@ -2,8 +2,9 @@
 // Separation of privileges: the daemon, which parses what is on the members and answers the mount's users,
 // gives up its own (tools/confinement.h). A second process, which never sees those bytes, keeps what two
 // things need: detaching the mount, and starting the process that drops pages.
-//   daemon -> monitor: kDetach (device number of the mount), kStartDropper (descriptor of the FUSE
-//   connection) monitor -> daemon: kDone or kFailed, for a dropper with its channel
+//   daemon -> monitor: kDetach (device number of the mount)
+//   daemon -> monitor: kStartDropper (descriptor of the FUSE connection)
+//   monitor -> daemon: kDone or kFailed, for a dropper with its channel
 // The monitor is a child of the daemon and ends with it.
 #pragma once
 

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <initializer_list>
 
 #include "base/out_of_memory.h"
+#include "base/unique_fd.h"
 
 namespace cowraid {
 
@@ -39,6 +39,15 @@ void start_program(int failed_code)
     end_when_out_of_memory(failed_code);
     open_standard_descriptors();
     raise_file_size_limit();
+}
+
+void redirect_to_null(std::initializer_list<int> descriptors)
+{
+    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    for (const int fd : descriptors) {
+        if (null.valid())
+            dup2(null.get(), fd);
+    }
 }
 
 }  // namespace cowraid

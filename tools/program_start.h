@@ -2,11 +2,16 @@
 // What every program does first in main(), before anything is opened.
 #pragma once
 
+#include <initializer_list>
+
 namespace cowraid {
 
 // Mends what the program inherits and cannot work with: opens /dev/null on closed standard descriptors (a
 // member opened there would receive messages) and raises the limit of file sizes as far as allowed (members
 // may be image files). Without memory the program ends with one line and `failed_code`.
 void start_program(int failed_code);
+
+// What is read from them is empty, and what is written to them goes nowhere.
+void redirect_to_null(std::initializer_list<int> descriptors);
 
 }  // namespace cowraid
