@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "fs/check_findings.h"
 
-#include <cstdio>
 #include <utility>
 
 #include "base/print.h"
