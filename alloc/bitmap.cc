@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "alloc/bitmap.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 
 #include "base/assert.h"
 #include "base/out_of_memory.h"
@@ -11,6 +14,8 @@
 namespace cowraid {
 
 namespace {
+
+constexpr uint64_t kMappedBytes = 128 * kKiB;
 
 // Calls visit(word index, mask of the range's bits in it) until it returns false. True when it never did.
 template <typename Visit> bool for_each_word(uint64_t first, uint64_t count, Visit visit)
@@ -52,12 +57,29 @@ uint32_t Bits256::next_clear(uint32_t from, uint32_t end) const
     return next_bit<false>(words, from, end);
 }
 
+// calloc() of the malloc in use writes zeros to all of it (decision 0010), so large ones come from the kernel.
 Bitmap::Bitmap(uint64_t bit_count) : bit_count_(bit_count)
 {
-    void* words = calloc(bit_count / 64 + 2, sizeof(uint64_t));
+    const uint64_t bytes = (bit_count / 64 + 2) * sizeof(uint64_t);
+    void* words = nullptr;
+    if (bytes < kMappedBytes) {
+        words = calloc(1, bytes);
+    } else {
+        words = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (words == MAP_FAILED)
+            words = nullptr;
+    }
     if (words == nullptr)
         out_of_memory();
-    words_.reset(static_cast<uint64_t*>(words));
+    words_ = std::unique_ptr<uint64_t[], Free>(static_cast<uint64_t*>(words), Free{bytes});
+}
+
+void Bitmap::Free::operator()(uint64_t* words) const
+{
+    if (bytes < kMappedBytes)
+        free(words);
+    else
+        munmap(words, bytes);
 }
 
 void Bitmap::set(uint64_t first, uint64_t count)

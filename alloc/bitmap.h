@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 
@@ -44,7 +43,8 @@ public:
 
 private:
     struct Free {
-        void operator()(uint64_t* words) const { free(words); }
+        uint64_t bytes;
+        void operator()(uint64_t* words) const;
     };
     uint64_t bit_count_ = 0;
     std::unique_ptr<uint64_t[], Free> words_;  // one more than needed, so that bits() may read over the end

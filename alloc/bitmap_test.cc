@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The bit structures against plain arrays.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <set>
@@ -50,6 +51,22 @@ TEST_CASE("bitmap agrees with an array of bools")
             std::fill(begin, begin + static_cast<ptrdiff_t>(count), value);
         }
     }
+}
+
+TEST_CASE("a large bitmap takes memory only where it was written")
+{
+    rusage before{};
+    REQUIRE(getrusage(RUSAGE_SELF, &before) == 0);
+    const uint64_t size = uint64_t{1} << 33;  // 1 GiB of bits
+    Bitmap bitmap(size);
+    bitmap.set(size - 1, 1);
+    CHECK(bitmap.none(size / 2, size / 4));
+    CHECK(bitmap.count(size / 4 * 3, size / 4) == 1);
+    const Bitmap moved = std::move(bitmap);
+    CHECK(moved.test(size - 1));
+    rusage after{};
+    REQUIRE(getrusage(RUSAGE_SELF, &after) == 0);
+    CHECK(after.ru_maxrss - before.ru_maxrss < 64 * 1024);  // KiB
 }
 
 TEST_CASE("summary bitmap finds the next member")

@@ -103,16 +103,25 @@ class Cowraid:
         self.peak_kib = max(self.peak_kib, self._peak())
         run(self.tools / "umount.fuse.cowraid", self.members.mount_point)
 
-    def _peak(self):
+    def processes(self):
+        """Folders in /proc of the daemon and its monitor."""
         for entry in Path("/proc").iterdir():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
                 if str(self.members.mount_point).encode() in words and b"mount.cowraid" in words[0]:
-                    lines = (entry / "status").read_text(encoding="ascii", errors="replace").splitlines()
-                    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-            except (OSError, StopIteration):
+                    yield entry
+            except OSError:
                 continue
-        return 0
+
+    def _peak(self):
+        peaks = [0]
+        for entry in self.processes():
+            try:
+                lines = (entry / "status").read_text(encoding="ascii", errors="replace").splitlines()
+                peaks += [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+            except OSError:
+                continue
+        return max(peaks)
 
 
 class Btrfs:
