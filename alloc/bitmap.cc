@@ -57,7 +57,8 @@ uint32_t Bits256::next_clear(uint32_t from, uint32_t end) const
     return next_bit<false>(words, from, end);
 }
 
-// calloc() of the malloc in use writes zeros to all of it (decision 0010), so large ones come from the kernel.
+// calloc() of the malloc in use writes zeros to all of it (decision 0010), so large ones come from the
+// kernel.
 Bitmap::Bitmap(uint64_t bit_count) : bit_count_(bit_count)
 {
     const uint64_t bytes = (bit_count / 64 + 2) * sizeof(uint64_t);
@@ -120,6 +121,18 @@ uint64_t Bitmap::count(uint64_t first, uint64_t count) const
         return true;
     });
     return sum;
+}
+
+uint64_t Bitmap::next_set(uint64_t from, uint64_t end) const
+{
+    uint64_t found = end;
+    for_each_word(from, from < end ? end - from : 0, [&](uint64_t index, uint64_t mask) {
+        const uint64_t word = words_[index] & mask;
+        if (word != 0)
+            found = index * 64 + static_cast<uint64_t>(std::countr_zero(word));
+        return word == 0;
+    });
+    return found;
 }
 
 uint64_t Bitmap::bits(uint64_t first, uint32_t count) const

@@ -33,6 +33,8 @@ public:
     [[nodiscard]] bool all(uint64_t first, uint64_t count) const;
     [[nodiscard]] bool none(uint64_t first, uint64_t count) const;
     [[nodiscard]] uint64_t count(uint64_t first, uint64_t count) const;
+    // The first bit at or after `from` and below `end` that is set; `end` when there is none.
+    [[nodiscard]] uint64_t next_set(uint64_t from, uint64_t end) const;
     // `count` (1..64) bits from `first` on, the first one lowest.
     [[nodiscard]] uint64_t bits(uint64_t first, uint32_t count) const;
 

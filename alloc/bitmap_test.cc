@@ -29,6 +29,9 @@ TEST_CASE("bitmap agrees with an array of bools")
             CHECK(bitmap.count(first, count) == ones);
             CHECK(bitmap.all(first, count) == (ones == count));
             CHECK(bitmap.none(first, count) == (ones == 0));
+            const auto next = std::find(begin, begin + static_cast<ptrdiff_t>(count), true);
+            CHECK(bitmap.next_set(first, first + count) == static_cast<uint64_t>(next - plain.begin()));
+            CHECK(bitmap.next_set(first + count, first) == first);
             std::vector<uint8_t> bytes((count + 7) / 8, 0xff);
             bitmap.store(first, count, bytes);
             for (uint64_t bit = 0; bit < bytes.size() * 8; ++bit) {

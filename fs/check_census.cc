@@ -13,6 +13,14 @@ bool BlockCensus::Group::keeps_checksums() const
     return geometry().parity > 0 || (content() & kGroupData) != 0;
 }
 
+uint64_t BlockCensus::Group::next_used_stripe(uint64_t from) const
+{
+    const uint64_t stripe_blocks = geometry().stripe_data_blocks();
+    const uint64_t end = geometry().data_blocks();
+    const uint64_t block = used.next_set(from * stripe_blocks, end);
+    return block == end ? geometry().stripe_count() : block / stripe_blocks;
+}
+
 BlockCensus::BlockCensus(const Array& array)
 {
     for (const Ref<const ArrayGroup>& group : array.groups())

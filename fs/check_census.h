@@ -24,6 +24,9 @@ public:
         [[nodiscard]] const Geometry& geometry() const { return array_group->geometry; }
         [[nodiscard]] VolumeAddress address() const { return array_group->record.address; }
         [[nodiscard]] uint32_t content() const { return array_group->record.content; }
+        // The first stripe at or after `from` with a data block in use; the count of stripes when there is
+        // none.
+        [[nodiscard]] uint64_t next_used_stripe(uint64_t from) const;
         // Whether blocks of it are known by checksums of their address: data, and all that parity covers.
         [[nodiscard]] bool keeps_checksums() const;
     };

@@ -99,10 +99,10 @@ void check_group_cover(CheckContext& context, const BlockCensus::Group& group)
     // Where nodes that could not be read may have said more, what is not known is not wrong.
     if (!context.checksum_tree_whole)
         return;
-    const uint64_t stripe_blocks = group.geometry().stripe_data_blocks();
-    for (uint64_t stripe = 0; stripe < group.geometry().stripe_count(); ++stripe)
-        if (!group.used.none(stripe * stripe_blocks, stripe_blocks))
-            check_stripe_cover(context, group, stripe);
+    const uint64_t stripe_count = group.geometry().stripe_count();
+    for (uint64_t stripe = group.next_used_stripe(0); stripe < stripe_count;
+         stripe = group.next_used_stripe(stripe + 1))
+        check_stripe_cover(context, group, stripe);
 }
 
 }  // namespace

@@ -28,7 +28,6 @@ private:
     // Where redundancy is counted: a row under parity, else a block.
     [[nodiscard]] uint64_t unit_of(const BadBlock& bad) const;
     [[nodiscard]] bool row_in_use(const BadBlock& bad) const;
-    [[nodiscard]] bool stripe_in_use(uint64_t stripe) const;
     void check_piece(uint64_t first_stripe, uint64_t stripe_count);
     void count(uint64_t stripe);
     void judge(std::vector<BadBlock>& found);
@@ -44,12 +43,6 @@ private:
     const Geometry& geometry_;
     std::vector<MemberId> gone_;  // present when the check began
 };
-
-bool GroupScrub::stripe_in_use(uint64_t stripe) const
-{
-    const uint64_t blocks = geometry_.stripe_data_blocks();
-    return !group_.used.none(stripe * blocks, blocks);
-}
 
 bool GroupScrub::row_in_use(const BadBlock& bad) const
 {
@@ -189,15 +182,13 @@ void GroupScrub::run()
 {
     const uint64_t stripe_bytes = uint64_t{geometry_.columns()} * geometry_.chunk_bytes;
     const uint64_t piece = std::max<uint64_t>(kPieceBytes / stripe_bytes, 1);
-    for (uint64_t stripe = 0; stripe < geometry_.stripe_count();) {
+    uint64_t next = 0;
+    for (uint64_t stripe = group_.next_used_stripe(0); stripe < geometry_.stripe_count(); stripe = next) {
         uint64_t end = stripe;
-        while (end < geometry_.stripe_count() && end - stripe < piece && stripe_in_use(end))
-            ++end;
-        if (end > stripe)
-            check_piece(stripe, end - stripe);
-        else
-            ++end;
-        stripe = end;
+        do
+            next = group_.next_used_stripe(++end);
+        while (next == end && end < geometry_.stripe_count() && end - stripe < piece);
+        check_piece(stripe, end - stripe);
     }
 }
 

@@ -170,14 +170,15 @@ void SpaceItems::check_summary(size_t index)
 {
     const BlockCensus::Group& group = groups_[index];
     const Geometry& geometry = group.geometry();
-    GroupUsage usage{group.address(), group.used.count(0, geometry.data_blocks()), 0, 0};
-    for (uint64_t stripe = 0; stripe < geometry.stripe_count(); ++stripe) {
-        const uint32_t rows = stripe_state(group.used, geometry, stripe).free_rows;
-        usage.free_rows += rows;
-        usage.free_stripes += rows == geometry.rows();
+    const GroupUsage empty{group.address(), 0, geometry.row_count(), geometry.stripe_count()};
+    GroupUsage usage = empty;
+    usage.used_blocks = group.used.count(0, geometry.data_blocks());
+    for (uint64_t stripe = group.next_used_stripe(0); stripe < geometry.stripe_count();
+         stripe = group.next_used_stripe(stripe + 1)) {
+        usage.free_rows -= geometry.rows() - stripe_state(group.used, geometry, stripe).free_rows;
+        --usage.free_stripes;
     }
-    const GroupUsage recorded =
-        summaries_[index].value_or(GroupUsage{{}, 0, geometry.row_count(), geometry.stripe_count()});
+    const GroupUsage recorded = summaries_[index].value_or(empty);
     if (recorded.used_blocks != usage.used_blocks || recorded.free_rows != usage.free_rows ||
         recorded.free_stripes != usage.free_stripes)
         context_.findings.add("space", group.address(),
