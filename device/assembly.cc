@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "device/lineage.h"
 
 namespace cowraid {
@@ -104,15 +105,18 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
         Result<RingReading> reading = read_rings(*device);
         const auto content =
             reading.ok() ? device->foreign_content(ContentArea::kHead) : Result<std::string>(std::string());
-        if (!content.ok()) {
+        if (content.err() == Err::kAccess) {
             // Nobody writes to what may be another's.
             unidentified_.push_back({true, name + " cannot be read through the page cache"});
-        } else if (!content->empty()) {
+        } else if (content.ok() && !content->empty()) {
             const Superblock& was = reading->valid.front();
             overwritten_.push_back(
                 {was.volume_uuid, was.member_id,
                  name + " holds " + *content + " (if that is a mistake: wipefs -a " + name + ")"});
         } else if (reading.ok()) {
+            // A sector of its head that cannot be read holds no other filesystem that could be used.
+            if (!content.ok())
+                CW_LOG_WARNING("%s cannot be read in full within its first MiB", name.c_str());
             candidates_.push_back({std::move(device), reading.take()});
         } else if (reading.err() == Err::kUnsupported) {
             why_ = name + " needs " + unsupported_reason(*device);

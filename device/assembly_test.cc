@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "device/assembly.h"
 #include "device/fault_device.h"
+#include "device/probed_device.h"
 #include "device/sample_volume.h"
 
 using namespace cowraid;
@@ -28,6 +29,12 @@ struct Arranged {
     {
         for (auto& device : volume.devices(ids))
             devices.push_back(std::move(device));
+    }
+    // All; of member 3 foreign_content() answers `err`.
+    void give_probed(Err err)
+    {
+        give({1, 2, 4});
+        devices.push_back(std::make_unique<ProbedDevice>(volume.disk(3).clone("/dev/m3"), err));
     }
 };
 
@@ -424,6 +431,19 @@ const Scenario kDamaged[] = {
          },
      .generation = 1,
      .damaged = {3}},
+    {.name = "a bad sector where a member keeps nothing",
+     .arrange = [](Arranged& a) { a.give_probed(Err::kIo); },
+     .generation = 1},
+    {.name = "a member that cannot be looked at for what is not ours",
+     .arrange = [](Arranged& a) { a.give_probed(Err::kAccess); },
+     .generation = 1,
+     .missing = {3},
+     .said = {"/dev/m3 cannot be read through the page cache"}},
+    {.name = "a member that holds something else",
+     .arrange = [](Arranged& a) { a.give_probed(Err::kOk); },
+     .generation = 1,
+     .missing = {3},
+     .said = {"/dev/m3 holds ext4"}},
     {.name = "a member that shrank",
      .arrange =
          [](Arranged& a) {

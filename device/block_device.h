@@ -70,7 +70,8 @@ public:
     [[nodiscard]] virtual uint64_t size_bytes() const = 0;
     // For messages: a path or a made-up name. Valid as long as the device.
     [[nodiscard]] virtual const char* name() const = 0;
-    // What it holds that is not ours, such as "ext4"; empty when nothing known. Reads from it; kIo.
+    // What it holds that is not ours, such as "ext4"; empty when nothing known. Reads from it: kIo. kAccess:
+    // the system lets nobody look.
     [[nodiscard]] virtual Result<std::string> foreign_content(ContentArea) const { return std::string(); }
     // Carries out one request in the calling thread and sets its result. Loops over short transfers.
     virtual void perform(IoRequest& request) = 0;

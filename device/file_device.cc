@@ -71,6 +71,8 @@ FileDevice::~FileDevice()
 
 Result<std::string> FileDevice::foreign_content(ContentArea area) const
 {
+    if (!buffered_.valid())
+        return Err::kAccess;
     return probe_buffered(buffered_.get(), area);
 }
 

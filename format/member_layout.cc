@@ -14,7 +14,6 @@ namespace cowraid {
 namespace {
 
 constexpr uint64_t kRingBytes = uint64_t{kSuperblockSlotCount} * kSuperblockSlotBytes;
-constexpr uint64_t kMaxMemberBytes = uint64_t{std::numeric_limits<int64_t>::max()};
 constexpr uint64_t kSlotsPerMember = 1024;  // aim; slots are rounded to a power of two and clamped
 
 // The head of a member by its size, in MiB. The rings stand at 64 KiB and 12 MiB in every head, which is

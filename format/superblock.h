@@ -21,6 +21,7 @@ inline constexpr uint32_t kSuperblockSlotCount = 8;
 // Nothing but superblock rings, block-group maps and logs lies below this; the smallest member's head.
 inline constexpr uint64_t kMinHeadBytes = 16 * kMiB;
 inline constexpr uint64_t kMinMemberBytes = 64 * kMiB;
+inline constexpr uint64_t kMaxMemberBytes = 8192 * kTiB;
 inline constexpr uint64_t kMinSlotBytes = 16 * kMiB;
 inline constexpr uint64_t kMaxSlotBytes = 16 * kGiB;
 

@@ -95,8 +95,9 @@ struct Superblock {
     [[nodiscard]] MemberRecord* member(MemberId id);
 };
 
-// Where everything lies on a member of `size_bytes`; kInvalid below kMinMemberBytes. Fills the layout
-// fields of a MemberRecord (offsets, slot size and count); id, uuid and state are the caller's.
+// Where everything lies on a member of `size_bytes`; kInvalid below kMinMemberBytes and above
+// kMaxMemberBytes. Fills the layout fields of a MemberRecord (offsets, slot size and count); id, uuid and
+// state are the caller's.
 Result<MemberRecord> plan_member_layout(uint64_t size_bytes);
 
 // Beyond this a generation can only be forged; the limit keeps next() and sums from wrapping.

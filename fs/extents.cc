@@ -30,6 +30,7 @@ Key extent_key(InodeNumber inode, uint64_t file_block)
 
 ItemBytes encode_extent(const FileExtent& extent)
 {
+    CW_ASSERT(extent.block_count <= kMaxExtentBlocks);
     DiskExtent disk{};
     disk.address = extent.address.value;
     disk.generation = extent.generation.value;

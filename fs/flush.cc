@@ -47,6 +47,7 @@ void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file
     if (!runs.empty()) {
         MappedRun& last = runs.back();
         if (last.inode == piece.inode.get() && last.extent.end() == file_block &&
+            last.extent.block_count < kMaxExtentBlocks &&
             last.extent.address + uint64_t{last.extent.block_count} * kBlockBytes == address) {
             ++last.extent.block_count;
             return;

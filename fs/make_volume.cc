@@ -76,8 +76,8 @@ Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice
     for (const std::unique_ptr<BlockDevice>& device : devices) {
         Result<MemberRecord> record = plan_member_layout(device->size_bytes());
         if (!record.ok()) {
-            why = std::string(device->name()) + " is too small: " + size_text(device->size_bytes()) +
-                  ", at least " + size_text(kMinMemberBytes) + " are needed";
+            why = std::string(device->name()) + " has " + size_text(device->size_bytes()) +
+                  "; members have " + size_text(kMinMemberBytes) + " to " + size_text(kMaxMemberBytes);
             return record.err();
         }
         record->id = {superblock.next_member_id++};

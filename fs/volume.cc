@@ -26,7 +26,7 @@ const char* unwritable(const Superblock& superblock)
         return "this version makes no block groups of the volume's profile";
     // Reached by forgery only.
     if (superblock.generation.value > kMaxGeneration / 2 || superblock.tree_commits > kMaxGeneration / 2 ||
-        superblock.next_group_address > kMaxVolumeAddress / 2)
+        superblock.next_group_address > kMaxVolumeAddress / 8 * 7)
         return "the volume's numbers of commits or addresses are used up";
     return nullptr;
 }

@@ -137,31 +137,45 @@ std::string socket_in(const std::string& directory, const Uuid& volume)
 
 }  // namespace
 
-std::string control_socket_path(const Uuid& volume)
+std::vector<std::string> control_socket_paths(const Uuid& volume)
 {
+    std::vector<std::string> out;
     for (const std::string& directory : control_directories())
-        if (const std::string path = socket_in(directory, volume); access(path.c_str(), F_OK) == 0)
-            return path;
-    return {};
+        if (std::string path = socket_in(directory, volume); access(path.c_str(), F_OK) == 0)
+            out.push_back(std::move(path));
+    return out;
 }
 
 Result<std::string> make_control_directory(std::string& why)
 {
     const std::vector<std::string> given = given_directories();
-    if (!given.empty()) {
-        CW_TRY(make_private_directory(given.front(), why));
-        return given.front();
+    Status made;
+    for (const std::string& path : given) {
+        made = make_private_directory(path, why);
+        if (made.ok())
+            return path;
     }
+    CW_TRY(made);
     const std::vector<std::string> there = directories_in_tmp();
     return there.empty() ? make_directory_in_tmp() : there.front();
 }
 
-Result<UniqueFd> lock_control_directory(const std::string& directory)
+Result<UniqueFd> open_control_lock(const std::string& directory)
 {
-    UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd.valid() || flock(fd.get(), LOCK_EX) != 0)
+    UniqueFd fd(open((directory + "/lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!fd.valid())
         return Err::kIo;
     return fd;
+}
+
+ControlLock::ControlLock(const UniqueFd& file) : file_(file)
+{
+    while (flock(file_.get(), LOCK_EX) != 0 && errno == EINTR) { }
+}
+
+ControlLock::~ControlLock()
+{
+    flock(file_.get(), LOCK_UN);
 }
 
 Result<std::string> make_control_socket_path(const std::string& directory, const Uuid& volume)

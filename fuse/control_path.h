@@ -16,15 +16,27 @@ namespace cowraid {
 // else has taken that name. COWRAID_RUN_DIR overrides. Only directories count that nobody but this user and
 // root can have put anything into.
 
-// Of a volume that has one; empty if none has.
-std::string control_socket_path(const Uuid& volume);
+// Of a volume, whether anybody serves them or not.
+std::vector<std::string> control_socket_paths(const Uuid& volume);
 
 // Makes the directory of all sockets with mode 0700. kAccess when it is not ours alone (another owner,
 // writable by others, not a directory), and `why` says so; kAccess and kIo as the system says, `why` as it
 // was.
 Result<std::string> make_control_directory(std::string& why);
-// Locks it while the descriptor lives: who makes a socket or removes those of others holds it. kIo.
-Result<UniqueFd> lock_control_directory(const std::string& directory);
+// A file in it that nobody else opens, whoever may read the directory: who makes a socket or removes those of
+// others locks it. kIo.
+Result<UniqueFd> open_control_lock(const std::string& directory);
+class ControlLock {
+public:
+    // Waits for others.
+    explicit ControlLock(const UniqueFd& file);
+    ~ControlLock();
+    ControlLock(const ControlLock&) = delete;
+    ControlLock& operator=(const ControlLock&) = delete;
+
+private:
+    const UniqueFd& file_;
+};
 // Where the socket of a volume is to be made; makes the directory that it will be in.
 Result<std::string> make_control_socket_path(const std::string& directory, const Uuid& volume);
 

@@ -346,6 +346,13 @@ TEST_CASE("intent log: numbers no log counts to are not believed")
         fixture.disks[0]->poke(log_begin.value, block);
         CHECK(IntentScan(fixture.members, fixture.superblock).next_sequence() == (floor == 70 ? 70 : 1));
     }
+    // A partial parity is what users wrote, but for the epoch.
+    header.epoch = kIntentEpoch + 1;
+    header.floor = kMaxIntentSequence;
+    encode_intent_block(header, {}, block);
+    fixture.disks[0]->poke(log_begin.value, block);
+    CHECK(IntentScan(fixture.members, fixture.superblock).next_sequence() == 1);
+    header.epoch = kIntentEpoch;
     IntentEntry entry;
     entry.sequence = UINT64_MAX - 1;
     entry.row = {kBlockBytes};

@@ -131,7 +131,9 @@ void IntentScan::scan_piece(Reading& reading, uint64_t first_block, std::span<co
     for (uint64_t at = 0; at < bytes.size(); at += kBlockBytes) {
         expected.block = static_cast<uint32_t>(first_block + at / kBlockBytes);
         Result<IntentBlock> block = decode_intent_block(bytes.subspan(at, kBlockBytes), expected);
-        if (!block.ok() || !plausible(*block))
+        // Numbers count within an epoch. What looks like a descriptor of another may be a partial parity,
+        // which is what users wrote; the current epoch they do not know.
+        if (!block.ok() || block->header.epoch != superblock_.log_epoch || !plausible(*block))
             continue;
         for (const IntentEntry& entry : block->entries)
             next_sequence_ = std::max(next_sequence_, entry.sequence + 1);

@@ -37,7 +37,8 @@ public:
 
     // Live entries: by row, of one row the newest first. Copies that contradict each other are left out.
     [[nodiscard]] std::span<const LoggedRow> rows() const { return rows_; }
-    // Above every sequence that any valid descriptor names, dead ones included, and no lower than any floor.
+    // Above every sequence that any valid descriptor of the superblock's epoch names, dead ones included, and
+    // no lower than any floor.
     [[nodiscard]] uint64_t next_sequence() const { return next_sequence_; }
     // Fills `out`, one block long. kIo, kMemberGone, kCorrupt: no such copy, whoever asks must do without.
     Status read_partial(const LoggedRow::Copy& copy, std::span<std::byte> out);

@@ -180,6 +180,8 @@ bool add_refusals(scmp_filter_ctx filter)
            seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0) == 0 &&
            seccomp_rule_add(filter, kRefuse, SCMP_SYS(socket), 1, SCMP_A0_32(SCMP_CMP_NE, AF_UNIX)) == 0 &&
            seccomp_rule_add(filter, kRefuse, SCMP_SYS(tgkill), 1, SCMP_A0_32(SCMP_CMP_NE, self)) == 0 &&
+           seccomp_rule_add(filter, kRefuse, SCMP_SYS(rt_tgsigqueueinfo), 1, SCMP_A0_32(SCMP_CMP_NE, self)) ==
+               0 &&
            seccomp_rule_add(filter, kRefuse, SCMP_SYS(prlimit64), 1, SCMP_A0_32(SCMP_CMP_NE, 0)) == 0;
 }
 

@@ -65,6 +65,8 @@ int first_wrong(const Folder& folder)
     };
     char* const words[] = {nullptr};
     rlimit core{};
+    siginfo_t signal{};
+    signal.si_code = SI_QUEUE;
     int number = 1;
     int started = 0;
     std::thread([&] { started = 1; }).join();
@@ -92,6 +94,7 @@ int first_wrong(const Folder& folder)
         refused(EPERM, truncate(folder.at("secret").c_str(), 0)),
         refused(EPERM, setxattr(folder.at("secret").c_str(), "user.a", "b", 1, 0)),
         refused(EPERM, kill(getppid(), 0)),
+        refused(EPERM, syscall(SYS_rt_tgsigqueueinfo, getppid(), getppid(), SIGUSR1, &signal)),
         refused(EPERM, prlimit(getppid(), RLIMIT_NOFILE, nullptr, &core)),
         prctl(PR_GET_DUMPABLE) == 0,
         prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,

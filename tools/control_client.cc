@@ -29,13 +29,8 @@ bool served_by_us_or_root(int fd)
            (peer.uid == 0 || peer.uid == geteuid());
 }
 
-}  // namespace
-
-Result<ControlClient> ControlClient::connect(const Uuid& volume)
+Result<UniqueFd> connect_to(const std::string& path)
 {
-    const std::string path = control_socket_path(volume);
-    if (path.empty())
-        return Err::kNotFound;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path)
@@ -51,7 +46,22 @@ Result<ControlClient> ControlClient::connect(const Uuid& volume)
         return Err::kNotFound;
     if (fcntl(fd.get(), F_SETFL, 0) != 0)
         return Err::kIo;
-    return ControlClient(std::move(fd));
+    return fd;
+}
+
+}  // namespace
+
+// A daemon that was killed leaves its socket, perhaps in another directory than that of the one now.
+Result<ControlClient> ControlClient::connect(const Uuid& volume)
+{
+    Err err = Err::kNotFound;
+    for (const std::string& path : control_socket_paths(volume)) {
+        auto fd = connect_to(path);
+        if (fd.ok())
+            return ControlClient(fd.take());
+        err = fd.err();
+    }
+    return err;
 }
 
 Result<Json> ControlClient::next(uint32_t milliseconds)

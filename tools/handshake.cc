@@ -10,7 +10,8 @@ namespace cowraid {
 
 namespace {
 
-constexpr size_t kTextBytesMax = 16 * 1024;
+// Notes of a volume of hundreds of members, each with its path. The system takes a message of that size.
+constexpr size_t kTextBytesMax = 128 * 1024;
 
 UniqueFd descriptor_of(msghdr& message)
 {

@@ -127,9 +127,10 @@ Result<MkfsDevice> open_one(const std::string& path, bool force, std::string& wh
     }
     device.size_bytes = *size;
     device.others_read = S_ISREG(info.st_mode) && (info.st_mode & (S_IRGRP | S_IROTH)) != 0;
-    if (device.size_bytes < kMinMemberBytes)
+    if (device.size_bytes < kMinMemberBytes || device.size_bytes > kMaxMemberBytes)
         return invalid(why, path + " has " + size_text(device.size_bytes) + ", a member needs at least " +
-                                size_text(kMinMemberBytes) + "; use a larger one");
+                                size_text(kMinMemberBytes) + " and at most " + size_text(kMaxMemberBytes) +
+                                "; use another one");
     device.signature = signature.take();
     if (!device.signature.empty() && !force) {
         why = path + " holds " + device.signature + "; to overwrite it use -f";

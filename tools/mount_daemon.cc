@@ -165,6 +165,7 @@ private:
     std::unique_ptr<SignalWatch> watch_;
     Uuid uuid_;
     std::string control_directory_;
+    UniqueFd control_lock_;
     std::string socket_path_;
     std::string device_;
     std::string condition_;  // what is wrong with the volume, for the log; empty when nothing is
@@ -184,8 +185,9 @@ Status VolumeServer::prepare_control(std::string& why)
     auto directory = make_control_directory(why);
     if (directory.ok()) {
         control_directory_ = directory.take();
-        if (const auto lock = lock_control_directory(control_directory_); lock.ok())
-            remove_dead_control_sockets();
+        CW_ASSIGN(control_lock_, open_control_lock(control_directory_));
+        const ControlLock lock(control_lock_);
+        remove_dead_control_sockets();
     } else if (why.empty()) {
         why = std::string("control directory: ") + err_text(directory.err()) + "; is /run writable?";
     }
@@ -195,7 +197,7 @@ Status VolumeServer::prepare_control(std::string& why)
 Status VolumeServer::start_control()
 {
     commands_ = std::make_unique<VolumeControl>(*filesystem_, request_.directory);
-    CW_ASSIGN(const UniqueFd lock, lock_control_directory(control_directory_));
+    const ControlLock lock(control_lock_);
     CW_ASSIGN(socket_path_, make_control_socket_path(control_directory_, uuid_));
     CW_ASSIGN(control_, ControlServer::start({.path = socket_path_, .owner = geteuid()}, *commands_));
     return {};

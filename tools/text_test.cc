@@ -65,14 +65,19 @@ TEST_CASE("utab: one entry per mounted directory, those of others untouched")
     const std::string other = "SRC=/dev/a TARGET=/elsewhere ROOT=/ OPTS=_netdev\n";
     const std::string ours =
         "SRC=cowraid:my\\040pool TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid,degraded\n";
-    const std::string one = change_user_table(other, {"cowraid:my pool", "/mnt/my dir", "degraded"}, mounted);
+    const std::string one =
+        change_user_table(other, {"cowraid:my pool", "/mnt/my dir", "degraded"}, mounted, {});
     CHECK(one == other + ours);
-    CHECK(change_user_table(one, {"cowraid:my pool", "/mnt/my dir", "degraded"}, mounted) == one);
-    CHECK(change_user_table(one, {"", "/mnt/my dir", ""}, mounted) == other);
-    CHECK(change_user_table(one, {"", "/mnt/my", ""}, mounted) == one);
+    CHECK(change_user_table(one, {"cowraid:my pool", "/mnt/my dir", "degraded"}, mounted, {}) == one);
+    CHECK(change_user_table(one, {"", "/mnt/my dir", ""}, mounted, {}) == other);
+    CHECK(change_user_table(one, {"", "/mnt/my", ""}, mounted, {}) == one);
+    // Mounted again while the daemon before it ended.
+    CHECK(change_user_table(one, {"", "/mnt/my dir", ""}, mounted, {"/mnt/my dir"}) == one);
+    CHECK(change_user_table(one, {"cowraid:b", "/mnt/my dir", ""}, mounted, {"/mnt/my dir"}) ==
+          other + "SRC=cowraid:b TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid\n");
     // What a killed daemon left.
-    CHECK(change_user_table(one, {"", "/x", ""}, {"/other"}) == other);
-    CHECK(change_user_table("", {"", "/mnt", ""}, mounted).empty());
+    CHECK(change_user_table(one, {"", "/x", ""}, {"/other"}, {}) == other);
+    CHECK(change_user_table("", {"", "/mnt", ""}, mounted, {}).empty());
 }
 
 }  // namespace cowraid

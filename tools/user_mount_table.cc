@@ -90,16 +90,18 @@ void change_table(const UserMount& entry)
     if (!lock.valid() || !lock_soon(lock.get()))
         return;
     const std::string before = read_all(kTable);
-    std::vector<std::string> mounted;
+    std::vector<std::string> here;
     const auto kernel_table = read_mount_table();
     if (!kernel_table.ok())
         return;
     for (const MountEntry& mount : *kernel_table)
-        mounted.push_back(mount.directory);
+        if (mount.is_cowraid())
+            here.push_back(mount.directory);
+    std::vector<std::string> mounted = here;
     // The table is shared by mount namespaces.
     for (const MountedVolume& volume : list_mounted_volumes())
         mounted.push_back(volume.mount_point);
-    const std::string after = change_user_table(before, entry, mounted);
+    const std::string after = change_user_table(before, entry, mounted, here);
     if (after != before)
         replace_table(after);
 }
@@ -107,8 +109,10 @@ void change_table(const UserMount& entry)
 }  // namespace
 
 std::string change_user_table(std::string_view table, const UserMount& entry,
-                              const std::vector<std::string>& mounted)
+                              const std::vector<std::string>& mounted, const std::vector<std::string>& here)
 {
+    const bool gone = std::find(here.begin(), here.end(), entry.directory) == here.end();
+    const bool replaced = gone || !entry.source.empty();
     const std::string target = "TARGET=" + escape_blanks(entry.directory);
     std::vector<std::string> mounted_targets;
     for (const std::string& path : mounted)
@@ -121,7 +125,7 @@ std::string change_user_table(std::string_view table, const UserMount& entry,
         };
         const bool ours = line.find(kOurOption) != std::string_view::npos;
         const bool alive = !ours || std::any_of(mounted_targets.begin(), mounted_targets.end(), has);
-        if (!line.empty() && alive && !has(target))
+        if (!line.empty() && alive && !(replaced && has(target)))
             out.append(line).append("\n");
     }
     if (entry.source.empty())

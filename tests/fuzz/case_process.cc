@@ -18,7 +18,8 @@ namespace {
 // Of processor time: a busy machine is no endless loop. What waits for ever uses none, and ends by the clock.
 constexpr unsigned kCaseSeconds = kSanitized ? 120 : 20;
 constexpr unsigned kCaseClockSeconds = 15 * kCaseSeconds;
-constexpr rlim_t kCaseMemoryBytes = rlim_t{3} << 30;
+// Of addresses: bitmaps take memory only where they are written. What is used is judged.
+constexpr rlim_t kCaseMemoryBytes = rlim_t{16} << 30;
 
 // Output of the child goes to a file; what it decided comes through a pipe.
 struct Child {

@@ -18,6 +18,8 @@ using Step = Verdict::Step;
 
 // Names that one inode of the volumes has at most.
 constexpr size_t kNamesMax = 3;
+// Free space of larger block groups takes more memory than a case may have. A daemon has a limit of its own.
+constexpr uint64_t kUsableBlocksMax = uint64_t{1} << 35;
 
 struct Usage {
     double seconds = 0;
@@ -71,7 +73,9 @@ private:
     void expect_nothing_written();
     void look_at();
     void judge_reading(const Checked& checked);
+    void judge_content();
     void note_usage();
+    [[nodiscard]] uint64_t memory_used() const;
     void use();
     void judge_kept();
     void remove_all();
@@ -186,17 +190,32 @@ void CaseRun::judge_reading(const Checked& checked)
         problem("nobody notices");
 }
 
+// Wrong bytes are worse than none, whatever the check says.
+void CaseRun::judge_content()
+{
+    for (const auto& [path, right] : subject_.right.seen) {
+        const auto at = seen.seen.find(path);
+        if (right.regular && at != seen.seen.end() && at->second.err == Err::kOk &&
+            at->second.content != right.content)
+            return problem("%s has other bytes, and no error", path.c_str());
+    }
+}
+
 void CaseRun::note_usage()
 {
-    const Usage now = usage_now();
-    verdict_.seconds = now.seconds - usage_.seconds;
+    verdict_.seconds = usage_now().seconds - usage_.seconds;
+    verdict_.memory_bytes = std::max(verdict_.memory_bytes, memory_used());
+}
+
+uint64_t CaseRun::memory_used() const
+{
     uint64_t media = 0;
     for (const std::unique_ptr<SimDevice>& member : subject_.members)
         media += member->resident_bytes();
     // What the mount wrote is in memory as a page, as the page before it and as a write in the cache.
     const uint64_t written = 3 * (media - media_bytes_);
-    const uint64_t more = now.peak_bytes - usage_.resident_bytes;
-    verdict_.memory_bytes = std::max(verdict_.memory_bytes, more - std::min(more, written));
+    const uint64_t more = usage_now().peak_bytes - usage_.resident_bytes;
+    return more - std::min(more, written);
 }
 
 void CaseRun::use()
@@ -206,9 +225,12 @@ void CaseRun::use()
     verdict_.writable = Step::kRefused;
     if (!fs)
         return;
+    if (fs->statistics().total_blocks > kUsableBlocksMax)
+        return;
     session_result = use_volume(*fs, session_);
     const bool read_only = fs->info().read_only;
     const Status closed = fs->close();
+    verdict_.use_memory_bytes = memory_used();
     if (read_only)
         return;  // unknown features, for example
     const bool worse = session_result.errors != subject_.session.errors || !closed.ok();
@@ -256,6 +278,8 @@ Verdict CaseRun::run()
     note_usage();
     expect_nothing_written();
     judge_reading(before);
+    if (freedom_.content_kept)
+        judge_content();
     use();
     const bool good = before.step == Step::kGood && !failed() && !freedom_.log;
     if (good && !freedom_.lax && verdict_.read_only == Step::kGood && verdict_.writable == Step::kErrors)

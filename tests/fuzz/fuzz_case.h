@@ -44,6 +44,7 @@ struct Verdict {
     // processor time, and the most memory that the process had beyond what it began with.
     double seconds = 0;
     uint64_t memory_bytes = 0;
+    uint64_t use_memory_bytes = 0;  // the same until the volume has been used and left
     char problem[500] = "";  // empty: as it should be
 };
 
@@ -52,6 +53,7 @@ struct Freedom {
     bool free = false, visible = false, may_overwrite = false;
     bool lax = false;  // users may see anything that is no damage by itself
     bool log = false;  // a log says it, which the check does not replay
+    bool content_kept = false;  // none of it says what files hold: their bytes are right, or an error
     bool short_run = false;  // without the removal of everything at the end
 };
 // Tries everything with members that were changed.

@@ -80,6 +80,7 @@ struct Recipe {
     // Says of used blocks that they are free, which only a full check can tell from the truth.
     bool may_overwrite = false;
     bool log = false;  // forges entries of a log
+    bool content_kept = false;  // as in Freedom
 };
 std::span<const Recipe> size_recipes();
 std::span<const Recipe> tree_recipes();

@@ -135,7 +135,9 @@ void put_file(MultiEdit& edit, uint64_t inode, Bytes& record, uint32_t& count, u
     uint64_t at = 0;
     for (uint64_t left = edit.prng.below(40); left > 0; --left) {
         DiskExtent extent{};
-        extent.block_count = static_cast<uint32_t>(edit.near(uint64_t{1} << edit.prng.below(32)));
+        // A longer one spoils the record.
+        extent.block_count =
+            static_cast<uint32_t>(edit.near(uint64_t{1} << edit.prng.below(edit.chance(1, 400) ? 32 : 15)));
         extent.kind = static_cast<uint8_t>(ExtentKind::kReserved);
         Bytes payload;
         append_structure(payload, extent);

@@ -17,6 +17,7 @@ namespace {
 // Sanitizers make everything several times as slow and as large.
 constexpr double kMaxSeconds = kSanitized ? 60 : 5;
 constexpr uint64_t kMaxMemoryBytes = (kSanitized ? 8 : 1) * 512 * kMiB;
+constexpr uint64_t kMaxUseMemoryBytes = 4 * kMaxMemoryBytes;
 
 struct MultiCase {
     size_t shape = 0;
@@ -27,7 +28,7 @@ struct MultiCase {
 struct Count {
     uint64_t cases = 0, refused = 0, reported = 0, accepted = 0, problems = 0;
     double longest_seconds = 0;
-    uint64_t largest_bytes = 0;
+    uint64_t largest_bytes = 0, largest_use_bytes = 0;
 
     void add(const Verdict& verdict, bool problem);
     void print(const char* name) const;
@@ -59,16 +60,18 @@ void Count::add(const Verdict& verdict, bool problem)
         ++(verdict.check == Step::kGood ? accepted : reported);
     longest_seconds = std::max(longest_seconds, verdict.seconds);
     largest_bytes = std::max(largest_bytes, verdict.memory_bytes);
+    largest_use_bytes = std::max(largest_use_bytes, verdict.use_memory_bytes);
 }
 
 void Count::print(const char* name) const
 {
     printf("%s: cases=%llu refused=%llu reported=%llu accepted=%llu problems=%llu longest=%.2f s "
-           "largest=%llu MiB\n",
+           "largest=%llu MiB, in use %llu MiB\n",
            name, static_cast<unsigned long long>(cases), static_cast<unsigned long long>(refused),
            static_cast<unsigned long long>(reported), static_cast<unsigned long long>(accepted),
            static_cast<unsigned long long>(problems), longest_seconds,
-           static_cast<unsigned long long>(largest_bytes / kMiB));
+           static_cast<unsigned long long>(largest_bytes / kMiB),
+           static_cast<unsigned long long>(largest_use_bytes / kMiB));
 }
 
 Verdict run_here(const Subjects& subjects, const MultiCase& multi)
@@ -83,9 +86,13 @@ Verdict run_here(const Subjects& subjects, const MultiCase& multi)
                                    .may_overwrite = multi.recipe->may_overwrite,
                                    .lax = true,
                                    .log = multi.recipe->log || subject.shape->live_logs,
+                                   .content_kept = multi.recipe->content_kept && !subject.shape->live_logs,
                                    .short_run = true});
     if (verdict.problem[0] == 0 && verdict.seconds > kMaxSeconds)
         snprintf(verdict.problem, sizeof verdict.problem, "check and mount take %.1f s", verdict.seconds);
+    if (verdict.problem[0] == 0 && verdict.use_memory_bytes > kMaxUseMemoryBytes)
+        snprintf(verdict.problem, sizeof verdict.problem, "using it takes %llu MiB",
+                 static_cast<unsigned long long>(verdict.use_memory_bytes / kMiB));
     if (verdict.problem[0] == 0 && verdict.memory_bytes > kMaxMemoryBytes)
         snprintf(verdict.problem, sizeof verdict.problem, "check and mount take %llu MiB",
                  static_cast<unsigned long long>(verdict.memory_bytes / kMiB));

@@ -14,7 +14,8 @@ namespace {
 // Members become as large as their lines say: the rest is zeros that take no memory.
 uint64_t enlarge_members(MultiEdit& edit)
 {
-    const uint64_t drawn = edit.chance(1, 3) ? edit.size_between(28, 35) : edit.size_between(36, 62);
+    const uint64_t drawn =
+        edit.chance(1, 3) ? edit.size_between(28, 35) : edit.size_between(36, edit.chance(1, 8) ? 62 : 53);
     const uint64_t bytes = std::max(drawn, edit.editor.members()[0]->size_bytes());
     for (const std::unique_ptr<SimDevice>& member : edit.editor.members())
         member->enlarge(bytes);
@@ -358,15 +359,15 @@ void generations(MultiEdit& edit)
 }
 
 constexpr Recipe kSizeRecipes[] = {
-    {"far-logs", far_logs},
-    {"long-map", long_map},
-    {"large-groups", large_groups},
-    {"many-groups", many_groups},
-    {"large-slots", large_slots},
-    {"many-members", many_members},
-    {"other-profiles", other_profiles, true},
-    {"epochs", epochs},
-    {"generations", generations},
+    {"far-logs", far_logs, false, false, true},
+    {"long-map", long_map, false, false, true},
+    {"large-groups", large_groups, false, false, true},
+    {"many-groups", many_groups, false, false, true},
+    {"large-slots", large_slots, false, false, true},
+    {"many-members", many_members, false, false, true},
+    {"other-profiles", other_profiles, true, false, true},
+    {"epochs", epochs, false, false, true},
+    {"generations", generations, false, false, true},
 };
 
 }  // namespace

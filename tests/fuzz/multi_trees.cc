@@ -89,7 +89,7 @@ void file_extents(MultiEdit& edit)
     for (uint64_t left = edit.prng.below(200); left > 0; --left) {
         DiskExtent extent = data ? sample : DiskExtent{};
         extent.kind = static_cast<uint8_t>(data ? ExtentKind::kData : ExtentKind::kReserved);
-        const uint64_t length = uint64_t{1} << edit.prng.below(data ? 20 : 32);
+        const uint64_t length = uint64_t{1} << edit.prng.below(edit.chance(1, 1000) ? 32 : 15);
         extent.block_count = static_cast<uint32_t>(edit.near(length));
         extent.disk_blocks = data ? extent.block_count.get() : 0;
         extents.push_back(extent_entry(inode, block, extent));
@@ -371,8 +371,8 @@ constexpr Recipe kTreeRecipes[] = {
     {"file-extents", file_extents, true},
     {"volume-counters", volume_counters, true},
     {"node-items", node_items, true},
-    {"checksum-windows", checksum_windows},
-    {"space-windows", space_windows, true},
+    {"checksum-windows", checksum_windows, false, false, true},
+    {"space-windows", space_windows, true, false, true},
     {"remap-windows", remap_windows, true},
     {"names", names},
     {"attribute-parts", attribute_parts},

@@ -79,6 +79,7 @@ private:
 
 void Walker::attributes(const Attributes& attributes, Seen& seen)
 {
+    seen.regular = S_ISREG(attributes.mode);
     mix_value(seen.content, attributes.mode & S_IFMT);
     mix_value(seen.content, attributes.size_bytes);
     mix_value(seen.attributes, attributes.mode);

@@ -14,6 +14,7 @@ struct Seen {
     Err err = Err::kOk;  // of the first call that failed
     uint64_t content = 0;  // hash over type, size, bytes, target, extended attributes, entries
     uint64_t attributes = 0;  // hash over what stat(2) says besides
+    bool regular = false;
 
     friend bool operator==(const Seen&, const Seen&) = default;
 };
