@@ -67,7 +67,19 @@ void Allocator::Impl::erase(const SpaceGroup& group)
 Status Allocator::Impl::load(SpaceGroup& group)
 {
     group.note_use(clock.fetch_add(1, std::memory_order_relaxed));
-    return group.ensure_loaded(source);
+    return group.ensure_loaded(source, *this);
+}
+
+bool Allocator::Impl::make_room(uint64_t bytes)
+{
+    const uint64_t limit = memory_limit.load(std::memory_order_relaxed);
+    if (bytes > limit)
+        return false;
+    if (memory_bytes.fetch_add(bytes, std::memory_order_relaxed) <= limit - bytes)
+        return true;
+    const uint64_t left = evict_idle(limit - bytes);
+    memory_bytes.store(left + bytes, std::memory_order_relaxed);
+    return left <= limit;
 }
 
 Allocator::Allocator(SpaceSource& source) : impl_(std::make_unique<Impl>(source)) { }
@@ -254,9 +266,19 @@ Result<bool> Allocator::is_live(VolumeAddress address)
     return group->is_live(group->block_of(address));
 }
 
+void Allocator::set_memory_limit(uint64_t bytes)
+{
+    impl_->memory_limit.store(bytes, std::memory_order_relaxed);
+}
+
 uint64_t Allocator::evict_idle(uint64_t budget_bytes)
 {
-    const Ref<SpaceGroupList> list = impl_->snapshot();
+    return impl_->evict_idle(budget_bytes);
+}
+
+uint64_t Allocator::Impl::evict_idle(uint64_t budget_bytes)
+{
+    const Ref<SpaceGroupList> groups = snapshot();
     struct Loaded {
         uint64_t last_used;
         SpaceGroup* group;
@@ -264,7 +286,7 @@ uint64_t Allocator::evict_idle(uint64_t budget_bytes)
     };
     std::vector<Loaded> loaded;
     uint64_t total = 0;
-    for (const Ref<SpaceGroup>& group : list->groups) {
+    for (const Ref<SpaceGroup>& group : groups->groups) {
         const uint64_t bytes = group->memory_bytes();
         if (bytes > 0)
             loaded.push_back({group->last_used(), group.get(), bytes});

@@ -201,6 +201,10 @@ public:
     // Drops the bitmaps of groups without open changes, the longest unused first, until those in memory take
     // at most `budget_bytes`. Returns the bytes they take then. Thread-safe.
     uint64_t evict_idle(uint64_t budget_bytes);
+    // What the bitmaps of all groups in memory may take, about; 2^64 - 1 without a call. Beyond it groups
+    // without open changes are dropped. A group that would take more by itself, or twice as much together
+    // with those that cannot be dropped, counts as one whose free space cannot be read. Before the first use.
+    void set_memory_limit(uint64_t bytes);
 
 private:
     struct Impl;

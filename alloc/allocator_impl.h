@@ -34,7 +34,7 @@ struct Attempt {
     SpaceGroup* unloaded = nullptr;  // must be loaded before trying again
 };
 
-struct Allocator::Impl {
+struct Allocator::Impl final : BitmapMemory {
     explicit Impl(SpaceSource& space_source) : source(space_source) { }
 
     [[nodiscard]] Ref<SpaceGroupList> snapshot();
@@ -43,6 +43,8 @@ struct Allocator::Impl {
     void insert(Ref<SpaceGroup> group);
     void erase(const SpaceGroup& group);
     Status load(SpaceGroup& group);
+    bool make_room(uint64_t bytes) override;
+    uint64_t evict_idle(uint64_t budget_bytes);
 
     // One attempt with the other attempts kept out or not, so that no two of them fail because each
     // holds half of what is left.
@@ -61,6 +63,8 @@ struct Allocator::Impl {
     std::array<std::atomic<uint64_t>, kStreamCount> current_group{};  // address, by stream
     std::atomic<uint64_t> clock{1};  // ticks at every use of a group
     std::array<ContentTotals, 8> totals;  // by content bits
+    std::atomic<uint64_t> memory_limit{~uint64_t{0}};
+    std::atomic<uint64_t> memory_bytes{0};  // of loaded groups at most
     std::atomic<uint64_t> full_stripes{0};
     std::atomic<uint64_t> full_rows{0};
     std::atomic<uint64_t> pad_blocks{0};

@@ -478,6 +478,32 @@ TEST_CASE("groups leave when nothing is used or pinned")
     CHECK(f.take(1, kTwo)[0].group_address.value == 2 * kGiB);
 }
 
+TEST_CASE("bitmaps of groups keep to their limit of memory")
+{
+    Fixture f;
+    for (uint64_t index = 1; index <= 4; ++index)
+        f.add({index * kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 1000, kGroupData);
+    f.take(32000 * 4, kOne);  // all of them; open changes are not dropped
+    f.commit(kOne, {1});
+    const uint64_t all = f.allocator.evict_idle(~uint64_t{0});
+    REQUIRE(f.allocator.evict_idle(0) == 0);
+    f.allocator.set_memory_limit(all);  // about half as much as is asked for before it is known
+    for (uint64_t round = 0; round < 3; ++round)
+        for (uint64_t index = 1; index <= 4; ++index) {
+            CHECK(*f.allocator.is_used({index * kGiB}));
+            CHECK(f.allocator.evict_idle(~uint64_t{0}) <= all);
+        }
+    CHECK(f.disk.loads > 8);
+
+    // Larger than the limit by itself: it offers nothing, and the others go on.
+    f.add({kTiB}, ProfileId::kRaid5, 2, 64 * kKiB, 1000000, kGroupData);
+    CHECK(f.allocator.is_used({kTiB}).err() == Err::kNoMemory);
+    CHECK(f.refused(10));
+    REQUIRE(f.allocator.free_blocks({kGiB}, 32, kTwo).ok());
+    f.commit(kTwo, {2});
+    CHECK(f.take(10, {3})[0].group_address.value == kGiB);
+}
+
 TEST_CASE("only idle groups are evicted, the longest unused first")
 {
     Fixture f;

@@ -35,6 +35,14 @@ struct ContentTotals {
     GroupOffer<std::atomic<uint64_t>> open, degraded;
 };
 
+// Who knows what the bitmaps of all groups take.
+class BitmapMemory {
+public:
+    virtual ~BitmapMemory() = default;
+    // Counts the bytes of one more group. False: they must not be taken. Drops bitmaps of idle groups first.
+    virtual bool make_room(uint64_t bytes) = 0;
+};
+
 class SpaceGroup : public RefCounted<SpaceGroup> {
 public:
     using State = Allocator::GroupState;
@@ -70,8 +78,8 @@ public:
     Result<bool> is_live(uint64_t block);
 
     // Reads the recorded windows unless that is done; waits for another thread that does it. No lock is held
-    // while `source` works.
-    Status ensure_loaded(SpaceSource& source);
+    // while `source` works. kNoMemory: `memory` has no room for its bitmaps.
+    Status ensure_loaded(SpaceSource& source, BitmapMemory& memory);
     // Forgets the loaded state if it can be read again. Returns the bytes still held.
     uint64_t evict();
     [[nodiscard]] uint64_t memory_bytes();
@@ -126,6 +134,7 @@ private:
 
     // kCorrupt when the windows contradict themselves or their summary.
     Result<Loaded> read_windows(SpaceSource& source, const GroupUsage& expected) const;
+    [[nodiscard]] uint64_t loaded_bytes() const;  // at most
     void install(Loaded loaded);
     Delta& delta_of(TransactionId transaction) CW_REQUIRES(mutex_);
     void apply_early_frees() CW_REQUIRES(mutex_);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A group's state comes into memory at first use and leaves it when it is idle.
+#include <bit>
 #include <utility>
 
 #include "alloc/space_group.h"
@@ -8,7 +9,7 @@
 
 namespace cowraid {
 
-Status SpaceGroup::ensure_loaded(SpaceSource& source)
+Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
 {
     GroupUsage expected;
     {
@@ -20,7 +21,8 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source)
         load_state_ = LoadState::kChanging;
         expected = recorded_;
     }
-    Result<Loaded> loaded = read_windows(source, expected);
+    Result<Loaded> loaded =
+        memory.make_room(loaded_bytes()) ? read_windows(source, expected) : Result<Loaded>(Err::kNoMemory);
     if (loaded.ok()) {
         install(std::move(*loaded));
         return {};
@@ -32,6 +34,15 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source)
     publish();
     loaded_changed_.notify_all();
     return loaded.err();
+}
+
+// Three bitmaps of blocks and the states of windows; of stripes the tree of free runs, and those with holes
+// and with runs of each length.
+uint64_t SpaceGroup::loaded_bytes() const
+{
+    const uint64_t bitmaps = 3 + static_cast<uint64_t>(std::bit_width(geometry_.rows()));
+    return geometry_.data_blocks() / 2 + geometry_.stripe_count() * bitmaps / 8 +
+           geometry_.stripe_count() / 2;
 }
 
 Result<SpaceGroup::Loaded> SpaceGroup::read_windows(SpaceSource& source, const GroupUsage& expected) const

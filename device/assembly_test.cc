@@ -439,11 +439,6 @@ const Scenario kDamaged[] = {
      .generation = 1,
      .missing = {3},
      .said = {"/dev/m3 cannot be read through the page cache"}},
-    {.name = "a member that holds something else",
-     .arrange = [](Arranged& a) { a.give_probed(Err::kOk); },
-     .generation = 1,
-     .missing = {3},
-     .said = {"/dev/m3 holds ext4"}},
     {.name = "a member that shrank",
      .arrange =
          [](Arranged& a) {

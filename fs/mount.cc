@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/out_of_memory.h"
 #include "format/items.h"
 #include "format/member_layout.h"
 #include "fs/commit.h"
@@ -110,6 +111,7 @@ std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::uniq
 {
     auto core = std::make_unique<FilesystemCore>(options, std::move(volume),
                                                  make_ref<Transaction>(TransactionId{1}), root.committed);
+    core->allocator.set_memory_limit(usual_memory_bytes() / 4);
     std::unordered_map<uint64_t, GroupUsage> usages;
     for (const GroupUsage& usage : root.usages)
         usages.emplace(usage.group_address.value, usage);

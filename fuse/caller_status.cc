@@ -17,11 +17,8 @@ namespace {
 
 constexpr size_t kStatusBytesMax = 64 * 1024;  // room for thousands of groups
 
-}  // namespace
-
-std::string caller_status(pid_t task)
+std::string read_proc(const std::string& path)
 {
-    const std::string path = "/proc/" + std::to_string(task) + "/status";
     const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     std::string text;
     char piece[4096];
@@ -31,6 +28,19 @@ std::string caller_status(pid_t task)
             break;
     }
     return text;
+}
+
+}  // namespace
+
+std::string caller_status(pid_t task)
+{
+    return read_proc("/proc/" + std::to_string(task) + "/status");
+}
+
+// The link to the namespace may be read by tracers only.
+bool shares_user_namespace(pid_t task)
+{
+    return read_proc("/proc/" + std::to_string(task) + "/uid_map") == read_proc("/proc/self/uid_map");
 }
 
 std::string status_field(std::string_view status, std::string_view name)

@@ -14,6 +14,10 @@ std::string caller_status(pid_t task);
 // The rest of the line of such a text that begins with `name`, which has the colon.
 std::string status_field(std::string_view status, std::string_view name);
 
+// Whether capabilities of the task count for this process' files: those that somebody has in a user namespace
+// of his own do not. Judged by the map of user ids.
+bool shares_user_namespace(pid_t task);
+
 // Whether the task is about to be killed.
 bool fatal_signal_pending(pid_t task);
 bool fatal_signal_pending(std::string_view status);

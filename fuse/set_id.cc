@@ -55,6 +55,8 @@ CallerRights rights_of(const fuse_ctx& caller)
     CallerRights rights = parse_caller_rights(status);
     if (status.empty())
         rights.has_fsetid = caller.uid == 0;
+    else if (rights.has_fsetid)
+        rights.has_fsetid = shares_user_namespace(caller.pid);
     rights.groups.push_back(caller.gid);
     return rights;
 }

@@ -21,6 +21,7 @@ CALLERS = {
     "user of the group": [f"--reuid={USER}", "--regid=1002", f"--groups={GROUP}"],
     "user with CAP_FSETID": [f"--reuid={USER}", "--regid=1002", "--clear-groups", "--inh-caps=+fsetid",
                              "--ambient-caps=+fsetid"],
+    "user with a user namespace": [f"--reuid={USER}", "--regid=1002", "--clear-groups", "unshare", "-Ur"],
 }
 
 
