@@ -163,6 +163,19 @@ def test_already_mounted(made):
     assert f"mounted at {made.mount_point}" in line
 
 
+@pytest.mark.parametrize("asked,lacking", [
+    ("ro", "ro"), ("untrusted", "nosuid,nodev,noexec"), ("ro,noexec", "ro,noexec"), ("nosuid", "nosuid")])
+def test_already_mounted_without_what_is_asked_for(made, asked, lacking):
+    made.mount()
+    line = refused("mount.cowraid", made.devices[1], made.mount_point, "-o", asked, code=MOUNT_FAILED)
+    assert f"is mounted there without {lacking}; use -o remount,{lacking}" in line
+    tool("mount.cowraid", made.devices[1], made.mount_point, "-o", f"remount,{lacking}")
+    again = tool("mount.cowraid", made.devices[1], made.mount_point, "-o", asked)
+    assert f"already mounted at {made.mount_point}" in again.stderr
+    # A mount that is stricter than asked is one.
+    tool("mount.cowraid", made.devices[1], made.mount_point)
+
+
 def test_unmounting_what_is_not_mounted_or_busy(made):
     line = refused("umount.fuse.cowraid", made.mount_point, code=MOUNT_FAILED)
     assert str(made.mount_point) in line
