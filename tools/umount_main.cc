@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/print.h"
 #include "device/open_member.h"
 #include "tools/control_client.h"
@@ -28,6 +29,8 @@ namespace {
 constexpr uint32_t kLookMilliseconds = 200;
 // A daemon that has not noticed after this many looks serves another mount of the same volume.
 constexpr int kLooksMax = 15;
+constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
+constexpr uint64_t kFreeMilliseconds = 3000;  // for all members together
 
 struct Arguments {
     std::vector<std::string> directories;
@@ -107,12 +110,19 @@ std::vector<std::string> member_paths(const Uuid& uuid)
 }
 
 // The kernel takes the daemon's rings apart after the process is gone; until then the devices are held.
+// Who else has locks on them is not waited for longer.
 void wait_until_free(const std::vector<std::string>& members)
 {
-    const OpenOptions options{.read_only = true, .exclusive = true};
+    const uint64_t deadline = monotonic_ns() + kFreeMilliseconds * kNanosecondsPerMillisecond;
     std::string ignored;
-    for (const std::string& path : members)
+    for (const std::string& path : members) {
+        const uint64_t now = monotonic_ns();
+        const OpenOptions options{.read_only = true,
+                                  .exclusive = true,
+                                  .patience_milliseconds = static_cast<uint32_t>(
+                                      now < deadline ? (deadline - now) / kNanosecondsPerMillisecond : 0)};
         open_member_fd(path, options, ignored).status().ignore();  // waits by itself; nothing else is wanted
+    }
 }
 
 // `silent`: see list_mounted_volumes().

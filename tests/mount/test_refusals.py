@@ -4,6 +4,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 
 import pytest
@@ -368,3 +370,29 @@ def test_programs_without_arguments():
     assert "mount point" in refused("umount.fuse.cowraid", code=MOUNT_USAGE)
     for name in ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid"):
         assert run(TOOLS / name, "--help").stdout != ""
+
+
+LOCKER = """
+import fcntl, sys, threading, time
+files = [open(path, "r+b") for path in sys.argv[1:]]
+for file in files:
+    threading.Thread(target=fcntl.lockf, args=(file, fcntl.LOCK_EX), daemon=True).start()
+print("waiting", flush=True)
+time.sleep(60)
+"""
+
+
+def test_unmounting_waits_not_long_for_images_that_another_locks(make_volume):
+    volume = make_volume(loops=False)
+    volume.make()
+    volume.mount()
+    locker = subprocess.Popen([sys.executable, "-c", LOCKER, *volume.images], stdout=subprocess.PIPE)
+    try:
+        locker.stdout.readline()
+        time.sleep(0.5)
+        started = time.monotonic()
+        volume.unmount()
+        assert time.monotonic() - started < 5
+    finally:
+        locker.kill()
+        locker.wait()
