@@ -100,3 +100,12 @@ def test_a_dead_mount_beside_a_stopped_daemon_is_unmounted(mounted, volume):
         result, _ = timed("umount.fuse.cowraid", mounted.mount_point)
         assert result.returncode == 0, result.stderr
         assert not mounted.is_mounted()
+
+
+def test_no_program_waits_for_a_stopped_daemon_without_limit(mounted):
+    with stopped(mounted):
+        result, seconds = timed("cowraid", "check", mounted.devices[0])
+        assert result.returncode == 1 and "in use" in result.stderr and seconds < 40
+        result, seconds = timed("mount.cowraid", mounted.devices[0], mounted.mount_point)
+        assert result.returncode == MOUNT_FAILED and "in use" in result.stderr and seconds < 40
+        assert mounted.is_mounted()
