@@ -113,10 +113,12 @@ const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::stri
 
 std::string why_not_answered(const std::string& path, const MountEntry& entry)
 {
+    if (entry.owner == std::to_string(geteuid()))
+        return path + " is in a cowraid volume, and its daemon does not answer (stopped or busy); see the "
+                      "system log";
     const bool by_root = entry.owner == "0";
     return path + " is in a cowraid volume that " + (by_root ? "root" : "user " + entry.owner) +
-           " mounted; only " + (by_root ? "root" : "that user") + " may ask its daemon" +
-           (entry.owner == std::to_string(geteuid()) ? ", which does not answer: see the system log" : "");
+           " mounted; only " + (by_root ? "root" : "that user") + " may ask its daemon";
 }
 
 bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device)

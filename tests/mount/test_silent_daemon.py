@@ -109,3 +109,10 @@ def test_no_program_waits_for_a_stopped_daemon_without_limit(mounted):
         result, seconds = timed("mount.cowraid", mounted.devices[0], mounted.mount_point)
         assert result.returncode == MOUNT_FAILED and "in use" in result.stderr and seconds < 40
         assert mounted.is_mounted()
+
+
+def test_who_mounted_it_is_told_that_the_daemon_does_not_answer(mounted):
+    with stopped(mounted):
+        result, _ = timed("cowraid", "filesystem", "sync", mounted.mount_point)
+        assert result.returncode == 1 and "its daemon does not answer (stopped or busy)" in result.stderr
+        assert "only" not in result.stderr
