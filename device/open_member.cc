@@ -66,20 +66,27 @@ Status check_file_size_limit(const std::string& path, const struct stat& info, s
     return Err::kFileTooBig;
 }
 
-// A process that was killed gives its devices back a moment after it is gone: the kernel takes its rings
-// apart in the background. Members are worth that wait before they are called in use.
-constexpr int kBusyTriesMax = 100;
-constexpr useconds_t kBusyPauseMicroseconds = 20000;
+constexpr uint32_t kBusyPauseMilliseconds = 20;
+
+void pause_while_busy()
+{
+    usleep(kBusyPauseMilliseconds * 1000);
+}
+
+uint32_t tries_max_of(const OpenOptions& options)
+{
+    return options.patience_milliseconds / kBusyPauseMilliseconds + 1;
+}
 
 int open_patiently(const std::string& path, int flags, const OpenOptions& options)
 {
-    const int tries_max = options.exclusive ? kBusyTriesMax : 1;
-    for (int tries = 1;; ++tries) {
+    const uint32_t tries_max = options.exclusive ? tries_max_of(options) : 1;
+    for (uint32_t tries = 1;; ++tries) {
         const int fd = open(path.c_str(), flags);
         // EWOULDBLOCK: somebody has a lease on the file.
         if (fd >= 0 || (errno != EBUSY && errno != EWOULDBLOCK) || tries == tries_max)
             return fd;
-        usleep(kBusyPauseMicroseconds);
+        pause_while_busy();
     }
 }
 
@@ -93,17 +100,17 @@ struct flock lock_of(short type)
 
 // Of the open file, so that it goes to whoever gets a copy of the descriptor. Not flock(), which tells udev
 // to leave a device alone, and which takes no leave to write. Readers may share. kBusy after some patience.
-Status lock_patiently(const std::string& path, int fd, bool read_only, std::string& why)
+Status lock_patiently(const std::string& path, int fd, const OpenOptions& options, std::string& why)
 {
-    for (int tries = 1;; ++tries) {
-        struct flock lock = lock_of(read_only ? F_RDLCK : F_WRLCK);
+    for (uint32_t tries = 1;; ++tries) {
+        struct flock lock = lock_of(options.read_only ? F_RDLCK : F_WRLCK);
         if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
             return {};
         if (errno != EAGAIN && errno != EACCES)
             return explain_open_error(path, errno, why);
-        if (tries == kBusyTriesMax)
+        if (tries == tries_max_of(options))
             break;
-        usleep(kBusyPauseMicroseconds);
+        pause_while_busy();
     }
     struct flock holder = lock_of(F_WRLCK);
     const bool by_reader = fcntl(fd, F_OFD_GETLK, &holder) == 0 && holder.l_type == F_RDLCK;
@@ -168,7 +175,7 @@ Status check_block_device(const std::string& path, int fd, const OpenOptions& op
 Status lock_image(const std::string& path, int fd, const struct stat& info, const OpenOptions& options,
                   std::string& why)
 {
-    CW_TRY(lock_patiently(path, fd, options.read_only, why));
+    CW_TRY(lock_patiently(path, fd, options, why));
     const std::string loop = loop_device_over(info);
     if (loop.empty())
         return Err::kOk;
@@ -179,7 +186,7 @@ Status lock_image(const std::string& path, int fd, const struct stat& info, cons
 Status lock_device(const std::string& path, int fd, const struct stat& info, const OpenOptions& options,
                    std::string& why)
 {
-    CW_TRY(lock_patiently(path, fd, options.read_only, why));
+    CW_TRY(lock_patiently(path, fd, options, why));
     // A loop device over an image that is itself in use as a member would be a second way to it.
     const std::string backing = backing_file_of(info.st_rdev);
     const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;

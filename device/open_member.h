@@ -23,6 +23,9 @@ struct OpenOptions {
     // With `exclusive`, for a block device that the kernel holds for the superblock of a mount: only other
     // programs of ours are kept out, by a lock that all who open exclusively take.
     bool under_mount = false;
+    // How long to wait for who has the member before it is called in use: a process that was killed gives its
+    // devices back a moment after it is gone, because the kernel takes its rings apart in the background.
+    uint32_t patience_milliseconds = 2000;
     // Set for a file that nobody named: it must be no link, and belong to this user.
     std::optional<uid_t> owner;
 };

@@ -2,6 +2,7 @@
 #include "device/scan.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -59,6 +60,16 @@ void add_block_devices(std::vector<Place>& places)
     std::fclose(partitions);
 }
 
+// Whether a file lies there, and no link or mount point: what is mounted, perhaps by a daemon that stands
+// still, is not asked.
+bool is_plain_file(const std::string& path)
+{
+    struct statx info { };
+    return statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC,
+                 STATX_TYPE, &info) == 0 &&
+           S_ISREG(info.stx_mode) && (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0;
+}
+
 void add_files_of(const ScanDirectory& searched, std::vector<Place>& places)
 {
     DIR* directory = opendir(searched.path.c_str());
@@ -68,7 +79,7 @@ void add_files_of(const ScanDirectory& searched, std::vector<Place>& places)
         const std::string path = searched.path + "/" + entry->d_name;
         struct stat info;
         // A link may lead to a device that is listed under its own name: only what is a file itself.
-        if (lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+        if (is_plain_file(path) && lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
             static_cast<uint64_t>(info.st_size) >= kMinMemberBytes && loop_device_over(info).empty())
             places.push_back({.path = path,
                               .owner = info.st_uid,

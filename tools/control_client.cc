@@ -41,7 +41,9 @@ Result<UniqueFd> connect_to(const std::string& path)
     if (!fd.valid())
         return Err::kIo;
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        return errno == EACCES || errno == EPERM ? Err::kAccess : Err::kNotFound;
+        return errno == EAGAIN                     ? Err::kBusy
+               : errno == EACCES || errno == EPERM ? Err::kAccess
+                                                   : Err::kNotFound;
     if (!served_by_us_or_root(fd.get()))
         return Err::kNotFound;
     if (fcntl(fd.get(), F_SETFL, 0) != 0)
@@ -59,7 +61,8 @@ Result<ControlClient> ControlClient::connect(const Uuid& volume)
         auto fd = connect_to(path);
         if (fd.ok())
             return ControlClient(fd.take());
-        err = fd.err();
+        if (err != Err::kBusy)
+            err = fd.err();
     }
     return err;
 }
@@ -122,15 +125,37 @@ Result<MountedVolume> ControlClient::mounted_volume()
     return out;
 }
 
-std::optional<MountedVolume> find_mounted_volume(const Uuid& volume)
+int ControlClient::daemon() const
+{
+    ucred peer{};
+    socklen_t bytes = sizeof peer;
+    return getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
+}
+
+namespace {
+
+// As find_mounted_volume(); adds the daemon to `silent` when it lives and does not answer.
+std::optional<MountedVolume> ask_daemon(const Uuid& volume, std::vector<int>& silent)
 {
     auto client = ControlClient::connect(volume);
+    if (client.err() == Err::kBusy)
+        silent.push_back(0);
     if (!client.ok())
         return std::nullopt;
     auto mounted = client->mounted_volume();
+    if (mounted.err() == Err::kInterrupted)
+        silent.push_back(client->daemon());
     if (!mounted.ok())
         return std::nullopt;
     return mounted.take();
+}
+
+}  // namespace
+
+std::optional<MountedVolume> find_mounted_volume(const Uuid& volume)
+{
+    std::vector<int> ignored;
+    return ask_daemon(volume, ignored);
 }
 
 std::string where_mounted(const MountedVolume& volume)
@@ -167,15 +192,19 @@ std::optional<MountedVolume> find_mounted_volume(const std::string& name)
     return found;
 }
 
-std::vector<MountedVolume> list_mounted_volumes()
+std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent)
 {
     std::vector<MountedVolume> out;
+    std::vector<int> not_answering;
     std::set<Uuid> asked;
-    for (const ControlSocket& socket : control_sockets())
-        if (auto mounted =
-                asked.insert(socket.volume).second ? find_mounted_volume(socket.volume) : std::nullopt;
-            mounted.has_value())
+    for (const ControlSocket& socket : control_sockets()) {
+        if (!asked.insert(socket.volume).second)
+            continue;
+        if (auto mounted = ask_daemon(socket.volume, not_answering); mounted.has_value())
             out.push_back(std::move(*mounted));
+    }
+    if (silent != nullptr)
+        *silent = std::move(not_answering);
     return out;
 }
 

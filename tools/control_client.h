@@ -25,7 +25,8 @@ struct MountedVolume {
 
 class ControlClient {
 public:
-    // kNotFound: neither this user nor root serves this volume. kAccess: not ours to ask.
+    // kNotFound: neither this user nor root serves this volume. kAccess: not ours to ask. kBusy: its daemon
+    // stands still, and so many wait for it that no more can.
     static Result<ControlClient> connect(const Uuid& volume);
 
     // Sends {"command": command} with the members of `arguments` (may be null) and waits for the answer
@@ -39,6 +40,8 @@ public:
     Result<Json> next(uint32_t milliseconds);
     // A daemon answers this whatever its members do.
     Result<MountedVolume> mounted_volume();
+    // Process id of the daemon, of which it is not asked; 0 when it cannot be told.
+    [[nodiscard]] int daemon() const;
 
 private:
     explicit ControlClient(UniqueFd fd) : fd_(std::move(fd)) { }
@@ -48,8 +51,9 @@ private:
     UniqueFd fd_;
 };
 
-// Every volume that a daemon serves now.
-std::vector<MountedVolume> list_mounted_volumes();
+// Every volume that a daemon serves now. `silent` gets the process ids of daemons that live and do not
+// answer; 0 for one whose id cannot be told.
+std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent = nullptr);
 std::optional<MountedVolume> find_mounted_volume(const Uuid& volume);
 // "mounted at /mnt", "mounted at /mnt in another mount namespace (that of pid 7)", or "lazily unmounted from
 // /mnt, and its daemon (pid 9) goes on: in use by pid 12".

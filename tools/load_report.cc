@@ -112,7 +112,7 @@ Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::
     const auto table = read_mount_table();
     const MountEntry* const entry =
         operands.size() == 1 && table.ok() ? cowraid_mount_at(*table, text) : nullptr;
-    if (entry != nullptr && !is_dead_mount(text))
+    if (entry != nullptr && !says_it_is_dead(text))
         return target_of_device(text, entry->device, why);
     const bool is_directory = operands.size() == 1 && stat(text.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
     if (operands.size() == 1 && is_dead_mount(text)) {

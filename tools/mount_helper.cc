@@ -31,15 +31,21 @@ int failed(const std::string& why)
     return kMountFailed;
 }
 
-bool is_mounted_at(const MountedVolume& mounted, const std::string& directory)
+// The restrictions that the request asks for and the mount has not got, "ro,nosuid"; empty when it has all.
+std::string lacking_restrictions(const MountRequest& request, const MountEntry& entry)
 {
-    const auto table = read_mount_table();
-    const MountEntry* const entry = table.ok() ? mount_at(*table, directory) : nullptr;
-    return entry != nullptr && entry->device == mounted.device;
+    static constexpr std::pair<unsigned long, const char*> kRestrictions[] = {
+        {MS_RDONLY, "ro"}, {MS_NOSUID, "nosuid"}, {MS_NODEV, "nodev"}, {MS_NOEXEC, "noexec"}};
+    const auto has = split(entry.flags, ',');
+    std::string lacking;
+    for (const auto& [flag, name] : kRestrictions)
+        if ((request.kernel_flags & flag) != 0 && std::find(has.begin(), has.end(), name) == has.end())
+            lacking += (lacking.empty() ? "" : ",") + std::string(name);
+    return lacking;
 }
 
-// Nobody may serve the volume. One that is just being unmounted is waited for. kExists: it is mounted as it
-// shall be, which "mount -a" cannot tell from a list of devices in fstab.
+// Nobody may serve the volume. One that is just being unmounted is waited for. kExists: it is mounted where
+// and as strictly as it shall be, which "mount -a" cannot tell from a list of devices in fstab.
 Status check_not_mounted(std::optional<MountedVolume> mounted, const MountRequest& request, std::string& why)
 {
     if (mounted.has_value() && mounted->closing) {
@@ -54,7 +60,15 @@ Status check_not_mounted(std::optional<MountedVolume> mounted, const MountReques
         return {};
     const std::string where = where_mounted(*mounted);
     why = title_of(*mounted) + (where.starts_with("mounted") ? " is already " : " was ") + where;
-    return is_mounted_at(*mounted, request.directory) ? Err::kExists : Err::kBusy;
+    const auto table = read_mount_table();
+    const MountEntry* const entry = table.ok() ? mount_at(*table, request.directory) : nullptr;
+    if (entry == nullptr || entry->device != mounted->device)
+        return Err::kBusy;
+    const std::string lacking = lacking_restrictions(request, *entry);
+    if (lacking.empty())
+        return Err::kExists;
+    why = title_of(*mounted) + " is mounted there without " + lacking + "; use -o remount," + lacking;
+    return Err::kBusy;
 }
 
 // A member that can stand for the mount, one that was named first. Nothing: an ordinary FUSE mount it will

@@ -145,16 +145,19 @@ void write_back(const std::string& directory, const std::string& device)
 
 Status prepare_mount_point(const std::string& directory, std::string& why)
 {
-    while (is_dead_mount(directory) && detach_dead_mount(directory)) { }
-    struct stat info { };
-    if (stat(directory.c_str(), &info) != 0) {
+    bool dead;
+    while ((dead = says_it_is_dead(directory)) && detach_dead_mount(directory)) { }
+    // A daemon that stands still is not asked.
+    struct statx info { };
+    const int flags = AT_NO_AUTOMOUNT | (dead ? 0 : AT_STATX_DONT_SYNC);
+    if (statx(AT_FDCWD, directory.c_str(), flags, STATX_TYPE, &info) != 0) {
         const int error = errno;
         why = errno_line("mount point " + directory);
         if (error == ENOENT)
             why += "; create it with mkdir";
         return error == ENOENT ? Err::kNotFound : error == EACCES ? Err::kAccess : Err::kIo;
     }
-    if (!S_ISDIR(info.st_mode)) {
+    if (!S_ISDIR(info.stx_mode)) {
         why = "mount point " + directory + " is not a directory; name one";
         return Err::kNotDirectory;
     }

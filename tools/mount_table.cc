@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -24,6 +26,8 @@ constexpr size_t kFieldDirectory = 4;
 constexpr size_t kFieldFlags = 5;
 constexpr size_t kFieldsBeforeOptional = 6;
 constexpr std::string_view kOwnerOption = "user_id=";
+constexpr int kProbeLooksMax = 1000;
+constexpr useconds_t kProbeLookMicroseconds = 2000;
 
 bool is_octal(char c)
 {
@@ -109,10 +113,12 @@ const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::stri
 
 std::string why_not_answered(const std::string& path, const MountEntry& entry)
 {
+    if (entry.owner == std::to_string(geteuid()))
+        return path + " is in a cowraid volume, and its daemon does not answer (stopped or busy); see the "
+                      "system log";
     const bool by_root = entry.owner == "0";
     return path + " is in a cowraid volume that " + (by_root ? "root" : "user " + entry.owner) +
-           " mounted; only " + (by_root ? "root" : "that user") + " may ask its daemon" +
-           (entry.owner == std::to_string(geteuid()) ? ", which does not answer: see the system log" : "");
+           " mounted; only " + (by_root ? "root" : "that user") + " may ask its daemon";
 }
 
 bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device)
@@ -192,6 +198,24 @@ bool is_dead_mount(const std::string& path)
 {
     struct statfs ignored { };
     return statfs(path.c_str(), &ignored) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
+}
+
+bool says_it_is_dead(const std::string& path)
+{
+    const pid_t child = fork();
+    if (child < 0)
+        return false;
+    if (child == 0)
+        _exit(is_dead_mount(path) ? 0 : 1);
+    for (int looks = 0; looks < kProbeLooksMax; ++looks) {
+        int result = 0;
+        if (waitpid(child, &result, WNOHANG) != 0)
+            return WIFEXITED(result) && WEXITSTATUS(result) == 0;
+        usleep(kProbeLookMicroseconds);
+    }
+    // Nobody waits for it: it may not end before the mount answers.
+    kill(child, SIGKILL);
+    return false;
 }
 
 std::string mount_point_path(const std::string& path)

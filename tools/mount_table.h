@@ -49,6 +49,8 @@ std::vector<int> processes_using(const std::string& device);
 
 // Whether a FUSE mount at or above `path` has lost its daemon.
 bool is_dead_mount(const std::string& path);
+// The same of a mount whose daemon may stand still: false when it does not say so within two seconds.
+bool says_it_is_dead(const std::string& path);
 
 // `path` as the mount table spells it: absolute, without links and dots. Works on a dead FUSE mount too.
 std::string mount_point_path(const std::string& path);

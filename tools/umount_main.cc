@@ -2,6 +2,7 @@
 // umount.fuse.cowraid DIR: what umount(8) calls. Returns when the members are written and free.
 #include <argp.h>
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/print.h"
 #include "device/open_member.h"
 #include "tools/control_client.h"
@@ -16,6 +18,7 @@
 #include "tools/mount_point.h"
 #include "tools/mount_table.h"
 #include "tools/program_start.h"
+#include "tools/text.h"
 #include "tools/user_mount_table.h"
 #include "tools/volume_json.h"
 
@@ -26,6 +29,8 @@ namespace {
 constexpr uint32_t kLookMilliseconds = 200;
 // A daemon that has not noticed after this many looks serves another mount of the same volume.
 constexpr int kLooksMax = 15;
+constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
+constexpr uint64_t kFreeMilliseconds = 3000;  // for all members together
 
 struct Arguments {
     std::vector<std::string> directories;
@@ -105,17 +110,25 @@ std::vector<std::string> member_paths(const Uuid& uuid)
 }
 
 // The kernel takes the daemon's rings apart after the process is gone; until then the devices are held.
+// Who else has locks on them is not waited for longer.
 void wait_until_free(const std::vector<std::string>& members)
 {
-    const OpenOptions options{.read_only = true, .exclusive = true};
+    const uint64_t deadline = monotonic_ns() + kFreeMilliseconds * kNanosecondsPerMillisecond;
     std::string ignored;
-    for (const std::string& path : members)
+    for (const std::string& path : members) {
+        const uint64_t now = monotonic_ns();
+        const OpenOptions options{.read_only = true,
+                                  .exclusive = true,
+                                  .patience_milliseconds = static_cast<uint32_t>(
+                                      now < deadline ? (deadline - now) / kNanosecondsPerMillisecond : 0)};
         open_member_fd(path, options, ignored).status().ignore();  // waits by itself; nothing else is wanted
+    }
 }
 
-std::optional<Waiter> find_waiter(const std::string& device)
+// `silent`: see list_mounted_volumes().
+std::optional<Waiter> find_waiter(const std::string& device, std::vector<int>& silent)
 {
-    for (const MountedVolume& mounted : list_mounted_volumes()) {
+    for (const MountedVolume& mounted : list_mounted_volumes(&silent)) {
         if (mounted.device != device)
             continue;
         std::vector<std::string> members = member_paths(mounted.uuid);
@@ -175,6 +188,39 @@ Result<bool> wait_or_commit(Waiter& waiter, bool may_commit, std::string& why)
     }
 }
 
+bool is_of_this_user(const MountEntry& entry)
+{
+    return entry.owner == std::to_string(geteuid());
+}
+
+// Of a mount that nobody said to serve: the daemons, if any, that may serve it and do not answer.
+std::string why_not_now(const std::string& directory, const std::vector<int>& silent)
+{
+    std::vector<std::string> known;
+    for (const int pid : silent)
+        if (pid != 0)
+            known.push_back(std::to_string(pid));
+    std::string line = "the daemon does not answer; ";
+    std::string what = "let it go on";
+    if (known.size() == 1) {
+        line = "the daemon (pid " + known.front() + ") does not answer; ";
+        what = "kill -CONT " + known.front();
+    } else if (!known.empty()) {
+        line = "one of the daemons (pid " + join_words(known) + ") does not answer for it; ";
+        what = "kill -CONT that";
+    }
+    return line + directory + " stays mounted: " + what + ", or umount -l to lose what it has not stored";
+}
+
+// As unmount(). A filesystem over a device tells its daemon that it ends and waits for the answer, which
+// nobody can break off: where the daemon does not answer, its connection is cut first.
+Status unmount_entry(const MountEntry& entry, int flags, bool answers, std::string& why)
+{
+    if (!answers && entry.type == kBlockMountType && is_of_this_user(entry))
+        flags |= MNT_FORCE;
+    return unmount(entry.directory, flags, why);
+}
+
 int unmount_one(const std::string& text, const Arguments& arguments)
 {
     const std::string directory = mount_point_path(text);
@@ -184,9 +230,18 @@ int unmount_one(const std::string& text, const Arguments& arguments)
         print_message("no cowraid volume is mounted at " + directory);
         return kMountFailed;
     }
-    auto waiter = find_waiter(entry->device);
+    std::vector<int> silent;
+    auto waiter = find_waiter(entry->device, silent);
+    // Who asked for no wait loses what the daemon would have stored.
+    const bool may_wait = (arguments.flags & (MNT_DETACH | MNT_FORCE)) == 0;
+    // Not asked under -f: what still asks keeps the mount busy.
+    const bool answers = waiter.has_value() || silent.empty() || (may_wait && says_it_is_dead(directory));
+    if (!answers && may_wait && is_of_this_user(*entry)) {
+        print_message(why_not_now(directory, silent));
+        return kMountFailed;
+    }
     std::string why;
-    const Status status = unmount(directory, arguments.flags, why);
+    const Status status = unmount_entry(*entry, arguments.flags, answers, why);
     if (status.err() == Err::kBusy && arguments.read_only_when_busy) {
         MountRequest request;
         request.directory = directory;
@@ -204,8 +259,7 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     if (!waiter.has_value() || mounted_elsewhere)
         return kMountOk;
     // Who asked for no wait gets none for a volume in use, whose devices may not answer.
-    const bool may_commit = (arguments.flags & (MNT_DETACH | MNT_FORCE)) == 0;
-    const Result<bool> ended = wait_or_commit(*waiter, may_commit, why);
+    const Result<bool> ended = wait_or_commit(*waiter, may_wait, why);
     if (!ended.ok()) {
         print_message(why);
         return kMountFailed;

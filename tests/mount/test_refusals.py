@@ -4,6 +4,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 
 import pytest
@@ -161,6 +163,19 @@ def test_already_mounted(made):
     assert made.mount_count() == 1
     line = refused("cowraid", "check", made.devices[0], code=EXIT_FAILED)
     assert f"mounted at {made.mount_point}" in line
+
+
+@pytest.mark.parametrize("asked,lacking", [
+    ("ro", "ro"), ("untrusted", "nosuid,nodev,noexec"), ("ro,noexec", "ro,noexec"), ("nosuid", "nosuid")])
+def test_already_mounted_without_what_is_asked_for(made, asked, lacking):
+    made.mount()
+    line = refused("mount.cowraid", made.devices[1], made.mount_point, "-o", asked, code=MOUNT_FAILED)
+    assert f"is mounted there without {lacking}; use -o remount,{lacking}" in line
+    tool("mount.cowraid", made.devices[1], made.mount_point, "-o", f"remount,{lacking}")
+    again = tool("mount.cowraid", made.devices[1], made.mount_point, "-o", asked)
+    assert f"already mounted at {made.mount_point}" in again.stderr
+    # A mount that is stricter than asked is one.
+    tool("mount.cowraid", made.devices[1], made.mount_point)
 
 
 def test_unmounting_what_is_not_mounted_or_busy(made):
@@ -355,3 +370,29 @@ def test_programs_without_arguments():
     assert "mount point" in refused("umount.fuse.cowraid", code=MOUNT_USAGE)
     for name in ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid"):
         assert run(TOOLS / name, "--help").stdout != ""
+
+
+LOCKER = """
+import fcntl, sys, threading, time
+files = [open(path, "r+b") for path in sys.argv[1:]]
+for file in files:
+    threading.Thread(target=fcntl.lockf, args=(file, fcntl.LOCK_EX), daemon=True).start()
+print("waiting", flush=True)
+time.sleep(60)
+"""
+
+
+def test_unmounting_waits_not_long_for_images_that_another_locks(make_volume):
+    volume = make_volume(loops=False)
+    volume.make()
+    volume.mount()
+    locker = subprocess.Popen([sys.executable, "-c", LOCKER, *volume.images], stdout=subprocess.PIPE)
+    try:
+        locker.stdout.readline()
+        time.sleep(0.5)
+        started = time.monotonic()
+        volume.unmount()
+        assert time.monotonic() - started < 5
+    finally:
+        locker.kill()
+        locker.wait()

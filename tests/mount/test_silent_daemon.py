@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""A daemon that lives and does not answer, because it is stopped: nothing is lost, and nothing waits for it
+without limit."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from conftest import tool
+
+MOUNT_FAILED = 32
+CONTENT = b"dirty" * 20000
+
+
+@contextlib.contextmanager
+def stopped(volume, seconds=60):
+    """Its daemon; goes on after that time in any case, because what waits for it may be unkillable."""
+    daemon = volume.daemon()
+    os.kill(daemon, signal.SIGSTOP)
+    timer = threading.Timer(seconds, os.kill, (daemon, signal.SIGCONT))
+    timer.start()
+    try:
+        yield daemon
+    finally:
+        timer.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(daemon, signal.SIGCONT)
+
+
+def timed(name, *arguments):
+    """What it said, and how long that took."""
+    started = time.monotonic()
+    result = tool(name, *arguments, check=False, timeout=90)
+    return result, time.monotonic() - started
+
+
+def wait_until_stored(volume):
+    deadline = time.monotonic() + 20
+    while tool("cowraid", "check", volume.devices[0], check=False).returncode != 0:
+        assert time.monotonic() < deadline, "the daemon has not ended"
+        time.sleep(0.2)
+
+
+@pytest.fixture(params=["images"])
+def mounted(request, make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128,
+                         loops=request.param == "loop devices")
+    volume.make()
+    volume.mount(options="commit=300")
+    return volume
+
+
+@pytest.mark.parametrize("mounted", ["loop devices", "images"], indirect=True)
+def test_unmounting_waits_for_no_stopped_daemon_and_loses_nothing(mounted):
+    (mounted.mount_point / "f").write_bytes(CONTENT)
+    with stopped(mounted) as daemon:
+        result, seconds = timed("umount.fuse.cowraid", mounted.mount_point)
+        assert result.returncode == MOUNT_FAILED and seconds < 20
+        assert result.stderr == f"umount.fuse.cowraid: the daemon (pid {daemon}) does not answer; " \
+            f"{mounted.mount_point} stays mounted: kill -CONT {daemon}, or umount -l to lose what it has " \
+            "not stored\n"
+        assert mounted.is_mounted()
+    assert (mounted.mount_point / "f").read_bytes() == CONTENT
+    mounted.unmount()
+    mounted.mount()
+    assert (mounted.mount_point / "f").read_bytes() == CONTENT
+
+
+def test_many_refusals_fill_the_queue_of_a_stopped_daemon(mounted):
+    with stopped(mounted):
+        programs = [threading.Thread(target=timed, args=("umount.fuse.cowraid", mounted.mount_point))
+                    for _ in range(20)]
+        for program in programs:
+            program.start()
+        for program in programs:
+            program.join()
+        assert mounted.is_mounted()
+        result, _ = timed("umount.fuse.cowraid", mounted.mount_point)
+        assert result.returncode == MOUNT_FAILED and "does not answer" in result.stderr
+        assert mounted.is_mounted()
+
+
+@pytest.mark.parametrize("option", ["-l", "-f"])
+@pytest.mark.parametrize("mounted", ["loop devices", "images"], indirect=True)
+def test_unmounting_for_all_that(mounted, option):
+    with stopped(mounted):
+        result, seconds = timed("umount.fuse.cowraid", option, mounted.mount_point)
+        assert result.returncode == 0 and seconds < 30, result.stderr
+        assert not mounted.is_mounted()
+    wait_until_stored(mounted)
+
+
+def test_a_dead_mount_beside_a_stopped_daemon_is_unmounted(mounted, volume):
+    mounted.kill()
+    with stopped(volume):
+        result, _ = timed("umount.fuse.cowraid", mounted.mount_point)
+        assert result.returncode == 0, result.stderr
+        assert not mounted.is_mounted()
+
+
+def test_no_program_waits_for_a_stopped_daemon_without_limit(mounted):
+    with stopped(mounted):
+        result, seconds = timed("cowraid", "check", mounted.devices[0])
+        assert result.returncode == 1 and "in use" in result.stderr and seconds < 40
+        result, seconds = timed("mount.cowraid", mounted.devices[0], mounted.mount_point)
+        assert result.returncode == MOUNT_FAILED and "in use" in result.stderr and seconds < 40
+        assert mounted.is_mounted()
+
+
+def test_who_mounted_it_is_told_that_the_daemon_does_not_answer(mounted):
+    with stopped(mounted):
+        result, _ = timed("cowraid", "filesystem", "sync", mounted.mount_point)
+        assert result.returncode == 1 and "its daemon does not answer (stopped or busy)" in result.stderr
+        assert "only" not in result.stderr
