@@ -49,6 +49,13 @@ Result<Progress> erase_items(FilesystemCore& core, Operation& operation, Inode& 
     return Progress::kMore;
 }
 
+// A count from damaged or forged records may be too small. The root stays.
+void count_removed(FilesystemCore& core)
+{
+    uint64_t count = core.inode_count.load(std::memory_order_relaxed);
+    while (count > 1 && !core.inode_count.compare_exchange_weak(count, count - 1)) { }
+}
+
 Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
 {
     wait_for_flush(core, inode);
@@ -74,7 +81,7 @@ Result<Progress> remove_piece(FilesystemCore& core, Inode& inode)
     operation.erase(inode_key(inode.number));
     operation.erase(orphan_key(inode.number));
     inode.removed = true;
-    core.inode_count.fetch_sub(1);
+    count_removed(core);
     return Progress::kDone;
 }
 
