@@ -7,6 +7,7 @@
 #include "base/print.h"
 #include "tools/command.h"
 #include "tools/load_report.h"
+#include "tools/text.h"
 
 namespace cowraid {
 
@@ -59,7 +60,7 @@ void print_member(const MemberInfo& member, bool has_usage, SizeStyle sizes)
 void print_volume(const VolumeReport& report, SizeStyle sizes)
 {
     const VolumeInfo& info = report.info;
-    const std::string label = info.label.empty() ? "none" : "'" + info.label + "'";
+    const std::string label = info.label.empty() ? "none" : quoted(info.label);
     print_line(stdout, "Label: %s  uuid: %s", label.c_str(), uuid_text(info.uuid).c_str());
     const std::string used = report.has_usage ? size_text(used_bytes(info), sizes) : "unknown";
     print_line(stdout, "\tTotal devices %zu FS bytes used %s", info.members.size(), used.c_str());

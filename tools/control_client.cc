@@ -176,7 +176,7 @@ std::string where_mounted(const MountedVolume& volume)
 
 std::string title_of(const MountedVolume& volume)
 {
-    return "volume " + (volume.label.empty() ? uuid_text(volume.uuid) : "'" + volume.label + "'");
+    return "volume " + (volume.label.empty() ? uuid_text(volume.uuid) : quoted(volume.label));
 }
 
 std::optional<MountedVolume> find_mounted_volume(const std::string& name)

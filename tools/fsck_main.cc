@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 
 #include "base/print.h"
 #include "tools/volume_spec.h"
@@ -27,6 +28,9 @@ int main(int argc, char** argv)
 {
     for (int i = 1; i < argc; ++i) {
         std::string why;
+        if (std::string_view(argv[i]) == "--help")
+            cowraid::print_line(stdout, "fsck.cowraid does nothing: a mount recovers by itself. To look for "
+                                        "damage use cowraid check.");
         if (argv[i][0] == '-')
             continue;
         const auto spec = cowraid::parse_volume_spec({argv[i]}, why);

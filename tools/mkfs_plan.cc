@@ -127,6 +127,7 @@ Result<MkfsDevice> open_one(const std::string& path, bool force, std::string& wh
     }
     device.size_bytes = *size;
     device.others_read = S_ISREG(info.st_mode) && (info.st_mode & (S_IRGRP | S_IROTH)) != 0;
+    device.others_write = S_ISREG(info.st_mode) && (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
     if (device.size_bytes < kMinMemberBytes || device.size_bytes > kMaxMemberBytes)
         return invalid(why, path + " has " + size_text(device.size_bytes) + ", a member needs at least " +
                                 size_text(kMinMemberBytes) + " and at most " + size_text(kMaxMemberBytes) +
@@ -181,12 +182,14 @@ Result<std::vector<MkfsDevice>> open_mkfs_devices(const MkfsArguments& arguments
 std::string warning_of_readers(const std::vector<MkfsDevice>& devices)
 {
     std::string images;
-    for (const MkfsDevice& device : devices)
-        images += device.others_read ? " " + device.path : "";
-    return images.empty() ? images
-                          : "other users can read every file of the volume and lock it against mounting; "
-                            "to keep them out: chmod 600" +
-                                images;
+    bool written = false;
+    for (const MkfsDevice& device : devices) {
+        images += device.others_read || device.others_write ? " " + device.path : "";
+        written = written || device.others_write;
+    }
+    const std::string can = written ? "read and change every file of the volume"
+                                    : "read every file of the volume and lock it against mounting";
+    return images.empty() ? images : "other users can " + can + "; to keep them out: chmod 600" + images;
 }
 
 Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& devices, std::string& why)

@@ -32,7 +32,8 @@ struct MkfsDevice {
     UniqueFd fd;
     uint64_t size_bytes = 0;
     std::string signature;  // what is on it; empty when nothing known is
-    bool others_read = false;  // an image file that not only its owner may read
+    // An image file that not only its owner may read (write).
+    bool others_read = false, others_write = false;
 };
 
 // Opens every device exclusively and refuses what is named twice, in use, too small or, unless `force`, not

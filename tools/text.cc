@@ -112,6 +112,17 @@ std::string count_text(uint64_t count, const std::string& noun)
     return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+std::string quoted(std::string_view text)
+{
+    std::string out = "'";
+    for (const char c : text) {
+        if (c == '\'' || c == '\\')
+            out += '\\';
+        out += c;
+    }
+    return out + "'";
+}
+
 std::string absolute_path(const std::string& path)
 {
     char working[PATH_MAX];

@@ -33,6 +33,9 @@ std::string join_words(const std::vector<std::string>& words);
 // "1 block group", "3 block groups".
 std::string count_text(uint64_t count, const std::string& noun);
 
+// Between single quotes, those inside (and backslashes) behind a backslash: what follows is not part of it.
+std::string quoted(std::string_view text);
+
 // A path with the working directory in front unless it is absolute. Follows no links.
 std::string absolute_path(const std::string& path);
 

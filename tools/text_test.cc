@@ -59,6 +59,12 @@ TEST_CASE("prefixes: one meaning, several, none")
     CHECK(match_prefix(words, "Show").candidates.empty());
 }
 
+TEST_CASE("a quoted text ends where its quotes do")
+{
+    CHECK(quoted("pool") == "'pool'");
+    CHECK(quoted("x'  uuid: 1\\") == "'x\\'  uuid: 1\\\\'");
+}
+
 TEST_CASE("utab: one entry per mounted directory, those of others untouched")
 {
     const std::vector<std::string> mounted = {"/other", "/mnt/my dir"};

@@ -382,6 +382,10 @@ def test_mkfs_warns_of_images_that_others_read(make_volume):
     made = json.loads(tool("mkfs.cowraid", "--json", "-d", "raid1", *volume.images).stdout)
     assert [warning for warning in made["warnings"] if f"chmod 600 {volume.images[0]}" in warning]
     assert not [warning for warning in made["warnings"] if str(volume.images[1]) in warning]
+    assert not [warning for warning in made["warnings"] if "change every file" in warning]
+    volume.images[1].chmod(0o666)
+    made = json.loads(tool("mkfs.cowraid", "--json", "-f", "-d", "raid1", *volume.images).stdout)
+    assert [warning for warning in made["warnings"] if "change every file" in warning]
 
 
 def test_a_member_that_became_another_filesystem_is_left_alone(made):
