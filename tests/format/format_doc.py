@@ -12,7 +12,7 @@ from collections import namedtuple
 
 HEADING = re.compile(r"^#+ +(.*)$")
 STRUCT_HEADING = re.compile(r"^`(Disk\w+)`, (\d+) bytes$")
-UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "PiB": 1 << 50}
 
 Table = namedtuple("Table", "heading columns rows")
 
