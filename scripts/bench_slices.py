@@ -93,6 +93,7 @@ def main():
     parser.add_argument("--profile", default="raid5", choices=bench.METADATA)
     parser.add_argument("--pairs", type=int, default=2, help="of fresh filesystems")
     parser.add_argument("--slices", type=int, default=8, help="of each workload in a pair")
+    parser.add_argument("--seconds", type=int, default=2, help="of a slice")
     parser.add_argument("--scratch", default="/dev/shm")
     parser.add_argument("--member-mib", type=int, default=512)
     parser.add_argument("workload", nargs="*", help=", ".join(WORKLOADS))
@@ -101,7 +102,7 @@ def main():
         if workload not in WORKLOADS:
             parser.error(f"no workload {workload}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or devices would stay behind
-    bench.SECONDS, bench.STREAM_MIB, bench.FILES = 2, 1024, 5000
+    bench.SECONDS, bench.STREAM_MIB, bench.FILES = arguments.seconds, 1024, 5000
     results = {}
     for _ in range(arguments.pairs):
         run_pair(arguments, results)
