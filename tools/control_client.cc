@@ -20,13 +20,20 @@ namespace {
 
 constexpr uint32_t kAskMilliseconds = 10'000;
 
-// The daemon of somebody else may say anything.
-bool served_by_us_or_root(int fd)
+std::optional<ucred> peer_of(int fd)
 {
     ucred peer{};
     socklen_t bytes = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
-           (peer.uid == 0 || peer.uid == geteuid());
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+        return std::nullopt;
+    return peer;
+}
+
+// The daemon of somebody else may say anything.
+bool served_by_us_or_root(int fd)
+{
+    const auto peer = peer_of(fd);
+    return peer.has_value() && (peer->uid == 0 || peer->uid == geteuid());
 }
 
 Result<UniqueFd> connect_to(const std::string& path)
@@ -127,9 +134,8 @@ Result<MountedVolume> ControlClient::mounted_volume()
 
 int ControlClient::daemon() const
 {
-    ucred peer{};
-    socklen_t bytes = sizeof peer;
-    return getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
+    const auto peer = peer_of(fd_.get());
+    return peer.has_value() ? peer->pid : 0;
 }
 
 namespace {

@@ -111,9 +111,14 @@ const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::stri
     return found;
 }
 
+bool MountEntry::is_of_this_user() const
+{
+    return owner == std::to_string(geteuid());
+}
+
 std::string why_not_answered(const std::string& path, const MountEntry& entry)
 {
-    if (entry.owner == std::to_string(geteuid()))
+    if (entry.is_of_this_user())
         return path + " is in a cowraid volume, and its daemon does not answer (stopped or busy); see the "
                       "system log";
     const bool by_root = entry.owner == "0";

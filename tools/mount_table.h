@@ -23,6 +23,7 @@ struct MountEntry {
     std::string owner;  // user id of who mounted a FUSE filesystem; empty for others
 
     [[nodiscard]] bool is_cowraid() const { return type == kMountType || type == kBlockMountType; }
+    [[nodiscard]] bool is_of_this_user() const;
 };
 
 // In the order they were mounted: the last entry of a directory is the one on top.

@@ -2,7 +2,6 @@
 // umount.fuse.cowraid DIR: what umount(8) calls. Returns when the members are written and free.
 #include <argp.h>
 #include <sys/mount.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -188,11 +187,6 @@ Result<bool> wait_or_commit(Waiter& waiter, bool may_commit, std::string& why)
     }
 }
 
-bool is_of_this_user(const MountEntry& entry)
-{
-    return entry.owner == std::to_string(geteuid());
-}
-
 // Of a mount that nobody said to serve: the daemons, if any, that may serve it and do not answer.
 std::string why_not_now(const std::string& directory, const std::vector<int>& silent)
 {
@@ -216,7 +210,7 @@ std::string why_not_now(const std::string& directory, const std::vector<int>& si
 // nobody can break off: where the daemon does not answer, its connection is cut first.
 Status unmount_entry(const MountEntry& entry, int flags, bool answers, std::string& why)
 {
-    if (!answers && entry.type == kBlockMountType && is_of_this_user(entry))
+    if (!answers && entry.type == kBlockMountType && entry.is_of_this_user())
         flags |= MNT_FORCE;
     return unmount(entry.directory, flags, why);
 }
@@ -236,7 +230,7 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     const bool may_wait = (arguments.flags & (MNT_DETACH | MNT_FORCE)) == 0;
     // Not asked under -f: what still asks keeps the mount busy.
     const bool answers = waiter.has_value() || silent.empty() || (may_wait && says_it_is_dead(directory));
-    if (!answers && may_wait && is_of_this_user(*entry)) {
+    if (!answers && may_wait && entry->is_of_this_user()) {
         print_message(why_not_now(directory, silent));
         return kMountFailed;
     }
