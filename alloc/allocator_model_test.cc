@@ -7,7 +7,7 @@
 #include <deque>
 #include <memory>
 
-#include "alloc/test_model.h"
+#include "tests/support/space_model.h"
 
 using namespace cowraid;
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "alloc/test_model.h"
+#include "tests/support/space_model.h"
 
 using namespace cowraid;
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <thread>
 
-#include "alloc/test_model.h"
 #include "base/mutex.h"
+#include "tests/support/space_model.h"
 
 using namespace cowraid;
 

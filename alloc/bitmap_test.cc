@@ -9,8 +9,8 @@
 #include "alloc/bitmap.h"
 #include "alloc/run_tree.h"
 #include "alloc/summary_bitmap.h"
-#include "alloc/test_model.h"
 #include "base/sanitizer.h"
+#include "tests/support/space_model.h"
 
 using namespace cowraid;
 

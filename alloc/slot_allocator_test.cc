@@ -7,7 +7,7 @@
 #include <string>
 
 #include "alloc/slot_allocator.h"
-#include "alloc/test_model.h"
+#include "tests/support/space_model.h"
 
 using namespace cowraid;
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/log_count.h"
-#include "base/test_capture.h"
+#include "tests/support/capture.h"
 
 using namespace cowraid;
 

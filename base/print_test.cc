@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "base/print.h"
-#include "base/test_capture.h"
+#include "tests/support/capture.h"
 
 using namespace cowraid;
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "btree/check.h"
-#include "btree/test_store.h"
+#include "tests/support/node_memory.h"
 
 using namespace cowraid;
 

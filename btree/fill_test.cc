@@ -4,7 +4,7 @@
 
 #include "btree/check.h"
 #include "btree/node_image.h"
-#include "btree/test_store.h"
+#include "tests/support/node_memory.h"
 
 using namespace cowraid;
 

@@ -8,7 +8,7 @@
 #include "base/checksum.h"
 #include "btree/check.h"
 #include "btree/node_image.h"
-#include "btree/test_store.h"
+#include "tests/support/node_memory.h"
 
 using namespace cowraid;
 

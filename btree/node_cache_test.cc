@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "btree/test_store.h"
+#include "tests/support/node_memory.h"
 
 using namespace cowraid;
 

@@ -2,7 +2,7 @@
 // Cursors against a std::map.
 #include <doctest/doctest.h>
 
-#include "btree/test_store.h"
+#include "tests/support/node_memory.h"
 
 using namespace cowraid;
 

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "device/assembly.h"
-#include "device/sample_volume.h"
-#include "format/sample.h"
+#include "tests/support/format_sample.h"
+#include "tests/support/sample_volume.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -6,9 +6,9 @@
 
 #include "base/checksum.h"
 #include "device/assembly.h"
-#include "device/fault_device.h"
-#include "device/probed_device.h"
-#include "device/sample_volume.h"
+#include "sim/fault_device.h"
+#include "tests/support/probed_device.h"
+#include "tests/support/sample_volume.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

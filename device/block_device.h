@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The one seam to storage. Everything above it reads and writes members through batches of IoRequest, so
-// that power loss, rot and dead disks are classes behind the seam (device/sim_device.h and its siblings).
+// that power loss, rot and dead disks are classes behind the seam (sim/sim_device.h and its siblings).
 #pragma once
 
 #include <sys/uio.h>

@@ -16,8 +16,8 @@
 #include "device/file_device.h"
 #include "device/open_member.h"
 #include "device/ring.h"
-#include "device/sim_device.h"
-#include "device/test_support.h"
+#include "sim/sim_device.h"
+#include "tests/support/device_files.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

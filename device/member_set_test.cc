@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "device/member_set.h"
-#include "device/sim_device.h"
+#include "sim/sim_device.h"
 
 using namespace cowraid;
 

@@ -11,8 +11,8 @@
 #include "device/loop_backing.h"
 #include "device/open_member.h"
 #include "device/signature.h"
-#include "device/test_support.h"
 #include "format/superblock.h"
+#include "tests/support/device_files.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

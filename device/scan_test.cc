@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "device/scan.h"
-#include "device/test_support.h"
+#include "tests/support/device_files.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "device/assembly.h"
-#include "device/fault_device.h"
-#include "device/sample_volume.h"
 #include "device/superblock_store.h"
-#include "format/sample.h"
+#include "sim/fault_device.h"
+#include "tests/support/format_sample.h"
+#include "tests/support/sample_volume.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

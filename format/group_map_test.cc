@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "base/checksum.h"
-#include "format/sample.h"
 #include "format/to_text.h"
+#include "tests/support/format_sample.h"
 
 using namespace cowraid;
 

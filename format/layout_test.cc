@@ -7,8 +7,8 @@
 #include "format/feature_table.h"
 #include "format/member_layout.h"
 #include "format/profile.h"
-#include "format/sample.h"
 #include "format/to_text.h"
+#include "tests/support/format_sample.h"
 
 using namespace cowraid;
 

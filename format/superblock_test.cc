@@ -7,8 +7,8 @@
 
 #include "base/checksum.h"
 #include "format/feature_table.h"
-#include "format/sample.h"
 #include "format/to_text.h"
+#include "tests/support/format_sample.h"
 
 using namespace cowraid;
 

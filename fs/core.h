@@ -11,22 +11,22 @@
 #include "base/event.h"
 #include "base/mutex.h"
 #include "btree/node_cache.h"
-#include "fs/background.h"
-#include "fs/block_state.h"
-#include "fs/change_tracker.h"
-#include "fs/cleaner.h"
-#include "fs/commit_queue.h"
-#include "fs/dirty_account.h"
-#include "fs/empty_groups.h"
+#include "fs/commit/background.h"
+#include "fs/commit/sync_queue.h"
+#include "fs/files/dirty_account.h"
+#include "fs/files/inode.h"
 #include "fs/filesystem.h"
-#include "fs/inode.h"
-#include "fs/item_store.h"
-#include "fs/mount_options.h"
-#include "fs/remap.h"
-#include "fs/space_budget.h"
-#include "fs/sync_queue.h"
-#include "fs/transaction.h"
-#include "fs/volume.h"
+#include "fs/maintain/cleaner.h"
+#include "fs/maintain/empty_groups.h"
+#include "fs/txn/block_state.h"
+#include "fs/txn/change_tracker.h"
+#include "fs/txn/commit_queue.h"
+#include "fs/txn/item_store.h"
+#include "fs/txn/remap.h"
+#include "fs/txn/space_budget.h"
+#include "fs/txn/transaction.h"
+#include "fs/volume/mount_options.h"
+#include "fs/volume/volume.h"
 #include "journal/fsync_log.h"
 
 namespace cowraid {
@@ -80,7 +80,7 @@ struct FilesystemCore {
     std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
     std::atomic<uint64_t> removed_bytes{0};  // in items of deleted files, since a commit was asked for them
     std::atomic<uint64_t> commit_count{0};
-    std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes (fs/commit.h)
+    std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes (fs/commit/commit.h)
     // Superblock::tree_commits of a transaction's commit is its id and this.
     std::atomic<uint64_t> commits_before{0};
     std::atomic<uint64_t> recovered_rows{0};  // by this mount
@@ -98,8 +98,8 @@ struct FilesystemCore {
     std::atomic<bool> keeps_log{false};
     // Rows that were recovered are not committed yet: none is written in place.
     bool whole_rows_only = false;
-    // Checksums of rows written in place since the last commit, for a commit of nothing else (fs/commit.h).
-    // Null while there are none. Commit thread.
+    // Checksums of rows written in place since the last commit, for a commit of nothing else
+    // (fs/commit/commit.h). Null while there are none. Commit thread.
     Ref<Transaction> in_place;
     // With data that a failed commit or flush left in memory: reads find it there.
     std::vector<Ref<Inode>> unwritten;

@@ -5,11 +5,11 @@
 
 #include "base/assert.h"
 #include "device/open_member.h"
-#include "fs/blocking_completion.h"
-#include "fs/commit.h"
-#include "fs/mount.h"
-#include "fs/namespace.h"
-#include "fs/removal.h"
+#include "fs/commit/commit.h"
+#include "fs/commit/mount.h"
+#include "fs/names/namespace.h"
+#include "fs/names/removal.h"
+#include "fs/txn/blocking_completion.h"
 
 namespace cowraid {
 

@@ -20,8 +20,8 @@
 #include "base/units.h"
 #include "base/uuid.h"
 #include "device/assembly.h"
-#include "fs/long_change.h"
-#include "fs/mount_options.h"
+#include "fs/txn/long_change.h"
+#include "fs/volume/mount_options.h"
 
 namespace cowraid {
 
@@ -244,8 +244,8 @@ public:
     // How rows that hold other blocks are written. kInvalid: out of range, or nothing was written yet.
     [[nodiscard]] PartialWriteOptions partial_write_options() const;
     Status set_partial_write_options(const PartialWriteOptions& options);
-    // One bounded step of the cleaner (fs/cleaner.h). Only with options.manual_commit, which keeps it from
-    // working by itself.
+    // One bounded step of the cleaner (fs/maintain/cleaner.h). Only with options.manual_commit, which keeps
+    // it from working by itself.
     CleanProgress clean_step(CleanUrge urge);
     // Simulator: does one round of what the commit thread would do (flush and commit when `commit`).
     Status step(bool commit);

@@ -2,7 +2,7 @@
 // What a mounted volume tells about itself.
 #include <algorithm>
 
-#include "fs/commit.h"
+#include "fs/commit/commit.h"
 #include "fs/core.h"
 
 namespace cowraid {

@@ -18,7 +18,7 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "fs/long_change.h"
+#include "fs/txn/long_change.h"
 
 namespace cowraid {
 

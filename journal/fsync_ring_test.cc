@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "journal/fsync_fixture.h"
+#include "tests/support/fsync_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

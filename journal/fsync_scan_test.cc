@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/checksum.h"
-#include "journal/fsync_fixture.h"
+#include "tests/support/fsync_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "journal/fsync_fixture.h"
+#include "tests/support/fsync_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

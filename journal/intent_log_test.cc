@@ -11,11 +11,11 @@
 
 #include "base/buffer.h"
 #include "base/checksum.h"
-#include "device/borrowed_device.h"
-#include "device/fault_device.h"
-#include "device/sim_device.h"
 #include "journal/intent_scan.h"
 #include "journal/log_life.h"
+#include "sim/borrowed_device.h"
+#include "sim/fault_device.h"
+#include "sim/sim_device.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/checksum.h"
-#include "raid56/array_fixture.h"
+#include "tests/support/array_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <thread>
 
-#include "raid56/array_fixture.h"
 #include "raid56/stripe_lock.h"
+#include "tests/support/array_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
-#include "raid56/array_fixture.h"
 #include "raid56/group_table.h"
+#include "tests/support/array_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "base/checksum.h"
-#include "raid56/array_fixture.h"
 #include "raid56/row_plan.h"
+#include "tests/support/array_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -9,7 +9,7 @@
 #include <deque>
 #include <thread>
 
-#include "raid56/array_fixture.h"
+#include "tests/support/array_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -4,8 +4,8 @@
 
 #include <set>
 
-#include "raid56/array_fixture.h"
 #include "raid56/io_plan.h"
+#include "tests/support/array_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "raid56/array_fixture.h"
+#include "tests/support/array_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

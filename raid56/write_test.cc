@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "base/checksum.h"
-#include "raid56/array_fixture.h"
+#include "tests/support/array_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

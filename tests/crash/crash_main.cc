@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "format/profile.h"
-#include "fs/commit_mutant.h"
+#include "fs/volume/commit_mutant.h"
 #include "tests/crash/crash_replay.h"
 
 using namespace cowraid;

@@ -6,10 +6,10 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
-#include "device/recording_device.h"
-#include "device/replay.h"
 #include "format/items.h"
 #include "format/profile.h"
+#include "sim/recording_device.h"
+#include "sim/replay.h"
 #include "tests/crash/mutant_device.h"
 #include "tests/crash/subsets.h"
 #include "tests/crash/workload.h"

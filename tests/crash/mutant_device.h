@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "device/block_device.h"
-#include "fs/commit_mutant.h"
+#include "fs/volume/commit_mutant.h"
 
 namespace cowraid::test {
 

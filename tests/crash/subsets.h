@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "device/replay.h"
+#include "sim/replay.h"
 
 namespace cowraid::test {
 

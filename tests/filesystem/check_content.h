@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "format/items.h"
-#include "fs/extents.h"
+#include "fs/files/extents.h"
 #include "tests/filesystem/check_image.h"
 #include "tests/filesystem/volume_steps.h"
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <tuple>
 
-#include "fs/commit.h"
-#include "fs/dirent.h"
+#include "fs/commit/commit.h"
+#include "fs/names/dirent.h"
 #include "tests/filesystem/check_content.h"
 
 using namespace cowraid;

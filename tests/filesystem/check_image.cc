@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/checksum.h"
 #include "btree/node_image.h"
-#include "fs/mount.h"
+#include "fs/commit/mount.h"
 
 namespace cowraid::test {
 

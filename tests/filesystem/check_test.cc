@@ -6,7 +6,7 @@
 #include <set>
 
 #include "btree/check.h"
-#include "device/fault_device.h"
+#include "sim/fault_device.h"
 #include "tests/filesystem/check_content.h"
 
 using namespace cowraid;

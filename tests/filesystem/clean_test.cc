@@ -15,11 +15,11 @@
 #include <string>
 #include <thread>
 
-#include "fs/commit.h"
-#include "fs/commit_mutant.h"
-#include "fs/extents.h"
-#include "fs/names.h"
-#include "fs/namespace.h"
+#include "fs/commit/commit.h"
+#include "fs/files/extents.h"
+#include "fs/names/names.h"
+#include "fs/names/namespace.h"
+#include "fs/volume/commit_mutant.h"
 #include "tests/filesystem/check_image.h"
 #include "tests/filesystem/tree_text.h"
 #include "tests/filesystem/volume_steps.h"

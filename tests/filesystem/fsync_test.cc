@@ -11,9 +11,9 @@
 #include <set>
 #include <string>
 
-#include "fs/extents.h"
-#include "fs/fsync_record.h"
-#include "fs/volume.h"
+#include "fs/commit/fsync_record.h"
+#include "fs/files/extents.h"
+#include "fs/volume/volume.h"
 #include "journal/fsync_log.h"
 #include "journal/fsync_scan.h"
 #include "tests/filesystem/tree_text.h"

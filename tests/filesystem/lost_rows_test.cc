@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "fs/commit_mutant.h"
-#include "fs/volume.h"
+#include "fs/volume/commit_mutant.h"
+#include "fs/volume/volume.h"
 #include "tests/filesystem/check_content.h"
 
 using namespace cowraid;

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "device/fault_device.h"
+#include "sim/fault_device.h"
 #include "tests/filesystem/check_content.h"
 
 using namespace cowraid;

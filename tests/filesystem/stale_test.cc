@@ -8,8 +8,8 @@
 #include <map>
 #include <string>
 
-#include "device/fault_device.h"
-#include "fs/commit.h"
+#include "fs/commit/commit.h"
+#include "sim/fault_device.h"
 #include "tests/filesystem/check_image.h"
 #include "tests/filesystem/volume_steps.h"
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "device/sim_device.h"
 #include "format/group_map_codec.h"
 #include "format/node.h"
 #include "raid56/geometry.h"
+#include "sim/sim_device.h"
 #include "tests/fuzz/field_table.h"
 #include "tests/fuzz/log_blocks.h"
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "device/sim_device.h"
 #include "format/superblock_codec.h"
+#include "sim/sim_device.h"
 
 namespace cowraid::test {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/unique_fd.h"
-#include "fuse/control_frame.h"
-#include "fuse/json.h"
+#include "control/control_frame.h"
+#include "control/json.h"
 #include "tests/fuzz_targets/fuzz_input.h"
 #include "tests/fuzz_targets/targets.h"
 

@@ -3,11 +3,11 @@
 #include "base/random.h"
 #include "format/group_map_codec.h"
 #include "format/member_layout.h"
-#include "format/sample.h"
 #include "format/to_text.h"
 #include "raid56/geometry.h"
 #include "tests/fuzz_targets/fuzz_input.h"
 #include "tests/fuzz_targets/targets.h"
+#include "tests/support/format_sample.h"
 
 using namespace cowraid;
 

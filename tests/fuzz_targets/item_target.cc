@@ -2,11 +2,11 @@
 // Input: which structure, two numbers of its key, then the payload of the item.
 #include "alloc/recorded_space.h"
 #include "format/to_text.h"
-#include "fs/block_codec.h"
-#include "fs/block_state.h"
-#include "fs/dirent.h"
-#include "fs/extents.h"
-#include "fs/inode.h"
+#include "fs/files/extents.h"
+#include "fs/files/inode.h"
+#include "fs/names/dirent.h"
+#include "fs/txn/block_codec.h"
+#include "fs/txn/block_state.h"
 #include "tests/fuzz_targets/fuzz_input.h"
 #include "tests/fuzz_targets/targets.h"
 

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "device/borrowed_device.h"
 #include "device/member_set.h"
-#include "device/sim_device.h"
+#include "sim/borrowed_device.h"
+#include "sim/sim_device.h"
 #include "tests/fuzz_targets/fuzz_input.h"
 #include "tests/fuzz_targets/targets.h"
 

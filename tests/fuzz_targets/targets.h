@@ -10,9 +10,9 @@
 #include "base/uuid.h"
 #include "format/group_map_codec.h"
 #include "format/node.h"
-#include "format/sample.h"
 #include "format/superblock.h"
 #include "format/superblock_codec.h"
+#include "tests/support/format_sample.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

@@ -8,9 +8,9 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
-#include "device/replay.h"
 #include "journal/intent_scan.h"
 #include "raid56/row_recovery.h"
+#include "sim/replay.h"
 #include "tests/rowlog/log_image.h"
 #include "tests/rowlog/row_code.h"
 

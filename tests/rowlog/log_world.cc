@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
-#include "device/borrowed_device.h"
 #include "raid56/parity.h"
+#include "sim/borrowed_device.h"
 
 namespace cowraid::test {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "device/recording_device.h"
-#include "device/sim_device.h"
 #include "journal/intent_log.h"
+#include "sim/recording_device.h"
+#include "sim/sim_device.h"
 #include "tests/rowlog/row_world.h"
 
 namespace cowraid::test {

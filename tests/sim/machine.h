@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "device/fault_device.h"
-#include "device/sim_device.h"
-#include "fs/check.h"
+#include "fs/check/check.h"
 #include "fs/filesystem.h"
+#include "sim/fault_device.h"
+#include "sim/sim_device.h"
 #include "tests/support/sim_volume.h"
 
 namespace cowraid::test {

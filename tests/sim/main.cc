@@ -143,7 +143,7 @@ int main(int argc, char** argv)
         {"seed", kSeed, "N", 0, "one seed", 0},
         {"ops", kOperations, "N", 0, "operations of a seed (2000)", 0},
         {"profile", kProfile, "NAME", 0, "data profile, instead of one chosen by the seed", 0},
-        {"mutant", kMutant, "N", 0, "a wrong commit protocol (fs/commit_mutant.h): must be caught", 0},
+        {"mutant", kMutant, "N", 0, "a wrong commit protocol (fs/volume/commit_mutant.h): must be caught", 0},
         {"verbose", kVerbose, nullptr, 0, "print every step, and the filesystem's messages", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};
     Arguments arguments;

@@ -15,7 +15,7 @@ struct RunOptions {
     uint64_t seed = 1;
     uint64_t operation_count = 2000;  // 100 more follow at the end
     std::optional<ProfileId> data_profile;  // chosen by the seed unless given
-    uint32_t commit_mutant = 0;  // a wrong commit protocol (fs/commit_mutant.h), which must be caught
+    uint32_t commit_mutant = 0;  // a wrong commit protocol (fs/volume/commit_mutant.h), which must be caught
     bool verbose = false;  // prints every step
 };
 

@@ -173,17 +173,32 @@ class Layers(unittest.TestCase):
         self.assertEqual(found, ["2: layer: base/ may not include device/y.h"])
         found = self.verdict("btree/x.cc", "fs/y.h")
         self.assertEqual(found, ["2: layer: btree/ may not include fs/y.h"])
-        for target in ("btree/y.h", "alloc/y.h", "raid56/y.h", "base/y.h", "fs/y.h"):
+        for target in ("btree/y.h", "alloc/y.h", "raid56/y.h", "base/y.h", "fs/y.h", "fs/txn/y.h"):
             self.assertEqual(self.verdict("fs/x.cc", target), [])
+
+    def test_folders_in_folders(self):
+        self.assertEqual(self.verdict("fs/files/x.cc", "fs/txn/y.h"), [])
+        found = self.verdict("fs/txn/x.cc", "fs/files/y.h")
+        self.assertEqual(found, ["2: layer: fs/txn/ may not include fs/files/y.h"])
+        self.assertEqual(len(self.verdict("fs/txn/x.cc", "fs/y.h")), 1)
+        self.assertEqual(len(self.verdict("fs/other/x.cc", "fs/y.h")), 0)
+        self.assertEqual(messages({"fs/other/x.cc": SPDX}, "fs/other/x.cc"),
+                         ["1: C++ outside the folders of docs/STYLE.md"])
+
+    def test_what_is_simulated_is_for_tests(self):
+        self.assertEqual(len(self.verdict("fs/txn/x.cc", "sim/y.h")), 1)
+        self.assertEqual(self.verdict("fs/txn/x_test.cc", "sim/y.h"), [])
+        self.assertEqual(self.verdict("fs/txn/x_test.cc", "tests/y.h"), [])
+        self.assertEqual(self.verdict("bench/x.cc", "sim/y.h"), [])
 
     def test_exceptions(self):
         self.assertEqual(self.verdict("alloc/x.cc", "raid56/geometry.h"), [])
         self.assertEqual(len(self.verdict("alloc/x.cc", "raid56/y.h")), 1)
         self.assertEqual(self.verdict("fuse/x.cc", "fs/y.h"), [])
         self.assertEqual(len(self.verdict("fuse/x.cc", "device/y.h")), 1)
-        self.assertEqual(self.verdict("tools/x.cc", "fuse/y.h"), [])
-        self.assertEqual(len(self.verdict("tools/x.cc", "tests/y.h")), 1)
-        self.assertEqual(self.verdict("tests/x.cc", "tools/y.h"), [])
+        self.assertEqual(self.verdict("tools/mount/x.cc", "fuse/y.h"), [])
+        self.assertEqual(len(self.verdict("tools/mount/x.cc", "tests/y.h")), 1)
+        self.assertEqual(self.verdict("tests/x.cc", "tools/mount/y.h"), [])
 
     def test_a_commented_include_is_none_and_a_missing_one_is_named(self):
         code = SPDX + '// #include "fs/y.h"\n/*\n#include "fs/y.h"\n*/\n'
@@ -222,10 +237,11 @@ class Tokens(unittest.TestCase):
             self.assertEqual(code_messages(f"{code}\n"), [], code)
 
     def test_standard_output(self):
-        for path in ("tools/bench_x.cc", "tests/sim/x.cc", "fs/x_test.cc", "base/print.cc", "fs/x_bench.cc"):
+        for path in ("bench/x.cc", "tests/sim/x.cc", "fs/x_test.cc", "base/print.cc",
+                     "tools/common/report_error.cc"):
             self.assertEqual(code_messages("printf(a);\n", path), [], path)
-        self.assertEqual(code_messages("print_line(stdout, a);\n", "tools/x.cc"), [])
-        self.assertEqual(len(code_messages("fprintf(stderr, a);\n", "tools/x.cc")), 1)
+        self.assertEqual(code_messages("print_line(stdout, a);\n", "tools/common/x.cc"), [])
+        self.assertEqual(len(code_messages("fprintf(stderr, a);\n", "tools/common/x.cc")), 1)
 
     def test_headers(self):
         for header in ("functional", "iostream", "mutex", "ranges", "cassert"):

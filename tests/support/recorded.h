@@ -6,8 +6,8 @@
 #include <set>
 #include <span>
 
-#include "device/sim_device.h"
 #include "format/group_map_codec.h"
+#include "sim/sim_device.h"
 
 namespace cowraid::test {
 

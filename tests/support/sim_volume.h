@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/random.h"
-#include "device/borrowed_device.h"
-#include "device/fault_device.h"
-#include "device/sim_device.h"
-#include "fs/check.h"
+#include "fs/check/check.h"
+#include "fs/commit/make_volume.h"
 #include "fs/filesystem.h"
-#include "fs/make_volume.h"
+#include "sim/borrowed_device.h"
+#include "sim/fault_device.h"
+#include "sim/sim_device.h"
 
 namespace cowraid::test {
 

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Talks to the daemons of mounted volumes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "base/uuid.h"
+#include "control/json.h"
+
+namespace cowraid {
+
+// What a daemon says of its mount without touching the volume.
+struct MountedVolume {
+    Uuid uuid;
+    std::string label;
+    std::string mount_point;
+    std::string device;  // "major:minor" of the mount; empty while it starts
+    int pid = 0;  // of the daemon
+    bool closing = false;  // unmounted, writing its last commit
+};
+
+class ControlClient {
+public:
+    // kNotFound: neither this user nor root serves this volume. kAccess: not ours to ask. kBusy: its daemon
+    // stands still, and so many wait for it that no more can.
+    static Result<ControlClient> connect(const Uuid& volume);
+
+    // Sends {"command": command} with the members of `arguments` (may be null) and waits for the answer
+    // without limit, because a sync may take long. On failure `why` is what the daemon said.
+    Result<Json> call(const std::string& command, const json_t* arguments, std::string& why);
+    // The same without arguments, for commands that wait for nothing: "mount", "info" and "shutdown-wait".
+    // kInterrupted after ten seconds without an answer; the connection is of no use then.
+    Result<Json> ask(const std::string& command, std::string& why);
+    // One more answer on a held connection; kInterrupted after `milliseconds` (0: no limit), kNotFound when
+    // the daemon closed it.
+    Result<Json> next(uint32_t milliseconds);
+    // A daemon answers this whatever its members do.
+    Result<MountedVolume> mounted_volume();
+    // Process id of the daemon, of which it is not asked; 0 when it cannot be told.
+    [[nodiscard]] int daemon() const;
+
+private:
+    explicit ControlClient(UniqueFd fd) : fd_(std::move(fd)) { }
+    Result<Json> exchange(const std::string& command, const json_t* arguments, uint32_t milliseconds,
+                          std::string& why);
+
+    UniqueFd fd_;
+};
+
+// Every volume that a daemon serves now. `silent` gets the process ids of daemons that live and do not
+// answer; 0 for one whose id cannot be told.
+std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent = nullptr);
+std::optional<MountedVolume> find_mounted_volume(const Uuid& volume);
+// "mounted at /mnt", "mounted at /mnt in another mount namespace (that of pid 7)", or "lazily unmounted from
+// /mnt, and its daemon (pid 9) goes on: in use by pid 12".
+std::string where_mounted(const MountedVolume& volume);
+// "volume 'LABEL'", or by its uuid when it has none.
+std::string title_of(const MountedVolume& volume);
+// By "UUID=..." or "LABEL=..." (VolumeSpec::name); nothing unless exactly one is mounted.
+std::optional<MountedVolume> find_mounted_volume(const std::string& name);
+
+}  // namespace cowraid

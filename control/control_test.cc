@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+#include "control/control.h"
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "control/control_frame.h"
+
+namespace cowraid {
+
+namespace {
+
+struct Pair {
+    UniqueFd a, b;
+};
+
+Pair make_pair()
+{
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+void write_raw(int fd, std::string_view bytes)
+{
+    REQUIRE(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+}
+
+// Answers "echo", refuses "fail", holds "hold".
+class TestHandler final : public ControlHandler {
+public:
+    Status handle(std::string_view command, const json_t* request, ControlAnswer& answer,
+                  std::string& why) override
+    {
+        calls.fetch_add(1);
+        if (command == "fail") {
+            why = "because";
+            return Err::kReadOnly;
+        }
+        if (command != "echo" && command != "hold")
+            return Err::kUnsupported;
+        answer.result = json_make_object();
+        json_put_text(answer.result.get(), "text", json_get_text(request, "text"));
+        answer.hold = command == "hold";
+        return {};
+    }
+    std::atomic<int> calls{0};
+};
+
+// A server in a directory of its own.
+class Fixture {
+public:
+    explicit Fixture(uint32_t clients_max = 16, uint32_t deadline_milliseconds = 2000)
+    {
+        char name[] = "/tmp/cowraid-control-XXXXXX";
+        REQUIRE(mkdtemp(name) != nullptr);
+        directory = name;
+        options.path = directory + "/control";
+        options.owner = geteuid();
+        options.clients_max = clients_max;
+        options.deadline_milliseconds = deadline_milliseconds;
+        auto started = ControlServer::start(options, handler);
+        REQUIRE(started.ok());
+        server = started.take();
+    }
+    ~Fixture()
+    {
+        server.reset();
+        unlink(options.path.c_str());
+        rmdir(directory.c_str());
+    }
+
+    [[nodiscard]] UniqueFd connect() const
+    {
+        UniqueFd fd(socket(AF_UNIX, SOCK_STREAM, 0));
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        memcpy(address.sun_path, options.path.c_str(), options.path.size() + 1);
+        REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+        return fd;
+    }
+
+    TestHandler handler;
+    std::string directory;
+    ControlOptions options;
+    std::unique_ptr<ControlServer> server;
+};
+
+Json receive(int fd)
+{
+    auto frame = read_frame(fd, {.bytes_max = kControlAnswerBytesMax, .milliseconds = 5000});
+    REQUIRE(frame.ok());
+    auto parsed = json_parse_object(*frame);
+    REQUIRE(parsed.ok());
+    return parsed.take();
+}
+
+Json ask(int fd, std::string_view request)
+{
+    REQUIRE(write_frame(fd, request, {}).ok());
+    return receive(fd);
+}
+
+std::string error_code(const Json& answer)
+{
+    CHECK_FALSE(json_get_flag(answer.get(), "ok"));
+    return json_get_text(json_get(answer.get(), "error"), "code");
+}
+
+bool closed_by_server(int fd)
+{
+    return read_frame(fd, {.bytes_max = 1000, .milliseconds = 5000}).err() == Err::kNotFound;
+}
+
+}  // namespace
+
+TEST_CASE("frame: goes through a socket, in pieces too")
+{
+    Pair pair = make_pair();
+    REQUIRE(write_frame(pair.a.get(), "{\"x\":1}", {}).ok());
+    CHECK(*read_frame(pair.b.get(), {}) == "{\"x\":1}");
+
+    write_raw(pair.a.get(), std::string_view("\x03\0", 2));
+    write_raw(pair.a.get(), std::string_view("\0\0ab", 4));
+    write_raw(pair.a.get(), "c");
+    CHECK(*read_frame(pair.b.get(), {}) == "abc");
+
+    const std::string large(kControlRequestBytesMax, 'x');
+    std::thread writer([&] { CHECK(write_frame(pair.a.get(), large, {}).ok()); });
+    const auto received = read_frame(pair.b.get(), {});
+    writer.join();
+    REQUIRE(received.ok());
+    CHECK(*received == large);
+}
+
+TEST_CASE("frame: lengths out of bounds are refused before they are believed")
+{
+    for (const std::string_view header :
+         {std::string_view("\x01\x00\x01\x00", 4),  // limit + 1
+          std::string_view("\xff\xff\xff\xff", 4), std::string_view("\0\0\0\0", 4)}) {
+        Pair pair = make_pair();
+        write_raw(pair.a.get(), header);
+        CHECK(read_frame(pair.b.get(), {}).err() == Err::kTooBig);
+    }
+    Pair pair = make_pair();
+    CHECK(write_frame(pair.a.get(), std::string(kControlRequestBytesMax + 1, 'x'), {}).err() == Err::kTooBig);
+    CHECK(write_frame(pair.a.get(), "", {}).err() == Err::kTooBig);
+}
+
+TEST_CASE("frame: ends and deadlines are told apart")
+{
+    {
+        Pair pair = make_pair();
+        pair.a = UniqueFd();
+        CHECK(read_frame(pair.b.get(), {}).err() == Err::kNotFound);
+    }
+    for (const std::string_view part : {std::string_view("\x05\0", 2), std::string_view("\x05\0\0\0ab", 6)}) {
+        Pair cut = make_pair();
+        write_raw(cut.a.get(), part);
+        cut.a = UniqueFd();
+        CHECK(read_frame(cut.b.get(), {}).err() == Err::kIo);
+        Pair slow = make_pair();
+        write_raw(slow.a.get(), part);
+        CHECK(read_frame(slow.b.get(), {.bytes_max = 100, .milliseconds = 30}).err() == Err::kInterrupted);
+    }
+    // A peer that takes nothing does not hold the writer.
+    Pair full = make_pair();
+    CHECK(write_frame(full.a.get(), std::string(8 << 20, 'x'), {.bytes_max = 16 << 20, .milliseconds = 30})
+              .err() == Err::kInterrupted);
+}
+
+TEST_CASE("control: commands and errors")
+{
+    Fixture fixture;
+    struct stat info { };
+    REQUIRE(stat(fixture.options.path.c_str(), &info) == 0);
+    CHECK((info.st_mode & 0777) == 0600);
+
+    const UniqueFd fd = fixture.connect();
+    const Json echoed = ask(fd.get(), R"({"command": "echo", "text": "hello"})");
+    CHECK(json_get_flag(echoed.get(), "ok"));
+    CHECK(json_get_text(json_get(echoed.get(), "result"), "text") == "hello");
+
+    const Json failed = ask(fd.get(), R"({"command": "fail"})");
+    CHECK(error_code(failed) == "EROFS");
+    CHECK(json_get_text(json_get(failed.get(), "error"), "message") == "because");
+
+    CHECK(error_code(ask(fd.get(), R"({"command": "nonsense"})")) == "EOPNOTSUPP");
+    // The connection outlives errors of commands.
+    CHECK(json_get_flag(ask(fd.get(), R"({"command": "echo"})").get(), "ok"));
+    CHECK(fixture.handler.calls.load() == 4);
+}
+
+TEST_CASE("control: malformed requests end the connection, not the server")
+{
+    Fixture fixture;
+    for (const char* request :
+         {"x", "[]", "{}", R"({"command": 1})", R"({"command": ""})", "{\"command\": \"echo\"", "\xff\xfe"}) {
+        const UniqueFd fd = fixture.connect();
+        CHECK(error_code(ask(fd.get(), request)) == "EINVAL");
+        CHECK(closed_by_server(fd.get()));
+    }
+    {
+        const UniqueFd fd = fixture.connect();
+        write_raw(fd.get(), std::string_view("\xff\xff\xff\x7f", 4));
+        CHECK(error_code(receive(fd.get())) == "E2BIG");
+        CHECK(closed_by_server(fd.get()));
+    }
+    {
+        const UniqueFd fd = fixture.connect();
+        write_raw(fd.get(), std::string_view("\x10\0\0\0abc", 7));
+    }
+    CHECK(fixture.handler.calls.load() == 0);
+    const UniqueFd fd = fixture.connect();
+    CHECK(json_get_flag(ask(fd.get(), R"({"command": "echo"})").get(), "ok"));
+}
+
+TEST_CASE("control: a silent client is dropped, and the number of clients is bounded")
+{
+    Fixture fixture(2, 300);
+    const UniqueFd first = fixture.connect();
+    CHECK(json_get_flag(ask(first.get(), R"({"command": "hold"})").get(), "ok"));
+    const UniqueFd second = fixture.connect();
+    CHECK(json_get_flag(ask(second.get(), R"({"command": "hold"})").get(), "ok"));
+    {
+        const UniqueFd third = fixture.connect();
+        CHECK(error_code(receive(third.get())) == "EBUSY");
+        CHECK(closed_by_server(third.get()));
+    }
+    Fixture quiet(1, 100);
+    const UniqueFd silent = quiet.connect();
+    CHECK(closed_by_server(silent.get()));
+    // Its place is free again.
+    for (int round = 0; round < 100; ++round) {
+        const UniqueFd next = quiet.connect();
+        const Json answer = ask(next.get(), R"({"command": "echo"})");
+        if (json_get_flag(answer.get(), "ok"))
+            return;
+        usleep(10'000);
+    }
+    FAIL("the place of a dropped client stays taken");
+}
+
+TEST_CASE("control: clients on hold hear announcements, and the end")
+{
+    constexpr size_t kRounds = 20;
+    Fixture fixture(kRounds + 1);
+    const UniqueFd other = fixture.connect();
+    CHECK(json_get_flag(ask(other.get(), R"({"command": "echo"})").get(), "ok"));
+    Json message = json_make_object();
+    json_put_text(message.get(), "state", "closed");
+    std::vector<UniqueFd> held;
+    for (size_t round = 0; round < kRounds; ++round) {
+        held.push_back(fixture.connect());
+        CHECK(json_get_flag(ask(held.back().get(), R"({"command": "hold"})").get(), "ok"));
+        fixture.server->announce(message.get());
+        const auto frame = read_frame(held.back().get(), {.bytes_max = 1000, .milliseconds = 2000});
+        REQUIRE(frame.ok());
+        CHECK(*frame == R"({"state": "closed"})");
+    }
+    CHECK(read_frame(other.get(), {.bytes_max = 1000, .milliseconds = 20}).err() == Err::kInterrupted);
+    fixture.server.reset();
+    CHECK(closed_by_server(held.back().get()));
+}
+
+TEST_CASE("control: a dead socket is replaced, a living one is not")
+{
+    Fixture fixture;
+    CHECK(ControlServer::start(fixture.options, fixture.handler).err() == Err::kBusy);
+    fixture.server.reset();
+    CHECK(access(fixture.options.path.c_str(), F_OK) == 0);
+    auto again = ControlServer::start(fixture.options, fixture.handler);
+    REQUIRE(again.ok());
+    const UniqueFd fd = fixture.connect();
+    CHECK(json_get_flag(ask(fd.get(), R"({"command": "echo"})").get(), "ok"));
+}
+
+}  // namespace cowraid

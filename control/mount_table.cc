@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+#include "control/mount_table.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "base/text.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr size_t kFieldDevice = 2;
+constexpr size_t kFieldDirectory = 4;
+constexpr size_t kFieldFlags = 5;
+constexpr size_t kFieldsBeforeOptional = 6;
+constexpr std::string_view kOwnerOption = "user_id=";
+constexpr int kProbeLooksMax = 1000;
+constexpr useconds_t kProbeLookMicroseconds = 2000;
+
+bool is_octal(char c)
+{
+    return c >= '0' && c <= '7';
+}
+
+// The kernel writes blanks and backslashes as \ooo.
+std::string unescape(std::string_view text)
+{
+    std::string out;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const bool escape = text[i] == '\\' && i + 3 < text.size() && is_octal(text[i + 1]) &&
+                            is_octal(text[i + 2]) && is_octal(text[i + 3]);
+        if (!escape) {
+            out += text[i];
+            continue;
+        }
+        out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+        i += 3;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<MountEntry> parse_mount_table(std::string_view text)
+{
+    std::vector<MountEntry> table;
+    for (const std::string_view line : split(text, '\n')) {
+        const auto fields = split(line, ' ');
+        size_t dash = kFieldsBeforeOptional;
+        while (dash < fields.size() && fields[dash] != "-")
+            ++dash;
+        if (dash + 2 >= fields.size())
+            continue;
+        std::string owner;
+        if (dash + 3 < fields.size())
+            for (const std::string_view option : split(fields[dash + 3], ','))
+                if (option.starts_with(kOwnerOption))
+                    owner = option.substr(kOwnerOption.size());
+        table.push_back({.device = std::string(fields[kFieldDevice]),
+                         .directory = unescape(fields[kFieldDirectory]),
+                         .type = std::string(fields[dash + 1]),
+                         .source = unescape(fields[dash + 2]),
+                         .flags = std::string(fields[kFieldFlags]),
+                         .owner = std::move(owner)});
+    }
+    return table;
+}
+
+namespace {
+
+Result<std::vector<MountEntry>> read_mount_table_of(const std::string& process)
+{
+    FILE* const file = fopen((process + "/mountinfo").c_str(), "re");
+    if (file == nullptr)
+        return Err::kIo;
+    std::string text;
+    char piece[4096];
+    size_t count;
+    while ((count = fread(piece, 1, sizeof piece, file)) > 0)
+        text.append(piece, count);
+    fclose(file);
+    return parse_mount_table(text);
+}
+
+}  // namespace
+
+Result<std::vector<MountEntry>> read_mount_table()
+{
+    return read_mount_table_of("/proc/self");
+}
+
+const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::string& directory)
+{
+    const MountEntry* found = nullptr;
+    for (const MountEntry& entry : table) {
+        if (entry.directory == directory)
+            found = &entry;
+    }
+    return found;
+}
+
+bool MountEntry::is_of_this_user() const
+{
+    return owner == std::to_string(geteuid());
+}
+
+std::string why_not_answered(const std::string& path, const MountEntry& entry)
+{
+    if (entry.is_of_this_user())
+        return path + " is in a cowraid volume, and its daemon does not answer (stopped or busy); see the "
+                      "system log";
+    const bool by_root = entry.owner == "0";
+    return path + " is in a cowraid volume that " + (by_root ? "root" : "user " + entry.owner) +
+           " mounted; only " + (by_root ? "root" : "that user") + " may ask its daemon";
+}
+
+bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device)
+{
+    for (const MountEntry& entry : table) {
+        if (entry.device == device)
+            return true;
+    }
+    return false;
+}
+
+namespace {
+
+// Whether what the link leads to is on the mount. Does not wait for the mount's daemon.
+bool leads_to(const std::string& link, const std::string& device)
+{
+    struct statx info { };
+    if (statx(AT_FDCWD, link.c_str(), AT_STATX_DONT_SYNC, 0, &info) != 0)
+        return false;
+    return std::to_string(info.stx_dev_major) + ":" + std::to_string(info.stx_dev_minor) == device;
+}
+
+bool uses(const std::string& process, const std::string& device)
+{
+    if (leads_to(process + "/cwd", device) || leads_to(process + "/root", device))
+        return true;
+    DIR* const files = opendir((process + "/fd").c_str());
+    bool found = false;
+    while (const dirent* entry = files == nullptr || found ? nullptr : readdir(files))
+        found = leads_to(process + "/fd/" + entry->d_name, device);
+    if (files != nullptr)
+        closedir(files);
+    return found;
+}
+
+std::vector<int> all_processes()
+{
+    std::vector<int> pids;
+    DIR* const processes = opendir("/proc");
+    while (const dirent* entry = processes == nullptr ? nullptr : readdir(processes))
+        if (const auto pid = parse_number(entry->d_name); pid.ok())
+            pids.push_back(static_cast<int>(*pid));
+    if (processes != nullptr)
+        closedir(processes);
+    return pids;
+}
+
+}  // namespace
+
+std::optional<ForeignMount> find_foreign_mount(const std::string& device)
+{
+    std::set<ino_t> seen;
+    for (const int pid : all_processes()) {
+        const std::string process = "/proc/" + std::to_string(pid);
+        struct stat space { };
+        if (stat((process + "/ns/mnt").c_str(), &space) != 0 || !seen.insert(space.st_ino).second)
+            continue;
+        const auto table = read_mount_table_of(process);
+        for (const MountEntry& entry : table.ok() ? *table : std::vector<MountEntry>())
+            if (entry.device == device)
+                return ForeignMount{entry.directory, pid};
+    }
+    return std::nullopt;
+}
+
+std::vector<int> processes_using(const std::string& device)
+{
+    std::vector<int> pids;
+    for (const int pid : all_processes())
+        if (uses("/proc/" + std::to_string(pid), device))
+            pids.push_back(pid);
+    return pids;
+}
+
+// stat() may succeed from attributes the kernel remembers; statfs() always asks the daemon.
+bool is_dead_mount(const std::string& path)
+{
+    struct statfs ignored { };
+    return statfs(path.c_str(), &ignored) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
+}
+
+bool says_it_is_dead(const std::string& path)
+{
+    const pid_t child = fork();
+    if (child < 0)
+        return false;
+    if (child == 0)
+        _exit(is_dead_mount(path) ? 0 : 1);
+    for (int looks = 0; looks < kProbeLooksMax; ++looks) {
+        int result = 0;
+        if (waitpid(child, &result, WNOHANG) != 0)
+            return WIFEXITED(result) && WEXITSTATUS(result) == 0;
+        usleep(kProbeLookMicroseconds);
+    }
+    // Nobody waits for it: it may not end before the mount answers.
+    kill(child, SIGKILL);
+    return false;
+}
+
+std::string mount_point_path(const std::string& path)
+{
+    char resolved[PATH_MAX];
+    if (realpath(path.c_str(), resolved) != nullptr)
+        return resolved;
+    // A dead mount may refuse even that; its parent does not.
+    std::string text = absolute_path(path);
+    while (text.size() > 1 && text.back() == '/')
+        text.pop_back();
+    const size_t slash = text.rfind('/');
+    if (slash == std::string::npos || realpath(text.substr(0, slash + 1).c_str(), resolved) == nullptr)
+        return text;
+    const std::string parent = resolved;
+    return (parent == "/" ? "" : parent) + text.substr(slash);
+}
+
+}  // namespace cowraid

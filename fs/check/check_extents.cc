@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include "fs/check/check_extents.h"
+
+#include "fs/files/extents.h"
+
+namespace cowraid {
+
+namespace {
+
+void claim(CheckContext& context, uint64_t number, const FileExtent& extent, const PlacedRun& run)
+{
+    const BlockCensus::Claimed claimed = context.census.claim(run.place, run.block_count, kGroupData);
+    if (claimed.claim == BlockCensus::Claim::kTwice)
+        context.findings.add("extent", claimed.first_twice, "inode %llu: the extent at file block %llu %s",
+                             as_ull(number), as_ull(extent.file_block), claim_text(claimed.claim));
+    else if (claimed.claim != BlockCensus::Claim::kTaken)
+        context.findings.add("extent", run.place, "inode %llu: the extent of %u blocks at file block %llu %s",
+                             as_ull(number), extent.block_count, as_ull(extent.file_block),
+                             claim_text(claimed.claim));
+}
+
+void check_stored(CheckContext& context, uint64_t number, const FileExtent& extent)
+{
+    context.report().data_blocks += extent.block_count;
+    if (extent.generation > context.generation())
+        context.findings.add("extent", extent.address,
+                             "inode %llu: an extent of commit %llu, the last is %llu", as_ull(number),
+                             as_ull(extent.generation.value), as_ull(context.generation().value));
+    std::vector<PlacedRun> runs;
+    if (!context.remap->resolve(context.view, extent.address, extent.block_count, runs).ok()) {
+        context.trees_whole = false;  // of what it refers to
+        return;
+    }
+    for (const PlacedRun& run : runs) {
+        context.resolved_blocks += run.moved() ? run.block_count : 0;
+        claim(context, number, extent, run);
+    }
+}
+
+}  // namespace
+
+void check_extent(CheckContext& context, uint64_t number, const Key& key, std::span<const std::byte> payload,
+                  ExtentSums& sums)
+{
+    ++sums.item_count;
+    ++context.report().extents;
+    const uint64_t file_block = key.offset / kBlockBytes;
+    const Result<FileExtent> extent = decode_extent(file_block, payload);
+    if (!extent.ok() || key.offset % kBlockBytes != 0 || file_block >= kMaxFileBlocks ||
+        extent->block_count > kMaxFileBlocks - file_block) {
+        context.findings.add("extent", {}, "inode %llu: the extent at offset %llu is not one", as_ull(number),
+                             as_ull(key.offset));
+        return;
+    }
+    if (file_block < sums.end)
+        context.findings.add("extent", extent->address,
+                             "inode %llu: the extent at file block %llu overlaps the one before it",
+                             as_ull(number), as_ull(file_block));
+    sums.end = std::max(sums.end, extent->end());
+    if (extent->kind == ExtentKind::kReserved) {
+        sums.reserved += extent->block_count;
+        return;
+    }
+    sums.stored += extent->block_count;
+    sums.stored_end = std::max(sums.stored_end, extent->end());
+    check_stored(context, number, *extent);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit/background.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/large_memory.h"
+#include "base/malloc_release.h"
+#include "fs/commit/commit.h"
+#include "fs/names/removal.h"
+
+namespace cowraid {
+
+namespace {
+
+// Memory reclaim must not wait for writes that this very thread carries out.
+void prepare_thread(const char* name)
+{
+    prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);  // refused without privilege: then there is no such writeback
+    pthread_setname_np(pthread_self(), name);
+}
+
+}  // namespace
+
+void RemovalQueue::push(InodeNumber inode)
+{
+    MutexLock lock(mutex_);
+    inodes_.push_back(inode);
+    ++pushed_;
+    condition_.notify_one();
+}
+
+bool RemovalQueue::pop(InodeNumber& inode)
+{
+    MutexLock lock(mutex_);
+    done_ = pushed_ - inodes_.size();
+    done_changed_.notify_all();
+    while (inodes_.empty() && !stopped_)
+        condition_.wait(mutex_);
+    if (stopped_)
+        return false;
+    inode = inodes_.front();
+    inodes_.pop_front();
+    return true;
+}
+
+bool RemovalQueue::try_pop(InodeNumber& inode)
+{
+    MutexLock lock(mutex_);
+    if (inodes_.empty())
+        return false;
+    inode = inodes_.front();
+    inodes_.pop_front();
+    return true;
+}
+
+bool RemovalQueue::empty()
+{
+    MutexLock lock(mutex_);
+    return inodes_.empty();
+}
+
+void RemovalQueue::wait_done()
+{
+    MutexLock lock(mutex_);
+    const uint64_t last = pushed_;
+    while (done_ < last && !stopped_)
+        done_changed_.wait(mutex_);
+}
+
+void RemovalQueue::start()
+{
+    MutexLock lock(mutex_);
+    stopped_ = false;
+}
+
+void RemovalQueue::stop()
+{
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    condition_.notify_all();
+    done_changed_.notify_all();
+}
+
+namespace {
+
+constexpr uint64_t kMicrosecondsPerMs = 1000;
+// How often to look whether there is something to clean.
+constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
+// Between steps, however short they are: some only find out that they must wait.
+constexpr uint64_t kCleanPauseUs = 10 * kMicrosecondsPerMs;
+// The next commit when slots wait for it; superblocks that confirm the last one.
+constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
+// Without a change for so long the volume counts as idle.
+constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
+
+uint64_t clock_us()
+{
+    return monotonic_ns() / 1000;
+}
+
+uint64_t left_us(uint64_t now, uint64_t until)
+{
+    return until > now ? until - now : 0;
+}
+
+// When the cleaner takes its steps. It never makes a writer wait for more than one.
+class CleanPace {
+public:
+    explicit CleanPace(FilesystemCore& core) : core_(core) { }
+
+    [[nodiscard]] uint64_t next_us() const { return next_us_; }
+    void step();
+
+private:
+    bool idle(uint64_t now);
+
+    FilesystemCore& core_;
+    uint64_t next_us_ = clock_us() + kCleanLookUs;
+    uint64_t last_change_ = 0;
+    uint64_t changed_us_ = clock_us();
+};
+
+bool CleanPace::idle(uint64_t now)
+{
+    if (const uint64_t change = core_.changes.newest(); change != last_change_) {
+        last_change_ = change;
+        changed_us_ = now;
+    }
+    return now - changed_us_ >= kIdleUs;
+}
+
+void CleanPace::step()
+{
+    const uint64_t begin = clock_us();
+    next_us_ = begin + kCleanLookUs;
+    if (!core_.options.clean)
+        return;
+    const bool is_idle = idle(begin);
+    const CleanPressure pressure = core_.cleaner.pressure(is_idle);
+    // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
+    if (core_.dirty.wants_flush() && CleanPolicy::urgency(pressure) == 0)
+        return;
+    const CleanProgress progress = core_.cleaner.step(CleanUrge::kPolicy, is_idle);
+    if (progress == CleanProgress::kNothing)
+        return;
+    // Where space is short nobody waits for the next commit by the clock.
+    if (progress == CleanProgress::kNeedsCommit) {
+        if (CleanPolicy::urgency(pressure) == 0)
+            return;
+        commit_now(core_).ignore();  // an error has stopped the filesystem
+    }
+    const uint64_t end = clock_us();
+    next_us_ = end + std::max(kCleanPauseUs, CleanPolicy::pause_us(end - begin, pressure));
+}
+
+// When the last commit is confirmed: not at once, so that nobody who comes meanwhile waits for it.
+class ConfirmPace {
+public:
+    explicit ConfirmPace(FilesystemCore& core) : core_(core) { }
+
+    [[nodiscard]] uint64_t next_us() const { return next_us_; }
+    // After every round of work.
+    void step();
+
+private:
+    FilesystemCore& core_;
+    uint64_t next_us_ = clock_us() + kSoonUs;
+};
+
+void ConfirmPace::step()
+{
+    const uint64_t now = clock_us();
+    if (now >= next_us_)
+        confirm_commit(core_).ignore();  // an error has stopped the filesystem
+    if (core_.stopped || commit_confirmed(core_))
+        next_us_ = UINT64_MAX;
+    else if (next_us_ == UINT64_MAX || next_us_ <= now)
+        next_us_ = now + kSoonUs;
+}
+
+}  // namespace
+
+void* Background::commit_main(void* self)
+{
+    FilesystemCore& core = static_cast<Background*>(self)->core_;
+    prepare_thread("cowraid-commit");
+    const uint64_t interval_us = uint64_t{core.options.commit_seconds} * 1000 * kMicrosecondsPerMs;
+    uint64_t commit_us = clock_us() + interval_us;
+    uint64_t last_change = core.changes.newest();
+    CleanPace pace(core);
+    ConfirmPace confirm(core);
+    while (true) {
+        uint64_t now = clock_us();
+        const uint64_t next_us = std::min({commit_us, pace.next_us(), confirm.next_us()});
+        const uint64_t pause_us = left_us(now, next_us);
+        const CommitQueue::Work work = core.commits.sleep(divide_up(pause_us, kMicrosecondsPerMs));
+        now = clock_us();
+        const bool commit = work.commit || now >= commit_us;
+        // Errors have stopped the filesystem and are logged; waiters got them.
+        if (commit)
+            commit_now(core).ignore();
+        else if (work.flush)
+            flush_now(core).ignore();
+        if (work.stop)
+            return nullptr;
+        if (commit) {
+            large_trim();
+            // What is free between two bursts is for the next one, unless none comes.
+            const uint64_t change = core.changes.newest();
+            if (std::exchange(last_change, change) == change)
+                malloc_release();
+            core.empty_groups.step();
+            commit_us = clock_us() + (core.empty_groups.wants_commit() ? kSoonUs : interval_us);
+        }
+        if (clock_us() >= pace.next_us())
+            pace.step();
+        confirm.step();
+    }
+}
+
+namespace {
+
+// Nodes of what was removed are free after a commit. Where data may have their slots it does not wait for the
+// clock.
+void commit_removed(FilesystemCore& core)
+{
+    constexpr uint64_t kWorthACommit = kMiB;
+    const uint64_t metadata = core.allocator.numbers(kGroupMetadata).total_blocks;
+    if (!core.removals.empty() || core.removed_bytes < kWorthACommit ||
+        metadata <= core.volume->metadata_kept_blocks(kGroupMetadata))
+        return;
+    core.removed_bytes = 0;
+    core.commits.request_commit();
+}
+
+}  // namespace
+
+void* Background::removal_main(void* self)
+{
+    FilesystemCore& core = static_cast<Background*>(self)->core_;
+    prepare_thread("cowraid-remove");
+    InodeNumber inode;
+    while (core.removals.pop(inode)) {
+        remove_inode(core, inode).ignore();  // its orphan item stays: the next mount tries again
+        commit_removed(core);
+    }
+    return nullptr;
+}
+
+void Background::start()
+{
+    core_.removals.start();
+    CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
+    CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
+    running_ = true;
+}
+
+void Background::stop()
+{
+    if (!running_)
+        return;
+    running_ = false;
+    core_.removals.stop();
+    pthread_join(removal_thread_, nullptr);
+    core_.commits.request_stop();
+    pthread_join(commit_thread_, nullptr);
+}
+
+}  // namespace cowraid

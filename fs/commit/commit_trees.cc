@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit/commit_trees.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <unordered_map>
+
+#include "btree/cow_tree.h"
+#include "format/items.h"
+#include "fs/commit/node_moves.h"
+#include "fs/files/flush.h"
+#include "fs/txn/block_codec.h"
+#include "fs/volume/commit_mutant.h"
+
+namespace cowraid {
+
+namespace {
+
+// Lays what is new in a window of numbers by block over what is stored.
+class WindowCombiner : public Combiner {
+public:
+    using Encode = std::vector<std::byte> (*)(const BlockWindow&);
+    using Decode = bool (*)(std::span<const std::byte>, BlockWindow&);
+    WindowCombiner(std::span<const BlockTable::Entry> entries, Encode encode, Decode decode)
+        : entries_(entries), encode_(encode), decode_(decode)
+    {
+    }
+    // `update` holds the index of the table's entry.
+    Status combine(const Key&, std::span<const std::byte> old_value, std::span<const std::byte> update,
+                   std::vector<std::byte>& out) override
+    {
+        size_t index;
+        CW_ASSERT(update.size() == sizeof index);
+        std::memcpy(&index, update.data(), sizeof index);
+        BlockWindow window = entries_[index].window;
+        BlockWindow stored;
+        if (!old_value.empty()) {
+            if (!decode_(old_value, stored))
+                return Err::kCorrupt;
+            window.fill_from(stored);
+        }
+        out = encode_(window);
+        return {};
+    }
+
+private:
+    const std::span<const BlockTable::Entry> entries_;
+    const Encode encode_;
+    const Decode decode_;
+};
+
+// Owned payloads of a batch of updates.
+class UpdateList {
+public:
+    void put(const Key& key, std::vector<std::byte> value, TreeUpdate::Kind kind = TreeUpdate::Kind::kPut)
+    {
+        entries_.push_back({key, kind, std::move(value)});
+    }
+    void erase(const Key& key) { entries_.push_back({key, TreeUpdate::Kind::kErase, {}}); }
+    [[nodiscard]] bool empty() const { return entries_.empty(); }
+
+    Status apply_to(CowTree& tree, Combiner* combiner)
+    {
+        std::sort(entries_.begin(), entries_.end(),
+                  [](const Entry& a, const Entry& b) { return a.key < b.key; });
+        std::vector<TreeUpdate> updates;
+        updates.reserve(entries_.size());
+        for (const Entry& entry : entries_)
+            updates.push_back({entry.key, entry.kind, entry.value});
+        const Status status = tree.apply(updates, combiner);
+        entries_.clear();
+        return status;
+    }
+
+private:
+    struct Entry {
+        Key key;
+        TreeUpdate::Kind kind;
+        std::vector<std::byte> value;
+    };
+    std::vector<Entry> entries_;
+};
+
+template <typename Disk> std::vector<std::byte> bytes_of(const Disk& disk)
+{
+    std::vector<std::byte> bytes(sizeof disk);
+    std::memcpy(bytes.data(), &disk, sizeof disk);
+    return bytes;
+}
+
+Key root_key(uint64_t tree_id)
+{
+    return {tree_id, static_cast<uint8_t>(ItemType::kTreeRoot), 0};
+}
+
+std::vector<std::byte> encode_root(const TreeRoot& tree)
+{
+    DiskTreeRoot disk{};
+    disk.root = encode(tree.root);
+    return bytes_of(disk);
+}
+
+// One commit's work on trees.
+class TreeCommit {
+public:
+    TreeCommit(FilesystemCore& core, Transaction& transaction, const Committed& base, Generation generation)
+        : core_(core), transaction_(transaction), base_(base), generation_(generation)
+    {
+    }
+
+    Status commit_file_tree(CommittedTrees& out);
+    Status commit_checksum_tree(CommittedTrees& out);
+    Status commit_remap_tree(CommittedTrees& out);
+    Status commit_space_and_root(const VolumeCounters* counters, CommittedTrees& out);
+    // Writes the nodes sealed so far into the regions taken so far.
+    Status write_nodes(CommittedTrees& out);
+
+private:
+    Status assign(CowTree& tree, Stream stream);
+    Status move_nodes(CowTree& tree);
+    Status seal_windows(const TreeRoot& base, UpdateList& updates, WindowCombiner& combiner, TreeRoot& out);
+    Status settle(CowTree& space, CowTree& root);
+    void put_counters(const VolumeCounters& counters, UpdateList& updates);
+
+    FilesystemCore& core_;
+    Transaction& transaction_;
+    const Committed& base_;
+    Generation generation_;
+    std::vector<RowRegion> regions_;
+    std::vector<Ref<const Node>> sealed_;
+    uint64_t allocated_nodes_ = 0;
+};
+
+Status TreeCommit::assign(CowTree& tree, Stream stream)
+{
+    const bool between = transaction_.id.part > 0;
+    const Generation read = core_.timeline.view().committed->generation;
+    for (const BlockRef& ref : tree.take_freed()) {
+        const bool unread = between && read < ref.generation;
+        CW_TRY(core_.allocator.free_blocks(ref.address, kNodeBlocks,
+                                           unread ? unread_frees(transaction_.id) : transaction_.id));
+    }
+    for (const VolumeAddress address : tree.take_released())
+        CW_TRY(core_.allocator.free_blocks(address, kNodeBlocks, transaction_.id));
+    if (is_mutant(core_.options, CommitMutant::kReuseBeforeDurable))
+        core_.allocator.release(transaction_.id, generation_);
+    const size_t count = tree.unassigned_count();
+    if (count == 0)
+        return {};
+    std::vector<RowRegion> regions;
+    CW_TRY(core_.allocator.allocate(stream, kNodeBlocks, count, transaction_.id, regions));
+    std::vector<VolumeAddress> addresses;
+    for (const RowRegion& region : regions) {
+        for (uint64_t block = 0; block < region.used_blocks; block += kNodeBlocks)
+            addresses.push_back(region.block_address(block));
+        regions_.push_back(region);
+    }
+    tree.assign(addresses);
+    allocated_nodes_ += count;
+    return {};
+}
+
+Status TreeCommit::write_nodes(CommittedTrees& out)
+{
+    std::unordered_map<uint64_t, const Node*> by_address;
+    for (const Ref<const Node>& node : sealed_)
+        by_address.emplace(node->block_ref().address.value, node.get());
+    for (const RowRegion& region : regions_) {
+        std::vector<const std::byte*> blocks(region.block_count(), nullptr);
+        for (uint64_t block = 0; block < region.used_blocks; block += kNodeBlocks) {
+            const auto at = by_address.find(region.block_address(block).value);
+            if (at == by_address.end())
+                continue;  // given back within the commit: zeros
+            for (uint32_t i = 0; i < kNodeBlocks; ++i)
+                blocks[block + i] = at->second->content().data() + size_t{i} * kBlockBytes;
+        }
+        CW_TRY(write_region(core_, transaction_, region, blocks));
+    }
+    regions_.clear();
+    out.nodes.insert(out.nodes.end(), sealed_.begin(), sealed_.end());
+    out.node_blocks = allocated_nodes_ * kNodeBlocks;
+    sealed_.clear();
+    return {};
+}
+
+// Nodes that keep rows from being free get new places, beside what changes.
+Status TreeCommit::move_nodes(CowTree& tree)
+{
+    if (transaction_.moved_nodes == 0 || !base_.file_tree.root.address.valid())
+        return {};
+    const View view = core_.timeline.view();
+    std::vector<TreeUpdate> moves;
+    for (const Key& key : find_node_moves(core_, view, transaction_.moved_nodes))
+        moves.push_back({key, TreeUpdate::Kind::kMove, {}});
+    return tree.apply(moves, nullptr);
+}
+
+Status TreeCommit::commit_file_tree(CommittedTrees& out)
+{
+    CowTree tree(core_.cache, base_.file_tree);
+    CW_TRY(move_nodes(tree));
+    const std::vector<ItemTable::Change> changes = transaction_.items.sorted();
+    std::vector<TreeUpdate> updates;
+    updates.reserve(changes.size());
+    for (const ItemTable::Change& change : changes)
+        updates.push_back(
+            {change.key, change.erased ? TreeUpdate::Kind::kErase : TreeUpdate::Kind::kPut, change.value});
+    CW_TRY(tree.apply(updates, nullptr));
+    CW_TRY(assign(tree, Stream::kMetadata));
+    CW_ASSIGN(out.file_tree, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
+    // Under parity the checksum tree must learn of these blocks, so they are written before it. The profile
+    // of new groups does not say where these went.
+    const bool parity = std::any_of(regions_.begin(), regions_.end(), [&](const RowRegion& region) {
+        return core_.volume->array().group_at(region.group_address)->geometry.parity > 0;
+    });
+    return parity ? write_nodes(out) : Status();
+}
+
+// Updates for WindowCombiner over `entries`, of which the first is number `first` of its list.
+void put_windows(std::span<const BlockTable::Entry> entries, size_t first, ItemType type, UpdateList& updates)
+{
+    for (size_t index = first; index < entries.size(); ++index)
+        updates.put({entries[index].window_address.value, static_cast<uint8_t>(type), 0}, bytes_of(index),
+                    TreeUpdate::Kind::kCombine);
+}
+
+Status TreeCommit::seal_windows(const TreeRoot& base, UpdateList& updates, WindowCombiner& combiner,
+                                TreeRoot& out)
+{
+    CowTree tree(core_.cache, base);
+    CW_TRY(updates.apply_to(tree, &combiner));
+    CW_TRY(assign(tree, Stream::kSystem));
+    CW_ASSIGN(out, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
+    return {};
+}
+
+Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
+{
+    UpdateList updates;
+    std::vector<BlockTable::Entry> entries;
+    if (!is_mutant(core_.options, CommitMutant::kStaleChecksums))
+        entries = transaction_.checksums.sorted();
+    put_windows(entries, 0, ItemType::kChecksums, updates);
+    for (const Key& key : transaction_.left_checksums)
+        updates.erase(key);
+    WindowCombiner combiner(entries, encode_checksum_window, decode_checksum_window);
+    return seal_windows(base_.checksum_tree, updates, combiner, out.checksum_tree);
+}
+
+Status TreeCommit::commit_remap_tree(CommittedTrees& out)
+{
+    out.remap_tree = base_.remap_tree;
+    std::vector<BlockTable::Entry> entries = transaction_.moved_to.sorted();
+    UpdateList updates;
+    put_windows(entries, 0, ItemType::kMovedTo, updates);
+    const size_t forward_count = entries.size();
+    const std::vector<BlockTable::Entry> reverse = transaction_.moved_from.sorted();
+    entries.insert(entries.end(), reverse.begin(), reverse.end());
+    put_windows(entries, forward_count, ItemType::kMovedFrom, updates);
+    if (entries.empty())
+        return {};
+    WindowCombiner combiner(entries, encode_remap_window, decode_remap_window);
+    return seal_windows(base_.remap_tree, updates, combiner, out.remap_tree);
+}
+
+void TreeCommit::put_counters(const VolumeCounters& counters, UpdateList& updates)
+{
+    DiskVolume disk{};
+    disk.next_inode = counters.next_inode;
+    disk.inode_count = counters.inode_count;
+    disk.reserved_blocks = counters.reserved_blocks;
+    updates.put({0, static_cast<uint8_t>(ItemType::kVolume), 0}, bytes_of(disk));
+}
+
+// Recording an allocation changes the free-space tree, which allocates: repeats until nothing is new. Every
+// round can only touch nodes that no round touched before, so it ends.
+Status TreeCommit::settle(CowTree& space, CowTree& root)
+{
+    while (true) {
+        // Its line in the root tree will change: that leaf gets its address here. Any other line of this size
+        // will do until then.
+        if (space.changed()) {
+            UpdateList line;
+            line.put(root_key(kFreeSpaceTree), encode_root({kFreeSpaceTree, {}}));
+            CW_TRY(line.apply_to(root, nullptr));
+        }
+        CW_TRY(assign(space, Stream::kSystem));
+        CW_TRY(assign(root, Stream::kSystem));
+        std::vector<SpaceWindow> windows;
+        std::vector<GroupUsage> usages;
+        CW_TRY(core_.allocator.collect(transaction_.id, windows, usages));
+        if ((windows.empty() && usages.empty()) || is_mutant(core_.options, CommitMutant::kStaleFreeSpace))
+            return {};
+        UpdateList updates;
+        for (const SpaceWindow& window : windows)
+            updates.put({window.group_address.value, static_cast<uint8_t>(ItemType::kSpaceWindow),
+                         window.first_stripe},
+                        encode_space_window(window, generation_));
+        for (const GroupUsage& usage : usages) {
+            DiskGroupSummary disk{};
+            disk.used_blocks = usage.used_blocks;
+            disk.free_rows = usage.free_rows;
+            disk.free_stripes = usage.free_stripes;
+            updates.put({0, static_cast<uint8_t>(ItemType::kGroupSummary), usage.group_address.value},
+                        bytes_of(disk));
+        }
+        CW_TRY(updates.apply_to(space, nullptr));
+    }
+}
+
+Status TreeCommit::commit_space_and_root(const VolumeCounters* counters, CommittedTrees& out)
+{
+    const Uuid& uuid = core_.volume->superblock().volume_uuid;
+    CowTree space(core_.cache, base_.free_space_tree);
+    CowTree root(core_.cache, {kRootTree, core_.volume->superblock().root});
+    UpdateList updates;
+    if (counters != nullptr)
+        put_counters(*counters, updates);
+    updates.put(root_key(kFirstFileTree), encode_root(out.file_tree));
+    updates.put(root_key(kChecksumTree), encode_root(out.checksum_tree));
+    updates.put(root_key(kFreeSpaceTree), encode_root(base_.free_space_tree));
+    if (out.remap_tree.root.address.valid() || base_.remap_tree.root.address.valid())
+        updates.put(root_key(kRemapTree), encode_root(out.remap_tree));
+    CW_TRY(updates.apply_to(root, nullptr));
+    for (const Key& key : transaction_.left_windows)
+        updates.erase(key);
+    CW_TRY(updates.apply_to(space, nullptr));
+    CW_TRY(settle(space, root));
+    CW_ASSIGN(out.free_space_tree, space.seal(generation_, uuid, sealed_));
+    // Same size as the line it replaces, in a leaf that is new already: allocates nothing.
+    updates.put(root_key(kFreeSpaceTree), encode_root(out.free_space_tree));
+    CW_TRY(updates.apply_to(root, nullptr));
+    CW_ASSERT(root.unassigned_count() == 0);
+    CW_ASSIGN(const TreeRoot sealed_root, root.seal(generation_, uuid, sealed_));
+    out.root = sealed_root.root;
+    return {};
+}
+
+}  // namespace
+
+Status commit_trees(FilesystemCore& core, Transaction& transaction, const Committed& base,
+                    const VolumeCounters* counters, Generation generation, CommittedTrees& out)
+{
+    TreeCommit commit(core, transaction, base, generation);
+    CW_TRY(commit.commit_file_tree(out));
+    CW_TRY(commit.commit_checksum_tree(out));
+    CW_TRY(commit.commit_remap_tree(out));
+    CW_TRY(commit.commit_space_and_root(counters, out));
+    return commit.write_nodes(out);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit/make_volume.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/random.h"
+#include "device/superblock_store.h"
+#include "format/items.h"
+#include "format/superblock.h"
+#include "fs/commit/commit.h"
+#include "fs/commit/mount.h"
+#include "fs/txn/operation.h"
+
+namespace cowraid {
+
+namespace {
+
+// Volume addresses start here: 0 must stay invalid, and every group is aligned to its columns.
+constexpr uint64_t kFirstGroupAddress = kMaxSlotBytes;
+
+std::string size_text(uint64_t bytes)
+{
+    return std::to_string(bytes / kMiB) + " MiB";
+}
+
+Status check_options(const MakeOptions& options, size_t member_count, std::string& why)
+{
+    const Profile* data = find_profile(options.data_profile);
+    const Profile* metadata = find_profile(options.metadata_profile);
+    for (const Profile* profile : {data, metadata}) {
+        if (profile == nullptr || !profile->allocatable) {
+            why = std::string("profile ") + (profile ? profile->name : "?") + " is not supported";
+            return Err::kUnsupported;
+        }
+        if (member_count < profile->min_members) {
+            why = std::string(profile->name) + " needs at least " + std::to_string(profile->min_members) +
+                  " devices, " + std::to_string(member_count) + " given";
+            return Err::kInvalid;
+        }
+    }
+    if (!is_power_of_two(options.chunk_bytes) || options.chunk_bytes < kMinChunkBytes ||
+        options.chunk_bytes > kMaxChunkBytes) {
+        why = "the chunk size must be a power of two from 4 KiB to 1 MiB";
+        return Err::kInvalid;
+    }
+    if (!label_is_valid(options.label)) {
+        why = "the label must be UTF-8, shorter than " + std::to_string(kLabelBytes) +
+              " bytes, without control characters";
+        return Err::kInvalid;
+    }
+    if (member_count > kMaxMembers) {
+        why = "a volume has at most " + std::to_string(kMaxMembers) + " members";
+        return Err::kInvalid;
+    }
+    return {};
+}
+
+Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice>>& devices,
+                                   const MakeOptions& options, std::string& why)
+{
+    Superblock superblock;
+    superblock.volume_uuid = options.volume_uuid == Uuid{} ? uuid_random() : options.volume_uuid;
+    superblock.label = options.label;
+    superblock.chunk_bytes = options.chunk_bytes;
+    superblock.data_profile = options.data_profile;
+    superblock.metadata_profile = options.metadata_profile;
+    superblock.next_group_address = kFirstGroupAddress;
+    superblock.created_seconds =
+        options.created_seconds != 0 ? options.created_seconds : static_cast<uint64_t>(time(nullptr));
+    superblock.name_hash_seed = random_u64();
+    superblock.epochs = {{random_u64(), {1}}};
+    superblock.log_epoch = superblock.epochs.front().epoch;
+    for (const std::unique_ptr<BlockDevice>& device : devices) {
+        Result<MemberRecord> record = plan_member_layout(device->size_bytes());
+        if (!record.ok()) {
+            why = std::string(device->name()) + " has " + size_text(device->size_bytes()) +
+                  "; members have " + size_text(kMinMemberBytes) + " to " + size_text(kMaxMemberBytes);
+            return record.err();
+        }
+        record->id = {superblock.next_member_id++};
+        record->uuid = uuid_random();
+        record->state = MemberState::kPresent;
+        if (options.intent_log_bytes != 0)
+            record->intent_log_bytes = std::min(record->intent_log_bytes, options.intent_log_bytes);
+        superblock.members.push_back(record.take());
+    }
+    return superblock;
+}
+
+Status make_root_directory(FilesystemCore& core, const MakeOptions& options)
+{
+    InodeAttributes attributes;
+    attributes.uid = options.root_uid;
+    attributes.gid = options.root_gid;
+    attributes.mode = S_IFDIR | 0755;
+    attributes.link_count = 2;
+    attributes.parent = kRootInode;
+    attributes.generation = 1;
+    attributes.accessed = attributes.modified = attributes.changed = attributes.created = current_time();
+    const Ref<Transaction> open = core.timeline.open();
+    open->dirty = true;
+    open->items.put(inode_key({kRootInode}), encode_inode(attributes));
+    core.inode_count = 1;
+    core.next_inode = kRootInode + 1;
+    return commit_now(core);
+}
+
+}  // namespace
+
+ProfileId default_metadata_profile(ProfileId data_profile, size_t member_count)
+{
+    if (member_count == 1)
+        return ProfileId::kSingle;
+    const Profile* data = find_profile(data_profile);
+    return data != nullptr && data->tolerance >= 2 && member_count >= 3 ? ProfileId::kRaid1c3
+                                                                        : ProfileId::kRaid1;
+}
+
+Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& devices, const MakeOptions& options,
+                               std::string& why)
+{
+    CW_TRY(check_options(options, devices.size(), why));
+    CW_ASSIGN(Superblock superblock, plan_superblock(devices, options, why));
+    for (const std::unique_ptr<BlockDevice>& device : devices)
+        if (const Status erased = erase_rings(*device); !erased.ok()) {
+            why = std::string(device->name()) + " cannot be written";
+            return erased;
+        }
+    MakeResult result;
+    result.volume_uuid = superblock.volume_uuid;
+    for (const MemberRecord& member : superblock.members)
+        result.raw_bytes += member.size_bytes;
+
+    MountOptions mount;
+    mount.manual_commit = true;
+    RootContent empty;
+    empty.committed = Ref<const Committed>(make_ref<Committed>().get());
+    std::unique_ptr<FilesystemCore> core =
+        make_core(mount, Volume::create(std::move(devices), std::move(superblock)), empty);
+    devices.clear();
+    Status status =
+        core->volume->plan_group(kGroupMetadata, SlotMembers::kPresent, Slots::kAny, core->allocator);
+    if (status.ok() && !core->volume->system_is_metadata())
+        status = core->volume->plan_group(kGroupSystem, SlotMembers::kPresent, Slots::kAny, core->allocator);
+    if (status.ok())
+        status = core->volume->plan_group(kGroupData, SlotMembers::kPresent, Slots::kAny, core->allocator);
+    if (status.err() == Err::kNoSpace)
+        why = "the devices are too small for these profiles; use larger devices or fewer copies";
+    if (status.ok())
+        status = make_root_directory(*core, options);
+    if (status.ok())
+        status = commit_clean(*core);
+    if (!status.ok()) {
+        if (why.empty())
+            why = std::string("writing the new filesystem failed: ") + err_text(status.err());
+        return status;
+    }
+    refresh_budget(*core);
+    result.available_bytes = core->space.data_available() * kBlockBytes;
+    return result;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit/mount.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/out_of_memory.h"
+#include "format/items.h"
+#include "format/member_layout.h"
+#include "fs/commit/commit.h"
+#include "fs/commit/fsync_collect.h"
+#include "fs/commit/replay.h"
+#include "fs/names/removal.h"
+
+namespace cowraid {
+
+namespace {
+
+template <typename Disk>
+Status lookup_struct(NodeCache& cache, const TreeRoot& tree, const Key& key, Disk& out)
+{
+    std::vector<std::byte> payload;
+    CW_TRY(tree_lookup(cache, tree, key, payload));
+    if (payload.size() != sizeof out)
+        return Err::kCorrupt;
+    std::memcpy(&out, payload.data(), sizeof out);
+    return {};
+}
+
+Status lookup_root(NodeCache& cache, const TreeRoot& root, TreeRoot& tree)
+{
+    DiskTreeRoot disk;
+    const Key key{tree.tree_id, static_cast<uint8_t>(ItemType::kTreeRoot), 0};
+    CW_TRY(lookup_struct(cache, root, key, disk));
+    tree.root = decode(disk.root);
+    return block_ref_valid(tree.root, root.root.generation) ? Status() : Err::kCorrupt;
+}
+
+Status read_usages(NodeCache& cache, const TreeRoot& tree, std::vector<GroupUsage>& usages)
+{
+    const auto type = static_cast<uint8_t>(ItemType::kGroupSummary);
+    TreeCursor cursor(cache, tree);
+    CW_TRY(cursor.seek({0, type, 0}));
+    while (cursor.valid() && cursor.key().object == 0 && cursor.key().type == type) {
+        DiskGroupSummary disk;
+        if (cursor.payload().size() != sizeof disk)
+            return Err::kCorrupt;
+        std::memcpy(&disk, cursor.payload().data(), sizeof disk);
+        usages.push_back({{cursor.key().offset}, disk.used_blocks, disk.free_rows, disk.free_stripes});
+        CW_TRY(cursor.next());
+    }
+    return {};
+}
+
+// What can be said of the counters without reading all inodes. A number that was given already would be given
+// again; sums must not wrap.
+Status validate_counters(NodeCache& cache, Volume& volume, const RootContent& content)
+{
+    const VolumeCounters& counters = content.counters;
+    if (counters.next_inode <= kRootInode || counters.next_inode > kMaxInode ||
+        counters.inode_count > counters.next_inode - kRootInode ||
+        counters.reserved_blocks > raw_blocks(volume.superblock()))
+        return Err::kCorrupt;
+    TreeCursor last(cache, content.committed->file_tree);
+    CW_TRY(last.seek_before(kMaxKey));
+    return last.valid() && last.key().object >= counters.next_inode ? Err::kCorrupt : Err::kOk;
+}
+
+Status read_root_tree(Volume& volume, RootContent& content)
+{
+    constexpr uint64_t kCacheBytes = 4 * kMiB;
+    ArrayNodeReader reader(volume.array());
+    NodeCache cache(reader, volume.superblock().volume_uuid, kCacheBytes);
+    const TreeRoot root{kRootTree, volume.superblock().root};
+    Ref<Committed> committed = make_ref<Committed>();
+    committed->generation = volume.superblock().generation;
+    CW_TRY(lookup_root(cache, root, committed->file_tree));
+    CW_TRY(lookup_root(cache, root, committed->checksum_tree));
+    CW_TRY(lookup_root(cache, root, committed->free_space_tree));
+    // Made with its first entry.
+    if (const Status found = lookup_root(cache, root, committed->remap_tree); found.err() != Err::kNotFound)
+        CW_TRY(found);
+    if (committed->remap_tree.root.address.valid() && !volume.may_have_moved_blocks())
+        return Err::kCorrupt;
+    DiskVolume disk{};
+    CW_TRY(lookup_struct(cache, root, {0, static_cast<uint8_t>(ItemType::kVolume), 0}, disk));
+    content.counters = {disk.next_inode, disk.inode_count, disk.reserved_blocks};
+    content.committed = Ref<const Committed>(committed.get());
+    CW_TRY(validate_counters(cache, volume, content));
+    return read_usages(cache, committed->free_space_tree, content.usages);
+}
+
+}  // namespace
+
+Result<RootContent> read_root(Volume& volume, std::string& why)
+{
+    RootContent content;
+    const Status status = read_root_tree(volume, content);
+    if (!status.ok()) {
+        why = std::string("the root tree cannot be read: ") + err_text(status.err());
+        return status;
+    }
+    return content;
+}
+
+std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::unique_ptr<Volume> volume,
+                                          const RootContent& root)
+{
+    auto core = std::make_unique<FilesystemCore>(options, std::move(volume),
+                                                 make_ref<Transaction>(TransactionId{1}), root.committed);
+    core->allocator.set_memory_limit(usual_memory_bytes() / 4);
+    std::unordered_map<uint64_t, GroupUsage> usages;
+    for (const GroupUsage& usage : root.usages)
+        usages.emplace(usage.group_address.value, usage);
+    for (const GroupRecord& group : core->volume->map().groups) {
+        const Geometry geometry = geometry_of(group);
+        GroupUsage usage{group.address, 0, geometry.row_count(), geometry.stripe_count()};
+        if (const auto at = usages.find(group.address.value); at != usages.end())
+            usage = at->second;
+        const bool emptying = (group.flags & kGroupEmptying) != 0;
+        core->allocator.add_group(group, usage,
+                                  emptying ? Allocator::GroupState::kClosed : Allocator::GroupState::kOpen);
+    }
+    close_degraded_groups(*core);
+    core->commits_before = core->volume->superblock().tree_commits;
+    core->next_inode = root.counters.next_inode;
+    core->inode_count = root.counters.inode_count;
+    core->reserved_blocks = static_cast<int64_t>(root.counters.reserved_blocks);
+    core->space.force_data(root.counters.reserved_blocks);
+    refresh_budget(*core);
+    return core;
+}
+
+Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& why)
+{
+    TransactionChecksumSink sink(*core.timeline.open(), &core.allocator);
+    const Status status = core.volume->recover_rows(core.options, sink, counts);
+    core.recovered_rows += counts.rows;
+    // Reached by forgery only.
+    if (status.err() == Err::kRange)
+        why = "the numbers of the write-intent log are used up; mount with ro and copy what the volume holds";
+    else if (!status.ok())
+        why = std::string("recovering rows after a crash failed: ") + err_text(status.err());
+    return status;
+}
+
+namespace {
+
+// Log entries of rows die with a commit that has their checksums, before there are new ones. With records to
+// replay it comes before that, and changes nothing that they rest on: they count from the commit before it.
+Status commit_rows(FilesystemCore& core)
+{
+    core.timeline.open()->dirty = true;
+    // Remounted for writing: the records are in the open transaction already, which writes no rows in place.
+    core.whole_rows_only = core.replay_done;
+    if (core.replay_done)
+        return {};
+    if (core.volume->fsync_log_live())
+        core.commits_before.fetch_sub(1);
+    return commit_now(core);
+}
+
+Status replay(FilesystemCore& core, std::string& why)
+{
+    if (core.replay_done)
+        return {};
+    Status status = replay_fsync_log(core, core.replay, why);
+    if (!status.ok() && core.options.rescue && core.options.read_only) {
+        CW_LOG_WARNING("%s: mounted without it", why.c_str());
+        why.clear();
+        return {};
+    }
+    core.replay_done = status.ok();
+    return status;
+}
+
+// One line for what a crash left to do.
+class RecoveryReport {
+public:
+    explicit RecoveryReport(const FilesystemCore& core)
+        : core_(core), begun_ns_(monotonic_ns()), rows_(core.recovered_rows), records_(core.replayed_records)
+    {
+    }
+    void log() const
+    {
+        const uint64_t rows = core_.recovered_rows - rows_;
+        const uint64_t records = core_.replayed_records - records_;
+        if (rows + records > 0)
+            CW_LOG_INFO("recovered %llu rows and %llu records in %.2f s",
+                        static_cast<unsigned long long>(rows), static_cast<unsigned long long>(records),
+                        static_cast<double>(monotonic_ns() - begun_ns_) / 1e9);
+    }
+
+private:
+    const FilesystemCore& core_;
+    uint64_t begun_ns_;
+    uint64_t rows_, records_;
+};
+
+// Everything that the logs hold, in the trees.
+Status recover_and_commit(FilesystemCore& core, std::string& why)
+{
+    const RecoveryReport report(core);
+    RecoveryCounts counts;
+    CW_TRY(recover_rows(core, counts, why));
+    CW_TRY(plan_ahead(core));
+    // Entries that members have which are away must not count when these return: they die with the commit,
+    // too.
+    Status rows_kept;
+    if (counts.rows > 0 || (core.volume->intent_log_live() && core.volume->degraded()))
+        rows_kept = commit_rows(core);
+    if (rows_kept.ok() || rows_kept.err() == Err::kNoSpace)
+        CW_TRY(replay(core, why));
+    CW_TRY(rows_kept);
+    refresh_budget(core);
+    if (core.volume->any_log_live()) {
+        core.timeline.open()->dirty = true;
+        core.volume->renew_log_epoch();
+    }
+    if (core.timeline.open()->dirty)
+        CW_TRY(commit_now(core));
+    core.whole_rows_only = false;
+    report.log();
+    return {};
+}
+
+// From now on fsync may append to the log.
+void start_fsync_log(FilesystemCore& core)
+{
+    const Superblock& superblock = core.volume->superblock();
+    const uint32_t tolerance =
+        std::max(core.volume->data_profile().tolerance, core.volume->metadata_profile().tolerance);
+    if (!core.fsync_log)
+        core.fsync_log =
+            std::make_unique<FsyncLog>(core.volume->members(), superblock, tolerance,
+                                       core.replay.next_sequence, Generation{superblock.tree_commits});
+    core.replay.log_live = false;
+    if (!core.volume->fsync_log_live())
+        return;
+    WriteLock gate(core.gate);
+    core.syncs.set_wants_log(true);
+    restart_tracking(core, true);
+}
+
+// Groups that hold nothing give their slots back before a write fills them: with a member that is back wider
+// ones can be made. What takes more commits goes on while mounted. An error stops the filesystem.
+void return_empty_groups(FilesystemCore& core)
+{
+    constexpr int kCommitsMax = 8;
+    for (int commits = 0; commits < kCommitsMax; ++commits)
+        if (!commit_now(core).ok() || !core.empty_groups.wants_commit())
+            return;
+}
+
+}  // namespace
+
+Status recover_in_memory(FilesystemCore& core, std::string& why)
+{
+    const RecoveryReport report(core);
+    RecoveryCounts counts;
+    CW_TRY(recover_rows(core, counts, why));
+    CW_TRY(replay(core, why));
+    core.keeps_log = core.replay.log_live;
+    report.log();
+    return {};
+}
+
+// Why writing cannot begin, with the next step.
+static std::string start_problem(const char* what, Status status)
+{
+    return std::string(what) + " failed: " + err_text(status.err()) +
+           (status.err() == Err::kTooManyFaults ? "; what is there can be read with -o ro" : "");
+}
+
+Status start_writing(FilesystemCore& core, std::string& why)
+{
+    Status status = core.volume->begin_writing();
+    if (!status.ok()) {
+        why = start_problem("writing superblocks", status);
+        return status;
+    }
+    core.keeps_log = false;
+    status = recover_and_commit(core, why);
+    if (status.ok()) {
+        start_fsync_log(core);
+        status = queue_orphans(core);
+    }
+    if (!status.ok()) {
+        core.keeps_log = core.replay.log_live;
+        if (why.empty())
+            why = start_problem("preparing to write", status);
+        return status;
+    }
+    refresh_budget(core);
+    core.commits.resume();
+    core.read_only = false;
+    return_empty_groups(core);
+    if (!core.options.manual_commit)
+        core.background.start();
+    return {};
+}
+
+}  // namespace cowraid

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit/node_moves.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "format/items.h"
+#include "fs/commit/commit_trees.h"
+#include "fs/txn/operation.h"
+
+namespace cowraid {
+
+namespace {
+
+// Of one commit: 8 MiB. Fewer are not worth the inner nodes above them.
+constexpr uint64_t kMovesMax = 512;
+constexpr uint64_t kMovesMin = 8;
+// Free rows, in sixteenths of all: below the first there are moves, as many as are lacking. Below the second,
+// well above the reserve, out of rows that are nearly full, too, which take many moves for a row.
+constexpr uint64_t kWantedSixteenths = 4;
+constexpr uint64_t kScarceSixteenths = 3;
+constexpr uint32_t kPercentUsual = 50;
+
+// What the node at `address` says of itself; the cache then verifies it.
+BlockRef self_reference(VolumeAddress address, const std::byte* block)
+{
+    DiskNodeHeader header;
+    std::memcpy(&header, block, sizeof header);
+    return {.address = address, .generation = {header.generation}, .checksum = header.checksum};
+}
+
+}  // namespace
+
+void plan_node_moves(FilesystemCore& core)
+{
+    if (!core.space.metadata_room().nodes_have_parity)
+        return;
+    const SpaceNumbers numbers = core.allocator.numbers(kGroupMetadata);
+    const uint64_t accounted = numbers.used_blocks + numbers.pinned_blocks + numbers.free_row_blocks;
+    const bool has_holes = accounted + kMovesMin * kNodeBlocks < numbers.total_blocks;
+    const uint64_t wanted = numbers.total_blocks / 16 * kWantedSixteenths;
+    if (!has_holes || numbers.free_row_blocks >= wanted)
+        return;
+    const uint64_t lacking = (wanted - numbers.free_row_blocks) / kNodeBlocks;
+    const Ref<Transaction> open = core.timeline.open();
+    for (uint64_t count = std::min(kMovesMax, lacking); count >= kMovesMin; count /= 2) {
+        SpaceClaim claim(core.space);
+        const SpaceBudget::ClaimMark mark = core.space.claim_mark();
+        if (!claim.take({.moved_nodes = count}, pending_changes(core), mark, Leave::kNothing))
+            continue;
+        open->moved_nodes = count;
+        return;
+    }
+}
+
+std::vector<Key> find_node_moves(FilesystemCore& core, const View& view, uint64_t count)
+{
+    const SpaceNumbers numbers = core.allocator.numbers(kGroupMetadata);
+    const bool scarce = numbers.free_row_blocks < numbers.total_blocks / 16 * kScarceSixteenths;
+    std::vector<VolumeAddress> addresses;
+    core.allocator.sparse_units(kGroupMetadata, kNodeBlocks, scarce ? 100 : kPercentUsual, count, addresses);
+    std::vector<Checksum> checksums;
+    std::erase_if(addresses, [&](VolumeAddress address) {
+        BlockExpectation expected;
+        const bool known = core.checksums.lookup(view, address, {&expected, 1}).ok() && expected.known;
+        if (known)
+            checksums.push_back(expected.checksum);
+        return !known;
+    });
+    AlignedBuffer memory(addresses.size() * kBlockBytes);
+    std::vector<ReadPiece> pieces(addresses.size());
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        pieces[i].address = addresses[i];
+        pieces[i].block_count = 1;
+        pieces[i].memory = memory.data() + i * kBlockBytes;
+        pieces[i].checksums = &checksums[i];
+    }
+    std::vector<Key> keys;
+    if (pieces.empty() || !core.volume->array().read(pieces).ok())
+        return keys;
+    for (size_t i = 0; i < addresses.size(); ++i) {
+        const BlockRef ref = self_reference(addresses[i], memory.data() + i * kBlockBytes);
+        const Result<Ref<const Node>> node = core.cache.get(ref, view.committed->file_tree.tree_id, -1);
+        if (node.ok())
+            keys.push_back((*node)->key(0));
+    }
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    return keys;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// Becoming read-only and writable again with threads: nothing that was acknowledged is lost, and the threads
+// do their work again afterwards.
+#include <doctest/doctest.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+
+#include "fs/commit/make_volume.h"
+#include "tests/support/names_volume.h"
+
+using namespace cowraid;
+
+namespace {
+
+// A member that can be made to fail, or to keep flushes waiting.
+class GatedMember final : public BlockDevice {
+public:
+    explicit GatedMember(SimDevice& device) : device_(device) { }
+    [[nodiscard]] uint64_t size_bytes() const override { return device_.size_bytes(); }
+    [[nodiscard]] const char* name() const override { return device_.name(); }
+    void perform(IoRequest& request) override
+    {
+        while (request.kind == IoKind::kFlush && gate_closed) {
+            flush_waits = true;
+            usleep(1000);
+        }
+        if (gone)
+            request.result = Err::kMemberGone;
+        else
+            device_.perform(request);
+    }
+
+    std::atomic<bool> gone{false}, gate_closed{false}, flush_waits{false};
+
+private:
+    SimDevice& device_;
+};
+
+// A mirror of three: without one of them the commit under way is the last.
+struct Mirror {
+    std::array<SimDevice, 3> devices{SimDevice("one", 128 * kMiB), SimDevice("two", 128 * kMiB),
+                                     SimDevice("three", 128 * kMiB)};
+    std::array<GatedMember, 3> members{GatedMember(devices[0]), GatedMember(devices[1]),
+                                       GatedMember(devices[2])};
+    std::unique_ptr<Filesystem> fs;
+
+    Mirror()
+    {
+        MakeOptions make;
+        make.data_profile = make.metadata_profile = ProfileId::kRaid1c3;
+        std::string why;
+        auto views = this->views();
+        REQUIRE(make_volume(views, make, why).ok());
+    }
+    std::vector<std::unique_ptr<BlockDevice>> views()
+    {
+        std::vector<std::unique_ptr<BlockDevice>> views;
+        for (GatedMember& member : members)
+            views.push_back(view_of(member));
+        return views;
+    }
+    void open(const MountOptions& options)
+    {
+        std::string why;
+        auto assembly = assemble(views(), why);
+        REQUIRE(assembly.ok());
+        auto opened = Filesystem::open(assembly.take(), options, why);
+        REQUIRE_MESSAGE(opened.ok(), why);
+        fs = opened.take();
+    }
+};
+
+void* sync_in_thread(void* fs)
+{
+    CHECK(static_cast<Filesystem*>(fs)->sync().ok());
+    return nullptr;
+}
+
+// One of several that want different things.
+struct Remounter {
+    Filesystem& fs;
+    bool read_only;
+    int refused = 0;
+};
+
+void* remount_in_thread(void* argument)
+{
+    Remounter& remounter = *static_cast<Remounter*>(argument);
+    std::string why;
+    for (int i = 0; i < 60; ++i)
+        remounter.refused += remounter.fs.remount(remounter.read_only, why).ok() ? 0 : 1;
+    return nullptr;
+}
+
+bool write_text(Filesystem& fs, InodeNumber inode, std::string_view text)
+{
+    return fs.write(inode, 0, bytes_of(text), {}, {}).ok();
+}
+
+}  // namespace
+
+TEST_CASE("a member fails: what comes beside the commit that records it is acknowledged and kept")
+{
+    MountOptions options;
+    options.commit_seconds = 300;
+    Mirror mirror;
+    mirror.open(options);
+    Filesystem& fs = *mirror.fs;
+    const InodeNumber file = make_file(fs, kRoot, "file");
+    REQUIRE(write_text(fs, file, "first"));
+    REQUIRE(fs.fsync(file, Filesystem::SyncWhat::kAll).ok());
+    mirror.members[1].gone = true;
+    REQUIRE(write_text(fs, file, "other"));
+    REQUIRE(fs.fsync(file, Filesystem::SyncWhat::kAll).ok());  // by a record: finds out
+    // Without that member no new group has three copies: the groups there are go on without it.
+    REQUIRE(write_text(fs, file, "third"));
+    mirror.members[0].gate_closed = true;
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, sync_in_thread, &fs) == 0);
+    while (!mirror.members[0].flush_waits)
+        usleep(1000);
+    CHECK(write_text(fs, file, "after"));
+    mirror.members[0].gate_closed = false;
+    pthread_join(thread, nullptr);
+    make_file(fs, kRoot, "more");
+    REQUIRE(fs.fsync(file, Filesystem::SyncWhat::kAll).ok());
+    mirror.fs.reset();  // the daemon dies
+    options.degraded = true;
+    options.manual_commit = true;
+    mirror.members[1].gone = false;
+    mirror.open(options);
+    std::array<std::byte, 5> got{};
+    REQUIRE(mirror.fs->read(file, 0, got).ok());
+    CHECK(text_of(got) == "after");
+    CHECK(mirror.fs->lookup(kRoot, "more").ok());
+}
+
+TEST_CASE("remount: files are deleted again after read-only and back")
+{
+    MountOptions options;
+    TestVolume volume(options);
+    std::string why;
+    const uint64_t before = volume.fs().statistics().inode_count;
+    const InodeNumber open_file = make_file(volume.fs(), kRoot, "open");
+    REQUIRE(volume.fs().unlink(kRoot, "open").ok());
+    REQUIRE(volume.fs().remount(true, why).ok());
+    volume.fs().forget(open_file, 1);
+    REQUIRE(volume.fs().remount(false, why).ok());
+    const InodeNumber file = make_file(volume.fs(), kRoot, "file");
+    REQUIRE(volume.fs().unlink(kRoot, "file").ok());
+    volume.fs().forget(file, 1);
+    for (int i = 0; i < 3000 && volume.fs().statistics().inode_count != before; ++i)
+        usleep(1000);
+    CHECK(volume.fs().statistics().inode_count == before);
+}
+
+TEST_CASE("remount: what comes together is carried out one after the other")
+{
+    MountOptions options;
+    TestVolume volume(options);
+    Filesystem& fs = volume.fs();
+    Remounter remounters[] = {{fs, true}, {fs, false}, {fs, false}};
+    pthread_t threads[std::size(remounters)];
+    for (size_t i = 0; i < std::size(remounters); ++i)
+        REQUIRE(pthread_create(&threads[i], nullptr, remount_in_thread, &remounters[i]) == 0);
+    for (const pthread_t thread : threads)
+        pthread_join(thread, nullptr);
+    for (const Remounter& remounter : remounters)
+        CHECK(remounter.refused == 0);
+    std::string why;
+    REQUIRE(fs.remount(false, why).ok());
+    const InodeNumber file = make_file(fs, kRoot, "file");
+    CHECK(write_text(fs, file, "text"));
+    CHECK(fs.sync().ok());
+}

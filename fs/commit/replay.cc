@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit/replay.h"
+
+#include <cstring>
+
+#include "base/log.h"
+#include "format/items.h"
+#include "format/member_layout.h"
+#include "fs/files/extents.h"
+#include "fs/files/file_blocks.h"
+#include "fs/volume/commit_mutant.h"
+
+namespace cowraid {
+
+namespace {
+
+// A copy that cannot be read although the scan found it: the next scan goes without it.
+constexpr int kScans = 3;
+
+// The records that count, whole. Nothing is applied before all have been read.
+Status read_records(FilesystemCore& core, FsyncScan& scan, std::vector<FsyncContent>& contents)
+{
+    contents.clear();
+    for (const FsyncScan::Batch& batch : scan.batches()) {
+        CW_ASSIGN(FsyncContent content, scan.read(batch));
+        contents.push_back(std::move(content));
+    }
+    const size_t left_out = scan.left_out().size();
+    if (left_out > 0)
+        CW_LOG_WARNING(
+            "fsync log: %zu batches behind commit %llu are left out: something before them is lost", left_out,
+            static_cast<unsigned long long>(core.volume->superblock().tree_commits));
+    return {};
+}
+
+DirtyExtent copy_of(const LoggedBlocks& blocks)
+{
+    DirtyExtent extent{make_ref<SharedBuffer>(blocks.block_count * kBlockBytes), 0,
+                       static_cast<uint32_t>(blocks.block_count)};
+    std::memcpy(extent.buffer->buffer.data(), blocks.content, blocks.block_count * kBlockBytes);
+    return extent;
+}
+
+// What the records say, up to one that does not decode.
+uint64_t add_records(const std::vector<FsyncContent>& contents, ReplayedState& state)
+{
+    uint64_t count = 0;
+    for (const FsyncContent& content : contents)
+        for (const std::span<const std::byte> bytes : content.records) {
+            const Result<FsyncRecord> record = decode_fsync_record(bytes);
+            if (!record.ok()) {
+                CW_LOG_WARNING(
+                    "fsync log: record %llu of the replay is damaged; it and what follows is left out",
+                    static_cast<unsigned long long>(count + 1));
+                return count;
+            }
+            state.add(*record);
+            ++count;
+        }
+    return count;
+}
+
+Status replay_scan(FilesystemCore& core, FsyncScan& scan, ReplayResult& result)
+{
+    std::vector<FsyncContent> contents;
+    CW_TRY(read_records(core, scan, contents));
+    result.next_sequence = scan.next_sequence();
+    const TransactionId open = core.timeline.open()->id;
+    if (core.commit_number(open) < scan.commit_at_least())
+        core.commits_before = scan.commit_at_least().value - open.value;
+    ReplayedState state(core);
+    result.record_count = add_records(contents, state);
+    if (result.record_count == 0)
+        return {};
+    CW_TRY(state.validate());
+    return state.apply();
+}
+
+}  // namespace
+
+ReplayedState::ReplayedState(FilesystemCore& core) : core_(core)
+{
+    const Ref<const Committed> committed = core.timeline.view().committed;
+    const TransactionId open = core.timeline.open()->id;
+    view_ = {make_ref<Transaction>(open), {}, committed};
+    before_ = {make_ref<Transaction>(open), {}, committed};
+}
+
+void ReplayedState::add(const FsyncRecord& record)
+{
+    for (const FsyncRecord::Item& item : record.items) {
+        if (item.erased)
+            view_.open->items.erase(item.key);
+        else
+            view_.open->items.put(item.key, item.payload);
+        if (item.key.type == static_cast<uint8_t>(ItemType::kExtent))
+            extent_keys_.insert(item.key);
+    }
+    for (const LoggedBlocks& blocks : record.blocks) {
+        DirtyMap& dirty = dirty_[blocks.inode.value];
+        if (blocks.content == nullptr)
+            dirty.erase(blocks.first_block, blocks.block_count);
+        else
+            dirty.insert(blocks.first_block, copy_of(blocks));
+    }
+    counters_ = record.counters;
+}
+
+Status ReplayedState::validate()
+{
+    if (counters_.next_inode < core_.next_inode)
+        return Err::kCorrupt;
+    if (counters_.reserved_blocks > raw_blocks(core_.volume->superblock()))
+        return Err::kCorrupt;
+    for (const Key& key : extent_keys_) {
+        CW_TRY(validate_extent(key));
+        CW_TRY(settle_old_extent(key));
+    }
+    for (const auto& [inode, dirty] : dirty_)
+        if (!dirty.empty())
+            CW_TRY(validate_data({inode}, dirty));
+    return {};
+}
+
+Status ReplayedState::validate_data(InodeNumber inode, const DirtyMap& dirty)
+{
+    ItemBytes payload;
+    const Status found = core_.store.get(view_, inode_key(inode), payload);
+    if (!found.ok())
+        return found.err() == Err::kNotFound ? Err::kCorrupt : found.err();
+    CW_ASSIGN(const InodeAttributes attributes, decode_inode(payload));
+    const auto& [last, extent] = *dirty.extents().rbegin();
+    const bool inside = last + extent.block_count <= divide_up(attributes.size_bytes, kBlockBytes);
+    return attributes.is_regular() && inside ? Status() : Status(Err::kCorrupt);
+}
+
+Status ReplayedState::add_dirty(InodeNumber number, const DirtyMap& dirty)
+{
+    CW_ASSIGN(const Ref<Inode> inode, core_.inodes.get(number));
+    MutexLock lock(inode->mutex);
+    for (const auto& [first_block, extent] : dirty.extents()) {
+        core_.space.force_data(extent.block_count);
+        insert_dirty(core_, inode, first_block, extent, extent.block_count);
+    }
+    return {};
+}
+
+void ReplayedState::apply_counters()
+{
+    core_.next_inode = counters_.next_inode;
+    core_.inode_count = counters_.inode_count;
+    const auto before = static_cast<uint64_t>(core_.reserved_blocks.load());
+    core_.space.force_data(counters_.reserved_blocks);
+    core_.space.return_data(before);
+    core_.reserved_blocks = static_cast<int64_t>(counters_.reserved_blocks);
+}
+
+Status ReplayedState::apply()
+{
+    const Ref<Transaction> open = core_.timeline.open();
+    std::vector<PlacedRun> places;
+    for (const FreedRun& run : freed_)
+        CW_TRY(find_places(core_, before_, run.address, run.block_count, places));
+    CW_TRY(free_places(core_, *open, places));
+    for (const ItemTable::Change& change : view_.open->items.sorted()) {
+        if (change.erased)
+            open->items.erase(change.key);
+        else
+            open->items.put(change.key, change.value);
+    }
+    open->dirty = true;
+    for (const auto& [inode, dirty] : dirty_)
+        if (!dirty.empty())
+            CW_TRY(add_dirty({inode}, dirty));
+    apply_counters();
+    return {};
+}
+
+Status replay_fsync_log(FilesystemCore& core, ReplayResult& result, std::string& why)
+{
+    result = {};
+    result.log_live = core.volume->fsync_log_live();
+    if (!result.log_live || is_mutant(core.options, CommitMutant::kReplaySkipped))
+        return {};
+    Status status;
+    for (int attempt = 0; attempt < kScans; ++attempt) {
+        FsyncScan scan(core.volume->members(), core.volume->superblock(),
+                       {core.volume->superblock().tree_commits});
+        status = replay_scan(core, scan, result);
+        if (status != Status(Err::kIo))
+            break;
+    }
+    if (!status.ok()) {
+        why = status.err() == Err::kCorrupt
+                  ? "the fsync log contradicts the last commit; what is in that can be read with -o ro,rescue"
+                  : std::string("the fsync log cannot be replayed: ") + err_text(status.err()) +
+                        "; what is in the last commit can be read with -o ro,rescue";
+        return status;
+    }
+    core.replayed_records += result.record_count;
+    return {};
+}
+
+}  // namespace cowraid

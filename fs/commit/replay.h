@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// The fsync log after a crash: what fsync acknowledged since the last commit comes back as changes of the
+// open transaction and as dirty data. docs/FORMAT.md, section 11.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fs/commit/fsync_record.h"
+#include "fs/core.h"
+#include "journal/fsync_scan.h"
+
+namespace cowraid {
+
+// Reads the log if the superblock says that it is in use, and applies it. Nothing is written: the open
+// transaction needs a commit, and nothing may be appended before that is durable. Only where the core has
+// nothing but what a mount has put there; no other thread. On failure nothing is applied, and `why` says what
+// is wrong.
+Status replay_fsync_log(FilesystemCore& core, ReplayResult& result, std::string& why);
+
+// What records say, one on top of the other.
+class ReplayedState {
+public:
+    explicit ReplayedState(FilesystemCore& core);
+
+    void add(const FsyncRecord& record);
+    // Compares it with the last commit. kCorrupt when it cannot be what came after that.
+    Status validate();
+    // Hands it to the core. Requires validate().
+    Status apply();
+
+private:
+    struct FreedRun {
+        VolumeAddress address;
+        uint64_t block_count;
+    };
+    Status validate_extent(const Key& key);
+    Status settle_old_extent(const Key& key);
+    Status validate_data(InodeNumber inode, const DirtyMap& dirty);
+    Status add_dirty(InodeNumber number, const DirtyMap& dirty);
+    void apply_counters();
+
+    FilesystemCore& core_;
+    View view_;  // the last commit with what the records change
+    View before_;  // the last commit
+    std::set<Key> extent_keys_;  // of extents that records put or erased
+    std::map<uint64_t, DirtyMap> dirty_;  // by inode
+    VolumeCounters counters_;
+    std::vector<FreedRun> freed_;  // what the last commit has and the records do not
+};
+
+}  // namespace cowraid

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// Extents of a replay: parts of those that the last commit has, or reservations. What is left of none is
+// free.
+#include "format/items.h"
+#include "fs/commit/replay.h"
+#include "fs/files/extents.h"
+
+namespace cowraid {
+
+namespace {
+
+// Whether `part` is a part of `whole`: the same blocks of the file at the same addresses.
+bool is_part(const FileExtent& part, const FileExtent& whole)
+{
+    return whole.kind == ExtentKind::kData && whole.generation == part.generation &&
+           part.file_block >= whole.file_block && part.end() <= whole.end() &&
+           part.address == whole.address + (part.file_block - whole.file_block) * kBlockBytes;
+}
+
+}  // namespace
+
+// An extent of the records themselves.
+Status ReplayedState::validate_extent(const Key& key)
+{
+    ItemBytes payload;
+    if (view_.open->items.get(key, payload) != ItemState::kPresent)
+        return {};
+    const InodeNumber inode{key.object};
+    CW_ASSIGN(const FileExtent extent, decode_extent(key.offset / kBlockBytes, payload));
+    // With the block before it, so that one which reaches into it is met too: overlaps are kCorrupt.
+    const uint64_t before = extent.file_block > 0 ? 1 : 0;
+    std::vector<FileExtent> extents;
+    CW_TRY(find_extents(core_.store, view_, inode, extent.file_block - before, extent.block_count + before,
+                        extents));
+    if (extents.empty() || extents.back().file_block != extent.file_block)
+        return Err::kCorrupt;
+    if (extent.kind == ExtentKind::kReserved)
+        return {};
+    CW_TRY(find_extents(core_.store, before_, inode, extent.file_block, extent.block_count, extents));
+    return extents.size() == 1 && is_part(extent, extents.front()) ? Status() : Status(Err::kCorrupt);
+}
+
+// An extent of the last commit that the records change: notes what they do not refer to any more.
+Status ReplayedState::settle_old_extent(const Key& key)
+{
+    ItemBytes payload;
+    const Status found = core_.store.get(before_, key, payload);
+    if (!found.ok())
+        return found.err() == Err::kNotFound ? Status() : found;
+    CW_ASSIGN(const FileExtent old, decode_extent(key.offset / kBlockBytes, payload));
+    if (old.kind != ExtentKind::kData)
+        return {};
+    std::vector<FileExtent> extents;
+    // Others that overlap it are damage, and each would be looked at with all that follow.
+    CW_TRY(find_extents(core_.store, before_, {key.object}, old.file_block, old.block_count, extents));
+    if (extents.size() != 1)
+        return Err::kCorrupt;
+    CW_TRY(find_extents(core_.store, view_, {key.object}, old.file_block, old.block_count, extents));
+    uint64_t block = old.file_block;
+    const auto free_up_to = [&](uint64_t end) {
+        if (block < end)
+            freed_.push_back({old.address + (block - old.file_block) * kBlockBytes, end - block});
+    };
+    for (const FileExtent& extent : extents) {
+        if (extent.kind != ExtentKind::kData)
+            continue;
+        if (!is_part(extent, old))
+            return Err::kCorrupt;
+        free_up_to(extent.file_block);
+        block = extent.end();
+    }
+    free_up_to(old.end());
+    return {};
+}
+
+}  // namespace cowraid

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "fs/files/dirty_map.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/random.h"
+#include "base/units.h"
+
+using namespace cowraid;
+
+namespace {
+
+constexpr uint64_t kBlocks = 60;
+
+DirtyExtent extent_of(uint32_t block_count, uint64_t mark)
+{
+    DirtyExtent extent{make_ref<SharedBuffer>(block_count * kBlockBytes), 0, block_count};
+    for (uint32_t i = 0; i < block_count; ++i) {
+        const uint64_t content = mark + i;
+        std::memcpy(extent.block(i), &content, sizeof content);
+    }
+    return extent;
+}
+
+// 0: not dirty.
+uint64_t content_of(const DirtyMap& map, uint64_t block)
+{
+    uint64_t content = 0;
+    if (const std::byte* memory = map.find(block); memory != nullptr)
+        std::memcpy(&content, memory, sizeof content);
+    return content;
+}
+
+void require_equal(const DirtyMap& map, const std::vector<uint64_t>& model)
+{
+    uint64_t dirty = 0;
+    for (uint64_t block = 0; block < kBlocks; ++block) {
+        CAPTURE(block);
+        REQUIRE(content_of(map, block) == model[block]);
+        dirty += model[block] != 0;
+    }
+    REQUIRE(map.block_count() == dirty);
+    uint64_t end = 0, in_extents = 0;
+    for (const auto& [first, extent] : map.extents()) {
+        REQUIRE(first >= end);
+        REQUIRE(extent.block_count > 0);
+        end = first + extent.block_count;
+        in_extents += extent.block_count;
+    }
+    REQUIRE(in_extents == dirty);
+    for (uint64_t block = 0; block < kBlocks; ++block) {
+        const auto at = map.first_ending_after(block);
+        uint64_t next = block;
+        while (next < kBlocks && model[next] == 0)
+            ++next;
+        REQUIRE((at == map.extents().end()) == (next == kBlocks));
+        if (next < kBlocks)
+            REQUIRE((at->first <= next && at->first + at->second.block_count > next));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("dirty map: the same blocks as in an array, whatever is put over and cut out")
+{
+    Prng prng(7);
+    for (int round = 0; round < 300; ++round) {
+        DirtyMap map;
+        std::vector<uint64_t> model(kBlocks);
+        uint64_t mark = 1;
+        for (uint64_t step = prng.between(1, 40); step > 0; --step) {
+            const uint64_t first = prng.below(kBlocks - 1);
+            const uint64_t count = prng.between(1, std::min<uint64_t>(12, kBlocks - first));
+            const bool puts = prng.chance(2, 3);
+            uint64_t were = 0;
+            for (uint64_t i = 0; i < count; ++i) {
+                were += model[first + i] != 0;
+                model[first + i] = puts ? mark + i : 0;
+            }
+            if (puts)
+                REQUIRE(map.insert(first, extent_of(static_cast<uint32_t>(count), mark)) == count - were);
+            else
+                REQUIRE(map.erase(first, count) == were);
+            mark += count;
+            require_equal(map, model);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+#include "fs/files/extents.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace cowraid {
+
+namespace {
+
+constexpr auto kExtentType = static_cast<uint8_t>(ItemType::kExtent);
+
+// The part of `extent` from its block `skip` on, `count` blocks long.
+FileExtent slice(const FileExtent& extent, uint64_t skip, uint64_t count)
+{
+    FileExtent part = extent;
+    part.file_block += skip;
+    part.block_count = static_cast<uint32_t>(count);
+    if (extent.kind == ExtentKind::kData)
+        part.address = extent.address + skip * kBlockBytes;
+    return part;
+}
+
+}  // namespace
+
+Key extent_key(InodeNumber inode, uint64_t file_block)
+{
+    return {inode.value, kExtentType, file_block * kBlockBytes};
+}
+
+ItemBytes encode_extent(const FileExtent& extent)
+{
+    CW_ASSERT(extent.block_count <= kMaxExtentBlocks);
+    DiskExtent disk{};
+    disk.address = extent.address.value;
+    disk.generation = extent.generation.value;
+    disk.block_count = extent.block_count;
+    disk.disk_blocks = extent.kind == ExtentKind::kData ? extent.block_count : 0;
+    disk.kind = static_cast<uint8_t>(extent.kind);
+    ItemBytes payload(sizeof disk);
+    std::memcpy(payload.data(), &disk, sizeof disk);
+    return payload;
+}
+
+Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte> payload)
+{
+    DiskExtent disk;
+    if (payload.size() != sizeof disk)
+        return Err::kCorrupt;
+    std::memcpy(&disk, payload.data(), sizeof disk);
+    const bool data = disk.kind == static_cast<uint8_t>(ExtentKind::kData);
+    const bool reserved = disk.kind == static_cast<uint8_t>(ExtentKind::kReserved);
+    const uint64_t address = disk.address;
+    if ((!data && !reserved) || disk.compression != 0 || disk.block_count == 0 || disk.offset_blocks != 0 ||
+        file_block >= kMaxFileBlocks || disk.block_count > kMaxFileBlocks - file_block ||
+        disk.block_count > kMaxExtentBlocks || address % kBlockBytes != 0 || data != (address != 0) ||
+        disk.disk_blocks != (data ? disk.block_count.get() : 0u) ||
+        address > kMaxVolumeAddress - uint64_t{disk.block_count} * kBlockBytes)
+        return Err::kCorrupt;
+    return FileExtent{
+        file_block, disk.block_count, static_cast<ExtentKind>(disk.kind), {address}, {disk.generation}};
+}
+
+Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
+                    uint64_t block_count, std::vector<FileExtent>& out)
+{
+    out.clear();
+    const Key first = extent_key(inode, first_block);
+    Key found;
+    ItemBytes payload;
+    const Status before = store.last_at_or_before(view, first, extent_key(inode, 0), found, payload);
+    if (before.ok() && found != first) {
+        CW_ASSIGN(FileExtent extent, decode_extent(found.offset / kBlockBytes, payload));
+        if (extent.end() > first_block)
+            out.push_back(extent);
+    } else if (!before.ok() && before.err() != Err::kNotFound) {
+        return before;
+    }
+    ItemScan scan(store, view, first, extent_key(inode, first_block + block_count - 1));
+    Status status = scan.next();
+    for (; status.ok(); status = scan.next()) {
+        if (scan.key().offset % kBlockBytes != 0)
+            return Err::kCorrupt;
+        CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
+        if (!out.empty() && out.back().end() > extent.file_block)
+            return Err::kCorrupt;
+        out.push_back(extent);
+    }
+    return status.err() == Err::kNotFound ? Status() : status;
+}
+
+Status first_extent(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
+                    FileExtent& out)
+{
+    std::vector<FileExtent> there;
+    CW_TRY(find_extents(store, view, inode, first_block, 1, there));
+    if (!there.empty()) {
+        out = there.front();
+        return {};
+    }
+    ItemScan scan(store, view, extent_key(inode, first_block), extent_key(inode, kMaxFileBlocks - 1));
+    CW_TRY(scan.next());
+    CW_ASSIGN(out, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
+    return {};
+}
+
+uint64_t return_reserved(FilesystemCore& core, uint64_t blocks)
+{
+    int64_t counted = core.reserved_blocks.load(std::memory_order_relaxed);
+    int64_t part = 0;
+    do {
+        part = std::min(counted, static_cast<int64_t>(blocks));
+    } while (!core.reserved_blocks.compare_exchange_weak(counted, counted - part));
+    core.space.return_data(static_cast<uint64_t>(part));
+    return static_cast<uint64_t>(part);
+}
+
+ExtentEditor::ExtentEditor(FilesystemCore& core, Transaction& transaction, View view, Inode& inode)
+    : core_(core), transaction_(transaction), view_(std::move(view)), inode_(inode)
+{
+    inode_.extent_version.fetch_add(1, std::memory_order_acq_rel);
+}
+
+ExtentEditor::~ExtentEditor()
+{
+    inode_.extent_version.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void ExtentEditor::put(const FileExtent& extent)
+{
+    transaction_.dirty = true;
+    transaction_.items.put(extent_key(inode_.number, extent.file_block), encode_extent(extent));
+}
+
+Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped& removed)
+{
+    const uint64_t end = first_block + block_count;
+    std::vector<FileExtent> overlapping;
+    CW_TRY(find_extents(core_.store, view_, inode_.number, first_block, block_count, overlapping));
+    const auto cut_of = [&](const FileExtent& extent) {
+        const uint64_t from = std::max(extent.file_block, first_block);
+        return slice(extent, from - extent.file_block, std::min(extent.end(), end) - from);
+    };
+    // All that has to be read is read before anything changes.
+    std::vector<PlacedRun> places;
+    std::vector<size_t> places_end;
+    for (const FileExtent& extent : overlapping) {
+        if (const FileExtent cut = cut_of(extent); cut.kind == ExtentKind::kData)
+            CW_TRY(find_places(core_, view_, cut.address, cut.block_count, places));
+        places_end.push_back(places.size());
+    }
+    size_t freed = 0;
+    for (size_t i = 0; i < overlapping.size(); ++i) {
+        const FileExtent& extent = overlapping[i];
+        CW_TRY(free_places(core_, transaction_, std::span(places).subspan(freed, places_end[i] - freed)));
+        freed = places_end[i];
+        const FileExtent cut = cut_of(extent);
+        (cut.kind == ExtentKind::kData ? removed.data_blocks : removed.reserved_blocks) += cut.block_count;
+        if (extent.file_block < first_block)
+            put(slice(extent, 0, first_block - extent.file_block));
+        else
+            transaction_.items.erase(extent_key(inode_.number, extent.file_block));
+        if (extent.end() > end)
+            put(slice(extent, end - extent.file_block, extent.end() - end));
+        transaction_.dirty = true;
+    }
+    return {};
+}
+
+Status ExtentEditor::map(const FileExtent& extent)
+{
+    FileExtent joined = extent;
+    if (extent.file_block > 0) {
+        Key found;
+        ItemBytes payload;
+        const Status before =
+            core_.store.last_at_or_before(view_, extent_key(inode_.number, extent.file_block - 1),
+                                          extent_key(inode_.number, 0), found, payload);
+        if (!before.ok() && before.err() != Err::kNotFound)
+            return before;
+        if (before.ok()) {
+            CW_ASSIGN(FileExtent previous, decode_extent(found.offset / kBlockBytes, payload));
+            const bool adjoins =
+                previous.kind == extent.kind && previous.end() == extent.file_block &&
+                (extent.kind == ExtentKind::kReserved ||
+                 previous.address + uint64_t{previous.block_count} * kBlockBytes == extent.address);
+            // Groups may lie side by side in the address space; an extent stays inside one.
+            const bool same_group =
+                extent.kind == ExtentKind::kReserved || core_.volume->array().group_at(previous.address) ==
+                                                            core_.volume->array().group_at(extent.address);
+            if (adjoins && same_group && previous.block_count + extent.block_count <= kMaxExtentBlocks) {
+                joined = previous;
+                joined.block_count += extent.block_count;
+                joined.generation = extent.generation;
+            }
+        }
+    }
+    put(joined);
+    return {};
+}
+
+}  // namespace cowraid

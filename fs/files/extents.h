@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// The mapping from file blocks to volume addresses, as extent items.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "base/units.h"
+#include "format/items.h"
+#include "fs/core.h"
+#include "fs/files/inode.h"
+
+namespace cowraid {
+
+// Blocks of the largest file.
+inline constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1;
+
+// Longer extents would make every later trim rewrite more and gain nothing.
+inline constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
+// An operation frees no more blocks of files, but the rest of an extent: those that were moved have entries
+// in the remap tree, which go with them.
+inline constexpr uint64_t kFreedBlocksMax = 64 * kMiB / kBlockBytes;
+
+struct FileExtent {
+    uint64_t file_block = 0;
+    uint32_t block_count = 0;
+    ExtentKind kind = ExtentKind::kData;
+    VolumeAddress address;  // of its first block; 0 for kReserved
+    Generation generation;
+
+    [[nodiscard]] uint64_t end() const { return file_block + block_count; }
+};
+
+Key extent_key(InodeNumber inode, uint64_t file_block);
+ItemBytes encode_extent(const FileExtent& extent);
+// kCorrupt for an extent that no file can have: empty, unaligned, an unknown kind or compression.
+Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte> payload);
+
+// Every extent that overlaps [first_block, first_block + block_count), whole (not clipped), in file order.
+// kCorrupt when extents overlap each other. Several keys are read one after another: a caller without the
+// inode's mutex compares Inode::extent_version before and after.
+Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
+                    uint64_t block_count, std::vector<FileExtent>& out);
+
+// The first extent that ends behind `first_block`, whole. kNotFound: there is none.
+Status first_extent(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
+                    FileExtent& out);
+
+// What unmapping took away.
+struct Unmapped {
+    uint64_t data_blocks = 0;
+    uint64_t reserved_blocks = 0;
+};
+
+// Promises of fallocate that are gone: from the volume's count and from the space budget. Returns how many
+// the count held, which is fewer only when the volume counts less than its files (damage).
+uint64_t return_reserved(FilesystemCore& core, uint64_t blocks);
+
+// Changes extent items on behalf of `transaction`, as seen through `view` (whose newest layer is that
+// transaction). Requires inode.mutex.
+class ExtentEditor {
+public:
+    ExtentEditor(FilesystemCore& core, Transaction& transaction, View view, Inode& inode);
+    ~ExtentEditor();
+    ExtentEditor(const ExtentEditor&) = delete;
+    ExtentEditor& operator=(const ExtentEditor&) = delete;
+
+    // Removes the mapping of a range; trims and splits what overlaps; frees the blocks. `removed` grows by
+    // what went. Where something cannot be read nothing has changed; an error after that means that the trees
+    // contradict each other, and `removed` has what went before it.
+    Status unmap(uint64_t first_block, uint64_t block_count, Unmapped& removed);
+    // Maps a range (unmapped before) and joins it with the extent before it when both are contiguous.
+    Status map(const FileExtent& extent);
+
+private:
+    void put(const FileExtent& extent);
+
+    FilesystemCore& core_;
+    Transaction& transaction_;
+    View view_;
+    Inode& inode_;
+};
+
+}  // namespace cowraid

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// Reading file data: memory first (dirty, then flushing), then extents, verified and healed by the array.
+#include <algorithm>
+#include <cstring>
+
+#include "base/log_count.h"
+#include "fs/files/extents.h"
+#include "fs/files/file_blocks.h"
+#include "fs/names/namespace.h"
+
+namespace cowraid {
+
+namespace {
+
+// Retries while a flush changes the mapping under the reader, before it takes the inode's mutex.
+constexpr int kUnlockedAttempts = 4;
+
+// A range of whole blocks and the memory it is read into.
+struct BlockRange {
+    uint64_t first_block;
+    uint64_t block_count;
+    std::byte* memory;
+};
+
+// Copies what is in memory; what is not becomes a gap. Requires the inode's mutex.
+void copy_cached(const DirtyMap& map, const BlockRange& range, std::vector<BlockRange>& gaps)
+{
+    uint64_t block = range.first_block;
+    const uint64_t end = range.first_block + range.block_count;
+    for (auto at = map.first_ending_after(block); at != map.extents().end() && at->first < end; ++at) {
+        if (at->first > block) {
+            gaps.push_back(
+                {block, at->first - block, range.memory + (block - range.first_block) * kBlockBytes});
+            block = at->first;
+        }
+        const uint64_t stop = std::min(end, at->first + at->second.block_count);
+        std::memcpy(range.memory + (block - range.first_block) * kBlockBytes,
+                    at->second.block(static_cast<uint32_t>(block - at->first)), (stop - block) * kBlockBytes);
+        block = stop;
+    }
+    if (block < end)
+        gaps.push_back({block, end - block, range.memory + (block - range.first_block) * kBlockBytes});
+}
+
+std::vector<BlockRange> copy_from_memory(Inode& inode, const BlockRange& range) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    std::vector<BlockRange> not_dirty;
+    copy_cached(inode.dirty, range, not_dirty);
+    std::vector<BlockRange> gaps;
+    for (const BlockRange& gap : not_dirty)
+        copy_cached(inode.flushing, gap, gaps);
+    return gaps;
+}
+
+// Stored pieces of one gap; everything else of it is zeroed.
+struct StoredPiece {
+    VolumeAddress address;
+    uint64_t block_count;
+    std::byte* memory;
+};
+
+void place_extents(const std::vector<FileExtent>& extents, const BlockRange& gap,
+                   std::vector<StoredPiece>& pieces)
+{
+    uint64_t block = gap.first_block;
+    const uint64_t end = gap.first_block + gap.block_count;
+    const auto zero_until = [&](uint64_t stop) {
+        if (stop > block)
+            std::memset(gap.memory + (block - gap.first_block) * kBlockBytes, 0,
+                        (stop - block) * kBlockBytes);
+        block = std::max(block, stop);
+    };
+    for (const FileExtent& extent : extents) {
+        if (extent.kind != ExtentKind::kData)
+            continue;
+        zero_until(std::min(end, std::max(extent.file_block, block)));
+        const uint64_t stop = std::min(end, extent.end());
+        if (stop <= block)
+            continue;
+        pieces.push_back({extent.address + (block - extent.file_block) * kBlockBytes, stop - block,
+                          gap.memory + (block - gap.first_block) * kBlockBytes});
+        block = stop;
+    }
+    zero_until(end);
+}
+
+// From the addresses that extents name to those where the blocks are.
+Status find_places(FilesystemCore& core, const View& view, std::vector<StoredPiece>& pieces)
+{
+    const auto may_have_moved = [&](const StoredPiece& piece) {
+        return core.remap.may_have_moved(piece.address);
+    };
+    if (std::none_of(pieces.begin(), pieces.end(), may_have_moved))
+        return {};
+    std::vector<StoredPiece> placed;
+    std::vector<PlacedRun> runs;
+    for (const StoredPiece& piece : pieces) {
+        runs.clear();
+        CW_TRY(core.remap.resolve(view, piece.address, piece.block_count, runs));
+        std::byte* memory = piece.memory;
+        for (const PlacedRun& run : runs) {
+            placed.push_back({run.place, run.block_count, memory});
+            memory += run.block_count * kBlockBytes;
+        }
+    }
+    pieces = std::move(placed);
+    return {};
+}
+
+Status find_pieces(FilesystemCore& core, const View& view, InodeNumber inode,
+                   const std::vector<BlockRange>& gaps, std::vector<StoredPiece>& pieces)
+{
+    pieces.clear();
+    std::vector<FileExtent> extents;
+    for (const BlockRange& gap : gaps) {
+        CW_TRY(find_extents(core.store, view, inode, gap.first_block, gap.block_count, extents));
+        place_extents(extents, gap, pieces);
+    }
+    return find_places(core, view, pieces);
+}
+
+// Resolves the range: memory copied, holes zeroed, the rest as stored pieces that `view` keeps in place.
+Status resolve(FilesystemCore& core, Inode& inode, const BlockRange& range, View& view,
+               std::vector<StoredPiece>& pieces)
+{
+    for (int attempt = 0; attempt < kUnlockedAttempts; ++attempt) {
+        std::vector<BlockRange> gaps;
+        uint64_t version;
+        {
+            MutexLock lock(inode.mutex);
+            version = inode.extent_version;
+            gaps = copy_from_memory(inode, range);
+            view = core.store.view();
+        }
+        if (gaps.empty()) {
+            pieces.clear();
+            return {};
+        }
+        const Status status = find_pieces(core, view, inode.number, gaps, pieces);
+        if (inode.extent_version == version)
+            return status;
+    }
+    MutexLock lock(inode.mutex);
+    const std::vector<BlockRange> gaps = copy_from_memory(inode, range);
+    view = core.store.view();
+    return find_pieces(core, view, inode.number, gaps, pieces);
+}
+
+Status read_pieces(FilesystemCore& core, const View& view, const std::vector<StoredPiece>& stored)
+{
+    std::vector<std::vector<Checksum>> checksums(stored.size());
+    std::vector<ReadPiece> pieces(stored.size());
+    std::vector<BlockExpectation> expected;
+    for (size_t i = 0; i < stored.size(); ++i) {
+        expected.assign(stored[i].block_count, {});
+        CW_TRY(core.checksums.lookup(view, stored[i].address, expected));
+        checksums[i].reserve(expected.size());
+        for (const BlockExpectation& expectation : expected) {
+            if (!expectation.known)
+                return Err::kCorrupt;
+            checksums[i].push_back(expectation.checksum);
+        }
+        pieces[i].address = stored[i].address;
+        pieces[i].block_count = static_cast<uint32_t>(stored[i].block_count);
+        pieces[i].memory = stored[i].memory;
+        pieces[i].checksums = checksums[i].data();
+    }
+    return core.volume->array().read(pieces);
+}
+
+void log_damage(FilesystemCore& core, InodeNumber inode, uint64_t first_block, uint64_t block_count, Err err)
+{
+    log_count(LogLevel::kError, path_for_message(core, inode),
+              err == Err::kCorrupt ? "blocks without a checksum" : "blocks that cannot be read", block_count,
+              {.first = first_block * kBlockBytes, .last = (first_block + block_count) * kBlockBytes - 1});
+}
+
+}  // namespace
+
+Status read_file_blocks(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t block_count,
+                        std::byte* memory)
+{
+    View view;
+    std::vector<StoredPiece> pieces;
+    Status status = resolve(core, inode, {first_block, block_count, memory}, view, pieces);
+    if (status.ok() && !pieces.empty())
+        status = read_pieces(core, view, pieces);
+    if (!status.ok())
+        log_damage(core, inode.number, first_block, block_count, status.err());
+    return status;
+}
+
+Result<size_t> read_file(FilesystemCore& core, InodeNumber number, uint64_t offset, std::span<std::byte> out)
+{
+    CW_ASSIGN(const Ref<Inode> inode, core.inodes.get(number));
+    uint64_t size;
+    {
+        MutexLock lock(inode->mutex);
+        if (inode->attributes.is_directory())
+            return Err::kIsDirectory;
+        size = inode->attributes.size_bytes;
+    }
+    if (offset >= size || out.empty())
+        return size_t{0};
+    const size_t bytes = std::min<uint64_t>(out.size(), size - offset);
+    const uint64_t first_block = offset / kBlockBytes;
+    const uint64_t block_count = divide_up(offset + bytes, kBlockBytes) - first_block;
+    const bool direct = offset % kBlockBytes == 0 && block_count * kBlockBytes <= out.size() &&
+                        reinterpret_cast<uintptr_t>(out.data()) % kBlockBytes == 0;
+    if (direct) {
+        CW_TRY(read_file_blocks(core, *inode, first_block, block_count, out.data()));
+        return bytes;
+    }
+    AlignedBuffer bounce(block_count * kBlockBytes);
+    CW_TRY(read_file_blocks(core, *inode, first_block, block_count, bounce.data()));
+    std::memcpy(out.data(), bounce.data() + offset % kBlockBytes, bytes);
+    return bytes;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+// Writing file data into memory: promise the space, copy, reply. Members see it at the next flush.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "fs/commit/commit.h"
+#include "fs/files/extents.h"
+#include "fs/files/file_blocks.h"
+#include "fs/names/namespace.h"
+#include "fs/txn/operation.h"
+
+namespace cowraid {
+
+namespace {
+
+// One write while it is being prepared. The block range is fixed by the offset, which for an append is only
+// known under the inode's mutex.
+struct PendingWrite {
+    uint64_t offset = 0;
+    std::span<const std::byte> data;
+    bool append = false;
+    Ref<SharedBuffer> buffer;  // whole blocks, user data in place, edges still to fill
+    // Content of the first and last block as stored, when they are covered in part; empty until read_edges(),
+    // then valid while the inode's extent_version is `edge_version` and the block is not in memory.
+    AlignedBuffer edges;
+    uint64_t edge_version = 0;
+
+    [[nodiscard]] uint64_t end() const { return offset + data.size(); }
+    [[nodiscard]] uint64_t first_block() const { return offset / kBlockBytes; }
+    [[nodiscard]] uint64_t block_count() const { return divide_up(end(), kBlockBytes) - first_block(); }
+    [[nodiscard]] bool head_partial() const { return offset % kBlockBytes != 0; }
+    [[nodiscard]] bool tail_partial() const { return end() % kBlockBytes != 0; }
+};
+
+void fill_buffer(PendingWrite& write)
+{
+    write.buffer = make_ref<SharedBuffer>(write.block_count() * kBlockBytes);
+    std::memcpy(write.buffer->buffer.data() + write.offset % kBlockBytes, write.data.data(),
+                write.data.size());
+    write.edges = {};
+}
+
+// Whether the range is wholly promised already: fallocate reserved it.
+bool reserved_by_fallocate(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t block_count)
+{
+    MutexLock lock(inode.mutex);
+    std::vector<FileExtent> extents;
+    if (!find_extents(core.store, core.store.view(), inode.number, first_block, block_count, extents).ok())
+        return false;
+    uint64_t block = first_block;
+    for (const FileExtent& extent : extents)
+        if (extent.kind == ExtentKind::kReserved && extent.file_block <= block)
+            block = std::max(block, extent.end());
+    return block >= first_block + block_count;
+}
+
+// Promises room for `blocks`, which a range that fallocate reserved has. No locks held.
+Status promise_blocks(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t blocks)
+{
+    if (promise_at_once(core, blocks))
+        return {};
+    if (!reserved_by_fallocate(core, inode, first_block, blocks))
+        return promise_data(core, blocks);
+    core.space.force_data(blocks);
+    return {};
+}
+
+// Copies the part of an edge block that the write does not cover. False when its stored content is needed
+// and not at hand. Requires inode.mutex.
+bool fill_edge(Inode& inode, PendingWrite& write, uint64_t block) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    std::byte* target = write.buffer->buffer.data() + (block - write.first_block()) * kBlockBytes;
+    const uint64_t block_start = block * kBlockBytes;
+    const size_t from = write.offset > block_start ? write.offset - block_start : 0;
+    const size_t to = std::min<uint64_t>(kBlockBytes, write.end() - block_start);
+    const std::byte* base = inode.dirty.find(block);
+    if (base == nullptr)
+        base = inode.flushing.find(block);
+    if (base == nullptr && block_start < inode.attributes.size_bytes) {
+        if (write.edges.size() == 0 || write.edge_version != inode.extent_version)
+            return false;
+        base = write.edges.data() + (block == write.first_block() ? 0 : kBlockBytes);
+    }
+    if (base == nullptr) {
+        std::memset(target, 0, from);
+        std::memset(target + to, 0, kBlockBytes - to);
+    } else {
+        std::memcpy(target, base, from);
+        std::memcpy(target + to, base + to, kBlockBytes - to);
+    }
+    return true;
+}
+
+bool fill_edges(Inode& inode, PendingWrite& write)
+{
+    const uint64_t last = write.first_block() + write.block_count() - 1;
+    if (write.head_partial() && !fill_edge(inode, write, write.first_block()))
+        return false;
+    if (write.tail_partial() && (last != write.first_block() || !write.head_partial()))
+        return fill_edge(inode, write, last);
+    return true;
+}
+
+// Reads the stored content of the edge blocks. No locks held.
+Status read_edges(FilesystemCore& core, Inode& inode, PendingWrite& write)
+{
+    {
+        MutexLock lock(inode.mutex);
+        write.edge_version = inode.extent_version;
+    }
+    AlignedBuffer edges(2 * kBlockBytes);
+    if (write.head_partial() || write.block_count() == 1)
+        CW_TRY(read_file_blocks(core, inode, write.first_block(), 1, edges.data()));
+    if (write.tail_partial() && write.block_count() > 1)
+        CW_TRY(read_file_blocks(core, inode, write.first_block() + write.block_count() - 1, 1,
+                                edges.data() + kBlockBytes));
+    write.edges = std::move(edges);
+    return {};
+}
+
+// Overwrites blocks that are dirty already. Requires inode.mutex and the gate.
+bool write_in_place(FilesystemCore& core, Inode& inode,
+                    const PendingWrite& write) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    constexpr uint64_t kInPlaceBlocks = 2;
+    if (write.block_count() > kInPlaceBlocks)
+        return false;
+    for (uint64_t i = 0; i < write.block_count(); ++i)
+        if (inode.dirty.find(write.first_block() + i) == nullptr)
+            return false;
+    size_t done = 0;
+    while (done < write.data.size()) {
+        const uint64_t at = write.offset + done;
+        const size_t part = std::min<size_t>(write.data.size() - done, kBlockBytes - at % kBlockBytes);
+        std::memcpy(inode.dirty.find(at / kBlockBytes) + at % kBlockBytes, write.data.data() + done, part);
+        done += part;
+    }
+    core.changes.note_blocks(inode, write.first_block(), write.block_count());
+    return true;
+}
+
+void note_written(Operation& operation, Inode& inode, const PendingWrite& write,
+                  const Caller& caller) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    InodeAttributes& attributes = inode.attributes;
+    attributes.size_bytes = std::max(attributes.size_bytes, write.end());
+    attributes.modified = attributes.changed = current_time();
+    clear_set_id(attributes, caller);
+    operation.store(inode);
+}
+
+enum class Outcome : uint8_t { kDone, kOffsetMoved, kEdgesNeeded };
+
+// The locked part: puts the prepared blocks into the inode, or says what is missing.
+Result<Outcome> apply_write(FilesystemCore& core, const Ref<Inode>& inode, PendingWrite& write,
+                            uint64_t promised_blocks, const Caller& caller)
+{
+    Operation operation(core);
+    CW_TRY(operation.begin(Operation::Kind::kGrow, 1, write.block_count()));
+    MutexLock lock(inode->mutex);
+    if (inode->removed)
+        return Err::kStale;
+    if (write.append && write.offset != inode->attributes.size_bytes) {
+        write.offset = inode->attributes.size_bytes;
+        return Outcome::kOffsetMoved;
+    }
+    if (write_in_place(core, *inode, write)) {
+        core.space.return_data(promised_blocks);
+    } else {
+        if (!write.buffer)
+            return Outcome::kOffsetMoved;
+        if (!fill_edges(*inode, write))
+            return Outcome::kEdgesNeeded;
+        DirtyExtent extent{write.buffer, 0, static_cast<uint32_t>(write.block_count())};
+        insert_dirty(core, inode, write.first_block(), std::move(extent), promised_blocks);
+    }
+    note_written(operation, *inode, write, caller);
+    return Outcome::kDone;
+}
+
+Status perform_write(FilesystemCore& core, const Ref<Inode>& inode, PendingWrite& write, const Caller& caller)
+{
+    while (true) {
+        if (write.end() > INT64_MAX)
+            return Err::kFileTooBig;
+        const uint64_t blocks = write.block_count();
+        fill_buffer(write);
+        CW_TRY(promise_blocks(core, *inode, write.first_block(), blocks));
+        Result<Outcome> outcome = apply_write(core, inode, write, blocks, caller);
+        while (outcome.ok() && *outcome == Outcome::kEdgesNeeded) {
+            const Status edges = read_edges(core, *inode, write);
+            outcome =
+                edges.ok() ? apply_write(core, inode, write, blocks, caller) : Result<Outcome>(edges.err());
+        }
+        if (outcome.ok() && *outcome == Outcome::kDone)
+            return {};
+        core.space.return_data(blocks);
+        CW_TRY(outcome.status());
+    }
+}
+
+}  // namespace
+
+Result<size_t> write_file(FilesystemCore& core, InodeNumber number, uint64_t offset,
+                          std::span<const std::byte> data, const Filesystem::WriteHow& how,
+                          const Caller& caller)
+{
+    if (core.read_only)
+        return Err::kReadOnly;
+    CW_ASSIGN(const Ref<Inode> inode, core.inodes.get(number));
+    PendingWrite write;
+    write.offset = offset;
+    write.data = data;
+    write.append = how.append;
+    {
+        MutexLock lock(inode->mutex);
+        if (!inode->attributes.is_regular())
+            return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
+        if (how.append)
+            write.offset = inode->attributes.size_bytes;
+    }
+    if (data.empty())
+        return size_t{0};
+    if (offset > INT64_MAX - data.size())
+        return Err::kFileTooBig;
+    if (!wait_for_dirty_room(core))
+        return Err::kShutdown;
+    CW_TRY(perform_write(core, inode, write, caller));
+    return data.size();
+}
+
+}  // namespace cowraid

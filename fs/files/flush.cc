@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+#include "fs/files/flush.h"
+
+#include <algorithm>
+
+#include "fs/commit/commit.h"
+#include "fs/files/extents.h"
+#include "fs/files/flush_parts.h"
+
+namespace cowraid {
+
+namespace {
+
+// Data written before its extents are recorded: bounds memory held twice and the latency of write_rows().
+constexpr uint64_t kPartBlocks = 32 * kMiB / kBlockBytes;
+
+std::vector<Piece> pieces_of(const FlushBatch& batch)
+{
+    std::vector<Piece> pieces;
+    for (const Ref<Inode>& inode : batch.inodes) {
+        MutexLock lock(inode->mutex);
+        for (const auto& [file_block, extent] : inode->flushing.extents())
+            pieces.push_back({inode, file_block, extent});
+    }
+    return pieces;
+}
+
+// Records the checksums of a written rectangle, data, pads and parity, by address.
+void record_checksums(BlockTable& table, const RowRegion& region, std::span<const Checksum> checksums)
+{
+    const Geometry& geometry = region.geometry;
+    const uint32_t columns = geometry.data_columns + geometry.parity;
+    size_t at = 0;
+    for (uint64_t stripe = region.first_stripe; stripe < region.first_stripe + region.stripe_count; ++stripe)
+        for (uint32_t column = 0; column < columns; ++column) {
+            const uint64_t offset = offset_of(geometry, {stripe, column, region.first_row});
+            table.put(region.group_address + offset, checksums.subspan(at, region.row_count));
+            at += region.row_count;
+        }
+}
+
+}  // namespace
+
+void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
+                 Generation generation)
+{
+    if (!runs.empty()) {
+        MappedRun& last = runs.back();
+        if (last.inode == piece.inode.get() && last.extent.end() == file_block &&
+            last.extent.block_count < kMaxExtentBlocks &&
+            last.extent.address + uint64_t{last.extent.block_count} * kBlockBytes == address) {
+            ++last.extent.block_count;
+            return;
+        }
+    }
+    runs.push_back({piece.inode.get(), {file_block, 1, ExtentKind::kData, address, generation}});
+}
+
+Status write_region(FilesystemCore& core, Transaction& transaction, const RowRegion& region,
+                    std::span<const std::byte* const> blocks)
+{
+    const Geometry& geometry = region.geometry;
+    std::vector<Checksum> checksums(region.stripe_count * (geometry.data_columns + geometry.parity) *
+                                    region.row_count);
+    RowWrite write;
+    write.group_address = region.group_address;
+    write.first_stripe = region.first_stripe;
+    write.stripe_count = region.stripe_count;
+    write.first_row = region.first_row;
+    write.row_count = region.row_count;
+    write.blocks = blocks;
+    write.checksums = checksums;
+    CW_TRY(core.volume->array().write_rows({&write, 1}));
+    // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by address.
+    const Ref<const ArrayGroup> group = core.volume->array().group_at(region.group_address);
+    if (geometry.parity > 0 || (group->record.content & kGroupData) != 0)
+        record_checksums(transaction.checksums, region, checksums);
+    return {};
+}
+
+std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max)
+{
+    std::vector<RowRegion> parts;
+    const uint64_t stripe_blocks = uint64_t{region.geometry.data_columns} * region.row_count;
+    const uint64_t stripes_max = std::max<uint64_t>(1, blocks_max / stripe_blocks);
+    for (uint64_t done = 0; done < region.stripe_count; done += stripes_max) {
+        RowRegion part = region;
+        part.first_stripe += done;
+        part.stripe_count = std::min(stripes_max, region.stripe_count - done);
+        const uint64_t skipped = done * stripe_blocks;
+        part.used_blocks =
+            region.used_blocks > skipped ? std::min(region.used_blocks - skipped, part.block_count()) : 0;
+        parts.push_back(part);
+    }
+    return parts;
+}
+
+FlushBatch begin_flush(FilesystemCore& core, View view)
+{
+    FlushBatch batch;
+    batch.transaction = view.open;
+    batch.view = std::move(view);
+    batch.inodes = core.dirty.take_inodes();
+    std::sort(batch.inodes.begin(), batch.inodes.end(),
+              [](const Ref<Inode>& a, const Ref<Inode>& b) { return a->number < b->number; });
+    for (const Ref<Inode>& inode : batch.inodes) {
+        MutexLock lock(inode->mutex);
+        CW_ASSERT(inode->flushing.empty());
+        inode->flushing.swap(inode->dirty);
+        inode->on_dirty_list = false;
+        batch.block_count += inode->flushing.block_count();
+        batch.run_count += static_cast<uint64_t>(inode->flushing.run_count());
+    }
+    return batch;
+}
+
+Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const View& view, Inode& inode,
+                          int64_t delta) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    if (delta == 0)
+        return {};
+    inode.attributes.data_blocks += static_cast<uint64_t>(delta);
+    const Ref<Transaction> open = core.timeline.open();
+    const Key key = inode_key(inode.number);
+    transaction.dirty = true;
+    if (open->id == transaction.id) {
+        transaction.items.put(key, encode_inode(inode.attributes));
+        return {};
+    }
+    // The item of the closed transaction has that transaction's size and times; only the count is new.
+    ItemBytes payload;
+    CW_TRY(core.store.get(view, key, payload));
+    CW_ASSIGN(InodeAttributes closed, decode_inode(payload));
+    closed.data_blocks += static_cast<uint64_t>(delta);
+    transaction.items.put(key, encode_inode(closed));
+    if (open->items.get(key, payload) == ItemState::kPresent)
+        open->items.put(key, encode_inode(inode.attributes));
+    return {};
+}
+
+namespace {
+
+// `runs_more`: by how many the runs that are being flushed changed.
+Status record_run(FilesystemCore& core, FlushBatch& batch, const MappedRun& run, int64_t& runs_more)
+{
+    Inode& inode = *run.inode;
+    Transaction& transaction = *batch.transaction;
+    MutexLock lock(inode.mutex);
+    Unmapped removed;
+    {
+        ExtentEditor editor(core, transaction, batch.view, inode);
+        CW_TRY(editor.unmap(run.extent.file_block, run.extent.block_count, removed));
+        CW_TRY(editor.map(run.extent));
+        const int64_t runs = inode.flushing.run_count();
+        inode.flushing.erase(run.extent.file_block, run.extent.block_count);
+        runs_more = inode.flushing.run_count() - runs;
+    }
+    // A reserved block was counted when it was promised.
+    const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
+                          static_cast<int64_t>(removed.reserved_blocks);
+    CW_TRY(adjust_data_blocks(core, transaction, batch.view, inode, delta));
+    if (removed.reserved_blocks != 0)
+        batch.reserved_used += return_reserved(core, removed.reserved_blocks);
+    return {};
+}
+
+Status write_part(FilesystemCore& core, FlushBatch& batch, const RowRegion& part, BlockStream& stream)
+{
+    std::vector<const std::byte*> blocks(part.block_count(), nullptr);
+    std::vector<MappedRun> runs;
+    for (uint64_t i = 0; i < part.used_blocks; ++i) {
+        const Piece* piece;
+        uint64_t file_block;
+        blocks[i] = stream.next(piece, file_block);
+        extend_runs(runs, *piece, file_block, part.block_address(i), batch.generation);
+    }
+    CW_TRY(write_region(core, *batch.transaction, part, blocks));
+    return record_runs(core, batch, runs);
+}
+
+}  // namespace
+
+Status place_blocks(FilesystemCore& core, uint64_t block_count, uint64_t join_first,
+                    TransactionId transaction, Placement& placement)
+{
+    const auto join = [&](uint64_t wanted) {
+        if (wanted > 0 && core.volume->intent_log_live() && !core.whole_rows_only)
+            placement.hole_blocks += core.allocator.allocate_holes(wanted, transaction, placement.holes);
+    };
+    const auto rest = [&] {
+        return block_count - placement.hole_blocks;
+    };
+    join(join_first);
+    for (;;) {
+        const Status placed =
+            core.allocator.allocate(Stream::kData, 1, rest(), transaction, placement.regions);
+        if (placed != Status(Err::kNoSpace))
+            return placed;
+        // As many rows as there are, and the rest into holes.
+        const uint64_t in_rows = core.allocator.numbers(kGroupData).free_row_blocks;
+        const uint64_t before = placement.hole_blocks;
+        join(rest() - std::min(rest(), in_rows));
+        if (placement.hole_blocks == before)
+            join(rest());
+        if (placement.hole_blocks == before)
+            return placed;
+    }
+}
+
+// Free rows while there are plenty; then what does not fill a stripe rather joins rows than opens one; and
+// what no free row is left for joins them in any case.
+uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count)
+{
+    if (core.whole_rows_only)
+        return 0;
+    const SpaceNumbers data = core.allocator.numbers(kGroupData);
+    const uint64_t scarce =
+        core.join_policy.blocks_to_join(data, core.volume->potential_blocks(kGroupData), block_count);
+    const uint64_t rows =
+        data.free_row_blocks - std::min(data.free_row_blocks, core.cleaner.reserved_blocks());
+    const uint64_t beyond = block_count > rows ? block_count - rows : 0;
+    return std::min(data.hole_blocks, std::max(scarce, beyond));
+}
+
+Status record_runs(FilesystemCore& core, FlushBatch& batch, std::span<const MappedRun> runs)
+{
+    for (const MappedRun& run : runs) {
+        int64_t runs_more = 0;
+        CW_TRY(record_run(core, batch, run, runs_more));
+        core.dirty.remove_blocks(run.extent.block_count, runs_more);
+    }
+    return {};
+}
+
+Status write_flush(FilesystemCore& core, FlushBatch& batch)
+{
+    if (batch.block_count == 0)
+        return {};
+    batch.generation = core.volume->superblock().generation.next();
+    Placement placement;
+    CW_TRY(place_blocks(core, batch.block_count, blocks_to_join(core, batch.block_count),
+                        batch.transaction->id, placement));
+    refresh_budget(core, batch.block_count);
+    batch.transaction->dirty = true;
+    const std::vector<Piece> pieces = pieces_of(batch);
+    BlockStream stream(pieces);
+    for (const RowRegion& region : placement.regions)
+        for (const RowRegion& part : split_region(region, kPartBlocks))
+            CW_TRY(write_part(core, batch, part, stream));
+    CW_TRY(write_holes(core, batch, placement.holes, stream));
+    core.flush_done.announce();
+    return {};
+}
+
+void wait_for_flush(FilesystemCore& core, Inode& inode)
+{
+    while (true) {
+        const uint64_t ticket = core.flush_done.ticket();
+        {
+            MutexLock lock(inode.mutex);
+            if (inode.flushing.empty())
+                return;
+        }
+        if (core.stopped || core.options.manual_commit)
+            return;
+        core.flush_done.wait_past(ticket);
+    }
+}
+
+}  // namespace cowraid

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+// The part of a flush that goes into rows that hold other blocks.
+#include <algorithm>
+#include <optional>
+
+#include "base/log.h"
+#include "fs/commit/commit.h"
+#include "fs/files/flush_parts.h"
+
+namespace cowraid {
+
+namespace {
+
+// Blocks handed to the array at a time.
+constexpr size_t kSliceBlocks = 2048;
+
+struct PlacedBlock {
+    const Piece* piece;
+    uint64_t file_block;
+    const std::byte* memory;
+    VolumeAddress address;
+};
+
+Status free_places(FilesystemCore& core, TransactionId transaction, std::span<const PlacedBlock> blocks)
+{
+    for (const PlacedBlock& block : blocks)
+        CW_TRY(core.allocator.free_blocks(block.address, 1, transaction));
+    return {};
+}
+
+// Writes blocks into rows that held nothing.
+Status write_in_rows(FilesystemCore& core, FlushBatch& batch, std::span<const RowRegion> regions,
+                     std::span<const PlacedBlock> blocks)
+{
+    size_t next = 0;
+    for (const RowRegion& region : regions)
+        for (const RowRegion& part : split_region(region, kSliceBlocks)) {
+            std::vector<const std::byte*> memory(part.block_count(), nullptr);
+            std::vector<MappedRun> runs;
+            for (uint64_t i = 0; i < part.used_blocks; ++i, ++next) {
+                const PlacedBlock& block = blocks[next];
+                memory[i] = block.memory;
+                extend_runs(runs, *block.piece, block.file_block, part.block_address(i), batch.generation);
+            }
+            CW_TRY(write_region(core, *batch.transaction, part, memory));
+            CW_TRY(record_runs(core, batch, runs));
+        }
+    CW_ASSERT(next == blocks.size());
+    return {};
+}
+
+// Blocks whose rows cannot take them go into free rows, and are gone from `blocks`; with new places in holes
+// where there are not enough of those. The old places are freed: no file refers to them.
+Status place_elsewhere(FilesystemCore& core, FlushBatch& batch, std::vector<PlacedBlock>& blocks)
+{
+    const TransactionId transaction = batch.transaction->id;
+    Placement placement;
+    Status placed = place_blocks(core, blocks.size(), 0, transaction, placement);
+    if (placed == Status(Err::kNoSpace)) {
+        CW_TRY(ensure_room(core, blocks.size() - placement.hole_blocks, batch.node_blocks));
+        placed = place_blocks(core, blocks.size(), 0, transaction, placement);
+    }
+    CW_TRY(placed);
+    // After that, so that the same places are not offered again.
+    CW_TRY(free_places(core, transaction, blocks));
+    size_t next = 0;
+    for (const BlockRun& hole : placement.holes)
+        for (uint32_t i = 0; i < hole.block_count; ++i)
+            blocks[next++].address = hole.address + uint64_t{i} * kBlockBytes;
+    CW_TRY(write_in_rows(core, batch, placement.regions, std::span(blocks).subspan(next)));
+    blocks.resize(next);
+    return {};
+}
+
+// What became of blocks that were handed to the array.
+struct SliceOutcome {
+    std::vector<MappedRun> written;
+    std::vector<PlacedBlock> waiting;  // for a commit of what was written (BlockWrite::result)
+    std::vector<PlacedBlock> refused;  // too much of their rows is lost
+};
+
+Status write_once(FilesystemCore& core, FlushBatch& batch, std::span<const PlacedBlock> blocks,
+                  SliceOutcome& outcome)
+{
+    if (!core.in_place)
+        core.in_place = make_ref<Transaction>(between_commits(core));
+    TransactionChecksumSink sink(*batch.transaction, &core.allocator, core.in_place.get());
+    const WriteOrigin origin{batch.generation, core.volume->superblock().log_epoch, &sink};
+    std::vector<BlockWrite> writes;
+    for (const PlacedBlock& block : blocks)
+        writes.push_back({block.address, 1, block.memory, {}});
+    core.volume->array().write_blocks(writes, origin).ignore();  // each has its own result
+    for (size_t i = 0; i < blocks.size(); ++i) {
+        const PlacedBlock& block = blocks[i];
+        if (writes[i].result.ok())
+            extend_runs(outcome.written, *block.piece, block.file_block, block.address, batch.generation);
+        else if (writes[i].result == Status(Err::kNoSpace))
+            outcome.waiting.push_back(block);
+        else if (writes[i].result == Status(Err::kTooManyFaults))
+            outcome.refused.push_back(block);
+        else
+            return writes[i].result;
+    }
+    CW_TRY(record_runs(core, batch, outcome.written));
+    // No row takes anything any more.
+    return core.volume->members().stopped() ? Err::kTooManyFaults : Err::kOk;
+}
+
+Status write_slice(FilesystemCore& core, FlushBatch& batch, std::vector<PlacedBlock> blocks)
+{
+    std::optional<size_t> missing;  // members, at the last commit
+    bool told = false;
+    while (!blocks.empty()) {
+        SliceOutcome outcome;
+        CW_TRY(write_once(core, batch, blocks, outcome));
+        if (!outcome.waiting.empty()) {
+            // After a commit every log has room for several appends (IntentLog::batch_rows).
+            const bool stuck = outcome.written.empty() && outcome.refused.empty();
+            if (stuck && missing == core.volume->missing_members().size())
+                return Err::kIo;
+            missing = core.volume->missing_members().size();
+            CW_TRY(commit_checksums(core, batch));
+        }
+        if (!outcome.refused.empty()) {
+            if (!told)
+                CW_LOG_WARNING("%zu blocks go elsewhere: the rows they were to join cannot be read",
+                               outcome.refused.size());
+            told = true;
+            CW_TRY(place_elsewhere(core, batch, outcome.refused));
+        }
+        blocks = std::move(outcome.waiting);
+        blocks.insert(blocks.end(), outcome.refused.begin(), outcome.refused.end());
+    }
+    return {};
+}
+
+}  // namespace
+
+Status write_holes(FilesystemCore& core, FlushBatch& batch, std::span<const BlockRun> holes,
+                   BlockStream& stream)
+{
+    std::vector<PlacedBlock> blocks;
+    for (const BlockRun& hole : holes) {
+        for (uint32_t i = 0; i < hole.block_count; ++i) {
+            PlacedBlock block{};
+            block.memory = stream.next(block.piece, block.file_block);
+            block.address = hole.address + uint64_t{i} * kBlockBytes;
+            blocks.push_back(block);
+            if (blocks.size() == kSliceBlocks) {
+                CW_TRY(write_slice(core, batch, std::move(blocks)));
+                blocks.clear();
+            }
+        }
+    }
+    return write_slice(core, batch, std::move(blocks));
+}
+
+}  // namespace cowraid

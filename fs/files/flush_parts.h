@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// What the ways of writing a flush have in common. Private to fs/flush*.cc.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "fs/files/extents.h"
+#include "fs/files/flush.h"
+
+namespace cowraid {
+
+// A run of dirty blocks of one file.
+struct Piece {
+    Ref<Inode> inode;
+    uint64_t file_block;
+    DirtyExtent extent;
+};
+
+// Hands out the blocks of all pieces one after another.
+class BlockStream {
+public:
+    explicit BlockStream(const std::vector<Piece>& pieces) : pieces_(pieces) { }
+
+    // The next block: its memory, and where it belongs.
+    const std::byte* next(const Piece*& piece, uint64_t& file_block)
+    {
+        piece = &pieces_[piece_];
+        file_block = piece->file_block + block_;
+        const std::byte* memory = piece->extent.block(block_);
+        if (++block_ == piece->extent.block_count) {
+            ++piece_;
+            block_ = 0;
+        }
+        return memory;
+    }
+
+private:
+    const std::vector<Piece>& pieces_;
+    size_t piece_ = 0;
+    uint32_t block_ = 0;
+};
+
+// A contiguous run of one file at contiguous addresses.
+struct MappedRun {
+    Inode* inode;
+    FileExtent extent;
+};
+
+// Adds a block to the runs, joined to the last one where it continues it.
+void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
+                 Generation generation);
+// Puts the runs into their files' mappings and drops their blocks from memory.
+Status record_runs(FilesystemCore& core, FlushBatch& batch, std::span<const MappedRun> runs);
+
+// Where blocks go: whole rows, and single blocks of rows that hold others.
+struct Placement {
+    std::vector<RowRegion> regions;
+    std::vector<BlockRun> holes;
+    uint64_t hole_blocks = 0;
+};
+
+// Takes places for `block_count` blocks, up to `join_first` of them in holes, the rest in free rows, and what
+// these do not take in holes again. kNoSpace: `placement` has holes for some, and may be handed in again.
+Status place_blocks(FilesystemCore& core, uint64_t block_count, uint64_t join_first,
+                    TransactionId transaction, Placement& placement);
+
+// Writes the next blocks of `stream` in place into `holes`, a flush or less at a time. What a row cannot
+// take, because too much of it is lost, goes into free rows, and where there are none into other holes.
+Status write_holes(FilesystemCore& core, FlushBatch& batch, std::span<const BlockRun> holes,
+                   BlockStream& stream);
+
+}  // namespace cowraid

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// Inodes in memory.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/ref.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "fs/files/block_set.h"
+#include "fs/files/dirty_map.h"
+#include "fs/filesystem.h"
+#include "fs/txn/item_store.h"
+
+namespace cowraid {
+
+// DiskInode in host form.
+struct InodeAttributes {
+    uint64_t size_bytes = 0;
+    uint64_t data_blocks = 0;
+    uint64_t generation = 0;
+    uint64_t rdev = 0;
+    uint32_t mode = 0;
+    uint32_t uid = 0;
+    uint32_t gid = 0;
+    uint32_t link_count = 0;
+    timespec accessed{}, modified{}, changed{}, created{};
+    uint64_t next_link_sequence = 0;
+    uint64_t flags = 0;
+    uint64_t parent = 0;
+
+    [[nodiscard]] bool is_directory() const;
+    [[nodiscard]] bool is_regular() const;
+};
+
+ItemBytes encode_inode(const InodeAttributes& attributes);
+// kCorrupt for a payload that no inode can have.
+Result<InodeAttributes> decode_inode(std::span<const std::byte> payload);
+
+Key inode_key(InodeNumber inode);
+
+struct Inode : RefCounted<Inode> {
+    explicit Inode(InodeNumber inode_number) : number(inode_number) { }
+
+    const InodeNumber number;
+    // Protects everything below. Nested locks go by rising inode number.
+    Mutex mutex{LockRank::kInode};
+    bool loaded CW_GUARDED_BY(mutex) = false;
+    // The item is gone: the number is never used again.
+    bool removed CW_GUARDED_BY(mutex) = false;
+    InodeAttributes attributes CW_GUARDED_BY(mutex);
+    // Data of the open transaction, and data on its way to members. Reads look at dirty, then flushing,
+    // then the extent items. While `flushing` holds anything, extent items of this inode change only by
+    // the flush itself: truncate, fallocate and removal wait for it first (fs/files/flush.h).
+    DirtyMap dirty CW_GUARDED_BY(mutex);
+    DirtyMap flushing CW_GUARDED_BY(mutex);
+    // Odd while extent items change (under the mutex); readers without the mutex compare before and after.
+    std::atomic<uint64_t> extent_version{0};
+    // In the list of inodes with dirty data (fs/files/flush.h).
+    bool on_dirty_list CW_GUARDED_BY(mutex) = false;
+
+    // Blocks that became dirty, changed, or are dirty no more since the last record of the fsync log
+    // (fs/txn/change_tracker.h); empty while nothing is tracked.
+    BlockSet unlogged CW_GUARDED_BY(mutex);
+    // Number of the last change to more than times, or of a later one.
+    uint64_t data_change CW_GUARDED_BY(mutex) = 0;
+
+    // Guarded by the inode table's shard.
+    uint64_t lookup_count = 0;
+};
+
+// Inodes by number. An inode stays while it has lookup references, dirty data, or users.
+class InodeTable {
+public:
+    // `newest_change`: number of the newest change to anything, for inodes that come back into memory.
+    InodeTable(ItemStore& store, const std::atomic<uint64_t>& newest_change)
+        : store_(store), newest_change_(newest_change)
+    {
+    }
+
+    // The inode, loaded. kNotFound (callers turn it into kStale where the number came from outside).
+    Result<Ref<Inode>> get(InodeNumber number);
+    // Adds a new inode with these attributes; the number must be fresh.
+    Ref<Inode> create(InodeNumber number, const InodeAttributes& attributes);
+    // One more lookup reference.
+    void remember(const Ref<Inode>& inode, uint64_t count = 1);
+    // Gives references back. True when none is left: the caller then deletes an unlinked inode.
+    bool forget(InodeNumber number, uint64_t count);
+    // Drops the object if nobody needs it.
+    void prune(InodeNumber number);
+    [[nodiscard]] size_t size() const;
+    // Whether lookup references exist.
+    [[nodiscard]] bool remembered(InodeNumber number) const;
+
+private:
+    static constexpr size_t kShardCount = 64;
+    struct Shard {
+        mutable Mutex mutex{LockRank::kInodeTable};
+        std::unordered_map<uint64_t, Ref<Inode>> inodes CW_GUARDED_BY(mutex);
+    };
+    [[nodiscard]] Shard& shard_of(InodeNumber number) const;
+    Status load(Inode& inode);
+
+    ItemStore& store_;
+    const std::atomic<uint64_t>& newest_change_;
+    mutable std::array<Shard, kShardCount> shards_;
+};
+
+// Locks up to four inodes in the order of their numbers; equal ones once.
+class InodeLocks {
+public:
+    explicit InodeLocks(std::initializer_list<Inode*> inodes) CW_NO_THREAD_SAFETY_ANALYSIS;
+    ~InodeLocks() CW_NO_THREAD_SAFETY_ANALYSIS;
+    InodeLocks(const InodeLocks&) = delete;
+    InodeLocks& operator=(const InodeLocks&) = delete;
+
+private:
+    std::array<Inode*, 4> locked_{};
+    size_t count_ = 0;
+};
+
+}  // namespace cowraid

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// Inode and extent items: what decoding takes, and what it refuses.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include "format/items.h"
+#include "fs/files/extents.h"
+#include "fs/files/inode.h"
+
+using namespace cowraid;
+
+namespace {
+
+InodeAttributes directory_attributes()
+{
+    InodeAttributes attributes;
+    attributes.mode = S_IFDIR | 0755;
+    attributes.link_count = 2;
+    attributes.parent = kRootInode;
+    return attributes;
+}
+
+Err decoded(const InodeAttributes& attributes)
+{
+    return decode_inode(encode_inode(attributes)).err();
+}
+
+Err decoded(uint64_t file_block, const DiskExtent& extent)
+{
+    return decode_extent(file_block, std::as_bytes(std::span(&extent, 1))).err();
+}
+
+}  // namespace
+
+TEST_CASE("an inode with flags nobody defined is refused")
+{
+    InodeAttributes attributes = directory_attributes();
+    CHECK(decoded(attributes) == Err::kOk);
+    attributes.flags = 1;
+    CHECK(decoded(attributes) == Err::kCorrupt);
+}
+
+TEST_CASE("a directory stands in an inode that can be one, nothing else in any")
+{
+    InodeAttributes attributes = directory_attributes();
+    for (const uint64_t parent : {uint64_t{0}, kRootInode - 1, kMaxInode + 1, UINT64_MAX}) {
+        attributes.parent = parent;
+        CHECK(decoded(attributes) == Err::kCorrupt);
+    }
+    attributes.parent = kMaxInode;
+    CHECK(decoded(attributes) == Err::kOk);
+    attributes.mode = S_IFREG | 0644;
+    CHECK(decoded(attributes) == Err::kCorrupt);
+    attributes.parent = 0;
+    CHECK(decoded(attributes) == Err::kOk);
+}
+
+TEST_CASE("an extent ends where files end, and only compressed ones begin inside")
+{
+    constexpr uint64_t kLastBlock = uint64_t{INT64_MAX} / kBlockBytes;
+    DiskExtent extent{};
+    extent.address = uint64_t{7} * kBlockBytes;
+    extent.block_count = 2;
+    extent.disk_blocks = 2;
+    extent.kind = static_cast<uint8_t>(ExtentKind::kData);
+    CHECK(decoded(0, extent) == Err::kOk);
+    CHECK(decoded(kLastBlock - 1, extent) == Err::kOk);
+    CHECK(decoded(kLastBlock, extent) == Err::kCorrupt);
+    CHECK(decoded(kLastBlock + 1, extent) == Err::kCorrupt);
+    extent.offset_blocks = 1;
+    CHECK(decoded(0, extent) == Err::kCorrupt);
+}
+
+TEST_CASE("an extent has no more blocks than are ever written as one, and ends where addresses do")
+{
+    DiskExtent extent{};
+    const auto decoded_with = [&](uint64_t address, uint32_t blocks) {
+        extent.address = address;
+        extent.block_count = blocks;
+        extent.disk_blocks = blocks;
+        extent.kind = static_cast<uint8_t>(ExtentKind::kData);
+        return decoded(0, extent);
+    };
+    CHECK(decoded_with(kBlockBytes, kMaxExtentBlocks) == Err::kOk);
+    CHECK(decoded_with(kBlockBytes, kMaxExtentBlocks + 1) == Err::kCorrupt);
+    CHECK(decoded_with(kBlockBytes, UINT32_MAX) == Err::kCorrupt);
+    CHECK(decoded_with(kMaxVolumeAddress - kBlockBytes, 1) == Err::kOk);
+    CHECK(decoded_with(kMaxVolumeAddress - kBlockBytes, 2) == Err::kCorrupt);
+    // The last blocks of all: an address behind them is 0 again.
+    CHECK(decoded_with(uint64_t{0} - 2 * kBlockBytes, 1) == Err::kCorrupt);
+    extent.kind = static_cast<uint8_t>(ExtentKind::kReserved);
+    extent.address = 0;
+    extent.disk_blocks = 0;
+    extent.block_count = kMaxExtentBlocks;
+    CHECK(decoded(0, extent) == Err::kOk);
+    extent.block_count = kMaxExtentBlocks + 1;
+    CHECK(decoded(0, extent) == Err::kCorrupt);
+}

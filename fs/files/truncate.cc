@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// Changing a file's size. Invariant: bytes of the last block behind the end are zero, in memory and stored,
+// so that growing needs no I/O.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "fs/files/extents.h"
+#include "fs/files/file_blocks.h"
+#include "fs/files/flush.h"
+#include "fs/names/namespace.h"
+#include "fs/txn/operation.h"
+
+namespace cowraid {
+
+namespace {
+
+// Extents one operation may remove.
+constexpr uint32_t kPieceExtents = 256;
+
+// The stored content of the block the new end falls into, and a place for what stays of it.
+struct LastBlock {
+    explicit LastBlock(FilesystemCore& core) : promise(core) { }
+
+    bool wanted = false;  // it is stored, and was not at hand
+    AlignedBuffer content{kBlockBytes};
+    // Of the inode's extents when `content` was read; never that of extents that stand still when it was not.
+    static constexpr uint64_t kUnknown = UINT64_MAX;
+    uint64_t version = kUnknown;
+    DataPromise promise;
+};
+
+// First block to cut in this piece: `floor`, or the start of the extent that makes it large enough.
+Result<uint64_t> piece_start(FilesystemCore& core, const View& view, InodeNumber inode, uint64_t floor)
+{
+    Key bound = extent_key(inode, kMaxFileBlocks - 1);
+    uint64_t start = kMaxFileBlocks;
+    uint64_t freed = 0;
+    for (uint32_t count = 0; count < kPieceExtents && freed < kFreedBlocksMax; ++count) {
+        Key found;
+        ItemBytes payload;
+        const Status status = core.store.last_at_or_before(view, bound, extent_key(inode, 0), found, payload);
+        if (status.err() == Err::kNotFound)
+            return floor;
+        CW_TRY(status);
+        start = found.offset / kBlockBytes;
+        if (start <= floor)
+            return floor;
+        CW_ASSIGN(const FileExtent extent, decode_extent(start, payload));
+        freed += extent.block_count;
+        bound = extent_key(inode, start - 1);
+    }
+    return start;
+}
+
+// Where the block is that the new end falls into.
+enum class Tail : uint8_t { kNowhere, kDirty, kStored };
+
+// Requires inode.mutex, and that nothing is being flushed.
+Result<Tail> find_tail(FilesystemCore& core, Inode& inode, uint64_t new_size) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    const uint64_t block = new_size / kBlockBytes;
+    if (new_size % kBlockBytes == 0)
+        return Tail::kNowhere;
+    if (inode.dirty.find(block) != nullptr)
+        return Tail::kDirty;
+    std::vector<FileExtent> extents;
+    CW_TRY(find_extents(core.store, core.store.view(), inode.number, block, 1, extents));
+    return !extents.empty() && extents.front().kind == ExtentKind::kData ? Tail::kStored : Tail::kNowhere;
+}
+
+// Zeroes the block behind the new end. Requires inode.mutex; of a stored block, that its content is at hand.
+void zero_tail(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size, Tail tail,
+               LastBlock& last) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    const uint64_t block = new_size / kBlockBytes;
+    const size_t keep = new_size % kBlockBytes;
+    if (tail == Tail::kDirty) {
+        std::memset(inode->dirty.find(block) + keep, 0, kBlockBytes - keep);
+        core.changes.note_blocks(*inode, block, 1);
+    } else if (tail == Tail::kStored) {
+        DirtyExtent extent{make_ref<SharedBuffer>(size_t{kBlockBytes}), 0, 1};
+        std::memcpy(extent.block(0), last.content.data(), keep);
+        std::memset(extent.block(0) + keep, 0, kBlockBytes - keep);
+        last.promise.take_over(1);
+        insert_dirty(core, inode, block, std::move(extent), 1);
+    }
+}
+
+// One operation's worth of shrinking, or the whole of growing.
+Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size,
+                              LastBlock& last, const Caller& caller)
+{
+    Operation operation(core);
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2, 1,
+                           kFreedBlocksMax + 2 * kMaxExtentBlocks));
+    MutexLock lock(inode->mutex);
+    if (inode->removed)
+        return Err::kStale;
+    InodeAttributes& attributes = inode->attributes;
+    uint64_t size = new_size;
+    if (new_size < attributes.size_bytes) {
+        if (!inode->flushing.empty())
+            return Progress::kMore;
+        // All that may fail comes before the first change.
+        const uint64_t floor = divide_up(new_size, kBlockBytes);
+        CW_ASSIGN(const Tail tail, find_tail(core, *inode, new_size));
+        last.wanted = tail == Tail::kStored;
+        if (last.wanted && last.version != inode->extent_version)
+            return Progress::kMore;
+        CW_ASSIGN(const uint64_t start, piece_start(core, core.store.view(), inode->number, floor));
+        CW_TRY(clear_blocks(core, operation, *inode, start, kMaxFileBlocks - start));
+        if (start == floor)
+            zero_tail(core, inode, new_size, tail, last);
+        else
+            size = std::min(attributes.size_bytes, start * kBlockBytes);
+    }
+    attributes.size_bytes = size;
+    attributes.modified = attributes.changed = current_time();
+    clear_set_id(attributes, caller);
+    operation.store(*inode);
+    return size == new_size ? Progress::kDone : Progress::kMore;
+}
+
+// Shrinking may not fail for want of space: the old block returns with the next commit. No locks held.
+Status read_last_block(FilesystemCore& core, Inode& inode, uint64_t block, LastBlock& last)
+{
+    {
+        MutexLock lock(inode.mutex);
+        last.version = inode.extent_version;
+    }
+    CW_TRY(read_file_blocks(core, inode, block, 1, last.content.data()));
+    return last.promise.blocks() > 0 ? Status() : last.promise.get_by_force(1);
+}
+
+class Truncation final : public LongChange {
+public:
+    Truncation(FilesystemCore& core, Ref<Inode> inode, uint64_t new_size, const Caller& caller)
+        : core_(core), inode_(std::move(inode)), new_size_(new_size), caller_(caller), last_(core)
+    {
+    }
+    Result<Progress> step() override
+    {
+        bool shrinks;
+        {
+            MutexLock lock(inode_->mutex);
+            shrinks = new_size_ < inode_->attributes.size_bytes;
+        }
+        // One that grows while this is on its way is looked at again.
+        last_.version = LastBlock::kUnknown;
+        if (shrinks)
+            wait_for_flush(core_, *inode_);
+        if (shrinks && last_.wanted)
+            CW_TRY(read_last_block(core_, *inode_, new_size_ / kBlockBytes, last_));
+        return resize_piece(core_, inode_, new_size_, last_, caller_);
+    }
+
+private:
+    FilesystemCore& core_;
+    const Ref<Inode> inode_;
+    const uint64_t new_size_;
+    const Caller caller_;
+    LastBlock last_;
+};
+
+}  // namespace
+
+std::unique_ptr<LongChange> begin_truncation(FilesystemCore& core, Ref<Inode> inode, uint64_t new_size,
+                                             const Caller& caller)
+{
+    return std::make_unique<Truncation>(core, std::move(inode), new_size, caller);
+}
+
+}  // namespace cowraid

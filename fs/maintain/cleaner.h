@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// Empties data block groups so that their slots, and with them whole stripes, are free again. Files go on
+// naming the addresses their blocks had (fs/txn/remap.h).
+//
+// The way of a group, each step after the commit of the one before is durable:
+//   1. it is marked in the map, takes no new blocks, and addresses in it are looked up from now on;
+//   2. its live blocks move into free rows of other groups, a bounded number at a time, each read verified
+//      and switched while no operation runs; what was freed meanwhile stays freed;
+//   3. when nothing of it is used and no reader of an older commit is left, its checksums and windows leave
+//      their trees, a bounded number per commit;
+//   4. it leaves the map. Slots are given out again when that is durable.
+// The map may be durable before the trees of the same transaction are: that is why 1 comes before 2 and 4
+// after 3. A crash loses at most what was not committed; the next mount goes on with marked groups.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "alloc/clean_policy.h"
+#include "base/buffer.h"
+#include "fs/filesystem.h"
+#include "fs/txn/space_budget.h"
+#include "fs/txn/transaction.h"
+
+namespace cowraid {
+
+struct FilesystemCore;
+
+struct CleanerCounts {
+    std::atomic<uint64_t> emptied_groups{0};
+    std::atomic<uint64_t> moved_blocks{0};
+    std::atomic<uint64_t> unmovable_blocks{0};  // that could not be read, or by no name
+};
+
+// All of it by the commit thread, between commits; counts by anybody.
+class Cleaner {
+public:
+    Cleaner(FilesystemCore& core, const CleanPolicy& policy) : core_(core), policy_(policy) { }
+
+    // One bounded step. No locks held, no commit under way. `idle`: nobody has changed anything for a while.
+    CleanProgress step(CleanUrge urge, bool idle);
+    [[nodiscard]] CleanPressure pressure(bool idle) const;
+    [[nodiscard]] const CleanPolicy& policy() const { return policy_; }
+    [[nodiscard]] const CleanerCounts& counts() const { return counts_; }
+    // Blocks in free rows that the group being emptied still needs: writers rather fill holes. A group that
+    // is begun can only be ended, what it offered is lost until then.
+    [[nodiscard]] uint64_t reserved_blocks() const { return promised_; }
+
+private:
+    // A block on its way.
+    struct Move {
+        VolumeAddress from, to;
+        VolumeAddress name;  // what files call it
+        Checksum checksum;
+        std::byte* memory;
+    };
+    // Goes on with a group that was marked before; chooses one and marks it. False: there is none. `waits`:
+    // there is one, but no room for its blocks.
+    bool resume(bool& waits);
+    bool begin(CleanUrge urge, bool idle);
+    [[nodiscard]] std::vector<GroupNumbers> candidates() const;
+    [[nodiscard]] GroupNumbers numbers_of(VolumeAddress group) const;
+    [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;
+    [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
+    void wait_for_commit(Transaction& open);
+    CleanProgress leave_trees(const View& view);
+    CleanProgress leave_map();
+    void set_aside();
+    void finish_group();
+
+    // cleaner_move.cc
+    CleanProgress move(const View& view);
+    CleanProgress make_room(const View& view, uint64_t block_count, SpaceClaim& claim);
+    Status read_blocks(const View& view, std::span<const BlockRun> runs, AlignedBuffer& memory,
+                       std::vector<Move>& moves);
+    Status read_singly(std::span<const BlockRun> runs, std::span<const BlockExpectation> expected,
+                       std::byte* memory, std::vector<bool>& readable);
+    Status write_blocks(const View& view, std::vector<Move>& moves);
+    Result<bool> is_there(const View& view, VolumeAddress name, VolumeAddress place);
+    bool arrived(const View& view, std::span<const Move> moves);
+    Status switch_blocks(Transaction& open, std::span<const Move> moves);
+    void abandon(Transaction& open, std::span<const Move> moves, Status why);
+
+    FilesystemCore& core_;
+    const CleanPolicy policy_;
+    CleanerCounts counts_;
+    VolumeAddress group_;  // being emptied; not valid: none
+    TransactionId wait_for_;  // its commit comes before the next step
+    VolumeAddress next_;  // moving goes on here
+    uint64_t unmovable_ = 0;  // blocks met since the group's begin that stay
+    bool moved_any_ = false;  // since then
+    uint64_t promised_ = 0;  // of the space budget, for what is still to be moved
+    std::set<VolumeAddress> set_aside_;  // with blocks that cannot be moved
+    bool failed_ = false;  // members did not take what was moved: no more of it in this mount
+};
+
+}  // namespace cowraid

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// Gives the slots of block groups that hold nothing back to their members, so that groups of another content
+// or width can have them: beyond the room that is kept ahead, and those that a better group could replace.
+//
+// The way of a group: it takes no blocks any more; what is recorded about it leaves the trees; when that
+// commit is durable it leaves the map; with the commit after that its slots are free (I-30). A crash in
+// between leaves an empty group.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "fs/txn/transaction.h"
+
+namespace cowraid {
+
+struct FilesystemCore;
+
+class EmptyGroups {
+public:
+    explicit EmptyGroups(FilesystemCore& core) : core_(core) { }
+
+    // What can be done between two commits. Commit thread, no commit under way.
+    void step();
+    // The next commit lets groups go on. Commit thread.
+    [[nodiscard]] bool wants_commit() const;
+    // Data blocks of groups on their way that are still in the map. By anybody.
+    [[nodiscard]] uint64_t leaving_blocks() const { return leaving_blocks_; }
+
+private:
+    void choose(uint32_t content);
+    [[nodiscard]] bool replaceable(VolumeAddress group) const;
+    [[nodiscard]] bool kept(uint32_t content, uint64_t blocks) const;
+    bool give_up_room(uint32_t content, uint64_t blocks);
+    Status leave(const View& view);
+
+    FilesystemCore& core_;
+    std::vector<VolumeAddress> leaving_;
+    std::atomic<uint64_t> leaving_blocks_{0};
+    TransactionId wait_for_;  // its commit comes before the next step
+    bool failed_ = false;  // trees could not be read: no more of it in this mount
+};
+
+}  // namespace cowraid

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#include "fs/maintain/group_leftovers.h"
+
+#include <algorithm>
+
+#include "fs/core.h"
+#include "fs/txn/operation.h"
+
+namespace cowraid {
+
+namespace {
+
+// Windows of checksums that leave their tree in one commit: some 4 MiB of leaves.
+constexpr size_t kWindowsPerCommit = 8192;
+
+// Appends the keys of items in [from, end] that are there, at most `max` in `keys`.
+Status find_keys(NodeCache& cache, const TreeRoot& tree, const Key& from, const Key& end, size_t max,
+                 std::vector<Key>& keys)
+{
+    TreeCursor cursor(cache, tree);
+    CW_TRY(cursor.seek(from));
+    while (cursor.valid() && cursor.key() <= end && keys.size() < max) {
+        keys.push_back(cursor.key());
+        CW_TRY(cursor.next());
+    }
+    return {};
+}
+
+}  // namespace
+
+Status find_leftovers(FilesystemCore& core, const View& view, VolumeAddress address, GroupLeftovers& left)
+{
+    if (left.checksums.size() == kWindowsPerCommit)
+        return {};
+    const Ref<const ArrayGroup> group = core.volume->array().group_at(address);
+    const uint64_t end = address.value + group->record.span_bytes();
+    const auto checksums = static_cast<uint8_t>(ItemType::kChecksums);
+    const auto windows = static_cast<uint8_t>(ItemType::kSpaceWindow);
+    const auto summary = static_cast<uint8_t>(ItemType::kGroupSummary);
+    const TreeRoot& space = view.committed->free_space_tree;
+    const Key summary_key{0, summary, address.value};
+    CW_TRY(find_keys(core.cache, view.committed->checksum_tree, {address.value, checksums, 0},
+                     {end - 1, checksums, 0}, kWindowsPerCommit, left.checksums));
+    if (left.checksums.size() == kWindowsPerCommit)
+        return {};
+    CW_TRY(find_keys(core.cache, space, summary_key, summary_key, SIZE_MAX, left.windows));
+    return find_keys(core.cache, space, {address.value, windows, 0}, {address.value, windows, UINT64_MAX},
+                     SIZE_MAX, left.windows);
+}
+
+bool erase_leftovers(FilesystemCore& core, Transaction& open, GroupLeftovers left)
+{
+    constexpr size_t kFewest = 64;
+    if (open.left_count > 0)
+        return false;
+    SpaceClaim claim(core.space);
+    for (;;) {
+        const SpaceBudget::ClaimMark mark = core.space.claim_mark();
+        if (claim.take(changes_of_left(left.count()), pending_changes(core), mark, Leave::kMoves))
+            break;
+        if (left.checksums.size() <= kFewest)
+            return false;
+        left.windows.clear();
+        left.checksums.resize(left.checksums.size() / 2);
+    }
+    std::sort(left.windows.begin(), left.windows.end());
+    open.left_count = left.count();
+    open.left_checksums = std::move(left.checksums);
+    open.left_windows = std::move(left.windows);
+    open.dirty = true;
+    return true;
+}
+
+}  // namespace cowraid

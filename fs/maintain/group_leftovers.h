@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// What is recorded about block groups that hold nothing: items of the checksum and free-space trees. They
+// leave their trees in a commit before the groups leave the map (I-30).
+#pragma once
+
+#include <vector>
+
+#include "fs/txn/transaction.h"
+
+namespace cowraid {
+
+struct FilesystemCore;
+
+struct GroupLeftovers {
+    std::vector<Key> checksums, windows;
+
+    [[nodiscard]] size_t count() const { return checksums.size() + windows.size(); }
+};
+
+// Appends what the commit of `view` has about the group: checksums up to a commit's share, windows only
+// behind the last of the group's checksums.
+Status find_leftovers(FilesystemCore& core, const View& view, VolumeAddress group, GroupLeftovers& left);
+
+// Has the open transaction erase them, as much as a commit has room for, the reserve included: it frees
+// nodes. False: there is no room, or the transaction erases others already. Commit thread.
+bool erase_leftovers(FilesystemCore& core, Transaction& open, GroupLeftovers left);
+
+}  // namespace cowraid

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+// Reading and setting attributes, and the access time that reading a file leaves behind.
+#include <sys/stat.h>
+
+#include <compare>
+#include <memory>
+#include <utility>
+
+#include "fs/files/file_blocks.h"
+#include "fs/names/names.h"
+#include "fs/names/namespace.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr time_t kAccessSecondsMax = 24 * 60 * 60;
+constexpr uint32_t kModeBits = 07777;
+
+bool valid_time(const std::optional<timespec>& time)
+{
+    return !time || (time->tv_nsec >= 0 && time->tv_nsec < 1'000'000'000);
+}
+
+Status check_request(Inode& inode, const SetAttributes& change)
+{
+    if (!valid_time(change.accessed) || !valid_time(change.modified) || !valid_time(change.changed))
+        return Err::kInvalid;
+    if (!change.size_bytes)
+        return {};
+    MutexLock lock(inode.mutex);
+    if (inode.attributes.is_directory())
+        return Err::kIsDirectory;
+    if (!inode.attributes.is_regular())
+        return Err::kInvalid;
+    return *change.size_bytes > INT64_MAX ? Err::kFileTooBig : Err::kOk;
+}
+
+bool asks_for_more_than_size(const SetAttributes& change)
+{
+    return change.mode || change.uid || change.gid || change.accessed || change.modified || change.changed ||
+           change.modified_now || change.accessed_now;
+}
+
+// A new owner does not inherit the power to act as the old one. Set-gid without group execution is a mark
+// for mandatory locks and stays, unless the caller may not leave it.
+void change_owner(InodeAttributes& attributes, const SetAttributes& change, const Caller& caller)
+{
+    if (!change.uid && !change.gid)
+        return;
+    attributes.uid = change.uid.value_or(attributes.uid);
+    attributes.gid = change.gid.value_or(attributes.gid);
+    if (attributes.is_directory())
+        return;
+    attributes.mode &= ~uint32_t{S_ISUID};
+    if ((attributes.mode & S_IXGRP) != 0)
+        attributes.mode &= ~uint32_t{S_ISGID};
+    clear_set_id(attributes, caller);
+}
+
+void change_times(InodeAttributes& attributes, const SetAttributes& change)
+{
+    const timespec now = current_time();
+    attributes.accessed = change.accessed_now ? now : change.accessed.value_or(attributes.accessed);
+    attributes.modified = change.modified_now ? now : change.modified.value_or(attributes.modified);
+    attributes.changed = change.changed.value_or(now);
+}
+
+bool not_later(const timespec& a, const timespec& b)
+{
+    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec <= b.tv_nsec;
+}
+
+// relatime: the first access after a change, else once a day.
+bool access_is_news(const InodeAttributes& attributes, const timespec& now, AccessTime rule)
+{
+    if (rule == AccessTime::kStrict)
+        return !not_later(now, attributes.accessed);
+    return not_later(attributes.accessed, attributes.modified) ||
+           not_later(attributes.accessed, attributes.changed) ||
+           attributes.accessed.tv_sec <= now.tv_sec - kAccessSecondsMax;
+}
+
+}  // namespace
+
+Result<Attributes> get_attributes(FilesystemCore& core, InodeNumber inode)
+{
+    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    MutexLock lock(use->mutex);
+    return attributes_of(*use);
+}
+
+namespace {
+
+Result<Attributes> apply_change(FilesystemCore& core, Inode& inode, const SetAttributes& change,
+                                const Caller& caller)
+{
+    Operation op(core);
+    // Truncating works on a full volume, whatever the kernel sends along with it.
+    CW_TRY(op.begin(change.size_bytes ? Operation::Kind::kShrink : Operation::Kind::kGrow, 1));
+    MutexLock lock(inode.mutex);
+    if (inode.removed)
+        return Err::kStale;
+    InodeAttributes& attributes = inode.attributes;
+    change_owner(attributes, change, caller);
+    if (change.mode)
+        attributes.mode = (attributes.mode & ~kModeBits) | (*change.mode & kModeBits);
+    change_times(attributes, change);
+    const bool only_times = !change.mode && !change.uid && !change.gid;
+    op.store(inode, only_times ? Operation::Changed::kTimes : Operation::Changed::kContent);
+    return attributes_of(inode);
+}
+
+class SizeChange final : public AttributeChange {
+public:
+    SizeChange(FilesystemCore& core, InodeUse use, const SetAttributes& change, const Caller& caller)
+        : core_(core),
+          use_(std::move(use)),
+          change_(change),
+          caller_(caller),
+          truncation_(begin_truncation(core, use_.ref(), *change.size_bytes, caller))
+    {
+    }
+    Result<Progress> step() override
+    {
+        CW_ASSIGN(const Progress progress, truncation_->step());
+        if (progress == Progress::kMore)
+            return progress;
+        if (asks_for_more_than_size(change_)) {
+            CW_ASSIGN(attributes, apply_change(core_, *use_, change_, caller_));
+        } else {
+            MutexLock lock(use_->mutex);
+            attributes = attributes_of(*use_);
+        }
+        return Progress::kDone;
+    }
+
+private:
+    FilesystemCore& core_;
+    const InodeUse use_;
+    const SetAttributes change_;
+    const Caller caller_;
+    const std::unique_ptr<LongChange> truncation_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<AttributeChange>> begin_set_attributes(FilesystemCore& core, InodeNumber inode,
+                                                              const SetAttributes& change,
+                                                              const Caller& caller)
+{
+    CW_ASSERT(change.size_bytes.has_value());
+    CW_ASSIGN(InodeUse use, use_inode(core, inode));
+    CW_TRY(check_request(*use, change));
+    return std::unique_ptr<AttributeChange>(
+        std::make_unique<SizeChange>(core, std::move(use), change, caller));
+}
+
+Result<Attributes> set_attributes(FilesystemCore& core, InodeNumber inode, const SetAttributes& change,
+                                  const Caller& caller)
+{
+    if (change.size_bytes) {
+        CW_ASSIGN(const std::unique_ptr<AttributeChange> whole,
+                  begin_set_attributes(core, inode, change, caller));
+        CW_TRY(finish_change(*whole));
+        return whole->attributes;
+    }
+    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    CW_TRY(check_request(*use, change));
+    return apply_change(core, *use, change, caller);
+}
+
+void note_access(FilesystemCore& core, InodeNumber inode)
+{
+    const AccessTime rule = core.options.access_time;
+    if (rule == AccessTime::kNever || core.read_only.load(std::memory_order_relaxed) ||
+        core.stopped.load(std::memory_order_relaxed))
+        return;
+    Result<InodeUse> found = use_inode(core, inode);
+    if (!found.ok())
+        return;
+    const InodeUse& use = *found;
+    const timespec now = current_time();
+    {
+        MutexLock lock(use->mutex);
+        if (!access_is_news(use->attributes, now, rule))
+            return;
+    }
+    // An access time that cannot be stored is no reason to fail a read.
+    Operation op(core);
+    if (!op.begin(Operation::Kind::kMinor, 1).ok())
+        return;
+    MutexLock lock(use->mutex);
+    if (use->removed || !access_is_news(use->attributes, now, rule))
+        return;
+    use->attributes.accessed = now;
+    op.store(*use, Operation::Changed::kTimes);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// New inodes: files, directories, symbolic links, devices.
+#include <sys/stat.h>
+
+#include "format/items.h"
+#include "fs/names/names.h"
+#include "fs/names/namespace.h"
+
+namespace cowraid {
+
+namespace {
+
+Status check_request(std::string_view name, uint32_t mode, std::string_view symlink_target)
+{
+    CW_TRY(check_name(name));
+    if (is_dot_name(name))
+        return Err::kExists;
+    switch (mode & S_IFMT) {
+    case S_IFREG:
+    case S_IFDIR:
+    case S_IFIFO:
+    case S_IFSOCK:
+    case S_IFCHR:
+    case S_IFBLK:
+        return symlink_target.empty() ? Err::kOk : Err::kInvalid;
+    case S_IFLNK:
+        if (symlink_target.empty() || symlink_target.find('\0') != std::string_view::npos)
+            return Err::kInvalid;
+        return symlink_target.size() > kMaxSymlinkBytes ? Err::kNameTooLong : Err::kOk;
+    default:
+        return Err::kInvalid;
+    }
+}
+
+// Looks without locks, so that the tree nodes which the change will need are in memory.
+Status expect_free(FilesystemCore& core, InodeNumber directory, std::string_view name)
+{
+    CW_ASSIGN(const DirentSlot slot, find_name(core, directory, name));
+    return slot.found ? Err::kExists : Err::kOk;
+}
+
+// Entry, link, two inodes, and a target; a long one counts as several.
+uint32_t item_count(std::string_view symlink_target)
+{
+    return 5 + static_cast<uint32_t>(symlink_target.size() / 256);
+}
+
+// Never beyond the limit, because the next number is part of every commit.
+Result<InodeNumber> next_inode_number(FilesystemCore& core)
+{
+    uint64_t number = core.next_inode.load(std::memory_order_relaxed);
+    do {
+        if (number >= kMaxInode)
+            return Err::kNoSpace;
+    } while (!core.next_inode.compare_exchange_weak(number, number + 1, std::memory_order_relaxed));
+    return InodeNumber{number};
+}
+
+InodeAttributes new_attributes(uint32_t mode, uint64_t rdev, std::string_view symlink_target,
+                               const Caller& caller)
+{
+    InodeAttributes attributes;
+    attributes.mode = mode & (S_IFMT | 07777);
+    attributes.uid = caller.uid;
+    attributes.gid = caller.gid;
+    attributes.rdev = S_ISCHR(mode) || S_ISBLK(mode) ? rdev : 0;
+    attributes.size_bytes = symlink_target.size();
+    attributes.link_count = S_ISDIR(mode) ? 2 : 1;
+    attributes.created = current_time();
+    attributes.accessed = attributes.modified = attributes.changed = attributes.created;
+    return attributes;
+}
+
+// Set-gid directories hand their group down, and the bit itself to directories.
+void inherit(const InodeAttributes& directory, InodeAttributes& child)
+{
+    if ((directory.mode & S_ISGID) == 0)
+        return;
+    child.gid = directory.gid;
+    if (child.is_directory())
+        child.mode |= S_ISGID;
+}
+
+// Requires both inodes locked. Nothing is changed on failure.
+Status add_child(FilesystemCore& core, Operation& op, Inode& directory, std::string_view name, Inode& child,
+                 std::string_view symlink_target) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    if (directory.removed || directory.attributes.link_count == 0)
+        return Err::kNotFound;
+    CW_ASSIGN(const DirentSlot slot, find_name(core, directory.number, name));
+    if (slot.found)
+        return Err::kExists;
+    if (slot.free_cursor == 0)
+        return Err::kNoSpace;
+    if (child.attributes.is_directory()) {
+        if (directory.attributes.link_count == UINT32_MAX)
+            return Err::kTooManyLinks;
+        ++directory.attributes.link_count;
+        child.attributes.parent = directory.number.value;
+    }
+    inherit(directory.attributes, child.attributes);
+    child.attributes.generation = op.transaction().id.value;
+    put_name(op, directory, slot.free_cursor, name, child);
+    if (!symlink_target.empty())
+        op.put(symlink_key(child.number), std::as_bytes(std::span(symlink_target)));
+    op.store(child);
+    add_name_weight(directory, name);
+    touch_directory(directory, child.attributes.created);
+    op.store(directory);
+    return {};
+}
+
+}  // namespace
+
+Result<Attributes> make_node(FilesystemCore& core, InodeNumber parent, std::string_view name, uint32_t mode,
+                             uint64_t rdev, std::string_view symlink_target,
+                             const Caller& caller) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    CW_TRY(check_request(name, mode, symlink_target));
+    CW_ASSIGN(const InodeUse directory, use_directory(core, parent));
+    CW_TRY(expect_free(core, parent, name));
+    Operation op(core);
+    CW_TRY(op.begin(Operation::Kind::kGrow, item_count(symlink_target)));
+    CW_ASSIGN(const InodeNumber number, next_inode_number(core));
+    // In the table and remembered before anything names it, so that whoever finds the name finds this object
+    // and no unlink can delete it under the caller.
+    const InodeUse child(core,
+                         core.inodes.create(number, new_attributes(mode, rdev, symlink_target, caller)));
+    LookupReference reference(core, child);
+    const InodeLocks locks({directory.get(), child.get()});
+    const Status status = add_child(core, op, *directory, name, *child, symlink_target);
+    if (!status.ok()) {
+        child->removed = true;
+        return status.err();
+    }
+    core.inode_count.fetch_add(1, std::memory_order_relaxed);
+    reference.keep();
+    return attributes_of(*child);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// Names to inodes, and the references that lookups hand out.
+#include "format/items.h"
+#include "fs/names/names.h"
+#include "fs/names/namespace.h"
+#include "fs/names/removal.h"
+
+namespace cowraid {
+
+namespace {
+
+// The parent of a directory; the root is its own.
+InodeNumber parent_of(Inode& directory)
+{
+    if (directory.number.value == kRootInode)
+        return directory.number;
+    MutexLock lock(directory.mutex);
+    return {directory.attributes.parent};
+}
+
+Result<InodeUse> resolve(FilesystemCore& core, InodeUse& directory, std::string_view name)
+{
+    if (name == ".")
+        return use_inode(core, directory->number);
+    if (name == "..")
+        return use_inode(core, parent_of(*directory));
+    CW_ASSIGN(NamedInode named, resolve_name(core, directory->number, name));
+    return std::move(named.inode);
+}
+
+// The attributes of an inode that still has a name.
+Result<Attributes> named_attributes(Inode& inode)
+{
+    MutexLock lock(inode.mutex);
+    if (inode.removed || inode.attributes.link_count == 0)
+        return Err::kNotFound;
+    return attributes_of(inode);
+}
+
+}  // namespace
+
+Result<Attributes> lookup_name(FilesystemCore& core, InodeNumber parent, std::string_view name)
+{
+    CW_TRY(check_name(name));
+    CW_ASSIGN(InodeUse directory, use_directory(core, parent));
+    InodeNumber unlinked;
+    while (true) {
+        CW_ASSIGN(InodeUse inode, resolve(core, directory, name));
+        // Remembered first, looked at then: an inode that still has a name now will not be deleted under
+        // the caller.
+        LookupReference reference(core, inode);
+        Result<Attributes> attributes = named_attributes(*inode);
+        if (attributes.ok())
+            reference.keep();
+        if (attributes.ok() || attributes.err() != Err::kNotFound || is_dot_name(name))
+            return attributes;
+        // Unlinked or replaced during the lookup; an entry that still names it then is damage.
+        if (inode->number == unlinked)
+            return Err::kCorrupt;
+        unlinked = inode->number;
+    }
+}
+
+bool forget_inode(FilesystemCore& core, InodeNumber inode, uint64_t count)
+{
+    if (!core.inodes.forget(inode, count))
+        return false;
+    // In memory as a rule; read again, or deleted, when another thread let go of it at the same moment.
+    Result<InodeUse> use = use_inode(core, inode);
+    if (!use.ok())
+        return true;
+    bool unlinked = false;
+    {
+        MutexLock lock((*use)->mutex);
+        unlinked = (*use)->attributes.link_count == 0;
+    }
+    if (unlinked)
+        remove_if_forgotten(core, inode);
+    return true;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+#include "fs/names/names.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "format/items.h"
+#include "fs/names/namespace.h"
+#include "fs/names/removal.h"
+
+namespace cowraid {
+
+InodeUse::~InodeUse()
+{
+    if (!inode_)
+        return;
+    const InodeNumber number = inode_->number;
+    inode_.reset();
+    core_->inodes.prune(number);
+}
+
+LookupReference::LookupReference(FilesystemCore& core, const InodeUse& inode)
+    : core_(&core), inode_(inode->number)
+{
+    core.inodes.remember(inode.ref());
+}
+
+LookupReference::~LookupReference()
+{
+    if (core_ != nullptr)
+        forget_inode(*core_, inode_, 1);
+}
+
+Result<InodeUse> use_inode(FilesystemCore& core, InodeNumber number)
+{
+    Result<Ref<Inode>> inode = core.inodes.get(number);
+    if (!inode.ok())
+        return inode.err() == Err::kNotFound ? Err::kStale : inode.err();
+    return InodeUse(core, inode.take());
+}
+
+Result<InodeUse> use_directory(FilesystemCore& core, InodeNumber number)
+{
+    CW_ASSIGN(InodeUse directory, use_inode(core, number));
+    MutexLock lock(directory->mutex);
+    if (!directory->attributes.is_directory())
+        return Err::kNotDirectory;
+    if (directory->attributes.link_count == 0)
+        return Err::kNotFound;
+    return directory;
+}
+
+Result<InodeUse> use_entry(FilesystemCore& core, InodeNumber directory, const Dirent& entry)
+{
+    if (entry.inode == directory)
+        return Err::kCorrupt;
+    CW_ASSIGN(Ref<Inode> ref, core.inodes.get(entry.inode));
+    InodeUse inode(core, std::move(ref));
+    bool same_type = false;
+    {
+        MutexLock lock(inode->mutex);
+        same_type = (inode->attributes.mode & S_IFMT) == entry.mode_type;
+    }
+    if (!same_type)
+        return Err::kCorrupt;
+    return inode;
+}
+
+Result<DirentSlot> find_name(FilesystemCore& core, InodeNumber directory, std::string_view name)
+{
+    CW_TRY(check_name(name));
+    return find_dirent(core.store, core.volume->superblock().name_hash_seed, directory, name);
+}
+
+Result<NamedInode> resolve_name(FilesystemCore& core, InodeNumber directory, std::string_view name)
+{
+    // A removed inode whose entry is still there the second time was never removed with it: damage.
+    InodeNumber missing;
+    while (true) {
+        CW_ASSIGN(DirentSlot slot, find_name(core, directory, name));
+        if (!slot.found)
+            return Err::kNotFound;
+        Result<InodeUse> inode = use_entry(core, directory, slot.entry);
+        if (inode.ok())
+            return NamedInode{std::move(slot.entry), inode.take()};
+        if (inode.err() != Err::kNotFound)
+            return inode.err();
+        if (slot.entry.inode == missing)
+            return Err::kCorrupt;
+        missing = slot.entry.inode;
+    }
+}
+
+Attributes attributes_of(const Inode& inode)
+{
+    const InodeAttributes& from = inode.attributes;
+    Attributes out;
+    out.inode = inode.number;
+    out.size_bytes = from.size_bytes;
+    // Data in memory counts as stored, or programs that copy sparse files would take it for a hole. What
+    // overwrites stored blocks would count twice, so the sum ends at what a file of this size can hold.
+    uint64_t blocks = from.data_blocks;
+    const uint64_t waiting = inode.dirty.block_count() + inode.flushing.block_count();
+    out.block_count_estimated = waiting > 0 && from.data_blocks > 0;
+    if (waiting > 0)
+        blocks = std::max(blocks, std::min(blocks + waiting, divide_up(from.size_bytes, kBlockBytes)));
+    out.block_count_512 = blocks * (kBlockBytes / 512);
+    out.rdev = from.rdev;
+    out.generation = from.generation;
+    out.mode = from.mode;
+    out.uid = from.uid;
+    out.gid = from.gid;
+    out.link_count = from.link_count;
+    out.accessed = from.accessed;
+    out.modified = from.modified;
+    out.changed = from.changed;
+    out.created = from.created;
+    return out;
+}
+
+uint64_t name_weight(std::string_view name)
+{
+    return 2 * name.size();
+}
+
+void add_name_weight(Inode& directory, std::string_view name)
+{
+    directory.attributes.size_bytes += name_weight(name);
+}
+
+void remove_name_weight(Inode& directory, std::string_view name)
+{
+    uint64_t& size = directory.attributes.size_bytes;
+    size -= std::min(size, name_weight(name));
+}
+
+void touch_directory(Inode& directory, const timespec& now)
+{
+    directory.attributes.modified = now;
+    directory.attributes.changed = now;
+}
+
+void drop_subdirectory(Inode& directory)
+{
+    // A damaged count must not wrap.
+    if (directory.attributes.link_count > 2)
+        --directory.attributes.link_count;
+}
+
+void put_name(Operation& op, Inode& directory, uint64_t cursor, std::string_view name,
+              Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    const uint64_t sequence = inode.attributes.next_link_sequence++;
+    const std::string text(name);
+    op.put(dirent_key(directory.number, cursor),
+           encode_dirent({cursor, inode.number, sequence, inode.attributes.mode & S_IFMT, text}));
+    op.put(link_key(inode.number, sequence), encode_link({directory.number, cursor, text}));
+}
+
+bool drop_link(Operation& op, Inode& inode, uint64_t link_sequence, const timespec& now)
+{
+    InodeAttributes& attributes = inode.attributes;
+    op.erase(link_key(inode.number, link_sequence));
+    // A damaged count must not wrap.
+    const bool last = attributes.is_directory() || attributes.link_count <= 1;
+    attributes.link_count = last ? 0 : attributes.link_count - 1;
+    attributes.changed = now;
+    if (last)
+        op.put(orphan_key(inode.number), {});
+    op.store(inode);
+    return last;
+}
+
+void remove_if_forgotten(FilesystemCore& core, InodeNumber inode)
+{
+    if (!core.inodes.remembered(inode))
+        queue_removal(core, inode);
+}
+
+}  // namespace cowraid

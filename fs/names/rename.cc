@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+// Renaming: one name to another place, over what stands there, or two names exchanged.
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include <optional>
+
+#include "format/items.h"
+#include "fs/names/names.h"
+#include "fs/names/namespace.h"
+
+namespace cowraid {
+
+namespace {
+
+// A place: a name in a directory, and what it means (nothing, at the end of a plain rename).
+struct Place {
+    InodeUse directory;
+    std::string_view name;
+    DirentSlot slot;
+    InodeUse inode;  // set when slot.found
+
+    [[nodiscard]] bool is_directory() const { return slot.found && S_ISDIR(slot.entry.mode_type); }
+};
+
+struct Rename {
+    Place from, to;
+    bool exchange = false;
+    bool no_replace = false;
+
+    [[nodiscard]] bool changes_parent() const { return from.directory.get() != to.directory.get(); }
+    // A directory gets another parent: only then can a loop arise.
+    [[nodiscard]] bool moves_directory() const
+    {
+        return changes_parent() && (from.is_directory() || (exchange && to.is_directory()));
+    }
+    // Two names of one file: POSIX asks for nothing to happen.
+    [[nodiscard]] bool same_inode() const { return to.slot.found && from.inode.get() == to.inode.get(); }
+};
+
+enum class RenameOutcome : uint8_t { kDone, kReplacedLast, kChanged };
+
+Status resolve_place(FilesystemCore& core, Place& place)
+{
+    place.inode = InodeUse();
+    Result<NamedInode> named = resolve_name(core, place.directory->number, place.name);
+    place.slot = {};
+    if (named.err() == Err::kNotFound)
+        return {};
+    CW_TRY(named.status());
+    place.slot.found = true;
+    place.slot.entry = std::move(named->entry);
+    place.inode = std::move(named->inode);
+    return {};
+}
+
+// The rules that need only the two entries.
+Status check_entries(FilesystemCore& core, const Rename& rename)
+{
+    if (!rename.from.slot.found || (rename.exchange && !rename.to.slot.found))
+        return Err::kNotFound;
+    if (rename.exchange || !rename.to.slot.found)
+        return {};
+    if (rename.no_replace)
+        return Err::kExists;
+    if (rename.same_inode())
+        return {};
+    if (rename.from.is_directory() && !rename.to.is_directory())
+        return Err::kNotDirectory;
+    if (!rename.from.is_directory() && rename.to.is_directory())
+        return Err::kIsDirectory;
+    return rename.to.is_directory() ? expect_empty(core, rename.to.inode->number) : Status();
+}
+
+Result<InodeNumber> stored_parent(FilesystemCore& core, InodeNumber directory)
+{
+    ItemBytes payload;
+    CW_TRY(core.store.get(inode_key(directory), payload));
+    CW_ASSIGN(const InodeAttributes attributes, decode_inode(payload));
+    if (!attributes.is_directory())
+        return Err::kCorrupt;
+    return InodeNumber{attributes.parent};
+}
+
+// kInvalid when `directory` is `ancestor` or below it. Reads items, not inodes: their locks come later. A
+// damaged chain may be a loop, which a second walker at half the speed would meet.
+Status expect_outside(FilesystemCore& core, InodeNumber directory, InodeNumber ancestor)
+{
+    InodeNumber slow = directory;
+    for (uint64_t step = 1; directory.value != kRootInode; ++step) {
+        if (directory == ancestor)
+            return Err::kInvalid;
+        CW_ASSIGN(directory, stored_parent(core, directory));
+        if (step % 2 == 0) {
+            CW_ASSIGN(slow, stored_parent(core, slow));
+            if (slow == directory && directory.value != kRootInode)
+                return Err::kCorrupt;
+        }
+    }
+    return {};
+}
+
+// No directory may come to lie below itself. Final only under the rename mutex.
+Status check_ancestors(FilesystemCore& core, const Rename& rename)
+{
+    if (!rename.moves_directory())
+        return {};
+    if (rename.from.is_directory())
+        CW_TRY(expect_outside(core, rename.to.directory->number, rename.from.inode->number));
+    if (rename.exchange && rename.to.is_directory())
+        CW_TRY(expect_outside(core, rename.from.directory->number, rename.to.inode->number));
+    return {};
+}
+
+// Whether the place still means what was resolved; takes the entry as it is now. Requires the locks.
+Result<bool> still_means(FilesystemCore& core, Place& place) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    if (place.directory->removed || place.directory->attributes.link_count == 0)
+        return Err::kNotFound;
+    CW_ASSIGN(place.slot, find_name(core, place.directory->number, place.name));
+    if (!place.slot.found)
+        return !place.inode;
+    return place.inode && !place.inode->removed && place.slot.entry.inode == place.inode->number;
+}
+
+// Lets the name at `place` mean `inode`, which had the name `old`.
+void point(Operation& op, const Place& place, uint64_t cursor, const Inode& inode, const Dirent& old)
+{
+    const std::string name(place.name);
+    op.put(dirent_key(place.directory->number, cursor),
+           encode_dirent({cursor, inode.number, old.link_sequence, old.mode_type, name}));
+    op.put(link_key(inode.number, old.link_sequence), encode_link({place.directory->number, cursor, name}));
+}
+
+// A directory leaves `from` for `to`.
+void move_parent(Inode& directory, Inode& from, Inode& to) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    drop_subdirectory(from);
+    ++to.attributes.link_count;
+    directory.attributes.parent = to.number.value;
+}
+
+// Requires the locks. The new name stands before the old one goes, so that a lookup finds one of them.
+Result<RenameOutcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    Place& from = rename.from;
+    Place& to = rename.to;
+    const uint64_t cursor = to.slot.found ? to.slot.entry.cursor : to.slot.free_cursor;
+    if (cursor == 0)
+        return Err::kNoSpace;
+    if (from.is_directory() && to.directory->attributes.link_count == UINT32_MAX)
+        return Err::kTooManyLinks;
+    const timespec now = current_time();
+    point(op, to, cursor, *from.inode, from.slot.entry);
+    op.erase(dirent_key(from.directory->number, from.slot.entry.cursor));
+    remove_name_weight(*from.directory, from.name);
+    if (from.is_directory() && rename.changes_parent())
+        move_parent(*from.inode, *from.directory, *to.directory);
+    bool last = false;
+    if (to.slot.found) {
+        if (to.is_directory())
+            drop_subdirectory(*to.directory);
+        last = drop_link(op, *to.inode, to.slot.entry.link_sequence, now);
+    } else {
+        add_name_weight(*to.directory, to.name);
+    }
+    from.inode->attributes.changed = now;
+    op.store(*from.inode);
+    for (Inode* directory : {from.directory.get(), to.directory.get()}) {
+        touch_directory(*directory, now);
+        op.store(*directory);
+    }
+    return last ? RenameOutcome::kReplacedLast : RenameOutcome::kDone;
+}
+
+// Requires the locks.
+Result<RenameOutcome> exchange_names(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    Place& from = rename.from;
+    Place& to = rename.to;
+    const timespec now = current_time();
+    point(op, to, to.slot.entry.cursor, *from.inode, from.slot.entry);
+    point(op, from, from.slot.entry.cursor, *to.inode, to.slot.entry);
+    if (rename.changes_parent()) {
+        if (from.is_directory())
+            move_parent(*from.inode, *from.directory, *to.directory);
+        if (to.is_directory())
+            move_parent(*to.inode, *to.directory, *from.directory);
+    }
+    for (Place* place : {&from, &to}) {
+        place->inode->attributes.changed = now;
+        touch_directory(*place->directory, now);
+    }
+    for (Place* place : {&from, &to}) {
+        op.store(*place->inode);
+        op.store(*place->directory);
+    }
+    return RenameOutcome::kDone;
+}
+
+// One attempt with the places as resolved, inside the gate.
+Result<RenameOutcome> carry_out(FilesystemCore& core, Operation& op,
+                                Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    std::optional<MutexLock> one_at_a_time;
+    if (rename.moves_directory()) {
+        one_at_a_time.emplace(core.rename_mutex);
+        CW_TRY(check_ancestors(core, rename));
+    }
+    const InodeLocks locks({rename.from.directory.get(), rename.to.directory.get(), rename.from.inode.get(),
+                            rename.to.inode.get()});
+    CW_ASSIGN(const bool from_same, still_means(core, rename.from));
+    CW_ASSIGN(const bool to_same, still_means(core, rename.to));
+    if (!from_same || !to_same)
+        return RenameOutcome::kChanged;
+    CW_TRY(check_entries(core, rename));
+    return rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
+}
+
+Status check_request(std::string_view name, std::string_view new_name, uint32_t flags)
+{
+    if (flags != 0 && flags != RENAME_NOREPLACE && flags != RENAME_EXCHANGE)
+        return Err::kInvalid;
+    CW_TRY(check_name(name));
+    CW_TRY(check_name(new_name));
+    return is_dot_name(name) || is_dot_name(new_name) ? Err::kBusy : Err::kOk;
+}
+
+}  // namespace
+
+Status rename_name(FilesystemCore& core, InodeNumber parent, std::string_view name, InodeNumber new_parent,
+                   std::string_view new_name, uint32_t flags)
+{
+    CW_TRY(check_request(name, new_name, flags));
+    Rename rename;
+    rename.from.name = name;
+    rename.to.name = new_name;
+    rename.exchange = flags == RENAME_EXCHANGE;
+    rename.no_replace = flags == RENAME_NOREPLACE;
+    CW_ASSIGN(rename.from.directory, use_directory(core, parent));
+    CW_ASSIGN(rename.to.directory, use_directory(core, new_parent));
+    while (true) {
+        // First without locks, so that the nodes which the change will need are in memory.
+        CW_TRY(resolve_place(core, rename.from));
+        CW_TRY(resolve_place(core, rename.to));
+        CW_TRY(check_entries(core, rename));
+        // Other renames may twist what this sees; it counts once the rename mutex is held.
+        check_ancestors(core, rename).ignore();
+        if (rename.same_inode())
+            return {};
+        Operation op(core);
+        CW_TRY(op.begin(Operation::Kind::kGrow, 10));
+        CW_ASSIGN(const RenameOutcome outcome, carry_out(core, op, rename));
+        op.end();
+        if (outcome == RenameOutcome::kReplacedLast)
+            remove_if_forgotten(core, rename.to.inode->number);
+        if (outcome != RenameOutcome::kChanged)
+            return {};
+    }
+}
+
+}  // namespace cowraid

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// Extended attributes: values of up to 64 KiB by name beside an inode.
+#include <sys/xattr.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "format/items.h"
+#include "format/node.h"
+#include "fs/names/names.h"
+#include "fs/names/namespace.h"
+
+namespace cowraid {
+
+namespace {
+
+// Of one attribute, with the longest name.
+constexpr uint32_t kXattrPartsMax =
+    kXattrValueBytesMax / (kMaxItemBytes - sizeof(DiskXattr) - kMaxNameBytes) + 1;
+constexpr size_t kUsualItemBytes = 256;  // a long item counts as several when room is asked for
+
+Status check_xattr_name(std::string_view name)
+{
+    if (name.empty() || name.size() > kMaxNameBytes)
+        return Err::kRange;
+    return name.find('\0') == std::string_view::npos ? Err::kOk : Err::kInvalid;
+}
+
+Status check_set(std::string_view name, std::span<const std::byte> value, int flags)
+{
+    CW_TRY(check_xattr_name(name));
+    if (flags != 0 && flags != XATTR_CREATE && flags != XATTR_REPLACE)
+        return Err::kInvalid;
+    return value.size() > kXattrValueBytesMax ? Err::kTooBig : Err::kOk;
+}
+
+Result<XattrSlot> find_in_bucket(FilesystemCore& core, InodeNumber inode, std::string_view name)
+{
+    return find_xattr(core.store, core.volume->superblock().name_hash_seed, inode, name);
+}
+
+// The slot that `flags` allow to be written, with room for as many parts.
+Result<XattrSlot> find_writable(FilesystemCore& core, InodeNumber inode, std::string_view name, int flags,
+                                size_t part_count)
+{
+    CW_ASSIGN(XattrSlot slot, find_in_bucket(core, inode, name));
+    if (slot.found() && flags == XATTR_CREATE)
+        return Err::kExists;
+    if (!slot.found() && flags == XATTR_REPLACE)
+        return Err::kNoData;
+    if (slot.cursors.size() + slot.free_cursors.size() < part_count)
+        return Err::kNoSpace;
+    return slot;
+}
+
+// Puts the parts into rising cursors of the bucket, the old ones first, and erases what is left of those.
+void put_parts(Operation& op, InodeNumber inode, const XattrSlot& slot, std::vector<ItemBytes> parts)
+{
+    std::vector<uint64_t> cursors = slot.cursors;
+    cursors.insert(cursors.end(), slot.free_cursors.begin(), slot.free_cursors.end());
+    for (size_t i = parts.size(); i < slot.cursors.size(); ++i)
+        op.erase(xattr_key(inode, cursors[i]));
+    cursors.resize(parts.size());
+    std::sort(cursors.begin(), cursors.end());
+    for (size_t i = 0; i < parts.size(); ++i)
+        op.put(xattr_key(inode, cursors[i]), std::move(parts[i]));
+}
+
+Result<XattrSlot> find_present(FilesystemCore& core, InodeNumber inode, std::string_view name)
+{
+    CW_ASSIGN(XattrSlot slot, find_in_bucket(core, inode, name));
+    if (!slot.found())
+        return Err::kNoData;
+    return slot;
+}
+
+void stamp_change(Operation& op, Inode& inode) CW_REQUIRES(inode.mutex)
+{
+    inode.attributes.changed = current_time();
+    op.store(inode);
+}
+
+}  // namespace
+
+Status set_xattr(FilesystemCore& core, InodeNumber inode, std::string_view name,
+                 std::span<const std::byte> value, int flags)
+{
+    CW_TRY(check_set(name, value, flags));
+    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    std::vector<ItemBytes> parts = encode_xattr(name, value);
+    CW_TRY(find_writable(core, inode, name, flags, parts.size()).status());
+    Operation op(core);
+    const size_t item_count = 2 + kXattrPartsMax + value.size() / kUsualItemBytes;
+    CW_TRY(op.begin(Operation::Kind::kGrow, static_cast<uint32_t>(item_count)));
+    MutexLock lock(use->mutex);
+    if (use->removed)
+        return Err::kStale;
+    CW_ASSIGN(const XattrSlot slot, find_writable(core, inode, name, flags, parts.size()));
+    put_parts(op, inode, slot, std::move(parts));
+    stamp_change(op, *use);
+    return {};
+}
+
+Result<std::vector<std::byte>> get_xattr(FilesystemCore& core, InodeNumber inode, std::string_view name)
+{
+    CW_TRY(check_xattr_name(name));
+    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    CW_ASSIGN(XattrSlot slot, find_present(core, inode, name));
+    return std::move(slot.value);
+}
+
+Result<std::string> list_xattrs(FilesystemCore& core, InodeNumber inode)
+{
+    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    std::string names;
+    ItemScan scan(core.store, core.store.view(), xattr_key(inode, 0), xattr_key(inode, UINT64_MAX));
+    while (true) {
+        const Status status = scan.next();
+        if (status.err() == Err::kNotFound)
+            return names;
+        CW_TRY(status);
+        CW_ASSIGN(const XattrPart part, decode_xattr(scan.key().offset, scan.value()));
+        if (part.number == 0)
+            names.append(part.name).push_back('\0');
+    }
+}
+
+Status remove_xattr(FilesystemCore& core, InodeNumber inode, std::string_view name)
+{
+    CW_TRY(check_xattr_name(name));
+    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    CW_TRY(find_present(core, inode, name).status());
+    Operation op(core);
+    CW_TRY(op.begin(Operation::Kind::kShrink, 1 + kXattrPartsMax));
+    MutexLock lock(use->mutex);
+    if (use->removed)
+        return Err::kStale;
+    CW_ASSIGN(const XattrSlot slot, find_present(core, inode, name));
+    put_parts(op, inode, slot, {});
+    stamp_change(op, *use);
+    return {};
+}
+
+}  // namespace cowraid

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "fs/txn/remap.h"
+
+#include <algorithm>
+
+#include "fs/core.h"
+#include "fs/txn/block_codec.h"
+#include "fs/volume/commit_mutant.h"
+
+namespace cowraid {
+
+namespace {
+
+using TableOf = BlockTable Transaction::*;
+
+// The entries of one window, through all layers; those that are gone are 0.
+Status read_window(NodeCache& cache, const View& view, TableOf table, ItemType type, uint64_t window_address,
+                   BlockWindow& out)
+{
+    out = {};
+    ((*view.open).*table).merge_into({window_address}, out);
+    if (view.committing)
+        ((*view.committing).*table).merge_into({window_address}, out);
+    if (out.mask == UINT64_MAX || !view.committed->remap_tree.root.address.valid())
+        return {};
+    std::vector<std::byte> payload;
+    const Key key{window_address, static_cast<uint8_t>(type), 0};
+    const Status found = tree_lookup(cache, view.committed->remap_tree, key, payload);
+    if (found.err() == Err::kNotFound)
+        return {};
+    CW_TRY(found);
+    BlockWindow stored;
+    if (!decode_remap_window(payload, stored))
+        return Err::kCorrupt;
+    out.fill_from(stored);
+    return {};
+}
+
+// Calls `visit` with every address of the range and its entry, 0 for none.
+template <typename Visit>
+Status for_entries(NodeCache& cache, const View& view, TableOf table, ItemType type, VolumeAddress address,
+                   uint64_t block_count, Visit visit)
+{
+    BlockWindow window;
+    const uint64_t end = address.value + block_count * kBlockBytes;
+    for (uint64_t at = address.value; at < end;) {
+        const uint64_t window_address = round_down(at, kChecksumWindowBytes);
+        CW_TRY(read_window(cache, view, table, type, window_address, window));
+        const uint64_t window_end = at + std::min(end - at, kChecksumWindowBytes - (at - window_address));
+        for (; at < window_end; at += kBlockBytes) {
+            const size_t bit = (at - window_address) / kBlockBytes;
+            visit(VolumeAddress{at}, (window.mask >> bit & 1) != 0 ? window.values[bit] : 0);
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+RemapLookup::RemapLookup(NodeCache& cache, const Array& array, bool has_tree)
+    : cache_(cache), array_(array), active_(has_tree)
+{
+    for (const Ref<const ArrayGroup>& group : array.groups())
+        if ((group->record.flags & kGroupEmptying) != 0)
+            add_emptying(group->record.address);
+}
+
+void RemapLookup::add_emptying(VolumeAddress group_address)
+{
+    MutexLock lock(mutex_);
+    emptying_.insert(group_address);
+    active_ = true;
+}
+
+void RemapLookup::remove_emptying(VolumeAddress group_address)
+{
+    MutexLock lock(mutex_);
+    emptying_.erase(group_address);
+}
+
+bool RemapLookup::is_emptying(VolumeAddress group_address) const
+{
+    MutexLock lock(mutex_);
+    return emptying_.count(group_address) != 0;
+}
+
+bool RemapLookup::may_have_moved(VolumeAddress name) const
+{
+    if (!active_)
+        return false;
+    const Ref<const ArrayGroup> group = array_.group_at(name);
+    return !group || is_emptying(group->record.address);
+}
+
+Status RemapLookup::one_step(const View& view, VolumeAddress name, uint64_t block_count,
+                             std::vector<PlacedRun>& out) const
+{
+    VolumeAddress run_limit;  // of the last run's group: its data ends there
+    bool joins = false;
+    const auto visit = [&](VolumeAddress at, uint64_t entry) {
+        const VolumeAddress place{entry != 0 ? entry : at.value};
+        if (joins && place < run_limit) {
+            PlacedRun& last = out.back();
+            const uint64_t bytes = last.block_count * kBlockBytes;
+            if (last.place + bytes == place && last.moved() == (entry != 0)) {
+                ++last.block_count;
+                return;
+            }
+        }
+        const Ref<const ArrayGroup> group = array_.group_at(place);
+        run_limit = group ? group->record.address + group->record.data_bytes() : place;
+        joins = true;
+        out.push_back({at, place, 1});
+    };
+    return for_entries(cache_, view, &Transaction::moved_to, ItemType::kMovedTo, name, block_count, visit);
+}
+
+// A place has no entry itself (I-28), but where a damaged tree does not say what the block at a place is
+// called, it was moved on under the name of that place.
+Status RemapLookup::resolve(const View& view, VolumeAddress name, uint64_t block_count,
+                            std::vector<PlacedRun>& out) const
+{
+    if (!may_have_moved(name)) {
+        out.push_back({name, name, block_count});
+        return {};
+    }
+    std::vector<PlacedRun> first;
+    std::vector<PlacedRun> second;
+    CW_TRY(one_step(view, name, block_count, first));
+    for (const PlacedRun& run : first) {
+        second.clear();
+        if (run.moved() && may_have_moved(run.place))
+            CW_TRY(one_step(view, run.place, run.block_count, second));
+        else
+            second.push_back({run.place, run.place, run.block_count});
+        for (const PlacedRun& next : second)
+            out.push_back({run.name + (next.name - run.place), next.place, next.block_count});
+    }
+    return {};
+}
+
+Status RemapLookup::names_of(const View& view, VolumeAddress place, std::span<VolumeAddress> out) const
+{
+    size_t next = 0;
+    const auto visit = [&](VolumeAddress at, uint64_t entry) {
+        out[next++] = {entry != 0 ? entry : at.value};
+    };
+    return for_entries(cache_, view, &Transaction::moved_from, ItemType::kMovedFrom, place, out.size(),
+                       visit);
+}
+
+Status RemapLookup::verify(const View& view, std::span<const PlacedRun> runs) const
+{
+    std::vector<VolumeAddress> names;
+    for (const PlacedRun& run : runs) {
+        if (!run.moved())
+            continue;
+        names.resize(run.block_count);
+        CW_TRY(names_of(view, run.place, names));
+        for (uint64_t i = 0; i < run.block_count; ++i)
+            if (names[i] != run.name + i * kBlockBytes)
+                return Err::kCorrupt;
+    }
+    return {};
+}
+
+Status find_places(FilesystemCore& core, const View& view, VolumeAddress name, uint64_t block_count,
+                   std::vector<PlacedRun>& out)
+{
+    if (is_mutant(core.options, CommitMutant::kFreeUnresolved)) {
+        out.push_back({name, name, block_count});
+        return {};
+    }
+    const size_t before = out.size();
+    CW_TRY(core.remap.resolve(view, name, block_count, out));
+    return core.remap.verify(view, std::span(out).subspan(before));
+}
+
+Status free_places(FilesystemCore& core, Transaction& transaction, std::span<const PlacedRun> runs)
+{
+    std::vector<uint64_t> none;
+    for (const PlacedRun& run : runs) {
+        CW_TRY(core.allocator.free_blocks(run.place, run.block_count, transaction.id));
+        if (!run.moved())
+            continue;
+        none.assign(run.block_count, 0);
+        transaction.moved_to.put(run.name, none);
+        transaction.moved_from.put(run.place, none);
+    }
+    return {};
+}
+
+}  // namespace cowraid

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Deliberately wrong commit protocols, for the crash tests only. Crash replay must catch every one of them:
+// a harness that cannot tell them from the right one proves nothing. Those that can be had by tampering with
+// the requests of one device live in tests/crash/mutant_device.h; the others need a hook in the code.
+#pragma once
+
+#include <cstdint>
+
+#include "fs/volume/mount_options.h"
+
+namespace cowraid {
+
+enum class CommitMutant : uint32_t {
+    kNone = 0,
+    // Hooks in fs/.
+    kMapAfterSuperblock,  // a changed block-group map is written behind the superblock that names it
+    kMapInPlace,  // a changed map overwrites the one that the last superblock names
+    kReuseBeforeDurable,  // space freed by a commit is handed out before the commit is durable
+    kStaleFreeSpace,  // allocation state is not recorded
+    kStaleChecksums,  // checksums of new blocks are not recorded
+    kFsyncUnlogged,  // fsync is acknowledged before its record is written
+    kRecordWithoutData,  // a record has items but no file data
+    kTreeCommitsStand,  // commits do not count, so that their records stay live
+    kLogNotLive,  // nothing says that the fsync log is in use
+    kReplaySkipped,  // a mount ignores the fsync log
+    kEmptyingUnmarked,  // blocks move out of a group of which the map does not say so
+    kMovedFromMissing,  // nothing says what files call a moved block
+    kMovedChain,  // a block that moves again gets an entry of its own
+    kFreeUnresolved,  // frees go by name, wherever the block is
+    kLeftoversStay,  // a group leaves the map while trees still speak of it
+    kFloorBeforeCommit,  // a full write-intent log forgets rows whose checksums no commit has
+    kDroppedPinned,  // a group leaves the map although readers of older commits may look into it
+    kStaleUnrecorded,  // the map does not say what members miss
+    // Tampering with requests.
+    kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
+    kNoFinalFlush,  // acknowledges while superblocks are still in caches
+    kSkipMemberFlush,  // the first member is never flushed
+    kSkipMemberData,  // the first member gets no data, and nothing records that
+    kOneSuperblock,  // only the first member gets superblocks
+    kFixedRingSlot,  // every superblock overwrites the one before it
+    // A fault, which harms nothing: commits find no room for their trees.
+    kNoRoom,
+    kCount,
+};
+
+inline bool is_mutant(const MountOptions& options, CommitMutant mutant)
+{
+    return options.commit_mutant == static_cast<uint32_t>(mutant);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#include "fs/volume/missing_members.h"
+
+#include <algorithm>
+
+#include "format/profile.h"
+
+namespace cowraid {
+
+namespace {
+
+// Columns of a group that tolerance must carry: of absent members, and those that lack something.
+uint32_t lost_columns(const GroupRecord& group, const std::vector<MemberId>& missing)
+{
+    return static_cast<uint32_t>(
+        std::count_if(group.columns.begin(), group.columns.end(), [&](const GroupColumn& column) {
+            return column.stale() ||
+                   std::find(missing.begin(), missing.end(), column.member) != missing.end();
+        }));
+}
+
+std::string volume_name(const Superblock& superblock)
+{
+    return superblock.label.empty() ? "volume " + uuid_text(superblock.volume_uuid)
+                                    : "volume '" + superblock.label + "'";
+}
+
+bool has_stale_columns(const GroupMap& map, MemberId id)
+{
+    return std::any_of(map.groups.begin(), map.groups.end(), [=](const GroupRecord& group) {
+        return std::any_of(group.columns.begin(), group.columns.end(),
+                           [=](const GroupColumn& column) { return column.member == id && column.stale(); });
+    });
+}
+
+}  // namespace
+
+size_t majority(const Superblock& superblock)
+{
+    return superblock.members.size() / 2 + 1;
+}
+
+std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
+                           const std::vector<MemberId>& missing)
+{
+    uint32_t left = UINT32_MAX;
+    for (const GroupRecord& group : map.groups) {
+        const Profile& profile = *find_profile(group.profile);
+        const uint32_t lost = lost_columns(group, missing);
+        if (lost > profile.tolerance)
+            return std::string("more than ") + profile.name + " tolerates: some files may be lost";
+        left = std::min(left, profile.tolerance - lost);
+    }
+    if (left == 0 || left == UINT32_MAX)
+        return "no further member may fail";
+    const size_t needed = majority(superblock);
+    return std::to_string(left) + (left == 1 ? " more member may fail" : " more members may fail") +
+           (superblock.members.size() - missing.size() < needed + left
+                ? ", but writing needs " + std::to_string(needed) + " members"
+                : "");
+}
+
+std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map)
+{
+    std::string text;
+    for (const AssembledMember& member : assembly.members) {
+        const bool absent = members.device(member.id) == nullptr;
+        if (!absent && !has_stale_columns(map, member.id))
+            continue;
+        text += (text.empty() ? "member " : ", member ") + std::to_string(member.id.value) + " ";
+        text += member.reason.text.empty() ? "is without writes it missed" : member.reason.text;
+    }
+    return text;
+}
+
+std::string judge_missing(const Superblock& superblock, const GroupMap& map,
+                          const std::vector<MemberId>& missing, const std::string& lacking,
+                          const MountOptions& options, bool& must_be_read_only)
+{
+    must_be_read_only = false;
+    const std::string problem = volume_name(superblock) + ": " + lacking;
+    for (const GroupRecord& group : map.groups) {
+        if (lost_columns(group, missing) <= find_profile(group.profile)->tolerance)
+            continue;
+        must_be_read_only = options.rescue && options.read_only;
+        return must_be_read_only ? std::string()
+                                 : problem + ": more than " + find_profile(group.profile)->name +
+                                       " tolerates; what is left can be read with -o ro,rescue";
+    }
+    if (missing.empty())
+        return {};
+    if (!options.degraded && !options.rescue)
+        return problem + "; add what is missing, or mount with -o degraded (" +
+               tolerance_text(superblock, map, missing) + " then)";
+    must_be_read_only = superblock.members.size() - missing.size() < majority(superblock);
+    return {};
+}
+
+}  // namespace cowraid

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// What members that are absent or behind mean for a volume, and how that is said.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/assembly.h"
+#include "device/member_set.h"
+#include "format/group_map_codec.h"
+#include "fs/volume/mount_options.h"
+
+namespace cowraid {
+
+// "1 more member may fail": what the block groups can still do without, columns that lack something counted.
+// When they lack too much, which profile is beyond what it tolerates. Says so when fewer suffice for reading
+// than for writing, which needs a majority.
+std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
+                           const std::vector<MemberId>& missing);
+
+// "member 2 is absent, member 3 was away since commit 7 (/dev/sdc), member 4 is without writes it missed":
+// what keeps members from having everything. Empty when all have. The assembly's devices may be in `members`
+// already.
+std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map);
+
+// Members that must be there for writing: without that two halves could both go on.
+size_t majority(const Superblock& superblock);
+
+// Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.
+// `lacking` is what lacking_text() says.
+std::string judge_missing(const Superblock& superblock, const GroupMap& map,
+                          const std::vector<MemberId>& missing, const std::string& lacking,
+                          const MountOptions& options, bool& must_be_read_only);
+
+}  // namespace cowraid

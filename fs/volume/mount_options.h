@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "base/units.h"
+#include "raid56/array.h"
+
+namespace cowraid {
+
+enum class AccessTime : uint8_t { kRelative, kNever, kStrict };
+
+struct MountOptions {
+    bool read_only = false;
+    // Mount although members are missing.
+    bool degraded = false;
+    // With read_only: mount although more members are missing than the profiles tolerate.
+    bool rescue = false;
+    AccessTime access_time = AccessTime::kRelative;
+    uint32_t commit_seconds = 5;  // 1..300
+    uint64_t dirty_bytes_max = 256 * kMiB;  // writers wait above it
+    uint64_t node_cache_bytes = 128 * kMiB;
+    // Writes into rows that hold other blocks: how, and from what share of used space on (negative: where
+    // that is cheaper, alloc/join_policy.h).
+    double join_above = -1;
+    PartialWriteOptions partial_writes;
+    // Block groups with much free space in them are emptied when free stripes run short.
+    bool clean = true;
+    // No threads: the caller drives step(). For the simulator.
+    bool manual_commit = false;
+    // Tests of recovery: breaks one rule of the commit protocol (fs/volume/commit_mutant.h); 0 is the real
+    // thing.
+    uint32_t commit_mutant = 0;
+};
+
+}  // namespace cowraid

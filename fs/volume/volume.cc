@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: MIT
+#include "fs/volume/volume.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "device/superblock_store.h"
+#include "format/feature_table.h"
+#include "fs/volume/commit_mutant.h"
+#include "fs/volume/missing_members.h"
+#include "journal/intent_scan.h"
+
+namespace cowraid {
+
+namespace {
+
+// Why this version must not write the volume whatever its members, or null.
+const char* unwritable(const Superblock& superblock)
+{
+    if (unhandled_features(FeatureClass::kReadOnly, superblock.readonly_features) != 0)
+        return "the volume uses features that this version can only read";
+    if (!find_profile(superblock.data_profile)->allocatable ||
+        !find_profile(superblock.metadata_profile)->allocatable)
+        return "this version makes no block groups of the volume's profile";
+    // Reached by forgery only.
+    if (superblock.generation.value > kMaxGeneration / 2 || superblock.tree_commits > kMaxGeneration / 2 ||
+        superblock.next_group_address > kMaxVolumeAddress / 8 * 7)
+        return "the volume's numbers of commits or addresses are used up";
+    return nullptr;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
+{
+    std::unique_ptr<Volume> volume(new Volume());
+    volume->superblock_ = std::move(assembly.superblock);
+    for (AssembledMember& member : assembly.members) {
+        if (!member.reason.text.empty())
+            volume->reasons_.emplace_back(member.id, member.reason);
+        if (member.device == nullptr)
+            volume->away_.push_back(member.id);
+        else if (member.damaged.slots != DamagedSlots{}.slots)
+            volume->damaged_slots_.push_back(member.damaged);
+        // One that missed commits serves what it has: the map says which columns lack something.
+        volume->members_.add(member.id, std::move(member.device),
+                             volume->superblock_.member(member.id)->counters);
+    }
+    volume->members_.set_needed(volume->quorum());
+    volume->damaged_rings_ = std::move(assembly.damaged_rings);
+    Result<GroupMap> map = read_group_map(volume->members_, volume->superblock_);
+    if (!map.ok()) {
+        why = "the block-group map cannot be read on any member";
+        return map.err();
+    }
+    volume->map_ = map.take();
+    volume->found_ = FoundCommit{volume->superblock_, volume->map_};
+    for (const AssembledMember& member : assembly.members)
+        volume->distrust(member);
+    const bool emptying =
+        std::any_of(volume->map_.groups.begin(), volume->map_.groups.end(),
+                    [](const GroupRecord& group) { return (group.flags & kGroupEmptying) != 0; });
+    if (emptying && !volume->may_have_moved_blocks()) {
+        why = "the block-group map speaks of moved blocks, the superblock of none";
+        return Err::kCorrupt;
+    }
+    bool must_be_read_only = false;
+    const std::vector<MemberId>& away = volume->away_;
+    const std::string lacking = lacking_text(assembly, volume->members_, volume->map_);
+    why = judge_missing(volume->superblock_, volume->map_, away, lacking, options, must_be_read_only);
+    if (!why.empty())
+        return Err::kInvalid;
+    if (!lacking.empty())
+        volume->degraded_reason_ = lacking + "; " + tolerance_text(volume->superblock_, volume->map_, away);
+    volume->read_only_reason_ =
+        must_be_read_only ? "too few members are present for safe writing" : unwritable(volume->superblock_);
+    volume->map_written_ = true;
+    volume->map_in_place_ = is_mutant(options, CommitMutant::kMapInPlace);
+    volume->stale_unrecorded_ = is_mutant(options, CommitMutant::kStaleUnrecorded);
+    Array::Options array_options;
+    array_options.read_only = options.read_only || volume->read_only_advised();
+    volume->array_ = std::make_unique<Array>(volume->members_, array_options);
+    CW_TRY(volume->install_groups(why));
+    return volume;
+}
+
+MemberReason Volume::reason_of(MemberId id) const
+{
+    for (const auto& [member, reason] : reasons_)
+        if (member == id)
+            return reason;
+    return {};
+}
+
+std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>> devices,
+                                       Superblock superblock)
+{
+    CW_ASSERT(devices.size() == superblock.members.size());
+    std::unique_ptr<Volume> volume(new Volume());
+    volume->superblock_ = std::move(superblock);
+    for (size_t i = 0; i < devices.size(); ++i) {
+        const MemberRecord& record = volume->superblock_.members[i];
+        volume->members_.add(record.id, std::move(devices[i]), record.counters);
+        volume->slots_.add_member(record, true);
+    }
+    volume->members_.set_needed(volume->quorum());
+    volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
+    return volume;
+}
+
+Status Volume::install_groups(std::string& why)
+{
+    for (const MemberRecord& record : superblock_.members)
+        slots_.add_member(record, members_.device(record.id) != nullptr);
+    newly_stale_.clear();
+    for (const GroupRecord& group : map_.groups) {
+        const bool absent = std::any_of(group.columns.begin(), group.columns.end(), [&](const auto& column) {
+            return members_.device(column.member) == nullptr;
+        });
+        if (absent)
+            closed_.insert(group.address);
+        const Status taken = slots_.take(group);
+        const Status added = taken.ok() ? array_->add_group(group, superblock_) : taken;
+        if (!added.ok()) {
+            why = "the block-group map contradicts itself at address " + std::to_string(group.address.value);
+            return added;
+        }
+    }
+    return {};
+}
+
+bool Volume::system_is_metadata() const
+{
+    return metadata_profile().parity == 0;
+}
+
+const Profile& Volume::system_profile() const
+{
+    if (system_is_metadata())
+        return metadata_profile();
+    return *find_profile(metadata_profile().parity == 1 ? ProfileId::kRaid1 : ProfileId::kRaid1c3);
+}
+
+const Profile& Volume::profile_for(uint32_t content) const
+{
+    if (content & kGroupData)
+        return data_profile();
+    return content & kGroupMetadata ? metadata_profile() : system_profile();
+}
+
+uint32_t Volume::chunk_bytes_for(uint32_t content) const
+{
+    const uint32_t chunk_bytes = superblock_.chunk_bytes;
+    return (content & kGroupData) != 0 ? chunk_bytes : std::max<uint32_t>(chunk_bytes, kNodeBytes);
+}
+
+std::vector<MemberId> Volume::missing_members() const
+{
+    std::vector<MemberId> missing;
+    for (const MemberRecord& record : superblock_.members)
+        if (members_.device(record.id) == nullptr)
+            missing.push_back(record.id);
+    return missing;
+}
+
+bool Volume::member_failed_since_commit() const
+{
+    return std::any_of(superblock_.members.begin(), superblock_.members.end(), [&](const MemberRecord& r) {
+        return r.state == MemberState::kPresent && members_.device(r.id) == nullptr;
+    });
+}
+
+bool Volume::map_has_room(const GroupRecord& group) const
+{
+    const uint64_t bytes = encoded_bytes(map_, group);
+    return bytes <= kMaxMapBytes && group.span_bytes() <= kMaxVolumeAddress - group.address.value &&
+           std::all_of(superblock_.members.begin(), superblock_.members.end(),
+                       [=](const MemberRecord& record) { return bytes <= record.map_bytes; });
+}
+
+void Volume::note_present() const
+{
+    bool changed = false;
+    for (const MemberRecord& record : superblock_.members)
+        changed = slots_.set_present(record.id, members_.device(record.id) != nullptr) || changed;
+    if (changed)
+        forget_potential();
+}
+
+uint32_t Volume::planned_width_without(VolumeAddress address) const
+{
+    const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                 [&](const GroupRecord& group) { return group.address == address; });
+    CW_ASSERT(at != map_.groups.end());
+    MutexLock lock(mutex_);
+    note_present();
+    SlotAllocator slots = slots_;
+    slots.give_back(*at);
+    return slots.planned_width(profile_for(at->content), left_by(at->content, SlotMembers::kPresent));
+}
+
+Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Allocator& allocator)
+{
+    if ((content & (kGroupMetadata | kGroupSystem)) != 0 && system_is_metadata())
+        content = kGroupMetadata | kGroupSystem;
+    if (map_.groups.size() >= kMaxGroups)
+        return Err::kNoSpace;
+    MutexLock lock(mutex_);
+    note_present();
+    std::vector<SlotAllocator::Share> left;
+    if (slots == Slots::kBesideKept)
+        left = left_by(content, members);
+    CW_ASSIGN(GroupRecord group,
+              slots_.plan_group(profile_for(content), chunk_bytes_for(content), members, left));
+    group.address = {superblock_.next_group_address};
+    group.content = content;
+    group.created_generation = superblock_.generation.next();
+    for (GroupColumn& column : group.columns)
+        if (members_.device(column.member) == nullptr)
+            column.stale_since = group.created_generation;
+    const Status added = map_has_room(group) ? array_->add_group(group, superblock_) : Err::kNoSpace;
+    if (!added.ok()) {
+        slots_.give_back(group);
+        return added;
+    }
+    superblock_.next_group_address += group.span_bytes();
+    const Geometry geometry = geometry_of(group);
+    allocator.add_group(group, {group.address, 0, geometry.row_count(), geometry.stripe_count()},
+                        Allocator::GroupState::kPlanned);
+    planned_.push_back(group.address);
+    map_.groups.push_back(std::move(group));
+    map_changed_ = true;
+    forget_potential();
+    return {};
+}
+
+bool Volume::may_have_moved_blocks() const
+{
+    return (superblock_.incompat_features & feature_bit("remap")) != 0;
+}
+
+void Volume::set_emptying(VolumeAddress address)
+{
+    const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                 [&](const GroupRecord& group) { return group.address == address; });
+    CW_ASSERT(at != map_.groups.end());
+    at->flags |= kGroupEmptying;
+    superblock_.incompat_features |= feature_bit("remap");
+    map_changed_ = true;
+}
+
+Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
+{
+    const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                 [&](const GroupRecord& group) { return group.address == address; });
+    if (at == map_.groups.end())
+        return Err::kNotFound;
+    CW_TRY(allocator.remove_group(address));
+    array_->remove_group(address);
+    closed_.erase(address);
+    std::erase(planned_, address);
+    std::erase(reopened_, address);
+    MutexLock lock(mutex_);
+    dropped_.push_back(std::move(*at));
+    map_.groups.erase(at);
+    forget_potential();
+    map_changed_ = true;
+    return {};
+}
+
+uint64_t Volume::dropped_blocks() const
+{
+    MutexLock lock(mutex_);
+    uint64_t blocks = 0;
+    for (const GroupRecord& group : dropped_)
+        blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
+    return blocks;
+}
+
+// What metadata comes to need if all slots that are free hold data, in groups on `members`.
+MetadataNeed Volume::metadata_need_when_full(SlotMembers members) const
+{
+    std::optional<MetadataNeed>& known = need_[static_cast<size_t>(members)];
+    if (known)
+        return *known;
+    const Profile& data = data_profile();
+    uint64_t blocks = slots_.potential_blocks(data, superblock_.chunk_bytes, {}, members);
+    for (const GroupRecord& group : map_.groups)
+        blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
+    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, superblock_.members.size()));
+    known = metadata_need(blocks, columns / (columns - data.parity));
+    if (system_is_metadata())
+        known = {known->file_blocks + known->system_blocks, 0};
+    return *known;
+}
+
+std::vector<SlotAllocator::Share> Volume::left_by(uint32_t content, SlotMembers members,
+                                                  const GroupRecord* another) const
+{
+    if ((content & kGroupData) == 0)
+        return {};
+    uint64_t metadata = 0;
+    uint64_t system = 0;
+    const auto count = [&](const GroupRecord& group) {
+        metadata += (group.content & kGroupMetadata) != 0 ? geometry_of(group).data_blocks() : 0;
+        system += (group.content & kGroupSystem) != 0 ? geometry_of(group).data_blocks() : 0;
+    };
+    for (const GroupRecord& group : map_.groups)
+        count(group);
+    if (another != nullptr)
+        count(*another);
+    const MetadataNeed need = metadata_need_when_full(members);
+    return {{&metadata_profile(), need.file_blocks - std::min(need.file_blocks, metadata)},
+            {&system_profile(), need.system_blocks - std::min(need.system_blocks, system)}};
+}
+
+uint64_t Volume::known_potential(size_t content_index, SlotMembers members) const
+{
+    constexpr uint32_t kContents[] = {kGroupData, kGroupMetadata, kGroupSystem};
+    std::optional<uint64_t>& known = potential_[content_index][static_cast<size_t>(members)];
+    if (known)
+        return *known;
+    if (content_index == 0)
+        known = slots_.potential_blocks(data_profile(), superblock_.chunk_bytes, left_by(kGroupData, members),
+                                        members);
+    else
+        known = slots_.potential_blocks(profile_for(kContents[content_index]),
+                                        chunk_bytes_for(kContents[content_index]), {}, members);
+    return *known;
+}
+
+uint64_t Volume::potential_blocks(uint32_t content, SlotMembers members) const
+{
+    MutexLock lock(mutex_);
+    note_present();
+    const size_t index = content & kGroupData ? 0 : content & kGroupMetadata ? 1 : 2;
+    const uint64_t blocks = known_potential(index, members);
+    return index == 0 && members == SlotMembers::kPresentFirst
+               ? std::min(blocks, known_potential(index, SlotMembers::kAll))
+               : blocks;
+}
+
+uint64_t Volume::data_potential(const SlotAllocator& slots) const
+{
+    uint64_t blocks = UINT64_MAX;
+    for (const SlotMembers members : {SlotMembers::kPresentFirst, SlotMembers::kAll})
+        blocks = std::min(blocks, slots.potential_blocks(data_profile(), superblock_.chunk_bytes,
+                                                         left_by(kGroupData, members), members));
+    return blocks;
+}
+
+uint64_t Volume::narrowing_blocks(std::vector<VolumeAddress> groups, bool with_dropped) const
+{
+    MutexLock lock(mutex_);
+    note_present();
+    std::optional<Narrowing>& known = narrowing_[with_dropped ? 1 : 0];
+    if (known && known->groups == groups)
+        return known->blocks;
+    SlotAllocator slots = slots_;
+    uint64_t blocks = 0;
+    const auto give_back = [&](const GroupRecord& group) {
+        slots.give_back(group);
+        blocks += geometry_of(group).data_blocks();
+    };
+    for (const GroupRecord& group : map_.groups)
+        if (std::binary_search(groups.begin(), groups.end(), group.address))
+            give_back(group);
+    for (const GroupRecord& group : dropped_)
+        if (with_dropped && (group.content & kGroupData) != 0)
+            give_back(group);
+    if (blocks > 0) {
+        const uint64_t before = data_potential(slots_);
+        const uint64_t after = data_potential(slots);
+        blocks -= std::min(blocks, after - std::min(after, before));
+    }
+    known = {std::move(groups), blocks};
+    return blocks;
+}
+
+uint64_t Volume::potential_after(uint32_t content, SlotMembers members) const
+{
+    MutexLock lock(mutex_);
+    note_present();
+    SlotAllocator slots = slots_;
+    Result<GroupRecord> group =
+        slots.plan_group(profile_for(content), chunk_bytes_for(content), members, left_by(content, members));
+    if (!group.ok())
+        return 0;
+    group->content = content;
+    const uint64_t blocks =
+        slots.potential_blocks(data_profile(), superblock_.chunk_bytes,
+                               left_by(kGroupData, SlotMembers::kAll, &*group), SlotMembers::kAll);
+    return (content & kGroupData) != 0 ? blocks + geometry_of(*group).data_blocks() : blocks;
+}
+
+uint64_t Volume::metadata_kept_blocks(uint32_t content) const
+{
+    MutexLock lock(mutex_);
+    const MetadataNeed need = metadata_need_when_full(SlotMembers::kAll);
+    return content == kGroupSystem ? need.system_blocks : need.file_blocks;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+// The volume below the trees: members, superblock, block-group map, array, and where new groups go.
+// Changed by mount and by the commit thread only, except where noted.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "alloc/allocator.h"
+#include "alloc/slot_allocator.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "device/assembly.h"
+#include "device/member_set.h"
+#include "format/profile.h"
+#include "fs/txn/space_budget.h"
+#include "fs/volume/missing_members.h"
+#include "fs/volume/mount_options.h"
+#include "journal/intent_log.h"
+#include "journal/intent_scan.h"
+#include "raid56/array.h"
+
+namespace cowraid {
+
+// Which slots a new group may take.
+enum class Slots : uint8_t {
+    kBesideKept,  // data: not those that metadata will need; metadata: not those that data was promised
+    kAny,
+};
+
+class Volume {
+public:
+    // Takes over the assembled members, reads the map, installs every group in the array. Writes nothing.
+    static Result<std::unique_ptr<Volume>> open(Assembly assembly, const MountOptions& options,
+                                                std::string& why);
+    // For mkfs: a volume without groups or trees, generation 0.
+    static std::unique_ptr<Volume> create(std::vector<std::unique_ptr<BlockDevice>> devices,
+                                          Superblock superblock);
+
+    [[nodiscard]] MemberSet& members() { return members_; }
+    [[nodiscard]] Array& array() { return *array_; }
+    [[nodiscard]] const Superblock& superblock() const { return superblock_; }
+    [[nodiscard]] const GroupMap& map() const { return map_; }
+    [[nodiscard]] const Profile& data_profile() const { return *find_profile(superblock_.data_profile); }
+    [[nodiscard]] const Profile& metadata_profile() const
+    {
+        return *find_profile(superblock_.metadata_profile);
+    }
+    // Profile of the groups that hold checksum, free-space and root trees: the metadata profile when that
+    // is mirrored or single, else the mirror with the same tolerance.
+    [[nodiscard]] const Profile& system_profile() const;
+    // Whether metadata and system trees share groups.
+    [[nodiscard]] bool system_is_metadata() const;
+    [[nodiscard]] const Profile& profile_for(uint32_t content) const;
+
+    // Members not in service: absent or failed.
+    [[nodiscard]] std::vector<MemberId> missing_members() const;
+    [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
+    // A member failed since the last superblock was written.
+    [[nodiscard]] bool member_failed_since_commit() const;
+
+    // Plans a new group and adds it to the map of the next commit and to the array. The allocator learns
+    // of it as kPlanned. kNoSpace when no slots are left.
+    Status plan_group(uint32_t content, SlotMembers members, Slots slots, Allocator& allocator);
+    // Data columns that a group of the same content would have, on members that are present, if this one were
+    // not there; 0: none can be. Commit thread.
+    [[nodiscard]] uint32_t planned_width_without(VolumeAddress address) const;
+    // Whether the superblock says so: a remap tree may be there.
+    [[nodiscard]] bool may_have_moved_blocks() const;
+    // A group with columns on members that are away takes new blocks again, once a durable map calls those
+    // columns stale: at once if it does, else with the next map (I-32).
+    void reopen_group(VolumeAddress address, Allocator& allocator);
+    // The group's blocks are about to move: says so in the map of the next commit.
+    void set_emptying(VolumeAddress address);
+    // Gives the slots of an empty group back, from the next commit on.
+    Status drop_group(VolumeAddress address, Allocator& allocator);
+    [[nodiscard]] bool map_changed() const { return map_changed_; }
+    // Of dropped data groups whose slots return with the next commit.
+    [[nodiscard]] uint64_t dropped_blocks() const;
+    // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
+    // kPresentFirst, as data: at most what kAll says. A failure changes nothing of that.
+    [[nodiscard]] uint64_t potential_blocks(uint32_t content,
+                                            SlotMembers members = SlotMembers::kPresentFirst) const;
+    // The blocks of data that unallocated slots of all members and a new group of data could still hold once
+    // plan_group() has made that group, whatever it is for. 0: it would not.
+    [[nodiscard]] uint64_t potential_after(uint32_t content, SlotMembers members) const;
+    // By how many blocks the capacity falls when these groups of data give their slots back, and the dropped
+    // ones if `with_dropped`: what is made of their slots may have fewer data columns. Addresses rise.
+    [[nodiscard]] uint64_t narrowing_blocks(std::vector<VolumeAddress> groups, bool with_dropped) const;
+    // What groups of metadata or system content should come to, those there are included
+    // (fs/txn/space_budget.h, metadata_need).
+    [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
+
+    // Of new groups. A node fits into a chunk, so that it takes rows of one column.
+    [[nodiscard]] uint32_t chunk_bytes_for(uint32_t content) const;
+    // What was written so far and the map, then a superblock that names `root`, durable (design 5.4). A
+    // member that fails on the way is recorded before any superblock calls it failed: its columns as stale in
+    // the map, then itself, in a further round and generation if need be. `covered`: the log entries whose
+    // writes are on members now. kPrepare writes the map last (a wrong protocol, for the crash tests).
+    enum class MapWrite : uint8_t { kNow, kPrepare };
+    Status make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered);
+    // The superblock written last is durable: planned and reopened groups are open.
+    void commit_done(Allocator& allocator);
+
+    // First writes of a mount: erases torn superblock slots, rewrites the commit that was found on all
+    // present members, bit for bit; then records which members are away and what others are stale, and stamps
+    // a random epoch when degraded. Flushed.
+    Status begin_writing();
+    // After open(): brings the rows that the write-intent logs name to a state that has every committed
+    // block. `sink` learns the checksums of all their blocks, which must be in the next commit. When the
+    // volume is to be written, after begin_writing(): flushed, and writes in place are started. A read-only
+    // volume is not changed.
+    Status recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts);
+    // Whether the superblocks say that the write-intent log may hold live entries: before that is durable no
+    // row may be written in place. What is set here is in the next superblock.
+    [[nodiscard]] bool intent_log_live() const { return (superblock_.live_logs & kLiveIntentLog) != 0; }
+    void set_intent_log_live(bool live) { set_live(kLiveIntentLog, live); }
+    // The same for the fsync log.
+    [[nodiscard]] bool fsync_log_live() const { return (superblock_.live_logs & kLiveFsyncLog) != 0; }
+    void set_fsync_log_live(bool live) { set_live(kLiveFsyncLog, live); }
+    // Rows that can be written in place between two commits of their checksums, at least.
+    [[nodiscard]] uint64_t intent_log_rows() const
+    {
+        return intent_log_ ? intent_log_->row_count_min() : UINT64_MAX;
+    }
+    // For the next superblock: that of a commit with new trees.
+    void set_tree_commits(uint64_t count);
+    // That superblock begins a log epoch: with its trees nothing in the logs counts any more.
+    void renew_log_epoch() { renew_log_epoch_ = true; }
+    [[nodiscard]] bool any_log_live() const { return superblock_.live_logs != 0; }
+    // The volume may be read but must not be written: too few members (half of them or fewer, or below a
+    // minimum), or something in it that this version cannot write.
+    [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
+    // Why, for the user; null when it may be written.
+    [[nodiscard]] const char* read_only_reason() const { return read_only_reason_; }
+    // Which members were missing or behind when it was opened, why, and how many more may fail; empty when
+    // none.
+    [[nodiscard]] const std::string& degraded_reason() const { return degraded_reason_; }
+    // Why a member was absent or behind then; empty when it was not.
+    [[nodiscard]] MemberReason reason_of(MemberId id) const;
+    void set_label(const std::string& label) { superblock_.label = label; }
+    // Whether the superblocks written from now on say that a mount ended with them.
+    void set_unmounting(bool unmounting) { unmounting_ = unmounting; }
+
+private:
+    Volume() = default;
+    void set_live(uint32_t log, bool live);
+    void begin_log_epoch();
+    // Which columns lack what a device of an older state cannot have.
+    void distrust(const AssembledMember& member);
+    // Steps of make_durable().
+    Status write_map(MapWrite how, Generation generation);
+    Status flush();
+    Status flush_data(uint64_t& covered);
+    Status write_superblock(Generation generation, const BlockRef& root);
+    Status publish_map();
+    void note_member_states(Generation generation);
+    // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
+    // a write since open(). False: there was nothing to be recorded.
+    bool record_away();
+    // Before rows are recovered without a member: its columns of those rows' groups are stale as a whole, and
+    // of groups whose log entries it may have had alone.
+    void record_recovery(const IntentScan& scan);
+    // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
+    // is no such column.
+    bool mark_stale(GroupRecord& group, MemberId member, Generation since);
+    // The array learns what mark_stale() did.
+    void publish_stale();
+    Status install_groups(std::string& why);
+    // Members that must stay in service while the volume is written: a majority of the member table.
+    [[nodiscard]] size_t quorum() const { return majority(superblock_); }
+    // The map can take one more group: its bytes, and an address for it.
+    [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
+    [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
+    // What groups of data leave: groups of metadata that are to come, beside those there are and `another`.
+    // Other groups leave nothing.
+    [[nodiscard]] std::vector<SlotAllocator::Share> left_by(uint32_t content, SlotMembers members,
+                                                            const GroupRecord* another = nullptr) const
+        CW_REQUIRES(mutex_);
+    [[nodiscard]] uint64_t known_potential(size_t content_index, SlotMembers members) const
+        CW_REQUIRES(mutex_);
+    // As potential_blocks() of data, of the slots that are free in `slots`.
+    [[nodiscard]] uint64_t data_potential(const SlotAllocator& slots) const CW_REQUIRES(mutex_);
+    // The slot allocator learns which members are in service: before anything is asked of it.
+    void note_present() const CW_REQUIRES(mutex_);
+    void forget_potential() const CW_REQUIRES(mutex_)
+    {
+        potential_ = {};
+        narrowing_ = {};
+        need_ = {};
+    }
+
+    // As the superblock and the map had it, whatever open() learnt besides.
+    struct FoundCommit {
+        Superblock superblock;
+        GroupMap map;
+    };
+
+    MemberSet members_;
+    std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started
+    std::unique_ptr<Array> array_;
+    Superblock superblock_;
+    GroupMap map_;
+    bool map_changed_ = false;
+    std::vector<VolumeAddress> planned_;  // groups of the map not yet published
+    std::vector<GroupRecord> dropped_;  // slots return when the map without them is durable
+    bool map_written_ = false;  // superblock_.map names a place that must not be overwritten
+    MapRef pending_map_;  // of the map written but not yet named by a superblock
+    const char* read_only_reason_ = nullptr;  // static text
+    std::string degraded_reason_;
+    std::vector<std::pair<MemberId, MemberReason>> reasons_;
+    bool map_in_place_ = false;  // wrong protocols, for the crash tests
+    bool stale_unrecorded_ = false;
+    bool unmounting_ = false;
+    bool renew_log_epoch_ = false;
+    std::optional<FoundCommit> found_;  // until begin_writing() has written it again
+    std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
+    // Groups with a column on an absent member since open(): nothing was written that a column lacks.
+    std::set<VolumeAddress> closed_;
+    std::vector<VolumeAddress> reopened_;  // groups that the next durable map lets open
+    std::vector<GroupRecord> newly_stale_;  // changed by mark_stale(), unknown to the array
+    std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
+    std::vector<MemberId> damaged_rings_;  // not by a crash: to be counted by begin_writing()
+    // slots_, map_.groups, dropped_, and what slots could still hold, read by statfs; indexed data, metadata,
+    // system, and by SlotMembers.
+    mutable Mutex mutex_{LockRank::kSlots};
+    mutable SlotAllocator slots_;
+    mutable std::array<std::array<std::optional<uint64_t>, 3>, 3> potential_;
+    mutable std::array<std::optional<MetadataNeed>, 3> need_;
+    // What narrowing_blocks() said last, without and with those dropped.
+    struct Narrowing {
+        std::vector<VolumeAddress> groups;
+        uint64_t blocks;
+    };
+    mutable std::array<std::optional<Narrowing>, 2> narrowing_ CW_GUARDED_BY(mutex_);
+};
+
+}  // namespace cowraid

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+// What makes a volume's state durable: map, superblocks, member states, in which order.
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "device/superblock_store.h"
+#include "fs/volume/missing_members.h"
+#include "fs/volume/volume.h"
+#include "journal/log_life.h"
+
+namespace cowraid {
+
+Status Volume::write_map(MapWrite how, Generation generation)
+{
+    if (!map_changed_)
+        return {};
+    map_.generation = generation;
+    MapRef reference;
+    const std::vector<std::byte> bytes = encode_group_map(map_, superblock_.volume_uuid, reference);
+    // The place that the last durable superblock names must survive until the next one is durable.
+    const uint32_t other = map_in_place_ ? 0 : 1;
+    const uint32_t place = map_written_ ? superblock_.map.place ^ other : 0;
+    reference.place = place;
+    reference.generation = generation;
+    pending_map_ = reference;
+    if (how == MapWrite::kPrepare)
+        return {};
+    return write_group_map(members_, superblock_, bytes, place);
+}
+
+Status Volume::flush()
+{
+    return flush_members(members_);
+}
+
+// Flushes all members, with no write in place under way. `covered`: the log entries whose writes it covers.
+Status Volume::flush_data(uint64_t& covered)
+{
+    Array::FlushBarrier barrier(*array_);
+    CW_TRY(flush());
+    barrier.flushed();
+    covered = barrier.covered;
+    return {};
+}
+
+// Of members that are away only those that the map in memory, which is on the members now, is told of: one
+// that failed since then has everything this superblock refers to.
+void Volume::note_member_states(Generation generation)
+{
+    for (MemberRecord& record : superblock_.members) {
+        record.counters = members_.counters(record.id);
+        const bool away = std::find(away_.begin(), away_.end(), record.id) != away_.end();
+        if (!away && record.state != MemberState::kPresent) {
+            record.state = MemberState::kPresent;
+            record.missing_since = {};
+            CW_LOG_INFO("%s takes part again", members_.name(record.id).c_str());
+        }
+        if (!away || record.state != MemberState::kPresent)
+            continue;
+        record.state = members_.failed(record.id) ? MemberState::kFailed : MemberState::kMissing;
+        record.missing_since = generation;
+        if (record.state == MemberState::kFailed)
+            CW_LOG_ERROR("%s failed: out of service since commit %llu; %s", members_.name(record.id).c_str(),
+                         static_cast<unsigned long long>(generation.value),
+                         tolerance_text(superblock_, map_, away_).c_str());
+    }
+}
+
+// A number that no other mount of this volume has, nor one of a copy of its members: entries of theirs are
+// dead here, and superblocks of one generation that differ in it were written apart.
+void Volume::begin_log_epoch()
+{
+    superblock_.log_epoch = random_u64() | 1;
+}
+
+void Volume::set_live(uint32_t log, bool live)
+{
+    if (live && superblock_.live_logs == 0)
+        begin_log_epoch();
+    superblock_.live_logs = live ? superblock_.live_logs | log : superblock_.live_logs & ~log;
+}
+
+void Volume::set_tree_commits(uint64_t count)
+{
+    superblock_.tree_commits = count;
+    if (renew_log_epoch_)
+        begin_log_epoch();
+    renew_log_epoch_ = false;
+}
+
+Status Volume::write_superblock(Generation generation, const BlockRef& root)
+{
+    superblock_.generation = generation;
+    superblock_.root = root;
+    superblock_.unmounted = unmounting_;
+    if (map_changed_)
+        superblock_.map = pending_map_;
+    note_member_states(generation);
+    return write_superblocks(members_, superblock_);
+}
+
+Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered)
+{
+    record_away();
+    while (true) {
+        CW_TRY(write_map(how, generation));
+        CW_TRY(flush_data(covered));
+        if (record_away())
+            continue;
+        CW_TRY(write_superblock(generation, root));
+        CW_TRY(flush());
+        if (how == MapWrite::kPrepare)
+            CW_TRY(write_map(MapWrite::kNow, generation));
+        map_written_ = map_written_ || map_changed_;
+        map_changed_ = false;
+        // A member that failed while its superblock was written is still called present by the others'.
+        if (!record_away())
+            return {};
+        generation = generation.next();
+    }
+}
+
+void Volume::commit_done(Allocator& allocator)
+{
+    for (std::vector<VolumeAddress>* groups : {&planned_, &reopened_}) {
+        for (const VolumeAddress address : *groups)
+            allocator.set_group_state(address, Allocator::GroupState::kOpen);
+        groups->clear();
+    }
+    if (dropped_.empty())
+        return;
+    MutexLock lock(mutex_);
+    for (const GroupRecord& group : dropped_)
+        slots_.give_back(group);
+    dropped_.clear();
+    forget_potential();
+}
+
+Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts)
+{
+    const bool read_only = options.read_only || read_only_advised();
+    uint64_t next_sequence = 1;
+    if (intent_log_live()) {
+        IntentScan scan(members_, superblock_);
+        if (!read_only && scan.next_sequence() > kMaxIntentSequence / 2)
+            return Err::kRange;
+        if (!read_only) {
+            record_recovery(scan);
+            CW_TRY(publish_map());
+        }
+        CW_TRY(array_->recover_rows(scan, sink, counts));
+        // Members that failed in between.
+        if (!read_only)
+            record_recovery(scan);
+        next_sequence = scan.next_sequence();
+        // With live rows the commit that follows makes everything in the logs dead.
+        if (counts.rows == 0 && !read_only)
+            CW_TRY(scan.erase());
+    }
+    if (read_only)
+        return {};
+    if (counts.rows > 0)
+        CW_TRY(flush());
+    if (intent_log_)
+        return {};
+    intent_log_ = std::make_unique<IntentLog>(members_, superblock_, next_sequence);
+    PartialWriteOptions partial = options.partial_writes;
+    if (options.manual_commit)
+        partial.worker_count = 0;
+    return array_->start_partial_writes(*intent_log_, partial);
+}
+
+// A changed map without new trees.
+Status Volume::publish_map()
+{
+    uint64_t covered = 0;
+    return map_changed_
+               ? make_durable(MapWrite::kNow, superblock_.generation.next(), superblock_.root, covered)
+               : Status();
+}
+
+Status Volume::begin_writing()
+{
+    members_.set_recorded(true);
+    for (const MemberId id : damaged_rings_)
+        members_.count(id, MemberCounter::kSuperblock);
+    damaged_rings_.clear();
+    CW_TRY(erase_slots(members_, damaged_slots_));
+    damaged_slots_.clear();
+    // Neighbours that a crash left one commit apart are alike again before anything else is written.
+    if (found_)
+        CW_TRY(rewrite_commit(members_, found_->superblock, found_->map));
+    found_.reset();
+    const bool returned =
+        std::any_of(superblock_.members.begin(), superblock_.members.end(), [&](const MemberRecord& record) {
+            return record.state != MemberState::kPresent && members_.device(record.id) != nullptr;
+        });
+    if (!degraded() && !returned && !map_changed_)
+        return {};
+    const Generation generation = superblock_.generation.next();
+    if (degraded()) {
+        superblock_.epochs.insert(superblock_.epochs.begin(), {random_u64(), generation});
+        if (superblock_.epochs.size() > kEpochHistoryCount)
+            superblock_.epochs.resize(kEpochHistoryCount);
+        // Entries that may be there stay known by the epoch that they carry.
+        if (superblock_.live_logs == 0)
+            superblock_.log_epoch = superblock_.epochs.front().epoch;
+    }
+    uint64_t covered = 0;
+    return make_durable(MapWrite::kNow, generation, superblock_.root, covered);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// What members may have missed, by column of a block group: recorded in the map before anything that a column
+// lacks is acknowledged (I-32).
+#include <algorithm>
+
+#include "base/assert.h"
+#include "fs/volume/volume.h"
+
+namespace cowraid {
+
+namespace {
+
+bool contains(const std::vector<MemberId>& members, MemberId id)
+{
+    return std::find(members.begin(), members.end(), id) != members.end();
+}
+
+// Whether an entry of the write-intent log is of a row of the group.
+bool names_row_of(const IntentScan& scan, const GroupRecord& group)
+{
+    const std::span<const LoggedRow> rows = scan.rows();
+    const auto at =
+        std::lower_bound(rows.begin(), rows.end(), group.address,
+                         [](const LoggedRow& row, VolumeAddress address) { return row.row < address; });
+    return at != rows.end() && at->row < group.address + group.span_bytes();
+}
+
+}  // namespace
+
+bool Volume::mark_stale(GroupRecord& group, MemberId member, Generation since)
+{
+    const auto column = std::find_if(group.columns.begin(), group.columns.end(),
+                                     [&](const GroupColumn& have) { return have.member == member; });
+    if (column == group.columns.end())
+        return false;
+    since = std::max(since, group.created_generation);
+    if (stale_unrecorded_ || (column->stale() && column->stale_since <= since))
+        return false;
+    column->stale_since = since;
+    newly_stale_.push_back(group);
+    map_changed_ = true;
+    return true;
+}
+
+void Volume::publish_stale()
+{
+    const Status known = array_->update_groups(newly_stale_, superblock_);
+    CW_ASSERT(known.ok());  // the array has these groups already
+    newly_stale_.clear();
+}
+
+// The table calls it present, but its rings are those of an older state: a copy of the device, or one that
+// forgot writes. One that only has a commit of its own, which nobody acknowledged, missed nothing: the next
+// commit takes its place.
+void Volume::distrust(const AssembledMember& member)
+{
+    if (!member.stale || contains(away_, member.id) ||
+        superblock_.member(member.id)->state != MemberState::kPresent)
+        return;
+    map_changed_ = true;
+    if (member.missed_from > superblock_.generation)
+        return;
+    for (GroupRecord& group : map_.groups)
+        mark_stale(group, member.id, member.missed_from);
+}
+
+bool Volume::record_away()
+{
+    bool recorded = false;
+    // Its last flush that counts came before the superblock of the trees there are.
+    const Generation since = superblock_.root.generation.next();
+    for (const MemberId id : missing_members()) {
+        if (contains(away_, id))
+            continue;
+        away_.push_back(id);
+        recorded = true;
+        for (GroupRecord& group : map_.groups)
+            if (!closed_.contains(group.address))
+                mark_stale(group, id, since);
+    }
+    publish_stale();
+    return recorded;
+}
+
+void Volume::record_recovery(const IntentScan& scan)
+{
+    for (GroupRecord& group : map_.groups) {
+        std::vector<MemberId> absent;
+        uint32_t without = 0;
+        for (const GroupColumn& column : group.columns) {
+            const bool away = members_.device(column.member) == nullptr;
+            if (away)
+                absent.push_back(column.member);
+            without += away || column.stale();
+        }
+        // An entry is on the member of every parity column of its row that was not stale.
+        const uint32_t parity = find_profile(group.profile)->parity;
+        const bool entries_lost = parity > 0 && without >= parity;
+        if (absent.empty() || (!entries_lost && !names_row_of(scan, group)))
+            continue;
+        for (const MemberId id : absent)
+            mark_stale(group, id, group.created_generation);
+        closed_.erase(group.address);
+    }
+    publish_stale();
+}
+
+void Volume::reopen_group(VolumeAddress address, Allocator& allocator)
+{
+    const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                 [&](const GroupRecord& group) { return group.address == address; });
+    CW_ASSERT(at != map_.groups.end());
+    for (const GroupColumn& column : at->columns)
+        if (members_.device(column.member) == nullptr)
+            mark_stale(*at, column.member, superblock_.root.generation.next());
+    closed_.erase(address);
+    publish_stale();
+    if (!map_changed_)
+        allocator.set_group_state(address, Allocator::GroupState::kOpen);
+    else if (std::find(reopened_.begin(), reopened_.end(), address) == reopened_.end())
+        reopened_.push_back(address);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "tools/cowraid/command.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr int kJsonKey = 1000;
+constexpr int kSiKey = 1001;
+constexpr int kIecKey = 1002;
+
+constexpr argp_option kCommonOptions[] = {
+    {"json", kJsonKey, nullptr, 0, "print one JSON object", 0},
+    {"raw", 'b', nullptr, 0, "print sizes in bytes", 0},
+    {"si", kSiKey, nullptr, 0, "print sizes in powers of 1000", 0},
+    {"iec", kIecKey, nullptr, 0, "print sizes in powers of 1024 (default)", 0},
+    {},
+};
+
+error_t parse_common_option(int key, char* argument, argp_state* state)
+{
+    auto& options = *static_cast<CommandOptions*>(state->input);
+    switch (key) {
+    case kJsonKey:
+        options.format = OutputFormat::kJson;
+        return 0;
+    case 'b':
+        options.sizes = SizeStyle::kRaw;
+        return 0;
+    case kSiKey:
+        options.sizes = SizeStyle::kSi;
+        return 0;
+    case kIecKey:
+        options.sizes = SizeStyle::kIec;
+        return 0;
+    case ARGP_KEY_ARG:
+        options.operands.emplace_back(argument);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+}  // namespace
+
+const argp kCommonParser = {.options = kCommonOptions,
+                            .parser = parse_common_option,
+                            .args_doc = nullptr,
+                            .doc = nullptr,
+                            .children = nullptr,
+                            .help_filter = nullptr,
+                            .argp_domain = nullptr};
+
+bool parse_common(int argc, char** argv, const char* operands_doc, const char* doc, CommandOptions& options)
+{
+    argp parser = kCommonParser;
+    parser.args_doc = operands_doc;
+    parser.doc = doc;
+    return argp_parse(&parser, argc, argv, 0, nullptr, &options) == 0;
+}
+
+int command_failed(const CommandOptions& options, Err err, const std::string& why)
+{
+    print_error(kProgram, options.format, err, why);
+    return kExitFailed;
+}
+
+bool has_one_operand(const CommandOptions& options, const char* what)
+{
+    if (options.operands.size() == 1)
+        return true;
+    print_error(kProgram, options.format, Err::kInvalid, std::string("name ") + what + ", exactly one");
+    return false;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// The commands of cowraid(8).
+#pragma once
+
+#include <argp.h>
+
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "tools/common/report_error.h"
+
+namespace cowraid {
+
+inline constexpr const char* kProgram = "cowraid";
+
+// What the options shared by commands say.
+struct CommandOptions {
+    OutputFormat format = OutputFormat::kText;
+    SizeStyle sizes = SizeStyle::kIec;
+    std::vector<std::string> operands;
+};
+
+struct Command {
+    const char* group;  // null: a command of its own
+    const char* name;
+    const char* summary;
+    // argv[0] is the full name for messages; returns the exit code.
+    int (*run)(int argc, char** argv, CommandOptions options);
+};
+
+int command_show(int argc, char** argv, CommandOptions options);
+int command_usage(int argc, char** argv, CommandOptions options);
+int command_df(int argc, char** argv, CommandOptions options);
+int command_sync(int argc, char** argv, CommandOptions options);
+int command_stats(int argc, char** argv, CommandOptions options);
+int command_check(int argc, char** argv, CommandOptions options);
+int command_bench_raid56(int argc, char** argv, CommandOptions options);
+
+// Options every command takes (--json, -b, --si, operands): a child parser whose input is CommandOptions.
+extern const argp kCommonParser;
+
+// Parses a command line made of the shared options only. False: said why, exit with kExitUsage.
+bool parse_common(int argc, char** argv, const char* operands_doc, const char* doc, CommandOptions& options);
+
+// Prints what went wrong and returns kExitFailed.
+int command_failed(const CommandOptions& options, Err err, const std::string& why);
+// Exactly one operand. False: said so.
+bool has_one_operand(const CommandOptions& options, const char* what);
+
+}  // namespace cowraid

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+// cowraid check
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+#include <tuple>
+
+#include "base/out_of_memory.h"
+#include "base/print.h"
+#include "control/control_client.h"
+#include "fs/check/check.h"
+#include "tools/common/member_search.h"
+#include "tools/cowraid/command.h"
+#include "tools/cowraid/load_report.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr size_t kFindingLinesMax = 1000;
+constexpr size_t kMemberLinesMax = 10;  // of one kind
+constexpr int kTreesKey = 2000;
+constexpr int kAllKey = 2001;
+constexpr int kMemoryKey = 2002;
+// Below this not even the node cache and the rings have room.
+constexpr uint64_t kMemoryBytesMin = 256 * kMiB;
+
+struct CheckArguments {
+    CommandOptions common;
+    bool force = false;
+    bool all = false;
+    CheckOptions check;
+    uint64_t memory_bytes = std::max(kMemoryBytesMin, usual_memory_bytes());
+};
+
+constexpr argp_option kCheckOptions[] = {
+    {"force", 'f', nullptr, 0, "check a mounted volume too; it may change meanwhile", 0},
+    {"trees-only", kTreesKey, nullptr, 0, "do not read file data and parity", 0},
+    {"all", kAllKey, nullptr, 0, "list every finding", 0},
+    {"memory", kMemoryKey, "SIZE", 0, "memory to use at most (default: three quarters of the machine's)", 0},
+    {},
+};
+
+error_t parse_check_option(int key, char* argument, argp_state* state)
+{
+    auto& arguments = *static_cast<CheckArguments*>(state->input);
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &arguments.common;
+        return 0;
+    case 'f':
+        arguments.force = true;
+        return 0;
+    case kTreesKey:
+        arguments.check.verify_data = false;
+        return 0;
+    case kAllKey:
+        arguments.all = true;
+        return 0;
+    case kMemoryKey: {
+        const auto bytes = parse_size(argument);
+        if (!bytes.ok() || *bytes < kMemoryBytesMin)
+            argp_error(state, "'%s' is no size of 256M or more", argument);
+        arguments.memory_bytes = bytes.ok() ? *bytes : 0;
+        return 0;
+    }
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+bool parse(int argc, char** argv, CheckArguments& arguments)
+{
+    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
+    static const argp parser = {
+        .options = kCheckOptions,
+        .parser = parse_check_option,
+        .args_doc = "MEMBER...|LABEL|UUID",
+        .doc = "Read everything in an unmounted volume and say what is wrong. Changes nothing.\v"
+               "Exit codes: 0 clean, 1 could not be checked, 2 usage, 3 something was found.",
+        .children = children,
+        .help_filter = nullptr,
+        .argp_domain = nullptr};
+    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+}
+
+Result<VolumeMembers> find_unmounted(const CheckArguments& arguments, std::string& why)
+{
+    const auto& operands = arguments.common.operands;
+    VolumeSpec spec;
+    struct stat info { };
+    if (operands.size() == 1 && stat(operands.front().c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+        CW_ASSIGN(const VolumeTarget target, find_target(operands, why));
+        spec.name = "UUID=" + uuid_text(target.uuid);
+    } else {
+        CW_ASSIGN(spec, parse_volume_spec(operands, why));
+    }
+    CW_ASSIGN(VolumeMembers volume, find_volume(spec, Unusable::kSkip, why));
+    const auto mounted = find_mounted_volume(volume.uuid);
+    if (mounted.has_value() && !arguments.force) {
+        const std::string where = where_mounted(*mounted);
+        const bool in_tree = where.starts_with("mounted");
+        why = title_of(*mounted) + (in_tree ? " is " : " was ") + where +
+              (in_tree ? "; unmount it" : "; end what uses it") + ", or use --force to look anyway";
+        return Err::kBusy;
+    }
+    return volume;
+}
+
+void print_finding(const CheckFinding& finding)
+{
+    std::string place;
+    if (finding.member != 0)
+        place += ", member " + std::to_string(finding.member);
+    if (finding.address != 0)
+        place += ", address " + std::to_string(finding.address);
+    print_line(stdout, "%s: %s%s (%s)", finding.kind.c_str(), finding.text.c_str(), place.c_str(),
+               finding.repairable ? "repairable" : "not repairable");
+}
+
+// Of bad blocks of one member a few lines, and how many more there are.
+void print_findings(const CheckReport& report, const CheckArguments& arguments)
+{
+    std::map<std::tuple<std::string, uint32_t, bool>, size_t> counts;
+    size_t lines = 0, left_out = 0;
+    for (const CheckFinding& finding : report.findings) {
+        const size_t count = ++counts[{finding.kind, finding.member, finding.repairable}];
+        const bool listed = lines < kFindingLinesMax && (finding.member == 0 || count <= kMemberLinesMax);
+        lines += listed;
+        left_out += !listed && !arguments.all;
+        if (listed || arguments.all)
+            print_finding(finding);
+    }
+    if (left_out == 0)
+        return;
+    for (const auto& [key, count] : counts)
+        if (const auto& [kind, member, repairable] = key; member != 0 && count > kMemberLinesMax)
+            print_line(stdout, "%s: member %u: %zu lines more (%s)", kind.c_str(), member,
+                       count - kMemberLinesMax, repairable ? "repairable" : "not repairable");
+    print_line(stdout, "%zu lines are left out; --all lists them", left_out);
+}
+
+void print_report(const VolumeMembers& volume, const CheckReport& report, const CheckArguments& arguments)
+{
+    print_findings(report, arguments);
+    print_line(stdout, "UUID:                %s", uuid_text(volume.uuid).c_str());
+    print_line(stdout, "Inodes:              %" PRIu64 " (%" PRIu64 " files, %" PRIu64 " directories)",
+               report.inodes, report.files, report.directories);
+    print_line(stdout, "Extents:             %" PRIu64, report.extents);
+    print_line(stdout, "Tree nodes:          %" PRIu64, report.nodes);
+    print_line(stdout, "Data blocks:         %" PRIu64, report.data_blocks);
+    print_line(stdout, "Checksums verified:  %" PRIu64, report.checksums_verified);
+    print_line(stdout, "Parity rows:         %" PRIu64, report.parity_rows_verified);
+    if (report.stale_columns > 0)
+        print_line(stdout, "Stale:               %s of block groups missed writes; old in them: %s",
+                   count_text(report.stale_columns, "column").c_str(),
+                   count_text(report.stale_blocks, "block").c_str());
+    std::map<std::string, size_t> kinds;
+    for (const CheckFinding& finding : report.findings)
+        ++kinds[finding.kind];
+    std::vector<std::string> counts;
+    for (const auto& [kind, count] : kinds)
+        counts.push_back(count_text(count, kind + " finding"));
+    print_line(stdout, "Result:              %s", counts.empty() ? "clean" : join_words(counts).c_str());
+}
+
+void print_report_json(const VolumeMembers& volume, const CheckReport& report)
+{
+    Json out = json_with_schema("check");
+    json_put_text(out.get(), "uuid", uuid_text(volume.uuid));
+    json_put_flag(out.get(), "clean", report.clean());
+    json_put_integer(out.get(), "inodes", report.inodes);
+    json_put_integer(out.get(), "directories", report.directories);
+    json_put_integer(out.get(), "files", report.files);
+    json_put_integer(out.get(), "extents", report.extents);
+    json_put_integer(out.get(), "nodes", report.nodes);
+    json_put_integer(out.get(), "data_blocks", report.data_blocks);
+    json_put_integer(out.get(), "checksums_verified", report.checksums_verified);
+    json_put_integer(out.get(), "parity_rows_verified", report.parity_rows_verified);
+    json_put_integer(out.get(), "stale_columns", report.stale_columns);
+    json_put_integer(out.get(), "stale_blocks", report.stale_blocks);
+    Json findings = json_make_array();
+    for (const CheckFinding& finding : report.findings) {
+        Json line = json_make_object();
+        json_put_text(line.get(), "kind", finding.kind);
+        json_put_text(line.get(), "text", finding.text);
+        json_put_integer(line.get(), "address", finding.address);
+        json_put_integer(line.get(), "member", finding.member);
+        json_put_flag(line.get(), "repairable", finding.repairable);
+        json_array_append_new(findings.get(), line.release());
+    }
+    json_put(out.get(), "findings", std::move(findings));
+    print_json(out.get());
+}
+
+// What keeps a mount from opening the volume although its trees are fine: a log that cannot be replayed.
+// Changes nothing, and tells nothing of a volume that is in use.
+Status try_to_open(const VolumeMembers& volume, CheckReport& report, std::string& why)
+{
+    CW_ASSIGN(const VolumeReport opened, load_offline_report(volume, why));
+    if (!opened.has_usage)
+        report.findings.push_back({.kind = "mount", .text = opened.problem, .repairable = false});
+    return {};
+}
+
+Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume, std::string& why)
+{
+    CW_ASSIGN(volume, find_unmounted(arguments, why));
+    const MemberAccess access = arguments.force ? MemberAccess::kLook : MemberAccess::kReadOnly;
+    std::vector<std::string> warnings;
+    CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));
+    for (const std::string& warning : warnings)
+        print_warning(kProgram, warning);
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(volume)));
+    for (const std::string& note : assembly.notes)
+        print_warning(kProgram, note);
+    if (!limit_memory(arguments.memory_bytes, "--memory allows more")) {
+        why = "the memory of this process cannot be limited; check without --memory";
+        return Err::kInvalid;
+    }
+    CheckReport report;
+    CW_TRY(check_volume(std::move(assembly), arguments.check, report, why));
+    // Other damage says by itself why there is no mount.
+    const bool only_members =
+        std::all_of(report.findings.begin(), report.findings.end(),
+                    [](const CheckFinding& finding) { return finding.kind == "member"; });
+    if (!arguments.force && only_members)
+        CW_TRY(try_to_open(volume, report, why));
+    return report;
+}
+
+}  // namespace
+
+int command_check(int argc, char** argv, CommandOptions common)
+{
+    CheckArguments arguments{.common = std::move(common)};
+    if (!parse(argc, argv, arguments))
+        return kExitUsage;
+    if (arguments.common.operands.empty()) {
+        print_error(kProgram, arguments.common.format, Err::kInvalid, "name a member, a label or a uuid");
+        return kExitUsage;
+    }
+    VolumeMembers volume;
+    std::string why;
+    const auto report = check(arguments, volume, why);
+    if (!report.ok())
+        return command_failed(arguments.common, report.err(), why);
+    if (arguments.common.format == OutputFormat::kJson)
+        print_report_json(volume, *report);
+    else
+        print_report(volume, *report, arguments);
+    return report->clean() ? kExitOk : kExitFindings;
+}
+
+}  // namespace cowraid

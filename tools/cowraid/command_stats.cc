@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// cowraid device stats [-c] [-z]
+#include <algorithm>
+#include <cstdio>
+
+#include "base/print.h"
+#include "format/to_text.h"
+#include "tools/cowraid/command.h"
+#include "tools/cowraid/load_report.h"
+
+namespace cowraid {
+
+namespace {
+
+struct StatsOptions {
+    CommandOptions common;
+    bool check = false;
+    bool reset = false;
+};
+
+constexpr argp_option kStatsOptions[] = {
+    {"check", 'c', nullptr, 0, "exit with 64 when an error counter is not zero", 0},
+    {"reset", 'z', nullptr, 0, "print, then set to zero; needs a mounted volume", 0},
+    {},
+};
+
+error_t parse_stats_option(int key, char*, argp_state* state)
+{
+    auto& options = *static_cast<StatsOptions*>(state->input);
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options.common;
+        return 0;
+    case 'c':
+        options.check = true;
+        return 0;
+    case 'z':
+        options.reset = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+bool parse(int argc, char** argv, StatsOptions& options)
+{
+    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
+    static const argp parser = {.options = kStatsOptions,
+                                .parser = parse_stats_option,
+                                .args_doc = "VOLUME|MEMBER",
+                                .doc =
+                                    "Show the error counters of the members of a volume, or of one member.",
+                                .children = children,
+                                .help_filter = nullptr,
+                                .argp_domain = nullptr};
+    return argp_parse(&parser, argc, argv, 0, nullptr, &options) == 0;
+}
+
+// A repaired block was counted as an error of its own kind before.
+bool has_errors(const MemberInfo& member)
+{
+    for (size_t i = 0; i < member.counters.size(); ++i) {
+        if (member.counters[i] != 0 && i != static_cast<size_t>(MemberCounter::kRepaired))
+            return true;
+    }
+    return false;
+}
+
+void print_stats(const std::vector<MemberInfo>& members)
+{
+    for (const MemberInfo& member : members) {
+        const std::string name =
+            member.path.empty() ? "devid:" + std::to_string(member.id.value) : member.path;
+        for (size_t i = 0; i < member.counters.size(); ++i)
+            print_line(stdout, "[%s].%-17s%llu", name.c_str(), counter_name(i),
+                       static_cast<unsigned long long>(member.counters[i]));
+    }
+}
+
+void print_stats_json(const VolumeInfo& info, const std::vector<MemberInfo>& members)
+{
+    Json out = json_with_schema("device-stats");
+    json_put_text(out.get(), "uuid", uuid_text(info.uuid));
+    Json list = json_make_array();
+    for (const MemberInfo& member : members) {
+        Json line = json_make_object();
+        json_put_integer(line.get(), "devid", member.id.value);
+        if (member.path.empty())
+            json_put(line.get(), "device", Json(json_null()));
+        else
+            json_put_text(line.get(), "device", member.path);
+        json_put_text(line.get(), "state", member_state_name(member.state));
+        json_put_integer(line.get(), "stale_groups", member.stale_groups);
+        json_put_integer(line.get(), "stale_bytes", member.stale_bytes);
+        for (size_t i = 0; i < member.counters.size(); ++i)
+            json_put_integer(line.get(), counter_name(i), member.counters[i]);
+        json_array_append_new(list.get(), line.release());
+    }
+    json_put(out.get(), "device-stats", std::move(list));
+    print_json(out.get());
+}
+
+Result<VolumeReport> load(const VolumeTarget& target, bool reset, std::string& why)
+{
+    if (!reset)
+        return load_report(target, why);
+    CW_ASSIGN(auto client, connect_target(target, why));
+    CW_ASSIGN(const Json before, client.call("stats-reset", nullptr, why));
+    return decode_report(before.get());
+}
+
+// The member that was named, by the id its own superblock tells; all when a volume was named.
+std::vector<MemberInfo> chosen_members(const VolumeTarget& target, const VolumeInfo& info)
+{
+    std::vector<MemberInfo> out = info.members;
+    for (const FoundMember& found : target.members.members) {
+        if (found.path != target.named_device)
+            continue;
+        const MemberId id = found.superblock.member_id;
+        std::erase_if(out, [id](const MemberInfo& member) { return member.id != id; });
+    }
+    return out;
+}
+
+}  // namespace
+
+int command_stats(int argc, char** argv, CommandOptions common)
+{
+    StatsOptions options{.common = std::move(common)};
+    if (!parse(argc, argv, options) || !has_one_operand(options.common, "a volume or a member"))
+        return kExitUsage;
+    std::string why;
+    const auto target = find_target(options.common.operands, why);
+    if (!target.ok())
+        return command_failed(options.common, target.err(), why);
+    const auto report = load(*target, options.reset, why);
+    if (!report.ok())
+        return command_failed(options.common, report.err(), why);
+    const std::vector<MemberInfo> members = chosen_members(*target, report->info);
+    if (options.common.format == OutputFormat::kJson)
+        print_stats_json(report->info, members);
+    else
+        print_stats(members);
+    const bool errors = std::any_of(members.begin(), members.end(), has_errors);
+    return options.check && errors ? kExitCounters : kExitOk;
+}
+
+}  // namespace cowraid

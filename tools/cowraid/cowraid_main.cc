@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+// cowraid GROUP COMMAND ...: finds the command and runs it.
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/print.h"
+#include "tools/common/program_start.h"
+#include "tools/cowraid/command.h"
+#include "tools/cowraid/prefix_match.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr Command kCommands[] = {
+    {"filesystem", "show", "volumes, their members, and which are missing", command_show},
+    {"filesystem", "usage", "where the space is", command_usage},
+    {"filesystem", "df", "space per profile", command_df},
+    {"filesystem", "sync", "commit what is written", command_sync},
+    {"device", "stats", "error counters of members", command_stats},
+    {"bench", "raid56", "drive the RAID5/6 array without a filesystem", command_bench_raid56},
+    {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
+};
+
+bool in_group(const Command& command, const char* group)
+{
+    return group == nullptr ? command.group == nullptr
+                            : command.group != nullptr && strcmp(command.group, group) == 0;
+}
+
+// All commands, or those of one group.
+void print_usage(FILE* out, const char* group)
+{
+    print_line(out, "Usage: cowraid [--json] %s [OPTION...] [VOLUME]",
+               group == nullptr ? "COMMAND" : (std::string(group) + " COMMAND").c_str());
+    print_empty_line(out);
+    for (const Command& command : kCommands) {
+        if (group != nullptr && !in_group(command, group))
+            continue;
+        const std::string name = command.group == nullptr ? std::string(command.name)
+                                                          : std::string(command.group) + " " + command.name;
+        print_line(out, "  %-18s %s", name.c_str(), command.summary);
+    }
+    print_empty_line(out);
+    print_line(out,
+               "VOLUME is a mount point, a member, a label or a uuid. Command words may be shortened as");
+    print_line(out, "long as one command is meant. Each command has --help.");
+}
+
+// The distinct words of one level: groups and single commands, or the commands of a group.
+std::vector<std::string_view> words_of(const char* group)
+{
+    std::vector<std::string_view> words;
+    for (const Command& command : kCommands) {
+        std::string_view word;
+        if (group == nullptr)
+            word = command.group != nullptr ? command.group : command.name;
+        else if (in_group(command, group))
+            word = command.name;
+        if (!word.empty() && (words.empty() || words.back() != word))
+            words.push_back(word);
+    }
+    return words;
+}
+
+// The word that `typed` means; empty when it means none or several, after saying so.
+std::string_view resolve_word(const std::vector<std::string_view>& words, std::string_view typed)
+{
+    const PrefixMatch match = match_prefix(words, typed);
+    if (match.unique())
+        return words[match.candidates.front()];
+    std::vector<std::string> names;
+    if (match.candidates.empty())
+        names.assign(words.begin(), words.end());
+    for (const size_t index : match.candidates)
+        names.emplace_back(words[index]);
+    print_line(stderr, "cowraid: '%.*s' %s: %s", static_cast<int>(typed.size()), typed.data(),
+               match.candidates.empty() ? "is not a command; there are" : "may mean",
+               join_words(names).c_str());
+    return {};
+}
+
+const Command* find_command(const char* group, std::string_view name)
+{
+    for (const Command& command : kCommands) {
+        if (in_group(command, group) && name == command.name)
+            return &command;
+    }
+    return nullptr;
+}
+
+bool is_help(std::string_view word)
+{
+    return word == "--help" || word == "-h" || word == "-?" || word == "help";
+}
+
+// The group of "GROUP --help"; null when the words are something else.
+const char* asks_about_group(int argc, char** argv)
+{
+    const std::vector<std::string_view> words = words_of(nullptr);
+    const PrefixMatch match = match_prefix(words, argv[0]);
+    if (argc < 2 || !is_help(argv[1]) || !match.unique())
+        return nullptr;
+    const std::string_view word = words[match.candidates.front()];
+    for (const Command& command : kCommands)
+        if (command.group != nullptr && word == command.group)
+            return command.group;
+    return nullptr;
+}
+
+// `argv` begins at the first word. Sets `used` to the number of words.
+const Command* resolve_command(int argc, char** argv, int& used)
+{
+    const std::string_view first = resolve_word(words_of(nullptr), argv[0]);
+    if (first.empty())
+        return nullptr;
+    used = 1;
+    if (const Command* single = find_command(nullptr, first); single != nullptr)
+        return single;
+    const std::string group(first);
+    if (argc < 2 || argv[1][0] == '-') {
+        std::vector<std::string> names;
+        for (const std::string_view word : words_of(group.c_str()))
+            names.emplace_back(word);
+        print_line(stderr, "cowraid: 'cowraid %s' needs one of %s", group.c_str(), join_words(names).c_str());
+        return nullptr;
+    }
+    const std::string_view second = resolve_word(words_of(group.c_str()), argv[1]);
+    used = 2;
+    return second.empty() ? nullptr : find_command(group.c_str(), second);
+}
+
+int run(int argc, char** argv)
+{
+    CommandOptions options;
+    int next = 1;
+    for (; next < argc && argv[next][0] == '-'; ++next) {
+        const std::string_view option = argv[next];
+        if (option == "--json") {
+            options.format = OutputFormat::kJson;
+        } else if (is_help(option)) {
+            print_usage(stdout, nullptr);
+            return kExitOk;
+        } else if (option == "--version" || option == "-V") {
+            print_line(stdout, "cowraid %s", COWRAID_VERSION);
+            return kExitOk;
+        } else {
+            print_line(stderr, "cowraid: unknown option '%s'; options of a command follow it", argv[next]);
+            return kExitUsage;
+        }
+    }
+    if (next == argc || is_help(argv[next])) {
+        print_usage(next == argc ? stderr : stdout, nullptr);
+        return next == argc ? kExitUsage : kExitOk;
+    }
+    if (const char* const group = asks_about_group(argc - next, argv + next); group != nullptr) {
+        print_usage(stdout, group);
+        return kExitOk;
+    }
+    int used = 0;
+    const Command* const command = resolve_command(argc - next, argv + next, used);
+    if (command == nullptr)
+        return kExitUsage;
+    std::string name = std::string("cowraid ") + (command->group != nullptr ? command->group : "");
+    name += command->group != nullptr ? std::string(" ") + command->name : command->name;
+    // The command parses from its last word on, which stands for its full name.
+    argv[next + used - 1] = name.data();
+    argp_err_exit_status = kExitUsage;
+    return command->run(argc - next - used + 1, argv + next + used - 1, options);
+}
+
+}  // namespace
+
+}  // namespace cowraid
+
+int main(int argc, char** argv)
+{
+    cowraid::start_program(cowraid::kExitFailed);
+    return cowraid::run(argc, argv);
+}

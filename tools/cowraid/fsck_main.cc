@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// fsck.cowraid: there is nothing to do before a mount; exists so that fs_passno in fstab does not stop a
+// boot.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string_view>
+
+#include "base/print.h"
+#include "tools/common/volume_spec.h"
+
+namespace {
+
+// Exit codes of fsck(8).
+constexpr int kOk = 0;
+constexpr int kOperationalError = 8;
+
+bool exists(const std::string& path)
+{
+    struct stat info;
+    return stat(path.c_str(), &info) == 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv)
+{
+    for (int i = 1; i < argc; ++i) {
+        std::string why;
+        if (std::string_view(argv[i]) == "--help")
+            cowraid::print_line(stdout, "fsck.cowraid does nothing: a mount recovers by itself. To look for "
+                                        "damage use cowraid check.");
+        if (argv[i][0] == '-')
+            continue;
+        const auto spec = cowraid::parse_volume_spec({argv[i]}, why);
+        // Labels and uuids are found at the mount, and so is how many members may be absent.
+        if (!spec.ok() || spec->paths.empty() || std::any_of(spec->paths.begin(), spec->paths.end(), exists))
+            continue;
+        cowraid::print_line(stderr, "fsck.cowraid: %s does not exist; check the name", argv[i]);
+        return kOperationalError;
+    }
+    return kOk;
+}

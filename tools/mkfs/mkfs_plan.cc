@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mkfs/mkfs_plan.h"
+
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "base/text.h"
+#include "device/scan.h"
+#include "device/signature.h"
+#include "format/profile.h"
+#include "tools/common/report_error.h"
+
+namespace cowraid {
+
+namespace {
+
+ProfileId default_data_profile(size_t device_count)
+{
+    switch (device_count) {
+    case 1:
+        return ProfileId::kSingle;
+    case 2:
+        return ProfileId::kRaid1;
+    case 3:
+        return ProfileId::kRaid5;
+    default:
+        return ProfileId::kRaid6;
+    }
+}
+
+std::vector<std::string> profile_names()
+{
+    std::vector<std::string> names;
+    for (const Profile& profile : profiles()) {
+        if (profile.allocatable)
+            names.emplace_back(profile.name);
+    }
+    return names;
+}
+
+Result<const Profile*> parse_profile(const std::string& text, size_t device_count, std::string& why)
+{
+    std::string name = text;
+    for (char& c : name)
+        c = static_cast<char>(tolower(c));
+    const Profile* const profile = find_profile(name);
+    if (profile == nullptr || !profile->allocatable) {
+        const char* const problem = profile == nullptr ? "is not a profile" : "cannot be made yet";
+        return invalid(why, "'" + text + "' " + problem + "; there are " + join_words(profile_names()));
+    }
+    if (device_count < profile->min_members)
+        return invalid(why, text + " needs at least " + std::to_string(profile->min_members) + " devices, " +
+                                std::to_string(device_count) + " named; add devices or choose another");
+    return profile;
+}
+
+Status set_profiles(const MkfsArguments& arguments, MakeOptions& options, std::vector<std::string>& warnings,
+                    std::string& why)
+{
+    const size_t count = arguments.devices.size();
+    const char* const data_name = find_profile(default_data_profile(count))->name;
+    CW_ASSIGN(const Profile* data, parse_profile(arguments.data_profile.value_or(data_name), count, why));
+    const char* const metadata_name = find_profile(default_metadata_profile(data->id, count))->name;
+    CW_ASSIGN(const Profile* metadata,
+              parse_profile(arguments.metadata_profile.value_or(metadata_name), count, why));
+    options.data_profile = data->id;
+    options.metadata_profile = metadata->id;
+    if (metadata->tolerance < data->tolerance)
+        warnings.push_back(std::string("metadata (") + metadata->name + ") survives the loss of " +
+                           std::to_string(metadata->tolerance) + " devices, data (" + data->name + ") of " +
+                           std::to_string(data->tolerance) + ": the volume is only as safe as its metadata");
+    return {};
+}
+
+Status set_chunk(const MkfsArguments& arguments, MakeOptions& options, std::string& why)
+{
+    if (!arguments.chunk_size.has_value())
+        return {};
+    const auto bytes = parse_size(*arguments.chunk_size);
+    if (!bytes.ok() || *bytes < kMinChunkBytes || *bytes > kMaxChunkBytes || !is_power_of_two(*bytes))
+        return invalid(why, "chunk size '" + *arguments.chunk_size +
+                                "': give a power of two from 4K to 1M, such as 64K");
+    options.chunk_bytes = static_cast<uint32_t>(*bytes);
+    return {};
+}
+
+Status check_named_once(const std::vector<std::string>& paths, std::string& why)
+{
+    std::map<MemberIdentity, std::string> seen;
+    for (const std::string& path : paths) {
+        const auto identity = identify_member(path);
+        if (!identity.ok())
+            continue;  // opening it says more
+        if (const auto [twin, first] = seen.emplace(*identity, path); !first)
+            return invalid(why, path + " and " + twin->second + " are the same device; name each once");
+    }
+    return {};
+}
+
+Result<uint64_t> size_of(int fd, const struct stat& info)
+{
+    if (!S_ISBLK(info.st_mode))
+        return static_cast<uint64_t>(info.st_size);
+    uint64_t bytes = 0;
+    if (ioctl(fd, BLKGETSIZE64, &bytes) != 0)
+        return Err::kIo;
+    return bytes;
+}
+
+Result<MkfsDevice> open_one(const std::string& path, bool force, std::string& why)
+{
+    MkfsDevice device{.path = absolute_path(path)};
+    CW_ASSIGN(device.fd, open_member_fd(path, {.read_only = false, .exclusive = true}, why));
+    struct stat info { };
+    const auto size =
+        fstat(device.fd.get(), &info) == 0 ? size_of(device.fd.get(), info) : Result<uint64_t>(Err::kIo);
+    auto signature = probe_signature(device.fd.get());
+    if (!size.ok() || !signature.ok()) {
+        why = path + " cannot be read; check the device";
+        return Err::kIo;
+    }
+    device.size_bytes = *size;
+    device.others_read = S_ISREG(info.st_mode) && (info.st_mode & (S_IRGRP | S_IROTH)) != 0;
+    device.others_write = S_ISREG(info.st_mode) && (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    if (device.size_bytes < kMinMemberBytes || device.size_bytes > kMaxMemberBytes)
+        return invalid(why, path + " has " + size_text(device.size_bytes) + ", a member needs at least " +
+                                size_text(kMinMemberBytes) + " and at most " + size_text(kMaxMemberBytes) +
+                                "; use another one");
+    device.signature = signature.take();
+    if (!device.signature.empty() && !force) {
+        why = path + " holds " + device.signature + "; to overwrite it use -f";
+        return Err::kExists;
+    }
+    return device;
+}
+
+}  // namespace
+
+Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std::string>& warnings,
+                                std::string& why)
+{
+    MakeOptions options;
+    options.root_uid = geteuid();
+    options.root_gid = getegid();
+    if (arguments.devices.empty())
+        return invalid(why, "name at least one device");
+    if (arguments.devices.size() > kMaxMembers)
+        return invalid(why, "a volume has at most " + std::to_string(kMaxMembers) + " members");
+    CW_TRY(set_profiles(arguments, options, warnings, why));
+    CW_TRY(set_chunk(arguments, options, why));
+    options.label = arguments.label.value_or("");
+    if (!label_is_valid(options.label) || options.label.find('/') != std::string::npos)
+        return invalid(why, "the label must be UTF-8, shorter than " + std::to_string(kLabelBytes) +
+                                " bytes, without slashes and control characters");
+    if (arguments.uuid.has_value()) {
+        const auto uuid = uuid_parse(*arguments.uuid);
+        if (!uuid.ok() || *uuid == Uuid{})
+            return invalid(why, "'" + *arguments.uuid +
+                                    "' is not a uuid; it looks like 01234567-89ab-cdef-0123-456789abcdef");
+        options.volume_uuid = *uuid;
+    }
+    return options;
+}
+
+Result<std::vector<MkfsDevice>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why)
+{
+    CW_TRY(check_named_once(arguments.devices, why));
+    std::vector<MkfsDevice> devices;
+    for (const std::string& path : arguments.devices) {
+        CW_ASSIGN(MkfsDevice device, open_one(path, arguments.force, why));
+        devices.push_back(std::move(device));
+    }
+    return devices;
+}
+
+std::string warning_of_readers(const std::vector<MkfsDevice>& devices)
+{
+    std::string images;
+    bool written = false;
+    for (const MkfsDevice& device : devices) {
+        images += device.others_read || device.others_write ? " " + device.path : "";
+        written = written || device.others_write;
+    }
+    const std::string can = written ? "read and change every file of the volume"
+                                    : "read every file of the volume and lock it against mounting";
+    return images.empty() ? images : "other users can " + can + "; to keep them out: chmod 600" + images;
+}
+
+Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& devices, std::string& why)
+{
+    if (uuid == Uuid{})
+        return {};
+    for (const FoundMember& found : scan_members({}).members) {
+        const bool ours = std::any_of(devices.begin(), devices.end(),
+                                      [&](const MkfsDevice& device) { return device.path == found.path; });
+        if (found.superblock.volume_uuid != uuid || ours)
+            continue;
+        why = "volume " + uuid_text(uuid) + " exists already, on " + found.path + "; choose another uuid";
+        return Err::kExists;
+    }
+    return {};
+}
+
+}  // namespace cowraid

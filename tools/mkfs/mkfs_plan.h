@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// What mkfs.cowraid is asked to do, checked before anything is touched.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/open_member.h"
+#include "fs/commit/make_volume.h"
+#include "tools/common/report_error.h"
+
+namespace cowraid {
+
+struct MkfsArguments {
+    std::vector<std::string> devices;
+    std::optional<std::string> data_profile, metadata_profile, label, uuid, chunk_size;
+    bool force = false;
+    bool quiet = false;
+    OutputFormat format = OutputFormat::kText;
+};
+
+// Everything that follows from the words alone: profiles (defaults by the number of devices: single, raid1,
+// raid5, raid6 for 1, 2, 3, more), widths, label, uuid, chunk size. kInvalid with one line in `why`;
+// `warnings` tells what is allowed but unwise.
+Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std::string>& warnings,
+                                std::string& why);
+
+struct MkfsDevice {
+    std::string path;
+    UniqueFd fd;
+    uint64_t size_bytes = 0;
+    std::string signature;  // what is on it; empty when nothing known is
+    // An image file that not only its owner may read (write).
+    bool others_read = false, others_write = false;
+};
+
+// Opens every device exclusively and refuses what is named twice, in use, too small or, unless `force`, not
+// empty. Changes nothing. `why` names the device and the next step.
+Result<std::vector<MkfsDevice>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why);
+
+// One line about images that others can read; empty when there are none.
+std::string warning_of_readers(const std::vector<MkfsDevice>& devices);
+
+// kExists with `why` when another volume of this uuid is around.
+Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& devices, std::string& why);
+
+}  // namespace cowraid

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount/daemon_commands.h"
+
+#include <unistd.h>
+
+#include "control/volume_json.h"
+#include "tools/mount/partial_write_options.h"
+
+namespace cowraid {
+
+const VolumeControl::Command VolumeControl::kCommands[] = {
+    {"mount", false, &VolumeControl::mount},    {"info", true, &VolumeControl::info},
+    {"sync", true, &VolumeControl::sync},       {"stats-reset", true, &VolumeControl::stats_reset},
+    {"remount", true, &VolumeControl::remount}, {"shutdown-wait", false, &VolumeControl::shutdown_wait},
+};
+
+VolumeControl::VolumeControl(Filesystem& filesystem, std::string mount_point)
+    : filesystem_(filesystem),
+      uuid_(filesystem.info().uuid),
+      label_(filesystem.info().label),
+      mount_point_(std::move(mount_point))
+{
+}
+
+void VolumeControl::set_device(std::string device)
+{
+    MutexLock lock(device_mutex_);
+    device_ = std::move(device);
+}
+
+void VolumeControl::close_gate()
+{
+    closing_.store(true);
+    WriteLock wait_for_commands(gate_);
+}
+
+Status VolumeControl::handle(std::string_view command, const json_t* request, ControlAnswer& answer,
+                             std::string& why)
+{
+    for (const Command& candidate : kCommands) {
+        if (candidate.name != command)
+            continue;
+        if (!candidate.needs_filesystem)
+            return (this->*candidate.run)(request, answer, why);
+        ReadLock in_use(gate_);
+        if (closing_.load()) {
+            why = "the volume is being unmounted";
+            return Err::kShutdown;
+        }
+        return (this->*candidate.run)(request, answer, why);
+    }
+    why = "unknown command '" + std::string(command) + "'; is the daemon of another version?";
+    return Err::kUnsupported;
+}
+
+Status VolumeControl::mount(const json_t*, ControlAnswer& answer, std::string&)
+{
+    answer.result = json_with_schema("mount");
+    json_t* const out = answer.result.get();
+    json_put_text(out, "uuid", uuid_text(uuid_));
+    json_put_text(out, "label", label_);
+    json_put_text(out, "mount_point", mount_point_);
+    {
+        MutexLock lock(device_mutex_);
+        json_put_text(out, "device", device_);
+    }
+    json_put_integer(out, "pid", static_cast<uint64_t>(getpid()));
+    json_put_text(out, "program", COWRAID_VERSION);
+    json_put_flag(out, "closing", closing_.load());
+    return {};
+}
+
+Json VolumeControl::report()
+{
+    VolumeReport report;
+    report.info = filesystem_.info();
+    report.mounted = true;
+    report.has_usage = true;
+    report.mount_point = mount_point_;
+    return encode_report(report);
+}
+
+Status VolumeControl::info(const json_t*, ControlAnswer& answer, std::string&)
+{
+    answer.result = report();
+    return {};
+}
+
+Status VolumeControl::sync(const json_t*, ControlAnswer&, std::string& why)
+{
+    const Status status = filesystem_.sync();
+    if (!status.ok())
+        why = std::string("the commit failed: ") + err_text(status.err()) + "; see the system log";
+    return status;
+}
+
+Status VolumeControl::stats_reset(const json_t*, ControlAnswer& answer, std::string& why)
+{
+    answer.result = report();
+    const Status status = filesystem_.reset_counters();
+    if (!status.ok())
+        why = std::string("the counters stay: ") + err_text(status.err());
+    return status;
+}
+
+Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string& why)
+{
+    const json_t* const read_only = json_get(request, "read_only");
+    if (!json_is_boolean(read_only)) {
+        why = "remount needs read_only: true or false";
+        return Err::kInvalid;
+    }
+    PartialWriteOptions options = filesystem_.partial_write_options();
+    bool any = false;
+    const char* name;
+    json_t* value;
+    json_object_foreach(const_cast<json_t*>(json_get(request, "options")), name, value)
+    {
+        const char* const text = json_string_value(value);
+        CW_TRY(set_partial_write_option(name, text != nullptr ? text : "", options, why));
+        any = true;
+    }
+    CW_TRY(filesystem_.remount(json_is_true(read_only), why));
+    // A volume that is read-only writes nothing in place.
+    return any && !json_is_true(read_only) ? filesystem_.set_partial_write_options(options) : Status();
+}
+
+Status VolumeControl::shutdown_wait(const json_t*, ControlAnswer& answer, std::string&)
+{
+    answer.result = json_make_object();
+    json_put_flag(answer.result.get(), "closing", closing_.load());
+    answer.hold = true;
+    return {};
+}
+
+}  // namespace cowraid

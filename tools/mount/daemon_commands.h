@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// What a mounted volume answers on its control socket.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "base/mutex.h"
+#include "control/control.h"
+#include "fs/filesystem.h"
+
+namespace cowraid {
+
+// Commands: mount, info, sync, stats-reset (answers as info did before it), remount (read_only: true|false),
+// shutdown-wait (holds the connection; "closing" is announced, then "closed").
+class VolumeControl final : public ControlHandler {
+public:
+    // `filesystem` must live until close_gate() has returned.
+    VolumeControl(Filesystem& filesystem, std::string mount_point);
+
+    // Which mount it is; known only after mounting.
+    void set_device(std::string device);
+    // Waits for commands that use the filesystem and refuses later ones.
+    void close_gate();
+
+    Status handle(std::string_view command, const json_t* request, ControlAnswer& answer,
+                  std::string& why) override;
+
+private:
+    struct Command {
+        std::string_view name;
+        // False: answers even while the volume closes.
+        bool needs_filesystem;
+        Status (VolumeControl::*run)(const json_t* request, ControlAnswer& answer, std::string& why);
+    };
+    static const Command kCommands[];
+
+    Status mount(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status info(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status sync(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status stats_reset(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status remount(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status shutdown_wait(const json_t* request, ControlAnswer& answer, std::string& why);
+    Json report();
+
+    Filesystem& filesystem_;
+    const Uuid uuid_;
+    const std::string label_;
+    const std::string mount_point_;
+    RwLock gate_{LockRank::kSession};  // shared by commands that use the filesystem
+    std::atomic<bool> closing_{false};
+    Mutex device_mutex_{LockRank::kLeaf};
+    std::string device_ CW_GUARDED_BY(device_mutex_);
+};
+
+}  // namespace cowraid

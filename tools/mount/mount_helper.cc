@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount/mount_helper.h"
+
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "base/print.h"
+#include "base/text.h"
+#include "control/control_client.h"
+#include "control/json.h"
+#include "control/mount_table.h"
+#include "tools/common/member_search.h"
+#include "tools/mount/handshake.h"
+#include "tools/mount/mount_point.h"
+#include "tools/mount/user_mount_table.h"
+
+namespace cowraid {
+
+namespace {
+
+int failed(const std::string& why)
+{
+    print_mount_message(why);
+    return kMountFailed;
+}
+
+// The restrictions that the request asks for and the mount has not got, "ro,nosuid"; empty when it has all.
+std::string lacking_restrictions(const MountRequest& request, const MountEntry& entry)
+{
+    static constexpr std::pair<unsigned long, const char*> kRestrictions[] = {
+        {MS_RDONLY, "ro"}, {MS_NOSUID, "nosuid"}, {MS_NODEV, "nodev"}, {MS_NOEXEC, "noexec"}};
+    const auto has = split(entry.flags, ',');
+    std::string lacking;
+    for (const auto& [flag, name] : kRestrictions)
+        if ((request.kernel_flags & flag) != 0 && std::find(has.begin(), has.end(), name) == has.end())
+            lacking += (lacking.empty() ? "" : ",") + std::string(name);
+    return lacking;
+}
+
+// Nobody may serve the volume. One that is just being unmounted is waited for. kExists: it is mounted where
+// and as strictly as it shall be, which "mount -a" cannot tell from a list of devices in fstab.
+Status check_not_mounted(std::optional<MountedVolume> mounted, const MountRequest& request, std::string& why)
+{
+    if (mounted.has_value() && mounted->closing) {
+        if (auto client = ControlClient::connect(mounted->uuid); client.ok()) {
+            std::string ignored;
+            if (client->ask("shutdown-wait", ignored).ok())
+                (void)client->next(0).ok();
+        }
+        mounted = find_mounted_volume(mounted->uuid);
+    }
+    if (!mounted.has_value())
+        return {};
+    const std::string where = where_mounted(*mounted);
+    why = title_of(*mounted) + (where.starts_with("mounted") ? " is already " : " was ") + where;
+    const auto table = read_mount_table();
+    const MountEntry* const entry = table.ok() ? mount_at(*table, request.directory) : nullptr;
+    if (entry == nullptr || entry->device != mounted->device)
+        return Err::kBusy;
+    const std::string lacking = lacking_restrictions(request, *entry);
+    if (lacking.empty())
+        return Err::kExists;
+    why = title_of(*mounted) + " is mounted there without " + lacking + "; use -o remount," + lacking;
+    return Err::kBusy;
+}
+
+// A member that can stand for the mount, one that was named first. Nothing: an ordinary FUSE mount it will
+// be.
+std::optional<BlockMount> claim_block_device(const VolumeMembers& volume, const MountRequest& request)
+{
+    std::vector<std::string> candidates;
+    for (const std::string& path : volume.named)
+        if (std::find(volume.strangers.begin(), volume.strangers.end(), path) == volume.strangers.end())
+            candidates.push_back(path);
+    for (const FoundMember& member : volume.members)
+        candidates.push_back(member.path);
+    for (const std::string& path : candidates) {
+        struct stat info { };
+        if (stat(path.c_str(), &info) != 0 || !S_ISBLK(info.st_mode))
+            continue;
+        if (auto block = BlockMount::create(path, request); block.ok())
+            return block.take();
+    }
+    return std::nullopt;
+}
+
+MemberAccess access_of(const MountRequest& request)
+{
+    if (request.options.rescue)
+        return MemberAccess::kReadOnly;
+    return request.options.read_only ? MemberAccess::kReadWriteIfPossible : MemberAccess::kReadWrite;
+}
+
+Result<VolumeMembers> find_members(const MountRequest& request, std::string& why)
+{
+    VolumeSpec spec = request.volume;
+    spec.paths.insert(spec.paths.end(), request.device_options.begin(), request.device_options.end());
+    const Unusable unusable = request.options.degraded ? Unusable::kSkip : Unusable::kRefuse;
+    // A mounted volume of image files may be known by name only to its daemon.
+    if (!spec.name.empty())
+        CW_TRY(check_not_mounted(find_mounted_volume(spec.name), request, why));
+    return find_volume(spec, unusable, why);
+}
+
+// `block` becomes the mount to be, where a member can stand for it.
+Status send_members(int channel, const MountRequest& request, const VolumeMembers& volume,
+                    std::optional<BlockMount>& block, std::string& why)
+{
+    CW_TRY(check_not_mounted(find_mounted_volume(volume.uuid), request, why));
+    if (!request.fake)
+        block = claim_block_device(volume, request);
+    std::vector<std::string> warnings;
+    const MemberAccess access = access_of(request);
+    auto members = open_members(volume, access, warnings, why);
+    // Kernels can be told to let nobody write to a device under a mount.
+    if (!members.ok() && block.has_value()) {
+        block.reset();
+        warnings.clear();
+        members = open_members(volume, access, warnings, why);
+    }
+    if (members.err() == Err::kReadOnly && access == MemberAccess::kReadWrite)
+        why += ", or mount with -o ro";
+    CW_TRY(members.status());
+    for (const std::string& warning : warnings)
+        print_mount_message("warning: " + warning);
+    if (request.fake)
+        return {};
+    for (const OpenedMember& member : *members) {
+        why = "the daemon ended early; see the system log";
+        const HandshakeKind kind = member.named ? HandshakeKind::kNamedMember : HandshakeKind::kMember;
+        CW_TRY(send_handshake(channel, kind, member.path, member.fd.get()));
+    }
+    return send_handshake(channel, HandshakeKind::kOpen, {}, -1);
+}
+
+// What the daemon found: read-only by need, or why it gave up.
+Result<Json> receive_opened(int channel, std::string& why)
+{
+    auto message = receive_handshake(channel);
+    if (message.ok() && message->kind == HandshakeKind::kOpened) {
+        auto opened = json_parse_object(message->text);
+        why = opened.ok() ? "" : "the daemon's answer cannot be read";
+        return opened;
+    }
+    if (message.ok() && message->kind == HandshakeKind::kFailed && !message->text.empty())
+        why = message->text;
+    else
+        why = "the daemon ended without a reason; see the system log";
+    return Err::kIo;
+}
+
+// The first statfs waits for INIT and for the daemon's first answer.
+bool mount_answers(const std::string& directory)
+{
+    struct statfs ignored { };
+    int result;
+    do
+        result = statfs(directory.c_str(), &ignored);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
+int mount_and_serve(int channel, const MountRequest& request, std::optional<BlockMount> block,
+                    const std::string& shown_options)
+{
+    std::string why;
+    auto mounted = attach_mount(request, std::move(block), why);
+    if (!mounted.ok())
+        return failed(why);
+    const MountEntry& entry = mounted->entry;
+    const Status sent =
+        send_handshake(channel, HandshakeKind::kServe, entry.device, mounted->connection.get());
+    // Only the daemon's copy counts now: when it dies, requests fail instead of waiting for this program.
+    mounted->connection = UniqueFd();
+    if (!sent.ok() || !mount_answers(request.directory)) {
+        detach_mount(request.directory, entry.device).ignore();
+        return failed("the daemon does not serve the mount; see the system log");
+    }
+    tune_mount(entry);
+    add_user_mount(entry.source, request.directory, shown_options);
+    return kMountOk;
+}
+
+}  // namespace
+
+void print_mount_message(const std::string& text)
+{
+    print_line(stderr, "mount.cowraid: %s", text.c_str());
+}
+
+int run_mount_helper(UniqueFd channel, const MountRequest& request)
+{
+    std::string why;
+    if (!prepare_mount_point(request.directory, why).ok())
+        return failed(why);
+    std::optional<BlockMount> block;
+    const auto volume = find_members(request, why);
+    if (volume.err() == Err::kNotFound && request.nofail)
+        return kMountOk;
+    const Status sent =
+        volume.ok() ? send_members(channel.get(), request, *volume, block, why) : volume.status();
+    if (sent.err() == Err::kExists) {
+        print_mount_message(why);
+        return kMountOk;
+    }
+    if (!sent.ok())
+        return failed(why);
+    if (request.fake)
+        return kMountOk;
+    const auto opened = receive_opened(channel.get(), why);
+    if (!opened.ok())
+        return failed(why);
+    MountRequest actual = request;
+    if (json_get_flag(opened->get(), "read_only"))
+        actual.kernel_flags |= MS_RDONLY;
+    const json_t* const warnings = json_get(opened->get(), "warnings");
+    for (size_t i = 0; i < json_array_size(warnings); ++i)
+        print_mount_message("warning: " + json_text(json_array_get(warnings, i)));
+    if (request.verbose)
+        print_mount_message("volume " + json_get_text(opened->get(), "uuid") + " is open");
+    return mount_and_serve(channel.get(), actual, std::move(block),
+                           json_get_flag(opened->get(), "degraded") ? "degraded" : "");
+}
+
+int run_remount(const MountRequest& request)
+{
+    const auto table = read_mount_table();
+    const MountEntry* const entry = table.ok() ? mount_at(*table, request.directory) : nullptr;
+    if (entry == nullptr || !entry->is_cowraid())
+        return failed("no cowraid volume is mounted at " + request.directory);
+    std::optional<Uuid> uuid;
+    for (const MountedVolume& mounted : list_mounted_volumes()) {
+        if (mounted.device == entry->device)
+            uuid = mounted.uuid;
+    }
+    if (!uuid.has_value())
+        return failed(why_not_answered(request.directory, *entry));
+    auto client = ControlClient::connect(*uuid);
+    if (!client.ok())
+        return failed(why_not_answered(request.directory, *entry));
+
+    // What is mounted, changed by what is asked: the kernel replaces all flags at once.
+    MountRequest actual;
+    actual.source = entry->source;
+    actual.directory = request.directory;
+    actual.sloppy = true;
+    std::string why;
+    CW_ASSERT(parse_mount_options(entry->flags, actual, why).ok());
+    const bool was_read_only = actual.options.read_only;
+    for (const std::string& list : request.option_lists) {
+        if (!parse_mount_options(list, actual, why).ok())
+            return failed(why);
+    }
+    // The kernel's side is the stricter one while they differ.
+    if (actual.options.read_only && !remount_kernel(actual, why).ok())
+        return failed(why);
+    Json arguments = json_make_object();
+    json_put_flag(arguments.get(), "read_only", actual.options.read_only);
+    Json options = json_make_object();
+    for (const auto& [name, value] : actual.partial_write_options)
+        json_put_text(options.get(), name.c_str(), value);
+    json_put(arguments.get(), "options", std::move(options));
+    if (!client->call("remount", arguments.get(), why).ok())
+        return failed(why);
+    if (actual.options.read_only || remount_kernel(actual, why).ok())
+        return kMountOk;
+    if (was_read_only) {
+        std::string ignored;
+        json_put_flag(arguments.get(), "read_only", true);
+        (void)client->call("remount", arguments.get(), ignored).ok();
+    }
+    return failed(why);
+}
+
+}  // namespace cowraid

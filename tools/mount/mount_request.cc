@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount/mount_request.h"
+
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/text.h"
+#include "tools/common/report_error.h"
+#include "tools/mount/partial_write_options.h"
+
+namespace cowraid {
+
+namespace {
+
+enum class Action : uint8_t {
+    kSetFlag,
+    kClearFlag,
+    kReadOnly,
+    kReadWrite,
+    kDegraded,
+    kRescue,
+    kDevice,
+    kAccessTime,
+    kCommit,
+    kDirtyMax,
+    kCache,
+    kPartialWrites,
+    kJoinAbove,
+    kClean,
+    kAllowOther,
+    kRemount,
+    kNoFail,
+    kKernelText,
+    kIgnore,  // says nothing about this mount
+    kInapplicable,  // known elsewhere, means nothing here: warn
+    kRefuse,  // would promise what is not kept
+};
+
+enum class Value : uint8_t { kNone, kOptional, kRequired };
+
+struct Rule {
+    std::string_view name;
+    Action action;
+    Value value = Value::kNone;
+    unsigned long flag = 0;
+    AccessTime access_time = AccessTime::kRelative;
+    // For --help and README: what follows the name, and what it does. Null: accepted, but not worth a line.
+    const char* usage = "";
+    const char* help = nullptr;
+};
+
+constexpr Rule kRules[] = {
+    {.name = "rw", .action = Action::kReadWrite, .help = "read and write (default)"},
+    {.name = "ro", .action = Action::kReadOnly, .help = "read only; nothing is written to any member"},
+    {.name = "degraded",
+     .action = Action::kDegraded,
+     .value = Value::kOptional,
+     .help = "mount with members missing, as far as the profiles allow; devices of the list that are gone or "
+             "hold something else are skipped"},
+    {.name = "rescue",
+     .action = Action::kRescue,
+     .value = Value::kOptional,
+     .help = "with `ro`: read what is left when more is missing than the profiles allow"},
+    {.name = "device",
+     .action = Action::kDevice,
+     .value = Value::kRequired,
+     .usage = "=PATH",
+     .help = "one more member by its path; may be given several times"},
+    {.name = "commit",
+     .action = Action::kCommit,
+     .value = Value::kRequired,
+     .usage = "=SECONDS",
+     .help = "time between commits, 1 to 300 (default 5)"},
+    {.name = "dirty_max",
+     .action = Action::kDirtyMax,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help = "written data held in memory before writers wait (default 256M)"},
+    {.name = "cache",
+     .action = Action::kCache,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help = "memory for tree nodes (default 128M)"},
+    {.name = "stripe_cache_size",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=COUNT",
+     .help = "stripes remembered for writes into rows in use, 17 to 32768 (default 1024)"},
+    {.name = "stripe_cache_bytes",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help = "memory for their blocks (default 256M)"},
+    {.name = "rmw_level",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=0, 1 or 2",
+     .help = "new parity from old parity: never, where that reads less (default), where it reads no more"},
+    {.name = "stripe_io_size",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help = "what reads for a write are rounded to, 4K to 1M (default 4K)"},
+    {.name = "plug",
+     .action = Action::kPartialWrites,
+     .value = Value::kRequired,
+     .usage = "=on or off",
+     .help = "collect writes into rows in use before carrying them out (default on)"},
+    {.name = "join_above",
+     .action = Action::kJoinAbove,
+     .value = Value::kRequired,
+     .usage = "=auto or PERCENT",
+     .help = "how full the volume is before writes go into rows in use (default auto: where it costs less)"},
+    {.name = "clean",
+     .action = Action::kClean,
+     .value = Value::kRequired,
+     .usage = "=on or off",
+     .help = "empty block groups in the background when free stripes run short (default on)"},
+    {.name = "allow_other",
+     .action = Action::kAllowOther,
+     .help = "let other users into an ordinary user's mount; needs `user_allow_other` in /etc/fuse.conf "
+             "(root's mounts let all users in)"},
+    {.name = "remount",
+     .action = Action::kRemount,
+     .help = "change a mounted volume: `ro`, `rw`, flags, and the options of writes into rows in use"},
+    {.name = "relatime",
+     .action = Action::kAccessTime,
+     .flag = MS_RELATIME,
+     .help = "store access times once a day or after a change (default)"},
+    {.name = "noatime",
+     .action = Action::kAccessTime,
+     .flag = MS_NOATIME,
+     .access_time = AccessTime::kNever,
+     .help = "never store access times"},
+    {.name = "strictatime",
+     .action = Action::kAccessTime,
+     .flag = MS_STRICTATIME,
+     .access_time = AccessTime::kStrict,
+     .help = "store every access time"},
+    {"atime", Action::kAccessTime, Value::kNone, MS_RELATIME, AccessTime::kRelative},
+    {"norelatime", Action::kAccessTime, Value::kNone, MS_STRICTATIME, AccessTime::kStrict},
+    {"nodiratime", Action::kSetFlag, Value::kNone, MS_NODIRATIME},
+    {"diratime", Action::kClearFlag, Value::kNone, MS_NODIRATIME},
+    {"nodev", Action::kSetFlag, Value::kNone, MS_NODEV},
+    {"dev", Action::kClearFlag, Value::kNone, MS_NODEV},
+    {"nosuid", Action::kSetFlag, Value::kNone, MS_NOSUID},
+    {"suid", Action::kClearFlag, Value::kNone, MS_NOSUID},
+    {.name = "noexec",
+     .action = Action::kSetFlag,
+     .flag = MS_NOEXEC,
+     .help = "start no programs from it; likewise `nosuid`, `nodev`, `nodiratime`"},
+    {"exec", Action::kClearFlag, Value::kNone, MS_NOEXEC},
+    {.name = "untrusted",
+     .action = Action::kSetFlag,
+     .flag = MS_NOSUID | MS_NODEV | MS_NOEXEC,
+     .help = "for a medium of unknown origin: `nosuid`, `nodev` and `noexec`; best with `ro`"},
+    {.name = "sync",
+     .action = Action::kSetFlag,
+     .flag = MS_SYNCHRONOUS,
+     .help = "every write waits until it is stored"},
+    {"async", Action::kClearFlag, Value::kNone, MS_SYNCHRONOUS},
+    {.name = "context",
+     .action = Action::kKernelText,
+     .value = Value::kRequired,
+     .usage = "=LABEL",
+     .help = "SELinux label for everything; likewise `fscontext`, `defcontext`, `rootcontext`"},
+    {"fscontext", Action::kKernelText, Value::kRequired},
+    {"defcontext", Action::kKernelText, Value::kRequired},
+    {"rootcontext", Action::kKernelText, Value::kRequired},
+    // For mount(8), fstab and service managers.
+    {"defaults", Action::kIgnore},
+    {"auto", Action::kIgnore},
+    {"noauto", Action::kIgnore},
+    {.name = "nofail",
+     .action = Action::kNoFail,
+     .help = "a volume that is not there is no error; for fstab"},
+    {"_netdev", Action::kIgnore},
+    {"user", Action::kIgnore, Value::kOptional},
+    {"nouser", Action::kIgnore},
+    {"users", Action::kIgnore},
+    {"owner", Action::kIgnore},
+    {"group", Action::kIgnore},
+    {"comment", Action::kIgnore, Value::kRequired},
+    {"uhelper", Action::kIgnore, Value::kRequired},
+    {"helper", Action::kIgnore, Value::kRequired},
+    {"silent", Action::kIgnore},
+    {"loud", Action::kIgnore},
+    {"nolazytime", Action::kIgnore},
+    {"noiversion", Action::kIgnore},
+    {"nomand", Action::kIgnore},
+    // FUSE's own: set by us, or needless.
+    {"default_permissions", Action::kIgnore},
+    {"fsname", Action::kIgnore, Value::kRequired},
+    {"subtype", Action::kIgnore, Value::kRequired},
+    {"user_id", Action::kIgnore, Value::kRequired},
+    {"group_id", Action::kIgnore, Value::kRequired},
+    {"rootmode", Action::kIgnore, Value::kRequired},
+    {"blksize", Action::kIgnore, Value::kRequired},
+    {"kernel_cache", Action::kInapplicable},
+    {"big_writes", Action::kInapplicable},
+    {"max_read", Action::kInapplicable, Value::kRequired},
+    {"auto_unmount", Action::kInapplicable},
+    // Those of btrfs that people paste, and of others.
+    {"space_cache", Action::kInapplicable, Value::kOptional},
+    {"nospace_cache", Action::kInapplicable},
+    {"clear_cache", Action::kInapplicable},
+    {"ssd", Action::kInapplicable},
+    {"ssd_spread", Action::kInapplicable},
+    {"nossd", Action::kInapplicable},
+    {"autodefrag", Action::kInapplicable},
+    {"noautodefrag", Action::kInapplicable},
+    {"compress", Action::kInapplicable, Value::kOptional},
+    {"compress-force", Action::kInapplicable, Value::kOptional},
+    {"discard", Action::kInapplicable, Value::kOptional},
+    {"nodiscard", Action::kInapplicable},
+    {"thread_pool", Action::kInapplicable, Value::kRequired},
+    {"max_inline", Action::kInapplicable, Value::kRequired},
+    {"metadata_ratio", Action::kInapplicable, Value::kRequired},
+    {"skip_balance", Action::kInapplicable},
+    {"flushoncommit", Action::kInapplicable},
+    {"noflushoncommit", Action::kInapplicable},
+    {"treelog", Action::kInapplicable},
+    {"notreelog", Action::kInapplicable},
+    {"nologreplay", Action::kInapplicable},
+    {"norecovery", Action::kInapplicable},
+    {"usebackuproot", Action::kInapplicable},
+    {"datacow", Action::kInapplicable},
+    {"datasum", Action::kInapplicable},
+    {"nodatacow", Action::kInapplicable},
+    {"nodatasum", Action::kInapplicable},
+    {"barrier", Action::kInapplicable},
+    {"user_subvol_rm_allowed", Action::kInapplicable},
+    {"acl", Action::kInapplicable},
+    {"noacl", Action::kInapplicable},
+    {"lazytime", Action::kInapplicable},
+    {"iversion", Action::kInapplicable},
+    {"mand", Action::kInapplicable},
+    {"missing_dev_timeout", Action::kInapplicable, Value::kRequired},
+    {"dirsync", Action::kRefuse},
+    {"nobarrier", Action::kRefuse},
+    {"subvol", Action::kRefuse, Value::kRequired},
+    {"subvolid", Action::kRefuse, Value::kRequired},
+    {"uid", Action::kRefuse, Value::kRequired},
+    {"gid", Action::kRefuse, Value::kRequired},
+    {"umask", Action::kRefuse, Value::kRequired},
+};
+
+constexpr unsigned long kAccessTimeFlags = MS_RELATIME | MS_NOATIME | MS_STRICTATIME;
+constexpr uint32_t kCommitSecondsMax = 300;
+constexpr uint64_t kDirtyBytesMin = 8 * kMiB;
+constexpr uint64_t kCacheBytesMin = 1 * kMiB;
+
+// One option, cut at its first '='.
+struct Option {
+    std::string_view name, value;
+    bool has_value = false;
+};
+
+std::vector<std::string_view> cut_list(std::string_view list)
+{
+    std::vector<std::string_view> pieces;
+    bool quoted = false;
+    size_t begin = 0;
+    for (size_t i = 0; i <= list.size(); ++i) {
+        if (i < list.size() && list[i] == '"')
+            quoted = !quoted;
+        if (i == list.size() || (list[i] == ',' && !quoted)) {
+            if (i != begin)
+                pieces.push_back(list.substr(begin, i - begin));
+            begin = i + 1;
+        }
+    }
+    return pieces;
+}
+
+Option cut_option(std::string_view text)
+{
+    const size_t at = text.find('=');
+    if (at == std::string_view::npos)
+        return {.name = text, .value = {}};
+    return {.name = text.substr(0, at), .value = text.substr(at + 1), .has_value = true};
+}
+
+const Rule* find_rule(std::string_view name)
+{
+    const auto found = std::find_if(std::begin(kRules), std::end(kRules),
+                                    [name](const Rule& rule) { return rule.name == name; });
+    return found == std::end(kRules) ? nullptr : &*found;
+}
+
+Status set_degraded(const Option& option, MountRequest& request, std::string& why)
+{
+    if (!option.has_value || option.value == "yes" || option.value == "very" || option.value == "on") {
+        request.options.degraded = true;
+    } else if (option.value == "no" || option.value == "off") {
+        request.options.degraded = false;
+    } else {
+        return invalid(why, "degraded=" + std::string(option.value) + ": use degraded or degraded=no");
+    }
+    return {};
+}
+
+Status set_commit(const Option& option, MountRequest& request, std::string& why)
+{
+    const auto seconds = parse_number(option.value);
+    if (!seconds.ok() || *seconds < 1 || *seconds > kCommitSecondsMax)
+        return invalid(why, "commit=" + std::string(option.value) + ": give 1 to 300 seconds");
+    request.options.commit_seconds = static_cast<uint32_t>(*seconds);
+    return {};
+}
+
+Status set_size(const Option& option, uint64_t minimum, uint64_t& target, std::string& why)
+{
+    const auto bytes = parse_size(option.value);
+    if (!bytes.ok() || *bytes < minimum)
+        return invalid(why, std::string(option.name) + "=" + std::string(option.value) +
+                                ": give a size of at least " + size_text(minimum) + ", such as 256M");
+    target = *bytes;
+    return {};
+}
+
+Status set_partial_writes(const Option& option, MountRequest& request, std::string& why)
+{
+    request.partial_write_options.emplace_back(option.name, option.value);
+    return set_partial_write_option(option.name, option.value, request.options.partial_writes, why);
+}
+
+Status set_join_above(const Option& option, MountRequest& request, std::string& why)
+{
+    const auto percent = parse_number(option.value);
+    if (option.value != "auto" && (!percent.ok() || *percent > 100))
+        return invalid(why, "join_above=" + std::string(option.value) + ": give auto, or 0 to 100 percent");
+    request.options.join_above = option.value == "auto" ? -1 : static_cast<double>(*percent) / 100;
+    return {};
+}
+
+Status set_clean(const Option& option, MountRequest& request, std::string& why)
+{
+    if (option.value != "on" && option.value != "off")
+        return invalid(why, "clean=" + std::string(option.value) + ": give on or off");
+    request.options.clean = option.value == "on";
+    return {};
+}
+
+void set_access_time(const Rule& rule, MountRequest& request)
+{
+    request.kernel_flags = (request.kernel_flags & ~kAccessTimeFlags) | rule.flag;
+    request.options.access_time = rule.access_time;
+}
+
+Status apply(const Rule& rule, const Option& option, MountRequest& request, std::string& why)
+{
+    switch (rule.action) {
+    case Action::kSetFlag:
+        request.kernel_flags |= rule.flag;
+        return {};
+    case Action::kClearFlag:
+        request.kernel_flags &= ~rule.flag;
+        return {};
+    case Action::kReadOnly:
+        request.options.read_only = true;
+        request.kernel_flags |= MS_RDONLY;
+        return {};
+    case Action::kReadWrite:
+        request.options.read_only = false;
+        request.kernel_flags &= ~static_cast<unsigned long>(MS_RDONLY);
+        return {};
+    case Action::kDegraded:
+        return set_degraded(option, request, why);
+    case Action::kRescue:
+        request.options.rescue = true;
+        return {};
+    case Action::kDevice:
+        request.device_options.emplace_back(option.value);
+        return {};
+    case Action::kAccessTime:
+        set_access_time(rule, request);
+        return {};
+    case Action::kCommit:
+        return set_commit(option, request, why);
+    case Action::kDirtyMax:
+        return set_size(option, kDirtyBytesMin, request.options.dirty_bytes_max, why);
+    case Action::kCache:
+        return set_size(option, kCacheBytesMin, request.options.node_cache_bytes, why);
+    case Action::kPartialWrites:
+        return set_partial_writes(option, request, why);
+    case Action::kJoinAbove:
+        return set_join_above(option, request, why);
+    case Action::kClean:
+        return set_clean(option, request, why);
+    case Action::kAllowOther:
+        request.allow_other = true;
+        return {};
+    case Action::kRemount:
+        request.remount = true;
+        return {};
+    case Action::kNoFail:
+        request.nofail = true;
+        return {};
+    case Action::kKernelText:
+        request.kernel_options.emplace_back(option.name, option.value);
+        return {};
+    case Action::kIgnore:
+        return {};
+    case Action::kInapplicable:
+        request.warnings.push_back("option '" + std::string(option.name) + "' has no effect here");
+        return {};
+    case Action::kRefuse:
+        break;
+    }
+    return invalid(why, "option '" + std::string(option.name) + "' is not supported; leave it out");
+}
+
+Status apply_text(std::string_view text, MountRequest& request, std::string& why)
+{
+    const Option option = cut_option(text);
+    if (option.name.starts_with("x-") || option.name.starts_with("X-"))
+        return {};
+    const Rule* const rule = find_rule(option.name);
+    if (rule == nullptr) {
+        if (!request.sloppy)
+            return invalid(why, "unknown option '" + std::string(option.name) + "'; -s ignores such options");
+        request.warnings.push_back("unknown option '" + std::string(option.name) + "' is ignored");
+        return {};
+    }
+    if (option.has_value && rule->value == Value::kNone)
+        return invalid(why, "option '" + std::string(option.name) + "' takes no value");
+    if (rule->value == Value::kRequired && option.value.empty())
+        return invalid(why, "option '" + std::string(option.name) + "' needs a value");
+    return apply(*rule, option, request, why);
+}
+
+}  // namespace
+
+std::vector<MountOptionHelp> mount_options_help()
+{
+    std::vector<MountOptionHelp> lines;
+    for (const Rule& rule : kRules)
+        if (rule.help != nullptr)
+            lines.push_back({std::string(rule.name) + rule.usage, rule.help});
+    return lines;
+}
+
+Status parse_mount_options(std::string_view list, MountRequest& request, std::string& why)
+{
+    for (const std::string_view text : cut_list(list))
+        CW_TRY(apply_text(text, request, why));
+    return {};
+}
+
+Status check_mount_request(const MountRequest& request, std::string& why)
+{
+    if (request.options.rescue && !request.options.read_only)
+        return invalid(why, "rescue works only read-only; mount with -o ro,rescue");
+    if (request.directory.empty())
+        return invalid(why, "no mount point named; it is the last argument");
+    return {};
+}
+
+}  // namespace cowraid

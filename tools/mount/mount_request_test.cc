@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount/mount_request.h"
+
+#include <doctest/doctest.h>
+#include <sys/mount.h>
+
+#include "control/mount_table.h"
+
+namespace cowraid {
+
+namespace {
+
+MountRequest parse(std::string_view list)
+{
+    MountRequest request;
+    std::string why;
+    const Status status = parse_mount_options(list, request, why);
+    CHECK_MESSAGE(status.ok(), list << ": " << why);
+    return request;
+}
+
+std::string refusal(std::string_view list)
+{
+    MountRequest request;
+    std::string why;
+    CHECK_MESSAGE(parse_mount_options(list, request, why).err() == Err::kInvalid, list);
+    return why;
+}
+
+std::vector<std::string> paths_of(const std::vector<std::string>& operands)
+{
+    std::string why;
+    const auto spec = parse_volume_spec(operands, why);
+    CHECK(spec.ok());
+    return spec.ok() ? spec->paths : std::vector<std::string>{};
+}
+
+std::string name_of(const std::string& operand)
+{
+    std::string why;
+    const auto spec = parse_volume_spec({operand}, why);
+    REQUIRE(spec.ok());
+    CHECK(spec->paths.empty());
+    return spec->name;
+}
+
+}  // namespace
+
+TEST_CASE("options: what mount(8) and fstab pass")
+{
+    const MountRequest plain = parse("rw");
+    CHECK_FALSE(plain.options.read_only);
+    CHECK(plain.kernel_flags == 0);
+    const MountRequest request =
+        parse("ro,noatime,nodev,nosuid,noexec,sync,nofail,_netdev,user,x-systemd.automount");
+    CHECK(request.options.read_only);
+    CHECK(request.kernel_flags ==
+          (MS_RDONLY | MS_NOATIME | MS_NODEV | MS_NOSUID | MS_NOEXEC | MS_SYNCHRONOUS));
+    CHECK(request.options.access_time == AccessTime::kNever);
+    CHECK(request.warnings.empty());
+}
+
+TEST_CASE("options: what protects from a medium of unknown origin")
+{
+    CHECK(parse("ro,untrusted").kernel_flags == (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC));
+}
+
+TEST_CASE("options: later ones win")
+{
+    const MountRequest request = parse("ro,nosuid,noatime,rw,suid,strictatime,degraded,degraded=no");
+    CHECK_FALSE(request.options.read_only);
+    CHECK(request.kernel_flags == MS_STRICTATIME);
+    CHECK(request.options.access_time == AccessTime::kStrict);
+    CHECK_FALSE(request.options.degraded);
+}
+
+TEST_CASE("options: values")
+{
+    const MountRequest request =
+        parse("commit=30,dirty_max=64M,cache=1G,device=/dev/a,device=/dev/b,degraded=yes,remount");
+    CHECK(request.options.commit_seconds == 30);
+    CHECK(request.options.dirty_bytes_max == uint64_t{64} << 20);
+    CHECK(request.options.node_cache_bytes == uint64_t{1} << 30);
+    CHECK(request.device_options == std::vector<std::string>{"/dev/a", "/dev/b"});
+    CHECK(request.options.degraded);
+    CHECK(request.remount);
+    const MountRequest rows =
+        parse("stripe_cache_size=17,stripe_cache_bytes=64M,rmw_level=2,stripe_io_size=64K,"
+              "plug=off,join_above=90,clean=off");
+    CHECK(rows.options.partial_writes.stripe_cache_size == 17);
+    CHECK(rows.options.partial_writes.stripe_cache_bytes == uint64_t{64} << 20);
+    CHECK(rows.options.partial_writes.rmw_level == RmwLevel::kPrefer);
+    CHECK(rows.options.partial_writes.stripe_io_bytes == 65536);
+    CHECK_FALSE(rows.options.partial_writes.plug);
+    CHECK(rows.options.join_above == 0.9);
+    CHECK_FALSE(rows.options.clean);
+    CHECK(parse("clean=on").options.clean);
+    CHECK(rows.partial_write_options.size() == 5);
+    CHECK(parse("join_above=auto").options.join_above < 0);
+    for (const char* list :
+         {"stripe_cache_size=16", "stripe_cache_size=32769", "rmw_level=3", "stripe_io_size=2K",
+          "stripe_io_size=12K", "plug=yes", "join_above=101", "clean=yes", "clean"})
+        CHECK_MESSAGE(!refusal(list).empty(), list);
+    for (const char* list : {"commit=0", "commit=301", "commit=x", "commit", "commit=", "dirty_max=1K",
+                             "cache=-1", "device=", "degraded=ask", "ro=1", "dirsync", "subvol=x"})
+        CHECK_MESSAGE(!refusal(list).empty(), list);
+}
+
+TEST_CASE("options: quotes protect commas")
+{
+    const MountRequest request = parse("rw,context=\"a:b:c0,c1\",noexec");
+    REQUIRE(request.kernel_options.size() == 1);
+    CHECK(request.kernel_options[0].first == "context");
+    CHECK(request.kernel_options[0].second == "\"a:b:c0,c1\"");
+    CHECK(request.kernel_flags == MS_NOEXEC);
+    CHECK(parse(",,rw,,").warnings.empty());
+}
+
+TEST_CASE("options: those of others are named and ignored, unknown ones refused unless sloppy")
+{
+    const MountRequest request = parse("space_cache=v2,ssd,autodefrag,compress=zstd:3,discard");
+    REQUIRE(request.warnings.size() == 5);
+    CHECK(request.warnings[0] == "option 'space_cache' has no effect here");
+    CHECK(refusal("frobnicate").find("'frobnicate'") != std::string::npos);
+    CHECK(refusal("frobnicate=1").find("-s") != std::string::npos);
+    MountRequest sloppy;
+    sloppy.sloppy = true;
+    std::string why;
+    CHECK(parse_mount_options("frobnicate,ro", sloppy, why).ok());
+    CHECK(sloppy.warnings.size() == 1);
+    CHECK(sloppy.options.read_only);
+    // Sloppy is about names, not about values.
+    CHECK(parse_mount_options("commit=x", sloppy, why).err() == Err::kInvalid);
+}
+
+TEST_CASE("options: rescue needs ro")
+{
+    MountRequest request = parse("rescue");
+    request.directory = "/mnt";
+    std::string why;
+    CHECK(check_mount_request(request, why).err() == Err::kInvalid);
+    CHECK(why.find("ro,rescue") != std::string::npos);
+    request = parse("ro,rescue=all");
+    request.directory = "/mnt";
+    CHECK(check_mount_request(request, why).ok());
+}
+
+TEST_CASE("spec: paths")
+{
+    CHECK(paths_of({"/dev/a", "/dev/b"}) == std::vector<std::string>{"/dev/a", "/dev/b"});
+    CHECK(paths_of({"/dev/a:/dev/b:/dev/c"}) == std::vector<std::string>{"/dev/a", "/dev/b", "/dev/c"});
+    // Colons inside of names as under /dev/disk/by-path.
+    CHECK(paths_of({"/dev/disk/by-path/pci-0000:00:1f.2-ata-1:/dev/b"}) ==
+          std::vector<std::string>{"/dev/disk/by-path/pci-0000:00:1f.2-ata-1", "/dev/b"});
+    CHECK(paths_of({"img/a:img/b"}) == std::vector<std::string>{"img/a", "img/b"});
+    CHECK(paths_of({"./pool"}) == std::vector<std::string>{"./pool"});
+    CHECK(paths_of({"pool", "tank"}) == std::vector<std::string>{"pool", "tank"});
+    std::string why;
+    CHECK(parse_volume_spec({"a::b"}, why).err() == Err::kInvalid);
+    CHECK(parse_volume_spec({}, why).err() == Err::kInvalid);
+    CHECK(parse_volume_spec({"/dev/a", ""}, why).err() == Err::kInvalid);
+}
+
+TEST_CASE("spec: names")
+{
+    const std::string uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    CHECK(name_of("cowraid:tank") == "LABEL=tank");
+    CHECK(name_of("cowraid:" + uuid) == "UUID=" + uuid);
+    CHECK(name_of("cowraid:LABEL=" + uuid) == "LABEL=" + uuid);
+    CHECK(name_of("tank") == "LABEL=tank");
+    CHECK(name_of(uuid) == "UUID=" + uuid);
+    CHECK(name_of("UUID=" + uuid) == "UUID=" + uuid);
+    CHECK(name_of("LABEL=a/b") == "LABEL=a/b");
+}
+
+TEST_CASE("mount table: fields, escapes, optional fields, the topmost mount")
+{
+    const auto table = parse_mount_table(
+        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        "40 22 0:39 / /mnt/my\\040dir rw,nosuid - fuse.cowraid cowraid:my\\134pool rw,user_id=0\n"
+        "41 40 0:41 / /mnt/my\\040dir ro shared:7 master:2 - tmpfs none rw\n"
+        "garbage line\n");
+    REQUIRE(table.size() == 3);
+    CHECK(table[0].device == "254:0");
+    CHECK(table[0].type == "ext4");
+    CHECK(table[1].directory == "/mnt/my dir");
+    CHECK(table[1].source == "cowraid:my\\pool");
+    CHECK(table[1].flags == "rw,nosuid");
+    const MountEntry* const top = mount_at(table, "/mnt/my dir");
+    REQUIRE(top != nullptr);
+    CHECK(top->type == "tmpfs");
+    CHECK(mount_at(table, "/mnt") == nullptr);
+    CHECK(device_is_mounted(table, "0:39"));
+    CHECK_FALSE(device_is_mounted(table, "0:3"));
+}
+
+TEST_CASE("mount table: the real one has the root, and paths are resolved")
+{
+    const auto table = read_mount_table();
+    REQUIRE(table.ok());
+    CHECK(mount_at(*table, "/") != nullptr);
+    CHECK(mount_point_path("/proc/../proc/") == "/proc");
+    CHECK(mount_point_path("/no-such-directory/x/") == "/no-such-directory/x");
+}
+
+}  // namespace cowraid

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+// umount.fuse.cowraid DIR: what umount(8) calls. Returns when the members are written and free.
+#include <argp.h>
+#include <sys/mount.h>
+
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/print.h"
+#include "base/text.h"
+#include "control/control_client.h"
+#include "control/mount_table.h"
+#include "control/volume_json.h"
+#include "device/open_member.h"
+#include "tools/common/program_start.h"
+#include "tools/mount/mount_helper.h"
+#include "tools/mount/mount_point.h"
+#include "tools/mount/user_mount_table.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint32_t kLookMilliseconds = 200;
+// A daemon that has not noticed after this many looks serves another mount of the same volume.
+constexpr int kLooksMax = 15;
+constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
+constexpr uint64_t kFreeMilliseconds = 3000;  // for all members together
+
+struct Arguments {
+    std::vector<std::string> directories;
+    int flags = 0;
+    bool read_only_when_busy = false;
+    bool verbose = false;
+};
+
+constexpr argp_option kOptions[] = {
+    {nullptr, 'f', nullptr, 0, "force", 0},
+    {nullptr, 'l', nullptr, 0, "lazy: detach now, clean up when no longer used", 0},
+    {nullptr, 'r', nullptr, 0, "make read-only when it cannot be unmounted", 0},
+    {nullptr, 'v', nullptr, 0, "say what is done", 0},
+    {nullptr, 'n', nullptr, 0, "accepted for umount(8), does nothing", 0},
+    {nullptr, 't', "TYPE", 0, "accepted for umount(8), does nothing", 0},
+    {nullptr, 'N', "NAMESPACE", OPTION_HIDDEN, "accepted for umount(8), does nothing", 0},
+    {},
+};
+
+error_t parse_option(int key, char* argument, argp_state* state)
+{
+    auto& arguments = *static_cast<Arguments*>(state->input);
+    switch (key) {
+    case 'f':
+        arguments.flags |= MNT_FORCE;
+        return 0;
+    case 'l':
+        arguments.flags |= MNT_DETACH;
+        return 0;
+    case 'r':
+        arguments.read_only_when_busy = true;
+        return 0;
+    case 'v':
+        arguments.verbose = true;
+        return 0;
+    case 'n':
+    case 't':
+    case 'N':
+        return 0;
+    case ARGP_KEY_ARG:
+        arguments.directories.emplace_back(argument);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+void print_message(const std::string& text)
+{
+    print_line(stderr, "umount.fuse.cowraid: %s", text.c_str());
+}
+
+// The daemon of one mount, told to say when it has finished. Nothing when it is dead.
+struct Waiter {
+    Uuid uuid;
+    ControlClient client;
+    std::vector<std::string> members;  // paths
+};
+
+std::vector<std::string> member_paths(const Uuid& uuid)
+{
+    std::vector<std::string> paths;
+    std::string ignored;
+    auto client = ControlClient::connect(uuid);
+    if (!client.ok())
+        return paths;
+    const auto info = client->ask("info", ignored);
+    if (!info.ok())
+        return paths;
+    const auto report = decode_report(info->get());
+    if (!report.ok())
+        return paths;
+    for (const MemberInfo& member : report->info.members)
+        if (!member.path.empty())
+            paths.push_back(member.path);
+    return paths;
+}
+
+// The kernel takes the daemon's rings apart after the process is gone; until then the devices are held.
+// Who else has locks on them is not waited for longer.
+void wait_until_free(const std::vector<std::string>& members)
+{
+    const uint64_t deadline = monotonic_ns() + kFreeMilliseconds * kNanosecondsPerMillisecond;
+    std::string ignored;
+    for (const std::string& path : members) {
+        const uint64_t now = monotonic_ns();
+        const OpenOptions options{.read_only = true,
+                                  .exclusive = true,
+                                  .patience_milliseconds = static_cast<uint32_t>(
+                                      now < deadline ? (deadline - now) / kNanosecondsPerMillisecond : 0)};
+        open_member_fd(path, options, ignored).status().ignore();  // waits by itself; nothing else is wanted
+    }
+}
+
+// `silent`: see list_mounted_volumes().
+std::optional<Waiter> find_waiter(const std::string& device, std::vector<int>& silent)
+{
+    for (const MountedVolume& mounted : list_mounted_volumes(&silent)) {
+        if (mounted.device != device)
+            continue;
+        std::vector<std::string> members = member_paths(mounted.uuid);
+        auto client = ControlClient::connect(mounted.uuid);
+        if (!client.ok())
+            continue;
+        std::string why;
+        if (client->ask("shutdown-wait", why).ok())
+            return Waiter{.uuid = mounted.uuid, .client = client.take(), .members = std::move(members)};
+        print_message("warning: the last commit cannot be waited for: " + why);
+    }
+    return std::nullopt;
+}
+
+// Until the daemon has ended: true; false: it goes on, because the volume is in use elsewhere. kIo unless it
+// said that the last commit is stored; `why` says so.
+Result<bool> wait_for_daemon(Waiter& waiter, std::string& why)
+{
+    Result<bool> outcome = Err::kIo;
+    why = "the daemon ended before it said that the last commit is stored; see the system log";
+    for (int looks = 0;;) {
+        const auto message = waiter.client.next(kLookMilliseconds);
+        if (message.ok()) {
+            if (json_get_flag(message->get(), "ok"))
+                outcome = true;
+            else
+                outcome = Err::kIo;
+            why = "the last commit failed: " + json_get_text(message->get(), "message");
+            continue;
+        }
+        if (message.err() != Err::kInterrupted)
+            return outcome;
+        const auto mounted = find_mounted_volume(waiter.uuid);
+        if (mounted.has_value() && !mounted->closing && ++looks >= kLooksMax)
+            return false;
+    }
+}
+
+// As wait_for_daemon(); with false everything up to now is stored, if `may_commit`.
+Result<bool> wait_or_commit(Waiter& waiter, bool may_commit, std::string& why)
+{
+    while (true) {
+        CW_ASSIGN(const bool ended, wait_for_daemon(waiter, why));
+        if (ended || !may_commit)
+            return ended;
+        auto client = ControlClient::connect(waiter.uuid);
+        if (!client.ok())
+            why = "it cannot be reached";
+        else if (client->call("sync", nullptr, why).ok())
+            return false;
+        const auto mounted = find_mounted_volume(waiter.uuid);
+        if (mounted.has_value() && !mounted->closing) {
+            why = "the volume is still in use elsewhere, and its last commit failed: " + why;
+            return Err::kIo;
+        }
+        // It began to end meanwhile, and will say so on the connection that is held.
+    }
+}
+
+// Of a mount that nobody said to serve: the daemons, if any, that may serve it and do not answer.
+std::string why_not_now(const std::string& directory, const std::vector<int>& silent)
+{
+    std::vector<std::string> known;
+    for (const int pid : silent)
+        if (pid != 0)
+            known.push_back(std::to_string(pid));
+    std::string line = "the daemon does not answer; ";
+    std::string what = "let it go on";
+    if (known.size() == 1) {
+        line = "the daemon (pid " + known.front() + ") does not answer; ";
+        what = "kill -CONT " + known.front();
+    } else if (!known.empty()) {
+        line = "one of the daemons (pid " + join_words(known) + ") does not answer for it; ";
+        what = "kill -CONT that";
+    }
+    return line + directory + " stays mounted: " + what + ", or umount -l to lose what it has not stored";
+}
+
+// As unmount(). A filesystem over a device tells its daemon that it ends and waits for the answer, which
+// nobody can break off: where the daemon does not answer, its connection is cut first.
+Status unmount_entry(const MountEntry& entry, int flags, bool answers, std::string& why)
+{
+    if (!answers && entry.type == kBlockMountType && entry.is_of_this_user())
+        flags |= MNT_FORCE;
+    return unmount(entry.directory, flags, why);
+}
+
+int unmount_one(const std::string& text, const Arguments& arguments)
+{
+    const std::string directory = mount_point_path(text);
+    const auto table = read_mount_table();
+    const MountEntry* const entry = table.ok() ? mount_at(*table, directory) : nullptr;
+    if (entry == nullptr || !entry->is_cowraid()) {
+        print_message("no cowraid volume is mounted at " + directory);
+        return kMountFailed;
+    }
+    std::vector<int> silent;
+    auto waiter = find_waiter(entry->device, silent);
+    // Who asked for no wait loses what the daemon would have stored.
+    const bool may_wait = (arguments.flags & (MNT_DETACH | MNT_FORCE)) == 0;
+    // Not asked under -f: what still asks keeps the mount busy.
+    const bool answers = waiter.has_value() || silent.empty() || (may_wait && says_it_is_dead(directory));
+    if (!answers && may_wait && entry->is_of_this_user()) {
+        print_message(why_not_now(directory, silent));
+        return kMountFailed;
+    }
+    std::string why;
+    const Status status = unmount_entry(*entry, arguments.flags, answers, why);
+    if (status.err() == Err::kBusy && arguments.read_only_when_busy) {
+        MountRequest request;
+        request.directory = directory;
+        request.option_lists = {"remount,ro"};
+        return run_remount(request);
+    }
+    if (!status.ok()) {
+        print_message(why);
+        return kMountFailed;
+    }
+    const auto left = read_mount_table();
+    if (left.ok() && mount_at(*left, directory) == nullptr)
+        remove_user_mount(directory);
+    const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
+    if (!waiter.has_value() || mounted_elsewhere)
+        return kMountOk;
+    // Who asked for no wait gets none for a volume in use, whose devices may not answer.
+    const Result<bool> ended = wait_or_commit(*waiter, may_wait, why);
+    if (!ended.ok()) {
+        print_message(why);
+        return kMountFailed;
+    }
+    if (*ended)
+        wait_until_free(waiter->members);
+    if (arguments.verbose)
+        print_message(directory + " is unmounted, " +
+                      (*ended ? "its members are free" : "the volume is still in use elsewhere"));
+    return kMountOk;
+}
+
+int run(int argc, char** argv)
+{
+    static const argp parser = {.options = kOptions,
+                                .parser = parse_option,
+                                .args_doc = "DIRECTORY...",
+                                .doc = "Unmount a cowraid volume and wait for its last commit.",
+                                .children = nullptr,
+                                .help_filter = nullptr,
+                                .argp_domain = nullptr};
+    argp_err_exit_status = kMountUsage;
+    Arguments arguments;
+    if (argp_parse(&parser, argc, argv, 0, nullptr, &arguments) != 0)
+        return kMountUsage;
+    if (arguments.directories.empty()) {
+        print_message("name a mount point");
+        return kMountUsage;
+    }
+    int result = kMountOk;
+    for (const std::string& directory : arguments.directories)
+        result |= unmount_one(directory, arguments);
+    return result;
+}
+
+}  // namespace
+
+}  // namespace cowraid
+
+const char* argp_program_version = "umount.fuse.cowraid " COWRAID_VERSION;
+
+int main(int argc, char** argv)
+{
+    cowraid::start_program(cowraid::kMountFailed);
+    return cowraid::run(argc, argv);
+}
