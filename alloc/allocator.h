@@ -18,7 +18,7 @@ namespace cowraid {
 
 // Number of a transaction in memory: the open one, and the one being committed before it. Becomes a
 // Generation only when its commit begins. `part`: of commits of checksums that come between a transaction and
-// the next one (fs/commit/commit.h); 0 is the transaction itself.
+// the next one (fs/commit/committer.h); 0 is the transaction itself.
 struct TransactionId {
     uint64_t value = 0;
     uint64_t part = 0;

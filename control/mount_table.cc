@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -237,6 +238,16 @@ std::string mount_point_path(const std::string& path)
         return text;
     const std::string parent = resolved;
     return (parent == "/" ? "" : parent) + text.substr(slash);
+}
+
+bool has_block_mount(const std::string& path)
+{
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0 || !S_ISBLK(info.st_mode))
+        return false;
+    const std::string number =
+        std::to_string(major(info.st_rdev)) + ":" + std::to_string(minor(info.st_rdev));
+    return access(("/sys/class/bdi/" + number + kBlockMountSuffix).c_str(), F_OK) == 0;
 }
 
 }  // namespace cowraid

@@ -37,6 +37,13 @@ const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::stri
 std::string why_not_answered(const std::string& path, const MountEntry& entry);
 bool device_is_mounted(const std::vector<MountEntry>& table, const std::string& device);
 
+// What the kernel appends to the device number in the names of such mounts' backing-device entries in sysfs.
+inline constexpr const char* kBlockMountSuffix = "-fuseblk";
+
+// Whether a superblock of this kind stands on the block device `path`, be it mounted or only kept by open
+// files.
+bool has_block_mount(const std::string& path);
+
 // Where a mount of `device` is in the tree of another mount namespace, and a process that lives there.
 struct ForeignMount {
     std::string directory;

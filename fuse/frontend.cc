@@ -215,7 +215,7 @@ void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_byte
     reply_failed_change(request, inode, from, kEnd - from, status);
 }
 
-void reply_when_durable(fuse_req_t request, InodeNumber inode, Filesystem::SyncWhat what)
+void reply_when_durable(fuse_req_t request, InodeNumber inode, Committer::SyncWhat what)
 {
     filesystem_of(request).fsync_async(inode, what, new DurableReply(request));
 }
@@ -224,7 +224,7 @@ void reply_write_when_durable(fuse_req_t request, InodeNumber inode, size_t writ
 {
     auto* reply = new DurableReply(request);
     reply->set_written(written);
-    filesystem_of(request).fsync_async(inode, Filesystem::SyncWhat::kAll, reply);
+    filesystem_of(request).fsync_async(inode, Committer::SyncWhat::kAll, reply);
 }
 
 void wait_for_parked(Frontend& frontend)

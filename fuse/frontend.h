@@ -124,7 +124,7 @@ void reply_failed_change(fuse_req_t request, InodeNumber inode, uint64_t offset,
 void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_bytes, Status status);
 
 // Replies when everything done so far is durable, or what fdatasync asks for: with success.
-void reply_when_durable(fuse_req_t request, InodeNumber inode, Filesystem::SyncWhat what);
+void reply_when_durable(fuse_req_t request, InodeNumber inode, Committer::SyncWhat what);
 // For a WRITE that is synchronous.
 void reply_write_when_durable(fuse_req_t request, InodeNumber inode, size_t written);
 // Returns when no request waits for a commit.

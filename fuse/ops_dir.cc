@@ -65,7 +65,7 @@ private:
 };
 
 void read_entries(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset,
-                  const Filesystem::ReadDirectory& how)
+                  const Names::ReadDirectory& how)
 {
     PackingSink sink(request, bytes, how.with_attributes);
     const Status status = filesystem_of(request).read_directory(inode_of(request, node),
@@ -96,7 +96,7 @@ void op_opendir(fuse_req_t request, fuse_ino_t, fuse_file_info*)
 
 void op_fsyncdir(fuse_req_t request, fuse_ino_t node, int, fuse_file_info*)
 {
-    reply_when_durable(request, inode_of(request, node), Filesystem::SyncWhat::kAll);
+    reply_when_durable(request, inode_of(request, node), Committer::SyncWhat::kAll);
 }
 
 }  // namespace

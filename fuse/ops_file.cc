@@ -95,7 +95,7 @@ void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
     SetAttributes change;
     change.size_bytes = 0;
     change.modified_now = true;
-    auto begun = frontend.filesystem->begin_set_attributes(inode, change, caller);
+    auto begun = frontend.filesystem->names.begin_set_attributes(inode, change, caller);
     if (begun.ok())
         frontend.long_requests.run(
             std::make_unique<TruncatingOpen>(request, begun.take(), inode, caller, *info));
@@ -106,8 +106,8 @@ void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
 void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info)
 {
     Frontend& frontend = frontend_of(request);
-    const auto made = frontend.filesystem->make_node(inode_of(frontend, parent), name,
-                                                     (mode & 07777) | S_IFREG, 0, caller_of(request));
+    const auto made = frontend.filesystem->names.make_node(inode_of(frontend, parent), name,
+                                                           (mode & 07777) | S_IFREG, 0, caller_of(request));
     if (!made.ok()) {
         reply_status(request, made.status());
         return;
@@ -122,7 +122,7 @@ void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
     if (replied != 0)
         end_open(frontend, made->inode, handle);
     if (replied == -ENOENT)
-        frontend.filesystem->forget(made->inode, 1);
+        frontend.filesystem->names.forget(made->inode, 1);
 }
 
 // Read answers are assembled in a buffer of the serving thread.
@@ -148,13 +148,13 @@ void op_read(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset, fu
     if (!past_page_cache(*info) && bytes != 0)
         frontend_of(request).page_cache.note_read(inode, static_cast<uint64_t>(offset), bytes);
     const std::span<std::byte> out = thread_buffer(bytes);
-    const auto count = filesystem.read(inode, static_cast<uint64_t>(offset), out);
+    const auto count = filesystem.files.read(inode, static_cast<uint64_t>(offset), out);
     if (!count.ok()) {
         reply_status(request, count.status());
         return;
     }
     // Before the reply: a stat that follows the read sees the new time.
-    filesystem.note_access(inode);
+    filesystem.names.note_access(inode);
     iovec answer{.iov_base = out.data(), .iov_len = *count};
     fuse_reply_iov(request, &answer, 1);
 }
@@ -222,7 +222,7 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
         info->writepage ? Caller{} : changing_caller(request, inode, SetIdRule::kAsRequested);
     const std::span<const char> chars(data, bytes);
     const auto written =
-        frontend.filesystem->write(inode, from, std::as_bytes(chars), {.append = false}, caller);
+        frontend.filesystem->files.write(inode, from, std::as_bytes(chars), {.append = false}, caller);
     after_change(frontend, inode, caller);
     const AppliedWrite applied{request, inode, from, written.ok() ? *written : 0,
                                (info->flags & (O_SYNC | O_DSYNC)) != 0};
@@ -238,7 +238,7 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
 
 void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info*)
 {
-    using What = Filesystem::SyncWhat;
+    using What = Committer::SyncWhat;
     reply_when_durable(request, inode_of(request, node), data_only != 0 ? What::kData : What::kAll);
 }
 
@@ -286,7 +286,7 @@ void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, o
     const RangeRequest::Asked asked{inode, mode, static_cast<uint64_t>(offset), static_cast<uint64_t>(length),
                                     changing_caller(request, inode, SetIdRule::kUnlessCapable)};
     auto begun =
-        frontend.filesystem->begin_allocate_range(inode, mode, asked.offset, asked.bytes, asked.caller);
+        frontend.filesystem->files.begin_allocate_range(inode, mode, asked.offset, asked.bytes, asked.caller);
     if (!begun.ok())
         reply_status(request, begun.status());
     else if (frontend.invalidator.enter())

@@ -19,32 +19,11 @@ SPDX = "SPDX-License-Identifier: MIT"
 # Lowest first: a layer sees itself and what stands before it, save for the exceptions below. Files that stand
 # in a folder with layers are the highest of these.
 LAYERS = ["base", "format", "device", "sim", "journal", "raid56", "alloc", "btree",
-          "fs/volume", "fs/txn", "fs/files", "fs/names", "fs/commit", "fs/maintain", "fs/check", "fs",
+          "fs/volume", "fs/txn", "fs/files", "fs/names", "fs/maintain", "fs/commit", "fs/check", "fs",
           "control", "fuse", "tools/common", "tools/mkfs", "tools/mount", "tools/cowraid", "bench", "tests"]
 FOLDERS = {layer.split("/")[0] for layer in LAYERS}
 ONLY_FOLDERS = {"fuse": {"base", "fs"}, "control": {"base", "format", "fs"}}
 ONLY_FILES = {("alloc", "raid56"): {"raid56/geometry.h"}}
-# What fs/ still includes upwards, because everything in it shares fs/core.h. Nothing may be added.
-UPWARD_INTO = {"fs/core.h", "fs/filesystem.h"}
-UPWARD = {
-    ("fs/files/allocate_range.cc", "fs/names/namespace.h"),
-    ("fs/files/file_blocks.cc", "fs/commit/commit.h"),
-    ("fs/files/file_read.cc", "fs/names/namespace.h"),
-    ("fs/files/file_write.cc", "fs/commit/commit.h"),
-    ("fs/files/file_write.cc", "fs/names/namespace.h"),
-    ("fs/files/flush.cc", "fs/commit/commit.h"),
-    ("fs/files/flush_holes.cc", "fs/commit/commit.h"),
-    ("fs/files/truncate.cc", "fs/names/namespace.h"),
-    ("fs/names/removal.cc", "fs/commit/commit.h"),
-    ("fs/txn/block_state.cc", "fs/commit/node_content.h"),
-    ("fs/txn/change_tracker.cc", "fs/files/inode.h"),
-    ("fs/txn/operation.cc", "fs/commit/commit.h"),
-    ("fs/txn/operation.cc", "fs/names/removal.h"),
-    ("fs/txn/operation.h", "fs/files/inode.h"),
-    ("fs/volume/group_planning.cc", "fs/commit/commit.h"),
-    ("fs/volume/volume.h", "fs/txn/space_budget.h"),
-    ("tools/common/member_search.cc", "tools/mount/block_mount.h"),
-}
 # The product ships nothing that is simulated.
 FOR_TESTS = {"sim": {"sim", "bench", "tests"}, "tests": {"bench", "tests"}}
 
@@ -103,9 +82,7 @@ def may_include(source, target):
     folder, to = here.split("/")[0], there.split("/")[0]
     if to in FOR_TESTS:
         return source.is_test or folder in FOR_TESTS[to]
-    if here == there or source.is_test or (source.path, target) in UPWARD:
-        return True
-    if folder == "fs" and target in UPWARD_INTO:
+    if here == there or source.is_test:
         return True
     if folder != to and folder in ONLY_FOLDERS:
         return to in ONLY_FOLDERS[folder]

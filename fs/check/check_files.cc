@@ -8,7 +8,7 @@
 #include "format/member_layout.h"
 #include "fs/check/check_inode.h"
 #include "fs/check/check_names.h"
-#include "fs/names/names.h"
+#include "fs/names/inode_use.h"
 
 namespace cowraid {
 

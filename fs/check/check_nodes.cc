@@ -6,7 +6,7 @@
 #include "format/items.h"
 #include "fs/check/check_bad_blocks.h"
 #include "fs/check/check_passes.h"
-#include "fs/commit/node_content.h"
+#include "fs/txn/node_content.h"
 
 namespace cowraid {
 

@@ -10,8 +10,9 @@
 #include "base/clock.h"
 #include "base/large_memory.h"
 #include "base/malloc_release.h"
-#include "fs/commit/commit.h"
+#include "fs/commit/committer.h"
 #include "fs/names/removal.h"
+#include "fs/txn/group_planning.h"
 
 namespace cowraid {
 
@@ -25,66 +26,6 @@ void prepare_thread(const char* name)
 }
 
 }  // namespace
-
-void RemovalQueue::push(InodeNumber inode)
-{
-    MutexLock lock(mutex_);
-    inodes_.push_back(inode);
-    ++pushed_;
-    condition_.notify_one();
-}
-
-bool RemovalQueue::pop(InodeNumber& inode)
-{
-    MutexLock lock(mutex_);
-    done_ = pushed_ - inodes_.size();
-    done_changed_.notify_all();
-    while (inodes_.empty() && !stopped_)
-        condition_.wait(mutex_);
-    if (stopped_)
-        return false;
-    inode = inodes_.front();
-    inodes_.pop_front();
-    return true;
-}
-
-bool RemovalQueue::try_pop(InodeNumber& inode)
-{
-    MutexLock lock(mutex_);
-    if (inodes_.empty())
-        return false;
-    inode = inodes_.front();
-    inodes_.pop_front();
-    return true;
-}
-
-bool RemovalQueue::empty()
-{
-    MutexLock lock(mutex_);
-    return inodes_.empty();
-}
-
-void RemovalQueue::wait_done()
-{
-    MutexLock lock(mutex_);
-    const uint64_t last = pushed_;
-    while (done_ < last && !stopped_)
-        done_changed_.wait(mutex_);
-}
-
-void RemovalQueue::start()
-{
-    MutexLock lock(mutex_);
-    stopped_ = false;
-}
-
-void RemovalQueue::stop()
-{
-    MutexLock lock(mutex_);
-    stopped_ = true;
-    condition_.notify_all();
-    done_changed_.notify_all();
-}
 
 namespace {
 
@@ -111,7 +52,7 @@ uint64_t left_us(uint64_t now, uint64_t until)
 // When the cleaner takes its steps. It never makes a writer wait for more than one.
 class CleanPace {
 public:
-    explicit CleanPace(FilesystemCore& core) : core_(core) { }
+    explicit CleanPace(Committer& committer) : committer_(committer) { }
 
     [[nodiscard]] uint64_t next_us() const { return next_us_; }
     void step();
@@ -119,7 +60,7 @@ public:
 private:
     bool idle(uint64_t now);
 
-    FilesystemCore& core_;
+    Committer& committer_;
     uint64_t next_us_ = clock_us() + kCleanLookUs;
     uint64_t last_change_ = 0;
     uint64_t changed_us_ = clock_us();
@@ -127,7 +68,7 @@ private:
 
 bool CleanPace::idle(uint64_t now)
 {
-    if (const uint64_t change = core_.changes.newest(); change != last_change_) {
+    if (const uint64_t change = committer_.store.changes.newest(); change != last_change_) {
         last_change_ = change;
         changed_us_ = now;
     }
@@ -138,21 +79,21 @@ void CleanPace::step()
 {
     const uint64_t begin = clock_us();
     next_us_ = begin + kCleanLookUs;
-    if (!core_.options.clean)
+    if (!committer_.store.options.clean)
         return;
     const bool is_idle = idle(begin);
-    const CleanPressure pressure = core_.cleaner.pressure(is_idle);
+    const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
-    if (core_.dirty.wants_flush() && CleanPolicy::urgency(pressure) == 0)
+    if (committer_.store.dirty.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
-    const CleanProgress progress = core_.cleaner.step(CleanUrge::kPolicy, is_idle);
+    const CleanProgress progress = committer_.cleaner.step(CleanUrge::kPolicy, is_idle);
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.
     if (progress == CleanProgress::kNeedsCommit) {
         if (CleanPolicy::urgency(pressure) == 0)
             return;
-        commit_now(core_).ignore();  // an error has stopped the filesystem
+        committer_.commit().ignore();  // an error has stopped the filesystem
     }
     const uint64_t end = clock_us();
     next_us_ = end + std::max(kCleanPauseUs, CleanPolicy::pause_us(end - begin, pressure));
@@ -161,14 +102,14 @@ void CleanPace::step()
 // When the last commit is confirmed: not at once, so that nobody who comes meanwhile waits for it.
 class ConfirmPace {
 public:
-    explicit ConfirmPace(FilesystemCore& core) : core_(core) { }
+    explicit ConfirmPace(Committer& committer) : committer_(committer) { }
 
     [[nodiscard]] uint64_t next_us() const { return next_us_; }
     // After every round of work.
     void step();
 
 private:
-    FilesystemCore& core_;
+    Committer& committer_;
     uint64_t next_us_ = clock_us() + kSoonUs;
 };
 
@@ -176,8 +117,8 @@ void ConfirmPace::step()
 {
     const uint64_t now = clock_us();
     if (now >= next_us_)
-        confirm_commit(core_).ignore();  // an error has stopped the filesystem
-    if (core_.stopped || commit_confirmed(core_))
+        committer_.confirm().ignore();  // an error has stopped the filesystem
+    if (committer_.store.stopped || committer_.confirmed())
         next_us_ = UINT64_MAX;
     else if (next_us_ == UINT64_MAX || next_us_ <= now)
         next_us_ = now + kSoonUs;
@@ -187,35 +128,35 @@ void ConfirmPace::step()
 
 void* Background::commit_main(void* self)
 {
-    FilesystemCore& core = static_cast<Background*>(self)->core_;
+    Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-commit");
-    const uint64_t interval_us = uint64_t{core.options.commit_seconds} * 1000 * kMicrosecondsPerMs;
+    const uint64_t interval_us = uint64_t{committer.store.options.commit_seconds} * 1000 * kMicrosecondsPerMs;
     uint64_t commit_us = clock_us() + interval_us;
-    uint64_t last_change = core.changes.newest();
-    CleanPace pace(core);
-    ConfirmPace confirm(core);
+    uint64_t last_change = committer.store.changes.newest();
+    CleanPace pace(committer);
+    ConfirmPace confirm(committer);
     while (true) {
         uint64_t now = clock_us();
         const uint64_t next_us = std::min({commit_us, pace.next_us(), confirm.next_us()});
         const uint64_t pause_us = left_us(now, next_us);
-        const CommitQueue::Work work = core.commits.sleep(divide_up(pause_us, kMicrosecondsPerMs));
+        const CommitQueue::Work work = committer.store.commits.sleep(divide_up(pause_us, kMicrosecondsPerMs));
         now = clock_us();
         const bool commit = work.commit || now >= commit_us;
         // Errors have stopped the filesystem and are logged; waiters got them.
         if (commit)
-            commit_now(core).ignore();
+            committer.commit().ignore();
         else if (work.flush)
-            flush_now(core).ignore();
+            committer.flush().ignore();
         if (work.stop)
             return nullptr;
         if (commit) {
             large_trim();
             // What is free between two bursts is for the next one, unless none comes.
-            const uint64_t change = core.changes.newest();
+            const uint64_t change = committer.store.changes.newest();
             if (std::exchange(last_change, change) == change)
                 malloc_release();
-            core.empty_groups.step();
-            commit_us = clock_us() + (core.empty_groups.wants_commit() ? kSoonUs : interval_us);
+            committer.empty_groups.step();
+            commit_us = clock_us() + (committer.empty_groups.wants_commit() ? kSoonUs : interval_us);
         }
         if (clock_us() >= pace.next_us())
             pace.step();
@@ -227,34 +168,34 @@ namespace {
 
 // Nodes of what was removed are free after a commit. Where data may have their slots it does not wait for the
 // clock.
-void commit_removed(FilesystemCore& core)
+void commit_removed(Committer& committer)
 {
     constexpr uint64_t kWorthACommit = kMiB;
-    const uint64_t metadata = core.allocator.numbers(kGroupMetadata).total_blocks;
-    if (!core.removals.empty() || core.removed_bytes < kWorthACommit ||
-        metadata <= core.volume->metadata_kept_blocks(kGroupMetadata))
+    const uint64_t metadata = committer.store.allocator.numbers(kGroupMetadata).total_blocks;
+    if (!committer.names.removals.empty() || committer.names.removed_bytes < kWorthACommit ||
+        metadata <= committer.store.volume.metadata_kept_blocks(kGroupMetadata))
         return;
-    core.removed_bytes = 0;
-    core.commits.request_commit();
+    committer.names.removed_bytes = 0;
+    committer.store.commits.request_commit();
 }
 
 }  // namespace
 
 void* Background::removal_main(void* self)
 {
-    FilesystemCore& core = static_cast<Background*>(self)->core_;
+    Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-remove");
     InodeNumber inode;
-    while (core.removals.pop(inode)) {
-        remove_inode(core, inode).ignore();  // its orphan item stays: the next mount tries again
-        commit_removed(core);
+    while (committer.names.removals.pop(inode)) {
+        remove_inode(committer.names, inode).ignore();  // its orphan item stays: the next mount tries again
+        commit_removed(committer);
     }
     return nullptr;
 }
 
 void Background::start()
 {
-    core_.removals.start();
+    committer_.names.removals.start();
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
     running_ = true;
@@ -265,9 +206,9 @@ void Background::stop()
     if (!running_)
         return;
     running_ = false;
-    core_.removals.stop();
+    committer_.names.removals.stop();
     pthread_join(removal_thread_, nullptr);
-    core_.commits.request_stop();
+    committer_.store.commits.request_stop();
     pthread_join(commit_thread_, nullptr);
 }
 

@@ -104,8 +104,8 @@ std::vector<std::byte> encode_root(const TreeRoot& tree)
 // One commit's work on trees.
 class TreeCommit {
 public:
-    TreeCommit(FilesystemCore& core, Transaction& transaction, const Committed& base, Generation generation)
-        : core_(core), transaction_(transaction), base_(base), generation_(generation)
+    TreeCommit(Committer& committer, Transaction& transaction, const Committed& base, Generation generation)
+        : committer_(committer), transaction_(transaction), base_(base), generation_(generation)
     {
     }
 
@@ -123,7 +123,7 @@ private:
     Status settle(CowTree& space, CowTree& root);
     void put_counters(const VolumeCounters& counters, UpdateList& updates);
 
-    FilesystemCore& core_;
+    Committer& committer_;
     Transaction& transaction_;
     const Committed& base_;
     Generation generation_;
@@ -135,21 +135,21 @@ private:
 Status TreeCommit::assign(CowTree& tree, Stream stream)
 {
     const bool between = transaction_.id.part > 0;
-    const Generation read = core_.timeline.view().committed->generation;
+    const Generation read = committer_.store.timeline.view().committed->generation;
     for (const BlockRef& ref : tree.take_freed()) {
         const bool unread = between && read < ref.generation;
-        CW_TRY(core_.allocator.free_blocks(ref.address, kNodeBlocks,
-                                           unread ? unread_frees(transaction_.id) : transaction_.id));
+        CW_TRY(committer_.store.allocator.free_blocks(
+            ref.address, kNodeBlocks, unread ? unread_frees(transaction_.id) : transaction_.id));
     }
     for (const VolumeAddress address : tree.take_released())
-        CW_TRY(core_.allocator.free_blocks(address, kNodeBlocks, transaction_.id));
-    if (is_mutant(core_.options, CommitMutant::kReuseBeforeDurable))
-        core_.allocator.release(transaction_.id, generation_);
+        CW_TRY(committer_.store.allocator.free_blocks(address, kNodeBlocks, transaction_.id));
+    if (is_mutant(committer_.store.options, CommitMutant::kReuseBeforeDurable))
+        committer_.store.allocator.release(transaction_.id, generation_);
     const size_t count = tree.unassigned_count();
     if (count == 0)
         return {};
     std::vector<RowRegion> regions;
-    CW_TRY(core_.allocator.allocate(stream, kNodeBlocks, count, transaction_.id, regions));
+    CW_TRY(committer_.store.allocator.allocate(stream, kNodeBlocks, count, transaction_.id, regions));
     std::vector<VolumeAddress> addresses;
     for (const RowRegion& region : regions) {
         for (uint64_t block = 0; block < region.used_blocks; block += kNodeBlocks)
@@ -175,7 +175,7 @@ Status TreeCommit::write_nodes(CommittedTrees& out)
             for (uint32_t i = 0; i < kNodeBlocks; ++i)
                 blocks[block + i] = at->second->content().data() + size_t{i} * kBlockBytes;
         }
-        CW_TRY(write_region(core_, transaction_, region, blocks));
+        CW_TRY(write_region(committer_.files, transaction_, region, blocks));
     }
     regions_.clear();
     out.nodes.insert(out.nodes.end(), sealed_.begin(), sealed_.end());
@@ -189,16 +189,16 @@ Status TreeCommit::move_nodes(CowTree& tree)
 {
     if (transaction_.moved_nodes == 0 || !base_.file_tree.root.address.valid())
         return {};
-    const View view = core_.timeline.view();
+    const View view = committer_.store.timeline.view();
     std::vector<TreeUpdate> moves;
-    for (const Key& key : find_node_moves(core_, view, transaction_.moved_nodes))
+    for (const Key& key : find_node_moves(committer_, view, transaction_.moved_nodes))
         moves.push_back({key, TreeUpdate::Kind::kMove, {}});
     return tree.apply(moves, nullptr);
 }
 
 Status TreeCommit::commit_file_tree(CommittedTrees& out)
 {
-    CowTree tree(core_.cache, base_.file_tree);
+    CowTree tree(committer_.store.cache, base_.file_tree);
     CW_TRY(move_nodes(tree));
     const std::vector<ItemTable::Change> changes = transaction_.items.sorted();
     std::vector<TreeUpdate> updates;
@@ -208,11 +208,12 @@ Status TreeCommit::commit_file_tree(CommittedTrees& out)
             {change.key, change.erased ? TreeUpdate::Kind::kErase : TreeUpdate::Kind::kPut, change.value});
     CW_TRY(tree.apply(updates, nullptr));
     CW_TRY(assign(tree, Stream::kMetadata));
-    CW_ASSIGN(out.file_tree, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
+    CW_ASSIGN(out.file_tree,
+              tree.seal(generation_, committer_.store.volume.superblock().volume_uuid, sealed_));
     // Under parity the checksum tree must learn of these blocks, so they are written before it. The profile
     // of new groups does not say where these went.
     const bool parity = std::any_of(regions_.begin(), regions_.end(), [&](const RowRegion& region) {
-        return core_.volume->array().group_at(region.group_address)->geometry.parity > 0;
+        return committer_.store.volume.array().group_at(region.group_address)->geometry.parity > 0;
     });
     return parity ? write_nodes(out) : Status();
 }
@@ -228,10 +229,10 @@ void put_windows(std::span<const BlockTable::Entry> entries, size_t first, ItemT
 Status TreeCommit::seal_windows(const TreeRoot& base, UpdateList& updates, WindowCombiner& combiner,
                                 TreeRoot& out)
 {
-    CowTree tree(core_.cache, base);
+    CowTree tree(committer_.store.cache, base);
     CW_TRY(updates.apply_to(tree, &combiner));
     CW_TRY(assign(tree, Stream::kSystem));
-    CW_ASSIGN(out, tree.seal(generation_, core_.volume->superblock().volume_uuid, sealed_));
+    CW_ASSIGN(out, tree.seal(generation_, committer_.store.volume.superblock().volume_uuid, sealed_));
     return {};
 }
 
@@ -239,7 +240,7 @@ Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
 {
     UpdateList updates;
     std::vector<BlockTable::Entry> entries;
-    if (!is_mutant(core_.options, CommitMutant::kStaleChecksums))
+    if (!is_mutant(committer_.store.options, CommitMutant::kStaleChecksums))
         entries = transaction_.checksums.sorted();
     put_windows(entries, 0, ItemType::kChecksums, updates);
     for (const Key& key : transaction_.left_checksums)
@@ -289,8 +290,9 @@ Status TreeCommit::settle(CowTree& space, CowTree& root)
         CW_TRY(assign(root, Stream::kSystem));
         std::vector<SpaceWindow> windows;
         std::vector<GroupUsage> usages;
-        CW_TRY(core_.allocator.collect(transaction_.id, windows, usages));
-        if ((windows.empty() && usages.empty()) || is_mutant(core_.options, CommitMutant::kStaleFreeSpace))
+        CW_TRY(committer_.store.allocator.collect(transaction_.id, windows, usages));
+        if ((windows.empty() && usages.empty()) ||
+            is_mutant(committer_.store.options, CommitMutant::kStaleFreeSpace))
             return {};
         UpdateList updates;
         for (const SpaceWindow& window : windows)
@@ -311,9 +313,9 @@ Status TreeCommit::settle(CowTree& space, CowTree& root)
 
 Status TreeCommit::commit_space_and_root(const VolumeCounters* counters, CommittedTrees& out)
 {
-    const Uuid& uuid = core_.volume->superblock().volume_uuid;
-    CowTree space(core_.cache, base_.free_space_tree);
-    CowTree root(core_.cache, {kRootTree, core_.volume->superblock().root});
+    const Uuid& uuid = committer_.store.volume.superblock().volume_uuid;
+    CowTree space(committer_.store.cache, base_.free_space_tree);
+    CowTree root(committer_.store.cache, {kRootTree, committer_.store.volume.superblock().root});
     UpdateList updates;
     if (counters != nullptr)
         put_counters(*counters, updates);
@@ -339,10 +341,10 @@ Status TreeCommit::commit_space_and_root(const VolumeCounters* counters, Committ
 
 }  // namespace
 
-Status commit_trees(FilesystemCore& core, Transaction& transaction, const Committed& base,
+Status commit_trees(Committer& committer, Transaction& transaction, const Committed& base,
                     const VolumeCounters* counters, Generation generation, CommittedTrees& out)
 {
-    TreeCommit commit(core, transaction, base, generation);
+    TreeCommit commit(committer, transaction, base, generation);
     CW_TRY(commit.commit_file_tree(out));
     CW_TRY(commit.commit_checksum_tree(out));
     CW_TRY(commit.commit_remap_tree(out));

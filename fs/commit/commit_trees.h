@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "fs/core.h"
+#include "fs/commit/committer.h"
 
 namespace cowraid {
 
@@ -30,7 +30,7 @@ struct CommittedTrees {
 // Merges the transaction into the trees of `base`, gives new nodes addresses, records allocation state
 // until it stands still, and writes every node. Not flushed. `counters`: null leaves those of the last
 // commit. Commit thread.
-Status commit_trees(FilesystemCore& core, Transaction& transaction, const Committed& base,
+Status commit_trees(Committer& committer, Transaction& transaction, const Committed& base,
                     const VolumeCounters* counters, Generation generation, CommittedTrees& out);
 
 }  // namespace cowraid

@@ -42,7 +42,7 @@ bool add_inode(Inode& inode, FsyncRecordEncoder& encoder)
 }
 
 // Lets go of an inode that may have been kept in memory for its list.
-void clear_unlogged(FilesystemCore& core, Ref<Inode> inode)
+void clear_unlogged(Committer& committer, Ref<Inode> inode)
 {
     {
         MutexLock lock(inode->mutex);
@@ -50,68 +50,68 @@ void clear_unlogged(FilesystemCore& core, Ref<Inode> inode)
     }
     const InodeNumber number = inode->number;
     inode.reset();
-    core.inodes.prune(number);
+    committer.files.inodes.prune(number);
 }
 
-bool add_data(FilesystemCore& core, FsyncRecordEncoder& encoder)
+bool add_data(Committer& committer, FsyncRecordEncoder& encoder)
 {
     bool fits = true;
-    const bool mutant = is_mutant(core.options, CommitMutant::kRecordWithoutData);
-    for (Ref<Inode>& inode : core.changes.take_inodes()) {
+    const bool mutant = is_mutant(committer.store.options, CommitMutant::kRecordWithoutData);
+    for (Ref<Inode>& inode : committer.files.tracker.take_inodes()) {
         fits = fits && (mutant || add_inode(*inode, encoder));
-        clear_unlogged(core, std::move(inode));
+        clear_unlogged(committer, std::move(inode));
     }
     return fits;
 }
 
-bool encode_changes(FilesystemCore& core, Transaction& transaction, std::vector<std::byte>& record)
+bool encode_changes(Committer& committer, Transaction& transaction, std::vector<std::byte>& record)
 {
-    if (!core.changes.tracking())
+    if (!committer.files.tracker.tracking())
         return false;
     FsyncRecordEncoder encoder;
     std::vector<ItemTable::Change> items;
     bool fits = transaction.items.take_unlogged(encoder.room(), items);
     for (const ItemTable::Change& item : items)
         fits = fits && encoder.add_item(item);
-    if (!fits || !add_data(core, encoder))
+    if (!fits || !add_data(committer, encoder))
         return false;
-    const int64_t reserved = core.reserved_blocks;
-    record = encoder.finish({.next_inode = core.next_inode,
-                             .inode_count = core.inode_count,
+    const int64_t reserved = committer.files.reserved_blocks;
+    record = encoder.finish({.next_inode = committer.names.next_inode,
+                             .inode_count = committer.names.inode_count,
                              .reserved_blocks = static_cast<uint64_t>(reserved)});
     return true;
 }
 
 }  // namespace
 
-CollectedChanges collect_changes(FilesystemCore& core)
+CollectedChanges collect_changes(Committer& committer)
 {
     using Kind = CollectedChanges::Kind;
     CollectedChanges collected;
-    WriteLock gate(core.gate);
-    const View view = core.timeline.view();
-    collected.change = core.changes.newest();
+    WriteLock gate(committer.store.gate);
+    const View view = committer.store.timeline.view();
+    collected.change = committer.store.changes.newest();
     // Asked after the view was taken: a commit that it does not show under way has been counted.
-    if (collected.change <= core.syncs.durable())
+    if (collected.change <= committer.syncs.durable())
         return collected;
     // Its changes are not all in the log, so nothing newer may come there before they are durable.
     collected.transaction = view.committing ? view.committing : view.open;
     collected.kind = view.committing ? Kind::kWait : Kind::kCommit;
     if (view.committing || !view.open->loggable)
         return collected;
-    if (encode_changes(core, *view.open, collected.record))
+    if (encode_changes(committer, *view.open, collected.record))
         collected.kind = Kind::kRecord;
     else
         view.open->loggable = false;
     return collected;
 }
 
-void restart_tracking(FilesystemCore& core, bool track)
+void restart_tracking(Committer& committer, bool track)
 {
-    for (Ref<Inode>& inode : core.changes.take_inodes())
-        clear_unlogged(core, std::move(inode));
-    core.changes.set_tracking(track);
-    const Ref<Transaction> open = core.timeline.open();
+    for (Ref<Inode>& inode : committer.files.tracker.take_inodes())
+        clear_unlogged(committer, std::move(inode));
+    committer.files.tracker.set_tracking(track);
+    const Ref<Transaction> open = committer.store.timeline.open();
     if (track)
         open->items.start_tracking();
     open->loggable = track;

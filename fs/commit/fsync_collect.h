@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "fs/core.h"
+#include "fs/commit/committer.h"
 
 namespace cowraid {
 
@@ -24,11 +24,11 @@ struct CollectedChanges {
 // Everything that changed since the last record, or since the open transaction was opened. Stops operations
 // for a moment. No locks held; one caller at a time. After kRecord the record must become durable, or
 // `transaction` must not be loggable any more.
-CollectedChanges collect_changes(FilesystemCore& core);
+CollectedChanges collect_changes(Committer& committer);
 
 // Everything tracked so far belongs to a transaction that will be committed. `track`: the open transaction
 // can be logged from now on. Requires the gate held exclusively, and the open transaction still empty of
 // operations.
-void restart_tracking(FilesystemCore& core, bool track);
+void restart_tracking(Committer& committer, bool track);
 
 }  // namespace cowraid

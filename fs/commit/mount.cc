@@ -10,10 +10,11 @@
 #include "base/out_of_memory.h"
 #include "format/items.h"
 #include "format/member_layout.h"
-#include "fs/commit/commit.h"
+#include "fs/commit/committer.h"
 #include "fs/commit/fsync_collect.h"
 #include "fs/commit/replay.h"
 #include "fs/names/removal.h"
+#include "fs/txn/group_planning.h"
 
 namespace cowraid {
 
@@ -106,39 +107,35 @@ Result<RootContent> read_root(Volume& volume, std::string& why)
     return content;
 }
 
-std::unique_ptr<FilesystemCore> make_core(const MountOptions& options, std::unique_ptr<Volume> volume,
-                                          const RootContent& root)
+void Committer::load(const RootContent& root)
 {
-    auto core = std::make_unique<FilesystemCore>(options, std::move(volume),
-                                                 make_ref<Transaction>(TransactionId{1}), root.committed);
-    core->allocator.set_memory_limit(usual_memory_bytes() / 4);
+    store.allocator.set_memory_limit(usual_memory_bytes() / 4);
     std::unordered_map<uint64_t, GroupUsage> usages;
     for (const GroupUsage& usage : root.usages)
         usages.emplace(usage.group_address.value, usage);
-    for (const GroupRecord& group : core->volume->map().groups) {
+    for (const GroupRecord& group : store.volume.map().groups) {
         const Geometry geometry = geometry_of(group);
         GroupUsage usage{group.address, 0, geometry.row_count(), geometry.stripe_count()};
         if (const auto at = usages.find(group.address.value); at != usages.end())
             usage = at->second;
         const bool emptying = (group.flags & kGroupEmptying) != 0;
-        core->allocator.add_group(group, usage,
+        store.allocator.add_group(group, usage,
                                   emptying ? Allocator::GroupState::kClosed : Allocator::GroupState::kOpen);
     }
-    close_degraded_groups(*core);
-    core->commits_before = core->volume->superblock().tree_commits;
-    core->next_inode = root.counters.next_inode;
-    core->inode_count = root.counters.inode_count;
-    core->reserved_blocks = static_cast<int64_t>(root.counters.reserved_blocks);
-    core->space.force_data(root.counters.reserved_blocks);
-    refresh_budget(*core);
-    return core;
+    close_degraded_groups(store);
+    store.commits_before = store.volume.superblock().tree_commits;
+    names.next_inode = root.counters.next_inode;
+    names.inode_count = root.counters.inode_count;
+    files.reserved_blocks = static_cast<int64_t>(root.counters.reserved_blocks);
+    store.space.force_data(root.counters.reserved_blocks);
+    refresh_budget(store);
 }
 
-Status recover_rows(FilesystemCore& core, RecoveryCounts& counts, std::string& why)
+Status recover_rows(Committer& committer, RecoveryCounts& counts, std::string& why)
 {
-    TransactionChecksumSink sink(*core.timeline.open(), &core.allocator);
-    const Status status = core.volume->recover_rows(core.options, sink, counts);
-    core.recovered_rows += counts.rows;
+    TransactionChecksumSink sink(*committer.store.timeline.open(), &committer.store.allocator);
+    const Status status = committer.store.volume.recover_rows(committer.store.options, sink, counts);
+    committer.recovered_rows += counts.rows;
     // Reached by forgery only.
     if (status.err() == Err::kRange)
         why = "the numbers of the write-intent log are used up; mount with ro and copy what the volume holds";
@@ -151,43 +148,46 @@ namespace {
 
 // Log entries of rows die with a commit that has their checksums, before there are new ones. With records to
 // replay it comes before that, and changes nothing that they rest on: they count from the commit before it.
-Status commit_rows(FilesystemCore& core)
+Status commit_rows(Committer& committer)
 {
-    core.timeline.open()->dirty = true;
+    committer.store.timeline.open()->dirty = true;
     // Remounted for writing: the records are in the open transaction already, which writes no rows in place.
-    core.whole_rows_only = core.replay_done;
-    if (core.replay_done)
+    committer.store.whole_rows_only = committer.replay_done;
+    if (committer.replay_done)
         return {};
-    if (core.volume->fsync_log_live())
-        core.commits_before.fetch_sub(1);
-    return commit_now(core);
+    if (committer.store.volume.fsync_log_live())
+        committer.store.commits_before.fetch_sub(1);
+    return committer.commit();
 }
 
-Status replay(FilesystemCore& core, std::string& why)
+Status replay_log(Committer& committer, std::string& why)
 {
-    if (core.replay_done)
+    if (committer.replay_done)
         return {};
-    Status status = replay_fsync_log(core, core.replay, why);
-    if (!status.ok() && core.options.rescue && core.options.read_only) {
+    Status status = replay_fsync_log(committer, committer.replay, why);
+    if (!status.ok() && committer.store.options.rescue && committer.store.options.read_only) {
         CW_LOG_WARNING("%s: mounted without it", why.c_str());
         why.clear();
         return {};
     }
-    core.replay_done = status.ok();
+    committer.replay_done = status.ok();
     return status;
 }
 
 // One line for what a crash left to do.
 class RecoveryReport {
 public:
-    explicit RecoveryReport(const FilesystemCore& core)
-        : core_(core), begun_ns_(monotonic_ns()), rows_(core.recovered_rows), records_(core.replayed_records)
+    explicit RecoveryReport(const Committer& committer)
+        : committer_(committer),
+          begun_ns_(monotonic_ns()),
+          rows_(committer.recovered_rows),
+          records_(committer.replayed_records)
     {
     }
     void log() const
     {
-        const uint64_t rows = core_.recovered_rows - rows_;
-        const uint64_t records = core_.replayed_records - records_;
+        const uint64_t rows = committer_.recovered_rows - rows_;
+        const uint64_t records = committer_.replayed_records - records_;
         if (rows + records > 0)
             CW_LOG_INFO("recovered %llu rows and %llu records in %.2f s",
                         static_cast<unsigned long long>(rows), static_cast<unsigned long long>(records),
@@ -195,75 +195,76 @@ public:
     }
 
 private:
-    const FilesystemCore& core_;
+    const Committer& committer_;
     uint64_t begun_ns_;
     uint64_t rows_, records_;
 };
 
 // Everything that the logs hold, in the trees.
-Status recover_and_commit(FilesystemCore& core, std::string& why)
+Status recover_and_commit(Committer& committer, std::string& why)
 {
-    const RecoveryReport report(core);
+    const RecoveryReport report(committer);
     RecoveryCounts counts;
-    CW_TRY(recover_rows(core, counts, why));
-    CW_TRY(plan_ahead(core));
+    CW_TRY(recover_rows(committer, counts, why));
+    CW_TRY(plan_ahead(committer.store));
     // Entries that members have which are away must not count when these return: they die with the commit,
     // too.
     Status rows_kept;
-    if (counts.rows > 0 || (core.volume->intent_log_live() && core.volume->degraded()))
-        rows_kept = commit_rows(core);
+    if (counts.rows > 0 || (committer.store.volume.intent_log_live() && committer.store.volume.degraded()))
+        rows_kept = commit_rows(committer);
     if (rows_kept.ok() || rows_kept.err() == Err::kNoSpace)
-        CW_TRY(replay(core, why));
+        CW_TRY(replay_log(committer, why));
     CW_TRY(rows_kept);
-    refresh_budget(core);
-    if (core.volume->any_log_live()) {
-        core.timeline.open()->dirty = true;
-        core.volume->renew_log_epoch();
+    refresh_budget(committer.store);
+    if (committer.store.volume.any_log_live()) {
+        committer.store.timeline.open()->dirty = true;
+        committer.store.volume.renew_log_epoch();
     }
-    if (core.timeline.open()->dirty)
-        CW_TRY(commit_now(core));
-    core.whole_rows_only = false;
+    if (committer.store.timeline.open()->dirty)
+        CW_TRY(committer.commit());
+    committer.store.whole_rows_only = false;
     report.log();
     return {};
 }
 
 // From now on fsync may append to the log.
-void start_fsync_log(FilesystemCore& core)
+void start_fsync_log(Committer& committer)
 {
-    const Superblock& superblock = core.volume->superblock();
-    const uint32_t tolerance =
-        std::max(core.volume->data_profile().tolerance, core.volume->metadata_profile().tolerance);
-    if (!core.fsync_log)
-        core.fsync_log =
-            std::make_unique<FsyncLog>(core.volume->members(), superblock, tolerance,
-                                       core.replay.next_sequence, Generation{superblock.tree_commits});
-    core.replay.log_live = false;
-    if (!core.volume->fsync_log_live())
+    const Superblock& superblock = committer.store.volume.superblock();
+    const uint32_t tolerance = std::max(committer.store.volume.data_profile().tolerance,
+                                        committer.store.volume.metadata_profile().tolerance);
+    if (!committer.fsync_log)
+        committer.fsync_log =
+            std::make_unique<FsyncLog>(committer.store.volume.members(), superblock, tolerance,
+                                       committer.replay.next_sequence, Generation{superblock.tree_commits});
+    committer.store.logging = true;
+    committer.replay.log_live = false;
+    if (!committer.store.volume.fsync_log_live())
         return;
-    WriteLock gate(core.gate);
-    core.syncs.set_wants_log(true);
-    restart_tracking(core, true);
+    WriteLock gate(committer.store.gate);
+    committer.syncs.set_wants_log(true);
+    restart_tracking(committer, true);
 }
 
 // Groups that hold nothing give their slots back before a write fills them: with a member that is back wider
 // ones can be made. What takes more commits goes on while mounted. An error stops the filesystem.
-void return_empty_groups(FilesystemCore& core)
+void return_empty_groups(Committer& committer)
 {
     constexpr int kCommitsMax = 8;
     for (int commits = 0; commits < kCommitsMax; ++commits)
-        if (!commit_now(core).ok() || !core.empty_groups.wants_commit())
+        if (!committer.commit().ok() || !committer.empty_groups.wants_commit())
             return;
 }
 
 }  // namespace
 
-Status recover_in_memory(FilesystemCore& core, std::string& why)
+Status Committer::recover_in_memory(std::string& why)
 {
-    const RecoveryReport report(core);
+    const RecoveryReport report(*this);
     RecoveryCounts counts;
-    CW_TRY(recover_rows(core, counts, why));
-    CW_TRY(replay(core, why));
-    core.keeps_log = core.replay.log_live;
+    CW_TRY(recover_rows(*this, counts, why));
+    CW_TRY(replay_log(*this, why));
+    store.keeps_log = replay.log_live;
     report.log();
     return {};
 }
@@ -275,31 +276,49 @@ static std::string start_problem(const char* what, Status status)
            (status.err() == Err::kTooManyFaults ? "; what is there can be read with -o ro" : "");
 }
 
-Status start_writing(FilesystemCore& core, std::string& why)
+Status Committer::start_writing(std::string& why)
 {
-    Status status = core.volume->begin_writing();
+    Status status = store.volume.begin_writing();
     if (!status.ok()) {
         why = start_problem("writing superblocks", status);
         return status;
     }
-    core.keeps_log = false;
-    status = recover_and_commit(core, why);
+    store.keeps_log = false;
+    status = recover_and_commit(*this, why);
     if (status.ok()) {
-        start_fsync_log(core);
-        status = queue_orphans(core);
+        start_fsync_log(*this);
+        status = queue_orphans(names);
     }
     if (!status.ok()) {
-        core.keeps_log = core.replay.log_live;
+        store.keeps_log = replay.log_live;
         if (why.empty())
             why = start_problem("preparing to write", status);
         return status;
     }
-    refresh_budget(core);
-    core.commits.resume();
-    core.read_only = false;
-    return_empty_groups(core);
-    if (!core.options.manual_commit)
-        core.background.start();
+    refresh_budget(store);
+    store.commits.resume();
+    store.read_only = false;
+    return_empty_groups(*this);
+    if (!store.options.manual_commit)
+        background.start();
+    return {};
+}
+
+Status Committer::start(std::string& why)
+{
+    const char* const reason = store.volume.read_only_reason();
+    if (reason != nullptr)
+        store.read_only_reason = reason;
+    store.read_only = store.options.read_only || reason != nullptr;
+    if (store.read_only)
+        return recover_in_memory(why);
+    const Status status = start_writing(why);
+    // What the logs hold is in memory and can be read.
+    if (status.err() != Err::kNoSpace || !replay_done)
+        return status;
+    store.read_only_reason = "no room for what the logs hold";
+    store.read_only = true;
+    store.volume.array().set_read_only(true);
     return {};
 }
 

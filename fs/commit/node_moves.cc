@@ -31,38 +31,40 @@ BlockRef self_reference(VolumeAddress address, const std::byte* block)
 
 }  // namespace
 
-void plan_node_moves(FilesystemCore& core)
+void plan_node_moves(Committer& committer)
 {
-    if (!core.space.metadata_room().nodes_have_parity)
+    if (!committer.store.space.metadata_room().nodes_have_parity)
         return;
-    const SpaceNumbers numbers = core.allocator.numbers(kGroupMetadata);
+    const SpaceNumbers numbers = committer.store.allocator.numbers(kGroupMetadata);
     const uint64_t accounted = numbers.used_blocks + numbers.pinned_blocks + numbers.free_row_blocks;
     const bool has_holes = accounted + kMovesMin * kNodeBlocks < numbers.total_blocks;
     const uint64_t wanted = numbers.total_blocks / 16 * kWantedSixteenths;
     if (!has_holes || numbers.free_row_blocks >= wanted)
         return;
     const uint64_t lacking = (wanted - numbers.free_row_blocks) / kNodeBlocks;
-    const Ref<Transaction> open = core.timeline.open();
+    const Ref<Transaction> open = committer.store.timeline.open();
     for (uint64_t count = std::min(kMovesMax, lacking); count >= kMovesMin; count /= 2) {
-        SpaceClaim claim(core.space);
-        const SpaceBudget::ClaimMark mark = core.space.claim_mark();
-        if (!claim.take({.moved_nodes = count}, pending_changes(core), mark, Leave::kNothing))
+        SpaceClaim claim(committer.store.space);
+        const SpaceBudget::ClaimMark mark = committer.store.space.claim_mark();
+        if (!claim.take({.moved_nodes = count}, pending_changes(committer.store), mark, Leave::kNothing))
             continue;
         open->moved_nodes = count;
         return;
     }
 }
 
-std::vector<Key> find_node_moves(FilesystemCore& core, const View& view, uint64_t count)
+std::vector<Key> find_node_moves(Committer& committer, const View& view, uint64_t count)
 {
-    const SpaceNumbers numbers = core.allocator.numbers(kGroupMetadata);
+    const SpaceNumbers numbers = committer.store.allocator.numbers(kGroupMetadata);
     const bool scarce = numbers.free_row_blocks < numbers.total_blocks / 16 * kScarceSixteenths;
     std::vector<VolumeAddress> addresses;
-    core.allocator.sparse_units(kGroupMetadata, kNodeBlocks, scarce ? 100 : kPercentUsual, count, addresses);
+    committer.store.allocator.sparse_units(kGroupMetadata, kNodeBlocks, scarce ? 100 : kPercentUsual, count,
+                                           addresses);
     std::vector<Checksum> checksums;
     std::erase_if(addresses, [&](VolumeAddress address) {
         BlockExpectation expected;
-        const bool known = core.checksums.lookup(view, address, {&expected, 1}).ok() && expected.known;
+        const bool known =
+            committer.store.checksums.lookup(view, address, {&expected, 1}).ok() && expected.known;
         if (known)
             checksums.push_back(expected.checksum);
         return !known;
@@ -76,11 +78,12 @@ std::vector<Key> find_node_moves(FilesystemCore& core, const View& view, uint64_
         pieces[i].checksums = &checksums[i];
     }
     std::vector<Key> keys;
-    if (pieces.empty() || !core.volume->array().read(pieces).ok())
+    if (pieces.empty() || !committer.store.volume.array().read(pieces).ok())
         return keys;
     for (size_t i = 0; i < addresses.size(); ++i) {
         const BlockRef ref = self_reference(addresses[i], memory.data() + i * kBlockBytes);
-        const Result<Ref<const Node>> node = core.cache.get(ref, view.committed->file_tree.tree_id, -1);
+        const Result<Ref<const Node>> node =
+            committer.store.cache.get(ref, view.committed->file_tree.tree_id, -1);
         if (node.ok())
             keys.push_back((*node)->key(0));
     }

@@ -8,7 +8,7 @@
 #include <array>
 #include <atomic>
 
-#include "fs/commit/make_volume.h"
+#include "fs/make_volume.h"
 #include "tests/support/names_volume.h"
 
 using namespace cowraid;
@@ -75,7 +75,7 @@ struct Mirror {
 
 void* sync_in_thread(void* fs)
 {
-    CHECK(static_cast<Filesystem*>(fs)->sync().ok());
+    CHECK(static_cast<Filesystem*>(fs)->committer.sync().ok());
     return nullptr;
 }
 
@@ -91,13 +91,13 @@ void* remount_in_thread(void* argument)
     Remounter& remounter = *static_cast<Remounter*>(argument);
     std::string why;
     for (int i = 0; i < 60; ++i)
-        remounter.refused += remounter.fs.remount(remounter.read_only, why).ok() ? 0 : 1;
+        remounter.refused += remounter.fs.committer.remount(remounter.read_only, why).ok() ? 0 : 1;
     return nullptr;
 }
 
 bool write_text(Filesystem& fs, InodeNumber inode, std::string_view text)
 {
-    return fs.write(inode, 0, bytes_of(text), {}, {}).ok();
+    return fs.files.write(inode, 0, bytes_of(text), {}, {}).ok();
 }
 
 }  // namespace
@@ -111,10 +111,10 @@ TEST_CASE("a member fails: what comes beside the commit that records it is ackno
     Filesystem& fs = *mirror.fs;
     const InodeNumber file = make_file(fs, kRoot, "file");
     REQUIRE(write_text(fs, file, "first"));
-    REQUIRE(fs.fsync(file, Filesystem::SyncWhat::kAll).ok());
+    REQUIRE(fs.committer.fsync(file, Committer::SyncWhat::kAll).ok());
     mirror.members[1].gone = true;
     REQUIRE(write_text(fs, file, "other"));
-    REQUIRE(fs.fsync(file, Filesystem::SyncWhat::kAll).ok());  // by a record: finds out
+    REQUIRE(fs.committer.fsync(file, Committer::SyncWhat::kAll).ok());  // by a record: finds out
     // Without that member no new group has three copies: the groups there are go on without it.
     REQUIRE(write_text(fs, file, "third"));
     mirror.members[0].gate_closed = true;
@@ -126,16 +126,16 @@ TEST_CASE("a member fails: what comes beside the commit that records it is ackno
     mirror.members[0].gate_closed = false;
     pthread_join(thread, nullptr);
     make_file(fs, kRoot, "more");
-    REQUIRE(fs.fsync(file, Filesystem::SyncWhat::kAll).ok());
+    REQUIRE(fs.committer.fsync(file, Committer::SyncWhat::kAll).ok());
     mirror.fs.reset();  // the daemon dies
     options.degraded = true;
     options.manual_commit = true;
     mirror.members[1].gone = false;
     mirror.open(options);
     std::array<std::byte, 5> got{};
-    REQUIRE(mirror.fs->read(file, 0, got).ok());
+    REQUIRE(mirror.fs->files.read(file, 0, got).ok());
     CHECK(text_of(got) == "after");
-    CHECK(mirror.fs->lookup(kRoot, "more").ok());
+    CHECK(mirror.fs->names.lookup(kRoot, "more").ok());
 }
 
 TEST_CASE("remount: files are deleted again after read-only and back")
@@ -145,13 +145,13 @@ TEST_CASE("remount: files are deleted again after read-only and back")
     std::string why;
     const uint64_t before = volume.fs().statistics().inode_count;
     const InodeNumber open_file = make_file(volume.fs(), kRoot, "open");
-    REQUIRE(volume.fs().unlink(kRoot, "open").ok());
-    REQUIRE(volume.fs().remount(true, why).ok());
-    volume.fs().forget(open_file, 1);
-    REQUIRE(volume.fs().remount(false, why).ok());
+    REQUIRE(volume.fs().names.unlink(kRoot, "open").ok());
+    REQUIRE(volume.fs().committer.remount(true, why).ok());
+    volume.fs().names.forget(open_file, 1);
+    REQUIRE(volume.fs().committer.remount(false, why).ok());
     const InodeNumber file = make_file(volume.fs(), kRoot, "file");
-    REQUIRE(volume.fs().unlink(kRoot, "file").ok());
-    volume.fs().forget(file, 1);
+    REQUIRE(volume.fs().names.unlink(kRoot, "file").ok());
+    volume.fs().names.forget(file, 1);
     for (int i = 0; i < 3000 && volume.fs().statistics().inode_count != before; ++i)
         usleep(1000);
     CHECK(volume.fs().statistics().inode_count == before);
@@ -171,8 +171,8 @@ TEST_CASE("remount: what comes together is carried out one after the other")
     for (const Remounter& remounter : remounters)
         CHECK(remounter.refused == 0);
     std::string why;
-    REQUIRE(fs.remount(false, why).ok());
+    REQUIRE(fs.committer.remount(false, why).ok());
     const InodeNumber file = make_file(fs, kRoot, "file");
     CHECK(write_text(fs, file, "text"));
-    CHECK(fs.sync().ok());
+    CHECK(fs.committer.sync().ok());
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr int kScans = 3;
 
 // The records that count, whole. Nothing is applied before all have been read.
-Status read_records(FilesystemCore& core, FsyncScan& scan, std::vector<FsyncContent>& contents)
+Status read_records(Committer& committer, FsyncScan& scan, std::vector<FsyncContent>& contents)
 {
     contents.clear();
     for (const FsyncScan::Batch& batch : scan.batches()) {
@@ -29,7 +29,7 @@ Status read_records(FilesystemCore& core, FsyncScan& scan, std::vector<FsyncCont
     if (left_out > 0)
         CW_LOG_WARNING(
             "fsync log: %zu batches behind commit %llu are left out: something before them is lost", left_out,
-            static_cast<unsigned long long>(core.volume->superblock().tree_commits));
+            static_cast<unsigned long long>(committer.store.volume.superblock().tree_commits));
     return {};
 }
 
@@ -60,15 +60,15 @@ uint64_t add_records(const std::vector<FsyncContent>& contents, ReplayedState& s
     return count;
 }
 
-Status replay_scan(FilesystemCore& core, FsyncScan& scan, ReplayResult& result)
+Status replay_scan(Committer& committer, FsyncScan& scan, ReplayResult& result)
 {
     std::vector<FsyncContent> contents;
-    CW_TRY(read_records(core, scan, contents));
+    CW_TRY(read_records(committer, scan, contents));
     result.next_sequence = scan.next_sequence();
-    const TransactionId open = core.timeline.open()->id;
-    if (core.commit_number(open) < scan.commit_at_least())
-        core.commits_before = scan.commit_at_least().value - open.value;
-    ReplayedState state(core);
+    const TransactionId open = committer.store.timeline.open()->id;
+    if (committer.store.commit_number(open) < scan.commit_at_least())
+        committer.store.commits_before = scan.commit_at_least().value - open.value;
+    ReplayedState state(committer);
     result.record_count = add_records(contents, state);
     if (result.record_count == 0)
         return {};
@@ -78,10 +78,10 @@ Status replay_scan(FilesystemCore& core, FsyncScan& scan, ReplayResult& result)
 
 }  // namespace
 
-ReplayedState::ReplayedState(FilesystemCore& core) : core_(core)
+ReplayedState::ReplayedState(Committer& committer) : committer_(committer)
 {
-    const Ref<const Committed> committed = core.timeline.view().committed;
-    const TransactionId open = core.timeline.open()->id;
+    const Ref<const Committed> committed = committer.store.timeline.view().committed;
+    const TransactionId open = committer.store.timeline.open()->id;
     view_ = {make_ref<Transaction>(open), {}, committed};
     before_ = {make_ref<Transaction>(open), {}, committed};
 }
@@ -108,9 +108,9 @@ void ReplayedState::add(const FsyncRecord& record)
 
 Status ReplayedState::validate()
 {
-    if (counters_.next_inode < core_.next_inode)
+    if (counters_.next_inode < committer_.names.next_inode)
         return Err::kCorrupt;
-    if (counters_.reserved_blocks > raw_blocks(core_.volume->superblock()))
+    if (counters_.reserved_blocks > raw_blocks(committer_.store.volume.superblock()))
         return Err::kCorrupt;
     for (const Key& key : extent_keys_) {
         CW_TRY(validate_extent(key));
@@ -125,7 +125,7 @@ Status ReplayedState::validate()
 Status ReplayedState::validate_data(InodeNumber inode, const DirtyMap& dirty)
 {
     ItemBytes payload;
-    const Status found = core_.store.get(view_, inode_key(inode), payload);
+    const Status found = committer_.store.items.get(view_, inode_key(inode), payload);
     if (!found.ok())
         return found.err() == Err::kNotFound ? Err::kCorrupt : found.err();
     CW_ASSIGN(const InodeAttributes attributes, decode_inode(payload));
@@ -136,32 +136,32 @@ Status ReplayedState::validate_data(InodeNumber inode, const DirtyMap& dirty)
 
 Status ReplayedState::add_dirty(InodeNumber number, const DirtyMap& dirty)
 {
-    CW_ASSIGN(const Ref<Inode> inode, core_.inodes.get(number));
+    CW_ASSIGN(const Ref<Inode> inode, committer_.files.inodes.get(number));
     MutexLock lock(inode->mutex);
     for (const auto& [first_block, extent] : dirty.extents()) {
-        core_.space.force_data(extent.block_count);
-        insert_dirty(core_, inode, first_block, extent, extent.block_count);
+        committer_.store.space.force_data(extent.block_count);
+        insert_dirty(committer_.files, inode, first_block, extent, extent.block_count);
     }
     return {};
 }
 
 void ReplayedState::apply_counters()
 {
-    core_.next_inode = counters_.next_inode;
-    core_.inode_count = counters_.inode_count;
-    const auto before = static_cast<uint64_t>(core_.reserved_blocks.load());
-    core_.space.force_data(counters_.reserved_blocks);
-    core_.space.return_data(before);
-    core_.reserved_blocks = static_cast<int64_t>(counters_.reserved_blocks);
+    committer_.names.next_inode = counters_.next_inode;
+    committer_.names.inode_count = counters_.inode_count;
+    const auto before = static_cast<uint64_t>(committer_.files.reserved_blocks.load());
+    committer_.store.space.force_data(counters_.reserved_blocks);
+    committer_.store.space.return_data(before);
+    committer_.files.reserved_blocks = static_cast<int64_t>(counters_.reserved_blocks);
 }
 
 Status ReplayedState::apply()
 {
-    const Ref<Transaction> open = core_.timeline.open();
+    const Ref<Transaction> open = committer_.store.timeline.open();
     std::vector<PlacedRun> places;
     for (const FreedRun& run : freed_)
-        CW_TRY(find_places(core_, before_, run.address, run.block_count, places));
-    CW_TRY(free_places(core_, *open, places));
+        CW_TRY(find_places(committer_.store, before_, run.address, run.block_count, places));
+    CW_TRY(free_places(committer_.store, *open, places));
     for (const ItemTable::Change& change : view_.open->items.sorted()) {
         if (change.erased)
             open->items.erase(change.key);
@@ -176,17 +176,17 @@ Status ReplayedState::apply()
     return {};
 }
 
-Status replay_fsync_log(FilesystemCore& core, ReplayResult& result, std::string& why)
+Status replay_fsync_log(Committer& committer, ReplayResult& result, std::string& why)
 {
     result = {};
-    result.log_live = core.volume->fsync_log_live();
-    if (!result.log_live || is_mutant(core.options, CommitMutant::kReplaySkipped))
+    result.log_live = committer.store.volume.fsync_log_live();
+    if (!result.log_live || is_mutant(committer.store.options, CommitMutant::kReplaySkipped))
         return {};
     Status status;
     for (int attempt = 0; attempt < kScans; ++attempt) {
-        FsyncScan scan(core.volume->members(), core.volume->superblock(),
-                       {core.volume->superblock().tree_commits});
-        status = replay_scan(core, scan, result);
+        FsyncScan scan(committer.store.volume.members(), committer.store.volume.superblock(),
+                       {committer.store.volume.superblock().tree_commits});
+        status = replay_scan(committer, scan, result);
         if (status != Status(Err::kIo))
             break;
     }
@@ -197,7 +197,7 @@ Status replay_fsync_log(FilesystemCore& core, ReplayResult& result, std::string&
                         "; what is in the last commit can be read with -o ro,rescue";
         return status;
     }
-    core.replayed_records += result.record_count;
+    committer.replayed_records += result.record_count;
     return {};
 }
 

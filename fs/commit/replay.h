@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "fs/commit/committer.h"
 #include "fs/commit/fsync_record.h"
-#include "fs/core.h"
 #include "journal/fsync_scan.h"
 
 namespace cowraid {
@@ -18,12 +18,12 @@ namespace cowraid {
 // transaction needs a commit, and nothing may be appended before that is durable. Only where the core has
 // nothing but what a mount has put there; no other thread. On failure nothing is applied, and `why` says what
 // is wrong.
-Status replay_fsync_log(FilesystemCore& core, ReplayResult& result, std::string& why);
+Status replay_fsync_log(Committer& committer, ReplayResult& result, std::string& why);
 
 // What records say, one on top of the other.
 class ReplayedState {
 public:
-    explicit ReplayedState(FilesystemCore& core);
+    explicit ReplayedState(Committer& committer);
 
     void add(const FsyncRecord& record);
     // Compares it with the last commit. kCorrupt when it cannot be what came after that.
@@ -42,7 +42,7 @@ private:
     Status add_dirty(InodeNumber number, const DirtyMap& dirty);
     void apply_counters();
 
-    FilesystemCore& core_;
+    Committer& committer_;
     View view_;  // the last commit with what the records change
     View before_;  // the last commit
     std::set<Key> extent_keys_;  // of extents that records put or erased

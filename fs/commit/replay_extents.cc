@@ -30,13 +30,14 @@ Status ReplayedState::validate_extent(const Key& key)
     // With the block before it, so that one which reaches into it is met too: overlaps are kCorrupt.
     const uint64_t before = extent.file_block > 0 ? 1 : 0;
     std::vector<FileExtent> extents;
-    CW_TRY(find_extents(core_.store, view_, inode, extent.file_block - before, extent.block_count + before,
-                        extents));
+    CW_TRY(find_extents(committer_.store.items, view_, inode, extent.file_block - before,
+                        extent.block_count + before, extents));
     if (extents.empty() || extents.back().file_block != extent.file_block)
         return Err::kCorrupt;
     if (extent.kind == ExtentKind::kReserved)
         return {};
-    CW_TRY(find_extents(core_.store, before_, inode, extent.file_block, extent.block_count, extents));
+    CW_TRY(
+        find_extents(committer_.store.items, before_, inode, extent.file_block, extent.block_count, extents));
     return extents.size() == 1 && is_part(extent, extents.front()) ? Status() : Status(Err::kCorrupt);
 }
 
@@ -44,7 +45,7 @@ Status ReplayedState::validate_extent(const Key& key)
 Status ReplayedState::settle_old_extent(const Key& key)
 {
     ItemBytes payload;
-    const Status found = core_.store.get(before_, key, payload);
+    const Status found = committer_.store.items.get(before_, key, payload);
     if (!found.ok())
         return found.err() == Err::kNotFound ? Status() : found;
     CW_ASSIGN(const FileExtent old, decode_extent(key.offset / kBlockBytes, payload));
@@ -52,10 +53,12 @@ Status ReplayedState::settle_old_extent(const Key& key)
         return {};
     std::vector<FileExtent> extents;
     // Others that overlap it are damage, and each would be looked at with all that follow.
-    CW_TRY(find_extents(core_.store, before_, {key.object}, old.file_block, old.block_count, extents));
+    CW_TRY(find_extents(committer_.store.items, before_, {key.object}, old.file_block, old.block_count,
+                        extents));
     if (extents.size() != 1)
         return Err::kCorrupt;
-    CW_TRY(find_extents(core_.store, view_, {key.object}, old.file_block, old.block_count, extents));
+    CW_TRY(
+        find_extents(committer_.store.items, view_, {key.object}, old.file_block, old.block_count, extents));
     uint64_t block = old.file_block;
     const auto free_up_to = [&](uint64_t end) {
         if (block < end)

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "fs/commit/commit.h"
+#include "fs/commit/committer.h"
 #include "fs/commit/fsync_collect.h"
-#include "fs/core.h"
+#include "fs/txn/group_planning.h"
 #include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
@@ -40,13 +40,13 @@ bool SyncQueue::enqueue(uint64_t change, Completion* completion)
     return false;
 }
 
-void SyncQueue::wait_async(FilesystemCore& core, uint64_t change, Completion* completion)
+void SyncQueue::wait_async(Committer& committer, uint64_t change, Completion* completion)
 {
     if (enqueue(change, completion))
-        lead(core);
+        lead(committer);
 }
 
-void SyncQueue::lead(FilesystemCore& core)
+void SyncQueue::lead(Committer& committer)
 {
     for (int round = 0;; ++round) {
         {
@@ -59,29 +59,29 @@ void SyncQueue::lead(FilesystemCore& core)
             }
             relief_wanted_ = round >= kRoundsOfLeader;
         }
-        do_round(core);
+        do_round(committer);
     }
 }
 
-void SyncQueue::do_round(FilesystemCore& core)
+void SyncQueue::do_round(Committer& committer)
 {
     using Kind = CollectedChanges::Kind;
-    if (core.stopped) {
+    if (committer.store.stopped) {
         answer(UINT64_MAX, Err::kShutdown);
         return;
     }
-    const CollectedChanges collected = collect_changes(core);
+    const CollectedChanges collected = collect_changes(committer);
     switch (collected.kind) {
     case Kind::kNothing:
         answer(0, {});
         return;
     case Kind::kWait: {
-        const Status status = core.commits.wait(collected.transaction->id);
+        const Status status = committer.store.commits.wait(collected.transaction->id);
         answer(status.ok() ? 0 : UINT64_MAX, status);
         return;
     }
     case Kind::kRecord:
-        if (write_record(core, collected).ok()) {
+        if (write_record(committer, collected).ok()) {
             committed(collected.change);
             answer(collected.change, {});
             return;
@@ -92,32 +92,33 @@ void SyncQueue::do_round(FilesystemCore& core)
     case Kind::kCommit:
         break;
     }
-    commit_instead(core, collected);
+    commit_instead(committer, collected);
 }
 
-Status SyncQueue::write_record(FilesystemCore& core, const CollectedChanges& collected)
+Status SyncQueue::write_record(Committer& committer, const CollectedChanges& collected)
 {
-    if (is_mutant(core.options, CommitMutant::kFsyncUnlogged))
+    if (is_mutant(committer.store.options, CommitMutant::kFsyncUnlogged))
         return {};
-    CW_TRY(core.fsync_log->append(collected.record, core.commit_number(collected.transaction->id),
-                                  core.volume->superblock().log_epoch));
+    CW_TRY(committer.fsync_log->append(collected.record,
+                                       committer.store.commit_number(collected.transaction->id),
+                                       committer.store.volume.superblock().log_epoch));
     counts_.records.fetch_add(1);
     counts_.record_bytes.fetch_add(collected.record.size());
     return {};
 }
 
-void SyncQueue::commit_instead(FilesystemCore& core, const CollectedChanges& collected)
+void SyncQueue::commit_instead(Committer& committer, const CollectedChanges& collected)
 {
     wants_log_ = true;
     collected.transaction->dirty = true;
     const std::vector<Waiter> waiters = take_waiters(collected.change);
     counts_.commits.fetch_add(waiters.size());
-    const Status status = core.options.manual_commit ? commit_now(core) : Status();
+    const Status status = committer.store.options.manual_commit ? committer.commit() : Status();
     for (const Waiter& waiter : waiters) {
-        if (core.options.manual_commit)
+        if (committer.store.options.manual_commit)
             waiter.completion->done(status);
         else
-            core.commits.wait_async(collected.transaction->id, waiter.completion);
+            committer.store.commits.wait_async(collected.transaction->id, waiter.completion);
     }
 }
 

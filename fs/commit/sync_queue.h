@@ -9,17 +9,18 @@
 
 #include "base/mutex.h"
 #include "base/status.h"
-#include "fs/filesystem.h"
+#include "fs/txn/completion.h"
 
 namespace cowraid {
 
 struct CollectedChanges;
+struct Committer;
 
 class SyncQueue {
 public:
     // `completion` is answered when all changes up to number `change` are durable, or the filesystem stopped.
     // The calling thread may first write the log, for others too. No locks held.
-    void wait_async(FilesystemCore& core, uint64_t change, Completion* completion);
+    void wait_async(Committer& committer, uint64_t change, Completion* completion);
     // Commit thread: all changes up to this number are in a durable commit.
     void committed(uint64_t change);
 
@@ -43,10 +44,10 @@ private:
         Completion* completion;
     };
     bool enqueue(uint64_t change, Completion* completion);
-    void lead(FilesystemCore& core);
-    void do_round(FilesystemCore& core);
-    Status write_record(FilesystemCore& core, const CollectedChanges& collected);
-    void commit_instead(FilesystemCore& core, const CollectedChanges& collected);
+    void lead(Committer& committer);
+    void do_round(Committer& committer);
+    Status write_record(Committer& committer, const CollectedChanges& collected);
+    void commit_instead(Committer& committer, const CollectedChanges& collected);
     std::vector<Waiter> take_waiters(uint64_t change);
     void answer(uint64_t change, Status status);
 

@@ -36,7 +36,7 @@ std::vector<std::byte> content_of(InodeNumber inode, uint64_t round)
 void* write_and_fsync(void* argument)
 {
     Writer& writer = *static_cast<Writer*>(argument);
-    using What = Filesystem::SyncWhat;
+    using What = Committer::SyncWhat;
     for (uint64_t round = 0; round < writer.rounds; ++round) {
         const std::vector<std::byte> content = content_of(writer.inode, round);
         if (!writer.volume->fs().write(writer.inode, round * kBytes, content, {}, {}).ok() ||

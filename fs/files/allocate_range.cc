@@ -10,8 +10,8 @@
 
 #include "fs/files/extents.h"
 #include "fs/files/file_blocks.h"
+#include "fs/files/files.h"
 #include "fs/files/flush.h"
-#include "fs/names/namespace.h"
 #include "fs/txn/operation.h"
 
 namespace cowraid {
@@ -30,11 +30,11 @@ struct Range {
 };
 
 // Holes of the stored mapping inside the range, at most kPieceItems of them.
-Result<std::vector<Range>> find_holes(FilesystemCore& core, const View& view, InodeNumber inode, Range range)
+Result<std::vector<Range>> find_holes(Files& files, const View& view, InodeNumber inode, Range range)
 {
     std::vector<FileExtent> extents;
-    CW_TRY(find_extents(core.store, view, inode, range.first_block, range.end_block - range.first_block,
-                        extents));
+    CW_TRY(find_extents(files.store.items, view, inode, range.first_block,
+                        range.end_block - range.first_block, extents));
     std::vector<Range> holes;
     uint64_t block = range.first_block;
     for (const FileExtent& extent : extents) {
@@ -56,10 +56,9 @@ uint64_t total_blocks(const std::vector<Range>& ranges)
 }
 
 // The holes of a piece, which ends earlier where there are too many. Requires inode.mutex.
-Result<std::vector<Range>> holes_of_piece(FilesystemCore& core, const View& view, InodeNumber inode,
-                                          Range& piece)
+Result<std::vector<Range>> holes_of_piece(Files& files, const View& view, InodeNumber inode, Range& piece)
 {
-    CW_ASSIGN(std::vector<Range> holes, find_holes(core, view, inode, piece));
+    CW_ASSIGN(std::vector<Range> holes, find_holes(files, view, inode, piece));
     if (holes.size() > kPieceItems) {
         holes.resize(kPieceItems);
         piece.end_block = holes.back().end_block;
@@ -68,18 +67,19 @@ Result<std::vector<Range>> holes_of_piece(FilesystemCore& core, const View& view
 }
 
 // Blocks in holes of a piece, which ends earlier where there are too many. No locks held.
-Result<uint64_t> count_holes(FilesystemCore& core, Inode& inode, Range& piece)
+Result<uint64_t> count_holes(Files& files, Inode& inode, Range& piece)
 {
     MutexLock lock(inode.mutex);
-    CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(core, core.store.view(), inode.number, piece));
+    CW_ASSIGN(const std::vector<Range> holes,
+              holes_of_piece(files, files.store.items.view(), inode.number, piece));
     return total_blocks(holes);
 }
 
 // Maps holes as reserved. What an error leaves is whole. Requires inode.mutex.
-Status reserve_holes(FilesystemCore& core, Operation& operation, const View& view, Inode& inode,
+Status reserve_holes(Files& files, Operation& operation, const View& view, Inode& inode,
                      const std::vector<Range>& holes, DataPromise& promise) CW_NO_THREAD_SAFETY_ANALYSIS
 {
-    ExtentEditor editor(core, operation.transaction(), view, inode);
+    ExtentEditor editor(files, operation.transaction(), view, inode);
     Status status;
     for (const Range& hole : holes) {
         const uint64_t blocks = hole.end_block - hole.first_block;
@@ -87,41 +87,41 @@ Status reserve_holes(FilesystemCore& core, Operation& operation, const View& vie
         if (!status.ok())
             break;
         promise.take_over(blocks);
-        core.reserved_blocks.fetch_add(static_cast<int64_t>(blocks));
+        files.reserved_blocks.fetch_add(static_cast<int64_t>(blocks));
         inode.attributes.data_blocks += blocks;
     }
-    operation.store(inode);
+    store_inode(operation, inode);
     return status;
 }
 
 // Reserves the holes of one piece, or of its beginning: where it ended. kBusy: again.
-Result<uint64_t> reserve_piece(FilesystemCore& core, Inode& inode, Range piece)
+Result<uint64_t> reserve_piece(Files& files, Inode& inode, Range piece)
 {
-    wait_for_flush(core, inode);
-    CW_ASSIGN(const uint64_t wanted, count_holes(core, inode, piece));
+    wait_for_flush(files, inode);
+    CW_ASSIGN(const uint64_t wanted, count_holes(files, inode, piece));
     if (wanted == 0)
         return piece.end_block;
-    DataPromise promise(core);
+    DataPromise promise(files.store);
     if (const Status status = promise.get(wanted); !status.ok()) {
         // Its commits may have stored dirty data where holes were.
-        CW_ASSIGN(const uint64_t left, count_holes(core, inode, piece));
+        CW_ASSIGN(const uint64_t left, count_holes(files, inode, piece));
         return status.err() == Err::kNoSpace && left < wanted ? Status(Err::kBusy) : status;
     }
-    Operation operation(core);
+    Operation operation(files.store);
     CW_TRY(operation.begin(Operation::Kind::kGrow, kPieceItems + kMoreItems));
     MutexLock lock(inode.mutex);
     if (!inode.flushing.empty())
         return Err::kBusy;
-    const View view = core.store.view();
-    CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(core, view, inode.number, piece));
+    const View view = files.store.items.view();
+    CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(files, view, inode.number, piece));
     if (total_blocks(holes) > promise.blocks())
         return Err::kBusy;
-    CW_TRY(reserve_holes(core, operation, view, inode, holes, promise));
+    CW_TRY(reserve_holes(files, operation, view, inode, holes, promise));
     return piece.end_block;
 }
 
 // First block from `block` on that is stored, promised or in memory; kMaxFileBlocks when there is none.
-Result<uint64_t> next_used_block(FilesystemCore& core, Inode& inode, uint64_t block)
+Result<uint64_t> next_used_block(Files& files, Inode& inode, uint64_t block)
 {
     MutexLock lock(inode.mutex);
     uint64_t next = kMaxFileBlocks;
@@ -129,7 +129,8 @@ Result<uint64_t> next_used_block(FilesystemCore& core, Inode& inode, uint64_t bl
         if (const auto at = map->first_ending_after(block); at != map->extents().end())
             next = std::min(next, at->first);
     FileExtent extent;
-    const Status stored = first_extent(core.store, core.store.view(), inode.number, block, extent);
+    const Status stored =
+        first_extent(files.store.items, files.store.items.view(), inode.number, block, extent);
     if (stored.ok())
         next = std::min(next, extent.file_block);
     else if (stored.err() != Err::kNotFound)
@@ -139,45 +140,45 @@ Result<uint64_t> next_used_block(FilesystemCore& core, Inode& inode, uint64_t bl
 
 // Takes the blocks of one piece away, or of its beginning: where it ended, which is behind the piece when a
 // long hole follows. kBusy: again.
-Result<uint64_t> clear_piece(FilesystemCore& core, Inode& inode, Range piece)
+Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
 {
-    CW_ASSIGN(const uint64_t used, next_used_block(core, inode, piece.first_block));
+    CW_ASSIGN(const uint64_t used, next_used_block(files, inode, piece.first_block));
     if (used >= piece.end_block)
         return used;
     piece.first_block = used;
-    wait_for_flush(core, inode);
-    Operation operation(core);
+    wait_for_flush(files, inode);
+    Operation operation(files.store);
     CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kMoreItems, 0, kPieceBlocks));
     MutexLock lock(inode.mutex);
     if (!inode.flushing.empty())
         return Err::kBusy;
     std::vector<FileExtent> extents;
-    CW_TRY(find_extents(core.store, core.store.view(), inode.number, piece.first_block,
+    CW_TRY(find_extents(files.store.items, files.store.items.view(), inode.number, piece.first_block,
                         piece.end_block - piece.first_block, extents));
     if (extents.size() > kPieceItems)
         piece.end_block = extents[kPieceItems].file_block;
-    CW_TRY(clear_blocks(core, operation, inode, piece.first_block, piece.end_block - piece.first_block));
-    operation.store(inode);
+    CW_TRY(clear_blocks(files, operation, inode, piece.first_block, piece.end_block - piece.first_block));
+    store_inode(operation, inode);
     return piece.end_block;
 }
 
-using PieceFunction = Result<uint64_t> (*)(FilesystemCore&, Inode&, Range);
+using PieceFunction = Result<uint64_t> (*)(Files&, Inode&, Range);
 
-Status set_size_at_least(FilesystemCore& core, Inode& inode, uint64_t size)
+Status set_size_at_least(Files& files, Inode& inode, uint64_t size)
 {
-    Operation operation(core);
+    Operation operation(files.store);
     CW_TRY(operation.begin(Operation::Kind::kGrow, 1));
     MutexLock lock(inode.mutex);
     if (inode.attributes.size_bytes >= size)
         return {};
     inode.attributes.size_bytes = size;
     inode.attributes.modified = inode.attributes.changed = current_time();
-    operation.store(inode);
+    store_inode(operation, inode);
     return {};
 }
 
 // Writes zeros over the parts of edge blocks, inside the file only.
-Status zero_bytes(FilesystemCore& core, Inode& inode, uint64_t from, uint64_t to)
+Status zero_bytes(Files& files, Inode& inode, uint64_t from, uint64_t to)
 {
     static const std::byte zeros[kBlockBytes] = {};
     {
@@ -186,16 +187,16 @@ Status zero_bytes(FilesystemCore& core, Inode& inode, uint64_t from, uint64_t to
     }
     if (from >= to)
         return {};
-    const Result<size_t> written = write_file(core, inode.number, from, {zeros, to - from}, {}, Caller{});
+    const Result<size_t> written = files.write(inode.number, from, {zeros, to - from}, {}, Caller{});
     return written.status();
 }
 
 // Before the range changes, so that nobody runs changed content with the owner's rights.
-Status note_change(FilesystemCore& core, Inode& inode, int action, const Caller& caller)
+Status note_change(Files& files, Inode& inode, int action, const Caller& caller)
 {
     if (action == 0 && caller.cleared_mode_bits == 0)
         return {};
-    Operation operation(core);
+    Operation operation(files.store);
     CW_TRY(operation.begin(Operation::Kind::kShrink, 1));
     MutexLock lock(inode.mutex);
     if (inode.removed)
@@ -204,15 +205,14 @@ Status note_change(FilesystemCore& core, Inode& inode, int action, const Caller&
     inode.attributes.changed = current_time();
     if (action != 0)
         inode.attributes.modified = inode.attributes.changed;
-    operation.store(inode);
+    store_inode(operation, inode);
     return {};
 }
 
 class RangeChange final : public LongChange {
 public:
-    RangeChange(FilesystemCore& core, Ref<Inode> inode, int mode, uint64_t from, uint64_t end,
-                const Caller& caller)
-        : core_(core), inode_(std::move(inode)), mode_(mode), from_(from), end_(end), caller_(caller)
+    RangeChange(Files& files, Ref<Inode> inode, int mode, uint64_t from, uint64_t end, const Caller& caller)
+        : files_(files), inode_(std::move(inode)), mode_(mode), from_(from), end_(end), caller_(caller)
     {
     }
     Result<Progress> step() override;
@@ -221,7 +221,7 @@ private:
     [[nodiscard]] int action() const { return mode_ & ~FALLOC_FL_KEEP_SIZE; }
     Status begin();
 
-    FilesystemCore& core_;
+    Files& files_;
     const Ref<Inode> inode_;
     const int mode_;
     const uint64_t from_, end_;  // bytes
@@ -234,24 +234,24 @@ private:
 // Edge blocks are zeroed by writing, whole blocks by unmapping them.
 Status RangeChange::begin()
 {
-    CW_TRY(note_change(core_, *inode_, action(), caller_));
+    CW_TRY(note_change(files_, *inode_, action(), caller_));
     if (action() != FALLOC_FL_PUNCH_HOLE)
         to_reserve_ = {from_ / kBlockBytes, divide_up(end_, kBlockBytes)};
     if (action() == 0)
         return {};
     const Range whole{divide_up(from_, kBlockBytes), end_ / kBlockBytes};
     if (whole.first_block > whole.end_block)
-        return zero_bytes(core_, *inode_, from_, end_);
+        return zero_bytes(files_, *inode_, from_, end_);
     to_clear_ = whole;
-    CW_TRY(zero_bytes(core_, *inode_, from_, whole.first_block * kBlockBytes));
-    return zero_bytes(core_, *inode_, whole.end_block * kBlockBytes, end_);
+    CW_TRY(zero_bytes(files_, *inode_, from_, whole.first_block * kBlockBytes));
+    return zero_bytes(files_, *inode_, whole.end_block * kBlockBytes, end_);
 }
 
 // One operation's worth.
-Status step_piece(FilesystemCore& core, Inode& inode, Range& range, PieceFunction function)
+Status step_piece(Files& files, Inode& inode, Range& range, PieceFunction function)
 {
     const uint64_t end = std::min(range.end_block, range.first_block + kPieceBlocks);
-    const Result<uint64_t> done = function(core, inode, {range.first_block, end});
+    const Result<uint64_t> done = function(files, inode, {range.first_block, end});
     if (done.ok())
         range.first_block = *done;
     return done.ok() || done.err() == Err::kBusy ? Status() : done.status();
@@ -262,36 +262,45 @@ Result<Progress> RangeChange::step()
     if (!std::exchange(begun_, true))
         CW_TRY(begin());
     if (to_clear_.first_block < to_clear_.end_block)
-        CW_TRY(step_piece(core_, *inode_, to_clear_, clear_piece));
+        CW_TRY(step_piece(files_, *inode_, to_clear_, clear_piece));
     else if (to_reserve_.first_block < to_reserve_.end_block)
-        CW_TRY(step_piece(core_, *inode_, to_reserve_, reserve_piece));
+        CW_TRY(step_piece(files_, *inode_, to_reserve_, reserve_piece));
     if (to_clear_.first_block < to_clear_.end_block || to_reserve_.first_block < to_reserve_.end_block)
         return Progress::kMore;
     if ((mode_ & FALLOC_FL_KEEP_SIZE) == 0)
-        CW_TRY(set_size_at_least(core_, *inode_, end_));
+        CW_TRY(set_size_at_least(files_, *inode_, end_));
     return Progress::kDone;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<LongChange>> begin_allocate_range(FilesystemCore& core, InodeNumber number, int mode,
-                                                         uint64_t offset, uint64_t length,
-                                                         const Caller& caller)
+Status Files::allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length,
+                             const Caller& caller)
 {
+    CW_ASSIGN(const std::unique_ptr<LongChange> change,
+              begin_allocate_range(inode, mode, offset, length, caller));
+    return finish_change(*change);
+}
+
+Result<std::unique_ptr<LongChange>> Files::begin_allocate_range(InodeNumber number, int mode, uint64_t offset,
+                                                                uint64_t length, const Caller& caller)
+{
+    if (store.read_only)
+        return Err::kReadOnly;
     if (length == 0 || offset > INT64_MAX || length > INT64_MAX - offset)
         return length == 0 ? Err::kInvalid : Err::kFileTooBig;
     const int action = mode & ~FALLOC_FL_KEEP_SIZE;
     if ((action != 0 && action != FALLOC_FL_PUNCH_HOLE && action != FALLOC_FL_ZERO_RANGE) ||
         (action == FALLOC_FL_PUNCH_HOLE && (mode & FALLOC_FL_KEEP_SIZE) == 0))
         return Err::kUnsupported;
-    CW_ASSIGN(Ref<Inode> inode, core.inodes.get(number));
+    CW_ASSIGN(Ref<Inode> inode, inodes.get(number));
     {
         MutexLock lock(inode->mutex);
         if (!inode->attributes.is_regular())
             return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
     }
     return std::unique_ptr<LongChange>(
-        std::make_unique<RangeChange>(core, std::move(inode), mode, offset, offset + length, caller));
+        std::make_unique<RangeChange>(*this, std::move(inode), mode, offset, offset + length, caller));
 }
 
 }  // namespace cowraid

@@ -104,19 +104,19 @@ Status first_extent(const ItemStore& store, const View& view, InodeNumber inode,
     return {};
 }
 
-uint64_t return_reserved(FilesystemCore& core, uint64_t blocks)
+uint64_t return_reserved(Files& files, uint64_t blocks)
 {
-    int64_t counted = core.reserved_blocks.load(std::memory_order_relaxed);
+    int64_t counted = files.reserved_blocks.load(std::memory_order_relaxed);
     int64_t part = 0;
     do {
         part = std::min(counted, static_cast<int64_t>(blocks));
-    } while (!core.reserved_blocks.compare_exchange_weak(counted, counted - part));
-    core.space.return_data(static_cast<uint64_t>(part));
+    } while (!files.reserved_blocks.compare_exchange_weak(counted, counted - part));
+    files.store.space.return_data(static_cast<uint64_t>(part));
     return static_cast<uint64_t>(part);
 }
 
-ExtentEditor::ExtentEditor(FilesystemCore& core, Transaction& transaction, View view, Inode& inode)
-    : core_(core), transaction_(transaction), view_(std::move(view)), inode_(inode)
+ExtentEditor::ExtentEditor(Files& files, Transaction& transaction, View view, Inode& inode)
+    : files_(files), transaction_(transaction), view_(std::move(view)), inode_(inode)
 {
     inode_.extent_version.fetch_add(1, std::memory_order_acq_rel);
 }
@@ -136,7 +136,7 @@ Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped&
 {
     const uint64_t end = first_block + block_count;
     std::vector<FileExtent> overlapping;
-    CW_TRY(find_extents(core_.store, view_, inode_.number, first_block, block_count, overlapping));
+    CW_TRY(find_extents(files_.store.items, view_, inode_.number, first_block, block_count, overlapping));
     const auto cut_of = [&](const FileExtent& extent) {
         const uint64_t from = std::max(extent.file_block, first_block);
         return slice(extent, from - extent.file_block, std::min(extent.end(), end) - from);
@@ -146,13 +146,14 @@ Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped&
     std::vector<size_t> places_end;
     for (const FileExtent& extent : overlapping) {
         if (const FileExtent cut = cut_of(extent); cut.kind == ExtentKind::kData)
-            CW_TRY(find_places(core_, view_, cut.address, cut.block_count, places));
+            CW_TRY(find_places(files_.store, view_, cut.address, cut.block_count, places));
         places_end.push_back(places.size());
     }
     size_t freed = 0;
     for (size_t i = 0; i < overlapping.size(); ++i) {
         const FileExtent& extent = overlapping[i];
-        CW_TRY(free_places(core_, transaction_, std::span(places).subspan(freed, places_end[i] - freed)));
+        CW_TRY(
+            free_places(files_.store, transaction_, std::span(places).subspan(freed, places_end[i] - freed)));
         freed = places_end[i];
         const FileExtent cut = cut_of(extent);
         (cut.kind == ExtentKind::kData ? removed.data_blocks : removed.reserved_blocks) += cut.block_count;
@@ -174,8 +175,8 @@ Status ExtentEditor::map(const FileExtent& extent)
         Key found;
         ItemBytes payload;
         const Status before =
-            core_.store.last_at_or_before(view_, extent_key(inode_.number, extent.file_block - 1),
-                                          extent_key(inode_.number, 0), found, payload);
+            files_.store.items.last_at_or_before(view_, extent_key(inode_.number, extent.file_block - 1),
+                                                 extent_key(inode_.number, 0), found, payload);
         if (!before.ok() && before.err() != Err::kNotFound)
             return before;
         if (before.ok()) {
@@ -185,9 +186,9 @@ Status ExtentEditor::map(const FileExtent& extent)
                 (extent.kind == ExtentKind::kReserved ||
                  previous.address + uint64_t{previous.block_count} * kBlockBytes == extent.address);
             // Groups may lie side by side in the address space; an extent stays inside one.
-            const bool same_group =
-                extent.kind == ExtentKind::kReserved || core_.volume->array().group_at(previous.address) ==
-                                                            core_.volume->array().group_at(extent.address);
+            const bool same_group = extent.kind == ExtentKind::kReserved ||
+                                    files_.store.volume.array().group_at(previous.address) ==
+                                        files_.store.volume.array().group_at(extent.address);
             if (adjoins && same_group && previous.block_count + extent.block_count <= kMaxExtentBlocks) {
                 joined = previous;
                 joined.block_count += extent.block_count;

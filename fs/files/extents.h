@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "format/items.h"
-#include "fs/core.h"
+#include "fs/files/files.h"
 #include "fs/files/inode.h"
 
 namespace cowraid {
@@ -55,13 +55,13 @@ struct Unmapped {
 
 // Promises of fallocate that are gone: from the volume's count and from the space budget. Returns how many
 // the count held, which is fewer only when the volume counts less than its files (damage).
-uint64_t return_reserved(FilesystemCore& core, uint64_t blocks);
+uint64_t return_reserved(Files& files, uint64_t blocks);
 
 // Changes extent items on behalf of `transaction`, as seen through `view` (whose newest layer is that
 // transaction). Requires inode.mutex.
 class ExtentEditor {
 public:
-    ExtentEditor(FilesystemCore& core, Transaction& transaction, View view, Inode& inode);
+    ExtentEditor(Files& files, Transaction& transaction, View view, Inode& inode);
     ~ExtentEditor();
     ExtentEditor(const ExtentEditor&) = delete;
     ExtentEditor& operator=(const ExtentEditor&) = delete;
@@ -76,7 +76,7 @@ public:
 private:
     void put(const FileExtent& extent);
 
-    FilesystemCore& core_;
+    Files& files_;
     Transaction& transaction_;
     View view_;
     Inode& inode_;

@@ -6,67 +6,68 @@
 #include <cstring>
 
 #include "format/items.h"
-#include "fs/commit/commit.h"
 #include "fs/files/extents.h"
+#include "fs/txn/group_planning.h"
 
 namespace cowraid {
 
-void insert_dirty(FilesystemCore& core, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
+void insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
                   uint64_t promised_blocks) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t block_count = extent.block_count;
     const int64_t runs = inode->dirty.run_count();
     const uint64_t news = inode->dirty.insert(first_block, std::move(extent));
-    core.changes.note_blocks(*inode, first_block, block_count);
-    core.dirty.add_blocks(news, inode->dirty.run_count() - runs);
-    core.space.return_data(promised_blocks - news);
+    files.tracker.note_blocks(*inode, first_block, block_count);
+    files.store.dirty.add_blocks(news, inode->dirty.run_count() - runs);
+    files.store.space.return_data(promised_blocks - news);
     if (!inode->on_dirty_list) {
         inode->on_dirty_list = true;
-        core.dirty.add_inode(inode);
+        files.dirty_inodes.add(inode);
     }
 }
 
-Status clear_blocks(FilesystemCore& core, Operation& operation, Inode& inode, uint64_t first_block,
+Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t first_block,
                     uint64_t block_count) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     Unmapped removed;
     Status status;
     {
-        ExtentEditor editor(core, operation.transaction(), core.store.view(), inode);
+        ExtentEditor editor(files, operation.transaction(), files.store.items.view(), inode);
         status = editor.unmap(first_block, block_count, removed);
     }
-    return_reserved(core, removed.reserved_blocks);
+    return_reserved(files, removed.reserved_blocks);
     const uint64_t blocks = removed.data_blocks + removed.reserved_blocks;
     inode.attributes.data_blocks -= blocks;
     if (!status.ok()) {
         if (blocks > 0)
-            operation.store(inode);
+            store_inode(operation, inode);
         return status;
     }
     const int64_t runs = inode.dirty.run_count();
     const uint64_t erased = inode.dirty.erase(first_block, block_count);
     if (erased == 0)
         return {};
-    core.changes.note_blocks(inode, first_block, block_count);
-    core.dirty.remove_blocks(erased, inode.dirty.run_count() - runs);
-    core.space.return_data(erased);
+    files.tracker.note_blocks(inode, first_block, block_count);
+    files.store.dirty.remove_blocks(erased, inode.dirty.run_count() - runs);
+    files.store.space.return_data(erased);
     return {};
 }
 
-bool wait_for_dirty_room(FilesystemCore& core)
+bool wait_for_dirty_room(Files& files)
 {
-    if (core.dirty.wants_flush())
-        ask_for_flush(core);
-    return !core.dirty.full() || core.dirty.wait_for_room();
+    if (files.store.dirty.wants_flush())
+        ask_for_flush(files.store);
+    return !files.store.dirty.full() || files.store.dirty.wait_for_room();
 }
 
 namespace {
 
 // The first name of the inode and its parent; false when it has none that can be read.
-bool first_name(FilesystemCore& core, InodeNumber inode, std::string& name, InodeNumber& parent)
+bool first_name(Files& files, InodeNumber inode, std::string& name, InodeNumber& parent)
 {
     const auto type = static_cast<uint8_t>(ItemType::kLink);
-    ItemScan scan(core.store, core.store.view(), {inode.value, type, 0}, {inode.value, type, UINT64_MAX});
+    ItemScan scan(files.store.items, files.store.items.view(), {inode.value, type, 0},
+                  {inode.value, type, UINT64_MAX});
     if (!scan.next().ok() || scan.value().size() < sizeof(DiskLink))
         return false;
     DiskLink link;
@@ -80,14 +81,14 @@ bool first_name(FilesystemCore& core, InodeNumber inode, std::string& name, Inod
 
 }  // namespace
 
-std::string path_for_message(FilesystemCore& core, InodeNumber inode)
+std::string path_for_message(Files& files, InodeNumber inode)
 {
     constexpr int kMaxDepth = 64;  // a message needs no more, and a damaged tree may have a cycle
     std::string path;
     InodeNumber at = inode;
     for (int depth = 0; depth < kMaxDepth && at.value != kRootInode; ++depth) {
         std::string name;
-        if (!first_name(core, at, name, at))
+        if (!first_name(files, at, name, at))
             return "inode " + std::to_string(inode.value);
         path.insert(0, "/" + name);
     }

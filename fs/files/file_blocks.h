@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "fs/core.h"
+#include "fs/files/files.h"
 #include "fs/files/inode.h"
 #include "fs/txn/operation.h"
 
@@ -12,23 +12,23 @@ namespace cowraid {
 
 // Fills whole blocks of a file: memory, stored blocks, zeros for holes and behind the end. `memory` is
 // 4096-aligned. No locks held. Fails whole; the log names the file.
-Status read_file_blocks(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t block_count,
+Status read_file_blocks(Files& files, Inode& inode, uint64_t first_block, uint64_t block_count,
                         std::byte* memory);
 
 // Adds blocks to the inode's dirty data, replacing older ones; settles accounts. Space for `promised`
 // blocks was promised before; what was dirty already is returned. Requires inode.mutex and the gate.
-void insert_dirty(FilesystemCore& core, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
+void insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
                   uint64_t promised_blocks);
 // Takes blocks away from a file: those stored, then those dirty. Where something cannot be read nothing has
 // changed. The caller stores the inode. Requires inode.mutex, and that none of them is being flushed.
-Status clear_blocks(FilesystemCore& core, Operation& operation, Inode& inode, uint64_t first_block,
+Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t first_block,
                     uint64_t block_count);
 
 // Waits while too much is dirty; asks for a flush early. No locks held. False when the filesystem stopped.
-bool wait_for_dirty_room(FilesystemCore& core);
+bool wait_for_dirty_room(Files& files);
 
 // A name for log lines: the path of the inode's first link, or "inode N".
-std::string path_for_message(FilesystemCore& core, InodeNumber inode);
+std::string path_for_message(Files& files, InodeNumber inode);
 
 // Takes the set-id bits that the file loses when the caller changes its data. Requires inode.mutex.
 void clear_set_id(InodeAttributes& attributes, const Caller& caller);

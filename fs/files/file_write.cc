@@ -4,10 +4,10 @@
 #include <cstring>
 #include <utility>
 
-#include "fs/commit/commit.h"
 #include "fs/files/extents.h"
 #include "fs/files/file_blocks.h"
-#include "fs/names/namespace.h"
+#include "fs/files/files.h"
+#include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
 
 namespace cowraid {
@@ -42,11 +42,13 @@ void fill_buffer(PendingWrite& write)
 }
 
 // Whether the range is wholly promised already: fallocate reserved it.
-bool reserved_by_fallocate(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t block_count)
+bool reserved_by_fallocate(Files& files, Inode& inode, uint64_t first_block, uint64_t block_count)
 {
     MutexLock lock(inode.mutex);
     std::vector<FileExtent> extents;
-    if (!find_extents(core.store, core.store.view(), inode.number, first_block, block_count, extents).ok())
+    if (!find_extents(files.store.items, files.store.items.view(), inode.number, first_block, block_count,
+                      extents)
+             .ok())
         return false;
     uint64_t block = first_block;
     for (const FileExtent& extent : extents)
@@ -56,13 +58,13 @@ bool reserved_by_fallocate(FilesystemCore& core, Inode& inode, uint64_t first_bl
 }
 
 // Promises room for `blocks`, which a range that fallocate reserved has. No locks held.
-Status promise_blocks(FilesystemCore& core, Inode& inode, uint64_t first_block, uint64_t blocks)
+Status promise_blocks(Files& files, Inode& inode, uint64_t first_block, uint64_t blocks)
 {
-    if (promise_at_once(core, blocks))
+    if (promise_at_once(files.store, blocks))
         return {};
-    if (!reserved_by_fallocate(core, inode, first_block, blocks))
-        return promise_data(core, blocks);
-    core.space.force_data(blocks);
+    if (!reserved_by_fallocate(files, inode, first_block, blocks))
+        return promise_data(files.store, blocks);
+    files.store.space.force_data(blocks);
     return {};
 }
 
@@ -103,7 +105,7 @@ bool fill_edges(Inode& inode, PendingWrite& write)
 }
 
 // Reads the stored content of the edge blocks. No locks held.
-Status read_edges(FilesystemCore& core, Inode& inode, PendingWrite& write)
+Status read_edges(Files& files, Inode& inode, PendingWrite& write)
 {
     {
         MutexLock lock(inode.mutex);
@@ -111,17 +113,16 @@ Status read_edges(FilesystemCore& core, Inode& inode, PendingWrite& write)
     }
     AlignedBuffer edges(2 * kBlockBytes);
     if (write.head_partial() || write.block_count() == 1)
-        CW_TRY(read_file_blocks(core, inode, write.first_block(), 1, edges.data()));
+        CW_TRY(read_file_blocks(files, inode, write.first_block(), 1, edges.data()));
     if (write.tail_partial() && write.block_count() > 1)
-        CW_TRY(read_file_blocks(core, inode, write.first_block() + write.block_count() - 1, 1,
+        CW_TRY(read_file_blocks(files, inode, write.first_block() + write.block_count() - 1, 1,
                                 edges.data() + kBlockBytes));
     write.edges = std::move(edges);
     return {};
 }
 
 // Overwrites blocks that are dirty already. Requires inode.mutex and the gate.
-bool write_in_place(FilesystemCore& core, Inode& inode,
-                    const PendingWrite& write) CW_NO_THREAD_SAFETY_ANALYSIS
+bool write_in_place(Files& files, Inode& inode, const PendingWrite& write) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     constexpr uint64_t kInPlaceBlocks = 2;
     if (write.block_count() > kInPlaceBlocks)
@@ -136,7 +137,7 @@ bool write_in_place(FilesystemCore& core, Inode& inode,
         std::memcpy(inode.dirty.find(at / kBlockBytes) + at % kBlockBytes, write.data.data() + done, part);
         done += part;
     }
-    core.changes.note_blocks(inode, write.first_block(), write.block_count());
+    files.tracker.note_blocks(inode, write.first_block(), write.block_count());
     return true;
 }
 
@@ -147,16 +148,16 @@ void note_written(Operation& operation, Inode& inode, const PendingWrite& write,
     attributes.size_bytes = std::max(attributes.size_bytes, write.end());
     attributes.modified = attributes.changed = current_time();
     clear_set_id(attributes, caller);
-    operation.store(inode);
+    store_inode(operation, inode);
 }
 
 enum class Outcome : uint8_t { kDone, kOffsetMoved, kEdgesNeeded };
 
 // The locked part: puts the prepared blocks into the inode, or says what is missing.
-Result<Outcome> apply_write(FilesystemCore& core, const Ref<Inode>& inode, PendingWrite& write,
+Result<Outcome> apply_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
                             uint64_t promised_blocks, const Caller& caller)
 {
-    Operation operation(core);
+    Operation operation(files.store);
     CW_TRY(operation.begin(Operation::Kind::kGrow, 1, write.block_count()));
     MutexLock lock(inode->mutex);
     if (inode->removed)
@@ -165,50 +166,49 @@ Result<Outcome> apply_write(FilesystemCore& core, const Ref<Inode>& inode, Pendi
         write.offset = inode->attributes.size_bytes;
         return Outcome::kOffsetMoved;
     }
-    if (write_in_place(core, *inode, write)) {
-        core.space.return_data(promised_blocks);
+    if (write_in_place(files, *inode, write)) {
+        files.store.space.return_data(promised_blocks);
     } else {
         if (!write.buffer)
             return Outcome::kOffsetMoved;
         if (!fill_edges(*inode, write))
             return Outcome::kEdgesNeeded;
         DirtyExtent extent{write.buffer, 0, static_cast<uint32_t>(write.block_count())};
-        insert_dirty(core, inode, write.first_block(), std::move(extent), promised_blocks);
+        insert_dirty(files, inode, write.first_block(), std::move(extent), promised_blocks);
     }
     note_written(operation, *inode, write, caller);
     return Outcome::kDone;
 }
 
-Status perform_write(FilesystemCore& core, const Ref<Inode>& inode, PendingWrite& write, const Caller& caller)
+Status perform_write(Files& files, const Ref<Inode>& inode, PendingWrite& write, const Caller& caller)
 {
     while (true) {
         if (write.end() > INT64_MAX)
             return Err::kFileTooBig;
         const uint64_t blocks = write.block_count();
         fill_buffer(write);
-        CW_TRY(promise_blocks(core, *inode, write.first_block(), blocks));
-        Result<Outcome> outcome = apply_write(core, inode, write, blocks, caller);
+        CW_TRY(promise_blocks(files, *inode, write.first_block(), blocks));
+        Result<Outcome> outcome = apply_write(files, inode, write, blocks, caller);
         while (outcome.ok() && *outcome == Outcome::kEdgesNeeded) {
-            const Status edges = read_edges(core, *inode, write);
+            const Status edges = read_edges(files, *inode, write);
             outcome =
-                edges.ok() ? apply_write(core, inode, write, blocks, caller) : Result<Outcome>(edges.err());
+                edges.ok() ? apply_write(files, inode, write, blocks, caller) : Result<Outcome>(edges.err());
         }
         if (outcome.ok() && *outcome == Outcome::kDone)
             return {};
-        core.space.return_data(blocks);
+        files.store.space.return_data(blocks);
         CW_TRY(outcome.status());
     }
 }
 
 }  // namespace
 
-Result<size_t> write_file(FilesystemCore& core, InodeNumber number, uint64_t offset,
-                          std::span<const std::byte> data, const Filesystem::WriteHow& how,
-                          const Caller& caller)
+Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const std::byte> data,
+                            const WriteHow& how, const Caller& caller)
 {
-    if (core.read_only)
+    if (store.read_only)
         return Err::kReadOnly;
-    CW_ASSIGN(const Ref<Inode> inode, core.inodes.get(number));
+    CW_ASSIGN(const Ref<Inode> inode, inodes.get(number));
     PendingWrite write;
     write.offset = offset;
     write.data = data;
@@ -224,9 +224,9 @@ Result<size_t> write_file(FilesystemCore& core, InodeNumber number, uint64_t off
         return size_t{0};
     if (offset > INT64_MAX - data.size())
         return Err::kFileTooBig;
-    if (!wait_for_dirty_room(core))
+    if (!wait_for_dirty_room(*this))
         return Err::kShutdown;
-    CW_TRY(perform_write(core, inode, write, caller));
+    CW_TRY(perform_write(*this, inode, write, caller));
     return data.size();
 }
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "fs/commit/commit.h"
 #include "fs/files/extents.h"
 #include "fs/files/flush_parts.h"
+#include "fs/txn/group_planning.h"
 
 namespace cowraid {
 
@@ -56,7 +56,7 @@ void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file
     runs.push_back({piece.inode.get(), {file_block, 1, ExtentKind::kData, address, generation}});
 }
 
-Status write_region(FilesystemCore& core, Transaction& transaction, const RowRegion& region,
+Status write_region(Files& files, Transaction& transaction, const RowRegion& region,
                     std::span<const std::byte* const> blocks)
 {
     const Geometry& geometry = region.geometry;
@@ -70,9 +70,9 @@ Status write_region(FilesystemCore& core, Transaction& transaction, const RowReg
     write.row_count = region.row_count;
     write.blocks = blocks;
     write.checksums = checksums;
-    CW_TRY(core.volume->array().write_rows({&write, 1}));
+    CW_TRY(files.store.volume.array().write_rows({&write, 1}));
     // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by address.
-    const Ref<const ArrayGroup> group = core.volume->array().group_at(region.group_address);
+    const Ref<const ArrayGroup> group = files.store.volume.array().group_at(region.group_address);
     if (geometry.parity > 0 || (group->record.content & kGroupData) != 0)
         record_checksums(transaction.checksums, region, checksums);
     return {};
@@ -95,12 +95,13 @@ std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max
     return parts;
 }
 
-FlushBatch begin_flush(FilesystemCore& core, View view)
+FlushBatch begin_flush(Files& files, View view, FlushHost& host)
 {
     FlushBatch batch;
+    batch.host = &host;
     batch.transaction = view.open;
     batch.view = std::move(view);
-    batch.inodes = core.dirty.take_inodes();
+    batch.inodes = files.dirty_inodes.take();
     std::sort(batch.inodes.begin(), batch.inodes.end(),
               [](const Ref<Inode>& a, const Ref<Inode>& b) { return a->number < b->number; });
     for (const Ref<Inode>& inode : batch.inodes) {
@@ -114,13 +115,13 @@ FlushBatch begin_flush(FilesystemCore& core, View view)
     return batch;
 }
 
-Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const View& view, Inode& inode,
+Status adjust_data_blocks(Files& files, Transaction& transaction, const View& view, Inode& inode,
                           int64_t delta) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (delta == 0)
         return {};
     inode.attributes.data_blocks += static_cast<uint64_t>(delta);
-    const Ref<Transaction> open = core.timeline.open();
+    const Ref<Transaction> open = files.store.timeline.open();
     const Key key = inode_key(inode.number);
     transaction.dirty = true;
     if (open->id == transaction.id) {
@@ -129,7 +130,7 @@ Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const 
     }
     // The item of the closed transaction has that transaction's size and times; only the count is new.
     ItemBytes payload;
-    CW_TRY(core.store.get(view, key, payload));
+    CW_TRY(files.store.items.get(view, key, payload));
     CW_ASSIGN(InodeAttributes closed, decode_inode(payload));
     closed.data_blocks += static_cast<uint64_t>(delta);
     transaction.items.put(key, encode_inode(closed));
@@ -141,14 +142,14 @@ Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const 
 namespace {
 
 // `runs_more`: by how many the runs that are being flushed changed.
-Status record_run(FilesystemCore& core, FlushBatch& batch, const MappedRun& run, int64_t& runs_more)
+Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t& runs_more)
 {
     Inode& inode = *run.inode;
     Transaction& transaction = *batch.transaction;
     MutexLock lock(inode.mutex);
     Unmapped removed;
     {
-        ExtentEditor editor(core, transaction, batch.view, inode);
+        ExtentEditor editor(files, transaction, batch.view, inode);
         CW_TRY(editor.unmap(run.extent.file_block, run.extent.block_count, removed));
         CW_TRY(editor.map(run.extent));
         const int64_t runs = inode.flushing.run_count();
@@ -158,13 +159,13 @@ Status record_run(FilesystemCore& core, FlushBatch& batch, const MappedRun& run,
     // A reserved block was counted when it was promised.
     const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
                           static_cast<int64_t>(removed.reserved_blocks);
-    CW_TRY(adjust_data_blocks(core, transaction, batch.view, inode, delta));
+    CW_TRY(adjust_data_blocks(files, transaction, batch.view, inode, delta));
     if (removed.reserved_blocks != 0)
-        batch.reserved_used += return_reserved(core, removed.reserved_blocks);
+        batch.reserved_used += return_reserved(files, removed.reserved_blocks);
     return {};
 }
 
-Status write_part(FilesystemCore& core, FlushBatch& batch, const RowRegion& part, BlockStream& stream)
+Status write_part(Files& files, FlushBatch& batch, const RowRegion& part, BlockStream& stream)
 {
     std::vector<const std::byte*> blocks(part.block_count(), nullptr);
     std::vector<MappedRun> runs;
@@ -174,18 +175,19 @@ Status write_part(FilesystemCore& core, FlushBatch& batch, const RowRegion& part
         blocks[i] = stream.next(piece, file_block);
         extend_runs(runs, *piece, file_block, part.block_address(i), batch.generation);
     }
-    CW_TRY(write_region(core, *batch.transaction, part, blocks));
-    return record_runs(core, batch, runs);
+    CW_TRY(write_region(files, *batch.transaction, part, blocks));
+    return record_runs(files, batch, runs);
 }
 
 }  // namespace
 
-Status place_blocks(FilesystemCore& core, uint64_t block_count, uint64_t join_first,
-                    TransactionId transaction, Placement& placement)
+Status place_blocks(Files& files, uint64_t block_count, uint64_t join_first, TransactionId transaction,
+                    Placement& placement)
 {
     const auto join = [&](uint64_t wanted) {
-        if (wanted > 0 && core.volume->intent_log_live() && !core.whole_rows_only)
-            placement.hole_blocks += core.allocator.allocate_holes(wanted, transaction, placement.holes);
+        if (wanted > 0 && files.store.volume.intent_log_live() && !files.store.whole_rows_only)
+            placement.hole_blocks +=
+                files.store.allocator.allocate_holes(wanted, transaction, placement.holes);
     };
     const auto rest = [&] {
         return block_count - placement.hole_blocks;
@@ -193,11 +195,11 @@ Status place_blocks(FilesystemCore& core, uint64_t block_count, uint64_t join_fi
     join(join_first);
     for (;;) {
         const Status placed =
-            core.allocator.allocate(Stream::kData, 1, rest(), transaction, placement.regions);
+            files.store.allocator.allocate(Stream::kData, 1, rest(), transaction, placement.regions);
         if (placed != Status(Err::kNoSpace))
             return placed;
         // As many rows as there are, and the rest into holes.
-        const uint64_t in_rows = core.allocator.numbers(kGroupData).free_row_blocks;
+        const uint64_t in_rows = files.store.allocator.numbers(kGroupData).free_row_blocks;
         const uint64_t before = placement.hole_blocks;
         join(rest() - std::min(rest(), in_rows));
         if (placement.hole_blocks == before)
@@ -209,61 +211,61 @@ Status place_blocks(FilesystemCore& core, uint64_t block_count, uint64_t join_fi
 
 // Free rows while there are plenty; then what does not fill a stripe rather joins rows than opens one; and
 // what no free row is left for joins them in any case.
-uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count)
+uint64_t blocks_to_join(const Files& files, uint64_t block_count)
 {
-    if (core.whole_rows_only)
+    if (files.store.whole_rows_only)
         return 0;
-    const SpaceNumbers data = core.allocator.numbers(kGroupData);
-    const uint64_t scarce =
-        core.join_policy.blocks_to_join(data, core.volume->potential_blocks(kGroupData), block_count);
+    const SpaceNumbers data = files.store.allocator.numbers(kGroupData);
+    const uint64_t scarce = files.store.join_policy.blocks_to_join(
+        data, files.store.volume.potential_blocks(kGroupData), block_count);
     const uint64_t rows =
-        data.free_row_blocks - std::min(data.free_row_blocks, core.cleaner.reserved_blocks());
+        data.free_row_blocks - std::min(data.free_row_blocks, files.store.moving_blocks.load());
     const uint64_t beyond = block_count > rows ? block_count - rows : 0;
     return std::min(data.hole_blocks, std::max(scarce, beyond));
 }
 
-Status record_runs(FilesystemCore& core, FlushBatch& batch, std::span<const MappedRun> runs)
+Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> runs)
 {
     for (const MappedRun& run : runs) {
         int64_t runs_more = 0;
-        CW_TRY(record_run(core, batch, run, runs_more));
-        core.dirty.remove_blocks(run.extent.block_count, runs_more);
+        CW_TRY(record_run(files, batch, run, runs_more));
+        files.store.dirty.remove_blocks(run.extent.block_count, runs_more);
     }
     return {};
 }
 
-Status write_flush(FilesystemCore& core, FlushBatch& batch)
+Status write_flush(Files& files, FlushBatch& batch)
 {
     if (batch.block_count == 0)
         return {};
-    batch.generation = core.volume->superblock().generation.next();
+    batch.generation = files.store.volume.superblock().generation.next();
     Placement placement;
-    CW_TRY(place_blocks(core, batch.block_count, blocks_to_join(core, batch.block_count),
+    CW_TRY(place_blocks(files, batch.block_count, blocks_to_join(files, batch.block_count),
                         batch.transaction->id, placement));
-    refresh_budget(core, batch.block_count);
+    refresh_budget(files.store, batch.block_count);
     batch.transaction->dirty = true;
     const std::vector<Piece> pieces = pieces_of(batch);
     BlockStream stream(pieces);
     for (const RowRegion& region : placement.regions)
         for (const RowRegion& part : split_region(region, kPartBlocks))
-            CW_TRY(write_part(core, batch, part, stream));
-    CW_TRY(write_holes(core, batch, placement.holes, stream));
-    core.flush_done.announce();
+            CW_TRY(write_part(files, batch, part, stream));
+    CW_TRY(write_holes(files, batch, placement.holes, stream));
+    files.flush_done.announce();
     return {};
 }
 
-void wait_for_flush(FilesystemCore& core, Inode& inode)
+void wait_for_flush(Files& files, Inode& inode)
 {
     while (true) {
-        const uint64_t ticket = core.flush_done.ticket();
+        const uint64_t ticket = files.flush_done.ticket();
         {
             MutexLock lock(inode.mutex);
             if (inode.flushing.empty())
                 return;
         }
-        if (core.stopped || core.options.manual_commit)
+        if (files.store.stopped || files.store.options.manual_commit)
             return;
-        core.flush_done.wait_past(ticket);
+        files.flush_done.wait_past(ticket);
     }
 }
 

@@ -8,11 +8,29 @@
 
 #include <vector>
 
-#include "fs/core.h"
+#include "fs/files/files.h"
 
 namespace cowraid {
 
+struct FlushBatch;
+
+// Who makes room on the way of a flush. Implemented by the committer, which stands above. Commit thread.
+class FlushHost {
+public:
+    virtual ~FlushHost() = default;
+    // Makes room for `data_blocks` more blocks of data as far as slots allow, and in degraded groups for a
+    // commit's `node_blocks`: groups that take them are open and in a durable map. Announces the write-intent
+    // log where data goes into holes.
+    virtual Status ensure_room(uint64_t data_blocks, uint64_t node_blocks) = 0;
+    // A commit of the last trees and of checksums of rows written in place since (Store::in_place), and of
+    // nothing else: their blocks stay free. Files are as they were, so that records of the fsync log live on;
+    // entries of the write-intent log are dead (I-23). No write in place is under way. The batch goes on with
+    // the new trees.
+    virtual Status commit_checksums(FlushBatch& batch) = 0;
+};
+
 struct FlushBatch {
+    FlushHost* host = nullptr;
     Ref<Transaction> transaction;
     View view;  // has the transaction as its newest layer
     Generation generation;  // the next commit's, as far as is known: a commit of checksums may come before
@@ -25,28 +43,28 @@ struct FlushBatch {
 
 // Moves everything dirty to flushing, on behalf of the newest layer of `view`. Requires that no operation is
 // inside the gate on behalf of another transaction: the gate held exclusively, or shared with it open.
-FlushBatch begin_flush(FilesystemCore& core, View view);
+FlushBatch begin_flush(Files& files, View view, FlushHost& host);
 
 // Writes and records the batch. When the write-intent log is full it commits checksums on the way, so that
 // batch.view may have newer trees afterwards. Commit thread. An error leaves the data in memory and must stop
 // the filesystem.
-Status write_flush(FilesystemCore& core, FlushBatch& batch);
+Status write_flush(Files& files, FlushBatch& batch);
 
 // How many of `block_count` blocks a flush would put into rows that hold others.
-uint64_t blocks_to_join(const FilesystemCore& core, uint64_t block_count);
+uint64_t blocks_to_join(const Files& files, uint64_t block_count);
 
 // Writes one rectangle and records the checksums of every block of it, parity and pads included.
-Status write_region(FilesystemCore& core, Transaction& transaction, const RowRegion& region,
+Status write_region(Files& files, Transaction& transaction, const RowRegion& region,
                     std::span<const std::byte* const> blocks);
 // Cuts a region of many stripes into parts of whole stripes, each of at most about `blocks_max` blocks.
 std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max);
 
 // Waits until the inode has no flushing blocks. Called without locks.
-void wait_for_flush(FilesystemCore& core, Inode& inode);
+void wait_for_flush(Files& files, Inode& inode);
 
 // Adds `delta` to the inode's count of stored blocks, in the item of `transaction` and in newer ones.
 // Requires inode.mutex.
-Status adjust_data_blocks(FilesystemCore& core, Transaction& transaction, const View& view, Inode& inode,
+Status adjust_data_blocks(Files& files, Transaction& transaction, const View& view, Inode& inode,
                           int64_t delta);
 
 }  // namespace cowraid

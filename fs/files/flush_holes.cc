@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "base/log.h"
-#include "fs/commit/commit.h"
 #include "fs/files/flush_parts.h"
+#include "fs/txn/group_planning.h"
 
 namespace cowraid {
 
@@ -21,15 +21,15 @@ struct PlacedBlock {
     VolumeAddress address;
 };
 
-Status free_places(FilesystemCore& core, TransactionId transaction, std::span<const PlacedBlock> blocks)
+Status free_places(Files& files, TransactionId transaction, std::span<const PlacedBlock> blocks)
 {
     for (const PlacedBlock& block : blocks)
-        CW_TRY(core.allocator.free_blocks(block.address, 1, transaction));
+        CW_TRY(files.store.allocator.free_blocks(block.address, 1, transaction));
     return {};
 }
 
 // Writes blocks into rows that held nothing.
-Status write_in_rows(FilesystemCore& core, FlushBatch& batch, std::span<const RowRegion> regions,
+Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion> regions,
                      std::span<const PlacedBlock> blocks)
 {
     size_t next = 0;
@@ -42,8 +42,8 @@ Status write_in_rows(FilesystemCore& core, FlushBatch& batch, std::span<const Ro
                 memory[i] = block.memory;
                 extend_runs(runs, *block.piece, block.file_block, part.block_address(i), batch.generation);
             }
-            CW_TRY(write_region(core, *batch.transaction, part, memory));
-            CW_TRY(record_runs(core, batch, runs));
+            CW_TRY(write_region(files, *batch.transaction, part, memory));
+            CW_TRY(record_runs(files, batch, runs));
         }
     CW_ASSERT(next == blocks.size());
     return {};
@@ -51,23 +51,23 @@ Status write_in_rows(FilesystemCore& core, FlushBatch& batch, std::span<const Ro
 
 // Blocks whose rows cannot take them go into free rows, and are gone from `blocks`; with new places in holes
 // where there are not enough of those. The old places are freed: no file refers to them.
-Status place_elsewhere(FilesystemCore& core, FlushBatch& batch, std::vector<PlacedBlock>& blocks)
+Status place_elsewhere(Files& files, FlushBatch& batch, std::vector<PlacedBlock>& blocks)
 {
     const TransactionId transaction = batch.transaction->id;
     Placement placement;
-    Status placed = place_blocks(core, blocks.size(), 0, transaction, placement);
+    Status placed = place_blocks(files, blocks.size(), 0, transaction, placement);
     if (placed == Status(Err::kNoSpace)) {
-        CW_TRY(ensure_room(core, blocks.size() - placement.hole_blocks, batch.node_blocks));
-        placed = place_blocks(core, blocks.size(), 0, transaction, placement);
+        CW_TRY(batch.host->ensure_room(blocks.size() - placement.hole_blocks, batch.node_blocks));
+        placed = place_blocks(files, blocks.size(), 0, transaction, placement);
     }
     CW_TRY(placed);
     // After that, so that the same places are not offered again.
-    CW_TRY(free_places(core, transaction, blocks));
+    CW_TRY(free_places(files, transaction, blocks));
     size_t next = 0;
     for (const BlockRun& hole : placement.holes)
         for (uint32_t i = 0; i < hole.block_count; ++i)
             blocks[next++].address = hole.address + uint64_t{i} * kBlockBytes;
-    CW_TRY(write_in_rows(core, batch, placement.regions, std::span(blocks).subspan(next)));
+    CW_TRY(write_in_rows(files, batch, placement.regions, std::span(blocks).subspan(next)));
     blocks.resize(next);
     return {};
 }
@@ -79,17 +79,16 @@ struct SliceOutcome {
     std::vector<PlacedBlock> refused;  // too much of their rows is lost
 };
 
-Status write_once(FilesystemCore& core, FlushBatch& batch, std::span<const PlacedBlock> blocks,
-                  SliceOutcome& outcome)
+Status write_once(Files& files, FlushBatch& batch, std::span<const PlacedBlock> blocks, SliceOutcome& outcome)
 {
-    if (!core.in_place)
-        core.in_place = make_ref<Transaction>(between_commits(core));
-    TransactionChecksumSink sink(*batch.transaction, &core.allocator, core.in_place.get());
-    const WriteOrigin origin{batch.generation, core.volume->superblock().log_epoch, &sink};
+    if (!files.store.in_place)
+        files.store.in_place = make_ref<Transaction>(between_commits(files.store));
+    TransactionChecksumSink sink(*batch.transaction, &files.store.allocator, files.store.in_place.get());
+    const WriteOrigin origin{batch.generation, files.store.volume.superblock().log_epoch, &sink};
     std::vector<BlockWrite> writes;
     for (const PlacedBlock& block : blocks)
         writes.push_back({block.address, 1, block.memory, {}});
-    core.volume->array().write_blocks(writes, origin).ignore();  // each has its own result
+    files.store.volume.array().write_blocks(writes, origin).ignore();  // each has its own result
     for (size_t i = 0; i < blocks.size(); ++i) {
         const PlacedBlock& block = blocks[i];
         if (writes[i].result.ok())
@@ -101,32 +100,32 @@ Status write_once(FilesystemCore& core, FlushBatch& batch, std::span<const Place
         else
             return writes[i].result;
     }
-    CW_TRY(record_runs(core, batch, outcome.written));
+    CW_TRY(record_runs(files, batch, outcome.written));
     // No row takes anything any more.
-    return core.volume->members().stopped() ? Err::kTooManyFaults : Err::kOk;
+    return files.store.volume.members().stopped() ? Err::kTooManyFaults : Err::kOk;
 }
 
-Status write_slice(FilesystemCore& core, FlushBatch& batch, std::vector<PlacedBlock> blocks)
+Status write_slice(Files& files, FlushBatch& batch, std::vector<PlacedBlock> blocks)
 {
     std::optional<size_t> missing;  // members, at the last commit
     bool told = false;
     while (!blocks.empty()) {
         SliceOutcome outcome;
-        CW_TRY(write_once(core, batch, blocks, outcome));
+        CW_TRY(write_once(files, batch, blocks, outcome));
         if (!outcome.waiting.empty()) {
             // After a commit every log has room for several appends (IntentLog::batch_rows).
             const bool stuck = outcome.written.empty() && outcome.refused.empty();
-            if (stuck && missing == core.volume->missing_members().size())
+            if (stuck && missing == files.store.volume.missing_members().size())
                 return Err::kIo;
-            missing = core.volume->missing_members().size();
-            CW_TRY(commit_checksums(core, batch));
+            missing = files.store.volume.missing_members().size();
+            CW_TRY(batch.host->commit_checksums(batch));
         }
         if (!outcome.refused.empty()) {
             if (!told)
                 CW_LOG_WARNING("%zu blocks go elsewhere: the rows they were to join cannot be read",
                                outcome.refused.size());
             told = true;
-            CW_TRY(place_elsewhere(core, batch, outcome.refused));
+            CW_TRY(place_elsewhere(files, batch, outcome.refused));
         }
         blocks = std::move(outcome.waiting);
         blocks.insert(blocks.end(), outcome.refused.begin(), outcome.refused.end());
@@ -136,8 +135,7 @@ Status write_slice(FilesystemCore& core, FlushBatch& batch, std::vector<PlacedBl
 
 }  // namespace
 
-Status write_holes(FilesystemCore& core, FlushBatch& batch, std::span<const BlockRun> holes,
-                   BlockStream& stream)
+Status write_holes(Files& files, FlushBatch& batch, std::span<const BlockRun> holes, BlockStream& stream)
 {
     std::vector<PlacedBlock> blocks;
     for (const BlockRun& hole : holes) {
@@ -147,12 +145,12 @@ Status write_holes(FilesystemCore& core, FlushBatch& batch, std::span<const Bloc
             block.address = hole.address + uint64_t{i} * kBlockBytes;
             blocks.push_back(block);
             if (blocks.size() == kSliceBlocks) {
-                CW_TRY(write_slice(core, batch, std::move(blocks)));
+                CW_TRY(write_slice(files, batch, std::move(blocks)));
                 blocks.clear();
             }
         }
     }
-    return write_slice(core, batch, std::move(blocks));
+    return write_slice(files, batch, std::move(blocks));
 }
 
 }  // namespace cowraid

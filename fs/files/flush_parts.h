@@ -51,7 +51,7 @@ struct MappedRun {
 void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
                  Generation generation);
 // Puts the runs into their files' mappings and drops their blocks from memory.
-Status record_runs(FilesystemCore& core, FlushBatch& batch, std::span<const MappedRun> runs);
+Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> runs);
 
 // Where blocks go: whole rows, and single blocks of rows that hold others.
 struct Placement {
@@ -62,12 +62,11 @@ struct Placement {
 
 // Takes places for `block_count` blocks, up to `join_first` of them in holes, the rest in free rows, and what
 // these do not take in holes again. kNoSpace: `placement` has holes for some, and may be handed in again.
-Status place_blocks(FilesystemCore& core, uint64_t block_count, uint64_t join_first,
-                    TransactionId transaction, Placement& placement);
+Status place_blocks(Files& files, uint64_t block_count, uint64_t join_first, TransactionId transaction,
+                    Placement& placement);
 
 // Writes the next blocks of `stream` in place into `holes`, a flush or less at a time. What a row cannot
 // take, because too much of it is lost, goes into free rows, and where there are none into other holes.
-Status write_holes(FilesystemCore& core, FlushBatch& batch, std::span<const BlockRun> holes,
-                   BlockStream& stream);
+Status write_holes(Files& files, FlushBatch& batch, std::span<const BlockRun> holes, BlockStream& stream);
 
 }  // namespace cowraid

@@ -247,4 +247,11 @@ InodeLocks::~InodeLocks()
         locked_[i - 1]->mutex.unlock();
 }
 
+void store_inode(Operation& operation, Inode& inode, Changed changed) CW_NO_THREAD_SAFETY_ANALYSIS
+{
+    operation.put(inode_key(inode.number), encode_inode(inode.attributes));
+    if (changed == Changed::kContent)
+        inode.data_change = operation.change();
+}
+
 }  // namespace cowraid

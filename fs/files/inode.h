@@ -8,6 +8,7 @@
 #include <ctime>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -16,8 +17,8 @@
 #include "base/units.h"
 #include "fs/files/block_set.h"
 #include "fs/files/dirty_map.h"
-#include "fs/filesystem.h"
 #include "fs/txn/item_store.h"
+#include "fs/txn/operation.h"
 
 namespace cowraid {
 
@@ -67,13 +68,32 @@ struct Inode : RefCounted<Inode> {
     bool on_dirty_list CW_GUARDED_BY(mutex) = false;
 
     // Blocks that became dirty, changed, or are dirty no more since the last record of the fsync log
-    // (fs/txn/change_tracker.h); empty while nothing is tracked.
+    // (fs/files/change_tracker.h); empty while nothing is tracked.
     BlockSet unlogged CW_GUARDED_BY(mutex);
     // Number of the last change to more than times, or of a later one.
     uint64_t data_change CW_GUARDED_BY(mutex) = 0;
 
     // Guarded by the inode table's shard.
     uint64_t lookup_count = 0;
+};
+
+// Inodes to be visited. Thread-safe.
+class InodeList {
+public:
+    void add(Ref<Inode> inode)
+    {
+        MutexLock lock(mutex_);
+        inodes_.push_back(std::move(inode));
+    }
+    std::vector<Ref<Inode>> take()
+    {
+        MutexLock lock(mutex_);
+        return std::exchange(inodes_, {});
+    }
+
+private:
+    Mutex mutex_{LockRank::kLeaf};
+    std::vector<Ref<Inode>> inodes_ CW_GUARDED_BY(mutex_);
 };
 
 // Inodes by number. An inode stays while it has lookup references, dirty data, or users.
@@ -112,6 +132,11 @@ private:
     const std::atomic<uint64_t>& newest_change_;
     mutable std::array<Shard, kShardCount> shards_;
 };
+
+// Writes the inode's attributes into its item. `changed`: whether more than times did, so that fdatasync
+// cares. Requires inode.mutex.
+enum class Changed : uint8_t { kContent, kTimes };
+void store_inode(Operation& operation, Inode& inode, Changed changed = Changed::kContent);
 
 // Locks up to four inodes in the order of their numbers; equal ones once.
 class InodeLocks {

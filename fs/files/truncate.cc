@@ -8,8 +8,8 @@
 
 #include "fs/files/extents.h"
 #include "fs/files/file_blocks.h"
+#include "fs/files/files.h"
 #include "fs/files/flush.h"
-#include "fs/names/namespace.h"
 #include "fs/txn/operation.h"
 
 namespace cowraid {
@@ -21,7 +21,7 @@ constexpr uint32_t kPieceExtents = 256;
 
 // The stored content of the block the new end falls into, and a place for what stays of it.
 struct LastBlock {
-    explicit LastBlock(FilesystemCore& core) : promise(core) { }
+    explicit LastBlock(Store& store) : promise(store) { }
 
     bool wanted = false;  // it is stored, and was not at hand
     AlignedBuffer content{kBlockBytes};
@@ -32,7 +32,7 @@ struct LastBlock {
 };
 
 // First block to cut in this piece: `floor`, or the start of the extent that makes it large enough.
-Result<uint64_t> piece_start(FilesystemCore& core, const View& view, InodeNumber inode, uint64_t floor)
+Result<uint64_t> piece_start(Files& files, const View& view, InodeNumber inode, uint64_t floor)
 {
     Key bound = extent_key(inode, kMaxFileBlocks - 1);
     uint64_t start = kMaxFileBlocks;
@@ -40,7 +40,8 @@ Result<uint64_t> piece_start(FilesystemCore& core, const View& view, InodeNumber
     for (uint32_t count = 0; count < kPieceExtents && freed < kFreedBlocksMax; ++count) {
         Key found;
         ItemBytes payload;
-        const Status status = core.store.last_at_or_before(view, bound, extent_key(inode, 0), found, payload);
+        const Status status =
+            files.store.items.last_at_or_before(view, bound, extent_key(inode, 0), found, payload);
         if (status.err() == Err::kNotFound)
             return floor;
         CW_TRY(status);
@@ -58,7 +59,7 @@ Result<uint64_t> piece_start(FilesystemCore& core, const View& view, InodeNumber
 enum class Tail : uint8_t { kNowhere, kDirty, kStored };
 
 // Requires inode.mutex, and that nothing is being flushed.
-Result<Tail> find_tail(FilesystemCore& core, Inode& inode, uint64_t new_size) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<Tail> find_tail(Files& files, Inode& inode, uint64_t new_size) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t block = new_size / kBlockBytes;
     if (new_size % kBlockBytes == 0)
@@ -66,33 +67,33 @@ Result<Tail> find_tail(FilesystemCore& core, Inode& inode, uint64_t new_size) CW
     if (inode.dirty.find(block) != nullptr)
         return Tail::kDirty;
     std::vector<FileExtent> extents;
-    CW_TRY(find_extents(core.store, core.store.view(), inode.number, block, 1, extents));
+    CW_TRY(find_extents(files.store.items, files.store.items.view(), inode.number, block, 1, extents));
     return !extents.empty() && extents.front().kind == ExtentKind::kData ? Tail::kStored : Tail::kNowhere;
 }
 
 // Zeroes the block behind the new end. Requires inode.mutex; of a stored block, that its content is at hand.
-void zero_tail(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size, Tail tail,
+void zero_tail(Files& files, const Ref<Inode>& inode, uint64_t new_size, Tail tail,
                LastBlock& last) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     const uint64_t block = new_size / kBlockBytes;
     const size_t keep = new_size % kBlockBytes;
     if (tail == Tail::kDirty) {
         std::memset(inode->dirty.find(block) + keep, 0, kBlockBytes - keep);
-        core.changes.note_blocks(*inode, block, 1);
+        files.tracker.note_blocks(*inode, block, 1);
     } else if (tail == Tail::kStored) {
         DirtyExtent extent{make_ref<SharedBuffer>(size_t{kBlockBytes}), 0, 1};
         std::memcpy(extent.block(0), last.content.data(), keep);
         std::memset(extent.block(0) + keep, 0, kBlockBytes - keep);
         last.promise.take_over(1);
-        insert_dirty(core, inode, block, std::move(extent), 1);
+        insert_dirty(files, inode, block, std::move(extent), 1);
     }
 }
 
 // One operation's worth of shrinking, or the whole of growing.
-Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uint64_t new_size,
-                              LastBlock& last, const Caller& caller)
+Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t new_size, LastBlock& last,
+                              const Caller& caller)
 {
-    Operation operation(core);
+    Operation operation(files.store);
     CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2, 1,
                            kFreedBlocksMax + 2 * kMaxExtentBlocks));
     MutexLock lock(inode->mutex);
@@ -105,39 +106,39 @@ Result<Progress> resize_piece(FilesystemCore& core, const Ref<Inode>& inode, uin
             return Progress::kMore;
         // All that may fail comes before the first change.
         const uint64_t floor = divide_up(new_size, kBlockBytes);
-        CW_ASSIGN(const Tail tail, find_tail(core, *inode, new_size));
+        CW_ASSIGN(const Tail tail, find_tail(files, *inode, new_size));
         last.wanted = tail == Tail::kStored;
         if (last.wanted && last.version != inode->extent_version)
             return Progress::kMore;
-        CW_ASSIGN(const uint64_t start, piece_start(core, core.store.view(), inode->number, floor));
-        CW_TRY(clear_blocks(core, operation, *inode, start, kMaxFileBlocks - start));
+        CW_ASSIGN(const uint64_t start, piece_start(files, files.store.items.view(), inode->number, floor));
+        CW_TRY(clear_blocks(files, operation, *inode, start, kMaxFileBlocks - start));
         if (start == floor)
-            zero_tail(core, inode, new_size, tail, last);
+            zero_tail(files, inode, new_size, tail, last);
         else
             size = std::min(attributes.size_bytes, start * kBlockBytes);
     }
     attributes.size_bytes = size;
     attributes.modified = attributes.changed = current_time();
     clear_set_id(attributes, caller);
-    operation.store(*inode);
+    store_inode(operation, *inode);
     return size == new_size ? Progress::kDone : Progress::kMore;
 }
 
 // Shrinking may not fail for want of space: the old block returns with the next commit. No locks held.
-Status read_last_block(FilesystemCore& core, Inode& inode, uint64_t block, LastBlock& last)
+Status read_last_block(Files& files, Inode& inode, uint64_t block, LastBlock& last)
 {
     {
         MutexLock lock(inode.mutex);
         last.version = inode.extent_version;
     }
-    CW_TRY(read_file_blocks(core, inode, block, 1, last.content.data()));
+    CW_TRY(read_file_blocks(files, inode, block, 1, last.content.data()));
     return last.promise.blocks() > 0 ? Status() : last.promise.get_by_force(1);
 }
 
 class Truncation final : public LongChange {
 public:
-    Truncation(FilesystemCore& core, Ref<Inode> inode, uint64_t new_size, const Caller& caller)
-        : core_(core), inode_(std::move(inode)), new_size_(new_size), caller_(caller), last_(core)
+    Truncation(Files& files, Ref<Inode> inode, uint64_t new_size, const Caller& caller)
+        : files_(files), inode_(std::move(inode)), new_size_(new_size), caller_(caller), last_(files.store)
     {
     }
     Result<Progress> step() override
@@ -150,14 +151,14 @@ public:
         // One that grows while this is on its way is looked at again.
         last_.version = LastBlock::kUnknown;
         if (shrinks)
-            wait_for_flush(core_, *inode_);
+            wait_for_flush(files_, *inode_);
         if (shrinks && last_.wanted)
-            CW_TRY(read_last_block(core_, *inode_, new_size_ / kBlockBytes, last_));
-        return resize_piece(core_, inode_, new_size_, last_, caller_);
+            CW_TRY(read_last_block(files_, *inode_, new_size_ / kBlockBytes, last_));
+        return resize_piece(files_, inode_, new_size_, last_, caller_);
     }
 
 private:
-    FilesystemCore& core_;
+    Files& files_;
     const Ref<Inode> inode_;
     const uint64_t new_size_;
     const Caller caller_;
@@ -166,10 +167,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<LongChange> begin_truncation(FilesystemCore& core, Ref<Inode> inode, uint64_t new_size,
-                                             const Caller& caller)
+std::unique_ptr<LongChange> Files::begin_truncation(Ref<Inode> inode, uint64_t new_size, const Caller& caller)
 {
-    return std::make_unique<Truncation>(core, std::move(inode), new_size, caller);
+    return std::make_unique<Truncation>(*this, std::move(inode), new_size, caller);
 }
 
 }  // namespace cowraid

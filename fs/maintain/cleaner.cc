@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "fs/commit/commit.h"
-#include "fs/core.h"
+#include "fs/files/files.h"
 #include "fs/maintain/group_leftovers.h"
+#include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
 #include "fs/volume/commit_mutant.h"
 
@@ -15,10 +15,10 @@ namespace cowraid {
 
 CleanPressure Cleaner::pressure(bool idle) const
 {
-    const SpaceNumbers data = core_.allocator.numbers(kGroupData);
-    const uint64_t potential = core_.volume->potential_blocks(kGroupData);
-    const uint64_t other = core_.volume->potential_blocks(kGroupMetadata);
-    const SpaceNumbers metadata = core_.allocator.numbers(kGroupMetadata);
+    const SpaceNumbers data = files_.store.allocator.numbers(kGroupData);
+    const uint64_t potential = files_.store.volume.potential_blocks(kGroupData);
+    const uint64_t other = files_.store.volume.potential_blocks(kGroupMetadata);
+    const SpaceNumbers metadata = files_.store.allocator.numbers(kGroupMetadata);
     return {
         .free_blocks = data.free_stripe_blocks + potential,
         .total_blocks = data.total_blocks + potential,
@@ -29,7 +29,7 @@ CleanPressure Cleaner::pressure(bool idle) const
 
 GroupNumbers Cleaner::numbers_of(VolumeAddress group) const
 {
-    for (const GroupNumbers& numbers : core_.allocator.group_numbers(kGroupData))
+    for (const GroupNumbers& numbers : files_.store.allocator.group_numbers(kGroupData))
         if (numbers.address == group)
             return numbers;
     return {};
@@ -37,7 +37,7 @@ GroupNumbers Cleaner::numbers_of(VolumeAddress group) const
 
 uint64_t Cleaner::stripe_blocks(VolumeAddress group) const
 {
-    const Ref<const ArrayGroup> found = core_.volume->array().group_at(group);
+    const Ref<const ArrayGroup> found = files_.store.volume.array().group_at(group);
     return found ? found->geometry.stripe_data_blocks() : 1;
 }
 
@@ -49,10 +49,11 @@ uint64_t Cleaner::room_for(const GroupNumbers& group) const
 
 std::vector<GroupNumbers> Cleaner::candidates() const
 {
-    std::vector<GroupNumbers> groups = core_.allocator.group_numbers(kGroupData);
+    std::vector<GroupNumbers> groups = files_.store.allocator.group_numbers(kGroupData);
     const auto unfit = [&](const GroupNumbers& numbers) {
-        const Ref<const ArrayGroup> group = core_.volume->array().group_at(numbers.address);
-        return !group || group->record.content != kGroupData || core_.remap.is_emptying(numbers.address);
+        const Ref<const ArrayGroup> group = files_.store.volume.array().group_at(numbers.address);
+        return !group || group->record.content != kGroupData ||
+               files_.store.remap.is_emptying(numbers.address);
     };
     groups.erase(std::remove_if(groups.begin(), groups.end(), unfit), groups.end());
     return groups;
@@ -67,20 +68,20 @@ void Cleaner::wait_for_commit(Transaction& open)
 bool Cleaner::resume(bool& waits)
 {
     waits = false;
-    for (const GroupRecord& group : core_.volume->map().groups) {
+    for (const GroupRecord& group : files_.store.volume.map().groups) {
         if ((group.flags & kGroupEmptying) == 0)
             continue;
         const GroupNumbers numbers = numbers_of(group.address);
         if (numbers.broken || (set_aside_.count(group.address) != 0 && numbers.live_blocks > 0))
             continue;
         const uint64_t room = room_for(numbers);
-        if (core_.data_gate.closed() || !core_.space.promise_data(room)) {
+        if (files_.store.data_gate.closed() || !files_.store.space.promise_data(room)) {
             waits = true;
             continue;
         }
-        promised_ = room;
+        files_.store.moving_blocks = room;
         group_ = next_ = group.address;
-        refresh_budget(core_);
+        refresh_budget(files_.store);
         return true;
     }
     return false;
@@ -99,19 +100,19 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     const uint64_t offered = numbers.free_row_blocks + numbers.hole_blocks;
     const uint64_t room = room_for(numbers);
     // Its blocks go into rows, where writers are content with holes.
-    const uint64_t rows = core_.allocator.numbers(kGroupData).free_row_blocks +
-                          core_.volume->potential_blocks(kGroupData, SlotMembers::kPresent);
-    if (rows < numbers.free_row_blocks + room + core_.dirty.blocks() || core_.data_gate.closed() ||
-        !core_.space.promise_data(offered + room))
+    const uint64_t rows = files_.store.allocator.numbers(kGroupData).free_row_blocks +
+                          files_.store.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
+    if (rows < numbers.free_row_blocks + room + files_.store.dirty.blocks() ||
+        files_.store.data_gate.closed() || !files_.store.space.promise_data(offered + room))
         return false;
-    const Ref<Transaction> open = core_.timeline.open();
-    if (!is_mutant(core_.options, CommitMutant::kEmptyingUnmarked))
-        core_.volume->set_emptying(*chosen);
-    core_.remap.add_emptying(*chosen);
-    core_.allocator.set_group_state(*chosen, Allocator::GroupState::kClosed);
-    promised_ = room;
-    refresh_budget(core_);
-    core_.space.return_data(offered);
+    const Ref<Transaction> open = files_.store.timeline.open();
+    if (!is_mutant(files_.store.options, CommitMutant::kEmptyingUnmarked))
+        files_.store.volume.set_emptying(*chosen);
+    files_.store.remap.add_emptying(*chosen);
+    files_.store.allocator.set_group_state(*chosen, Allocator::GroupState::kClosed);
+    files_.store.moving_blocks = room;
+    refresh_budget(files_.store);
+    files_.store.space.return_data(offered);
     group_ = next_ = *chosen;
     wait_for_commit(*open);
     return true;
@@ -120,10 +121,10 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
 // Nothing refers to the group any more, but what is recorded about it.
 CleanProgress Cleaner::leave_trees(const View& view)
 {
-    if (is_mutant(core_.options, CommitMutant::kLeftoversStay))
+    if (is_mutant(files_.store.options, CommitMutant::kLeftoversStay))
         return leave_map();
     GroupLeftovers left;
-    if (const Status status = find_leftovers(core_, view, group_, left); !status.ok()) {
+    if (const Status status = find_leftovers(files_, view, group_, left); !status.ok()) {
         failed_ = true;
         CW_LOG_ERROR("emptying block groups ends for this mount: %s", err_text(status.err()));
         return CleanProgress::kNothing;
@@ -131,7 +132,7 @@ CleanProgress Cleaner::leave_trees(const View& view)
     if (left.count() == 0)
         return leave_map();
     Transaction& open = *view.open;
-    if (!erase_leftovers(core_, open, std::move(left)))
+    if (!erase_leftovers(files_, open, std::move(left)))
         return open.dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     wait_for_commit(open);
     return CleanProgress::kNeedsCommit;
@@ -139,13 +140,13 @@ CleanProgress Cleaner::leave_trees(const View& view)
 
 CleanProgress Cleaner::leave_map()
 {
-    if (!core_.volume->drop_group(group_, core_.allocator).ok())
+    if (!files_.store.volume.drop_group(group_, files_.store.allocator).ok())
         return CleanProgress::kNeedsCommit;
-    core_.remap.remove_emptying(group_);
+    files_.store.remap.remove_emptying(group_);
     counts_.emptied_groups.fetch_add(1);
     CW_LOG_INFO("block group %llu is emptied and leaves the volume",
                 static_cast<unsigned long long>(group_.value));
-    core_.timeline.open()->dirty = true;
+    files_.store.timeline.open()->dirty = true;
     finish_group();
     return CleanProgress::kWorked;
 }
@@ -166,19 +167,19 @@ void Cleaner::finish_group()
     group_ = next_ = {};
     unmovable_ = 0;
     moved_any_ = false;
-    core_.space.return_data(promised_);
-    promised_ = 0;
-    refresh_budget(core_);
+    files_.store.space.return_data(files_.store.moving_blocks);
+    files_.store.moving_blocks = 0;
+    refresh_budget(files_.store);
 }
 
 CleanProgress Cleaner::step(CleanUrge urge, bool idle)
 {
-    if (core_.read_only || core_.stopped || core_.keeps_log || failed_)
+    if (files_.store.read_only || files_.store.stopped || files_.store.keeps_log || failed_)
         return CleanProgress::kNothing;
     bool waits;
     if (!group_.valid() && !resume(waits) && (waits || !begin(urge, idle)))
         return CleanProgress::kNothing;
-    const View view = core_.timeline.commit_view();
+    const View view = files_.store.timeline.commit_view();
     CW_ASSERT(!view.committing);
     if (view.committed->transaction < wait_for_)
         return CleanProgress::kNeedsCommit;
@@ -190,9 +191,9 @@ CleanProgress Cleaner::step(CleanUrge urge, bool idle)
     if (numbers.live_blocks > 0)
         return move(view);
     if (numbers.pinned_blocks > 0) {
-        if (!is_mutant(core_.options, CommitMutant::kDroppedPinned))
+        if (!is_mutant(files_.store.options, CommitMutant::kDroppedPinned))
             return CleanProgress::kNeedsCommit;
-        core_.allocator.release(view.committed->transaction, view.committed->generation);
+        files_.store.allocator.release(view.committed->transaction, view.committed->generation);
     }
     return leave_trees(view);
 }

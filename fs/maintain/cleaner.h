@@ -21,13 +21,19 @@
 
 #include "alloc/clean_policy.h"
 #include "base/buffer.h"
-#include "fs/filesystem.h"
+#include "fs/files/files.h"
 #include "fs/txn/space_budget.h"
 #include "fs/txn/transaction.h"
 
 namespace cowraid {
 
-struct FilesystemCore;
+// What the cleaner chooses by: how scarce free stripes are, or whatever gives any back.
+enum class CleanUrge : uint8_t { kPolicy, kAny };
+enum class CleanProgress : uint8_t {
+    kNothing,  // nothing to do, or no room to do it
+    kWorked,  // there may be more
+    kNeedsCommit,  // goes on after a commit, when no reader needs the one before
+};
 
 struct CleanerCounts {
     std::atomic<uint64_t> emptied_groups{0};
@@ -38,16 +44,13 @@ struct CleanerCounts {
 // All of it by the commit thread, between commits; counts by anybody.
 class Cleaner {
 public:
-    Cleaner(FilesystemCore& core, const CleanPolicy& policy) : core_(core), policy_(policy) { }
+    Cleaner(Files& files, const CleanPolicy& policy) : files_(files), policy_(policy) { }
 
     // One bounded step. No locks held, no commit under way. `idle`: nobody has changed anything for a while.
     CleanProgress step(CleanUrge urge, bool idle);
     [[nodiscard]] CleanPressure pressure(bool idle) const;
     [[nodiscard]] const CleanPolicy& policy() const { return policy_; }
     [[nodiscard]] const CleanerCounts& counts() const { return counts_; }
-    // Blocks in free rows that the group being emptied still needs: writers rather fill holes. A group that
-    // is begun can only be ended, what it offered is lost until then.
-    [[nodiscard]] uint64_t reserved_blocks() const { return promised_; }
 
 private:
     // A block on its way.
@@ -84,7 +87,7 @@ private:
     Status switch_blocks(Transaction& open, std::span<const Move> moves);
     void abandon(Transaction& open, std::span<const Move> moves, Status why);
 
-    FilesystemCore& core_;
+    Files& files_;
     const CleanPolicy policy_;
     CleanerCounts counts_;
     VolumeAddress group_;  // being emptied; not valid: none
@@ -92,7 +95,6 @@ private:
     VolumeAddress next_;  // moving goes on here
     uint64_t unmovable_ = 0;  // blocks met since the group's begin that stay
     bool moved_any_ = false;  // since then
-    uint64_t promised_ = 0;  // of the space budget, for what is still to be moved
     std::set<VolumeAddress> set_aside_;  // with blocks that cannot be moved
     bool failed_ = false;  // members did not take what was moved: no more of it in this mount
 };

@@ -14,11 +14,11 @@
 
 namespace cowraid {
 
-struct FilesystemCore;
+struct Files;
 
 class EmptyGroups {
 public:
-    explicit EmptyGroups(FilesystemCore& core) : core_(core) { }
+    explicit EmptyGroups(Files& files) : files_(files) { }
 
     // What can be done between two commits. Commit thread, no commit under way.
     void step();
@@ -34,7 +34,7 @@ private:
     bool give_up_room(uint32_t content, uint64_t blocks);
     Status leave(const View& view);
 
-    FilesystemCore& core_;
+    Files& files_;
     std::vector<VolumeAddress> leaving_;
     std::atomic<uint64_t> leaving_blocks_{0};
     TransactionId wait_for_;  // its commit comes before the next step

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "fs/files/file_blocks.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 
 namespace cowraid {
 
@@ -83,19 +83,18 @@ bool access_is_news(const InodeAttributes& attributes, const timespec& now, Acce
 
 }  // namespace
 
-Result<Attributes> get_attributes(FilesystemCore& core, InodeNumber inode)
+Result<Attributes> Names::get_attributes(InodeNumber inode)
 {
-    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     MutexLock lock(use->mutex);
     return attributes_of(*use);
 }
 
 namespace {
 
-Result<Attributes> apply_change(FilesystemCore& core, Inode& inode, const SetAttributes& change,
-                                const Caller& caller)
+Result<Attributes> apply_change(Names& names, Inode& inode, const SetAttributes& change, const Caller& caller)
 {
-    Operation op(core);
+    Operation op(names.store);
     // Truncating works on a full volume, whatever the kernel sends along with it.
     CW_TRY(op.begin(change.size_bytes ? Operation::Kind::kShrink : Operation::Kind::kGrow, 1));
     MutexLock lock(inode.mutex);
@@ -107,18 +106,18 @@ Result<Attributes> apply_change(FilesystemCore& core, Inode& inode, const SetAtt
         attributes.mode = (attributes.mode & ~kModeBits) | (*change.mode & kModeBits);
     change_times(attributes, change);
     const bool only_times = !change.mode && !change.uid && !change.gid;
-    op.store(inode, only_times ? Operation::Changed::kTimes : Operation::Changed::kContent);
+    store_inode(op, inode, only_times ? Changed::kTimes : Changed::kContent);
     return attributes_of(inode);
 }
 
 class SizeChange final : public AttributeChange {
 public:
-    SizeChange(FilesystemCore& core, InodeUse use, const SetAttributes& change, const Caller& caller)
-        : core_(core),
+    SizeChange(Names& names, InodeUse use, const SetAttributes& change, const Caller& caller)
+        : names_(names),
           use_(std::move(use)),
           change_(change),
           caller_(caller),
-          truncation_(begin_truncation(core, use_.ref(), *change.size_bytes, caller))
+          truncation_(names.files.begin_truncation(use_.ref(), *change.size_bytes, caller))
     {
     }
     Result<Progress> step() override
@@ -127,7 +126,7 @@ public:
         if (progress == Progress::kMore)
             return progress;
         if (asks_for_more_than_size(change_)) {
-            CW_ASSIGN(attributes, apply_change(core_, *use_, change_, caller_));
+            CW_ASSIGN(attributes, apply_change(names_, *use_, change_, caller_));
         } else {
             MutexLock lock(use_->mutex);
             attributes = attributes_of(*use_);
@@ -136,7 +135,7 @@ public:
     }
 
 private:
-    FilesystemCore& core_;
+    Names& names_;
     const InodeUse use_;
     const SetAttributes change_;
     const Caller caller_;
@@ -145,38 +144,35 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<AttributeChange>> begin_set_attributes(FilesystemCore& core, InodeNumber inode,
-                                                              const SetAttributes& change,
-                                                              const Caller& caller)
+Result<std::unique_ptr<AttributeChange>>
+Names::begin_set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller)
 {
     CW_ASSERT(change.size_bytes.has_value());
-    CW_ASSIGN(InodeUse use, use_inode(core, inode));
+    CW_ASSIGN(InodeUse use, use_inode(*this, inode));
     CW_TRY(check_request(*use, change));
     return std::unique_ptr<AttributeChange>(
-        std::make_unique<SizeChange>(core, std::move(use), change, caller));
+        std::make_unique<SizeChange>(*this, std::move(use), change, caller));
 }
 
-Result<Attributes> set_attributes(FilesystemCore& core, InodeNumber inode, const SetAttributes& change,
-                                  const Caller& caller)
+Result<Attributes> Names::set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller)
 {
     if (change.size_bytes) {
-        CW_ASSIGN(const std::unique_ptr<AttributeChange> whole,
-                  begin_set_attributes(core, inode, change, caller));
+        CW_ASSIGN(const std::unique_ptr<AttributeChange> whole, begin_set_attributes(inode, change, caller));
         CW_TRY(finish_change(*whole));
         return whole->attributes;
     }
-    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     CW_TRY(check_request(*use, change));
-    return apply_change(core, *use, change, caller);
+    return apply_change(*this, *use, change, caller);
 }
 
-void note_access(FilesystemCore& core, InodeNumber inode)
+void Names::note_access(InodeNumber inode)
 {
-    const AccessTime rule = core.options.access_time;
-    if (rule == AccessTime::kNever || core.read_only.load(std::memory_order_relaxed) ||
-        core.stopped.load(std::memory_order_relaxed))
+    const AccessTime rule = store.options.access_time;
+    if (rule == AccessTime::kNever || store.read_only.load(std::memory_order_relaxed) ||
+        store.stopped.load(std::memory_order_relaxed))
         return;
-    Result<InodeUse> found = use_inode(core, inode);
+    Result<InodeUse> found = use_inode(*this, inode);
     if (!found.ok())
         return;
     const InodeUse& use = *found;
@@ -187,14 +183,14 @@ void note_access(FilesystemCore& core, InodeNumber inode)
             return;
     }
     // An access time that cannot be stored is no reason to fail a read.
-    Operation op(core);
+    Operation op(store);
     if (!op.begin(Operation::Kind::kMinor, 1).ok())
         return;
     MutexLock lock(use->mutex);
     if (use->removed || !access_is_news(use->attributes, now, rule))
         return;
     use->attributes.accessed = now;
-    op.store(*use, Operation::Changed::kTimes);
+    store_inode(op, *use, Changed::kTimes);
 }
 
 }  // namespace cowraid

@@ -17,11 +17,11 @@ uint32_t mode_after_chown(Filesystem& fs, InodeNumber inode, uint32_t mode, cons
 {
     SetAttributes set_mode;
     set_mode.mode = mode;
-    REQUIRE(fs.set_attributes(inode, set_mode, kRootCaller)->mode % 010000 == mode);
+    REQUIRE(fs.names.set_attributes(inode, set_mode, kRootCaller)->mode % 010000 == mode);
     SetAttributes set_owner;
     set_owner.uid = 5;
     set_owner.gid = 6;
-    const Result<Attributes> changed = fs.set_attributes(inode, set_owner, caller);
+    const Result<Attributes> changed = fs.names.set_attributes(inode, set_owner, caller);
     REQUIRE(changed.ok());
     CHECK(changed->uid == 5);
     CHECK(changed->gid == 6);
@@ -47,12 +47,12 @@ void set_times(Filesystem& fs, InodeNumber inode, time_t accessed, time_t modifi
     times.accessed = timespec{accessed, 1};
     times.modified = timespec{modified, 2};
     times.changed = timespec{changed, 3};
-    REQUIRE(fs.set_attributes(inode, times, kRootCaller).ok());
+    REQUIRE(fs.names.set_attributes(inode, times, kRootCaller).ok());
 }
 
 std::vector<std::string> listed_xattrs(Filesystem& fs, InodeNumber inode)
 {
-    const Result<std::string> list = fs.list_xattrs(inode);
+    const Result<std::string> list = fs.names.list_xattrs(inode);
     REQUIRE(list.ok());
     std::vector<std::string> names;
     for (size_t at = 0; at < list->size(); at += names.back().size() + 1)
@@ -72,7 +72,7 @@ TEST_CASE("set_attributes: mode, owner and times, kept over a remount")
     change.gid = UINT32_MAX - 1;
     change.accessed = timespec{-5, 999999999};
     change.modified = timespec{int64_t{1} << 40, 0};
-    const Result<Attributes> set = volume.fs().set_attributes(file, change, kUser);
+    const Result<Attributes> set = volume.fs().names.set_attributes(file, change, kUser);
     REQUIRE(set.ok());
     for (int round = 0; round < 2; ++round) {
         const Attributes found = attributes(volume.fs(), file);
@@ -86,7 +86,7 @@ TEST_CASE("set_attributes: mode, owner and times, kept over a remount")
     }
     SetAttributes to_now;
     to_now.accessed_now = to_now.modified_now = true;
-    const Result<Attributes> touched = volume.fs().set_attributes(file, to_now, kUser);
+    const Result<Attributes> touched = volume.fs().names.set_attributes(file, to_now, kUser);
     REQUIRE(touched.ok());
     CHECK(touched->accessed.tv_sec > now().tv_sec - 600);
     CHECK(touched->accessed.tv_sec <= now().tv_sec);
@@ -99,19 +99,19 @@ TEST_CASE("set_attributes: errors")
     TestVolume volume(manual_options());
     Filesystem& fs = volume.fs();
     const InodeNumber file = make_file(fs, kRoot, "file");
-    const Result<Attributes> fifo = fs.make_node(kRoot, "fifo", S_IFIFO | 0600, 0, kUser);
+    const Result<Attributes> fifo = fs.names.make_node(kRoot, "fifo", S_IFIFO | 0600, 0, kUser);
     REQUIRE(fifo.ok());
     SetAttributes bad_time;
     bad_time.modified = timespec{0, 1000000000};
-    CHECK(fs.set_attributes(file, bad_time, kUser).err() == Err::kInvalid);
+    CHECK(fs.names.set_attributes(file, bad_time, kUser).err() == Err::kInvalid);
     bad_time.modified = timespec{0, -1};
-    CHECK(fs.set_attributes(file, bad_time, kUser).err() == Err::kInvalid);
+    CHECK(fs.names.set_attributes(file, bad_time, kUser).err() == Err::kInvalid);
     SetAttributes size;
     size.size_bytes = 0;
-    CHECK(fs.set_attributes(kRoot, size, kUser).err() == Err::kIsDirectory);
-    CHECK(fs.set_attributes(fifo->inode, size, kUser).err() == Err::kInvalid);
-    CHECK(fs.set_attributes({98765}, SetAttributes{}, kUser).err() == Err::kStale);
-    CHECK(fs.get_attributes({98765}).err() == Err::kStale);
+    CHECK(fs.names.set_attributes(kRoot, size, kUser).err() == Err::kIsDirectory);
+    CHECK(fs.names.set_attributes(fifo->inode, size, kUser).err() == Err::kInvalid);
+    CHECK(fs.names.set_attributes({98765}, SetAttributes{}, kUser).err() == Err::kStale);
+    CHECK(fs.names.get_attributes({98765}).err() == Err::kStale);
 }
 
 TEST_CASE("set_attributes: size together with the rest")
@@ -121,11 +121,11 @@ TEST_CASE("set_attributes: size together with the rest")
     const InodeNumber file = make_file(fs, kRoot, "file");
     SetAttributes change;
     change.size_bytes = 123456;
-    CHECK(fs.set_attributes(file, change, kRootCaller)->size_bytes == 123456);
+    CHECK(fs.names.set_attributes(file, change, kRootCaller)->size_bytes == 123456);
     change.size_bytes = 100;
     change.mode = 0600;
     change.modified = timespec{77, 7};
-    const Result<Attributes> set = fs.set_attributes(file, change, kRootCaller);
+    const Result<Attributes> set = fs.names.set_attributes(file, change, kRootCaller);
     REQUIRE(set.ok());
     CHECK(set->size_bytes == 100);
     CHECK(set->mode == (S_IFREG | 0600));
@@ -147,7 +147,7 @@ TEST_CASE("a new owner clears set-id bits of files, as Linux does")
     SetAttributes both;
     both.uid = 9;
     both.mode = 04711;
-    CHECK(fs.set_attributes(file, both, kRootCaller)->mode == (S_IFREG | 04711));
+    CHECK(fs.names.set_attributes(file, both, kRootCaller)->mode == (S_IFREG | 04711));
 }
 
 TEST_CASE("relatime: the first access after a change, and once a day")
@@ -174,7 +174,7 @@ TEST_CASE("relatime: the first access after a change, and once a day")
     for (const Case& c : cases) {
         set_times(fs, file, c.accessed, c.modified, c.changed);
         const Attributes before = attributes(fs, file);
-        fs.note_access(file);
+        fs.names.note_access(file);
         const Attributes after = attributes(fs, file);
         CHECK(after.accessed.tv_sec == (c.updates ? after.accessed.tv_sec : c.accessed));
         CHECK((after.accessed.tv_sec >= today - 5 && after.accessed.tv_sec < today + 600) == c.updates);
@@ -183,7 +183,7 @@ TEST_CASE("relatime: the first access after a change, and once a day")
         ++case_count;
     }
     CHECK(case_count == 8);
-    fs.note_access({4711});
+    fs.names.note_access({4711});
 }
 
 TEST_CASE("noatime never, strictatime always")
@@ -196,7 +196,7 @@ TEST_CASE("noatime never, strictatime always")
         const InodeNumber file = make_file(fs, kRoot, "file");
         const time_t today = now().tv_sec;
         set_times(fs, file, rule == AccessTime::kStrict ? today - 100 : today - 200000, today - 200, today);
-        fs.note_access(file);
+        fs.names.note_access(file);
         CHECK((attributes(fs, file).accessed.tv_sec >= today - 5) == (rule == AccessTime::kStrict));
     }
 }
@@ -206,17 +206,17 @@ TEST_CASE("extended attributes: set, replace, list, remove, over a remount")
     TestVolume volume(manual_options());
     const InodeNumber file = make_file(volume.fs(), kRoot, "file");
     std::string big(7000, 'b');
-    REQUIRE(volume.fs().set_xattr(file, "user.one", bytes_of("1"), 0).ok());
-    REQUIRE(volume.fs().set_xattr(file, "trusted.two", bytes_of(big), XATTR_CREATE).ok());
-    REQUIRE(volume.fs().set_xattr(file, "user.empty", {}, 0).ok());
-    REQUIRE(volume.fs().set_xattr(file, "user.one", bytes_of("eins"), XATTR_REPLACE).ok());
-    REQUIRE(volume.fs().set_xattr(kRoot, "user.one", bytes_of("root"), 0).ok());
+    REQUIRE(volume.fs().names.set_xattr(file, "user.one", bytes_of("1"), 0).ok());
+    REQUIRE(volume.fs().names.set_xattr(file, "trusted.two", bytes_of(big), XATTR_CREATE).ok());
+    REQUIRE(volume.fs().names.set_xattr(file, "user.empty", {}, 0).ok());
+    REQUIRE(volume.fs().names.set_xattr(file, "user.one", bytes_of("eins"), XATTR_REPLACE).ok());
+    REQUIRE(volume.fs().names.set_xattr(kRoot, "user.one", bytes_of("root"), 0).ok());
     for (int round = 0; round < 2; ++round) {
         Filesystem& fs = volume.fs();
-        CHECK(text_of(*fs.get_xattr(file, "user.one")) == "eins");
-        CHECK(text_of(*fs.get_xattr(file, "trusted.two")) == big);
-        CHECK(fs.get_xattr(file, "user.empty")->empty());
-        CHECK(text_of(*fs.get_xattr(kRoot, "user.one")) == "root");
+        CHECK(text_of(*fs.names.get_xattr(file, "user.one")) == "eins");
+        CHECK(text_of(*fs.names.get_xattr(file, "trusted.two")) == big);
+        CHECK(fs.names.get_xattr(file, "user.empty")->empty());
+        CHECK(text_of(*fs.names.get_xattr(kRoot, "user.one")) == "root");
         std::vector<std::string> names = listed_xattrs(fs, file);
         std::sort(names.begin(), names.end());
         CHECK(names == std::vector<std::string>{"trusted.two", "user.empty", "user.one"});
@@ -224,13 +224,13 @@ TEST_CASE("extended attributes: set, replace, list, remove, over a remount")
     }
     Filesystem& fs = volume.fs();
     set_times(fs, file, 1, 1, 1);
-    REQUIRE(fs.remove_xattr(file, "user.one").ok());
+    REQUIRE(fs.names.remove_xattr(file, "user.one").ok());
     CHECK(attributes(fs, file).changed.tv_sec > 1);
     CHECK(attributes(fs, file).modified.tv_sec == 1);
-    CHECK(fs.get_xattr(file, "user.one").err() == Err::kNoData);
+    CHECK(fs.names.get_xattr(file, "user.one").err() == Err::kNoData);
     CHECK(listed_xattrs(fs, file).size() == 2);
     set_times(fs, file, 1, 1, 1);
-    REQUIRE(fs.set_xattr(file, "user.one", bytes_of("again"), XATTR_CREATE).ok());
+    REQUIRE(fs.names.set_xattr(file, "user.one", bytes_of("again"), XATTR_CREATE).ok());
     CHECK(attributes(fs, file).changed.tv_sec > 1);
 }
 
@@ -239,22 +239,23 @@ TEST_CASE("extended attributes: errors and sizes")
     TestVolume volume(manual_options());
     Filesystem& fs = volume.fs();
     const InodeNumber file = make_file(fs, kRoot, "file");
-    REQUIRE(fs.set_xattr(file, "user.a", bytes_of("1"), 0).ok());
+    REQUIRE(fs.names.set_xattr(file, "user.a", bytes_of("1"), 0).ok());
     const std::string long_name = "user." + std::string(250, 'n');
-    CHECK(fs.set_xattr(file, "user.a", bytes_of("2"), XATTR_CREATE).err() == Err::kExists);
-    CHECK(fs.set_xattr(file, "user.b", bytes_of("2"), XATTR_REPLACE).err() == Err::kNoData);
-    CHECK(fs.set_xattr(file, "user.b", bytes_of("2"), XATTR_CREATE | XATTR_REPLACE).err() == Err::kInvalid);
-    CHECK(fs.set_xattr(file, "", bytes_of("2"), 0).err() == Err::kRange);
-    CHECK(fs.set_xattr(file, long_name + "n", bytes_of("2"), 0).err() == Err::kRange);
-    CHECK(fs.set_xattr(file, long_name, bytes_of("2"), 0).ok());
-    CHECK(fs.set_xattr({98765}, "user.a", bytes_of("2"), 0).err() == Err::kStale);
-    CHECK(fs.get_xattr(file, "user.missing").err() == Err::kNoData);
-    CHECK(fs.get_xattr(file, "").err() == Err::kRange);
-    CHECK(fs.remove_xattr(file, "user.missing").err() == Err::kNoData);
-    CHECK(fs.list_xattrs({98765}).err() == Err::kStale);
+    CHECK(fs.names.set_xattr(file, "user.a", bytes_of("2"), XATTR_CREATE).err() == Err::kExists);
+    CHECK(fs.names.set_xattr(file, "user.b", bytes_of("2"), XATTR_REPLACE).err() == Err::kNoData);
+    CHECK(fs.names.set_xattr(file, "user.b", bytes_of("2"), XATTR_CREATE | XATTR_REPLACE).err() ==
+          Err::kInvalid);
+    CHECK(fs.names.set_xattr(file, "", bytes_of("2"), 0).err() == Err::kRange);
+    CHECK(fs.names.set_xattr(file, long_name + "n", bytes_of("2"), 0).err() == Err::kRange);
+    CHECK(fs.names.set_xattr(file, long_name, bytes_of("2"), 0).ok());
+    CHECK(fs.names.set_xattr({98765}, "user.a", bytes_of("2"), 0).err() == Err::kStale);
+    CHECK(fs.names.get_xattr(file, "user.missing").err() == Err::kNoData);
+    CHECK(fs.names.get_xattr(file, "").err() == Err::kRange);
+    CHECK(fs.names.remove_xattr(file, "user.missing").err() == Err::kNoData);
+    CHECK(fs.names.list_xattrs({98765}).err() == Err::kStale);
 
-    CHECK(fs.set_xattr(file, "user.a", bytes_of(std::string(65537, 'x')), 0).err() == Err::kTooBig);
-    CHECK(text_of(*fs.get_xattr(file, "user.a")) == "1");
+    CHECK(fs.names.set_xattr(file, "user.a", bytes_of(std::string(65537, 'x')), 0).err() == Err::kTooBig);
+    CHECK(text_of(*fs.names.get_xattr(file, "user.a")) == "1");
 }
 
 TEST_CASE("extended attributes of any size up to 64 KiB, whatever they were before")
@@ -270,19 +271,19 @@ TEST_CASE("extended attributes of any size up to 64 KiB, whatever they were befo
         for (size_t i = 0; i < bytes; i += 97)
             expected[i] = static_cast<char>('A' + i % 26);
         for (const std::string& name : {std::string("user.a"), long_name}) {
-            REQUIRE(volume.fs().set_xattr(file, name, bytes_of(expected), 0).ok());
-            CHECK(text_of(*volume.fs().get_xattr(file, name)) == expected);
+            REQUIRE(volume.fs().names.set_xattr(file, name, bytes_of(expected), 0).ok());
+            CHECK(text_of(*volume.fs().names.get_xattr(file, name)) == expected);
         }
         CHECK(listed_xattrs(volume.fs(), file).size() == 2);
         volume.reopen();
         for (const std::string& name : {std::string("user.a"), long_name})
-            CHECK(text_of(*volume.fs().get_xattr(file, name)) == expected);
+            CHECK(text_of(*volume.fs().names.get_xattr(file, name)) == expected);
     }
-    REQUIRE(volume.fs().remove_xattr(file, long_name).ok());
-    CHECK(volume.fs().get_xattr(file, long_name).err() == Err::kNoData);
+    REQUIRE(volume.fs().names.remove_xattr(file, long_name).ok());
+    CHECK(volume.fs().names.get_xattr(file, long_name).err() == Err::kNoData);
     CHECK(listed_xattrs(volume.fs(), file) == std::vector<std::string>{"user.a"});
     volume.reopen();
-    CHECK(volume.fs().get_xattr(file, "user.a")->size() == 40000);
+    CHECK(volume.fs().names.get_xattr(file, "user.a")->size() == 40000);
 }
 
 TEST_CASE("thousands of extended attributes on one inode")
@@ -292,10 +293,11 @@ TEST_CASE("thousands of extended attributes on one inode")
     constexpr int kCount = 3000;
     for (int i = 0; i < kCount; ++i)
         REQUIRE(volume.fs()
-                    .set_xattr(file, "user." + std::to_string(i), bytes_of(std::to_string(i * i)), 0)
+                    .names.set_xattr(file, "user." + std::to_string(i), bytes_of(std::to_string(i * i)), 0)
                     .ok());
     volume.reopen();
     CHECK(listed_xattrs(volume.fs(), file).size() == kCount);
     for (int i = 0; i < kCount; ++i)
-        REQUIRE(text_of(*volume.fs().get_xattr(file, "user." + std::to_string(i))) == std::to_string(i * i));
+        REQUIRE(text_of(*volume.fs().names.get_xattr(file, "user." + std::to_string(i))) ==
+                std::to_string(i * i));
 }

@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 
 #include "format/items.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 
 namespace cowraid {
 
@@ -33,9 +33,9 @@ Status check_request(std::string_view name, uint32_t mode, std::string_view syml
 }
 
 // Looks without locks, so that the tree nodes which the change will need are in memory.
-Status expect_free(FilesystemCore& core, InodeNumber directory, std::string_view name)
+Status expect_free(Names& names, InodeNumber directory, std::string_view name)
 {
-    CW_ASSIGN(const DirentSlot slot, find_name(core, directory, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(names, directory, name));
     return slot.found ? Err::kExists : Err::kOk;
 }
 
@@ -46,13 +46,13 @@ uint32_t item_count(std::string_view symlink_target)
 }
 
 // Never beyond the limit, because the next number is part of every commit.
-Result<InodeNumber> next_inode_number(FilesystemCore& core)
+Result<InodeNumber> next_inode_number(Names& names)
 {
-    uint64_t number = core.next_inode.load(std::memory_order_relaxed);
+    uint64_t number = names.next_inode.load(std::memory_order_relaxed);
     do {
         if (number >= kMaxInode)
             return Err::kNoSpace;
-    } while (!core.next_inode.compare_exchange_weak(number, number + 1, std::memory_order_relaxed));
+    } while (!names.next_inode.compare_exchange_weak(number, number + 1, std::memory_order_relaxed));
     return InodeNumber{number};
 }
 
@@ -82,12 +82,12 @@ void inherit(const InodeAttributes& directory, InodeAttributes& child)
 }
 
 // Requires both inodes locked. Nothing is changed on failure.
-Status add_child(FilesystemCore& core, Operation& op, Inode& directory, std::string_view name, Inode& child,
+Status add_child(Names& names, Operation& op, Inode& directory, std::string_view name, Inode& child,
                  std::string_view symlink_target) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
-    CW_ASSIGN(const DirentSlot slot, find_name(core, directory.number, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(names, directory.number, name));
     if (slot.found)
         return Err::kExists;
     if (slot.free_cursor == 0)
@@ -103,39 +103,51 @@ Status add_child(FilesystemCore& core, Operation& op, Inode& directory, std::str
     put_name(op, directory, slot.free_cursor, name, child);
     if (!symlink_target.empty())
         op.put(symlink_key(child.number), std::as_bytes(std::span(symlink_target)));
-    op.store(child);
+    store_inode(op, child);
     add_name_weight(directory, name);
     touch_directory(directory, child.attributes.created);
-    op.store(directory);
+    store_inode(op, directory);
     return {};
 }
 
-}  // namespace
-
-Result<Attributes> make_node(FilesystemCore& core, InodeNumber parent, std::string_view name, uint32_t mode,
-                             uint64_t rdev, std::string_view symlink_target,
-                             const Caller& caller) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<Attributes> add_node(Names& names, InodeNumber parent, std::string_view name, uint32_t mode,
+                            uint64_t rdev, std::string_view symlink_target,
+                            const Caller& caller) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     CW_TRY(check_request(name, mode, symlink_target));
-    CW_ASSIGN(const InodeUse directory, use_directory(core, parent));
-    CW_TRY(expect_free(core, parent, name));
-    Operation op(core);
+    CW_ASSIGN(const InodeUse directory, use_directory(names, parent));
+    CW_TRY(expect_free(names, parent, name));
+    Operation op(names.store);
     CW_TRY(op.begin(Operation::Kind::kGrow, item_count(symlink_target)));
-    CW_ASSIGN(const InodeNumber number, next_inode_number(core));
+    CW_ASSIGN(const InodeNumber number, next_inode_number(names));
     // In the table and remembered before anything names it, so that whoever finds the name finds this object
     // and no unlink can delete it under the caller.
-    const InodeUse child(core,
-                         core.inodes.create(number, new_attributes(mode, rdev, symlink_target, caller)));
-    LookupReference reference(core, child);
+    const InodeUse child(
+        names, names.files.inodes.create(number, new_attributes(mode, rdev, symlink_target, caller)));
+    LookupReference reference(names, child);
     const InodeLocks locks({directory.get(), child.get()});
-    const Status status = add_child(core, op, *directory, name, *child, symlink_target);
+    const Status status = add_child(names, op, *directory, name, *child, symlink_target);
     if (!status.ok()) {
         child->removed = true;
         return status.err();
     }
-    core.inode_count.fetch_add(1, std::memory_order_relaxed);
+    names.inode_count.fetch_add(1, std::memory_order_relaxed);
     reference.keep();
     return attributes_of(*child);
+}
+
+}  // namespace
+
+Result<Attributes> Names::make_node(InodeNumber parent, std::string_view name, uint32_t mode, uint64_t rdev,
+                                    const Caller& caller)
+{
+    return add_node(*this, parent, name, mode, rdev, {}, caller);
+}
+
+Result<Attributes> Names::make_symlink(InodeNumber parent, std::string_view name, std::string_view target,
+                                       const Caller& caller)
+{
+    return add_node(*this, parent, name, S_IFLNK | 0777, 0, target, caller);
 }
 
 }  // namespace cowraid

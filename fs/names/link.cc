@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 // One more name for a file.
 #include "format/items.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 
 namespace cowraid {
 
 namespace {
 
 // Requires both inodes locked. Nothing is changed on failure.
-Status add_link(FilesystemCore& core, Operation& op, Inode& directory, std::string_view name,
+Status add_link(Names& names, Operation& op, Inode& directory, std::string_view name,
                 Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (directory.removed || directory.attributes.link_count == 0)
@@ -18,7 +18,7 @@ Status add_link(FilesystemCore& core, Operation& op, Inode& directory, std::stri
         return Err::kNotFound;
     if (inode.attributes.link_count >= kMaxLinks)
         return Err::kTooManyLinks;
-    CW_ASSIGN(const DirentSlot slot, find_name(core, directory.number, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(names, directory.number, name));
     if (slot.found)
         return Err::kExists;
     if (slot.free_cursor == 0)
@@ -27,41 +27,41 @@ Status add_link(FilesystemCore& core, Operation& op, Inode& directory, std::stri
     put_name(op, directory, slot.free_cursor, name, inode);
     ++inode.attributes.link_count;
     inode.attributes.changed = now;
-    op.store(inode);
+    store_inode(op, inode);
     add_name_weight(directory, name);
     touch_directory(directory, now);
-    op.store(directory);
+    store_inode(op, directory);
     return {};
 }
 
 // Linking needs a file; looks without locks, so that the nodes which the change will need are in memory.
-Status check_link(FilesystemCore& core, Inode& inode, InodeNumber directory, std::string_view name)
+Status check_link(Names& names, Inode& inode, InodeNumber directory, std::string_view name)
 {
     {
         MutexLock lock(inode.mutex);
         if (inode.attributes.is_directory())
             return Err::kNotPermitted;
     }
-    CW_ASSIGN(const DirentSlot slot, find_name(core, directory, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(names, directory, name));
     return slot.found ? Err::kExists : Err::kOk;
 }
 
 }  // namespace
 
-Result<Attributes> link_inode(FilesystemCore& core, InodeNumber inode, InodeNumber new_parent,
-                              std::string_view new_name) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<Attributes> Names::link(InodeNumber inode, InodeNumber new_parent,
+                               std::string_view new_name) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     CW_TRY(check_name(new_name));
     if (is_dot_name(new_name))
         return Err::kExists;
-    CW_ASSIGN(const InodeUse file, use_inode(core, inode));
-    CW_ASSIGN(const InodeUse directory, use_directory(core, new_parent));
-    CW_TRY(check_link(core, *file, new_parent, new_name));
-    LookupReference reference(core, file);
-    Operation op(core);
+    CW_ASSIGN(const InodeUse file, use_inode(*this, inode));
+    CW_ASSIGN(const InodeUse directory, use_directory(*this, new_parent));
+    CW_TRY(check_link(*this, *file, new_parent, new_name));
+    LookupReference reference(*this, file);
+    Operation op(store);
     CW_TRY(op.begin(Operation::Kind::kGrow, 4));
     const InodeLocks locks({directory.get(), file.get()});
-    CW_TRY(add_link(core, op, *directory, new_name, *file));
+    CW_TRY(add_link(*this, op, *directory, new_name, *file));
     reference.keep();
     return attributes_of(*file);
 }

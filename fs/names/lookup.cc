@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Names to inodes, and the references that lookups hand out.
 #include "format/items.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 #include "fs/names/removal.h"
 
 namespace cowraid {
@@ -18,13 +18,13 @@ InodeNumber parent_of(Inode& directory)
     return {directory.attributes.parent};
 }
 
-Result<InodeUse> resolve(FilesystemCore& core, InodeUse& directory, std::string_view name)
+Result<InodeUse> resolve(Names& names, InodeUse& directory, std::string_view name)
 {
     if (name == ".")
-        return use_inode(core, directory->number);
+        return use_inode(names, directory->number);
     if (name == "..")
-        return use_inode(core, parent_of(*directory));
-    CW_ASSIGN(NamedInode named, resolve_name(core, directory->number, name));
+        return use_inode(names, parent_of(*directory));
+    CW_ASSIGN(NamedInode named, resolve_name(names, directory->number, name));
     return std::move(named.inode);
 }
 
@@ -39,16 +39,16 @@ Result<Attributes> named_attributes(Inode& inode)
 
 }  // namespace
 
-Result<Attributes> lookup_name(FilesystemCore& core, InodeNumber parent, std::string_view name)
+Result<Attributes> Names::lookup(InodeNumber parent, std::string_view name)
 {
     CW_TRY(check_name(name));
-    CW_ASSIGN(InodeUse directory, use_directory(core, parent));
+    CW_ASSIGN(InodeUse directory, use_directory(*this, parent));
     InodeNumber unlinked;
     while (true) {
-        CW_ASSIGN(InodeUse inode, resolve(core, directory, name));
+        CW_ASSIGN(InodeUse inode, resolve(*this, directory, name));
         // Remembered first, looked at then: an inode that still has a name now will not be deleted under
         // the caller.
-        LookupReference reference(core, inode);
+        LookupReference reference(*this, inode);
         Result<Attributes> attributes = named_attributes(*inode);
         if (attributes.ok())
             reference.keep();
@@ -61,12 +61,12 @@ Result<Attributes> lookup_name(FilesystemCore& core, InodeNumber parent, std::st
     }
 }
 
-bool forget_inode(FilesystemCore& core, InodeNumber inode, uint64_t count)
+bool Names::forget(InodeNumber inode, uint64_t count)
 {
-    if (!core.inodes.forget(inode, count))
+    if (!files.inodes.forget(inode, count))
         return false;
     // In memory as a rule; read again, or deleted, when another thread let go of it at the same moment.
-    Result<InodeUse> use = use_inode(core, inode);
+    Result<InodeUse> use = use_inode(*this, inode);
     if (!use.ok())
         return true;
     bool unlinked = false;
@@ -75,7 +75,7 @@ bool forget_inode(FilesystemCore& core, InodeNumber inode, uint64_t count)
         unlinked = (*use)->attributes.link_count == 0;
     }
     if (unlinked)
-        remove_if_forgotten(core, inode);
+        remove_if_forgotten(*this, inode);
     return true;
 }
 

@@ -1,103 +1,86 @@
 // SPDX-License-Identifier: MIT
-// What the operations on names and attributes share (lookup, create, link, unlink, rename, attributes).
+// Names, attributes and extended attributes of inodes.
+//
+// Inode numbers come from lookup-like calls, which take one lookup reference each; forget() gives references
+// back, and an unlinked inode lives until then.
 #pragma once
 
-#include <cstdint>
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
-#include "base/status.h"
-#include "fs/core.h"
-#include "fs/files/inode.h"
-#include "fs/names/dirent.h"
-#include "fs/txn/operation.h"
+#include "fs/files/files.h"
+#include "fs/names/removal_queue.h"
 
 namespace cowraid {
 
-// A reference to an inode for the length of an operation. Letting go also drops the inode from memory when
-// nobody else needs it, so it must outlive the locks: declare it before InodeLocks.
-class InodeUse {
+// Receives directory entries in cursor order.
+class DirectorySink {
 public:
-    InodeUse() = default;
-    InodeUse(FilesystemCore& core, Ref<Inode> inode) : core_(&core), inode_(std::move(inode)) { }
-    InodeUse(InodeUse&& other) noexcept
-        : core_(std::exchange(other.core_, nullptr)), inode_(std::move(other.inode_))
-    {
-    }
-    InodeUse& operator=(InodeUse&& other) noexcept
-    {
-        std::swap(core_, other.core_);
-        std::swap(inode_, other.inode_);
-        return *this;
-    }
-    InodeUse(const InodeUse&) = delete;
-    InodeUse& operator=(const InodeUse&) = delete;
-    ~InodeUse();
-
-    [[nodiscard]] const Ref<Inode>& ref() const { return inode_; }
-    [[nodiscard]] Inode* get() const { return inode_.get(); }
-    Inode* operator->() const { return inode_.get(); }
-    Inode& operator*() const { return *inode_; }
-    explicit operator bool() const { return static_cast<bool>(inode_); }
-
-private:
-    FilesystemCore* core_ = nullptr;
-    Ref<Inode> inode_;
+    virtual ~DirectorySink() = default;
+    // `next_cursor` continues behind this entry. `attributes` is set when they were asked for and the inode
+    // could be read; the entry then carries a lookup reference unless its name is "." or "..". False: full,
+    // this entry not taken.
+    virtual bool entry(std::string_view name, InodeNumber inode, uint32_t mode_type, uint64_t next_cursor,
+                       const Attributes* attributes) = 0;
 };
 
-// One lookup reference, given back unless keep() is called. Declare it before InodeLocks.
-class LookupReference {
-public:
-    LookupReference(FilesystemCore& core, const InodeUse& inode);
-    ~LookupReference();
-    LookupReference(const LookupReference&) = delete;
-    LookupReference& operator=(const LookupReference&) = delete;
-    void keep() { core_ = nullptr; }
+// Every call is thread-safe.
+struct Names {
+    explicit Names(Files& file_data) : store(file_data.store), files(file_data) { }
+    Names(const Names&) = delete;
+    Names& operator=(const Names&) = delete;
 
-private:
-    FilesystemCore* core_;
-    InodeNumber inode_;
+    Result<Attributes> lookup(InodeNumber parent, std::string_view name);
+    // True: no reference is left.
+    bool forget(InodeNumber inode, uint64_t count);
+    // Makes a file of the type in `mode` (S_IFREG, S_IFDIR, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK).
+    Result<Attributes> make_node(InodeNumber parent, std::string_view name, uint32_t mode, uint64_t rdev,
+                                 const Caller& caller);
+    Result<Attributes> make_symlink(InodeNumber parent, std::string_view name, std::string_view target,
+                                    const Caller& caller);
+    Result<Attributes> link(InodeNumber inode, InodeNumber new_parent, std::string_view new_name);
+    Status unlink(InodeNumber parent, std::string_view name);
+    Status rmdir(InodeNumber parent, std::string_view name);
+    // `flags`: 0, RENAME_NOREPLACE or RENAME_EXCHANGE; anything else is kInvalid.
+    Status rename(InodeNumber parent, std::string_view name, InodeNumber new_parent,
+                  std::string_view new_name, uint32_t flags);
+    Result<std::string> read_symlink(InodeNumber inode);
+    // Entries behind `cursor` (0: from the start, "." and ".." first) until the sink is full. A cursor
+    // stays valid whatever happens to other entries.
+    struct ReadDirectory {
+        bool with_attributes = false;
+    };
+    Status read_directory(InodeNumber directory, uint64_t cursor, const ReadDirectory& how,
+                          DirectorySink& sink);
+
+    Result<Attributes> get_attributes(InodeNumber inode);
+    Result<Attributes> set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller);
+    // The same in steps, for a change of the size: it may have many extents to remove.
+    Result<std::unique_ptr<AttributeChange>>
+    begin_set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller);
+    // Reading updates atime by the mount's rule (relatime, noatime); called by the front end after reads.
+    void note_access(InodeNumber inode);
+
+    // Names with prefix "user." or "trusted." and others the front end lets through. `flags`: 0,
+    // XATTR_CREATE, XATTR_REPLACE.
+    Status set_xattr(InodeNumber inode, std::string_view name, std::span<const std::byte> value, int flags);
+    Result<std::vector<std::byte>> get_xattr(InodeNumber inode, std::string_view name);
+    // Names, each with a terminating zero.
+    Result<std::string> list_xattrs(InodeNumber inode);
+    Status remove_xattr(InodeNumber inode, std::string_view name);
+
+    Store& store;
+    Files& files;
+    // One directory rename at a time, so that no cycle can arise.
+    Mutex rename_mutex{LockRank::kRename};
+    RemovalQueue removals;
+    std::atomic<uint64_t> next_inode{0};
+    std::atomic<uint64_t> inode_count{0};
+    std::atomic<uint64_t> removed_bytes{0};  // in items of deleted files, since a commit was asked for them
 };
-
-// The inode behind a number that came from outside; kStale when it is gone. No locks held.
-Result<InodeUse> use_inode(FilesystemCore& core, InodeNumber number);
-// As use_inode(); kNotDirectory for anything else, kNotFound for a removed directory.
-Result<InodeUse> use_directory(FilesystemCore& core, InodeNumber number);
-// The inode behind a directory entry. kNotFound when it was removed meanwhile: look the name up again.
-// kCorrupt when the entry stands in its own directory or contradicts the inode's type. No locks held.
-Result<InodeUse> use_entry(FilesystemCore& core, InodeNumber directory, const Dirent& entry);
-
-// The name's slot as of now. kInvalid and kNameTooLong for what cannot be a name.
-Result<DirentSlot> find_name(FilesystemCore& core, InodeNumber directory, std::string_view name);
-// The entry and its inode. kNotFound when there is no such name. No locks held.
-struct NamedInode {
-    Dirent entry;
-    InodeUse inode;
-};
-Result<NamedInode> resolve_name(FilesystemCore& core, InodeNumber directory, std::string_view name);
-
-Attributes attributes_of(const Inode& inode) CW_REQUIRES(inode.mutex);
-
-// Directories count two bytes per byte of a name.
-uint64_t name_weight(std::string_view name);
-// Counts names in or out of a directory and stamps its times. Requires directory.mutex; not stored yet.
-void add_name_weight(Inode& directory, std::string_view name) CW_REQUIRES(directory.mutex);
-void remove_name_weight(Inode& directory, std::string_view name) CW_REQUIRES(directory.mutex);
-void touch_directory(Inode& directory, const timespec& now) CW_REQUIRES(directory.mutex);
-// One subdirectory less.
-void drop_subdirectory(Inode& directory) CW_REQUIRES(directory.mutex);
-// One more name of the inode: puts entry and link, takes the next link sequence. The caller stores both
-// inodes. Requires both locked, cursor free.
-void put_name(Operation& op, Inode& directory, uint64_t cursor, std::string_view name, Inode& inode);
-// One name less: erases the link item, counts down, makes an orphan of an inode without names (a directory
-// has one name), stamps and stores it. The directory entry is the caller's. True: nothing is left of it but
-// its references. Requires inode.mutex.
-bool drop_link(Operation& op, Inode& inode, uint64_t link_sequence, const timespec& now)
-    CW_REQUIRES(inode.mutex);
-// kNotEmpty when the directory has an entry. Final only while the directory is locked.
-Status expect_empty(FilesystemCore& core, InodeNumber directory);
-// For an inode whose last name went: hands it to the background unless somebody still refers to it. Call
-// without locks and outside the gate.
-void remove_if_forgotten(FilesystemCore& core, InodeNumber inode);
 
 }  // namespace cowraid

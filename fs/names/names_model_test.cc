@@ -249,8 +249,8 @@ void Run::make()
     const size_t parent = some_directory();
     const std::string name = some_name();
     const Result<Attributes> made = type == S_IFLNK
-                                        ? fs().make_symlink(number(parent), name, target, {})
-                                        : fs().make_node(number(parent), name, type | 0700, 0, {});
+                                        ? fs().names.make_symlink(number(parent), name, target, {})
+                                        : fs().names.make_node(number(parent), name, type | 0700, 0, {});
     expect(kMake, made.err(), model_.make(parent, name, type, target));
     if (made.ok())
         model_.inodes.back().number = made->inode;
@@ -261,7 +261,7 @@ void Run::link()
     const size_t inode = some_inode();
     const size_t parent = some_directory();
     const std::string name = some_name();
-    const Err got = fs().link(number(inode), number(parent), name).err();
+    const Err got = fs().names.link(number(inode), number(parent), name).err();
     expect(kLink, got, model_.link(inode, parent, name));
 }
 
@@ -270,7 +270,8 @@ void Run::remove()
     const size_t parent = some_directory();
     const std::string name = some_name_in(parent);
     const bool directory = random_.chance(1, 2);
-    const Status got = directory ? fs().rmdir(number(parent), name) : fs().unlink(number(parent), name);
+    const Status got =
+        directory ? fs().names.rmdir(number(parent), name) : fs().names.unlink(number(parent), name);
     expect(directory ? kRmdir : kUnlink, got.err(), model_.remove(parent, name, directory));
 }
 
@@ -283,7 +284,7 @@ void Run::rename()
     const std::string name = some_name_in(from);
     const std::string new_name = some_name_in(to);
     INFO("rename ", name, " to ", new_name, " flags ", flags);
-    const Err got = fs().rename(number(from), name, number(to), new_name, flags).err();
+    const Err got = fs().names.rename(number(from), name, number(to), new_name, flags).err();
     const Err expected = model_.rename(from, name, to, new_name, flags);
     expect(flags == RENAME_EXCHANGE ? kExchange : kRename, got, expected);
 }
@@ -292,7 +293,7 @@ void Run::lookup()
 {
     const size_t parent = some_directory();
     const std::string name = some_name_in(parent);
-    const Result<Attributes> found = fs().lookup(number(parent), name);
+    const Result<Attributes> found = fs().names.lookup(number(parent), name);
     const auto at = model_.inodes[parent].children.find(name);
     const bool exists = at != model_.inodes[parent].children.end();
     expect(kLookup, found.err(), exists ? Err::kOk : Err::kNotFound);
@@ -309,7 +310,7 @@ void Run::forget()
     if (inode.references == 0)
         return;
     const uint64_t count = random_.between(1, inode.references);
-    fs().forget(inode.number, count);
+    fs().names.forget(inode.number, count);
     inode.references -= count;
     ++events[kForget];
 }
@@ -321,7 +322,7 @@ void Run::change_xattr()
     const std::string name = "user." + std::to_string(random_.below(4));
     const bool exists = inode.xattrs.count(name) > 0;
     if (random_.chance(1, 3)) {
-        expect(kXattr, fs().remove_xattr(inode.number, name).err(), exists ? Err::kOk : Err::kNoData);
+        expect(kXattr, fs().names.remove_xattr(inode.number, name).err(), exists ? Err::kOk : Err::kNoData);
         inode.xattrs.erase(name);
         return;
     }
@@ -332,7 +333,7 @@ void Run::change_xattr()
     const Err expected = exists && flags == XATTR_CREATE     ? Err::kExists
                          : !exists && flags == XATTR_REPLACE ? Err::kNoData
                                                              : Err::kOk;
-    expect(kXattr, fs().set_xattr(inode.number, name, bytes_of(value), flags).err(), expected);
+    expect(kXattr, fs().names.set_xattr(inode.number, name, bytes_of(value), flags).err(), expected);
     if (expected == Err::kOk)
         inode.xattrs[name] = value;
 }
@@ -383,22 +384,22 @@ void Run::compare_inode(size_t index, const Attributes& found)
         size += 2 * name.size();
     REQUIRE(found.size_bytes == size);
     if (inode.type == S_IFLNK)
-        REQUIRE(*fs().read_symlink(inode.number) == inode.target);
+        REQUIRE(*fs().names.read_symlink(inode.number) == inode.target);
     std::string names;
     for (const auto& [name, value] : inode.xattrs) {
-        REQUIRE(text_of(*fs().get_xattr(inode.number, name)) == value);
+        REQUIRE(text_of(*fs().names.get_xattr(inode.number, name)) == value);
         names += name;
     }
-    REQUIRE(fs().list_xattrs(inode.number)->size() == names.size() + inode.xattrs.size());
+    REQUIRE(fs().names.list_xattrs(inode.number)->size() == names.size() + inode.xattrs.size());
 }
 
 void Run::compare_directory(size_t index)
 {
     const ModelInode& directory = model_.inodes[index];
-    const Result<Attributes> parent = fs().lookup(directory.number, "..");
+    const Result<Attributes> parent = fs().names.lookup(directory.number, "..");
     REQUIRE(parent.ok());
     REQUIRE(parent->inode == number(directory.parent));
-    fs().forget(parent->inode, 1);
+    fs().names.forget(parent->inode, 1);
     const std::vector<ListedEntry> entries =
         list_all(fs(), directory.number, random_.between(1, 20), {.with_attributes = random_.chance(1, 2)});
     std::set<std::string> names;
@@ -410,10 +411,10 @@ void Run::compare_directory(size_t index)
         REQUIRE(at != directory.children.end());
         REQUIRE(entry.inode == number(at->second));
         REQUIRE(entry.mode_type == model_.inodes[at->second].type);
-        const Result<Attributes> found = fs().lookup(directory.number, entry.name);
+        const Result<Attributes> found = fs().names.lookup(directory.number, entry.name);
         REQUIRE(found.ok());
         compare_inode(at->second, *found);
-        fs().forget(found->inode, 1);
+        fs().names.forget(found->inode, 1);
         if (model_.inodes[at->second].is_directory())
             compare_directory(at->second);
     }
@@ -426,7 +427,7 @@ void Run::compare()
     model_.delete_forgotten();
     compare_directory(0);
     for (size_t i = 0; i < model_.inodes.size(); ++i) {
-        const Result<Attributes> found = fs().get_attributes(number(i));
+        const Result<Attributes> found = fs().names.get_attributes(number(i));
         REQUIRE(found.err() == (model_.inodes[i].deleted ? Err::kStale : Err::kOk));
         if (found.ok())
             compare_inode(i, *found);

@@ -56,32 +56,32 @@ Err operate(Filesystem& fs, Prng& random, const std::vector<InodeNumber>& direct
     Result<Attributes> made = Err::kNotFound;
     switch (random.below(8)) {
     case 0:
-        made = fs.make_node(a, name, S_IFREG | 0644, 0, {});
+        made = fs.names.make_node(a, name, S_IFREG | 0644, 0, {});
         break;
     case 1:
-        made = fs.make_node(a, name, S_IFDIR | 0755, 0, {});
+        made = fs.names.make_node(a, name, S_IFDIR | 0755, 0, {});
         break;
     case 2:
-        return fs.unlink(a, name).err();
+        return fs.names.unlink(a, name).err();
     case 3:
-        return fs.rmdir(a, name).err();
+        return fs.names.rmdir(a, name).err();
     case 4:
     case 5:
-        return fs.rename(a, name, b, other, flags[random.below(3)]).err();
+        return fs.names.rename(a, name, b, other, flags[random.below(3)]).err();
     case 6:
-        made = fs.lookup(a, name);
+        made = fs.names.lookup(a, name);
         break;
     default: {
-        const Result<Attributes> found = fs.lookup(a, name);
+        const Result<Attributes> found = fs.names.lookup(a, name);
         if (!found.ok())
             return found.err();
-        made = fs.link(found->inode, b, other);
-        fs.forget(found->inode, 1);
+        made = fs.names.link(found->inode, b, other);
+        fs.names.forget(found->inode, 1);
         break;
     }
     }
     if (made.ok())
-        fs.forget(made->inode, 1);
+        fs.names.forget(made->inode, 1);
     return made.err();
 }
 
@@ -94,7 +94,7 @@ void* work(void* argument)
         worker.done += err == Err::kOk;
         worker.unexpected += !expected(err);
         if (i % 300 == 0)
-            worker.unexpected += !worker.volume->fs().sync().ok();
+            worker.unexpected += !worker.volume->fs().committer.sync().ok();
     }
     return nullptr;
 }
@@ -112,12 +112,12 @@ void walk(Filesystem& fs, InodeNumber directory, std::map<uint64_t, uint32_t>& n
         if (entry.mode_type != S_IFDIR)
             continue;
         ++subdirectories;
-        CHECK(fs.lookup(entry.inode, "..")->inode == directory);
-        fs.forget(directory, 1);
+        CHECK(fs.names.lookup(entry.inode, "..")->inode == directory);
+        fs.names.forget(directory, 1);
         walk(fs, entry.inode, names);
     }
-    CHECK(fs.get_attributes(directory)->link_count == 2 + subdirectories);
-    CHECK(fs.get_attributes(directory)->size_bytes == size);
+    CHECK(fs.names.get_attributes(directory)->link_count == 2 + subdirectories);
+    CHECK(fs.names.get_attributes(directory)->size_bytes == size);
 }
 
 void check_counts(Filesystem& fs)
@@ -125,7 +125,7 @@ void check_counts(Filesystem& fs)
     std::map<uint64_t, uint32_t> names;
     walk(fs, kRoot, names);
     for (const auto& [inode, count] : names) {
-        const Result<Attributes> found = fs.get_attributes({inode});
+        const Result<Attributes> found = fs.names.get_attributes({inode});
         REQUIRE(found.ok());
         if (S_ISDIR(found->mode))
             CHECK(count == 1);

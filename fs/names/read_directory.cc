@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "format/items.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 
 namespace cowraid {
 
@@ -19,11 +19,11 @@ constexpr size_t kFirstBatch = 32;
 constexpr size_t kLastBatch = 512;
 
 // Entries with a cursor >= `from`. An error ends the batch; what was gathered before it stands.
-Status gather(FilesystemCore& core, InodeNumber directory, uint64_t from, size_t entry_count_max,
+Status gather(Names& names, InodeNumber directory, uint64_t from, size_t entry_count_max,
               std::vector<Dirent>& entries)
 {
     entries.clear();
-    ItemScan scan(core.store, core.store.view(), dirent_key(directory, from),
+    ItemScan scan(names.store.items, names.store.items.view(), dirent_key(directory, from),
                   dirent_key(directory, kMaxCursor));
     while (entries.size() < entry_count_max) {
         const Status status = scan.next();
@@ -38,9 +38,8 @@ Status gather(FilesystemCore& core, InodeNumber directory, uint64_t from, size_t
 
 class Listing {
 public:
-    Listing(FilesystemCore& core, InodeNumber directory, const Filesystem::ReadDirectory& how,
-            DirectorySink& sink)
-        : core_(core), directory_(directory), how_(how), sink_(sink)
+    Listing(Names& names, InodeNumber directory, const Names::ReadDirectory& how, DirectorySink& sink)
+        : names_(names), directory_(directory), how_(how), sink_(sink)
     {
     }
 
@@ -62,13 +61,13 @@ private:
     // An entry without its inode is damage; one that went since its batch was gathered is nothing.
     bool still_there(const Dirent& entry)
     {
-        const Result<DirentSlot> slot = find_name(core_, directory_, entry.name);
+        const Result<DirentSlot> slot = find_name(names_, directory_, entry.name);
         return !slot.ok() || (slot->found && slot->entry.inode == entry.inode);
     }
 
-    FilesystemCore& core_;
+    Names& names_;
     const InodeNumber directory_;
-    const Filesystem::ReadDirectory& how_;
+    const Names::ReadDirectory& how_;
     DirectorySink& sink_;
     bool full_ = false;
     bool delivered_ = false;
@@ -78,7 +77,7 @@ void Listing::give_dot(std::string_view name, InodeNumber inode, uint64_t next_c
 {
     Result<Attributes> attributes = Err::kNotFound;
     if (how_.with_attributes)
-        attributes = get_attributes(core_, inode);
+        attributes = names_.get_attributes(inode);
     give(name, inode, S_IFDIR, next_cursor, attributes.ok() ? &*attributes : nullptr);
 }
 
@@ -103,7 +102,7 @@ void Listing::deliver(const Dirent& entry)
         give(entry.name, entry.inode, entry.mode_type, next_cursor, nullptr);
         return;
     }
-    Result<InodeUse> inode = use_entry(core_, directory_, entry);
+    Result<InodeUse> inode = use_entry(names_, directory_, entry);
     if (inode.err() == Err::kNotFound && !still_there(entry))
         return;
     if (!inode.ok()) {
@@ -111,7 +110,7 @@ void Listing::deliver(const Dirent& entry)
         give(entry.name, entry.inode, entry.mode_type, next_cursor, nullptr);
         return;
     }
-    LookupReference reference(core_, *inode);
+    LookupReference reference(names_, *inode);
     Attributes attributes;
     {
         MutexLock lock((*inode)->mutex);
@@ -126,17 +125,17 @@ void Listing::deliver(const Dirent& entry)
 
 }  // namespace
 
-Status read_directory(FilesystemCore& core, InodeNumber directory, uint64_t cursor,
-                      const Filesystem::ReadDirectory& how, DirectorySink& sink)
+Status Names::read_directory(InodeNumber directory, uint64_t cursor, const Names::ReadDirectory& how,
+                             DirectorySink& sink)
 {
-    CW_ASSIGN(const InodeUse use, use_directory(core, directory));
-    Listing listing(core, directory, how, sink);
+    CW_ASSIGN(const InodeUse use, use_directory(*this, directory));
+    Listing listing(*this, directory, how, sink);
     listing.deliver_dots(use, cursor);
     uint64_t from = std::max(cursor, kMinCursor);
     std::vector<Dirent> entries;
     for (size_t batch = kFirstBatch; !listing.full() && from <= kMaxCursor;
          batch = std::min(batch * 2, kLastBatch)) {
-        const Status status = gather(core, directory, from, batch, entries);
+        const Status status = gather(*this, directory, from, batch, entries);
         for (const Dirent& entry : entries) {
             listing.deliver(entry);
             if (listing.full())

@@ -28,7 +28,7 @@ std::set<std::string> name_set_of(const std::vector<ListedEntry>& entries)
 Err list_error(Filesystem& fs, InodeNumber directory)
 {
     ListSink sink;
-    return fs.read_directory(directory, 0, {}, sink).err();
+    return fs.names.read_directory(directory, 0, {}, sink).err();
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ TEST_CASE("an empty directory lists its dots")
     CHECK(entries[1].next_cursor == 2);
     CHECK(list_all(fs, kRoot, 100)[1].inode == kRoot);
     ListSink behind;
-    REQUIRE(fs.read_directory(inner, UINT64_MAX, {}, behind).ok());
+    REQUIRE(fs.names.read_directory(inner, UINT64_MAX, {}, behind).ok());
     CHECK(behind.entries.empty());
     CHECK(list_error(fs, make_file(fs, kRoot, "file")) == Err::kNotDirectory);
     CHECK(list_error(fs, {31337}) == Err::kStale);
@@ -66,7 +66,7 @@ TEST_CASE("a large directory is listed whole in pieces of any size")
         expected.insert(name_of(i));
         // Some in the tree, some in memory.
         if (i == 1000)
-            REQUIRE(volume.fs().sync().ok());
+            REQUIRE(volume.fs().committer.sync().ok());
     }
     for (int round = 0; round < 2; ++round) {
         for (const size_t piece : {size_t{1}, size_t{7}, size_t{31}, size_t{32}, size_t{33}, size_t{5000}}) {
@@ -101,7 +101,7 @@ TEST_CASE("a listing shows every entry that stays exactly once, whatever comes a
     std::vector<ListedEntry> entries;
     for (uint64_t cursor = 0;;) {
         ListSink sink(random.between(1, 20));
-        REQUIRE(fs.read_directory(kRoot, cursor, {}, sink).ok());
+        REQUIRE(fs.names.read_directory(kRoot, cursor, {}, sink).ok());
         if (sink.entries.empty())
             break;
         cursor = sink.entries.back().next_cursor;
@@ -110,7 +110,8 @@ TEST_CASE("a listing shows every entry that stays exactly once, whatever comes a
             if (random.chance(1, 2))
                 make_file(fs, kRoot, name_of(next_new++));
             else
-                fs.unlink(kRoot, name_of(random.below(kCount / 2) * 2 + 1)).ignore();  // may be gone already
+                fs.names.unlink(kRoot, name_of(random.below(kCount / 2) * 2 + 1))
+                    .ignore();  // may be gone already
         }
         if (random.chance(1, 10))
             REQUIRE(fs.step(true).ok());
@@ -130,25 +131,25 @@ TEST_CASE("entries with attributes carry a reference, refused ones and dots do n
     Filesystem& fs = volume.fs();
     const InodeNumber directory = make_directory(fs, kRoot, "directory");
     for (uint64_t i = 0; i < 2; ++i)
-        fs.forget(make_file(fs, directory, name_of(i)), 1);
+        fs.names.forget(make_file(fs, directory, name_of(i)), 1);
     ListSink sink(3);
-    REQUIRE(fs.read_directory(directory, 0, {.with_attributes = true}, sink).ok());
+    REQUIRE(fs.names.read_directory(directory, 0, {.with_attributes = true}, sink).ok());
     REQUIRE(sink.entries.size() == 3);
     const ListedEntry& taken = sink.entries[2];
     ListSink rest;
-    REQUIRE(fs.read_directory(directory, taken.next_cursor, {}, rest).ok());
+    REQUIRE(fs.names.read_directory(directory, taken.next_cursor, {}, rest).ok());
     REQUIRE(rest.entries.size() == 1);
     const ListedEntry& refused = rest.entries[0];
-    REQUIRE(fs.unlink(directory, taken.name).ok());
-    REQUIRE(fs.unlink(directory, refused.name).ok());
+    REQUIRE(fs.names.unlink(directory, taken.name).ok());
+    REQUIRE(fs.names.unlink(directory, refused.name).ok());
     REQUIRE(fs.step(true).ok());
-    CHECK(fs.get_attributes(taken.inode).ok());
-    CHECK(fs.get_attributes(refused.inode).err() == Err::kStale);
-    fs.forget(taken.inode, 1);
-    REQUIRE(fs.rmdir(kRoot, "directory").ok());
-    fs.forget(directory, 1);
+    CHECK(fs.names.get_attributes(taken.inode).ok());
+    CHECK(fs.names.get_attributes(refused.inode).err() == Err::kStale);
+    fs.names.forget(taken.inode, 1);
+    REQUIRE(fs.names.rmdir(kRoot, "directory").ok());
+    fs.names.forget(directory, 1);
     REQUIRE(fs.step(true).ok());
-    CHECK(fs.get_attributes(taken.inode).err() == Err::kStale);
-    CHECK(fs.get_attributes(directory).err() == Err::kStale);
+    CHECK(fs.names.get_attributes(taken.inode).err() == Err::kStale);
+    CHECK(fs.names.get_attributes(directory).err() == Err::kStale);
     CHECK(fs.statistics().inode_count == 1);
 }

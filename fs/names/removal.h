@@ -2,23 +2,23 @@
 // Deleting inodes that have neither names nor lookup references.
 #pragma once
 
-#include "fs/core.h"
+#include "fs/names/names.h"
 
 namespace cowraid {
 
 // Hands the inode to the background, if it is unlinked and nobody remembers it. Never waits. The orphan
 // item that unlink made keeps it findable until the work is done.
-void queue_removal(FilesystemCore& core, InodeNumber inode);
+void queue_removal(Names& names, InodeNumber inode);
 
 // Deletes data, attributes, item and orphan mark, in pieces small enough for one transaction each; does
 // nothing when the inode has names or is remembered again. Removal thread, or the simulator's step.
-Status remove_inode(FilesystemCore& core, InodeNumber inode);
+Status remove_inode(Names& names, InodeNumber inode);
 
 // Until what was queued before the call is deleted, or cannot be: waits for the removal thread, or does its
 // work where there is none and says what failed first. No locks held; never on the removal thread.
-Status finish_removals(FilesystemCore& core);
+Status finish_removals(Names& names);
 
 // Queues every inode with an orphan mark: left over by a crash, or unlinked while open at unmount.
-Status queue_orphans(FilesystemCore& core);
+Status queue_orphans(Names& names);
 
 }  // namespace cowraid

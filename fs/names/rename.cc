@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "format/items.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 
 namespace cowraid {
 
@@ -41,10 +41,10 @@ struct Rename {
 
 enum class RenameOutcome : uint8_t { kDone, kReplacedLast, kChanged };
 
-Status resolve_place(FilesystemCore& core, Place& place)
+Status resolve_place(Names& names, Place& place)
 {
     place.inode = InodeUse();
-    Result<NamedInode> named = resolve_name(core, place.directory->number, place.name);
+    Result<NamedInode> named = resolve_name(names, place.directory->number, place.name);
     place.slot = {};
     if (named.err() == Err::kNotFound)
         return {};
@@ -56,7 +56,7 @@ Status resolve_place(FilesystemCore& core, Place& place)
 }
 
 // The rules that need only the two entries.
-Status check_entries(FilesystemCore& core, const Rename& rename)
+Status check_entries(Names& names, const Rename& rename)
 {
     if (!rename.from.slot.found || (rename.exchange && !rename.to.slot.found))
         return Err::kNotFound;
@@ -70,13 +70,13 @@ Status check_entries(FilesystemCore& core, const Rename& rename)
         return Err::kNotDirectory;
     if (!rename.from.is_directory() && rename.to.is_directory())
         return Err::kIsDirectory;
-    return rename.to.is_directory() ? expect_empty(core, rename.to.inode->number) : Status();
+    return rename.to.is_directory() ? expect_empty(names, rename.to.inode->number) : Status();
 }
 
-Result<InodeNumber> stored_parent(FilesystemCore& core, InodeNumber directory)
+Result<InodeNumber> stored_parent(Names& names, InodeNumber directory)
 {
     ItemBytes payload;
-    CW_TRY(core.store.get(inode_key(directory), payload));
+    CW_TRY(names.store.items.get(inode_key(directory), payload));
     CW_ASSIGN(const InodeAttributes attributes, decode_inode(payload));
     if (!attributes.is_directory())
         return Err::kCorrupt;
@@ -85,15 +85,15 @@ Result<InodeNumber> stored_parent(FilesystemCore& core, InodeNumber directory)
 
 // kInvalid when `directory` is `ancestor` or below it. Reads items, not inodes: their locks come later. A
 // damaged chain may be a loop, which a second walker at half the speed would meet.
-Status expect_outside(FilesystemCore& core, InodeNumber directory, InodeNumber ancestor)
+Status expect_outside(Names& names, InodeNumber directory, InodeNumber ancestor)
 {
     InodeNumber slow = directory;
     for (uint64_t step = 1; directory.value != kRootInode; ++step) {
         if (directory == ancestor)
             return Err::kInvalid;
-        CW_ASSIGN(directory, stored_parent(core, directory));
+        CW_ASSIGN(directory, stored_parent(names, directory));
         if (step % 2 == 0) {
-            CW_ASSIGN(slow, stored_parent(core, slow));
+            CW_ASSIGN(slow, stored_parent(names, slow));
             if (slow == directory && directory.value != kRootInode)
                 return Err::kCorrupt;
         }
@@ -102,23 +102,23 @@ Status expect_outside(FilesystemCore& core, InodeNumber directory, InodeNumber a
 }
 
 // No directory may come to lie below itself. Final only under the rename mutex.
-Status check_ancestors(FilesystemCore& core, const Rename& rename)
+Status check_ancestors(Names& names, const Rename& rename)
 {
     if (!rename.moves_directory())
         return {};
     if (rename.from.is_directory())
-        CW_TRY(expect_outside(core, rename.to.directory->number, rename.from.inode->number));
+        CW_TRY(expect_outside(names, rename.to.directory->number, rename.from.inode->number));
     if (rename.exchange && rename.to.is_directory())
-        CW_TRY(expect_outside(core, rename.from.directory->number, rename.to.inode->number));
+        CW_TRY(expect_outside(names, rename.from.directory->number, rename.to.inode->number));
     return {};
 }
 
 // Whether the place still means what was resolved; takes the entry as it is now. Requires the locks.
-Result<bool> still_means(FilesystemCore& core, Place& place) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<bool> still_means(Names& names, Place& place) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (place.directory->removed || place.directory->attributes.link_count == 0)
         return Err::kNotFound;
-    CW_ASSIGN(place.slot, find_name(core, place.directory->number, place.name));
+    CW_ASSIGN(place.slot, find_name(names, place.directory->number, place.name));
     if (!place.slot.found)
         return !place.inode;
     return place.inode && !place.inode->removed && place.slot.entry.inode == place.inode->number;
@@ -166,10 +166,10 @@ Result<RenameOutcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFE
         add_name_weight(*to.directory, to.name);
     }
     from.inode->attributes.changed = now;
-    op.store(*from.inode);
+    store_inode(op, *from.inode);
     for (Inode* directory : {from.directory.get(), to.directory.get()}) {
         touch_directory(*directory, now);
-        op.store(*directory);
+        store_inode(op, *directory);
     }
     return last ? RenameOutcome::kReplacedLast : RenameOutcome::kDone;
 }
@@ -193,28 +193,27 @@ Result<RenameOutcome> exchange_names(Operation& op, Rename& rename) CW_NO_THREAD
         touch_directory(*place->directory, now);
     }
     for (Place* place : {&from, &to}) {
-        op.store(*place->inode);
-        op.store(*place->directory);
+        store_inode(op, *place->inode);
+        store_inode(op, *place->directory);
     }
     return RenameOutcome::kDone;
 }
 
 // One attempt with the places as resolved, inside the gate.
-Result<RenameOutcome> carry_out(FilesystemCore& core, Operation& op,
-                                Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     std::optional<MutexLock> one_at_a_time;
     if (rename.moves_directory()) {
-        one_at_a_time.emplace(core.rename_mutex);
-        CW_TRY(check_ancestors(core, rename));
+        one_at_a_time.emplace(names.rename_mutex);
+        CW_TRY(check_ancestors(names, rename));
     }
     const InodeLocks locks({rename.from.directory.get(), rename.to.directory.get(), rename.from.inode.get(),
                             rename.to.inode.get()});
-    CW_ASSIGN(const bool from_same, still_means(core, rename.from));
-    CW_ASSIGN(const bool to_same, still_means(core, rename.to));
+    CW_ASSIGN(const bool from_same, still_means(names, rename.from));
+    CW_ASSIGN(const bool to_same, still_means(names, rename.to));
     if (!from_same || !to_same)
         return RenameOutcome::kChanged;
-    CW_TRY(check_entries(core, rename));
+    CW_TRY(check_entries(names, rename));
     return rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
 }
 
@@ -229,8 +228,8 @@ Status check_request(std::string_view name, std::string_view new_name, uint32_t 
 
 }  // namespace
 
-Status rename_name(FilesystemCore& core, InodeNumber parent, std::string_view name, InodeNumber new_parent,
-                   std::string_view new_name, uint32_t flags)
+Status Names::rename(InodeNumber parent, std::string_view name, InodeNumber new_parent,
+                     std::string_view new_name, uint32_t flags)
 {
     CW_TRY(check_request(name, new_name, flags));
     Rename rename;
@@ -238,23 +237,23 @@ Status rename_name(FilesystemCore& core, InodeNumber parent, std::string_view na
     rename.to.name = new_name;
     rename.exchange = flags == RENAME_EXCHANGE;
     rename.no_replace = flags == RENAME_NOREPLACE;
-    CW_ASSIGN(rename.from.directory, use_directory(core, parent));
-    CW_ASSIGN(rename.to.directory, use_directory(core, new_parent));
+    CW_ASSIGN(rename.from.directory, use_directory(*this, parent));
+    CW_ASSIGN(rename.to.directory, use_directory(*this, new_parent));
     while (true) {
         // First without locks, so that the nodes which the change will need are in memory.
-        CW_TRY(resolve_place(core, rename.from));
-        CW_TRY(resolve_place(core, rename.to));
-        CW_TRY(check_entries(core, rename));
+        CW_TRY(resolve_place(*this, rename.from));
+        CW_TRY(resolve_place(*this, rename.to));
+        CW_TRY(check_entries(*this, rename));
         // Other renames may twist what this sees; it counts once the rename mutex is held.
-        check_ancestors(core, rename).ignore();
+        check_ancestors(*this, rename).ignore();
         if (rename.same_inode())
             return {};
-        Operation op(core);
+        Operation op(store);
         CW_TRY(op.begin(Operation::Kind::kGrow, 10));
-        CW_ASSIGN(const RenameOutcome outcome, carry_out(core, op, rename));
+        CW_ASSIGN(const RenameOutcome outcome, carry_out(*this, op, rename));
         op.end();
         if (outcome == RenameOutcome::kReplacedLast)
-            remove_if_forgotten(core, rename.to.inode->number);
+            remove_if_forgotten(*this, rename.to.inode->number);
         if (outcome != RenameOutcome::kChanged)
             return {};
     }

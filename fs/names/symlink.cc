@@ -4,21 +4,21 @@
 #include <algorithm>
 
 #include "format/items.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 
 namespace cowraid {
 
-Result<std::string> read_symlink(FilesystemCore& core, InodeNumber inode)
+Result<std::string> Names::read_symlink(InodeNumber inode)
 {
-    CW_ASSIGN(const InodeUse link, use_inode(core, inode));
+    CW_ASSIGN(const InodeUse link, use_inode(*this, inode));
     {
         MutexLock lock(link->mutex);
         if (!S_ISLNK(link->attributes.mode))
             return Err::kInvalid;
     }
     ItemBytes target;
-    const Status status = core.store.get(symlink_key(inode), target);
+    const Status status = store.items.get(symlink_key(inode), target);
     // The target goes together with its inode, which is still here.
     if (status.err() == Err::kNotFound)
         return Err::kCorrupt;

@@ -3,8 +3,8 @@
 // nobody refers to it any more.
 #include <sys/stat.h>
 
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 
 namespace cowraid {
 
@@ -13,18 +13,18 @@ namespace {
 enum class UnlinkOutcome : uint8_t { kDone, kLastName, kChanged };
 
 // Requires both inodes locked, as resolved. kChanged: the name means something else by now.
-Result<UnlinkOutcome> take_name(FilesystemCore& core, Operation& op, Inode& directory, const Dirent& entry,
+Result<UnlinkOutcome> take_name(Names& names, Operation& op, Inode& directory, const Dirent& entry,
                                 Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
-    CW_ASSIGN(const DirentSlot slot, find_name(core, directory.number, entry.name));
+    CW_ASSIGN(const DirentSlot slot, find_name(names, directory.number, entry.name));
     if (!slot.found)
         return Err::kNotFound;
     if (slot.entry.inode != inode.number || inode.removed)
         return UnlinkOutcome::kChanged;
     if (inode.attributes.is_directory()) {
-        CW_TRY(expect_empty(core, inode.number));
+        CW_TRY(expect_empty(names, inode.number));
         drop_subdirectory(directory);
     }
     const timespec now = current_time();
@@ -32,40 +32,40 @@ Result<UnlinkOutcome> take_name(FilesystemCore& core, Operation& op, Inode& dire
     const bool last = drop_link(op, inode, slot.entry.link_sequence, now);
     remove_name_weight(directory, entry.name);
     touch_directory(directory, now);
-    op.store(directory);
+    store_inode(op, directory);
     return last ? UnlinkOutcome::kLastName : UnlinkOutcome::kDone;
 }
 
 // Of the inode that the name means now. Looks without locks, so that the nodes which the change will need
 // are in memory.
-Status check_type(FilesystemCore& core, const Dirent& entry, uint32_t wanted_type)
+Status check_type(Names& names, const Dirent& entry, uint32_t wanted_type)
 {
     const bool directory = S_ISDIR(entry.mode_type);
     if (directory && wanted_type != S_IFDIR)
         return Err::kIsDirectory;
     if (!directory && wanted_type == S_IFDIR)
         return Err::kNotDirectory;
-    return directory ? expect_empty(core, entry.inode) : Status();
+    return directory ? expect_empty(names, entry.inode) : Status();
 }
 
 // `wanted_type`: S_IFDIR, or S_IFREG for anything that is not a directory.
-Status remove_name(FilesystemCore& core, InodeNumber parent, std::string_view name,
+Status remove_name(Names& names, InodeNumber parent, std::string_view name,
                    uint32_t wanted_type) CW_NO_THREAD_SAFETY_ANALYSIS
 {
-    CW_ASSIGN(const InodeUse directory, use_directory(core, parent));
+    CW_ASSIGN(const InodeUse directory, use_directory(names, parent));
     while (true) {
-        CW_ASSIGN(const NamedInode named, resolve_name(core, parent, name));
-        CW_TRY(check_type(core, named.entry, wanted_type));
-        Operation op(core);
+        CW_ASSIGN(const NamedInode named, resolve_name(names, parent, name));
+        CW_TRY(check_type(names, named.entry, wanted_type));
+        Operation op(names.store);
         CW_TRY(op.begin(Operation::Kind::kShrink, 5));
         UnlinkOutcome outcome;
         {
             const InodeLocks locks({directory.get(), named.inode.get()});
-            CW_ASSIGN(outcome, take_name(core, op, *directory, named.entry, *named.inode));
+            CW_ASSIGN(outcome, take_name(names, op, *directory, named.entry, *named.inode));
         }
         op.end();
         if (outcome == UnlinkOutcome::kLastName)
-            remove_if_forgotten(core, named.inode->number);
+            remove_if_forgotten(names, named.inode->number);
         if (outcome != UnlinkOutcome::kChanged)
             return {};
     }
@@ -73,27 +73,28 @@ Status remove_name(FilesystemCore& core, InodeNumber parent, std::string_view na
 
 }  // namespace
 
-Status expect_empty(FilesystemCore& core, InodeNumber directory)
+Status expect_empty(Names& names, InodeNumber directory)
 {
-    ItemScan scan(core.store, core.store.view(), dirent_key(directory, 0), dirent_key(directory, UINT64_MAX));
+    ItemScan scan(names.store.items, names.store.items.view(), dirent_key(directory, 0),
+                  dirent_key(directory, UINT64_MAX));
     const Status status = scan.next();
     if (status.err() == Err::kNotFound)
         return {};
     return status.ok() ? Err::kNotEmpty : status.err();
 }
 
-Status unlink_name(FilesystemCore& core, InodeNumber parent, std::string_view name)
+Status Names::unlink(InodeNumber parent, std::string_view name)
 {
     if (is_dot_name(name))
         return Err::kIsDirectory;
-    return remove_name(core, parent, name, S_IFREG);
+    return remove_name(*this, parent, name, S_IFREG);
 }
 
-Status remove_directory(FilesystemCore& core, InodeNumber parent, std::string_view name)
+Status Names::rmdir(InodeNumber parent, std::string_view name)
 {
     if (is_dot_name(name))
         return name == "." ? Err::kInvalid : Err::kNotEmpty;
-    return remove_name(core, parent, name, S_IFDIR);
+    return remove_name(*this, parent, name, S_IFDIR);
 }
 
 }  // namespace cowraid

@@ -7,8 +7,8 @@
 
 #include "format/items.h"
 #include "format/node.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 
 namespace cowraid {
 
@@ -34,16 +34,16 @@ Status check_set(std::string_view name, std::span<const std::byte> value, int fl
     return value.size() > kXattrValueBytesMax ? Err::kTooBig : Err::kOk;
 }
 
-Result<XattrSlot> find_in_bucket(FilesystemCore& core, InodeNumber inode, std::string_view name)
+Result<XattrSlot> find_in_bucket(Names& names, InodeNumber inode, std::string_view name)
 {
-    return find_xattr(core.store, core.volume->superblock().name_hash_seed, inode, name);
+    return find_xattr(names.store.items, names.store.volume.superblock().name_hash_seed, inode, name);
 }
 
 // The slot that `flags` allow to be written, with room for as many parts.
-Result<XattrSlot> find_writable(FilesystemCore& core, InodeNumber inode, std::string_view name, int flags,
+Result<XattrSlot> find_writable(Names& names, InodeNumber inode, std::string_view name, int flags,
                                 size_t part_count)
 {
-    CW_ASSIGN(XattrSlot slot, find_in_bucket(core, inode, name));
+    CW_ASSIGN(XattrSlot slot, find_in_bucket(names, inode, name));
     if (slot.found() && flags == XATTR_CREATE)
         return Err::kExists;
     if (!slot.found() && flags == XATTR_REPLACE)
@@ -66,9 +66,9 @@ void put_parts(Operation& op, InodeNumber inode, const XattrSlot& slot, std::vec
         op.put(xattr_key(inode, cursors[i]), std::move(parts[i]));
 }
 
-Result<XattrSlot> find_present(FilesystemCore& core, InodeNumber inode, std::string_view name)
+Result<XattrSlot> find_present(Names& names, InodeNumber inode, std::string_view name)
 {
-    CW_ASSIGN(XattrSlot slot, find_in_bucket(core, inode, name));
+    CW_ASSIGN(XattrSlot slot, find_in_bucket(names, inode, name));
     if (!slot.found())
         return Err::kNoData;
     return slot;
@@ -77,43 +77,42 @@ Result<XattrSlot> find_present(FilesystemCore& core, InodeNumber inode, std::str
 void stamp_change(Operation& op, Inode& inode) CW_REQUIRES(inode.mutex)
 {
     inode.attributes.changed = current_time();
-    op.store(inode);
+    store_inode(op, inode);
 }
 
 }  // namespace
 
-Status set_xattr(FilesystemCore& core, InodeNumber inode, std::string_view name,
-                 std::span<const std::byte> value, int flags)
+Status Names::set_xattr(InodeNumber inode, std::string_view name, std::span<const std::byte> value, int flags)
 {
     CW_TRY(check_set(name, value, flags));
-    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     std::vector<ItemBytes> parts = encode_xattr(name, value);
-    CW_TRY(find_writable(core, inode, name, flags, parts.size()).status());
-    Operation op(core);
+    CW_TRY(find_writable(*this, inode, name, flags, parts.size()).status());
+    Operation op(store);
     const size_t item_count = 2 + kXattrPartsMax + value.size() / kUsualItemBytes;
     CW_TRY(op.begin(Operation::Kind::kGrow, static_cast<uint32_t>(item_count)));
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
-    CW_ASSIGN(const XattrSlot slot, find_writable(core, inode, name, flags, parts.size()));
+    CW_ASSIGN(const XattrSlot slot, find_writable(*this, inode, name, flags, parts.size()));
     put_parts(op, inode, slot, std::move(parts));
     stamp_change(op, *use);
     return {};
 }
 
-Result<std::vector<std::byte>> get_xattr(FilesystemCore& core, InodeNumber inode, std::string_view name)
+Result<std::vector<std::byte>> Names::get_xattr(InodeNumber inode, std::string_view name)
 {
     CW_TRY(check_xattr_name(name));
-    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
-    CW_ASSIGN(XattrSlot slot, find_present(core, inode, name));
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
+    CW_ASSIGN(XattrSlot slot, find_present(*this, inode, name));
     return std::move(slot.value);
 }
 
-Result<std::string> list_xattrs(FilesystemCore& core, InodeNumber inode)
+Result<std::string> Names::list_xattrs(InodeNumber inode)
 {
-    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     std::string names;
-    ItemScan scan(core.store, core.store.view(), xattr_key(inode, 0), xattr_key(inode, UINT64_MAX));
+    ItemScan scan(store.items, store.items.view(), xattr_key(inode, 0), xattr_key(inode, UINT64_MAX));
     while (true) {
         const Status status = scan.next();
         if (status.err() == Err::kNotFound)
@@ -125,17 +124,17 @@ Result<std::string> list_xattrs(FilesystemCore& core, InodeNumber inode)
     }
 }
 
-Status remove_xattr(FilesystemCore& core, InodeNumber inode, std::string_view name)
+Status Names::remove_xattr(InodeNumber inode, std::string_view name)
 {
     CW_TRY(check_xattr_name(name));
-    CW_ASSIGN(const InodeUse use, use_inode(core, inode));
-    CW_TRY(find_present(core, inode, name).status());
-    Operation op(core);
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
+    CW_TRY(find_present(*this, inode, name).status());
+    Operation op(store);
     CW_TRY(op.begin(Operation::Kind::kShrink, 1 + kXattrPartsMax));
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
-    CW_ASSIGN(const XattrSlot slot, find_present(core, inode, name));
+    CW_ASSIGN(const XattrSlot slot, find_present(*this, inode, name));
     put_parts(op, inode, slot, {});
     stamp_change(op, *use);
     return {};

@@ -7,8 +7,8 @@
 #include "base/checksum.h"
 #include "base/log_count.h"
 #include "format/items.h"
-#include "fs/commit/node_content.h"
 #include "fs/txn/block_codec.h"
+#include "fs/txn/node_content.h"
 
 namespace cowraid {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/mutex.h"
-#include "fs/filesystem.h"
+#include "fs/txn/completion.h"
 
 namespace cowraid {
 

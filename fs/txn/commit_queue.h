@@ -8,7 +8,7 @@
 #include "alloc/allocator.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "fs/filesystem.h"
+#include "fs/txn/completion.h"
 
 namespace cowraid {
 

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
-#include "fs/commit/commit.h"
-#include "fs/names/removal.h"
+#include "fs/txn/group_planning.h"
 
 namespace cowraid {
 
@@ -14,25 +13,24 @@ namespace {
 // Commits of everything that others have under way: what the first ones free the next may use.
 constexpr int kCommits = 3;
 
-Status check_writable(const FilesystemCore& core)
+Status check_writable(const Store& store)
 {
-    if (core.stopped)
+    if (store.stopped)
         return Err::kShutdown;
-    return core.read_only ? Err::kReadOnly : Err::kOk;
+    return store.read_only ? Err::kReadOnly : Err::kOk;
 }
 
 // Commits until `take` says that it got what it wants, or `hopeless` that it never will (kNoSpace), or an
 // error.
-template <typename Take, typename Hopeless>
-Status commit_until(FilesystemCore& core, Take take, Hopeless hopeless)
+template <typename Take, typename Hopeless> Status commit_until(Store& store, Take take, Hopeless hopeless)
 {
     for (int commits = 0;; ++commits) {
-        CW_TRY(check_writable(core));
+        CW_TRY(check_writable(store));
         if (take())
             return {};
         if (commits == kCommits || hopeless())
             return Err::kNoSpace;
-        CW_TRY(force_commit(core));
+        CW_TRY(force_commit(store));
     }
 }
 
@@ -44,7 +42,7 @@ bool never()
 // Takes room beside others, then, when what was unlinked is deleted, alone. kNoSpace: it is not there.
 // `wanted` compares this with what others want.
 template <typename Take, typename Wanted>
-Status take_room(FilesystemCore& core, RoomGate& gate, Take take, Wanted wanted)
+Status take_room(Store& store, RoomGate& gate, Take take, Wanted wanted)
 {
     const uint64_t mark = gate.closings();
     const auto hopeless = [&] {
@@ -54,15 +52,15 @@ Status take_room(FilesystemCore& core, RoomGate& gate, Take take, Wanted wanted)
         gate.wait_open();
         return take();
     };
-    const Status beside = commit_until(core, take_beside, hopeless);
+    const Status beside = commit_until(store, take_beside, hopeless);
     if (beside.err() != Err::kNoSpace)
         return beside;
     // Files that cannot be deleted bring no room. Most of it beside others, what is left while they wait.
-    finish_removals(core).ignore();
+    store.driver->finish_removals().ignore();
     if (!gate.close(mark, wanted()))
         return beside;
-    finish_removals(core).ignore();
-    const Status alone = commit_until(core, take, never);
+    store.driver->finish_removals().ignore();
+    const Status alone = commit_until(store, take, never);
     if (alone.err() == Err::kNoSpace)
         gate.open_refused(wanted());
     else
@@ -72,22 +70,22 @@ Status take_room(FilesystemCore& core, RoomGate& gate, Take take, Wanted wanted)
 
 }  // namespace
 
-bool promise_at_once(FilesystemCore& core, uint64_t blocks)
+bool promise_at_once(Store& store, uint64_t blocks)
 {
-    return !core.data_gate.closed() && core.space.promise_data(blocks);
+    return !store.data_gate.closed() && store.space.promise_data(blocks);
 }
 
-Status promise_data(FilesystemCore& core, uint64_t blocks)
+Status promise_data(Store& store, uint64_t blocks)
 {
     const auto take = [&] {
-        return core.space.promise_data(blocks);
+        return store.space.promise_data(blocks);
     };
-    return take_room(core, core.data_gate, take, [&] { return blocks; });
+    return take_room(store, store.data_gate, take, [&] { return blocks; });
 }
 
 Status DataPromise::get(uint64_t blocks)
 {
-    CW_TRY(promise_data(core_, blocks));
+    CW_TRY(promise_data(store_, blocks));
     blocks_ += blocks;
     return {};
 }
@@ -97,7 +95,7 @@ Status DataPromise::get_by_force(uint64_t blocks)
     const Status status = get(blocks);
     if (status.err() != Err::kNoSpace)
         return status;
-    core_.space.force_data(blocks);
+    store_.space.force_data(blocks);
     blocks_ += blocks;
     return {};
 }
@@ -144,11 +142,11 @@ PendingChanges changes_in(const Transaction& transaction)
     return changes;
 }
 
-PendingChanges pending_changes(FilesystemCore& core)
+PendingChanges pending_changes(Store& store)
 {
     // In this order: a flush turns dirty data into items.
-    const DirtyAccount::Amount dirty = core.dirty.amount();
-    const View view = core.timeline.view();
+    const DirtyAccount::Amount dirty = store.dirty.amount();
+    const View view = store.timeline.view();
     PendingChanges pending = changes_in(*view.open);
     if (view.committing)
         pending += changes_in(*view.committing);
@@ -159,9 +157,9 @@ PendingChanges pending_changes(FilesystemCore& core)
 
 bool Operation::try_claim(Kind kind)
 {
-    const SpaceBudget::ClaimMark mark = core_.space.claim_mark();
+    const SpaceBudget::ClaimMark mark = store_.space.claim_mark();
     const Leave leave = kind == Kind::kShrink ? Leave::kMoves : Leave::kReserve;
-    return core_.space.try_claim(claimed_, pending_changes(core_), mark, leave);
+    return store_.space.try_claim(claimed_, pending_changes(store_), mark, leave);
 }
 
 // Claims, when a commit will have room for what is pending and claimed. kMinor: at once or not. kShrink: at
@@ -173,25 +171,25 @@ Status Operation::admit(Kind kind)
         return try_claim(kind);
     };
     if (kind == Kind::kMinor) {
-        CW_TRY(check_writable(core_));
-        return !core_.node_gate.closed() && take() ? Status() : Err::kNoSpace;
+        CW_TRY(check_writable(store_));
+        return !store_.node_gate.closed() && take() ? Status() : Err::kNoSpace;
     }
     const auto wanted = [&] {
-        return node_blocks_bound(core_.space.metadata_room(), claimed_);
+        return node_blocks_bound(store_.space.metadata_room(), claimed_);
     };
     if (kind == Kind::kGrow)
-        return take_room(core_, core_.node_gate, take, wanted);
+        return take_room(store_, store_.node_gate, take, wanted);
     while (true) {
-        const MetadataRoom before = core_.space.metadata_room();
-        const Status status = commit_until(core_, take, never);
+        const MetadataRoom before = store_.space.metadata_room();
+        const Status status = commit_until(store_, take, never);
         if (status.err() != Err::kNoSpace)
             return status;
         if (!before.nodes_have_parity)
             break;
-        if (core_.space.metadata_room().free_blocks <= before.free_blocks)
+        if (store_.space.metadata_room().free_blocks <= before.free_blocks)
             return Err::kNoSpace;
     }
-    core_.space.claim(claimed_);
+    store_.space.claim(claimed_);
     return {};
 }
 
@@ -201,17 +199,17 @@ Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks,
     claimed_ = changes_of_items(item_count);
     claimed_.data_blocks = data_blocks;
     claimed_.data_runs = data_blocks > 0 ? 1 : 0;
-    if (core_.volume->may_have_moved_blocks())
+    if (store_.volume.may_have_moved_blocks())
         claimed_.freed_runs += divide_up(freed_blocks, kChecksumWindowBlocks);
     CW_TRY(admit(kind));
-    core_.gate.lock_shared();
-    const Status status = check_writable(core_);
+    store_.gate.lock_shared();
+    const Status status = check_writable(store_);
     if (!status.ok()) {
-        core_.gate.unlock_shared();
-        core_.space.give_up(claimed_);
+        store_.gate.unlock_shared();
+        store_.space.give_up(claimed_);
         return status;
     }
-    transaction_ = core_.timeline.open();
+    transaction_ = store_.timeline.open();
     return {};
 }
 
@@ -220,8 +218,8 @@ void Operation::end() CW_NO_THREAD_SAFETY_ANALYSIS
     if (!transaction_)
         return;
     transaction_.reset();
-    core_.space.give_up(claimed_);
-    core_.gate.unlock_shared();
+    store_.space.give_up(claimed_);
+    store_.gate.unlock_shared();
 }
 
 Operation::~Operation()
@@ -233,7 +231,7 @@ void Operation::note_change()
 {
     transaction_->dirty = true;
     if (change_ == 0)
-        change_ = core_.changes.next();
+        change_ = store_.changes.next();
 }
 
 void Operation::put(const Key& key, std::span<const std::byte> value)
@@ -246,13 +244,6 @@ void Operation::erase(const Key& key)
 {
     note_change();
     transaction_->items.erase(key);
-}
-
-void Operation::store(Inode& inode, Changed changed) CW_NO_THREAD_SAFETY_ANALYSIS
-{
-    put(inode_key(inode.number), encode_inode(inode.attributes));
-    if (changed == Changed::kContent)
-        inode.data_change = change_;
 }
 
 timespec current_time()

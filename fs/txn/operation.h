@@ -6,9 +6,8 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "fs/core.h"
-#include "fs/files/inode.h"
 #include "fs/txn/long_change.h"
+#include "fs/txn/store.h"
 
 namespace cowraid {
 
@@ -18,7 +17,7 @@ public:
     // the reserve; kGrow ones get kNoSpace before that; kMinor ones (times of access) rather than wait.
     enum class Kind : uint8_t { kGrow, kShrink, kMinor };
 
-    explicit Operation(FilesystemCore& core) : core_(core) { }
+    explicit Operation(Store& store) : store_(store) { }
     ~Operation();
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
@@ -35,17 +34,15 @@ public:
     [[nodiscard]] Transaction& transaction() { return *transaction_; }
     void put(const Key& key, std::span<const std::byte> value);
     void erase(const Key& key);
-    // Writes the inode's attributes into its item. `changed`: whether more than times did, so that fdatasync
-    // cares. Requires inode.mutex.
-    enum class Changed : uint8_t { kContent, kTimes };
-    void store(Inode& inode, Changed changed = Changed::kContent);
+    // The number of the change that it makes; 0 before the first put() or erase().
+    [[nodiscard]] uint64_t change() const { return change_; }
 
 private:
     void note_change();
     bool try_claim(Kind kind);
     Status admit(Kind kind);
 
-    FilesystemCore& core_;
+    Store& store_;
     Ref<Transaction> transaction_;
     PendingChanges claimed_;
     uint64_t change_ = 0;  // its number, once it changed something
@@ -54,16 +51,16 @@ private:
 timespec current_time();
 
 // Promises room for as many blocks of data if it is there and nobody else waits alone for any.
-bool promise_at_once(FilesystemCore& core, uint64_t blocks);
+bool promise_at_once(Store& store, uint64_t blocks);
 // Promises room for as many blocks of data; commits that may bring space back: what
 // overwrites free, and what others only wait to write. kNoSpace, kReadOnly, kShutdown. No locks held.
-Status promise_data(FilesystemCore& core, uint64_t blocks);
+Status promise_data(Store& store, uint64_t blocks);
 
 // Blocks of data that were promised, returned unless somebody takes them over.
 class DataPromise {
 public:
-    explicit DataPromise(FilesystemCore& core) : core_(core) { }
-    ~DataPromise() { core_.space.return_data(blocks_); }
+    explicit DataPromise(Store& store) : store_(store) { }
+    ~DataPromise() { store_.space.return_data(blocks_); }
     DataPromise(const DataPromise&) = delete;
     DataPromise& operator=(const DataPromise&) = delete;
 
@@ -76,7 +73,7 @@ public:
     void take_over(uint64_t blocks);
 
 private:
-    FilesystemCore& core_;
+    Store& store_;
     uint64_t blocks_ = 0;
 };
 
@@ -87,6 +84,6 @@ PendingChanges changes_of_left(uint64_t item_count);
 // What is in one transaction; its dirty data is not.
 PendingChanges changes_in(const Transaction& transaction);
 // What the commits under way and to come must find room for, claims of operations not counted.
-PendingChanges pending_changes(FilesystemCore& core);
+PendingChanges pending_changes(Store& store);
 
 }  // namespace cowraid

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "fs/core.h"
 #include "fs/txn/block_codec.h"
+#include "fs/txn/store.h"
 #include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
@@ -164,23 +164,23 @@ Status RemapLookup::verify(const View& view, std::span<const PlacedRun> runs) co
     return {};
 }
 
-Status find_places(FilesystemCore& core, const View& view, VolumeAddress name, uint64_t block_count,
+Status find_places(Store& store, const View& view, VolumeAddress name, uint64_t block_count,
                    std::vector<PlacedRun>& out)
 {
-    if (is_mutant(core.options, CommitMutant::kFreeUnresolved)) {
+    if (is_mutant(store.options, CommitMutant::kFreeUnresolved)) {
         out.push_back({name, name, block_count});
         return {};
     }
     const size_t before = out.size();
-    CW_TRY(core.remap.resolve(view, name, block_count, out));
-    return core.remap.verify(view, std::span(out).subspan(before));
+    CW_TRY(store.remap.resolve(view, name, block_count, out));
+    return store.remap.verify(view, std::span(out).subspan(before));
 }
 
-Status free_places(FilesystemCore& core, Transaction& transaction, std::span<const PlacedRun> runs)
+Status free_places(Store& store, Transaction& transaction, std::span<const PlacedRun> runs)
 {
     std::vector<uint64_t> none;
     for (const PlacedRun& run : runs) {
-        CW_TRY(core.allocator.free_blocks(run.place, run.block_count, transaction.id));
+        CW_TRY(store.allocator.free_blocks(run.place, run.block_count, transaction.id));
         if (!run.moved())
             continue;
         none.assign(run.block_count, 0);

@@ -62,16 +62,16 @@ private:
     std::set<VolumeAddress> emptying_ CW_GUARDED_BY(mutex_);
 };
 
-struct FilesystemCore;
+struct Store;
 
 // Appends where blocks of a file are that it is about to give up; an error means that the remap tree could
 // not be read, or that it gives the blocks a place that is said to be another's. The blocks are of one group
 // by name.
-Status find_places(FilesystemCore& core, const View& view, VolumeAddress name, uint64_t block_count,
+Status find_places(Store& store, const View& view, VolumeAddress name, uint64_t block_count,
                    std::vector<PlacedRun>& out);
 // Frees blocks that a file no longer refers to, on behalf of `transaction`, and forgets where they went. The
 // caller owns the file's mapping and has stayed in the gate since find_places(). An error means that the
 // trees contradict each other.
-Status free_places(FilesystemCore& core, Transaction& transaction, std::span<const PlacedRun> runs);
+Status free_places(Store& store, Transaction& transaction, std::span<const PlacedRun> runs);
 
 }  // namespace cowraid

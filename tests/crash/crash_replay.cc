@@ -205,7 +205,7 @@ Status Replay::record_fsyncs(Filesystem& fs, Workload& workload)
         if (options_.clean && prng_.chance(1, 2))
             clean(fs);
         snapshots_.push_back(workload.state());
-        CW_TRY(fs.fsync({kRootInode}, Filesystem::SyncWhat::kAll));
+        CW_TRY(fs.committer.fsync({kRootInode}, Committer::SyncWhat::kAll));
         recorder_.mark(snapshots_.size() - 1, "acknowledged fsync");
         workload.use(fs);  // it may have been a commit
     }

@@ -50,9 +50,9 @@ std::string Workload::random_name()
 Status Workload::write()
 {
     const std::string name = random_name();
-    Result<Attributes> found = fs_->lookup(kRoot, name);
+    Result<Attributes> found = fs_->names.lookup(kRoot, name);
     if (found.err() == Err::kNotFound)
-        found = fs_->make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        found = fs_->names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
     CW_TRY(found.status());
     note_commit();
     std::vector<std::byte>& content = files_[name];
@@ -60,25 +60,25 @@ Status Workload::write()
     std::vector<std::byte> data(1 + prng_.below(prng_.chance(1, 5) ? 90000 : 6000));
     prng_.fill(data.data(), data.size());
     if (offset + data.size() <= kMaxFileBytes) {
-        CW_TRY(fs_->write(found->inode, offset, data, {}, {}));
+        CW_TRY(fs_->files.write(found->inode, offset, data, {}, {}));
         note_commit();
         content.resize(std::max<size_t>(content.size(), offset + data.size()));
         std::memcpy(content.data() + offset, data.data(), data.size());
     } else {
         SetAttributes change;
         change.size_bytes = prng_.below(content.size() + 1);
-        CW_TRY(fs_->set_attributes(found->inode, change, {}));
+        CW_TRY(fs_->names.set_attributes(found->inode, change, {}));
         note_commit();
         content.resize(*change.size_bytes);
     }
-    fs_->forget(found->inode, 1);
+    fs_->names.forget(found->inode, 1);
     return {};
 }
 
 Status Workload::remove()
 {
     const std::string name = random_name();
-    const Status status = fs_->unlink(kRoot, name);
+    const Status status = fs_->names.unlink(kRoot, name);
     note_commit();
     const bool was_there = files_.erase(name) == 1;
     if (status.ok() == was_there)
@@ -92,7 +92,7 @@ Status Workload::rename()
     const std::string to = random_name();
     if (from == to || files_.find(from) == files_.end())
         return {};
-    CW_TRY(fs_->rename(kRoot, from, kRoot, to, 0));
+    CW_TRY(fs_->names.rename(kRoot, from, kRoot, to, 0));
     note_commit();
     files_[to] = std::move(files_[from]);
     files_.erase(from);
@@ -115,23 +115,23 @@ Status Workload::change()
 
 Status Workload::grow(size_t bytes)
 {
-    CW_ASSIGN(const Attributes made, fs_->make_node(kRoot, "big", S_IFREG | 0644, 0, {}));
+    CW_ASSIGN(const Attributes made, fs_->names.make_node(kRoot, "big", S_IFREG | 0644, 0, {}));
     note_commit();
     std::vector<std::byte>& content = files_["big"];
     for (size_t done = 0; done < bytes; done += kMiB) {
         const std::vector<std::byte> part(std::min<size_t>(kMiB, bytes - done),
                                           static_cast<std::byte>(done / kMiB + 1));
-        CW_TRY(fs_->write(made.inode, done, part, {}, {}));
+        CW_TRY(fs_->files.write(made.inode, done, part, {}, {}));
         note_commit();
         content.insert(content.end(), part.begin(), part.end());
     }
-    fs_->forget(made.inode, 1);
+    fs_->names.forget(made.inode, 1);
     return {};
 }
 
 Status Workload::shrink()
 {
-    CW_TRY(fs_->unlink(kRoot, "big"));
+    CW_TRY(fs_->names.unlink(kRoot, "big"));
     note_commit();
     files_.erase("big");
     return {};
@@ -157,7 +157,7 @@ bool sum_file(Filesystem& fs, InodeNumber inode, uint64_t size, Checksum& sum)
     static std::vector<std::byte> piece(kPieceBytes);
     for (uint64_t at = 0; at < size; at += kPieceBytes) {
         const std::span<std::byte> part = std::span(piece).first(std::min<uint64_t>(kPieceBytes, size - at));
-        const Result<size_t> got = fs.read(inode, at, part);
+        const Result<size_t> got = fs.files.read(inode, at, part);
         if (!got.ok() || *got != part.size())
             return false;
         sum = next_sum(sum, part);
@@ -170,12 +170,12 @@ bool sum_file(Filesystem& fs, InodeNumber inode, uint64_t size, Checksum& sum)
 bool read_state(Filesystem& fs, DirectoryState& out, std::string& why)
 {
     NameSink sink;
-    if (!fs.read_directory(kRoot, 0, {}, sink).ok()) {
+    if (!fs.names.read_directory(kRoot, 0, {}, sink).ok()) {
         why = "the root directory cannot be read";
         return false;
     }
     for (const auto& [name, inode] : sink.names) {
-        const Result<Attributes> attributes = fs.get_attributes(inode);
+        const Result<Attributes> attributes = fs.names.get_attributes(inode);
         if (!attributes.ok()) {
             why = name + ": no attributes: " + err_text(attributes.err());
             return false;

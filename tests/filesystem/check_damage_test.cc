@@ -5,7 +5,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "fs/commit/commit.h"
+#include "fs/commit/committer.h"
 #include "fs/names/dirent.h"
 #include "tests/filesystem/check_content.h"
 
@@ -14,33 +14,33 @@ using namespace cowraid::test;
 
 namespace {
 
-InodeNumber find_inode(FilesystemCore& core, InodeNumber directory, std::string_view name)
+InodeNumber find_inode(Filesystem& core, InodeNumber directory, std::string_view name)
 {
     const Result<DirentSlot> slot =
-        find_dirent(core.store, core.volume->superblock().name_hash_seed, directory, name);
+        find_dirent(core.store.items, core.volume->superblock().name_hash_seed, directory, name);
     REQUIRE(slot.ok());
     REQUIRE(slot->found);
     return slot->entry.inode;
 }
 
-InodeAttributes attributes_of(FilesystemCore& core, InodeNumber inode)
+InodeAttributes attributes_of(Filesystem& core, InodeNumber inode)
 {
     ItemBytes payload;
-    REQUIRE(core.store.get(inode_key(inode), payload).ok());
+    REQUIRE(core.store.items.get(inode_key(inode), payload).ok());
     const Result<InodeAttributes> attributes = decode_inode(payload);
     REQUIRE(attributes.ok());
     return *attributes;
 }
 
-void put(FilesystemCore& core, const Key& key, std::span<const std::byte> payload)
+void put(Filesystem& core, const Key& key, std::span<const std::byte> payload)
 {
-    const Ref<Transaction> open = core.timeline.open();
+    const Ref<Transaction> open = core.store.timeline.open();
     open->items.put(key, payload);
     open->dirty = true;
 }
 
 // Changes something harmless, so that the commit has an item.
-void touch(FilesystemCore& core)
+void touch(Filesystem& core)
 {
     InodeAttributes attributes = attributes_of(core, kRoot);
     attributes.accessed.tv_sec += 1;
@@ -48,14 +48,14 @@ void touch(FilesystemCore& core)
 }
 
 // Commits damage into a copy of the filled volume and checks it: something is found, and all of one kind.
-void expect_kind(const char* what, const char* kind, void (*damage)(FilesystemCore&))
+void expect_kind(const char* what, const char* kind, void (*damage)(Filesystem&))
 {
     CAPTURE(what);
     Image image = raid6_image();
     {
-        const std::unique_ptr<FilesystemCore> core = image.open_core();
+        const std::unique_ptr<Filesystem> core = image.open_core();
         damage(*core);
-        REQUIRE(commit_now(*core).ok());
+        REQUIRE(core->committer.commit().ok());
     }
     const CheckReport report = image.check();
     INFO(text_of(report));
@@ -70,30 +70,30 @@ void expect_kind(const char* what, const char* kind, void (*damage)(FilesystemCo
 
 TEST_CASE("wrong inodes")
 {
-    expect_kind("link count of a file", "inode", [](FilesystemCore& core) {
+    expect_kind("link count of a file", "inode", [](Filesystem& core) {
         const InodeNumber inode = find_inode(core, kRoot, "big");
         InodeAttributes attributes = attributes_of(core, inode);
         attributes.link_count = 2;
         put(core, inode_key(inode), encode_inode(attributes));
     });
-    expect_kind("link count of a directory", "inode", [](FilesystemCore& core) {
+    expect_kind("link count of a directory", "inode", [](Filesystem& core) {
         InodeAttributes attributes = attributes_of(core, kRoot);
         ++attributes.link_count;
         put(core, inode_key(kRoot), encode_inode(attributes));
     });
-    expect_kind("size of a directory", "inode", [](FilesystemCore& core) {
+    expect_kind("size of a directory", "inode", [](Filesystem& core) {
         InodeAttributes attributes = attributes_of(core, kRoot);
         attributes.size_bytes += 2;
         put(core, inode_key(kRoot), encode_inode(attributes));
     });
-    expect_kind("block count", "inode", [](FilesystemCore& core) {
+    expect_kind("block count", "inode", [](Filesystem& core) {
         const InodeNumber inode = find_inode(core, kRoot, "big");
         InodeAttributes attributes = attributes_of(core, inode);
         --attributes.data_blocks;
         put(core, inode_key(inode), encode_inode(attributes));
     });
-    expect_kind("no links and no orphan mark", "inode", [](FilesystemCore& core) {
-        core.timeline.open()->items.erase(orphan_key({find_inode(core, kRoot, "big")}));
+    expect_kind("no links and no orphan mark", "inode", [](Filesystem& core) {
+        core.store.timeline.open()->items.erase(orphan_key({find_inode(core, kRoot, "big")}));
         InodeAttributes attributes = attributes_of(core, find_inode(core, kRoot, "big"));
         attributes.link_count = 0;
         put(core, inode_key(find_inode(core, kRoot, "big")), encode_inode(attributes));
@@ -102,53 +102,53 @@ TEST_CASE("wrong inodes")
 
 TEST_CASE("wrong items of inodes")
 {
-    expect_kind("orphan marks", "inode", [](FilesystemCore& core) {
+    expect_kind("orphan marks", "inode", [](Filesystem& core) {
         put(core, orphan_key(find_inode(core, kRoot, "big")), {});
         put(core, orphan_key({kMaxInode}), {});
     });
-    expect_kind("target of a symbolic link", "inode", [](FilesystemCore& core) {
+    expect_kind("target of a symbolic link", "inode", [](Filesystem& core) {
         put(core, symlink_key(find_inode(core, kRoot, "symlink")), std::as_bytes(std::span("abc", 3)));
     });
-    expect_kind("not an inode", "inode", [](FilesystemCore& core) {
+    expect_kind("not an inode", "inode", [](Filesystem& core) {
         put(core, inode_key(find_inode(core, kRoot, "fifo")), std::as_bytes(std::span("abc", 3)));
     });
-    expect_kind("extended attribute in the wrong place", "inode", [](FilesystemCore& core) {
+    expect_kind("extended attribute in the wrong place", "inode", [](Filesystem& core) {
         put(core, xattr_key(find_inode(core, kRoot, "big"), kMinCursor),
             encode_xattr("user.x", std::as_bytes(std::span("abc", 3))).front());
     });
-    expect_kind("items of an unknown type", "tree", [](FilesystemCore& core) {
+    expect_kind("items of an unknown type", "tree", [](Filesystem& core) {
         put(core, {kRootInode, 99, 7}, std::as_bytes(std::span("abc", 3)));
     });
 }
 
 TEST_CASE("wrong names")
 {
-    expect_kind("entry of nothing", "directory", [](FilesystemCore& core) {
+    expect_kind("entry of nothing", "directory", [](Filesystem& core) {
         const uint64_t cursor = name_bucket(core.volume->superblock().name_hash_seed, "dangling");
         put(core, dirent_key(kRoot, cursor), encode_dirent({cursor, {kMaxInode}, 0, S_IFREG, "dangling"}));
         InodeAttributes attributes = attributes_of(core, kRoot);
         attributes.size_bytes += 2 * 8;
         put(core, inode_key(kRoot), encode_inode(attributes));
     });
-    expect_kind("entry missing", "directory", [](FilesystemCore& core) {
+    expect_kind("entry missing", "directory", [](Filesystem& core) {
         const uint64_t cursor = name_bucket(core.volume->superblock().name_hash_seed, "fifo");
-        core.timeline.open()->items.erase(dirent_key(kRoot, cursor));
+        core.store.timeline.open()->items.erase(dirent_key(kRoot, cursor));
         InodeAttributes attributes = attributes_of(core, kRoot);
         attributes.size_bytes -= 2 * 4;
         put(core, inode_key(kRoot), encode_inode(attributes));
     });
-    expect_kind("entry of another type", "directory", [](FilesystemCore& core) {
+    expect_kind("entry of another type", "directory", [](Filesystem& core) {
         const Result<DirentSlot> slot =
-            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, "fifo");
+            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, "fifo");
         Dirent entry = slot->entry;
         entry.mode_type = S_IFSOCK;
         put(core, dirent_key(kRoot, entry.cursor), encode_dirent(entry));
     });
-    expect_kind("entry where lookup does not find it", "directory", [](FilesystemCore& core) {
+    expect_kind("entry where lookup does not find it", "directory", [](Filesystem& core) {
         const Result<DirentSlot> slot =
-            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, "fifo");
+            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, "fifo");
         Dirent entry = slot->entry;
-        core.timeline.open()->items.erase(dirent_key(kRoot, entry.cursor));
+        core.store.timeline.open()->items.erase(dirent_key(kRoot, entry.cursor));
         entry.cursor += 1024;
         put(core, dirent_key(kRoot, entry.cursor), encode_dirent(entry));
         put(core, link_key(entry.inode, entry.link_sequence), encode_link({kRoot, entry.cursor, entry.name}));
@@ -157,17 +157,17 @@ TEST_CASE("wrong names")
 
 TEST_CASE("directories that cannot be reached")
 {
-    expect_kind("two directories below each other", "directory", [](FilesystemCore& core) {
+    expect_kind("two directories below each other", "directory", [](Filesystem& core) {
         // "directory" moves into a directory that is below it: both are cut off from the root.
         const InodeNumber outer = find_inode(core, kRoot, "directory");
         const Result<DirentSlot> slot =
-            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, "directory");
+            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, "directory");
         const InodeNumber inner = find_inode(core, kRoot, "sparse");
         const Result<DirentSlot> inner_slot =
-            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, "sparse");
+            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, "sparse");
         for (const auto& [inode, entry, parent] :
              {std::tuple{outer, slot->entry, inner}, std::tuple{inner, inner_slot->entry, outer}}) {
-            core.timeline.open()->items.erase(dirent_key(kRoot, entry.cursor));
+            core.store.timeline.open()->items.erase(dirent_key(kRoot, entry.cursor));
             put(core, dirent_key(parent, entry.cursor), encode_dirent(entry));
             put(core, link_key(inode, entry.link_sequence), encode_link({parent, entry.cursor, entry.name}));
             InodeAttributes attributes = attributes_of(core, inode);
@@ -185,10 +185,10 @@ TEST_CASE("directories that cannot be reached")
 
 TEST_CASE("wrong extents")
 {
-    expect_kind("one block in two files", "extent", [](FilesystemCore& core) {
+    expect_kind("one block in two files", "extent", [](Filesystem& core) {
         std::vector<FileExtent> extents;
         const InodeNumber big = find_inode(core, kRoot, "big");
-        REQUIRE(find_extents(core.store, core.store.view(), big, 0, 1, extents).ok());
+        REQUIRE(find_extents(core.store.items, core.store.items.view(), big, 0, 1, extents).ok());
         const InodeNumber fifo = find_inode(core, kRoot, "moved");
         FileExtent extent = extents.front();
         extent.file_block = 100;
@@ -198,19 +198,19 @@ TEST_CASE("wrong extents")
         attributes.size_bytes = kMiB * 10;
         put(core, inode_key(fifo), encode_inode(attributes));
     });
-    expect_kind("extents of a file overlap", "extent", [](FilesystemCore& core) {
+    expect_kind("extents of a file overlap", "extent", [](Filesystem& core) {
         std::vector<FileExtent> extents;
         const InodeNumber inode = find_inode(core, kRoot, "promised");
-        REQUIRE(find_extents(core.store, core.store.view(), inode, 0, 1, extents).ok());
+        REQUIRE(find_extents(core.store.items, core.store.items.view(), inode, 0, 1, extents).ok());
         REQUIRE(extents.front().kind == ExtentKind::kReserved);
         put(core, extent_key(inode, 1), encode_extent({1, 1, ExtentKind::kReserved, {}, {}}));
         InodeAttributes attributes = attributes_of(core, inode);
         attributes.data_blocks += 1;
-        core.reserved_blocks += 1;
+        core.files.reserved_blocks += 1;
         put(core, inode_key(inode), encode_inode(attributes));
     });
     expect_kind(
-        "an extent outside every group, and one in a group for metadata", "extent", [](FilesystemCore& core) {
+        "an extent outside every group, and one in a group for metadata", "extent", [](Filesystem& core) {
             const InodeNumber inode = find_inode(core, kRoot, "moved");
             put(core, extent_key(inode, 100), encode_extent({100, 3, ExtentKind::kData, {kBlockBytes}, {1}}));
             const VolumeAddress node = core.volume->superblock().root.address;
@@ -220,7 +220,7 @@ TEST_CASE("wrong extents")
             attributes.size_bytes = kMiB * 10;
             put(core, inode_key(inode), encode_inode(attributes));
         });
-    expect_kind("data behind the end", "extent", [](FilesystemCore& core) {
+    expect_kind("data behind the end", "extent", [](Filesystem& core) {
         const InodeNumber inode = find_inode(core, kRoot, "big");
         InodeAttributes attributes = attributes_of(core, inode);
         attributes.size_bytes = 5;
@@ -230,25 +230,25 @@ TEST_CASE("wrong extents")
 
 TEST_CASE("wrong space and checksums")
 {
-    expect_kind("blocks recorded as used by nothing", "space", [](FilesystemCore& core) {
+    expect_kind("blocks recorded as used by nothing", "space", [](Filesystem& core) {
         std::vector<RowRegion> regions;
-        const Ref<Transaction> open = core.timeline.open();
-        REQUIRE(core.allocator.allocate(Stream::kData, 1, 5, open->id, regions).ok());
+        const Ref<Transaction> open = core.store.timeline.open();
+        REQUIRE(core.store.allocator.allocate(Stream::kData, 1, 5, open->id, regions).ok());
         touch(core);
     });
-    expect_kind("blocks in use recorded as free", "space", [](FilesystemCore& core) {
+    expect_kind("blocks in use recorded as free", "space", [](Filesystem& core) {
         std::vector<FileExtent> extents;
         const InodeNumber big = find_inode(core, kRoot, "big");
-        REQUIRE(find_extents(core.store, core.store.view(), big, 0, 1, extents).ok());
-        const Ref<Transaction> open = core.timeline.open();
-        REQUIRE(core.allocator.free_blocks(extents.front().address, 1, open->id).ok());
+        REQUIRE(find_extents(core.store.items, core.store.items.view(), big, 0, 1, extents).ok());
+        const Ref<Transaction> open = core.store.timeline.open();
+        REQUIRE(core.store.allocator.free_blocks(extents.front().address, 1, open->id).ok());
         touch(core);
     });
-    expect_kind("data without checksums", "checksum", [](FilesystemCore& core) {
+    expect_kind("data without checksums", "checksum", [](Filesystem& core) {
         std::vector<RowRegion> regions;
-        const Ref<Transaction> open = core.timeline.open();
+        const Ref<Transaction> open = core.store.timeline.open();
         // Beyond what was ever written.
-        REQUIRE(core.allocator.allocate(Stream::kData, 1, 2000, open->id, regions).ok());
+        REQUIRE(core.store.allocator.allocate(Stream::kData, 1, 2000, open->id, regions).ok());
         const InodeNumber inode = find_inode(core, kRoot, "moved");
         InodeAttributes attributes = attributes_of(core, inode);
         uint64_t file_block = 0;
@@ -264,17 +264,17 @@ TEST_CASE("wrong space and checksums")
 
 TEST_CASE("wrong counters")
 {
-    expect_kind("counter of inodes", "inode", [](FilesystemCore& core) {
-        core.inode_count += 5;
-        core.timeline.open()->dirty = true;
+    expect_kind("counter of inodes", "inode", [](Filesystem& core) {
+        core.names.inode_count += 5;
+        core.store.timeline.open()->dirty = true;
     });
-    expect_kind("next inode", "inode", [](FilesystemCore& core) {
-        core.next_inode = kRootInode + 1;
-        core.timeline.open()->dirty = true;
+    expect_kind("next inode", "inode", [](Filesystem& core) {
+        core.names.next_inode = kRootInode + 1;
+        core.store.timeline.open()->dirty = true;
     });
-    expect_kind("counter of promised blocks", "space", [](FilesystemCore& core) {
-        core.reserved_blocks += 7;
-        core.timeline.open()->dirty = true;
+    expect_kind("counter of promised blocks", "space", [](Filesystem& core) {
+        core.files.reserved_blocks += 7;
+        core.store.timeline.open()->dirty = true;
     });
 }
 
@@ -288,7 +288,7 @@ TEST_CASE("hostile items end in findings")
         CAPTURE(round);
         Image image = raid6_image();
         {
-            const std::unique_ptr<FilesystemCore> core = image.open_core();
+            const std::unique_ptr<Filesystem> core = image.open_core();
             for (int change = 0; change < 5; ++change) {
                 StoredItem item = items[prng.below(items.size())];
                 const uint64_t extremes[] = {0, 1, UINT64_MAX, UINT64_MAX - 1, prng.next(), prng.below(1000)};
@@ -306,7 +306,7 @@ TEST_CASE("hostile items end in findings")
             }
             put(*core, {300 + prng.below(100), static_cast<uint8_t>(prng.below(60)), prng.next()},
                 std::as_bytes(std::span("0123456789", 10)));
-            REQUIRE(commit_now(*core).ok());
+            REQUIRE(core->committer.commit().ok());
         }
         CHECK(!image.check().clean());
     }

@@ -115,7 +115,7 @@ std::unique_ptr<Volume> Image::open_volume()
     return volume.take();
 }
 
-std::unique_ptr<FilesystemCore> Image::open_core(const std::vector<uint32_t>& absent)
+std::unique_ptr<Filesystem> Image::open_core(const std::vector<uint32_t>& absent)
 {
     std::string why;
     Result<Assembly> assembly = assemble(borrow(absent), why);
@@ -126,8 +126,8 @@ std::unique_ptr<FilesystemCore> Image::open_core(const std::vector<uint32_t>& ab
     expect_ok(volume.status(), why);
     const Result<RootContent> root = read_root(**volume, why);
     expect_ok(root.status(), why);
-    std::unique_ptr<FilesystemCore> core = make_core(options, volume.take(), *root);
-    expect_ok(start_writing(*core, why), why);
+    std::unique_ptr<Filesystem> core = std::make_unique<Filesystem>(options, volume.take(), *root);
+    expect_ok(core->committer.start_writing(why), why);
     return core;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fs/core.h"
+#include "fs/filesystem.h"
 #include "tests/support/sim_volume.h"
 
 namespace cowraid::test {
@@ -36,7 +36,7 @@ public:
     // Read-only, without a filesystem.
     std::unique_ptr<Volume> open_volume();
     // Writable, without threads; what the open transaction gets is committed by commit_now().
-    std::unique_ptr<FilesystemCore> open_core(const std::vector<uint32_t>& absent = {});
+    std::unique_ptr<Filesystem> open_core(const std::vector<uint32_t>& absent = {});
 
     // `copy` counts copies of mirrored groups.
     StoredAt locate(Volume& volume, VolumeAddress address, uint32_t copy = 0);

@@ -80,11 +80,11 @@ TEST_CASE("new and crashed volumes are clean after a mount")
     for (int round = 0; round < 4; ++round) {
         REQUIRE_MESSAGE(volume.mount(manual_options(), why).ok(), why);
         const std::string name = "round" + std::to_string(round);
-        const Result<Attributes> file = volume.fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        const Result<Attributes> file = volume.fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
         REQUIRE(file.ok());
         for (int step = 0; step < 6; ++step) {
             const std::vector<std::byte> content(1 + prng.below(400000), std::byte{7});
-            REQUIRE(volume.fs().write(file->inode, prng.below(kMiB), content, {}, {}).ok());
+            REQUIRE(volume.fs().files.write(file->inode, prng.below(kMiB), content, {}, {}).ok());
             REQUIRE(volume.fs().step(step % 3 == 0).ok());
         }
         volume.power_cut(prng);
@@ -98,12 +98,12 @@ TEST_CASE("a removed file gives its promised blocks back")
 {
     SimVolume volume(kRaid6);
     make_and_mount(volume);
-    const Result<Attributes> file = volume.fs().make_node(kRoot, "f", S_IFREG | 0644, 0, {});
+    const Result<Attributes> file = volume.fs().names.make_node(kRoot, "f", S_IFREG | 0644, 0, {});
     REQUIRE(file.ok());
-    REQUIRE(volume.fs().allocate_range(file->inode, 0, 0, kMiB).ok());
+    REQUIRE(volume.fs().files.allocate_range(file->inode, 0, 0, kMiB).ok());
     REQUIRE(volume.fs().step(true).ok());
-    REQUIRE(volume.fs().unlink(kRoot, "f").ok());
-    volume.fs().forget(file->inode, 1);
+    REQUIRE(volume.fs().names.unlink(kRoot, "f").ok());
+    volume.fs().names.forget(file->inode, 1);
     REQUIRE(volume.fs().step(true).ok());
     REQUIRE(volume.unmount().ok());
     REQUIRE_CLEAN(Image::copy_of(volume).check());
@@ -115,12 +115,12 @@ TEST_CASE("a full volume is clean")
         CAPTURE(shape.member_count);
         SimVolume volume(shape);
         make_and_mount(volume);
-        const Result<Attributes> file = volume.fs().make_node(kRoot, "f", S_IFREG | 0644, 0, {});
+        const Result<Attributes> file = volume.fs().names.make_node(kRoot, "f", S_IFREG | 0644, 0, {});
         REQUIRE(file.ok());
         const std::vector<std::byte> piece(kMiB, std::byte{9});
         uint64_t offset = 0;
         while (true) {
-            const Result<size_t> written = volume.fs().write(file->inode, offset, piece, {}, {});
+            const Result<size_t> written = volume.fs().files.write(file->inode, offset, piece, {}, {});
             if (!written.ok()) {
                 CHECK(written.err() == Err::kNoSpace);
                 break;
@@ -322,13 +322,13 @@ public:
 NodeList nodes_of(Image& image, uint64_t tree_id)
 {
     Image copy = image.clone();
-    const std::unique_ptr<FilesystemCore> core = copy.open_core();
-    const Ref<const Committed> committed = core->timeline.view().committed;
+    const std::unique_ptr<Filesystem> core = copy.open_core();
+    const Ref<const Committed> committed = core->store.timeline.view().committed;
     NodeList list;
     const TreeRoot& root = tree_id == kFirstFileTree  ? committed->file_tree
                            : tree_id == kChecksumTree ? committed->checksum_tree
                                                       : committed->free_space_tree;
-    REQUIRE(check_tree(core->cache, root, list).ok());
+    REQUIRE(check_tree(core->store.cache, root, list).ok());
     REQUIRE(!list.refs.empty());
     return list;
 }

@@ -15,10 +15,10 @@
 #include <string>
 #include <thread>
 
-#include "fs/commit/commit.h"
+#include "fs/commit/committer.h"
 #include "fs/files/extents.h"
+#include "fs/names/inode_use.h"
 #include "fs/names/names.h"
-#include "fs/names/namespace.h"
 #include "fs/volume/commit_mutant.h"
 #include "tests/filesystem/check_image.h"
 #include "tests/filesystem/tree_text.h"
@@ -29,7 +29,7 @@ using namespace cowraid::test;
 
 namespace {
 
-using What = Filesystem::SyncWhat;
+using What = Committer::SyncWhat;
 
 const VolumeShape kRaid5{4, 192 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
 const VolumeShape kRaid6{5, 192 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024};
@@ -54,17 +54,17 @@ std::string check_text_of(SimVolume& volume)
 
 InodeNumber make(Filesystem& fs, const std::string& name)
 {
-    const Result<Attributes> made = fs.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+    const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
     REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
-    fs.forget(made->inode, 1);  // what is unlinked goes
+    fs.names.forget(made->inode, 1);  // what is unlinked goes
     return made->inode;
 }
 
 InodeNumber find(Filesystem& fs, const std::string& name)
 {
-    const Result<Attributes> found = fs.lookup(kRoot, name);
+    const Result<Attributes> found = fs.names.lookup(kRoot, name);
     REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
-    fs.forget(found->inode, 1);
+    fs.names.forget(found->inode, 1);
     return found->inode;
 }
 
@@ -72,7 +72,7 @@ Status try_write(Filesystem& fs, Prng& prng, InodeNumber inode, uint64_t offset,
 {
     std::vector<std::byte> content(bytes);
     prng.fill(content.data(), bytes);
-    return fs.write(inode, offset, content, {}, {}).status();
+    return fs.files.write(inode, offset, content, {}, {}).status();
 }
 
 void write(Filesystem& fs, Prng& prng, InodeNumber inode, uint64_t offset, uint64_t bytes)
@@ -85,7 +85,7 @@ void resize(Filesystem& fs, InodeNumber inode, uint64_t bytes)
 {
     SetAttributes change;
     change.size_bytes = bytes;
-    REQUIRE(fs.set_attributes(inode, change, {}).ok());
+    REQUIRE(fs.names.set_attributes(inode, change, {}).ok());
 }
 
 std::string name_of(uint64_t number)
@@ -95,8 +95,9 @@ std::string name_of(uint64_t number)
 
 void punch(Filesystem& fs, InodeNumber inode, uint64_t first_block, uint64_t blocks)
 {
-    REQUIRE(fs.allocate_range(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first_block * kBlockBytes,
-                              blocks * kBlockBytes)
+    REQUIRE(fs.files
+                .allocate_range(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first_block * kBlockBytes,
+                                blocks * kBlockBytes)
                 .ok());
 }
 
@@ -108,7 +109,7 @@ void populate(Filesystem& fs, Prng& prng, uint64_t count = 100)
     REQUIRE(fs.step(true).ok());
     for (uint64_t i = 0; i < count; ++i) {
         if (i % 4 != 0) {
-            REQUIRE(fs.unlink(kRoot, name_of(i)).ok());
+            REQUIRE(fs.names.unlink(kRoot, name_of(i)).ok());
             continue;
         }
         const InodeNumber inode = find(fs, name_of(i));
@@ -191,10 +192,11 @@ TEST_CASE("clean: moved blocks are read, overwritten, cut and freed like others"
                     REQUIRE(fs.step(true).ok());
             write(fs, prng, find(fs, name_of(0)), 100000, 50000);
             resize(fs, find(fs, name_of(4 + 4 * round)), kFileBytes / 2 + 77);
-            REQUIRE(fs.allocate_range(find(fs, name_of(20)), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                      prng.below(200) * kBlockBytes, 30 * kBlockBytes)
+            REQUIRE(fs.files
+                        .allocate_range(find(fs, name_of(20)), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                        prng.below(200) * kBlockBytes, 30 * kBlockBytes)
                         .ok());
-            REQUIRE(fs.unlink(kRoot, name_of(24 + 4 * round)).ok());
+            REQUIRE(fs.names.unlink(kRoot, name_of(24 + 4 * round)).ok());
             const std::string tree = tree_text(fs);
             REQUIRE(fs.step(true).ok());
             CHECK(tree_text(fs) == tree);
@@ -203,7 +205,7 @@ TEST_CASE("clean: moved blocks are read, overwritten, cut and freed like others"
         }
         expect_after_remount(volume, tree_text(fs));
         for (uint64_t i = 0; i < 100; ++i)
-            volume.fs().unlink(kRoot, name_of(i)).ignore();
+            volume.fs().names.unlink(kRoot, name_of(i)).ignore();
         expect_after_remount(volume, tree_text(volume.fs()));
         REQUIRE(volume.unmount().ok());
     }
@@ -241,20 +243,20 @@ TEST_CASE("clean: fsync records and moves do not meet")
         SimVolume volume(round % 2 == 0 ? kRaid5 : kRaid6);
         start(volume, prng);
         Filesystem& fs = volume.fs();
-        REQUIRE(fs.fsync(kRoot, What::kAll).ok());
+        REQUIRE(fs.committer.fsync(kRoot, What::kAll).ok());
         // Some rounds with moves of the last commit, some with moves that no commit has.
         for (uint64_t step = 0; step < 3 + round; ++step)
             if (fs.clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
                 REQUIRE(fs.step(true).ok());
         write(fs, prng, find(fs, name_of(0)), 5000, 60000);
         resize(fs, find(fs, name_of(4)), 300000);
-        REQUIRE(fs.unlink(kRoot, name_of(8)).ok());
+        REQUIRE(fs.names.unlink(kRoot, name_of(8)).ok());
         fs.clean_step(CleanUrge::kAny);
-        REQUIRE(fs.fsync(kRoot, What::kAll).ok());
+        REQUIRE(fs.committer.fsync(kRoot, What::kAll).ok());
         fs.clean_step(CleanUrge::kAny);
         write(fs, prng, find(fs, name_of(12)), 0, 7000);
         resize(fs, find(fs, name_of(16)), 1);
-        REQUIRE(fs.fsync(kRoot, What::kAll).ok());
+        REQUIRE(fs.committer.fsync(kRoot, What::kAll).ok());
         const std::string tree = tree_text(fs);
         fs.clean_step(CleanUrge::kAny);
         volume.power_cut(prng);
@@ -302,18 +304,18 @@ TEST_CASE("clean: it never takes what writers were promised, and gives a full vo
         REQUIRE(fs.step(true).ok());
         // Nothing that was accepted may fail at its commit, whatever the cleaner does in between.
         for (uint64_t round = 0; round < 60; ++round) {
-            REQUIRE(fs.unlink(kRoot, "b" + std::to_string(round * 2)).ok());
+            REQUIRE(fs.names.unlink(kRoot, "b" + std::to_string(round * 2)).ok());
             fs.clean_step(CleanUrge::kAny);
             while (try_write(fs, prng, make(fs, "c" + std::to_string(round)), 0, 64 * 1024).ok() &&
                    prng.chance(1, 2))
-                REQUIRE(fs.unlink(kRoot, "c" + std::to_string(round)).ok());
+                REQUIRE(fs.names.unlink(kRoot, "c" + std::to_string(round)).ok());
             if (prng.chance(1, 3))
                 REQUIRE(fs.step(true).ok());
             CHECK(!fs.info().read_only);
         }
         REQUIRE(fs.step(true).ok());
         for (uint64_t i = 0; i < count; i += 2)
-            fs.unlink(kRoot, "b" + std::to_string(i)).ignore();
+            fs.names.unlink(kRoot, "b" + std::to_string(i)).ignore();
         REQUIRE(fs.step(true).ok());
         REQUIRE(fs.step(true).ok());
         const std::string tree = tree_text(fs);
@@ -330,49 +332,50 @@ TEST_CASE("clean: what cannot be read stays where it is, and the rest of the gro
     start(volume, prng);
     REQUIRE(volume.unmount().ok());
     Image image = Image::copy_of(volume);
-    std::unique_ptr<FilesystemCore> core = image.open_core();
+    std::unique_ptr<Filesystem> core = image.open_core();
     std::vector<FileExtent> extents;
     const Result<DirentSlot> slot =
-        find_dirent(core->store, core->volume->superblock().name_hash_seed, kRoot, name_of(40));
+        find_dirent(core->store.items, core->volume->superblock().name_hash_seed, kRoot, name_of(40));
     REQUIRE(slot.ok());
     const InodeNumber inode = slot->entry.inode;
-    REQUIRE(find_extents(core->store, core->store.view(), inode, 0, 256, extents).ok());
+    REQUIRE(find_extents(core->store.items, core->store.items.view(), inode, 0, 256, extents).ok());
     const VolumeAddress address = extents.front().address;
     const VolumeAddress group = core->volume->array().group_at(address)->record.address;
     image.rot(address);
     image.rot(image.parity_of(address, 0));
-    const CleanerCounts& counts = core->cleaner.counts();
+    const CleanerCounts& counts = core->committer.cleaner.counts();
     for (int step = 0; step < 2000 && counts.unmovable_blocks == 0; ++step)
-        if (core->cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
-            REQUIRE(commit_now(*core).ok());
+        if (core->committer.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+            REQUIRE(core->committer.commit().ok());
     CHECK(counts.unmovable_blocks == 1);
     CHECK(counts.moved_blocks > 10);
     uint64_t left = 0;
-    for (const GroupNumbers& numbers : core->allocator.group_numbers(kGroupData))
+    for (const GroupNumbers& numbers : core->store.allocator.group_numbers(kGroupData))
         left = numbers.address == group ? numbers.live_blocks : left;
     CHECK(left == 1);
     AlignedBuffer memory(kBlockBytes);
-    CHECK(!read_file(*core, inode, extents.front().file_block * kBlockBytes, {memory.data(), kBlockBytes})
+    CHECK(!core->files.read(inode, extents.front().file_block * kBlockBytes, {memory.data(), kBlockBytes})
                .ok());
 }
 
 namespace {
 
 // Moved blocks of the files, in order.
-std::vector<PlacedRun> moved_runs(FilesystemCore& core)
+std::vector<PlacedRun> moved_runs(Filesystem& core)
 {
     std::vector<PlacedRun> moved;
     std::vector<FileExtent> extents;
     for (uint64_t i = 0; i < 100; i += 4) {
         const Result<DirentSlot> slot =
-            find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, name_of(i));
+            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, name_of(i));
         REQUIRE(slot.ok());
         extents.clear();
-        REQUIRE(find_extents(core.store, core.store.view(), slot->entry.inode, 0, 256, extents).ok());
+        REQUIRE(
+            find_extents(core.store.items, core.store.items.view(), slot->entry.inode, 0, 256, extents).ok());
         for (const FileExtent& extent : extents) {
             std::vector<PlacedRun> runs;
-            const View view = core.store.view();
-            REQUIRE(core.remap.resolve(view, extent.address, extent.block_count, runs).ok());
+            const View view = core.store.items.view();
+            REQUIRE(core.store.remap.resolve(view, extent.address, extent.block_count, runs).ok());
             std::copy_if(runs.begin(), runs.end(), std::back_inserter(moved),
                          [](const PlacedRun& run) { return run.moved() && run.block_count > 1; });
         }
@@ -397,7 +400,7 @@ struct Moved {
     }
 
     Image image;
-    std::unique_ptr<FilesystemCore> core;
+    std::unique_ptr<Filesystem> core;
     std::vector<PlacedRun> runs;
 };
 
@@ -406,29 +409,29 @@ struct Moved {
 uint64_t files_changed_by(void (*craft)(Transaction& open, const PlacedRun& one, const PlacedRun& other))
 {
     Moved moved(9);
-    FilesystemCore& core = *moved.core;
+    Filesystem& core = *moved.core;
     const auto files = [&] {
         std::vector<std::string> texts;
         for (uint64_t i = 0; i < 100; i += 4) {
             const Result<DirentSlot> slot =
-                find_dirent(core.store, core.volume->superblock().name_hash_seed, kRoot, name_of(i));
+                find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, name_of(i));
             std::string text(kFileBytes, 0);
-            const Result<size_t> got = read_file(core, slot->entry.inode, 0,
-                                                 {reinterpret_cast<std::byte*>(text.data()), text.size()});
+            const Result<size_t> got = core.files.read(
+                slot->entry.inode, 0, {reinterpret_cast<std::byte*>(text.data()), text.size()});
             texts.push_back(got.ok() ? text : err_text(got.err()));
         }
         return texts;
     };
     const std::vector<std::string> before = files();
-    craft(*core.timeline.open(), moved.runs.front(), moved.runs.back());
-    core.timeline.open()->dirty = true;
-    REQUIRE(commit_now(core).ok());
+    craft(*core.store.timeline.open(), moved.runs.front(), moved.runs.back());
+    core.store.timeline.open()->dirty = true;
+    REQUIRE(core.committer.commit().ok());
     CHECK(!moved.image.check().clean());
     // Each group once, and its successors.
-    for (int step = 0; step < 1000 && core.cleaner.counts().emptied_groups < 8; ++step)
-        if (core.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
-            REQUIRE(commit_now(core).ok());
-    CHECK(core.cleaner.counts().emptied_groups == 8);
+    for (int step = 0; step < 1000 && core.committer.cleaner.counts().emptied_groups < 8; ++step)
+        if (core.committer.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+            REQUIRE(core.committer.commit().ok());
+    CHECK(core.committer.cleaner.counts().emptied_groups == 8);
     const std::vector<std::string> after = files();
     uint64_t changed = 0;
     for (size_t i = 0; i < before.size(); ++i)
@@ -454,13 +457,13 @@ TEST_CASE("clean: entries that contradict each other cost no block")
 TEST_CASE("clean: a file that is given the place of another's block does not free it")
 {
     Moved moved(10);
-    FilesystemCore& core = *moved.core;
-    core.timeline.open()->moved_to.put(moved.runs.front().name, {&moved.runs.back().place.value, 1});
+    Filesystem& core = *moved.core;
+    core.store.timeline.open()->moved_to.put(moved.runs.front().name, {&moved.runs.back().place.value, 1});
     std::vector<PlacedRun> places;
-    const View view = core.store.view();
-    CHECK(find_places(core, view, moved.runs.front().name, 1, places).err() == Err::kCorrupt);
+    const View view = core.store.items.view();
+    CHECK(find_places(core.store, view, moved.runs.front().name, 1, places).err() == Err::kCorrupt);
     places.clear();
-    REQUIRE(find_places(core, view, moved.runs.back().name, 1, places).ok());
+    REQUIRE(find_places(core.store, view, moved.runs.back().name, 1, places).ok());
     CHECK(places.front().place == moved.runs.back().place);
 }
 
@@ -475,31 +478,31 @@ bool reader_finds_block(CommitMutant mutant)
     start(volume, prng);
     REQUIRE(volume.unmount().ok());
     Image image = Image::copy_of(volume);
-    std::unique_ptr<FilesystemCore> core = image.open_core();
-    const_cast<MountOptions&>(core->options).commit_mutant = static_cast<uint32_t>(mutant);
+    std::unique_ptr<Filesystem> core = image.open_core();
+    const_cast<MountOptions&>(core->store.options).commit_mutant = static_cast<uint32_t>(mutant);
     // The first group it turns to is that of some file's block.
-    while (core->cleaner.counts().moved_blocks == 0)
-        if (core->cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
-            REQUIRE(commit_now(*core).ok());
-    const View view = core->store.view();
+    while (core->committer.cleaner.counts().moved_blocks == 0)
+        if (core->committer.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+            REQUIRE(core->committer.commit().ok());
+    const View view = core->store.items.view();
     VolumeAddress place;
     for (uint64_t i = 0; i < 100 && !place.valid(); i += 4) {
         const Result<DirentSlot> slot =
-            find_dirent(core->store, core->volume->superblock().name_hash_seed, kRoot, name_of(i));
+            find_dirent(core->store.items, core->volume->superblock().name_hash_seed, kRoot, name_of(i));
         std::vector<FileExtent> extents;
-        REQUIRE(find_extents(core->store, view, slot->entry.inode, 0, 256, extents).ok());
+        REQUIRE(find_extents(core->store.items, view, slot->entry.inode, 0, 256, extents).ok());
         for (const FileExtent& extent : extents)
-            if (core->remap.may_have_moved(extent.address))
+            if (core->store.remap.may_have_moved(extent.address))
                 place = extent.address;
     }
     REQUIRE(place.valid());
     std::vector<BlockExpectation> expected(1);
     View old = view;
     old.open = make_ref<Transaction>(TransactionId{0});  // nothing of what comes
-    REQUIRE(core->checksums.lookup(old, place, expected).ok());
-    for (int step = 0; step < 200 && core->cleaner.counts().emptied_groups == 0; ++step)
-        if (core->cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
-            REQUIRE(commit_now(*core).ok());
+    REQUIRE(core->store.checksums.lookup(old, place, expected).ok());
+    for (int step = 0; step < 200 && core->committer.cleaner.counts().emptied_groups == 0; ++step)
+        if (core->committer.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+            REQUIRE(core->committer.commit().ok());
     AlignedBuffer memory(kBlockBytes);
     ReadPiece piece;
     piece.address = place;
@@ -535,7 +538,7 @@ std::string harm_of(CommitMutant mutant)
     if (tree_text(volume.fs()) != tree)
         return "files changed";
     for (uint64_t i = 0; i < 100; i += 8)
-        if (!volume.fs().unlink(kRoot, name_of(i)).ok() || !volume.fs().step(true).ok())
+        if (!volume.fs().names.unlink(kRoot, name_of(i)).ok() || !volume.fs().step(true).ok())
             return "a file cannot be deleted";
     if (!volume.unmount().ok())
         return "the last commit failed";
@@ -554,10 +557,10 @@ TEST_CASE("clean: in the background, while others write, where free stripes are 
     uint64_t count = 0;
     while (try_write(volume.fs(), prng, make(volume.fs(), name_of(count)), 0, kFileBytes).ok())
         REQUIRE(volume.fs().step(++count % 16 == 0).ok());
-    REQUIRE(volume.fs().unlink(kRoot, name_of(count)).ok());
+    REQUIRE(volume.fs().names.unlink(kRoot, name_of(count)).ok());
     for (uint64_t i = 0; i < count; ++i) {
         if (i % 10 == 0)
-            REQUIRE(volume.fs().unlink(kRoot, name_of(i)).ok());
+            REQUIRE(volume.fs().names.unlink(kRoot, name_of(i)).ok());
         for (uint64_t block = 0; i % 10 != 0 && block < 256; block += 16)
             punch(volume.fs(), find(volume.fs(), name_of(i)), block, 9);
     }
@@ -575,7 +578,7 @@ TEST_CASE("clean: in the background, while others write, where free stripes are 
         for (uint64_t round = 0; !stop; ++round) {
             write(volume.fs(), own, inode, own.below(100) * 10000, 30000);
             if (round % 4 == 0)
-                REQUIRE(volume.fs().fsync(inode, What::kAll).ok());
+                REQUIRE(volume.fs().committer.fsync(inode, What::kAll).ok());
         }
         resize(volume.fs(), inode, 0);
     };
@@ -584,7 +587,7 @@ TEST_CASE("clean: in the background, while others write, where free stripes are 
     for (int tenths = 0; tenths < 1200 && volume.fs().info().emptied_groups < 1; ++tenths) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         std::vector<std::byte> content(kFileBytes);
-        REQUIRE(volume.fs().read(find(volume.fs(), name_of(1 + tenths % 9)), 0, content).ok());
+        REQUIRE(volume.fs().files.read(find(volume.fs(), name_of(1 + tenths % 9)), 0, content).ok());
     }
     stop = true;
     first.join();

@@ -30,7 +30,7 @@ void write_all(Filesystem& fs, InodeNumber inode, uint64_t offset, const std::ve
     while (done < content.size()) {
         const size_t part = std::min<size_t>(content.size() - done, kMiB);
         const Result<size_t> written =
-            fs.write(inode, offset + done, std::span(content).subspan(done, part), {}, {});
+            fs.files.write(inode, offset + done, std::span(content).subspan(done, part), {}, {});
         REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
         done += *written;
     }
@@ -42,7 +42,7 @@ std::vector<std::byte> read_all(Filesystem& fs, InodeNumber inode, uint64_t size
     size_t done = 0;
     while (done < size) {
         const size_t part = std::min<size_t>(size - done, kMiB);
-        const Result<size_t> got = fs.read(inode, done, std::span(content).subspan(done, part));
+        const Result<size_t> got = fs.files.read(inode, done, std::span(content).subspan(done, part));
         REQUIRE_MESSAGE(got.ok(), err_text(got.err()));
         REQUIRE(*got > 0);
         done += *got;
@@ -52,14 +52,14 @@ std::vector<std::byte> read_all(Filesystem& fs, InodeNumber inode, uint64_t size
 
 InodeNumber make_file(Filesystem& fs, const char* name)
 {
-    const Result<Attributes> made = fs.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+    const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
     REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
     return made->inode;
 }
 
 InodeNumber find_file(Filesystem& fs, const char* name)
 {
-    const Result<Attributes> found = fs.lookup(kRoot, name);
+    const Result<Attributes> found = fs.names.lookup(kRoot, name);
     REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
     return found->inode;
 }
@@ -119,20 +119,21 @@ TEST_CASE("random writes, truncates and holes equal a byte array")
         } else if (kind == 7) {
             SetAttributes change;
             change.size_bytes = prng.below(2 * kMiB);
-            REQUIRE(volume.fs().set_attributes(inode, change, {}).ok());
+            REQUIRE(volume.fs().names.set_attributes(inode, change, {}).ok());
             model.resize(*change.size_bytes);
         } else if (kind == 8) {
             const uint64_t offset = prng.below(2 * kMiB);
             const uint64_t length = 1 + prng.below(100000);
-            REQUIRE(volume.fs()
-                        .allocate_range(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length)
-                        .ok());
+            REQUIRE(
+                volume.fs()
+                    .files.allocate_range(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length)
+                    .ok());
             if (offset < model.size())
                 std::memset(model.data() + offset, 0, std::min<size_t>(length, model.size() - offset));
         } else if (kind == 9) {
             const uint64_t offset = prng.below(2 * kMiB);
             const uint64_t length = 1 + prng.below(100000);
-            REQUIRE(volume.fs().allocate_range(inode, 0, offset, length).ok());
+            REQUIRE(volume.fs().files.allocate_range(inode, 0, offset, length).ok());
             model.resize(std::max<size_t>(model.size(), offset + length));
         } else if (kind == 10) {
             REQUIRE(volume.fs().step(prng.chance(1, 2)).ok());
@@ -141,7 +142,7 @@ TEST_CASE("random writes, truncates and holes equal a byte array")
             mount(volume, manual_options());
             inode = find_file(volume.fs(), "f");
         }
-        REQUIRE(volume.fs().get_attributes(inode)->size_bytes == model.size());
+        REQUIRE(volume.fs().names.get_attributes(inode)->size_bytes == model.size());
         if (step % 20 == 0)
             REQUIRE(read_all(volume.fs(), inode, model.size()) == model);
     }
@@ -189,7 +190,7 @@ TEST_CASE("a power cut loses nothing that sync acknowledged")
             auto content = random_content(prng, 1 + prng.below(500000));
             write_all(volume.fs(), inode, synced.size(), content);
             synced.insert(synced.end(), content.begin(), content.end());
-            REQUIRE(volume.fs().sync().ok());
+            REQUIRE(volume.fs().committer.sync().ok());
             write_all(volume.fs(), inode, synced.size(), random_content(prng, 100000));
             if (prng.chance(1, 2))
                 REQUIRE(volume.fs().step(false).ok());
@@ -199,7 +200,7 @@ TEST_CASE("a power cut loses nothing that sync acknowledged")
             REQUIRE(read_all(volume.fs(), inode, synced.size()) == synced);
             SetAttributes change;
             change.size_bytes = synced.size();
-            REQUIRE(volume.fs().set_attributes(inode, change, {}).ok());
+            REQUIRE(volume.fs().names.set_attributes(inode, change, {}).ok());
         }
     }
 }
@@ -254,7 +255,7 @@ TEST_CASE("both halves written on their own are refused together")
     // Half of the members never write.
     mount(volume, degraded, {0, 1});
     CHECK(volume.fs().info().read_only);
-    CHECK(volume.fs().make_node(kRoot, "x", S_IFREG | 0644, 0, {}).err() == Err::kReadOnly);
+    CHECK(volume.fs().names.make_node(kRoot, "x", S_IFREG | 0644, 0, {}).err() == Err::kReadOnly);
     volume.kill();
 }
 
@@ -268,9 +269,9 @@ TEST_CASE("a full volume says so, keeps what it has, and can be emptied")
     while (err == Err::kOk) {
         contents.push_back(random_content(prng, 700000));
         const std::string name = "f" + std::to_string(contents.size());
-        const Result<Attributes> made = volume.fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        const Result<Attributes> made = volume.fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
         REQUIRE(made.ok());
-        err = volume.fs().write(made->inode, 0, contents.back(), {}, {}).err();
+        err = volume.fs().files.write(made->inode, 0, contents.back(), {}, {}).err();
         REQUIRE(contents.size() < 1000);
     }
     CHECK(err == Err::kNoSpace);
@@ -282,9 +283,9 @@ TEST_CASE("a full volume says so, keeps what it has, and can be emptied")
         const std::string name = "f" + std::to_string(i + 1);
         REQUIRE(read_all(volume.fs(), find_file(volume.fs(), name.c_str()), contents[i].size()) ==
                 contents[i]);
-        const Result<Attributes> found = volume.fs().lookup(kRoot, name);
-        REQUIRE(volume.fs().unlink(kRoot, name).ok());
-        volume.fs().forget(found->inode, 2);
+        const Result<Attributes> found = volume.fs().names.lookup(kRoot, name);
+        REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
+        volume.fs().names.forget(found->inode, 2);
     }
     REQUIRE(volume.fs().step(true).ok());
     REQUIRE(volume.fs().step(true).ok());
@@ -301,7 +302,8 @@ TEST_CASE("a node copy that rotted in its own checksum is replaced by another, a
     Caller root;
     std::vector<InodeNumber> files;
     for (int i = 0; i < 40; ++i) {
-        const auto made = volume.fs().make_node(kRoot, "file" + std::to_string(i), S_IFREG | 0644, 0, root);
+        const auto made =
+            volume.fs().names.make_node(kRoot, "file" + std::to_string(i), S_IFREG | 0644, 0, root);
         REQUIRE(made.ok());
         files.push_back(made->inode);
     }
@@ -327,7 +329,7 @@ TEST_CASE("a node copy that rotted in its own checksum is replaced by another, a
     CHECK_FALSE(report.clean());
     REQUIRE(volume.mount(manual_options(), why).ok());
     for (int i = 0; i < 40; ++i)
-        CHECK(volume.fs().lookup(kRoot, "file" + std::to_string(i)).ok());
+        CHECK(volume.fs().names.lookup(kRoot, "file" + std::to_string(i)).ok());
     REQUIRE(volume.unmount().ok());
 }
 
@@ -347,6 +349,7 @@ TEST_CASE("rows that lost too much to be joined stop nobody while others are fre
     REQUIRE(volume.fs().step(true).ok());
     for (uint64_t block = kChunkBlocks; block < kBlocks; block += 2 * kChunkBlocks)
         REQUIRE(volume.fs()
+                    .files
                     .allocate_range(old, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block * kBlockBytes,
                                     kChunkBlocks * kBlockBytes)
                     .ok());

@@ -148,7 +148,7 @@ uint64_t SpaceWorld::write_synced(uint64_t count, uint64_t blocks)
         const Err err = append(blocks);
         refused += err != Err::kOk;
         if (err == Err::kOk)
-            refused += !fs().fsync(inode_, Filesystem::SyncWhat::kAll).ok();
+            refused += !fs().fsync(inode_, Committer::SyncWhat::kAll).ok();
     }
     return refused;
 }

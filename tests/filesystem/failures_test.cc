@@ -167,13 +167,13 @@ private:
 
 InodeNumber Trial::write(const char* name, size_t bytes)
 {
-    Result<Attributes> file = fs().lookup(kRoot, name);
+    Result<Attributes> file = fs().names.lookup(kRoot, name);
     if (!file.ok())
-        file = fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        file = fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
     REQUIRE_MESSAGE(file.ok(), err_text(file.err()));
     std::vector<std::byte> content(bytes);
     prng_.fill(content.data(), bytes);
-    const Result<size_t> written = fs().write(file->inode, 0, content, {}, {});
+    const Result<size_t> written = fs().files.write(file->inode, 0, content, {}, {});
     REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
     return file->inode;
 }
@@ -200,15 +200,15 @@ void Trial::start()
     REQUIRE_MESSAGE(volume_.make(why).ok(), why);
     REQUIRE(mount());
     write("large", 2 * kMiB);
-    REQUIRE(fs().sync().ok());
+    REQUIRE(fs().committer.sync().ok());
     for (const char* name : {"a", "b", "c"}) {
         write(name, 5 * kBlockBytes);
-        REQUIRE(fs().sync().ok());
+        REQUIRE(fs().committer.sync().ok());
     }
     // The first makes the log ready.
     for (const size_t blocks : {6, 7}) {
         write("b", blocks * kBlockBytes);
-        REQUIRE(fs().fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+        REQUIRE(fs().committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());
     }
     REQUIRE(fs().info().fsync_records > 0);
     acknowledged_ = tree_text(fs());
@@ -228,7 +228,8 @@ void Trial::add_rules(const Step& step, const std::vector<uint32_t>& victims, ui
 
 Status Trial::act(Call call)
 {
-    const Status status = call == Call::kSync ? fs().sync() : fs().fsync(kRoot, Filesystem::SyncWhat::kAll);
+    const Status status =
+        call == Call::kSync ? fs().committer.sync() : fs().committer.fsync(kRoot, Committer::SyncWhat::kAll);
     if (status.ok())
         acknowledged_ = newest_;
     return status;
@@ -260,9 +261,9 @@ void Trial::expect_nothing_acknowledged()
     const bool too_few = info.read_only_reason == "too few members are left for safe writing";
     CHECK((too_few || info.read_only_reason == "more members failed than the volume can do without"));
     // A step that would succeed now proves nothing about what came before it.
-    CHECK_FALSE(fs().sync().ok());
-    CHECK_FALSE(fs().fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
-    CHECK_FALSE(fs().make_node(kRoot, "refused", S_IFREG | 0644, 0, {}).ok());
+    CHECK_FALSE(fs().committer.sync().ok());
+    CHECK_FALSE(fs().committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());
+    CHECK_FALSE(fs().names.make_node(kRoot, "refused", S_IFREG | 0644, 0, {}).ok());
     CHECK(tree_text(fs()) == newest_);
 }
 
@@ -381,7 +382,7 @@ TEST_CASE("failures: as many members as tolerated fail a step, are recorded, and
         Trial trial(one.shape, 0);
         trial.add_rules(one.step, one.victims);
         REQUIRE(trial.act(one.step.call).ok());
-        REQUIRE(trial.fs().sync().ok());
+        REQUIRE(trial.fs().committer.sync().ok());
         const uint32_t hit = trial.victims_hit();
         trial.expect_failed(hit);
         if (hit == 0)
@@ -490,13 +491,13 @@ struct Answer final : public Completion {
 // False: they were there before members failed.
 bool fail_confirmation(SimVolume& volume, InodeNumber file)
 {
-    REQUIRE(volume.fs().sync().ok());
+    REQUIRE(volume.fs().committer.sync().ok());
     std::vector<size_t> rules;
     for (uint32_t member = 0; member < 3; ++member)
         rules.push_back(
             volume.cable(member).add_rule({.action = FaultAction::kError, .kinds = kFaultWrites}));
     const std::vector<std::byte> content(kBlockBytes, std::byte{1});
-    REQUIRE(volume.fs().write(file, 0, content, {}, {}).ok());
+    REQUIRE(volume.fs().files.write(file, 0, content, {}, {}).ok());
     for (int left = 1000; left > 0 && !volume.fs().info().read_only; --left)
         usleep(1000);
     for (uint32_t member = 0; member < 3; ++member)
@@ -514,11 +515,11 @@ TEST_CASE("failures: who comes for a commit is answered when the last one could 
     MountOptions options;
     options.commit_seconds = 3600;
     mount(volume, options);
-    const Result<Attributes> made = volume.fs().make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+    const Result<Attributes> made = volume.fs().names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
     REQUIRE(made.ok());
     while (!fail_confirmation(volume, made->inode)) { }
     static Answer answer;  // one that never comes must not meet a dead stack
-    volume.fs().sync_async(&answer);
+    volume.fs().committer.sync_async(&answer);
     for (int left = 10000; left > 0 && !answer.given; --left)
         usleep(1000);
     CHECK(answer.given);
@@ -546,6 +547,6 @@ TEST_CASE("failures: a rescue reads what a member that failed still has, when an
             REQUIRE_MESSAGE(trial.volume().mount(options, why, {lost}).ok(), why);
             CHECK(trial.fs().info().degraded);
             CHECK(tree_text(trial.fs()) == tree);
-            CHECK(trial.fs().remount(false, why) == Status(Err::kReadOnly));
+            CHECK(trial.fs().committer.remount(false, why) == Status(Err::kReadOnly));
         }
 }

@@ -24,7 +24,7 @@ using namespace cowraid::test;
 
 namespace {
 
-using What = Filesystem::SyncWhat;
+using What = Committer::SyncWhat;
 
 const VolumeShape kFsyncShapes[] = {
     {4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},
@@ -32,20 +32,20 @@ const VolumeShape kFsyncShapes[] = {
 };
 
 // Short forms of calls that must succeed.
-class Files {
+class ManyFiles {
 public:
-    Files(Filesystem& fs, Prng& prng) : fs_(fs), prng_(prng) { }
+    ManyFiles(Filesystem& fs, Prng& prng) : fs_(fs), prng_(prng) { }
 
     Filesystem& fs() { return fs_; }
     InodeNumber make(const char* name, uint32_t mode = S_IFREG | 0644, InodeNumber parent = kRoot)
     {
-        const Result<Attributes> made = fs_.make_node(parent, name, mode, 0, {});
+        const Result<Attributes> made = fs_.names.make_node(parent, name, mode, 0, {});
         REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
         return made->inode;
     }
     InodeNumber find(const char* name, InodeNumber parent = kRoot)
     {
-        const Result<Attributes> found = fs_.lookup(parent, name);
+        const Result<Attributes> found = fs_.names.lookup(parent, name);
         REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
         return found->inode;
     }
@@ -53,22 +53,22 @@ public:
     {
         std::vector<std::byte> content(bytes);
         prng_.fill(content.data(), bytes);
-        const Result<size_t> written = fs_.write(inode, offset, content, {}, {});
+        const Result<size_t> written = fs_.files.write(inode, offset, content, {}, {});
         REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
     }
     void resize(InodeNumber inode, uint64_t size)
     {
         SetAttributes change;
         change.size_bytes = size;
-        REQUIRE(fs_.set_attributes(inode, change, {}).ok());
+        REQUIRE(fs_.names.set_attributes(inode, change, {}).ok());
     }
     void allocate(InodeNumber inode, int mode, uint64_t offset, uint64_t length)
     {
-        REQUIRE(fs_.allocate_range(inode, mode, offset, length).ok());
+        REQUIRE(fs_.files.allocate_range(inode, mode, offset, length).ok());
     }
     void xattr(InodeNumber inode, const char* name, const char* value)
     {
-        REQUIRE(fs_.set_xattr(inode, name, std::as_bytes(std::span(std::string_view(value))), 0).ok());
+        REQUIRE(fs_.names.set_xattr(inode, name, std::as_bytes(std::span(std::string_view(value))), 0).ok());
     }
 
 private:
@@ -77,7 +77,7 @@ private:
 };
 
 // What is committed before each scenario.
-void populate(Files& files)
+void populate(ManyFiles& files)
 {
     files.write(files.make("old"), 0, 300000);
     files.write(files.make("second"), 0, 9000);
@@ -89,115 +89,115 @@ void populate(Files& files)
 
 struct Scenario {
     const char* name;
-    void (*change)(Files&);
+    void (*change)(ManyFiles&);
 };
 
 const Scenario kScenarios[] = {
     {"create",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.make("new");
      }},
     {"create and write",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.write(files.make("written"), 0, 12345);
      }},
     {"create in a new directory",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.write(files.make("f", S_IFREG | 0600, files.make("d", S_IFDIR | 0700)), 0, 5);
      }},
     {"append",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.write(files.find("old"), 405000, 7000);
      }},
     {"overwrite",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.write(files.find("old"), 70000, 9999);
      }},
     {"write behind the end",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.write(files.find("second"), 100000, 10);
      }},
     {"rename",
-     [](Files& files) {
-         REQUIRE(files.fs().rename(kRoot, "old", files.find("dir"), "moved", 0).ok());
+     [](ManyFiles& files) {
+         REQUIRE(files.fs().names.rename(kRoot, "old", files.find("dir"), "moved", 0).ok());
      }},
     {"rename over another",
-     [](Files& files) {
-         REQUIRE(files.fs().rename(kRoot, "old", kRoot, "second", 0).ok());
+     [](ManyFiles& files) {
+         REQUIRE(files.fs().names.rename(kRoot, "old", kRoot, "second", 0).ok());
      }},
     {"replace by a new file",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.write(files.make("temporary"), 0, 5000);
-         REQUIRE(files.fs().rename(kRoot, "temporary", kRoot, "old", 0).ok());
+         REQUIRE(files.fs().names.rename(kRoot, "temporary", kRoot, "old", 0).ok());
      }},
     {"unlink",
-     [](Files& files) {
-         files.fs().forget(files.find("old"), 3);
-         REQUIRE(files.fs().unlink(kRoot, "old").ok());
+     [](ManyFiles& files) {
+         files.fs().names.forget(files.find("old"), 3);
+         REQUIRE(files.fs().names.unlink(kRoot, "old").ok());
          REQUIRE(files.fs().step(false).ok());
      }},
     {"unlink while in use",
-     [](Files& files) {
-         REQUIRE(files.fs().unlink(kRoot, "old").ok());
+     [](ManyFiles& files) {
+         REQUIRE(files.fs().names.unlink(kRoot, "old").ok());
      }},
     {"rmdir",
-     [](Files& files) {
-         REQUIRE(files.fs().rmdir(kRoot, "dir").ok());
+     [](ManyFiles& files) {
+         REQUIRE(files.fs().names.rmdir(kRoot, "dir").ok());
      }},
     {"truncate to nothing",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.resize(files.find("old"), 0);
      }},
     {"truncate inside a block",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.resize(files.find("old"), 123456);
      }},
     {"truncate and grow again",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.resize(files.find("old"), 10001);
          files.resize(files.find("old"), 200000);
      }},
     {"write and truncate",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.write(files.find("old"), 0, 50000);
          files.resize(files.find("old"), 20000);
      }},
     {"hard links",
-     [](Files& files) {
-         REQUIRE(files.fs().link(files.find("old"), files.find("dir"), "again").ok());
-         REQUIRE(files.fs().unlink(kRoot, "old").ok());
+     [](ManyFiles& files) {
+         REQUIRE(files.fs().names.link(files.find("old"), files.find("dir"), "again").ok());
+         REQUIRE(files.fs().names.unlink(kRoot, "old").ok());
      }},
     {"attributes",
-     [](Files& files) {
+     [](ManyFiles& files) {
          SetAttributes change;
          change.mode = 0400;
          change.uid = 1000;
-         REQUIRE(files.fs().set_attributes(files.find("old"), change, {}).ok());
+         REQUIRE(files.fs().names.set_attributes(files.find("old"), change, {}).ok());
      }},
     {"extended attributes",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.xattr(files.find("second"), "user.new", "value");
-         REQUIRE(files.fs().remove_xattr(files.find("second"), "user.kept").ok());
+         REQUIRE(files.fs().names.remove_xattr(files.find("second"), "user.kept").ok());
      }},
     {"symbolic link",
-     [](Files& files) {
-         REQUIRE(files.fs().make_symlink(kRoot, "link", "../to/where", {}).ok());
+     [](ManyFiles& files) {
+         REQUIRE(files.fs().names.make_symlink(kRoot, "link", "../to/where", {}).ok());
      }},
     {"fallocate",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.allocate(files.find("second"), 0, 0, 500000);
      }},
     {"write into reserved space",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.write(files.find("reserved"), 100000, 30000);
      }},
     {"punch holes",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.allocate(files.find("old"), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 50000, 100000);
          files.allocate(files.find("reserved"), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 65536);
      }},
     {"zero a range",
-     [](Files& files) {
+     [](ManyFiles& files) {
          files.allocate(files.find("old"), FALLOC_FL_ZERO_RANGE, 1000, 80000);
      }},
 };
@@ -217,9 +217,9 @@ void start(SimVolume& volume, Prng& prng)
     std::string why;
     REQUIRE_MESSAGE(volume.make(why).ok(), why);
     mount(volume, manual_options());
-    Files files(volume.fs(), prng);
+    ManyFiles files(volume.fs(), prng);
     populate(files);
-    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    REQUIRE(volume.fs().committer.fsync(kRoot, What::kAll).ok());
     CHECK(volume.fs().info().fsync_commits == 1);
 }
 
@@ -227,7 +227,7 @@ void start(SimVolume& volume, Prng& prng)
 void fsync_by_record(Filesystem& fs)
 {
     const VolumeInfo before = fs.info();
-    REQUIRE(fs.fsync(kRoot, What::kAll).ok());
+    REQUIRE(fs.committer.fsync(kRoot, What::kAll).ok());
     const VolumeInfo after = fs.info();
     CHECK(after.fsync_records == before.fsync_records + 1);
     CHECK(after.commits == before.commits);
@@ -295,7 +295,7 @@ TEST_CASE("fsync: a power cut keeps what it acknowledged and nothing else")
             Prng prng(seed());
             SimVolume volume(shape);
             start(volume, prng);
-            Files files(volume.fs(), prng);
+            ManyFiles files(volume.fs(), prng);
             scenario.change(files);
             fsync_by_record(volume.fs());
             const std::string tree = tree_text(volume.fs());
@@ -318,7 +318,7 @@ TEST_CASE("fsync: members lost with the power take nothing with them")
             Prng prng(seed() + first);
             SimVolume volume(shape);
             start(volume, prng);
-            Files files(volume.fs(), prng);
+            ManyFiles files(volume.fs(), prng);
             for (const Scenario& scenario : {kScenarios[1], kScenarios[3], kScenarios[13], kScenarios[19]}) {
                 scenario.change(files);
                 fsync_by_record(volume.fs());
@@ -342,9 +342,9 @@ TEST_CASE("fsync: scenarios one after another, with commits and crashes between"
             if (name.find("rename") == 0 || name.find("unlink") == 0 || name == "hard links" ||
                 name == "rmdir" || !done.insert(choice).second)
                 continue;
-            Files files(volume.fs(), prng);
+            ManyFiles files(volume.fs(), prng);
             kScenarios[choice].change(files);
-            REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+            REQUIRE(volume.fs().committer.fsync(kRoot, What::kAll).ok());
             if (prng.chance(1, 3))
                 REQUIRE(volume.fs().step(true).ok());
             if (prng.chance(2, 3))
@@ -363,7 +363,7 @@ TEST_CASE("fsync: a crash inside the mount that replays repeats the replay")
     Prng prng(seed());
     SimVolume volume(kFsyncShapes[1]);
     start(volume, prng);
-    Files files(volume.fs(), prng);
+    ManyFiles files(volume.fs(), prng);
     kScenarios[1].change(files);
     fsync_by_record(volume.fs());
     kScenarios[5].change(files);
@@ -401,14 +401,14 @@ TEST_CASE("fsync: what a record cannot carry becomes a commit")
     Prng prng(seed());
     SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
-    Files files(volume.fs(), prng);
+    ManyFiles files(volume.fs(), prng);
     files.write(files.make("large"), 0, 3 * kMiB);
-    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    REQUIRE(volume.fs().committer.fsync(kRoot, What::kAll).ok());
     CHECK(volume.fs().info().fsync_records == 0);
     CHECK(volume.fs().info().fsync_commits == 2);
     files.write(files.find("large"), 5, 10000);
     REQUIRE(volume.fs().step(false).ok());  // data goes to members
-    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    REQUIRE(volume.fs().committer.fsync(kRoot, What::kAll).ok());
     CHECK(volume.fs().info().fsync_records == 0);
     CHECK(volume.fs().info().fsync_commits == 3);
     files.write(files.find("large"), 50, 10000);
@@ -421,21 +421,21 @@ TEST_CASE("fsync: after more pieces of files than are told apart all of it is co
     Prng prng(seed());
     SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
-    Files files(volume.fs(), prng);
+    ManyFiles files(volume.fs(), prng);
     const InodeNumber pieces = files.make("pieces");
     for (int64_t i = 0; i < ChangeTracker::kRangesMax + 10; ++i)
         files.write(pieces, static_cast<uint64_t>(2 * i) * kBlockBytes, 10);
     files.resize(pieces, 0);  // so that a record would have room
     files.write(files.make("late"), 0, 5000);
     const VolumeInfo before = volume.fs().info();
-    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    REQUIRE(volume.fs().committer.fsync(kRoot, What::kAll).ok());
     CHECK(volume.fs().info().fsync_records == before.fsync_records);
     CHECK(volume.fs().info().fsync_commits == before.fsync_commits + 1);
     const std::string tree = tree_text(volume.fs());
     expect_after_power_cut(volume, prng, tree);
     REQUIRE(volume.fs().step(true).ok());
     // Fewer go by a record again.
-    Files after(volume.fs(), prng);
+    ManyFiles after(volume.fs(), prng);
     after.write(after.find("late"), 5000, 10);
     fsync_by_record(volume.fs());
     expect_replay_after_power_cut(volume, prng, tree_text(volume.fs()), 1);
@@ -446,35 +446,35 @@ TEST_CASE("fsync: nothing to do is nothing done")
     Prng prng(seed());
     SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
-    Files files(volume.fs(), prng);
+    ManyFiles files(volume.fs(), prng);
     const auto writes = [&] {
         const VolumeInfo info = volume.fs().info();
         return info.fsync_records + info.commits;
     };
     const InodeNumber old = files.find("old");
     const uint64_t before = writes();
-    REQUIRE(volume.fs().fsync(old, What::kAll).ok());
-    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    REQUIRE(volume.fs().committer.fsync(old, What::kAll).ok());
+    REQUIRE(volume.fs().committer.fsync(old, What::kData).ok());
     CHECK(writes() == before);
     // Times are for fsync, not for fdatasync.
     SetAttributes touch;
     touch.modified = timespec{1000, 0};
-    REQUIRE(volume.fs().set_attributes(old, touch, {}).ok());
-    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    REQUIRE(volume.fs().names.set_attributes(old, touch, {}).ok());
+    REQUIRE(volume.fs().committer.fsync(old, What::kData).ok());
     CHECK(writes() == before);
-    REQUIRE(volume.fs().fsync(old, What::kAll).ok());
+    REQUIRE(volume.fs().committer.fsync(old, What::kAll).ok());
     CHECK(writes() == before + 1);
     // Data of another file is not for fdatasync of this one; its own is, and so is its size.
     files.write(files.find("second"), 0, 10);
-    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    REQUIRE(volume.fs().committer.fsync(old, What::kData).ok());
     CHECK(writes() == before + 1);
     files.write(old, 0, 10);
-    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    REQUIRE(volume.fs().committer.fsync(old, What::kData).ok());
     CHECK(writes() == before + 2);
     files.resize(old, 7);
-    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    REQUIRE(volume.fs().committer.fsync(old, What::kData).ok());
     CHECK(writes() == before + 3);
-    REQUIRE(volume.fs().fsync(old, What::kData).ok());
+    REQUIRE(volume.fs().committer.fsync(old, What::kData).ok());
     CHECK(writes() == before + 3);
 }
 
@@ -483,12 +483,12 @@ TEST_CASE("fsync: a full ring becomes a commit, and the log goes on")
     Prng prng(seed());
     SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
-    Files files(volume.fs(), prng);
+    ManyFiles files(volume.fs(), prng);
     const InodeNumber file = files.make("file");
     // Each round is nearly the longest record; the ring of so small a member is 7 MiB.
     for (int round = 0; round < 60; ++round) {
         files.write(file, 0, 900 * 1024);
-        REQUIRE(volume.fs().fsync(file, What::kAll).ok());
+        REQUIRE(volume.fs().committer.fsync(file, What::kAll).ok());
     }
     const VolumeInfo info = volume.fs().info();
     CHECK(info.fsync_records > 40);
@@ -503,7 +503,7 @@ TEST_CASE("fsync: a volume mounted read-only shows the log and leaves it, and ma
     Prng prng(seed());
     SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
-    Files files(volume.fs(), prng);
+    ManyFiles files(volume.fs(), prng);
     kScenarios[1].change(files);
     fsync_by_record(volume.fs());
     const std::string tree = tree_text(volume.fs());
@@ -511,16 +511,16 @@ TEST_CASE("fsync: a volume mounted read-only shows the log and leaves it, and ma
     options.read_only = true;
     expect_after_power_cut(volume, prng, tree, options);
     std::string why;
-    REQUIRE_MESSAGE(volume.fs().remount(false, why).ok(), why);
+    REQUIRE_MESSAGE(volume.fs().committer.remount(false, why).ok(), why);
     CHECK(tree_text(volume.fs()) == tree);
-    Files again(volume.fs(), prng);
+    ManyFiles again(volume.fs(), prng);
     again.write(again.find("written"), 3, 50000);
     fsync_by_record(volume.fs());
     const std::string later = tree_text(volume.fs());
-    REQUIRE(volume.fs().remount(true, why).ok());
-    REQUIRE(volume.fs().remount(false, why).ok());
+    REQUIRE(volume.fs().committer.remount(true, why).ok());
+    REQUIRE(volume.fs().committer.remount(false, why).ok());
     again.write(again.find("written"), 3, 50000);
-    REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+    REQUIRE(volume.fs().committer.fsync(kRoot, What::kAll).ok());
     again.write(again.find("written"), 3, 50000);
     fsync_by_record(volume.fs());
     const std::string last = tree_text(volume.fs());
@@ -592,7 +592,7 @@ TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left o
         Prng prng(seed());
         SimVolume volume(kFsyncShapes[0]);
         start(volume, prng);
-        Files files(volume.fs(), prng);
+        ManyFiles files(volume.fs(), prng);
         const std::string tree = tree_text(volume.fs());
         FsyncRecordEncoder encoder;
         forgery.fill(encoder, files.find("old"), files.find("dir"));
@@ -607,7 +607,7 @@ TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left o
         options.rescue = true;
         expect_mounted(volume, tree, options);
         // Writing would give up what the log holds.
-        CHECK_FALSE(volume.fs().remount(false, why).ok());
+        CHECK_FALSE(volume.fs().committer.remount(false, why).ok());
         volume.kill();
         CHECK_FALSE(volume.mount(manual_options(), why).ok());
     }
@@ -631,11 +631,11 @@ TEST_CASE("fsync: a full volume that comes back without a member has what was ac
         Prng prng(seed() + absent);
         SimVolume volume(kFsyncShapes[absent % std::size(kFsyncShapes)]);
         start(volume, prng);
-        Files files(volume.fs(), prng);
+        ManyFiles files(volume.fs(), prng);
         const InodeNumber file = files.make("filler");
         std::vector<std::byte> content(900 * 1024);
         uint64_t written = 0;
-        while (volume.fs().write(file, written, content, {}, {}).ok()) {
+        while (volume.fs().files.write(file, written, content, {}, {}).ok()) {
             written += content.size();
             if (written > 10 * kMiB)
                 REQUIRE(volume.fs().step(true).ok());
@@ -646,11 +646,11 @@ TEST_CASE("fsync: a full volume that comes back without a member has what was ac
         REQUIRE(volume.fs().step(true).ok());
         REQUIRE(volume.fs().step(true).ok());
         const InodeNumber last = files.make("last");
-        REQUIRE(volume.fs().fsync(kRoot, What::kAll).ok());
+        REQUIRE(volume.fs().committer.fsync(kRoot, What::kAll).ok());
         for (uint64_t at = 0; at < 6; ++at) {
             prng.fill(content.data(), content.size());
-            if (volume.fs().write(last, at * content.size(), content, {}, {}).ok())
-                REQUIRE(volume.fs().fsync(last, What::kAll).ok());
+            if (volume.fs().files.write(last, at * content.size(), content, {}, {}).ok())
+                REQUIRE(volume.fs().committer.fsync(last, What::kAll).ok());
         }
         const std::string tree = tree_text(volume.fs());
         MountOptions options = manual_options();
@@ -671,7 +671,7 @@ TEST_CASE("fsync: what was acknowledged outlives any number of mounts that die b
     Prng prng(seed());
     SimVolume volume(kFsyncShapes[0]);
     start(volume, prng);
-    Files files(volume.fs(), prng);
+    ManyFiles files(volume.fs(), prng);
     kScenarios[1].change(files);
     fsync_by_record(volume.fs());
     const std::string tree = tree_text(volume.fs());

@@ -44,7 +44,7 @@ class Writer {
 public:
     Writer(Filesystem& fs, std::string name, uint64_t seed) : fs_(fs), name_(std::move(name)), prng_(seed)
     {
-        const Result<Attributes> made = fs_.make_node(kRoot, name_, S_IFREG | 0644, 0, {});
+        const Result<Attributes> made = fs_.names.make_node(kRoot, name_, S_IFREG | 0644, 0, {});
         REQUIRE(made.ok());
         inode_ = made->inode;
         history_.push_back({});
@@ -96,14 +96,14 @@ private:
         Content& content = next();
         content.resize(std::max<size_t>(content.size(), offset + bytes));
         std::copy(data.begin(), data.end(), content.begin() + static_cast<std::ptrdiff_t>(offset));
-        return fs_.write(inode, offset, data, {}, {}).ok();
+        return fs_.files.write(inode, offset, data, {}, {}).ok();
     }
     bool resize(uint64_t bytes)
     {
         next().resize(bytes);
         SetAttributes change;
         change.size_bytes = bytes;
-        return fs_.set_attributes(inode_, change, {}).ok();
+        return fs_.names.set_attributes(inode_, change, {}).ok();
     }
     bool clear(int mode)
     {
@@ -112,28 +112,29 @@ private:
         Content& content = next();
         for (uint64_t at = first * kBlockBytes; at < std::min(end * kBlockBytes, content.size()); ++at)
             content[at] = {};
-        return fs_.allocate_range(inode_, mode, first * kBlockBytes, (end - first) * kBlockBytes).ok();
+        return fs_.files.allocate_range(inode_, mode, first * kBlockBytes, (end - first) * kBlockBytes).ok();
     }
     // The way editors save.
     bool replace()
     {
         const std::string name = name_ + ".new";
-        const Result<Attributes> made = fs_.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        const Result<Attributes> made = fs_.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
         if (!made.ok())
             return false;
         Content data(prng_.between(1, 20000));
         prng_.fill(data.data(), data.size());
         next() = data;
-        if (!fs_.write(made->inode, 0, data, {}, {}).ok() || !fs_.rename(kRoot, name, kRoot, name_, 0).ok())
+        if (!fs_.files.write(made->inode, 0, data, {}, {}).ok() ||
+            !fs_.names.rename(kRoot, name, kRoot, name_, 0).ok())
             return false;
-        fs_.forget(inode_, 1);
+        fs_.names.forget(inode_, 1);
         inode_ = made->inode;
         return true;
     }
     bool fsync()
     {
-        using What = Filesystem::SyncWhat;
-        if (!fs_.fsync(inode_, prng_.chance(1, 2) ? What::kAll : What::kData).ok())
+        using What = Committer::SyncWhat;
+        if (!fs_.committer.fsync(inode_, prng_.chance(1, 2) ? What::kAll : What::kData).ok())
             return false;
         history_.erase(history_.begin(), history_.end() - 1);
         ++acknowledged_;
@@ -166,16 +167,16 @@ void* run_committer(void* argument)
     Prng prng(7);
     do
         usleep(static_cast<useconds_t>(prng.between(500, 40000)));
-    while (committer.power.on() && committer.fs.sync().ok());
+    while (committer.power.on() && committer.fs.committer.sync().ok());
     return nullptr;
 }
 
 Content read_whole(Filesystem& fs, const std::string& name)
 {
-    const Result<Attributes> found = fs.lookup(kRoot, name);
+    const Result<Attributes> found = fs.names.lookup(kRoot, name);
     REQUIRE_MESSAGE(found.ok(), name);
     Content content(found->size_bytes);
-    const Result<size_t> count = fs.read(found->inode, 0, content);
+    const Result<size_t> count = fs.files.read(found->inode, 0, content);
     REQUIRE_MESSAGE(count.ok(), err_text(count.err()));
     REQUIRE(*count == content.size());
     return content;
@@ -220,16 +221,17 @@ std::unique_ptr<Filesystem> open(SimVolume& volume, const MountOptions& options,
 // A file with holes between its blocks, so that there are rows to join.
 void make_holes(Filesystem& fs)
 {
-    const Result<Attributes> made = fs.make_node(kRoot, "holes", S_IFREG | 0644, 0, {});
+    const Result<Attributes> made = fs.names.make_node(kRoot, "holes", S_IFREG | 0644, 0, {});
     REQUIRE(made.ok());
     const Content data(2 * kMiB, std::byte{1});
-    REQUIRE(fs.write(made->inode, 0, data, {}, {}).ok());
-    REQUIRE(fs.sync().ok());
+    REQUIRE(fs.files.write(made->inode, 0, data, {}, {}).ok());
+    REQUIRE(fs.committer.sync().ok());
     for (uint64_t block = 0; block < data.size() / kBlockBytes; block += 2)
-        REQUIRE(fs.allocate_range(made->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                  block * kBlockBytes, kBlockBytes)
+        REQUIRE(fs.files
+                    .allocate_range(made->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                    block * kBlockBytes, kBlockBytes)
                     .ok());
-    REQUIRE(fs.sync().ok());
+    REQUIRE(fs.committer.sync().ok());
 }
 
 // Until power fails. How many records were written.
@@ -272,7 +274,7 @@ void mount_and_compare(SimVolume& volume, const std::deque<Writer>& writers, boo
     compare(volume.fs(), writers);
     if (!look_first)
         return;
-    REQUIRE_MESSAGE(volume.fs().remount(false, why).ok(), why);
+    REQUIRE_MESSAGE(volume.fs().committer.remount(false, why).ok(), why);
     compare(volume.fs(), writers);
 }
 
@@ -292,7 +294,7 @@ uint64_t run_round(const Setting& setting, uint64_t seed)
     std::deque<Writer> writers;
     for (int i = 0; i < kWriters; ++i)
         writers.emplace_back(*fs, "file" + std::to_string(i), seed * 100 + static_cast<uint64_t>(i));
-    REQUIRE(fs->sync().ok());
+    REQUIRE(fs->committer.sync().ok());
     volume.power().arm(prng.between(1000, 12000));
     const bool lose_member = prng.chance(1, 3);
     CAPTURE(lose_member);

@@ -25,7 +25,7 @@ class CountedFile {
 public:
     CountedFile(SimVolume& volume, const char* name, uint64_t blocks) : volume_(volume), writes_(blocks)
     {
-        const Result<Attributes> made = volume.fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        const Result<Attributes> made = volume.fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
         REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
         inode_ = made->inode;
     }
@@ -38,7 +38,7 @@ public:
         std::vector<std::byte> content;
         for (uint64_t block = first; block < first + count; ++block)
             append_block(block, writes_[block] + 1, content);
-        const Result<size_t> written = volume_.fs().write(inode_, first * kBlockBytes, content, {}, {});
+        const Result<size_t> written = volume_.fs().files.write(inode_, first * kBlockBytes, content, {}, {});
         if (!written.ok())
             return written.err();
         REQUIRE(*written == content.size());
@@ -55,7 +55,7 @@ public:
             CAPTURE(block);
             wanted.clear();
             append_block(block, writes_[block], wanted);
-            const Result<size_t> read = volume_.fs().read(inode_, block * kBlockBytes, got);
+            const Result<size_t> read = volume_.fs().files.read(inode_, block * kBlockBytes, got);
             REQUIRE_MESSAGE(read.ok(), err_text(read.err()));
             REQUIRE(got == wanted);
         }
@@ -98,8 +98,9 @@ void fill_metadata(SimVolume& volume, double share)
         if (number % 128 == 0)
             commit(volume);
         const Result<Attributes> made =
-            volume.fs().make_node(kRoot, "x" + std::to_string(number), S_IFREG | 0644, 0, {});
-        const Status put = made.ok() ? volume.fs().set_xattr(made->inode, "user.x", value, 0) : made.status();
+            volume.fs().names.make_node(kRoot, "x" + std::to_string(number), S_IFREG | 0644, 0, {});
+        const Status put =
+            made.ok() ? volume.fs().names.set_xattr(made->inode, "user.x", value, 0) : made.status();
         if (put.err() == Err::kNoSpace)
             return;
         REQUIRE_MESSAGE(put.ok(), err_text(put.err()));
@@ -148,10 +149,10 @@ class Reader {
 public:
     explicit Reader(SimVolume& volume) : fs_(volume.fs()), content_(64 * kKiB, std::byte{9})
     {
-        const Result<Attributes> made = fs_.make_node(kRoot, "read", S_IFREG | 0644, 0, {});
+        const Result<Attributes> made = fs_.names.make_node(kRoot, "read", S_IFREG | 0644, 0, {});
         REQUIRE(made.ok());
         inode_ = made->inode;
-        REQUIRE(fs_.write(inode_, 0, content_, {}, {}).ok());
+        REQUIRE(fs_.files.write(inode_, 0, content_, {}, {}).ok());
     }
     void start()
     {
@@ -171,7 +172,7 @@ private:
     {
         std::vector<std::byte> got(content_.size());
         while (!over_) {
-            const Result<size_t> read = fs_.read(inode_, 0, got);
+            const Result<size_t> read = fs_.files.read(inode_, 0, got);
             ++(read.ok() && got == content_ ? right_ : wrong_);
         }
     }
@@ -233,7 +234,7 @@ TEST_CASE("full: where space is reported, writers who meet get it, all of them")
     for (CountedFile& file : files)
         for (uint64_t block = 0; block < blocks; ++block)
             REQUIRE(file.write(block) == Err::kOk);
-    REQUIRE(volume.fs().sync().ok());
+    REQUIRE(volume.fs().committer.sync().ok());
     REQUIRE(volume.fs().statistics().available_blocks > 0);
     std::atomic<int> refused = 0;
     std::vector<std::thread> threads;
@@ -269,15 +270,15 @@ TEST_CASE("full: threads that use metadata up are all refused in the end, and wh
             const std::string prefix = "t" + std::to_string(i) + "-";
             for (Err err = Err::kOk; err == Err::kOk;) {
                 const Result<Attributes> node =
-                    fs.make_node(kRoot, prefix + std::to_string(made[i]), S_IFREG | 0644, 0, {});
+                    fs.names.make_node(kRoot, prefix + std::to_string(made[i]), S_IFREG | 0644, 0, {});
                 err = node.err();
                 if (!node.ok()) {
                     wrong += err != Err::kNoSpace;
                     break;
                 }
                 ++made[i];
-                err = fs.set_xattr(node->inode, "user.x", value, 0).err();
-                fs.forget(node->inode, 1);
+                err = fs.names.set_xattr(node->inode, "user.x", value, 0).err();
+                fs.names.forget(node->inode, 1);
                 wrong += err != Err::kOk && err != Err::kNoSpace;
             }
         });
@@ -287,9 +288,9 @@ TEST_CASE("full: threads that use metadata up are all refused in the end, and wh
     CHECK(fs.statistics().available_blocks == 0);
     for (uint64_t i = 0; i < kThreads; ++i)
         for (uint64_t number = 0; number < made[i]; ++number)
-            REQUIRE(fs.unlink(kRoot, "t" + std::to_string(i) + "-" + std::to_string(number)).ok());
+            REQUIRE(fs.names.unlink(kRoot, "t" + std::to_string(i) + "-" + std::to_string(number)).ok());
     for (int attempt = 0; attempt < 200 && fs.statistics().available_blocks == 0; ++attempt) {
-        REQUIRE(fs.sync().ok());
+        REQUIRE(fs.committer.sync().ok());
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     CHECK(fs.statistics().available_blocks > 0);
@@ -306,9 +307,10 @@ TEST_CASE("full: tails that are cut off anew have a place where no space is left
     const std::vector<std::byte> content(2 * kBlockBytes, std::byte{7});
     std::vector<InodeNumber> files;
     for (uint64_t i = 0; i < kFiles; ++i) {
-        const Result<Attributes> made = fs.make_node(kRoot, "f" + std::to_string(i), S_IFREG | 0644, 0, {});
+        const Result<Attributes> made =
+            fs.names.make_node(kRoot, "f" + std::to_string(i), S_IFREG | 0644, 0, {});
         REQUIRE(made.ok());
-        REQUIRE(fs.write(made->inode, 0, content, {}, {}).ok());
+        REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
         files.push_back(made->inode);
     }
     commit(volume);
@@ -322,12 +324,12 @@ TEST_CASE("full: tails that are cut off anew have a place where no space is left
     for (const InodeNumber file : files) {
         SetAttributes change;
         change.size_bytes = content.size() - 1;
-        REQUIRE(fs.set_attributes(file, change, {}).ok());
+        REQUIRE(fs.names.set_attributes(file, change, {}).ok());
     }
     commit(volume);
     std::vector<std::byte> got(content.size());
     for (const InodeNumber file : files) {
-        const Result<size_t> read = fs.read(file, 0, got);
+        const Result<size_t> read = fs.files.read(file, 0, got);
         REQUIRE(read.ok());
         REQUIRE(*read == content.size() - 1);
         REQUIRE(std::equal(got.begin(), got.end() - 1, content.begin()));

@@ -39,26 +39,28 @@ void make_full(SimVolume& volume, uint64_t free_stripes)
     REQUIRE_MESSAGE(volume.make(why).ok(), why);
     REQUIRE_MESSAGE(mount(volume, why), why);
     Filesystem& fs = volume.fs();
-    const InodeNumber full = fs.make_node(kRoot, "full", S_IFREG | 0644, 0, {})->inode;
+    const InodeNumber full = fs.names.make_node(kRoot, "full", S_IFREG | 0644, 0, {})->inode;
     uint64_t stripes = 0;
-    while (fs.write(full, stripes * kStripeBlocks * kBlockBytes,
-                    pattern(stripes, kStripeBlocks * kBlockBytes), {}, {})
+    while (fs.files
+               .write(full, stripes * kStripeBlocks * kBlockBytes,
+                      pattern(stripes, kStripeBlocks * kBlockBytes), {}, {})
                .ok())
         if (++stripes % 64 == 0)
             REQUIRE(fs.step(true).ok());
     uint64_t blocks = stripes * kStripeBlocks;
-    while (fs.write(full, blocks * kBlockBytes, pattern(blocks, kBlockBytes), {}, {}).ok())
+    while (fs.files.write(full, blocks * kBlockBytes, pattern(blocks, kBlockBytes), {}, {}).ok())
         if (++blocks % 16 == 0)
             REQUIRE(fs.step(true).ok());
     REQUIRE(fs.step(true).ok());
     for (uint64_t stripe = 0; stripe < stripes; ++stripe)
-        REQUIRE(fs.allocate_range(full, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                  stripe * kStripeBlocks * kBlockBytes, kChunkBlocks * kBlockBytes)
+        REQUIRE(fs.files
+                    .allocate_range(full, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                    stripe * kStripeBlocks * kBlockBytes, kChunkBlocks * kBlockBytes)
                     .ok());
     SetAttributes change;
     change.size_bytes = (stripes - free_stripes) * kStripeBlocks * kBlockBytes;
     if (free_stripes > 0)
-        REQUIRE(fs.set_attributes(full, change, {}).ok());
+        REQUIRE(fs.names.set_attributes(full, change, {}).ok());
     REQUIRE(fs.step(true).ok());
 }
 
@@ -67,13 +69,13 @@ void make_crashed(SimVolume& volume, uint64_t free_stripes)
 {
     make_full(volume, free_stripes);
     Filesystem& fs = volume.fs();
-    REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
-    REQUIRE(fs.make_node(kRoot, "first", S_IFREG | 0644, 0, {}).ok());
-    REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    REQUIRE(fs.committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());
+    REQUIRE(fs.names.make_node(kRoot, "first", S_IFREG | 0644, 0, {}).ok());
+    REQUIRE(fs.committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());
     const uint64_t records = fs.info().fsync_records;
-    const InodeNumber logged = fs.make_node(kRoot, "logged", S_IFREG | 0644, 0, {})->inode;
-    REQUIRE(fs.write(logged, 0, pattern(7777, kLoggedBytes), {}, {}).ok());
-    REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    const InodeNumber logged = fs.names.make_node(kRoot, "logged", S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.files.write(logged, 0, pattern(7777, kLoggedBytes), {}, {}).ok());
+    REQUIRE(fs.committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());
     REQUIRE(fs.info().fsync_records == records + 1);
     Prng prng(1);
     volume.power_cut(prng);
@@ -91,22 +93,23 @@ void make_crashed_in_place(SimVolume& volume, bool logged)
     options.join_above = 0;
     REQUIRE_MESSAGE(volume.mount(options, why).ok(), why);
     Filesystem& fs = volume.fs();
-    const InodeNumber rows = fs.make_node(kRoot, "rows", S_IFREG | 0644, 0, {})->inode;
-    REQUIRE(fs.write(rows, 0, pattern(1, kRowsBlocks * kBlockBytes), {}, {}).ok());
+    const InodeNumber rows = fs.names.make_node(kRoot, "rows", S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.files.write(rows, 0, pattern(1, kRowsBlocks * kBlockBytes), {}, {}).ok());
     REQUIRE(fs.step(true).ok());
     for (uint64_t block = 0; block < kRowsBlocks; block += kStripeBlocks)
-        REQUIRE(fs.allocate_range(rows, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block * kBlockBytes,
-                                  kChunkBlocks * kBlockBytes)
+        REQUIRE(fs.files
+                    .allocate_range(rows, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block * kBlockBytes,
+                                    kChunkBlocks * kBlockBytes)
                     .ok());
-    REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+    REQUIRE(fs.committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());
     if (logged) {
-        const InodeNumber file = fs.make_node(kRoot, "logged", S_IFREG | 0644, 0, {})->inode;
-        REQUIRE(fs.write(file, 0, pattern(7777, kLoggedBytes), {}, {}).ok());
-        REQUIRE(fs.fsync(kRoot, Filesystem::SyncWhat::kAll).ok());
+        const InodeNumber file = fs.names.make_node(kRoot, "logged", S_IFREG | 0644, 0, {})->inode;
+        REQUIRE(fs.files.write(file, 0, pattern(7777, kLoggedBytes), {}, {}).ok());
+        REQUIRE(fs.committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());
         REQUIRE(fs.info().fsync_records == 1);
     }
-    const InodeNumber lost = fs.make_node(kRoot, "lost", S_IFREG | 0644, 0, {})->inode;
-    REQUIRE(fs.write(lost, 0, pattern(2, 200 * kBlockBytes), {}, {}).ok());
+    const InodeNumber lost = fs.names.make_node(kRoot, "lost", S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.files.write(lost, 0, pattern(2, 200 * kBlockBytes), {}, {}).ok());
     REQUIRE(fs.step(false).ok());
     REQUIRE(fs.info().joined_blocks > 0);
     Prng prng(1);
@@ -115,16 +118,16 @@ void make_crashed_in_place(SimVolume& volume, bool logged)
 
 void require_rows(Filesystem& fs)
 {
-    const Result<Attributes> found = fs.lookup(kRoot, "rows");
+    const Result<Attributes> found = fs.names.lookup(kRoot, "rows");
     REQUIRE(found.ok());
     std::vector<std::byte> wanted = pattern(1, kRowsBlocks * kBlockBytes);
     for (uint64_t block = 0; block < kRowsBlocks; block += kStripeBlocks)
         std::fill_n(wanted.begin() + block * kBlockBytes, kChunkBlocks * kBlockBytes, std::byte{0});
     std::vector<std::byte> content(wanted.size());
-    const Result<size_t> read = fs.read(found->inode, 0, content);
+    const Result<size_t> read = fs.files.read(found->inode, 0, content);
     REQUIRE((read.ok() && *read == content.size()));
     CHECK(content == wanted);
-    fs.forget(found->inode, 1);
+    fs.names.forget(found->inode, 1);
 }
 
 // Where the blocks of the file "full" lie.
@@ -158,13 +161,13 @@ void flip(SimVolume& volume, std::span<const StoredAt> places)
 
 void require_logged(Filesystem& fs)
 {
-    const Result<Attributes> found = fs.lookup(kRoot, "logged");
+    const Result<Attributes> found = fs.names.lookup(kRoot, "logged");
     REQUIRE(found.ok());
     std::vector<std::byte> content(kLoggedBytes);
-    const Result<size_t> read = fs.read(found->inode, 0, content);
+    const Result<size_t> read = fs.files.read(found->inode, 0, content);
     REQUIRE((read.ok() && *read == kLoggedBytes));
     CHECK(content == pattern(7777, kLoggedBytes));
-    fs.forget(found->inode, 1);
+    fs.names.forget(found->inode, 1);
 }
 
 }  // namespace
@@ -234,7 +237,7 @@ TEST_CASE("a mount that finds no room to commit recovered rows is read-only, and
             require_rows(volume.fs());
             if (logged)
                 require_logged(volume.fs());
-            CHECK(volume.fs().make_node(kRoot, "new", S_IFREG | 0644, 0, {}).err() == Err::kShutdown);
+            CHECK(volume.fs().names.make_node(kRoot, "new", S_IFREG | 0644, 0, {}).err() == Err::kShutdown);
             CHECK(volume.unmount().ok());
         }
         REQUIRE_MESSAGE(mount(volume, why), why);
@@ -261,15 +264,15 @@ TEST_CASE("blocks that find no place because rows are lost: whoever waits is tol
     options.clean = false;
     REQUIRE_MESSAGE(volume.mount(options, why).ok(), why);
     Filesystem& fs = volume.fs();
-    const InodeNumber late = fs.make_node(kRoot, "late", S_IFREG | 0644, 0, {})->inode;
-    REQUIRE(fs.write(late, 0, pattern(1, kLoggedBytes), {}, {}).ok());
+    const InodeNumber late = fs.names.make_node(kRoot, "late", S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.files.write(late, 0, pattern(1, kLoggedBytes), {}, {}).ok());
     // As a fault of too many members would have it.
     const std::vector<StoredAt> data = places_of_data(volume);
     REQUIRE(data.size() > 10000);
     flip(volume, data);
-    CHECK(fs.sync() == Status(Err::kShutdown));
+    CHECK(fs.committer.sync() == Status(Err::kShutdown));
     CHECK(fs.info().read_only_reason == "a commit failed");
-    CHECK(fs.fsync(late, Filesystem::SyncWhat::kAll) == Status(Err::kShutdown));
-    CHECK(fs.write(late, 0, pattern(1, kBlockBytes), {}, {}).err() == Err::kShutdown);
+    CHECK(fs.committer.fsync(late, Committer::SyncWhat::kAll) == Status(Err::kShutdown));
+    CHECK(fs.files.write(late, 0, pattern(1, kBlockBytes), {}, {}).err() == Err::kShutdown);
     volume.kill();
 }

@@ -23,14 +23,14 @@ class HoleyFile {
 public:
     explicit HoleyFile(Filesystem& fs) : fs_(fs)
     {
-        const Result<Attributes> made = fs.make_node(kRoot, "holey", S_IFREG | 0644, 0, {});
+        const Result<Attributes> made = fs.names.make_node(kRoot, "holey", S_IFREG | 0644, 0, {});
         REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
         inode_ = made->inode;
     }
     // Found again after another mount.
     HoleyFile(Filesystem& fs, const HoleyFile& before) : fs_(fs), expected_(before.expected_)
     {
-        const Result<Attributes> found = fs.lookup(kRoot, "holey");
+        const Result<Attributes> found = fs.names.lookup(kRoot, "holey");
         REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
         inode_ = found->inode;
     }
@@ -40,7 +40,7 @@ public:
     void write(uint64_t block, uint8_t mark)
     {
         const std::vector<std::byte> content = content_of(block, mark);
-        const Result<size_t> written = fs_.write(inode_, block * kBlockBytes, content, {}, {});
+        const Result<size_t> written = fs_.files.write(inode_, block * kBlockBytes, content, {}, {});
         REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
         REQUIRE(*written == content.size());
         if (expected_.size() <= block)
@@ -57,7 +57,8 @@ public:
 
     Status punch(uint64_t first, uint64_t count)
     {
-        const Status status = fs_.allocate_range(inode_, kPunch, first * kBlockBytes, count * kBlockBytes);
+        const Status status =
+            fs_.files.allocate_range(inode_, kPunch, first * kBlockBytes, count * kBlockBytes);
         if (status.ok())
             std::fill_n(expected_.begin() + static_cast<ptrdiff_t>(first), count, uint8_t{0});
         return status;
@@ -67,7 +68,7 @@ public:
     {
         SetAttributes change;
         change.size_bytes = blocks * kBlockBytes;
-        const Status status = fs_.set_attributes(inode_, change, {}).status();
+        const Status status = fs_.names.set_attributes(inode_, change, {}).status();
         if (status.ok())
             expected_.resize(blocks);
         return status;
@@ -75,20 +76,20 @@ public:
 
     uint64_t stored_blocks()
     {
-        const Result<Attributes> attributes = fs_.get_attributes(inode_);
+        const Result<Attributes> attributes = fs_.names.get_attributes(inode_);
         REQUIRE(attributes.ok());
         return attributes->block_count_512 * 512 / kBlockBytes;
     }
 
     void require_content()
     {
-        const Result<Attributes> attributes = fs_.get_attributes(inode_);
+        const Result<Attributes> attributes = fs_.names.get_attributes(inode_);
         REQUIRE(attributes.ok());
         REQUIRE(attributes->size_bytes == expected_.size() * kBlockBytes);
         std::vector<std::byte> got(kBlockBytes);
         for (uint64_t block = 0; block < expected_.size(); ++block) {
             CAPTURE(block);
-            const Result<size_t> read = fs_.read(inode_, block * kBlockBytes, got);
+            const Result<size_t> read = fs_.files.read(inode_, block * kBlockBytes, got);
             REQUIRE_MESSAGE(read.ok(), err_text(read.err()));
             REQUIRE(got == content_of(block, expected_[block]));
         }
@@ -165,14 +166,14 @@ TEST_CASE("ranges: reserving needs room for what is missing, not for what is the
         if (block % 100 != 50)
             file.write(block, 1);
     require_ok(fs.step(true));
-    const Result<Attributes> rest = fs.make_node(kRoot, "rest", S_IFREG | 0644, 0, {});
+    const Result<Attributes> rest = fs.names.make_node(kRoot, "rest", S_IFREG | 0644, 0, {});
     REQUIRE(rest.ok());
     const std::vector<std::byte> content(64 * kBlockBytes, std::byte{9});
     for (uint64_t at = 0; fs.statistics().available_blocks > 500; at += content.size())
-        REQUIRE(fs.write(rest->inode, at, content, {}, {}).ok());
+        REQUIRE(fs.files.write(rest->inode, at, content, {}, {}).ok());
     require_ok(fs.step(true));
     REQUIRE(fs.statistics().available_blocks < 600);
-    require_ok(fs.allocate_range(file.inode(), 0, 0, kBlocks * kBlockBytes));
+    require_ok(fs.files.allocate_range(file.inode(), 0, 0, kBlocks * kBlockBytes));
     CHECK(file.stored_blocks() == kBlocks);
     for (uint64_t block = 50; block < kBlocks; block += 100)
         file.write(block, 3);
@@ -194,7 +195,7 @@ TEST_CASE("ranges: thousands of holes and extents are reserved and punched piece
         file.write_apart(kBlocks, 2, 1);
         file.write(kBlocks - 1, 1);
         require_ok(fs.step(true));
-        require_ok(fs.allocate_range(file.inode(), 0, 0, kBlocks * kBlockBytes));
+        require_ok(fs.files.allocate_range(file.inode(), 0, 0, kBlocks * kBlockBytes));
         CHECK(file.stored_blocks() == kBlocks);
         for (uint64_t block = 1; block < kBlocks; block += 6)
             file.write(block, 4);
@@ -221,8 +222,8 @@ TEST_CASE("ranges: a hole to the end of all files is punched at once")
     file.write(3500, 2);  // in memory
     require_ok(file.punch(1000, 2501));
     file.write(10, 5);
-    require_ok(
-        volume.fs().allocate_range(file.inode(), kPunch, 500 * kBlockBytes, INT64_MAX - 500 * kBlockBytes));
+    require_ok(volume.fs().files.allocate_range(file.inode(), kPunch, 500 * kBlockBytes,
+                                                INT64_MAX - 500 * kBlockBytes));
     require_ok(file.punch(500, 3001));
     file.require_content();
     require_ok(volume.fs().step(true));
@@ -242,21 +243,22 @@ TEST_CASE("ranges: the length of a hole costs nothing, however far the next bloc
     for (const Far far : {Far::kInMemory, Far::kStored, Far::kPromised}) {
         CAPTURE(static_cast<int>(far));
         const Result<Attributes> made =
-            fs.make_node(kRoot, "far" + std::to_string(static_cast<int>(far)), S_IFREG | 0644, 0, {});
+            fs.names.make_node(kRoot, "far" + std::to_string(static_cast<int>(far)), S_IFREG | 0644, 0, {});
         REQUIRE(made.ok());
-        REQUIRE(fs.write(made->inode, 0, content, {}, {}).ok());
+        REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
         if (far == Far::kPromised)
-            require_ok(fs.allocate_range(made->inode, 0, kFar, content.size()));
+            require_ok(fs.files.allocate_range(made->inode, 0, kFar, content.size()));
         else
-            REQUIRE(fs.write(made->inode, kFar, content, {}, {}).ok());
+            REQUIRE(fs.files.write(made->inode, kFar, content, {}, {}).ok());
         if (far == Far::kStored)
             require_ok(fs.step(true));
-        require_ok(fs.allocate_range(made->inode, kPunch, 50, kFar));  // up to the middle of what is there
+        require_ok(
+            fs.files.allocate_range(made->inode, kPunch, 50, kFar));  // up to the middle of what is there
         std::vector<std::byte> got(content.size());
-        REQUIRE(fs.read(made->inode, kFar, got).ok());
+        REQUIRE(fs.files.read(made->inode, kFar, got).ok());
         for (size_t at = 0; at < got.size(); ++at)
             CHECK(got[at] == (at < 50 || far == Far::kPromised ? std::byte{0} : content[at]));
-        REQUIRE(fs.read(made->inode, 0, got).ok());
+        REQUIRE(fs.files.read(made->inode, 0, got).ok());
         for (size_t at = 0; at < got.size(); ++at)
             CHECK(got[at] == (at < 50 ? content[at] : std::byte{0}));
     }
@@ -270,16 +272,16 @@ TEST_CASE("ranges: reserving what was just written needs no room once it is stor
     SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
     make_and_mount(volume);
     Filesystem& fs = volume.fs();
-    const Result<Attributes> rest = fs.make_node(kRoot, "rest", S_IFREG | 0644, 0, {});
+    const Result<Attributes> rest = fs.names.make_node(kRoot, "rest", S_IFREG | 0644, 0, {});
     REQUIRE(rest.ok());
     const std::vector<std::byte> content(64 * kBlockBytes, std::byte{9});
     for (uint64_t at = 0; fs.statistics().available_blocks > kBlocks + 500; at += content.size())
-        REQUIRE(fs.write(rest->inode, at, content, {}, {}).ok());
+        REQUIRE(fs.files.write(rest->inode, at, content, {}, {}).ok());
     require_ok(fs.step(true));
     HoleyFile file(fs);
     file.write_apart(kBlocks, 1, 1);
     REQUIRE(fs.statistics().available_blocks < kBlocks / 2);
-    require_ok(fs.allocate_range(file.inode(), 0, 0, (kBlocks + 50) * kBlockBytes));
+    require_ok(fs.files.allocate_range(file.inode(), 0, 0, (kBlocks + 50) * kBlockBytes));
     require_ok(file.truncate(kBlocks + 50));
     file.require_content();
     CHECK(file.stored_blocks() >= kBlocks);

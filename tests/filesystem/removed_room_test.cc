@@ -39,23 +39,23 @@ public:
         fresh_blocks = total_blocks();
         const InodeNumber file = make("attributes");
         fill_attributes(file);
-        fs().forget(file, 1);
-        REQUIRE(fs().sync().ok());
+        fs().names.forget(file, 1);
+        REQUIRE(fs().committer.sync().ok());
         data = make("data");
         while (write_more() == Err::kOk) { }
-        REQUIRE(fs().sync().ok());
+        REQUIRE(fs().committer.sync().ok());
         REQUIRE(total_blocks() < fresh_blocks / 4);
     }
 
     Filesystem& fs() { return volume.fs(); }
     uint64_t total_blocks() { return fs().statistics().total_blocks; }
-    void remove_attributes() { REQUIRE(fs().unlink(kRoot, "attributes").ok()); }
+    void remove_attributes() { REQUIRE(fs().names.unlink(kRoot, "attributes").ok()); }
     // A MiB more of data.
     Err write_more()
     {
         std::vector<std::byte> content(kMiB);
         Prng(data_bytes + 1).fill(content.data(), content.size());
-        const Result<size_t> written = fs().write(data, data_bytes, content, {}, {});
+        const Result<size_t> written = fs().files.write(data, data_bytes, content, {}, {});
         data_bytes += written.ok() ? content.size() : 0;
         return written.err();
     }
@@ -74,7 +74,7 @@ public:
         std::vector<std::byte> wanted(kMiB), got(kMiB);
         for (uint64_t offset = 0; offset < data_bytes; offset += kMiB) {
             Prng(offset + 1).fill(wanted.data(), wanted.size());
-            REQUIRE(fs().read(data, offset, got).ok());
+            REQUIRE(fs().files.read(data, offset, got).ok());
             REQUIRE(got == wanted);
         }
         REQUIRE(volume.unmount().ok());
@@ -89,7 +89,7 @@ public:
 private:
     InodeNumber make(const char* name)
     {
-        const Result<Attributes> made = fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        const Result<Attributes> made = fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
         REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
         return made->inode;
     }
@@ -98,7 +98,7 @@ private:
         Prng prng(seed());
         for (uint64_t bytes = 0, number = 0; bytes < kAttributeBytes; ++number) {
             const std::vector<std::byte> value(4096 + prng.below(56 * kKiB), std::byte{1});
-            const Status put = fs().set_xattr(file, "user.x" + std::to_string(number), value, 0);
+            const Status put = fs().names.set_xattr(file, "user.x" + std::to_string(number), value, 0);
             REQUIRE_MESSAGE(put.ok(), err_text(put.err()));
             bytes += value.size();
         }
@@ -124,7 +124,7 @@ TEST_CASE("removed room: who writes right after attributes were removed gets the
         FullVolume full(options);
         REQUIRE(full.write_more() == Err::kNoSpace);
         full.remove_attributes();
-        REQUIRE(full.fs().sync().ok());
+        REQUIRE(full.fs().committer.sync().ok());
         const uint64_t written = full.write_all();
         MESSAGE((written / kMiB), " MiB");
         CHECK(written >= kFourOfRaid5.member_bytes);
@@ -160,17 +160,17 @@ TEST_CASE("removed room: groups that data could not have stay with the nodes")
 {
     SimVolume volume({8, 256 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
     make_and_mount(volume);
-    const Result<Attributes> file = volume.fs().make_node(kRoot, "attributes", S_IFREG | 0644, 0, {});
+    const Result<Attributes> file = volume.fs().names.make_node(kRoot, "attributes", S_IFREG | 0644, 0, {});
     REQUIRE(file.ok());
     const std::vector<std::byte> value(56 * kKiB, std::byte{1});
     for (int number = 0; number < 700; ++number)
-        REQUIRE(volume.fs().set_xattr(file->inode, "user.x" + std::to_string(number), value, 0).ok());
+        REQUIRE(volume.fs().names.set_xattr(file->inode, "user.x" + std::to_string(number), value, 0).ok());
     REQUIRE(volume.fs().step(true).ok());
     const uint64_t full = node_bytes(volume.fs());
-    REQUIRE(volume.fs().unlink(kRoot, "attributes").ok());
-    volume.fs().forget(file->inode, 1);
+    REQUIRE(volume.fs().names.unlink(kRoot, "attributes").ok());
+    volume.fs().names.forget(file->inode, 1);
     for (int change = 0; change < 6; ++change) {
-        REQUIRE(volume.fs().make_node(kRoot, "f" + std::to_string(change), S_IFREG | 0644, 0, {}).ok());
+        REQUIRE(volume.fs().names.make_node(kRoot, "f" + std::to_string(change), S_IFREG | 0644, 0, {}).ok());
         REQUIRE(volume.fs().step(true).ok());
     }
     MESSAGE((full / kMiB), " MiB, then ", (node_bytes(volume.fs()) / kMiB));

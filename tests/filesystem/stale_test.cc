@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "fs/commit/commit.h"
+#include "fs/commit/committer.h"
 #include "sim/fault_device.h"
 #include "tests/filesystem/check_image.h"
 #include "tests/filesystem/volume_steps.h"
@@ -18,7 +18,7 @@ using namespace cowraid::test;
 
 namespace {
 
-using Files = std::map<std::string, std::vector<std::byte>>;
+using ManyFiles = std::map<std::string, std::vector<std::byte>>;
 using Members = std::vector<uint32_t>;
 
 MountOptions degraded_options()
@@ -64,15 +64,15 @@ public:
     {
         std::vector<std::byte> content(bytes);
         prng.fill(content.data(), bytes);
-        Result<Attributes> made = fs->lookup({kRootInode}, name);
+        Result<Attributes> made = fs->names.lookup({kRootInode}, name);
         if (!made.ok())
-            made = fs->make_node({kRootInode}, name, S_IFREG | 0644, 0, {});
+            made = fs->names.make_node({kRootInode}, name, S_IFREG | 0644, 0, {});
         CW_TRY(made.status());
         for (size_t done = 0; done < bytes;) {
             CW_ASSIGN(const size_t part,
-                      fs->write(made->inode, done,
-                                std::span(content).subspan(done, std::min(bytes - done, size_t{kMiB})), {},
-                                {}));
+                      fs->files.write(made->inode, done,
+                                      std::span(content).subspan(done, std::min(bytes - done, size_t{kMiB})),
+                                      {}, {}));
             done += part;
         }
         CW_TRY(fs->step(true));
@@ -89,7 +89,7 @@ public:
             const std::string& name = file.first;
             const std::vector<std::byte>& content = file.second;
             CAPTURE(name);
-            const Result<Attributes> found = fs->lookup({kRootInode}, name);
+            const Result<Attributes> found = fs->names.lookup({kRootInode}, name);
             if (!found.ok()) {
                 ++lost;
                 continue;
@@ -98,7 +98,8 @@ public:
             bool failed = false;
             for (size_t at = 0; at < have.size(); at += kBlockBytes) {
                 const size_t bytes = std::min<size_t>(kBlockBytes, have.size() - at);
-                const Result<size_t> got = fs->read(found->inode, at, std::span(have).subspan(at, bytes));
+                const Result<size_t> got =
+                    fs->files.read(found->inode, at, std::span(have).subspan(at, bytes));
                 if (!got.ok())
                     failed = true;
                 else
@@ -135,7 +136,7 @@ public:
     Prng prng;
     std::unique_ptr<Filesystem> fs;
     std::vector<FaultDevice*> faults;
-    Files files;
+    ManyFiles files;
 };
 
 void write_before(World& world)
@@ -145,7 +146,7 @@ void write_before(World& world)
     world.unmount();
 }
 
-// Files from before a member fails, and from after.
+// ManyFiles from before a member fails, and from after.
 void fail_while_writing(World& world, const Members& failing)
 {
     world.mount();
@@ -235,7 +236,7 @@ TEST_CASE("with a stale column of raid5 another member's failure stops the volum
     fail_while_writing(world, {1});
     world.mount();
     world.fail_writes(2);
-    Files acknowledged = world.files;
+    ManyFiles acknowledged = world.files;
     CHECK_FALSE(world.try_write("too much", 2 * kMiB).ok());
     world.fs.reset();
     world.files = acknowledged;
@@ -267,18 +268,18 @@ TEST_CASE("a reopened group takes blocks only after its absent columns are stale
     World world(kRaid5);
     write_before(world);
     Image image = Image::copy_of(world.volume);
-    std::unique_ptr<FilesystemCore> core = image.open_core({1});
+    std::unique_ptr<Filesystem> core = image.open_core({1});
     const auto closed = [&] {
-        return core->allocator.numbers(kGroupData).free_row_blocks;
+        return core->store.allocator.numbers(kGroupData).free_row_blocks;
     };
     // An empty one would leave.
     VolumeAddress address;
-    for (const GroupNumbers& group : core->allocator.group_numbers(kGroupData))
+    for (const GroupNumbers& group : core->store.allocator.group_numbers(kGroupData))
         if (group.degraded && group.live_blocks > 0 && group.free_row_blocks > 0)
             address = group.address;
     REQUIRE(address.valid());
     const uint64_t before = closed();
-    core->volume->reopen_group(address, core->allocator);
+    core->volume->reopen_group(address, core->store.allocator);
     CHECK(core->volume->map_changed());
     CHECK(closed() == before);
     // A map without new trees; a commit closes the group again when it has what it needs.
@@ -287,7 +288,7 @@ TEST_CASE("a reopened group takes blocks only after its absent columns are stale
     REQUIRE(core->volume
                 ->make_durable(Volume::MapWrite::kNow, generation, core->volume->superblock().root, covered)
                 .ok());
-    core->volume->commit_done(core->allocator);
+    core->volume->commit_done(core->store.allocator);
     CHECK(closed() > before);
     core.reset();
     std::unique_ptr<Volume> volume = image.open_volume();
@@ -377,7 +378,7 @@ TEST_CASE("a crash at any request of the commit that records a failed member: no
         for (const uint32_t member : {0u, 2u, 3u})
             world.faults[member]->add_rule(
                 {.action = FaultAction::kGone, .kinds = kFaultWrites | kFaultFlushes, .skip = limit});
-        const Files acknowledged = world.files;
+        const ManyFiles acknowledged = world.files;
         const bool done = world.try_write("after", kMiB).ok();
         if (!done)
             world.files = acknowledged;
@@ -418,12 +419,12 @@ constexpr uint64_t kStripeBytes = 3 * kChunkBytes;  // of data, in volumes as kR
 InodeNumber fill_but_holes(World& world)
 {
     Filesystem& fs = *world.fs;
-    const InodeNumber inode = fs.make_node({kRootInode}, "full", S_IFREG | 0644, 0, {})->inode;
+    const InodeNumber inode = fs.names.make_node({kRootInode}, "full", S_IFREG | 0644, 0, {})->inode;
     std::vector<std::byte>& content = world.files["full"];
     std::vector<std::byte> stripe(kStripeBytes);
     for (;;) {
         world.prng.fill(stripe.data(), stripe.size());
-        if (!fs.write(inode, content.size(), stripe, {}, {}).ok())
+        if (!fs.files.write(inode, content.size(), stripe, {}, {}).ok())
             break;
         content.insert(content.end(), stripe.begin(), stripe.end());
         if (content.size() % (64 * kStripeBytes) == 0)
@@ -431,7 +432,8 @@ InodeNumber fill_but_holes(World& world)
     }
     REQUIRE(fs.step(true).ok());
     for (uint64_t at = 0; at < content.size(); at += kStripeBytes) {
-        REQUIRE(fs.allocate_range(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, kChunkBytes).ok());
+        REQUIRE(
+            fs.files.allocate_range(inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, kChunkBytes).ok());
         std::memset(content.data() + at, 0, kChunkBytes);
     }
     REQUIRE(fs.step(true).ok());
@@ -445,7 +447,7 @@ void fill_holes(World& world, InodeNumber inode, uint64_t begin, uint64_t end)
     for (uint64_t at = begin * kStripeBytes; at < end * kStripeBytes; at += kStripeBytes) {
         const std::span<std::byte> chunk = std::span(content).subspan(at, kChunkBytes);
         world.prng.fill(chunk.data(), chunk.size());
-        REQUIRE(world.fs->write(inode, at, chunk, {}, {}).ok());
+        REQUIRE(world.fs->files.write(inode, at, chunk, {}, {}).ok());
     }
 }
 
@@ -482,7 +484,7 @@ TEST_CASE("a member that fails within a flush has missed writes, also when power
     // From now on superblocks call the write-intent log live, so that the next flush writes rows at once.
     fill_holes(world, inode, 0, 32);
     REQUIRE(world.fs->step(true).ok());
-    const Files acknowledged = world.files;
+    const ManyFiles acknowledged = world.files;
     world.fail_writes(1);
     fill_holes(world, inode, 32, 64);
     world.files = acknowledged;
@@ -502,10 +504,10 @@ TEST_CASE(
 {
     World world(kRaid6);
     world.mount();
-    world.fs->forget(fill_but_holes(world), 1);
+    world.fs->names.forget(fill_but_holes(world), 1);
     world.unmount();
     world.mount(degraded_options(), {1});
-    const InodeNumber inode = world.fs->lookup({kRootInode}, "full")->inode;
+    const InodeNumber inode = world.fs->names.lookup({kRootInode}, "full")->inode;
     fill_holes(world, inode, 0, 32);
     REQUIRE(world.fs->step(true).ok());
     CHECK(world.fs->info().rmw_rows + world.fs->info().rcw_rows > 0);

@@ -22,7 +22,7 @@ std::string number(uint64_t value)
 std::string content_text(Filesystem& fs, const Attributes& attributes)
 {
     std::vector<std::byte> content(attributes.size_bytes);
-    const Result<size_t> got = fs.read(attributes.inode, 0, content);
+    const Result<size_t> got = fs.files.read(attributes.inode, 0, content);
     if (!got.ok() || *got != content.size())
         return " UNREADABLE";
     return " sum" + number(content.empty() ? 0 : checksum_of(content));
@@ -30,13 +30,13 @@ std::string content_text(Filesystem& fs, const Attributes& attributes)
 
 std::string xattr_text(Filesystem& fs, InodeNumber inode)
 {
-    const Result<std::string> listed = fs.list_xattrs(inode);
+    const Result<std::string> listed = fs.names.list_xattrs(inode);
     if (!listed.ok())
         return " UNREADABLE";
     std::map<std::string, std::string> values;
     for (size_t at = 0; at < listed->size(); at = listed->find('\0', at) + 1) {
         const std::string name = listed->c_str() + at;
-        const Result<std::vector<std::byte>> value = fs.get_xattr(inode, name);
+        const Result<std::vector<std::byte>> value = fs.names.get_xattr(inode, name);
         values[name] = value.ok() ? std::string(reinterpret_cast<const char*>(value->data()), value->size())
                                   : "UNREADABLE";
     }
@@ -48,7 +48,7 @@ std::string xattr_text(Filesystem& fs, InodeNumber inode)
 
 std::string inode_text(Filesystem& fs, InodeNumber inode)
 {
-    const Result<Attributes> found = fs.get_attributes(inode);
+    const Result<Attributes> found = fs.names.get_attributes(inode);
     if (!found.ok())
         return " UNREADABLE";
     std::string text = number(found->inode.value) + number(found->mode) + number(found->uid) +
@@ -58,7 +58,7 @@ std::string inode_text(Filesystem& fs, InodeNumber inode)
     if (S_ISREG(found->mode))
         text += content_text(fs, *found);
     if (S_ISLNK(found->mode)) {
-        const Result<std::string> target = fs.read_symlink(inode);
+        const Result<std::string> target = fs.names.read_symlink(inode);
         text += target.ok() ? " -> " + *target : " UNREADABLE";
     }
     return text + xattr_text(fs, inode);
@@ -68,10 +68,10 @@ void add_directory(Filesystem& fs, InodeNumber directory, const std::string& pat
 {
     text += path + "/" + inode_text(fs, directory) + "\n";
     NameSink sink;
-    if (!fs.read_directory(directory, 0, {}, sink).ok())
+    if (!fs.names.read_directory(directory, 0, {}, sink).ok())
         text += "UNREADABLE\n";
     for (const auto& [name, inode] : sink.names) {
-        const Result<Attributes> attributes = fs.get_attributes(inode);
+        const Result<Attributes> attributes = fs.names.get_attributes(inode);
         if (attributes.ok() && S_ISDIR(attributes->mode))
             add_directory(fs, inode, path + "/" + name, text);
         else

@@ -22,17 +22,17 @@ TEST_CASE("truncate: a file that grows while it is made longer keeps the block b
     std::vector<std::byte> head(5000), far(100);
     prng.fill(head.data(), head.size());
     prng.fill(far.data(), far.size());
-    const Result<Attributes> made = fs.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+    const Result<Attributes> made = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
     REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
     const InodeNumber file = made->inode;
     const auto resize = [&](uint64_t bytes) {
         SetAttributes change;
         change.size_bytes = bytes;
-        REQUIRE(fs.set_attributes(file, change, {}).ok());
+        REQUIRE(fs.names.set_attributes(file, change, {}).ok());
     };
     for (int round = 0; round < 2000; ++round) {
         resize(0);
-        REQUIRE(fs.write(file, 0, head, {}, {}).ok());
+        REQUIRE(fs.files.write(file, 0, head, {}, {}).ok());
         REQUIRE(fs.step(true).ok());
         std::atomic<int> ready = 0;
         const auto meet = [&] {
@@ -40,13 +40,13 @@ TEST_CASE("truncate: a file that grows while it is made longer keeps the block b
         };
         std::thread writer([&] {
             meet();
-            REQUIRE(fs.write(file, 20000, far, {}, {}).ok());
+            REQUIRE(fs.files.write(file, 20000, far, {}, {}).ok());
         });
         meet();
         resize(6000);
         writer.join();
         std::vector<std::byte> got(head.size());
-        REQUIRE(fs.read(file, 0, got).ok());
+        REQUIRE(fs.files.read(file, 0, got).ok());
         REQUIRE(got == head);
     }
     REQUIRE(volume.unmount().ok());

@@ -56,7 +56,7 @@ private:
 // The caller's lookup reference is kept until the mount ends.
 InodeNumber Furnisher::make(InodeNumber parent, const std::string& name, uint32_t mode, uint64_t rdev)
 {
-    const Result<Attributes> made = fs_.make_node(parent, name, mode, rdev, {});
+    const Result<Attributes> made = fs_.names.make_node(parent, name, mode, rdev, {});
     expect(made.status(), name.c_str());
     return made->inode;
 }
@@ -65,12 +65,12 @@ void Furnisher::write(InodeNumber inode, uint64_t offset, size_t bytes)
 {
     std::vector<std::byte> content(bytes);
     prng_.fill(content.data(), bytes);
-    expect(fs_.write(inode, offset, content, {}, {}).status(), "write");
+    expect(fs_.files.write(inode, offset, content, {}, {}).status(), "write");
 }
 
 void Furnisher::symlink(InodeNumber parent, const char* name, size_t bytes)
 {
-    expect(fs_.make_symlink(parent, name, std::string(bytes, 's'), {}).status(), name);
+    expect(fs_.names.make_symlink(parent, name, std::string(bytes, 's'), {}).status(), name);
 }
 
 void Furnisher::make_data(InodeNumber directory)
@@ -89,9 +89,9 @@ void Furnisher::make_data(InodeNumber directory)
     write(sparse, 9 * kMiB, 5000);
     SetAttributes grow;
     grow.size_bytes = 12 * kMiB + 5;
-    expect(fs_.set_attributes(sparse, grow, {}).status(), "grow");
+    expect(fs_.names.set_attributes(sparse, grow, {}).status(), "grow");
     const InodeNumber promised = make(directory, "promised", S_IFREG | 0644);
-    expect(fs_.allocate_range(promised, FALLOC_FL_KEEP_SIZE, 0, 400000), "fallocate");
+    expect(fs_.files.allocate_range(promised, FALLOC_FL_KEEP_SIZE, 0, 400000), "fallocate");
     write(promised, 100000, 50000);
 }
 
@@ -104,8 +104,8 @@ void Furnisher::make_names(InodeNumber directory)
     const InodeNumber deeper = make(deep, "deeper", S_IFDIR | 0755);
     const InodeNumber linked = make(directory, "linked", S_IFREG | 0644);
     write(linked, 0, 9000);
-    expect(fs_.link(linked, deep, "second").status(), "link");
-    expect(fs_.link(linked, deeper, std::string(255, 'n')).status(), "link");
+    expect(fs_.names.link(linked, deep, "second").status(), "link");
+    expect(fs_.names.link(linked, deeper, std::string(255, 'n')).status(), "link");
     symlink(directory, "symlink", 11);
     symlink(deeper, "long-symlink", 4000);
     make(directory, "fifo", S_IFIFO | 0600);
@@ -119,9 +119,10 @@ void Furnisher::make_attributes(InodeNumber directory)
     const InodeNumber inode = make(directory, "attributes", S_IFREG | 0644);
     for (int i = 0; i < 6; ++i) {
         const std::vector<std::byte> value(i == 0 ? 0 : 3500, static_cast<std::byte>(i));
-        expect(fs_.set_xattr(inode, "user.name" + std::to_string(i), value, 0), "xattr");
+        expect(fs_.names.set_xattr(inode, "user.name" + std::to_string(i), value, 0), "xattr");
     }
-    expect(fs_.set_xattr(directory, "trusted.directory", std::as_bytes(std::span("value")), 0), "xattr");
+    expect(fs_.names.set_xattr(directory, "trusted.directory", std::as_bytes(std::span("value")), 0),
+           "xattr");
 }
 
 void Furnisher::furnish(InodeNumber parent, const char* name)
@@ -139,12 +140,12 @@ void Furnisher::leave_orphans(InodeNumber parent)
 {
     const InodeNumber orphan = make(parent, "orphan", S_IFREG | 0644);
     write(orphan, 0, 60000);
-    expect(fs_.allocate_range(orphan, 0, kMiB, 40000), "fallocate");
-    expect(fs_.set_xattr(orphan, "user.x", std::as_bytes(std::span("value")), 0), "xattr");
+    expect(fs_.files.allocate_range(orphan, 0, kMiB, 40000), "fallocate");
+    expect(fs_.names.set_xattr(orphan, "user.x", std::as_bytes(std::span("value")), 0), "xattr");
     make(parent, "removed", S_IFDIR | 0755);
     commit();
-    expect(fs_.unlink(parent, "orphan"), "unlink");
-    expect(fs_.rmdir(parent, "removed"), "rmdir");
+    expect(fs_.names.unlink(parent, "orphan"), "unlink");
+    expect(fs_.names.rmdir(parent, "removed"), "rmdir");
     commit();
 }
 
@@ -152,15 +153,16 @@ void change_and_fsync(Filesystem& fs, InodeNumber used, int round)
 {
     const std::vector<std::byte> content(30000, static_cast<std::byte>(round));
     const std::string name = "logged" + std::to_string(round);
-    const Result<Attributes> made = fs.make_node(used, name, S_IFREG | 0644, 0, {});
+    const Result<Attributes> made = fs.names.make_node(used, name, S_IFREG | 0644, 0, {});
     expect(made.status(), name.c_str());
-    expect(fs.write(made->inode, 0, content, {}, {}).status(), "write");
-    const Result<Attributes> old = fs.lookup(used, "pieces");
+    expect(fs.files.write(made->inode, 0, content, {}, {}).status(), "write");
+    const Result<Attributes> old = fs.names.lookup(used, "pieces");
     expect(old.status(), "pieces");
-    expect(fs.write(old->inode, static_cast<uint64_t>(round) * 40000, content, {}, {}).status(), "write");
-    expect(fs.set_xattr(made->inode, "user.logged", std::as_bytes(std::span("value")), 0), "xattr");
-    expect(fs.allocate_range(made->inode, 0, 100000, 50000), "fallocate");
-    expect(fs.fsync(made->inode, Filesystem::SyncWhat::kAll), "fsync");
+    expect(fs.files.write(old->inode, static_cast<uint64_t>(round) * 40000, content, {}, {}).status(),
+           "write");
+    expect(fs.names.set_xattr(made->inode, "user.logged", std::as_bytes(std::span("value")), 0), "xattr");
+    expect(fs.files.allocate_range(made->inode, 0, 100000, 50000), "fallocate");
+    expect(fs.committer.fsync(made->inode, Committer::SyncWhat::kAll), "fsync");
 }
 
 // Rows with a hole each.
@@ -169,13 +171,13 @@ void make_rows(Filesystem& fs, const FuzzShape& shape)
     constexpr uint64_t kStripes = 64;
     const uint64_t chunk = shape.volume.chunk_bytes;
     const uint64_t stripe = chunk * (shape.volume.member_count - 2);
-    const Result<Attributes> rows = fs.make_node({kRootInode}, "rows", S_IFREG | 0644, 0, {});
+    const Result<Attributes> rows = fs.names.make_node({kRootInode}, "rows", S_IFREG | 0644, 0, {});
     expect(rows.status(), "rows");
     const std::vector<std::byte> content(kStripes * stripe, std::byte{1});
-    expect(fs.write(rows->inode, 0, content, {}, {}).status(), "write");
+    expect(fs.files.write(rows->inode, 0, content, {}, {}).status(), "write");
     expect(fs.step(true), "commit");
     for (uint64_t at = 0; at < content.size(); at += stripe)
-        expect(fs.allocate_range(rows->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, chunk),
+        expect(fs.files.allocate_range(rows->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, chunk),
                "punch");
 }
 
@@ -184,14 +186,14 @@ void make_rows(Filesystem& fs, const FuzzShape& shape)
 void leave_live_logs(Filesystem& fs, const FuzzShape& shape)
 {
     make_rows(fs, shape);
-    const Result<Attributes> used = fs.lookup({kRootInode}, "used");
+    const Result<Attributes> used = fs.names.lookup({kRootInode}, "used");
     expect(used.status(), "used");
     for (int round = 0; round < 4; ++round)
         change_and_fsync(fs, used->inode, round);
-    const Result<Attributes> lost = fs.make_node({kRootInode}, "lost", S_IFREG | 0644, 0, {});
+    const Result<Attributes> lost = fs.names.make_node({kRootInode}, "lost", S_IFREG | 0644, 0, {});
     expect(lost.status(), "lost");
     const std::vector<std::byte> content(200 * kBlockBytes, std::byte{2});
-    expect(fs.write(lost->inode, 0, content, {}, {}).status(), "write");
+    expect(fs.files.write(lost->inode, 0, content, {}, {}).status(), "write");
     expect(fs.step(false), "flush");
     const VolumeInfo info = fs.info();
     CW_ASSERT(info.joined_blocks > 0 && info.fsync_records > 0);
@@ -203,7 +205,8 @@ void write_without_last_member(SimVolume& volume)
     MountOptions options = manual_options();
     options.degraded = true;
     expect(volume.mount(options, why, {volume.member_count() - 1}), why.c_str());
-    const Result<Attributes> made = volume.fs().make_node({kRootInode}, "lonely", S_IFREG | 0644, 0, {});
+    const Result<Attributes> made =
+        volume.fs().names.make_node({kRootInode}, "lonely", S_IFREG | 0644, 0, {});
     expect(made.status(), "lonely");
     expect(volume.unmount(), "unmount");
 }
@@ -221,12 +224,12 @@ void move_blocks(Filesystem& fs)
 {
     while (fs.info().emptied_groups == 0)
         clean_step(fs);
-    const Result<Attributes> made = fs.make_node({kRootInode}, "late", S_IFREG | 0644, 0, {});
+    const Result<Attributes> made = fs.names.make_node({kRootInode}, "late", S_IFREG | 0644, 0, {});
     expect(made.status(), "late");
     const std::vector<std::byte> content(3 * kMiB, std::byte{5});
-    expect(fs.write(made->inode, 0, content, {}, {}).status(), "write");
+    expect(fs.files.write(made->inode, 0, content, {}, {}).status(), "write");
     expect(fs.step(true), "commit");
-    expect(fs.allocate_range(made->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 20000, 300000),
+    expect(fs.files.allocate_range(made->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 20000, 300000),
            "punch");
     expect(fs.step(true), "commit");
     const uint64_t moved = fs.info().moved_blocks;

@@ -52,10 +52,10 @@ InodeNumber Session::find(std::initializer_list<const char*> path)
 {
     InodeNumber at = kRoot;
     for (const char* name : path) {
-        const Result<Attributes> found = fs_.lookup(at, name);
+        const Result<Attributes> found = fs_.names.lookup(at, name);
         if (!note(found.status(), name))
             return {0};
-        fs_.forget(found->inode, 1);
+        fs_.names.forget(found->inode, 1);
         at = found->inode;
     }
     return at;
@@ -63,10 +63,10 @@ InodeNumber Session::find(std::initializer_list<const char*> path)
 
 InodeNumber Session::make(InodeNumber parent, const char* name, uint32_t mode)
 {
-    const Result<Attributes> made = fs_.make_node(parent, name, mode, 0, {});
+    const Result<Attributes> made = fs_.names.make_node(parent, name, mode, 0, {});
     if (!note(made.status(), name))
         return {0};
-    fs_.forget(made->inode, 1);
+    fs_.names.forget(made->inode, 1);
     return made->inode;
 }
 
@@ -75,7 +75,7 @@ void Session::write(InodeNumber inode, uint64_t offset, size_t bytes)
     std::vector<std::byte> content(bytes);
     prng_.fill(content.data(), bytes);
     if (inode.value != 0)
-        note(fs_.write(inode, offset, content, {}, {1, 1, 0}).status(), "write");
+        note(fs_.files.write(inode, offset, content, {}, {1, 1, 0}).status(), "write");
 }
 
 void Session::resize(InodeNumber inode, uint64_t size)
@@ -83,7 +83,7 @@ void Session::resize(InodeNumber inode, uint64_t size)
     SetAttributes change;
     change.size_bytes = size;
     if (inode.value != 0)
-        note(fs_.set_attributes(inode, change, {1, 1, 0}).status(), "truncate");
+        note(fs_.names.set_attributes(inode, change, {1, 1, 0}).status(), "truncate");
 }
 
 void Session::use_data()
@@ -96,36 +96,36 @@ void Session::use_data()
     resize(find({"used", "sparse"}), 9 * kMiB + 1234);
     note(fs_.step(true), "commit");
     const InodeNumber big = find({"used", "big"});
-    note(fs_.allocate_range(big, punch, 100001, 500000), "punch");
+    note(fs_.files.allocate_range(big, punch, 100001, 500000), "punch");
     resize(big, kMiB + 1);
     resize(big, 5 * kMiB);
     resize(find({"used", "promised"}), 150000);
-    note(fs_.allocate_range(find({"used", "pieces"}), 0, 0, 500000), "fallocate");
+    note(fs_.files.allocate_range(find({"used", "pieces"}), 0, 0, 500000), "fallocate");
     SetAttributes change;
     change.mode = 0700;
     for (const char* name : {"symlink", "fifo", "character", "linked", "many"})
-        note(fs_.set_attributes(find({"used", name}), change, {}).status(), "chmod");
+        note(fs_.names.set_attributes(find({"used", name}), change, {}).status(), "chmod");
 }
 
 void Session::use_names(InodeNumber used)
 {
     const InodeNumber deep = find({"used", "deep"});
     const InodeNumber many = find({"used", "many"});
-    note(fs_.link(find({"used", "linked"}), many, "third").status(), "link");
-    note(fs_.unlink(deep, "second"), "unlink");
-    note(fs_.rename(used, "linked", deep, "renamed", 0), "rename");
-    note(fs_.rename(used, "deep", many, "moved", 0), "rename directory");
-    note(fs_.rename(used, "fifo", used, "socket", 2), "exchange");
+    note(fs_.names.link(find({"used", "linked"}), many, "third").status(), "link");
+    note(fs_.names.unlink(deep, "second"), "unlink");
+    note(fs_.names.rename(used, "linked", deep, "renamed", 0), "rename");
+    note(fs_.names.rename(used, "deep", many, "moved", 0), "rename directory");
+    note(fs_.names.rename(used, "fifo", used, "socket", 2), "exchange");
     for (const char* name : {"symlink", "fifo", "character", "block", "small"})
-        note(fs_.unlink(used, name), "unlink");
+        note(fs_.names.unlink(used, name), "unlink");
     for (int i = 0; i < 10; ++i)
-        note(fs_.unlink(many, "entry-with-a-name-of-some-length-" + std::to_string(i)), "unlink");
+        note(fs_.names.unlink(many, "entry-with-a-name-of-some-length-" + std::to_string(i)), "unlink");
     const InodeNumber attributes = find({"used", "attributes"});
     const std::vector<std::byte> value(200, std::byte{9});
-    note(fs_.set_xattr(attributes, "user.name1", value, 0), "xattr");
-    note(fs_.set_xattr(attributes, "user.more", value, 0), "xattr");
-    note(fs_.remove_xattr(attributes, "user.name2"), "xattr");
-    note(fs_.set_xattr(used, "user.used", value, 0), "xattr");
+    note(fs_.names.set_xattr(attributes, "user.name1", value, 0), "xattr");
+    note(fs_.names.set_xattr(attributes, "user.more", value, 0), "xattr");
+    note(fs_.names.remove_xattr(attributes, "user.name2"), "xattr");
+    note(fs_.names.set_xattr(used, "user.used", value, 0), "xattr");
 }
 
 void Session::make_files(InodeNumber parent)
@@ -136,10 +136,10 @@ void Session::make_files(InodeNumber parent)
     write(make(made, "file", S_IFREG | 0644), 0, 2 * kMiB);
     note(fs_.step(true), "commit");
     write(make(made, "other", S_IFREG | 0644), 100, 100000);
-    const Result<Attributes> link = fs_.make_symlink(made, "symlink", "target", {});
+    const Result<Attributes> link = fs_.names.make_symlink(made, "symlink", "target", {});
     if (note(link.status(), "symlink"))
-        fs_.forget(link->inode, 1);
-    note(fs_.allocate_range(make(made, "reserved", S_IFREG | 0644), 0, 0, 200000), "fallocate");
+        fs_.names.forget(link->inode, 1);
+    note(fs_.files.allocate_range(make(made, "reserved", S_IFREG | 0644), 0, 0, 200000), "fallocate");
     for (int i = 0; i < 100; ++i)
         make(made, ("name" + std::to_string(i)).c_str(), S_IFREG | 0644);
 }
@@ -147,15 +147,16 @@ void Session::make_files(InodeNumber parent)
 // No space is what this looks for; a volume that cannot be written any more ends it too.
 void Session::fill()
 {
-    const Result<Attributes> made = fs_.make_node(kRoot, "fill", S_IFREG | 0644, 0, {});
+    const Result<Attributes> made = fs_.names.make_node(kRoot, "fill", S_IFREG | 0644, 0, {});
     if (!made.ok())
         return;
     std::vector<std::byte> content(kMiB);
     prng_.fill(content.data(), content.size());
     for (uint64_t offset = 0; offset < 256 * kMiB; offset += content.size())
-        if (!fs_.write(made->inode, offset, content, {}, {}).ok() || !fs_.step(offset % (8 * kMiB) == 0).ok())
+        if (!fs_.files.write(made->inode, offset, content, {}, {}).ok() ||
+            !fs_.step(offset % (8 * kMiB) == 0).ok())
             break;
-    fs_.forget(made->inode, 1);
+    fs_.names.forget(made->inode, 1);
 }
 
 // What cannot be moved stays.
@@ -178,7 +179,7 @@ void Session::run(const SessionOptions& options)
     clean();
     if (options.fill)
         fill();
-    note(fs_.sync(), "sync");
+    note(fs_.committer.sync(), "sync");
 }
 
 class Names final : public DirectorySink {
@@ -198,17 +199,17 @@ void remove_below(Filesystem& fs, InodeNumber directory, int depth)
     constexpr int kRoundsMax = 20;
     for (int round = 0; round < kRoundsMax; ++round) {
         Names names;
-        if (!fs.read_directory(directory, 0, {}, names).ok() || names.list.empty())
+        if (!fs.names.read_directory(directory, 0, {}, names).ok() || names.list.empty())
             return;
         bool progress = false;
         for (const auto& [name, inode] : names.list) {
-            if (fs.unlink(directory, name).ok()) {
+            if (fs.names.unlink(directory, name).ok()) {
                 progress = true;
                 continue;
             }
             if (depth < kDepthMax)
                 remove_below(fs, inode, depth + 1);
-            progress = fs.rmdir(directory, name).ok() || progress;
+            progress = fs.names.rmdir(directory, name).ok() || progress;
         }
         if (!progress)
             return;

@@ -98,7 +98,7 @@ void Walker::read_range(InodeNumber inode, uint64_t from, uint64_t to, Seen& see
 {
     for (uint64_t offset = from; offset < to; offset += kPieceBytes) {
         const size_t bytes = std::min<uint64_t>(kPieceBytes, to - offset);
-        const Result<size_t> read = fs_.read(inode, offset, std::span(buffer_).first(bytes));
+        const Result<size_t> read = fs_.files.read(inode, offset, std::span(buffer_).first(bytes));
         if (!read.ok())
             return fail(seen, read.err());
         mix(seen.content, buffer_.data(), *read);
@@ -115,7 +115,7 @@ void Walker::content(const Attributes& attributes, Seen& seen)
         if (size > kReadBytesMax)
             read_range(attributes.inode, std::max(size - kPieceBytes, kReadBytesMax), size, seen);
     } else if (S_ISLNK(attributes.mode)) {
-        const Result<std::string> target = fs_.read_symlink(attributes.inode);
+        const Result<std::string> target = fs_.names.read_symlink(attributes.inode);
         if (!target.ok())
             return fail(seen, target.err());
         mix(seen.content, target->data(), target->size());
@@ -124,14 +124,14 @@ void Walker::content(const Attributes& attributes, Seen& seen)
 
 void Walker::extended(InodeNumber inode, Seen& seen)
 {
-    const Result<std::string> names = fs_.list_xattrs(inode);
+    const Result<std::string> names = fs_.names.list_xattrs(inode);
     if (!names.ok())
         return fail(seen, names.err());
     mix(seen.content, names->data(), names->size());
     for (size_t at = 0; at < names->size();) {
         const std::string name = names->c_str() + at;
         at += name.size() + 1;
-        const Result<std::vector<std::byte>> value = fs_.get_xattr(inode, name);
+        const Result<std::vector<std::byte>> value = fs_.names.get_xattr(inode, name);
         if (!value.ok())
             fail(seen, value.err());
         else
@@ -142,7 +142,7 @@ void Walker::extended(InodeNumber inode, Seen& seen)
 void Walker::look_at(const Entry& entry, const std::string& path, InodeNumber parent)
 {
     Seen& seen = result.seen[path];
-    const Result<Attributes> found = fs_.lookup(parent, entry.name);
+    const Result<Attributes> found = fs_.names.lookup(parent, entry.name);
     if (!found.ok())
         return fail(seen, found.err());
     mix_value(seen.content, entry.mode_type);
@@ -151,7 +151,7 @@ void Walker::look_at(const Entry& entry, const std::string& path, InodeNumber pa
     extended(found->inode, seen);
     if (S_ISDIR(found->mode))
         directory(found->inode, path);
-    fs_.forget(found->inode, 1);
+    fs_.names.forget(found->inode, 1);
 }
 
 void Walker::directory(InodeNumber inode, const std::string& path)
@@ -163,14 +163,15 @@ void Walker::directory(InodeNumber inode, const std::string& path)
     size_t before = SIZE_MAX;
     while (before != entries.list.size() && entries.list.size() < kEntriesMax) {
         before = entries.list.size();
-        const Status status = fs_.read_directory(inode, entries.cursor, {.with_attributes = true}, entries);
+        const Status status =
+            fs_.names.read_directory(inode, entries.cursor, {.with_attributes = true}, entries);
         if (!status.ok()) {
             fail(seen, status.err());
             break;
         }
     }
     for (const InodeNumber reference : entries.references)
-        fs_.forget(reference, 1);
+        fs_.names.forget(reference, 1);
     result.endless = result.endless || entries.backwards || entries.list.size() >= kEntriesMax ||
                      result.seen.size() >= kSeenMax;
     for (const Entry& entry : entries.list) {
@@ -187,7 +188,7 @@ WalkResult walk(Filesystem& fs)
     Walker walker(fs);
     walker.directory({kRootInode}, "");
     Seen& root = walker.result.seen[""];
-    const Result<Attributes> attributes = fs.get_attributes({kRootInode});
+    const Result<Attributes> attributes = fs.names.get_attributes({kRootInode});
     root.err = attributes.status().err();
     walker.result.errors += attributes.ok() ? 0 : 1;
     const VolumeStatistics statistics = fs.statistics();

@@ -123,7 +123,7 @@ void Actor::check_data_durable(InodeNumber file)
 
 void Actor::fsync()
 {
-    using What = Filesystem::SyncWhat;
+    using What = Committer::SyncWhat;
     const bool data_only = prng().chance(1, 4);
     const InodeNumber file = some_file();
     const InodeNumber inode = file.value != 0 ? file : InodeNumber{kRootInode};

@@ -46,7 +46,7 @@ public:
         cursor = next_cursor;
         entries.push_back({std::string(name), inode, mode_type});
         if (attributes != nullptr && name != "." && name != "..")
-            fs_.forget(inode, 1);
+            fs_.names.forget(inode, 1);
         return true;
     }
     uint64_t cursor = 0;
@@ -61,11 +61,11 @@ std::string list(Filesystem& fs, Prng& prng, InodeNumber directory, std::vector<
 {
     Collector collector(fs);
     const size_t per_call = prng.between(1, 60);
-    const Filesystem::ReadDirectory how{.with_attributes = prng.chance(1, 2)};
+    const Names::ReadDirectory how{.with_attributes = prng.chance(1, 2)};
     for (size_t before = SIZE_MAX; before != collector.entries.size();) {
         before = collector.entries.size();
         collector.start_call(per_call);
-        const Status status = fs.read_directory(directory, collector.cursor, how, collector);
+        const Status status = fs.names.read_directory(directory, collector.cursor, how, collector);
         if (!status.ok())
             return difference("directory %llu cannot be read: %s", ull(directory.value),
                               err_text(status.err()));
@@ -103,7 +103,7 @@ std::string compare_content(Filesystem& fs, Prng& prng, InodeNumber number, cons
     AlignedBuffer buffer(kReadBytes);
     const size_t piece = prng.chance(1, 3) ? prng.between(1, kReadBytes) : kReadBytes;
     for (uint64_t offset = 0; offset < expected.size_bytes();) {
-        const Result<size_t> got = fs.read(number, offset, buffer.span().first(piece));
+        const Result<size_t> got = fs.files.read(number, offset, buffer.span().first(piece));
         const size_t wanted = std::min<uint64_t>(piece, expected.size_bytes() - offset);
         if (!got.ok())
             return difference("inode %llu: reading %zu bytes at %llu: %s", ull(number.value), piece,
@@ -121,7 +121,7 @@ std::string compare_content(Filesystem& fs, Prng& prng, InodeNumber number, cons
 
 std::string compare_xattrs(Filesystem& fs, InodeNumber number, const ModelInode& expected)
 {
-    const Result<std::string> listed = fs.list_xattrs(number);
+    const Result<std::string> listed = fs.names.list_xattrs(number);
     if (!listed.ok())
         return difference("inode %llu: listing attributes: %s", ull(number.value), err_text(listed.err()));
     std::multiset<std::string> names;
@@ -131,7 +131,7 @@ std::string compare_xattrs(Filesystem& fs, InodeNumber number, const ModelInode&
         return difference("inode %llu: %zu extended attributes, expected %zu", ull(number.value),
                           names.size(), expected.xattrs.size());
     for (const auto& [name, value] : expected.xattrs) {
-        const Result<std::vector<std::byte>> got = fs.get_xattr(number, name);
+        const Result<std::vector<std::byte>> got = fs.names.get_xattr(number, name);
         if (!got.ok() || names.count(name) != 1)
             return difference("inode %llu: attribute %s: %s", ull(number.value), name.c_str(),
                               err_text(got.err()));
@@ -148,7 +148,7 @@ std::string compare_stored(Filesystem& fs, Prng& prng, const Attributes& got, co
     if (why.empty() && expected.is_file())
         why = compare_content(fs, prng, got.inode, expected.content);
     if (why.empty() && expected.is_symlink()) {
-        const Result<std::string> target = fs.read_symlink(got.inode);
+        const Result<std::string> target = fs.names.read_symlink(got.inode);
         if (!target.ok() || *target != expected.target)
             why = difference("inode %llu: symbolic link: %s", ull(got.inode.value), err_text(target.err()));
     }
@@ -180,11 +180,11 @@ std::string TreeComparison::entry(InodeNumber directory, const Listed& listed)
     const InodeNumber expected = model_.child(directory, listed.name);
     if (expected.value == 0)
         return difference("directory %llu: unexpected name %.40s", ull(directory.value), listed.name.c_str());
-    const Result<Attributes> found = fs_.lookup(directory, listed.name);
+    const Result<Attributes> found = fs_.names.lookup(directory, listed.name);
     if (!found.ok())
         return difference("directory %llu: name %.40s: %s", ull(directory.value), listed.name.c_str(),
                           err_text(found.err()));
-    fs_.forget(found->inode, 1);
+    fs_.names.forget(found->inode, 1);
     if (found->inode != expected || listed.inode != expected)
         return difference("directory %llu: name %.40s means %llu (listed %llu), expected %llu",
                           ull(directory.value), listed.name.c_str(), ull(found->inode.value),
@@ -234,7 +234,7 @@ std::string TreeComparison::directory(InodeNumber number)
 
 std::string TreeComparison::run()
 {
-    const Result<Attributes> root = fs_.get_attributes({kRootInode});
+    const Result<Attributes> root = fs_.names.get_attributes({kRootInode});
     if (!root.ok())
         return difference("the root directory: %s", err_text(root.err()));
     std::string why = compare_stored(fs_, prng_, *root, model_.at({kRootInode}));
@@ -257,7 +257,7 @@ std::string compare_tree(Filesystem& fs, Prng& prng, Model& model,
 
 std::string compare_inode(Filesystem& fs, Prng& prng, InodeNumber number, const ModelInode& expected)
 {
-    const Result<Attributes> got = fs.get_attributes(number);
+    const Result<Attributes> got = fs.names.get_attributes(number);
     if (!got.ok())
         return difference("inode %llu: no attributes: %s", ull(number.value), err_text(got.err()));
     return compare_stored(fs, prng, *got, expected);
@@ -266,7 +266,7 @@ std::string compare_inode(Filesystem& fs, Prng& prng, InodeNumber number, const 
 std::string adopt_file(Filesystem& fs, Model& model, const HalfChanged& half_changed)
 {
     const InodeNumber number = half_changed.inode;
-    const Result<Attributes> attributes = fs.get_attributes(number);
+    const Result<Attributes> attributes = fs.names.get_attributes(number);
     if (!attributes.ok())
         return difference("inode %llu: no attributes: %s", ull(number.value), err_text(attributes.err()));
     const uint64_t size = attributes->size_bytes;
@@ -276,7 +276,7 @@ std::string adopt_file(Filesystem& fs, Model& model, const HalfChanged& half_cha
         return difference("inode %llu: size %llu, expected %llu to %llu", ull(number.value), ull(size),
                           ull(least), ull(most));
     std::vector<std::byte> got(size), old(size), fresh(size);
-    const Result<size_t> read = fs.read(number, 0, got);
+    const Result<size_t> read = fs.files.read(number, 0, got);
     if (!read.ok() || *read != size)
         return difference("inode %llu: reading: %s", ull(number.value), err_text(read.err()));
     before.read(0, old);

@@ -5,7 +5,7 @@
 
 #include "device/assembly.h"
 #include "format/profile.h"
-#include "fs/commit/make_volume.h"
+#include "fs/make_volume.h"
 
 namespace cowraid::test {
 

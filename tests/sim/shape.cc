@@ -5,7 +5,7 @@
 
 #include "format/profile.h"
 #include "format/superblock.h"
-#include "fs/commit/make_volume.h"
+#include "fs/make_volume.h"
 
 namespace cowraid::test {
 

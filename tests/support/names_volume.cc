@@ -2,7 +2,7 @@
 #include "tests/support/names_volume.h"
 
 #include "base/assert.h"
-#include "fs/commit/make_volume.h"
+#include "fs/make_volume.h"
 
 namespace cowraid {
 
@@ -94,30 +94,30 @@ MountOptions manual_options()
 
 InodeNumber make_file(Filesystem& fs, InodeNumber parent, std::string_view name, uint32_t mode)
 {
-    Result<Attributes> made = fs.make_node(parent, name, S_IFREG | mode, 0, {});
+    Result<Attributes> made = fs.names.make_node(parent, name, S_IFREG | mode, 0, {});
     CW_ASSERT(made.ok());
     return made->inode;
 }
 
 InodeNumber make_directory(Filesystem& fs, InodeNumber parent, std::string_view name, uint32_t mode)
 {
-    Result<Attributes> made = fs.make_node(parent, name, S_IFDIR | mode, 0, {});
+    Result<Attributes> made = fs.names.make_node(parent, name, S_IFDIR | mode, 0, {});
     CW_ASSERT(made.ok());
     return made->inode;
 }
 
 Attributes attributes(Filesystem& fs, InodeNumber inode)
 {
-    const Result<Attributes> found = fs.get_attributes(inode);
+    const Result<Attributes> found = fs.names.get_attributes(inode);
     CW_ASSERT(found.ok());
     return *found;
 }
 
 Err lookup_error(Filesystem& fs, InodeNumber parent, std::string_view name)
 {
-    const Result<Attributes> found = fs.lookup(parent, name);
+    const Result<Attributes> found = fs.names.lookup(parent, name);
     if (found.ok())
-        fs.forget(found->inode, 1);
+        fs.names.forget(found->inode, 1);
     return found.err();
 }
 
@@ -131,20 +131,20 @@ bool ListSink::entry(std::string_view name, InodeNumber inode, uint32_t mode_typ
 }
 
 std::vector<ListedEntry> list_all(Filesystem& fs, InodeNumber directory, size_t entry_count,
-                                  const Filesystem::ReadDirectory& how)
+                                  const Names::ReadDirectory& how)
 {
     std::vector<ListedEntry> all;
     uint64_t cursor = 0;
     while (true) {
         ListSink sink(entry_count);
-        CW_ASSERT(fs.read_directory(directory, cursor, how, sink).ok());
+        CW_ASSERT(fs.names.read_directory(directory, cursor, how, sink).ok());
         if (sink.entries.empty())
             return all;
         for (const ListedEntry& entry : sink.entries) {
             CW_ASSERT(entry.next_cursor > cursor);
             cursor = entry.next_cursor;
             if (entry.has_attributes && entry.name != "." && entry.name != "..")
-                fs.forget(entry.inode, 1);
+                fs.names.forget(entry.inode, 1);
             all.push_back(entry);
         }
     }

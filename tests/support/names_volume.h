@@ -90,6 +90,6 @@ private:
 
 // The whole directory, in calls of `entry_count` entries each; references are given back.
 std::vector<ListedEntry> list_all(Filesystem& fs, InodeNumber directory, size_t entry_count,
-                                  const Filesystem::ReadDirectory& how = {});
+                                  const Names::ReadDirectory& how = {});
 
 }  // namespace cowraid

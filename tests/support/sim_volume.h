@@ -8,8 +8,8 @@
 
 #include "base/random.h"
 #include "fs/check/check.h"
-#include "fs/commit/make_volume.h"
 #include "fs/filesystem.h"
+#include "fs/make_volume.h"
 #include "sim/borrowed_device.h"
 #include "sim/fault_device.h"
 #include "sim/sim_device.h"

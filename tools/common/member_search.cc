@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/text.h"
+#include "control/mount_table.h"
 #include "device/open_member.h"
 #include "device/signature.h"
-#include "tools/mount/block_mount.h"
 
 namespace cowraid {
 

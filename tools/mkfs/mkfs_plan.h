@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "device/open_member.h"
-#include "fs/commit/make_volume.h"
+#include "fs/make_volume.h"
 #include "tools/common/report_error.h"
 
 namespace cowraid {

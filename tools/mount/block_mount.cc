@@ -5,7 +5,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -160,16 +159,6 @@ Result<UniqueFd> BlockMount::attach(const MountRequest& request, std::string& wh
     }
     context_ = UniqueFd();
     return std::move(connection_);
-}
-
-bool has_block_mount(const std::string& path)
-{
-    struct stat info;
-    if (stat(path.c_str(), &info) != 0 || !S_ISBLK(info.st_mode))
-        return false;
-    const std::string number =
-        std::to_string(major(info.st_rdev)) + ":" + std::to_string(minor(info.st_rdev));
-    return access(("/sys/class/bdi/" + number + kBlockMountSuffix).c_str(), F_OK) == 0;
 }
 
 }  // namespace cowraid

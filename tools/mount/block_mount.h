@@ -36,11 +36,4 @@ private:
     UniqueFd connection_;
 };
 
-// What the kernel appends to the device number in the names of such mounts' backing-device entries in sysfs.
-inline constexpr const char* kBlockMountSuffix = "-fuseblk";
-
-// Whether a superblock of this kind stands on the block device `path`, be it mounted or only kept by open
-// files.
-bool has_block_mount(const std::string& path);
-
 }  // namespace cowraid

@@ -88,7 +88,7 @@ Status VolumeControl::info(const json_t*, ControlAnswer& answer, std::string&)
 
 Status VolumeControl::sync(const json_t*, ControlAnswer&, std::string& why)
 {
-    const Status status = filesystem_.sync();
+    const Status status = filesystem_.committer.sync();
     if (!status.ok())
         why = std::string("the commit failed: ") + err_text(status.err()) + "; see the system log";
     return status;
@@ -120,7 +120,7 @@ Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string
         CW_TRY(set_partial_write_option(name, text != nullptr ? text : "", options, why));
         any = true;
     }
-    CW_TRY(filesystem_.remount(json_is_true(read_only), why));
+    CW_TRY(filesystem_.committer.remount(json_is_true(read_only), why));
     // A volume that is read-only writes nothing in place.
     return any && !json_is_true(read_only) ? filesystem_.set_partial_write_options(options) : Status();
 }

@@ -2,17 +2,17 @@
 // What a mounted volume tells about itself.
 #include <algorithm>
 
-#include "fs/commit/commit.h"
-#include "fs/core.h"
+#include "fs/filesystem.h"
+#include "fs/txn/group_planning.h"
 
 namespace cowraid {
 
 namespace {
 
 // Where the member is, its state, and why it is not in service.
-void tell_presence(FilesystemCore& core, const MemberRecord& record, MemberInfo& info)
+void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInfo& info)
 {
-    const MemberSet& members = core.volume->members();
+    const MemberSet& members = filesystem.volume->members();
     info.path = members.path(record.id);
     info.state = record.state;
     if (members.failed(record.id)) {
@@ -23,26 +23,26 @@ void tell_presence(FilesystemCore& core, const MemberRecord& record, MemberInfo&
     } else if (members.stopped_it(record.id)) {
         info.reason = "failed, and the volume stopped";
     } else if (members.device(record.id) == nullptr) {
-        const MemberReason reason = core.volume->reason_of(record.id);
+        const MemberReason reason = filesystem.volume->reason_of(record.id);
         info.reason = reason.text;
         info.unusable = reason.unusable;
         if (record.state == MemberState::kPresent)
             info.state = MemberState::kMissing;
     } else if (record.state != MemberState::kPresent) {
-        info.reason = core.volume->reason_of(record.id).text;
+        info.reason = filesystem.volume->reason_of(record.id).text;
     }
 }
 
-std::vector<MemberInfo> member_infos(FilesystemCore& core)
+std::vector<MemberInfo> member_infos(Filesystem& filesystem)
 {
     std::vector<MemberInfo> infos;
-    for (const MemberRecord& record : core.volume->superblock().members) {
+    for (const MemberRecord& record : filesystem.volume->superblock().members) {
         MemberInfo info;
         info.id = record.id;
         info.size_bytes = record.size_bytes;
-        info.counters = core.volume->members().counters(record.id);
-        tell_presence(core, record, info);
-        for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
+        info.counters = filesystem.volume->members().counters(record.id);
+        tell_presence(filesystem, record, info);
+        for (const Ref<const ArrayGroup>& group : filesystem.volume->array().groups())
             for (const GroupColumn& column : group->record.columns)
                 if (column.member == record.id) {
                     info.used_bytes += group->record.column_bytes;
@@ -54,22 +54,22 @@ std::vector<MemberInfo> member_infos(FilesystemCore& core)
     return infos;
 }
 
-std::vector<SpaceInfo> space_infos(FilesystemCore& core)
+std::vector<SpaceInfo> space_infos(Filesystem& filesystem)
 {
     std::vector<SpaceInfo> infos;
     std::vector<uint32_t> contents{kGroupData};
-    if (core.volume->system_is_metadata())
+    if (filesystem.volume->system_is_metadata())
         contents.push_back(kGroupMetadata | kGroupSystem);
     else
         contents.insert(contents.end(), {kGroupMetadata, kGroupSystem});
     for (const uint32_t content : contents) {
-        const SpaceNumbers numbers = core.allocator.numbers(content);
+        const SpaceNumbers numbers = filesystem.store.allocator.numbers(content);
         SpaceInfo info{};
-        info.profile = core.volume->profile_for(content).id;
+        info.profile = filesystem.volume->profile_for(content).id;
         info.content = content;
         info.total_bytes = numbers.total_blocks * kBlockBytes;
         info.used_bytes = numbers.used_blocks * kBlockBytes;
-        for (const Ref<const ArrayGroup>& group : core.volume->array().groups())
+        for (const Ref<const ArrayGroup>& group : filesystem.volume->array().groups())
             if ((group->record.content & content) != 0)
                 info.raw_bytes += group->record.column_bytes * group->record.columns.size();
         infos.push_back(info);
@@ -81,35 +81,34 @@ std::vector<SpaceInfo> space_infos(FilesystemCore& core)
 
 VolumeStatistics Filesystem::statistics()
 {
-    const SpaceNumbers data = core_->allocator.numbers(kGroupData);
-    const uint64_t potential = core_->volume->potential_blocks(kGroupData);
+    const SpaceNumbers data = store.allocator.numbers(kGroupData);
+    const uint64_t potential = volume->potential_blocks(kGroupData);
     VolumeStatistics statistics{};
     statistics.block_bytes = kBlockBytes;
-    const uint64_t dropped = core_->volume->dropped_blocks();
-    const uint64_t narrowing_all = narrowing_blocks(*core_, Emptied::kAll);
+    const uint64_t dropped = volume->dropped_blocks();
+    const uint64_t narrowing_all = narrowing_blocks(store, Emptied::kAll);
     statistics.total_blocks = data.total_blocks + potential + dropped;
     statistics.total_blocks -= std::min(statistics.total_blocks, narrowing_all);
     // Without room for what the largest operation may change, no data can be written either.
     constexpr PendingChanges kLargest{.entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4};
-    const uint64_t returning = core_->allocator.numbers(kGroupMetadata).pinned_blocks;
-    const bool full = !core_->space.fits_alone(kLargest, returning);
+    const uint64_t returning = store.allocator.numbers(kGroupMetadata).pinned_blocks;
+    const bool full = !store.space.fits_alone(kLargest, returning);
     // Blocks on their way to be free: who wants them makes the commits that it takes.
-    const uint64_t coming = data.returning_blocks + core_->empty_groups.leaving_blocks() + dropped;
+    const uint64_t coming = data.returning_blocks + committer.empty_groups.leaving_blocks() + dropped;
     // Beyond what data_available() leaves out.
-    const uint64_t known = narrowing_blocks(*core_, Emptied::kOffered);
+    const uint64_t known = narrowing_blocks(store, Emptied::kOffered);
     const uint64_t narrowing = narrowing_all - std::min(narrowing_all, known);
-    const uint64_t available = core_->space.data_available() + coming;
+    const uint64_t available = store.space.data_available() + coming;
     statistics.available_blocks = full ? 0 : available - std::min(available, narrowing);
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);
-    statistics.inode_count = core_->inode_count;
+    statistics.inode_count = names.inode_count;
     return statistics;
 }
 
 VolumeInfo Filesystem::info()
 {
-    FilesystemCore& core = *core_;
-    const Superblock& superblock = core.volume->superblock();
+    const Superblock& superblock = volume->superblock();
     VolumeInfo info;
     info.uuid = superblock.volume_uuid;
     info.label = superblock.label;
@@ -117,19 +116,19 @@ VolumeInfo Filesystem::info()
     info.chunk_bytes = superblock.chunk_bytes;
     info.data_profile = superblock.data_profile;
     info.metadata_profile = superblock.metadata_profile;
-    info.read_only = core.read_only || core.stopped;
+    info.read_only = store.read_only || store.stopped;
     // A mount that cannot keep what its log holds has stopped for it, too.
     info.read_only_reason =
-        core.stopped && !core.read_only ? core.stop_reason.load() : core.read_only_reason.load();
-    info.degraded = core.volume->degraded();
-    info.degraded_reason = core.volume->degraded_reason();
-    info.members = member_infos(core);
-    info.spaces = space_infos(core);
+        store.stopped && !store.read_only ? store.stop_reason.load() : store.read_only_reason.load();
+    info.degraded = volume->degraded();
+    info.degraded_reason = volume->degraded_reason();
+    info.members = member_infos(*this);
+    info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)
         info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
-    info.available_bytes = core.space.data_available() * kBlockBytes;
-    info.reserve_bytes = core.space.metadata_room().reserve_blocks * kBlockBytes;
-    const ArrayStatistics array = core.volume->array().statistics();
+    info.available_bytes = store.space.data_available() * kBlockBytes;
+    info.reserve_bytes = store.space.metadata_room().reserve_blocks * kBlockBytes;
+    const ArrayStatistics array = volume->array().statistics();
     info.full_stripes = array.full_stripes;
     info.full_rows = array.full_rows;
     info.pad_blocks = array.pad_blocks;
@@ -138,25 +137,25 @@ VolumeInfo Filesystem::info()
     info.blocks_reconstructed = array.blocks_reconstructed;
     info.blocks_repaired = array.blocks_repaired;
     info.blocks_unrecoverable = array.blocks_unrecoverable;
-    const PartialWriteStatistics partial = core.volume->array().partial_write_statistics();
-    info.joined_blocks = core.allocator.statistics().joined_blocks;
+    const PartialWriteStatistics partial = volume->array().partial_write_statistics();
+    info.joined_blocks = store.allocator.statistics().joined_blocks;
     info.rmw_rows = partial.rmw_rows;
     info.rcw_rows = partial.rcw_rows;
     info.stripe_cache_hits = partial.cache_hits;
     info.stripe_cache_misses = partial.cache_misses;
     info.intent_log_bytes = partial.log_bytes;
-    info.recovered_rows = core.recovered_rows;
-    info.checksum_commits = core.checksum_commits;
-    info.commits = core.commit_count;
-    info.fsync_records = core.syncs.counts().records;
-    info.fsync_record_bytes = core.syncs.counts().record_bytes;
-    info.fsync_commits = core.syncs.counts().commits;
-    info.replayed_records = core.replayed_records;
-    info.emptied_groups = core.cleaner.counts().emptied_groups;
-    info.moved_blocks = core.cleaner.counts().moved_blocks;
-    info.unmovable_blocks = core.cleaner.counts().unmovable_blocks;
-    info.dirty_bytes = core.dirty.blocks() * kBlockBytes;
-    const NodeCache::Statistics nodes = core.cache.statistics();
+    info.recovered_rows = committer.recovered_rows;
+    info.checksum_commits = committer.checksum_commits;
+    info.commits = committer.commit_count;
+    info.fsync_records = committer.syncs.counts().records;
+    info.fsync_record_bytes = committer.syncs.counts().record_bytes;
+    info.fsync_commits = committer.syncs.counts().commits;
+    info.replayed_records = committer.replayed_records;
+    info.emptied_groups = committer.cleaner.counts().emptied_groups;
+    info.moved_blocks = committer.cleaner.counts().moved_blocks;
+    info.unmovable_blocks = committer.cleaner.counts().unmovable_blocks;
+    info.dirty_bytes = store.dirty.blocks() * kBlockBytes;
+    const NodeCache::Statistics nodes = store.cache.statistics();
     info.node_cache_hits = nodes.hits;
     info.node_cache_misses = nodes.misses;
     info.node_cache_bytes = nodes.bytes;

@@ -1,29 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Numbers changes, and knows which file data the fsync log does not have yet.
+// Knows which file data the fsync log does not have yet.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
-#include "base/mutex.h"
-#include "base/ref.h"
+#include "fs/files/inode.h"
 
 namespace cowraid {
 
-struct Inode;
-
 class ChangeTracker {
 public:
-    ChangeTracker();
-    ~ChangeTracker();
-
-    // Number of a new change, from 1. The operation gate is held shared until the change is complete, so that
-    // who holds it exclusively finds every change up to newest() complete.
-    uint64_t next() { return newest_.fetch_add(1) + 1; }
-    [[nodiscard]] uint64_t newest() const { return newest_.load(); }
-    [[nodiscard]] const std::atomic<uint64_t>& counter() const { return newest_; }
-
     // More ranges of changed blocks than a record can have content for are not worth to be told apart.
     static constexpr int64_t kRangesMax = 2048;
 
@@ -37,11 +25,9 @@ public:
     std::vector<Ref<Inode>> take_inodes();
 
 private:
-    std::atomic<uint64_t> newest_{0};
     std::atomic<bool> tracking_{false};
     std::atomic<int64_t> ranges_{0};  // of all inodes' unlogged blocks
-    Mutex mutex_{LockRank::kLeaf};
-    std::vector<Ref<Inode>> inodes_ CW_GUARDED_BY(mutex_);
+    InodeList inodes_;
 };
 
 }  // namespace cowraid

@@ -1,28 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "fs/files/dirty_account.h"
-
-#include <utility>
+#include "fs/txn/dirty_account.h"
 
 #include "base/assert.h"
-#include "fs/files/inode.h"
 
 namespace cowraid {
 
 DirtyAccount::DirtyAccount(uint64_t bytes_max) : blocks_max_(bytes_max / kBlockBytes) { }
-
-DirtyAccount::~DirtyAccount() = default;
-
-void DirtyAccount::add_inode(Ref<Inode> inode)
-{
-    MutexLock lock(mutex_);
-    inodes_.push_back(std::move(inode));
-}
-
-std::vector<Ref<Inode>> DirtyAccount::take_inodes()
-{
-    MutexLock lock(mutex_);
-    return std::exchange(inodes_, {});
-}
 
 void DirtyAccount::add_blocks(uint64_t blocks, int64_t runs)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "fs/commit/make_volume.h"
+#include "fs/make_volume.h"
 
 #include <sys/stat.h>
 
@@ -10,8 +10,10 @@
 #include "device/superblock_store.h"
 #include "format/items.h"
 #include "format/superblock.h"
-#include "fs/commit/commit.h"
+#include "fs/commit/committer.h"
 #include "fs/commit/mount.h"
+#include "fs/filesystem.h"
+#include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
 
 namespace cowraid {
@@ -90,7 +92,7 @@ Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice
     return superblock;
 }
 
-Status make_root_directory(FilesystemCore& core, const MakeOptions& options)
+Status make_root_directory(Filesystem& filesystem, const MakeOptions& options)
 {
     InodeAttributes attributes;
     attributes.uid = options.root_uid;
@@ -100,12 +102,12 @@ Status make_root_directory(FilesystemCore& core, const MakeOptions& options)
     attributes.parent = kRootInode;
     attributes.generation = 1;
     attributes.accessed = attributes.modified = attributes.changed = attributes.created = current_time();
-    const Ref<Transaction> open = core.timeline.open();
+    const Ref<Transaction> open = filesystem.store.timeline.open();
     open->dirty = true;
     open->items.put(inode_key({kRootInode}), encode_inode(attributes));
-    core.inode_count = 1;
-    core.next_inode = kRootInode + 1;
-    return commit_now(core);
+    filesystem.names.inode_count = 1;
+    filesystem.names.next_inode = kRootInode + 1;
+    return filesystem.committer.commit();
 }
 
 }  // namespace
@@ -138,28 +140,28 @@ Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& device
     mount.manual_commit = true;
     RootContent empty;
     empty.committed = Ref<const Committed>(make_ref<Committed>().get());
-    std::unique_ptr<FilesystemCore> core =
-        make_core(mount, Volume::create(std::move(devices), std::move(superblock)), empty);
+    Filesystem filesystem(mount, Volume::create(std::move(devices), std::move(superblock)), empty);
+    Volume& volume = *filesystem.volume;
+    Store& store = filesystem.store;
     devices.clear();
-    Status status =
-        core->volume->plan_group(kGroupMetadata, SlotMembers::kPresent, Slots::kAny, core->allocator);
-    if (status.ok() && !core->volume->system_is_metadata())
-        status = core->volume->plan_group(kGroupSystem, SlotMembers::kPresent, Slots::kAny, core->allocator);
+    Status status = volume.plan_group(kGroupMetadata, SlotMembers::kPresent, Slots::kAny, store.allocator);
+    if (status.ok() && !volume.system_is_metadata())
+        status = volume.plan_group(kGroupSystem, SlotMembers::kPresent, Slots::kAny, store.allocator);
     if (status.ok())
-        status = core->volume->plan_group(kGroupData, SlotMembers::kPresent, Slots::kAny, core->allocator);
+        status = volume.plan_group(kGroupData, SlotMembers::kPresent, Slots::kAny, store.allocator);
     if (status.err() == Err::kNoSpace)
         why = "the devices are too small for these profiles; use larger devices or fewer copies";
     if (status.ok())
-        status = make_root_directory(*core, options);
+        status = make_root_directory(filesystem, options);
     if (status.ok())
-        status = commit_clean(*core);
+        status = filesystem.committer.commit_clean();
     if (!status.ok()) {
         if (why.empty())
             why = std::string("writing the new filesystem failed: ") + err_text(status.err());
         return status;
     }
-    refresh_budget(*core);
-    result.available_bytes = core->space.data_available() * kBlockBytes;
+    refresh_budget(store);
+    result.available_bytes = store.space.data_available() * kBlockBytes;
     return result;
 }
 

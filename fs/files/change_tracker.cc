@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "fs/txn/change_tracker.h"
-
-#include <utility>
-
-#include "fs/files/inode.h"
+#include "fs/files/change_tracker.h"
 
 namespace cowraid {
-
-ChangeTracker::ChangeTracker() = default;
-
-ChangeTracker::~ChangeTracker() = default;
 
 void ChangeTracker::note_blocks(Inode& inode, uint64_t first_block,
                                 uint64_t block_count) CW_NO_THREAD_SAFETY_ANALYSIS
@@ -22,15 +14,13 @@ void ChangeTracker::note_blocks(Inode& inode, uint64_t first_block,
         set_tracking(false);
     if (listed || inode.unlogged.empty())
         return;
-    MutexLock lock(mutex_);
-    inodes_.push_back(Ref<Inode>(&inode));
+    inodes_.add(Ref<Inode>(&inode));
 }
 
 std::vector<Ref<Inode>> ChangeTracker::take_inodes()
 {
-    MutexLock lock(mutex_);
     ranges_ = 0;
-    return std::exchange(inodes_, {});
+    return inodes_.take();
 }
 
 }  // namespace cowraid

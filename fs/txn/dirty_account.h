@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: MIT
-// How much file data waits in memory, which inodes it belongs to, and the space promised to it.
+// How much file data waits in memory.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "base/mutex.h"
-#include "base/ref.h"
 #include "base/units.h"
 
 namespace cowraid {
 
-struct Inode;
-
 class DirtyAccount {
 public:
     explicit DirtyAccount(uint64_t bytes_max);
-    ~DirtyAccount();
-
-    // Adds an inode to the dirty list (its on_dirty_list flag is the caller's).
-    void add_inode(Ref<Inode> inode);
-    std::vector<Ref<Inode>> take_inodes();
 
     // Blocks became dirty, or fewer are (flushed or dropped, which wakes writers); `runs`: by how many the
     // extents of dirty and flushing maps changed. Never waits.
@@ -43,7 +34,6 @@ private:
     const uint64_t blocks_max_;
     mutable Mutex mutex_{LockRank::kDirty};
     CondVar room_;
-    std::vector<Ref<Inode>> inodes_ CW_GUARDED_BY(mutex_);
     uint64_t blocks_ CW_GUARDED_BY(mutex_) = 0;
     int64_t runs_ CW_GUARDED_BY(mutex_) = 0;
     bool stopped_ CW_GUARDED_BY(mutex_) = false;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "fs/names/names.h"
+#include "fs/names/inode_use.h"
 
 #include <sys/stat.h>
 
 #include <algorithm>
 
 #include "format/items.h"
-#include "fs/names/namespace.h"
+#include "fs/names/names.h"
 #include "fs/names/removal.h"
 
 namespace cowraid {
@@ -17,32 +17,31 @@ InodeUse::~InodeUse()
         return;
     const InodeNumber number = inode_->number;
     inode_.reset();
-    core_->inodes.prune(number);
+    names_->files.inodes.prune(number);
 }
 
-LookupReference::LookupReference(FilesystemCore& core, const InodeUse& inode)
-    : core_(&core), inode_(inode->number)
+LookupReference::LookupReference(Names& names, const InodeUse& inode) : names_(&names), inode_(inode->number)
 {
-    core.inodes.remember(inode.ref());
+    names.files.inodes.remember(inode.ref());
 }
 
 LookupReference::~LookupReference()
 {
-    if (core_ != nullptr)
-        forget_inode(*core_, inode_, 1);
+    if (names_ != nullptr)
+        names_->forget(inode_, 1);
 }
 
-Result<InodeUse> use_inode(FilesystemCore& core, InodeNumber number)
+Result<InodeUse> use_inode(Names& names, InodeNumber number)
 {
-    Result<Ref<Inode>> inode = core.inodes.get(number);
+    Result<Ref<Inode>> inode = names.files.inodes.get(number);
     if (!inode.ok())
         return inode.err() == Err::kNotFound ? Err::kStale : inode.err();
-    return InodeUse(core, inode.take());
+    return InodeUse(names, inode.take());
 }
 
-Result<InodeUse> use_directory(FilesystemCore& core, InodeNumber number)
+Result<InodeUse> use_directory(Names& names, InodeNumber number)
 {
-    CW_ASSIGN(InodeUse directory, use_inode(core, number));
+    CW_ASSIGN(InodeUse directory, use_inode(names, number));
     MutexLock lock(directory->mutex);
     if (!directory->attributes.is_directory())
         return Err::kNotDirectory;
@@ -51,12 +50,12 @@ Result<InodeUse> use_directory(FilesystemCore& core, InodeNumber number)
     return directory;
 }
 
-Result<InodeUse> use_entry(FilesystemCore& core, InodeNumber directory, const Dirent& entry)
+Result<InodeUse> use_entry(Names& names, InodeNumber directory, const Dirent& entry)
 {
     if (entry.inode == directory)
         return Err::kCorrupt;
-    CW_ASSIGN(Ref<Inode> ref, core.inodes.get(entry.inode));
-    InodeUse inode(core, std::move(ref));
+    CW_ASSIGN(Ref<Inode> ref, names.files.inodes.get(entry.inode));
+    InodeUse inode(names, std::move(ref));
     bool same_type = false;
     {
         MutexLock lock(inode->mutex);
@@ -67,21 +66,21 @@ Result<InodeUse> use_entry(FilesystemCore& core, InodeNumber directory, const Di
     return inode;
 }
 
-Result<DirentSlot> find_name(FilesystemCore& core, InodeNumber directory, std::string_view name)
+Result<DirentSlot> find_name(Names& names, InodeNumber directory, std::string_view name)
 {
     CW_TRY(check_name(name));
-    return find_dirent(core.store, core.volume->superblock().name_hash_seed, directory, name);
+    return find_dirent(names.store.items, names.store.volume.superblock().name_hash_seed, directory, name);
 }
 
-Result<NamedInode> resolve_name(FilesystemCore& core, InodeNumber directory, std::string_view name)
+Result<NamedInode> resolve_name(Names& names, InodeNumber directory, std::string_view name)
 {
     // A removed inode whose entry is still there the second time was never removed with it: damage.
     InodeNumber missing;
     while (true) {
-        CW_ASSIGN(DirentSlot slot, find_name(core, directory, name));
+        CW_ASSIGN(DirentSlot slot, find_name(names, directory, name));
         if (!slot.found)
             return Err::kNotFound;
-        Result<InodeUse> inode = use_entry(core, directory, slot.entry);
+        Result<InodeUse> inode = use_entry(names, directory, slot.entry);
         if (inode.ok())
             return NamedInode{std::move(slot.entry), inode.take()};
         if (inode.err() != Err::kNotFound)
@@ -168,14 +167,14 @@ bool drop_link(Operation& op, Inode& inode, uint64_t link_sequence, const timesp
     attributes.changed = now;
     if (last)
         op.put(orphan_key(inode.number), {});
-    op.store(inode);
+    store_inode(op, inode);
     return last;
 }
 
-void remove_if_forgotten(FilesystemCore& core, InodeNumber inode)
+void remove_if_forgotten(Names& names, InodeNumber inode)
 {
-    if (!core.inodes.remembered(inode))
-        queue_removal(core, inode);
+    if (!names.files.inodes.remembered(inode))
+        queue_removal(names, inode);
 }
 
 }  // namespace cowraid

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#include "fs/commit/committer.h"
+
+#include "base/log.h"
+#include "fs/names/removal.h"
+
+namespace cowraid {
+
+Committer::Committer(Names& volume_names)
+    : store(volume_names.store),
+      files(volume_names.files),
+      names(volume_names),
+      cleaner(files, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
+      empty_groups(files),
+      background(*this)
+{
+    store.driver = this;
+}
+
+Committer::~Committer()
+{
+    background.stop();
+}
+
+Status Committer::finish_removals()
+{
+    return cowraid::finish_removals(names);
+}
+
+void Committer::stop(const char* reason, Status status)
+{
+    if (store.volume.members().stopped())
+        reason = store.volume.members().stop_reason();
+    const char* none = "";
+    if (!store.stop_reason.compare_exchange_strong(none, reason))
+        return;
+    store.stopped = true;
+    CW_LOG_ERROR("stopped for writing: %s; unmount, look at the members, mount again", reason);
+    store.dirty.stop();
+    if (fsync_log)
+        fsync_log->stop();
+    files.flush_done.announce();
+    store.commits.failed(status);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// From the open transaction to a durable generation (design 5.4): commits, flushes, the fsync log, and what a
+// mount does before the first of them.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fs/commit/background.h"
+#include "fs/commit/sync_queue.h"
+#include "fs/files/flush.h"
+#include "fs/maintain/cleaner.h"
+#include "fs/maintain/empty_groups.h"
+#include "fs/names/names.h"
+#include "journal/fsync_log.h"
+
+namespace cowraid {
+
+struct RootContent;
+
+// What a mount found in the fsync log.
+struct ReplayResult {
+    bool log_live = false;  // there was a log to look at; the next commit makes all in it dead
+    uint64_t next_sequence = 1;  // for FsyncLog
+    uint64_t record_count = 0;
+};
+
+struct Committer final : public CommitDriver, public FlushHost {
+    explicit Committer(Names& volume_names);
+    ~Committer() override;
+
+    // Answers when everything that returned before the call is durable: sync() by a commit, fsync() by the
+    // fsync log where that will do. With kData only what changed the inode, other than its times, matters;
+    // with it everything earlier becomes durable. Thread-safe.
+    enum class SyncWhat : uint8_t { kAll, kData };
+    void sync_async(Completion* completion);
+    Status sync();
+    void fsync_async(InodeNumber inode, SyncWhat what, Completion* completion);
+    Status fsync(InodeNumber inode, SyncWhat what);
+    // ro -> rw and back. rw -> ro commits first. `why`: one line for the user. Thread-safe.
+    Status remount(bool read_only, std::string& why);
+
+    Status commit() override;
+    Status flush() override;
+    Status finish_removals() override;
+    // Superblocks once more, with the next generation, unless there are such since the last commit. They show
+    // that every member had that commit: one that lacks it is two behind, which no crash explains (I-16).
+    // Threads as for commit(), as are errors.
+    Status confirm();
+    [[nodiscard]] bool confirmed() const;
+    // After the last commit of a mount: superblocks say that there is nothing to be recovered.
+    Status commit_clean();
+    Status ensure_room(uint64_t data_blocks, uint64_t node_blocks) override;
+    Status commit_checksums(FlushBatch& batch) override;
+    // Stops the filesystem for writing because of `status`, and says why, once. Who waits for a commit is
+    // answered. Commit thread. No locks held.
+    void stop(const char* reason, Status status);
+
+    // What a mount starts from. Groups come into the allocator; writes nothing.
+    void load(const RootContent& root);
+    // Reads and writes as the mount's options and the volume allow. `why` on failure.
+    Status start(std::string& why);
+    // For a volume that is mounted read-only: rows, then the fsync log, in memory only. `why` on failure.
+    Status recover_in_memory(std::string& why);
+    // First writes, recovery, room ahead, orphans, threads. `why` on failure. kNoSpace when there is no room
+    // to commit what the logs hold: if replay_done is set, all of that is in memory and can be read.
+    Status start_writing(std::string& why);
+
+    Store& store;
+    Files& files;
+    Names& names;
+    // One change between reading and writing at a time: its commits are made by the caller's thread.
+    Mutex remount_mutex{LockRank::kRemount};
+    Cleaner cleaner;
+    EmptyGroups empty_groups;
+    // Null until the filesystem is written to; then it stays.
+    std::unique_ptr<FsyncLog> fsync_log;
+    SyncQueue syncs;
+    std::atomic<uint64_t> commit_count{0};
+    std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes
+    std::atomic<uint64_t> recovered_rows{0};  // by this mount
+    std::atomic<uint64_t> replayed_records{0};  // by this mount
+    // Of a mount: what is in the open transaction from logs, and must be committed before anything is logged.
+    ReplayResult replay;
+    bool replay_done = false;
+    Background background;  // last: its threads use everything above
+};
+
+}  // namespace cowraid

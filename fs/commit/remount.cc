@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Between reading and writing while mounted.
+#include "device/open_member.h"
+#include "fs/commit/committer.h"
+
+namespace cowraid {
+
+Status Committer::remount(bool read_only, std::string& why)
+{
+    MutexLock remount(remount_mutex);
+    if (!read_only && store.stopped) {
+        why =
+            std::string("it has stopped writing: ") + store.stop_reason.load() + "; unmount and mount again";
+        return Err::kReadOnly;
+    }
+    if (read_only == store.read_only)
+        return {};
+    if (read_only) {
+        CW_TRY(sync());
+        {
+            WriteLock gate(store.gate);
+            store.read_only = true;
+        }
+        background.stop();
+        const Status last = commit();
+        store.commits.suspend(Err::kReadOnly);
+        CW_TRY(last);
+        CW_TRY(commit_clean());
+        store.volume.array().set_read_only(true);
+        store.volume.members().set_recorded(false);
+        return {};
+    }
+    if (store.volume.read_only_advised()) {
+        why = store.read_only_reason.load();
+        return Err::kReadOnly;
+    }
+    if (store.options.rescue) {
+        why = "mounted with rescue, which may have left out what a log holds";
+        return Err::kReadOnly;
+    }
+    MemberSet& members = store.volume.members();
+    for (const MemberId id : members.ids()) {
+        const BlockDevice* const device = members.device(id);
+        if (device != nullptr && device->ring_fd() >= 0)
+            CW_TRY(check_writable(device->ring_fd(), device->name(), why));
+    }
+    store.volume.array().set_read_only(false);
+    const Status status = start_writing(why);
+    if (!status.ok())
+        store.volume.array().set_read_only(true);
+    return status;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// File data: inodes in memory, what waits to be written, and the calls that read and change it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/event.h"
+#include "fs/files/attributes.h"
+#include "fs/files/change_tracker.h"
+#include "fs/files/inode.h"
+#include "fs/txn/store.h"
+
+namespace cowraid {
+
+// Every call is thread-safe unless it says otherwise.
+struct Files {
+    explicit Files(Store& trees) : store(trees), inodes(trees.items, trees.changes.counter()) { }
+    Files(const Files&) = delete;
+    Files& operator=(const Files&) = delete;
+
+    // Returns the bytes read, short at the end of the file; a range that cannot be had fails whole with
+    // kTooManyFaults or kIo. `out` should be 4096-aligned to save a copy.
+    Result<size_t> read(InodeNumber inode, uint64_t offset, std::span<std::byte> out);
+    // Copies `data`, reserves the worst case, returns. kNoSpace is final: nothing was taken. With
+    // options.append the offset is the end of file.
+    struct WriteHow {
+        bool append = false;
+    };
+    Result<size_t> write(InodeNumber inode, uint64_t offset, std::span<const std::byte> data,
+                         const WriteHow& how, const Caller& caller);
+    // `mode`: 0 or FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE
+    // with or without KEEP_SIZE; others kUnsupported. Space is reserved for good: a later write into it
+    // never gets kNoSpace.
+    Status allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length,
+                          const Caller& caller = {});
+    // The same in steps.
+    Result<std::unique_ptr<LongChange>> begin_allocate_range(InodeNumber inode, int mode, uint64_t offset,
+                                                             uint64_t length, const Caller& caller = {});
+    // Changes the size of a regular file, to INT64_MAX at most. Zeroes the rest of the last block when it
+    // grows or shrinks into a block. Clears set-id bits like write().
+    std::unique_ptr<LongChange> begin_truncation(Ref<Inode> inode, uint64_t new_size, const Caller& caller);
+
+    Store& store;
+    InodeTable inodes;
+    InodeList dirty_inodes;  // with data of the open transaction
+    ChangeTracker tracker;
+    Event flush_done;  // some inode may have no flushing blocks any more
+    std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
+    // With data that a failed commit or flush left in memory: reads find it there. Commit thread.
+    std::vector<Ref<Inode>> unwritten;
+};
+
+}  // namespace cowraid

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <deque>
+
+#include "base/mutex.h"
+#include "base/units.h"
+
+namespace cowraid {
+
+// Unlinked inodes that wait to be deleted. Thread-safe.
+class RemovalQueue {
+public:
+    void push(InodeNumber inode);
+    // Waits for work; false when stop() was called.
+    bool pop(InodeNumber& inode);
+    bool try_pop(InodeNumber& inode);
+    [[nodiscard]] bool empty();
+    // Waits until pop() was called again after it gave the last of what was pushed before, or for stop().
+    void wait_done();
+    void start();
+    void stop();
+
+private:
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar condition_, done_changed_;
+    std::deque<InodeNumber> inodes_ CW_GUARDED_BY(mutex_);
+    uint64_t pushed_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t done_ CW_GUARDED_BY(mutex_) = 0;
+    bool stopped_ CW_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cowraid

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+// How many block groups there should be: room ahead of the writers, published by a commit before it is
+// needed, and a reserve of metadata so that a full volume can still delete.
+#include <algorithm>
+
+#include "base/log.h"
+#include "fs/txn/group_planning.h"
+
+namespace cowraid {
+
+namespace {
+
+// Room to keep published ahead of the writers.
+constexpr uint64_t kDataAheadBlocks = 512 * kMiB / kBlockBytes;
+// Enough for most commits of as much dirty data as there may be.
+constexpr uint64_t kMetadataAheadBlocks = 128 * kMiB / kBlockBytes;
+constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
+constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
+
+// Free room of one content in groups that take blocks.
+uint64_t room_of(const Store& store, uint32_t content)
+{
+    return store.allocator.numbers(content).free_row_blocks;
+}
+
+struct PlanWith {
+    Slots slots;
+    SlotMembers members;
+};
+
+// What data can have at best: a failure within tolerance does not change it, groups made without the members
+// that are away lower it.
+uint64_t offered_blocks(const Store& store, uint64_t potential)
+{
+    const SpaceNumbers data = store.allocator.numbers(kGroupData);
+    for (const GroupRecord& group : store.volume.map().groups)
+        if ((group.content & kGroupData) != 0 &&
+            group.created_generation > store.volume.superblock().generation)
+            potential += geometry_of(group).data_blocks();  // planned, not published yet
+    return data.free_row_blocks + data.hole_blocks + data.degraded_row_blocks + data.degraded_hole_blocks +
+           potential;
+}
+
+bool may_plan(Store& store, uint32_t content, const PlanWith& with)
+{
+    if (with.slots == Slots::kAny)
+        return true;
+    if (content == kGroupData && store.volume.potential_blocks(kGroupData, with.members) == 0)
+        return false;
+    if (store.volume.degraded()) {
+        const uint64_t after = store.volume.potential_after(content, with.members);
+        return after > 0 && store.space.try_lower_room(offered_blocks(store, after));
+    }
+    // Beyond what is kept a group may cost data one of its own on each member that it is on.
+    if (content == kGroupData ||
+        store.allocator.numbers(content).total_blocks < store.volume.metadata_kept_blocks(content))
+        return true;
+    const uint64_t groups = std::max<uint64_t>(1, store.volume.array().groups().size());
+    const uint64_t copies =
+        store.volume.profile_for(content).copies + store.volume.profile_for(content).parity;
+    return store.space.data_available() > copies * store.allocator.numbers(kGroupData).total_blocks / groups;
+}
+
+// Until `room` is `wanted_blocks`, or there are no slots: the budget tells writers.
+Status plan_until(Store& store, uint32_t content, uint64_t wanted_blocks, const PlanWith& with,
+                  uint64_t& room)
+{
+    while (room < wanted_blocks && may_plan(store, content, with)) {
+        const uint64_t before = store.volume.map().groups.size();
+        const Status planned = store.volume.plan_group(content, with.members, with.slots, store.allocator);
+        if (planned.err() == Err::kNoSpace)
+            return {};
+        CW_TRY(planned);
+        room += geometry_of(store.volume.map().groups[before]).data_blocks();
+    }
+    return {};
+}
+
+// Opens degraded groups until free rows come to `wanted_blocks`, or rows and holes do.
+void reopen_until(Store& store, uint32_t content, uint64_t wanted_blocks, uint64_t& rows, uint64_t& holes)
+{
+    if (rows >= wanted_blocks)
+        return;
+    std::vector<GroupNumbers> groups = store.allocator.group_numbers(content);
+    const auto reopen = [&](GroupNumbers& group) {
+        store.volume.reopen_group(group.address, store.allocator);
+        rows += group.free_row_blocks;
+        holes += group.hole_blocks;
+        group.degraded = false;
+    };
+    for (GroupNumbers& group : groups)
+        if (rows < wanted_blocks && group.degraded && !group.broken && group.free_row_blocks > 0)
+            reopen(group);
+    for (GroupNumbers& group : groups)
+        if (rows + holes < wanted_blocks && group.degraded && !group.broken && group.hole_blocks > 0)
+            reopen(group);
+}
+
+}  // namespace
+
+uint64_t blocks_of_whole_groups(const Store& store, uint32_t content)
+{
+    uint64_t blocks = 0;
+    for (const GroupNumbers& group : store.allocator.group_numbers(content))
+        blocks += group.degraded || group.closed ? 0 : group.total_blocks;
+    return blocks;
+}
+
+// For a commit to copy and split every node, within limits.
+uint64_t metadata_ahead(const Store& store, uint32_t content)
+{
+    const SpaceNumbers numbers = store.allocator.numbers(content);
+    const uint64_t wanted =
+        std::max(kMetadataAheadBlocks, std::min(2 * numbers.used_blocks, kMetadataAheadBlocksMax));
+    // On a small volume one group is a large share. Up to what is kept for metadata anyway half of that is
+    // free; then the next waits until half of the last is used. With members away nothing is kept for groups
+    // without them: those there are go on being used when there are no slots for more.
+    const uint64_t kept = store.volume.degraded() ? 0 : store.volume.metadata_kept_blocks(content);
+    const uint64_t share = std::max(blocks_of_whole_groups(store, content), kept) / 2;
+    return std::max(kReserveBlocksMin, std::min(wanted, share));
+}
+
+// A share of the volume, so that slots stay free for what comes: metadata, or other members' places when one
+// is lost.
+uint64_t data_ahead(const Store& store)
+{
+    const uint64_t potential = store.volume.potential_blocks(kGroupData);
+    return std::min(kDataAheadBlocks, (store.allocator.numbers(kGroupData).total_blocks + potential) / 8);
+}
+
+namespace {
+
+// Groups with all their members first. Of the others what is free counts as there, ensure_room() opens them;
+// only where that is too little the members that are away take part.
+Status plan_nodes_ahead(Store& store, uint32_t content)
+{
+    const uint64_t ahead = metadata_ahead(store, content);
+    uint64_t room = room_of(store, content);
+    CW_TRY(plan_until(store, content, ahead, {Slots::kBesideKept, SlotMembers::kPresent}, room));
+    room += store.allocator.numbers(content).degraded_row_blocks;
+    return plan_until(store, content, ahead, {Slots::kBesideKept, SlotMembers::kAll}, room);
+}
+
+}  // namespace
+
+void close_degraded_groups(Store& store)
+{
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
+        if (store.volume.array().missing_columns(*group) > 0)
+            store.allocator.degrade_group(group->record.address);
+}
+
+Status plan_ahead(Store& store)
+{
+    close_degraded_groups(store);
+    CW_TRY(plan_nodes_ahead(store, kGroupMetadata));
+    if (!store.volume.system_is_metadata())
+        CW_TRY(plan_nodes_ahead(store, kGroupSystem));
+    uint64_t room = room_of(store, kGroupData);
+    const uint64_t ahead = data_ahead(store);
+    if (room >= ahead / 2)
+        return {};
+    return plan_until(store, kGroupData, ahead, {Slots::kBesideKept, SlotMembers::kPresent}, room);
+}
+
+Status plan_for(Store& store, uint64_t wanted_blocks, uint64_t taken_blocks)
+{
+    uint64_t rows = room_of(store, kGroupData);
+    CW_TRY(plan_until(store, kGroupData, wanted_blocks, {Slots::kBesideKept, SlotMembers::kPresent}, rows));
+    uint64_t holes = store.whole_rows_only ? 0 : store.allocator.numbers(kGroupData).hole_blocks;
+    uint64_t more_holes = 0;
+    reopen_until(store, kGroupData, taken_blocks, rows, store.whole_rows_only ? more_holes : holes);
+    return plan_until(store, kGroupData, taken_blocks - std::min(taken_blocks, holes),
+                      {Slots::kAny, SlotMembers::kAll}, rows);
+}
+
+void open_node_groups(Store& store, uint64_t node_blocks)
+{
+    for (const uint32_t content : {kGroupMetadata, kGroupSystem}) {
+        uint64_t rows = room_of(store, content);
+        uint64_t holes = 0;
+        reopen_until(store, content, node_blocks, rows, holes);
+    }
+}
+
+namespace {
+
+uint64_t reserve_of(const SpaceNumbers& numbers)
+{
+    return std::clamp(numbers.total_blocks / 8, kReserveBlocksMin, kMetadataReserveBlocksMax);
+}
+
+MetadataRoom read_metadata_room(const Store& store)
+{
+    const SpaceNumbers metadata = store.allocator.numbers(kGroupMetadata);
+    uint64_t used = metadata.used_blocks;
+    if (!store.volume.system_is_metadata())
+        used += store.allocator.numbers(kGroupSystem).used_blocks;
+    MetadataRoom room;
+    room.free_blocks = metadata.free_row_blocks + metadata.degraded_row_blocks;
+    room.reserve_blocks = reserve_of(metadata);
+    room.system_apart = !store.volume.system_is_metadata();
+    if (room.system_apart) {
+        const SpaceNumbers system = store.allocator.numbers(kGroupSystem);
+        room.system_free_blocks = system.free_row_blocks + system.degraded_row_blocks;
+        room.system_reserve_blocks = reserve_of(system);
+    }
+    room.used_nodes = used / (kNodeBytes / kBlockBytes);
+    const SpaceNumbers data = store.allocator.numbers(kGroupData);
+    const uint64_t stripes = data.free_stripe_blocks + data.degraded_stripe_blocks;
+    room.stripe_blocks = stripes - std::min(stripes, store.moving_blocks.load());
+    room.blocks_per_stripe = UINT64_MAX;
+    room.hole_blocks = data.hole_blocks + data.degraded_hole_blocks;
+    room.log_rows = store.volume.intent_log_rows();
+    room.has_moved_blocks = store.volume.may_have_moved_blocks();
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups()) {
+        room.address_blocks += group->record.span_bytes() / kBlockBytes;
+        if ((group->record.content & (kGroupMetadata | kGroupSystem)) != 0)
+            room.node_address_blocks += group->record.span_bytes() / kBlockBytes;
+        if ((group->record.content & kGroupMetadata) != 0 && group->geometry.parity > 0) {
+            room.nodes_have_parity = true;
+            room.nodes_per_row = std::max<uint64_t>(room.nodes_per_row, group->geometry.data_columns);
+        }
+        ++room.group_count;
+        if ((group->record.content & kGroupData) != 0) {
+            room.blocks_per_stripe =
+                std::min<uint64_t>(room.blocks_per_stripe, group->geometry.stripe_data_blocks());
+            room.parity = std::max<uint64_t>(room.parity, group->geometry.parity);
+        }
+    }
+    return room;
+}
+
+}  // namespace
+
+uint64_t narrowing_blocks(const Store& store, Emptied emptied)
+{
+    if (!store.volume.degraded())
+        return 0;
+    const bool all = emptied == Emptied::kAll;
+    std::vector<VolumeAddress> leaving;
+    for (const GroupNumbers& group : store.allocator.group_numbers(kGroupData)) {
+        const bool offered = !group.closed && group.pinned_blocks == 0;
+        if (group.live_blocks > 0 || group.planned || group.broken || !(offered || all))
+            continue;
+        const Ref<const ArrayGroup> placed = store.volume.array().group_at(group.address);
+        if (placed && store.volume.array().missing_columns(*placed) > 0)
+            leaving.push_back(group.address);
+    }
+    return store.volume.narrowing_blocks(std::move(leaving), all);
+}
+
+void refresh_budget(Store& store, uint64_t taken_blocks)
+{
+    const uint64_t offered = offered_blocks(store, store.volume.potential_blocks(kGroupData));
+    // A flush rounds up to whole rows once; two may be under way.
+    constexpr uint64_t kSlack = 2 * 64;
+    const uint64_t less = kSlack + narrowing_blocks(store, Emptied::kOffered);
+    store.space.data_taken(taken_blocks, offered - std::min(offered, less));
+    store.space.set_metadata_room(read_metadata_room(store));
+}
+
+}  // namespace cowraid

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// How many block groups there should be: room ahead of the writers, published by a commit before it is
+// needed, and a reserve of metadata so that a full volume can still delete.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "fs/txn/store.h"
+
+namespace cowraid {
+
+// Plans groups while the free room of published ones is short of what the next commits may need. Plans are
+// in the map of the next commit and take data after it.
+Status plan_ahead(Store& store);
+// Blocks in free rows that groups for data should have, and those for metadata or system trees.
+uint64_t data_ahead(const Store& store);
+uint64_t metadata_ahead(const Store& store, uint32_t content);
+// Of groups of that content that are neither degraded nor closed.
+uint64_t blocks_of_whole_groups(const Store& store, uint32_t content);
+// Plans data groups until `wanted_blocks` are free or the slots for data run out. For `taken_blocks` of them,
+// which writers were told are safe: opens degraded groups, then takes any slots, those of members that are
+// away too. The caller publishes the map.
+Status plan_for(Store& store, uint64_t wanted_blocks, uint64_t taken_blocks);
+// Groups with columns on members out of service become degraded: they take blocks only where others do not
+// suffice. Mount, every commit and flush.
+void close_degraded_groups(Store& store);
+// Opens degraded groups for nodes until others and they have `node_blocks` in free rows. The caller publishes
+// the map.
+void open_node_groups(Store& store, uint64_t node_blocks);
+// By how many blocks the capacity falls when data groups that hold nothing and lack a member have given their
+// slots back: groups made in their place, of members that are present, have fewer data columns.
+enum class Emptied : uint8_t {
+    kOffered,  // groups whose room is offered to writers
+    kAll,  // those on their way to be empty or out of the map, too
+};
+uint64_t narrowing_blocks(const Store& store, Emptied emptied);
+// Recomputes what the budget may promise. `taken_blocks` of data promises have just been taken from the
+// allocator.
+void refresh_budget(Store& store, uint64_t taken_blocks = 0);
+
+}  // namespace cowraid

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// The trees of the volume, the transactions over them, and the room for both: what files, names and commits
+// share. Its parts lock themselves, except where noted.
+#pragma once
+
+#include <atomic>
+
+#include "alloc/allocator.h"
+#include "alloc/join_policy.h"
+#include "base/mutex.h"
+#include "btree/node_cache.h"
+#include "fs/txn/block_state.h"
+#include "fs/txn/change_counter.h"
+#include "fs/txn/commit_driver.h"
+#include "fs/txn/commit_queue.h"
+#include "fs/txn/dirty_account.h"
+#include "fs/txn/item_store.h"
+#include "fs/txn/remap.h"
+#include "fs/txn/space_budget.h"
+#include "fs/txn/transaction.h"
+#include "fs/volume/mount_options.h"
+#include "fs/volume/volume.h"
+
+namespace cowraid {
+
+struct Store {
+    // `opened_volume` outlives the object.
+    Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Transaction> open,
+          Ref<const Committed> committed);
+    ~Store();
+    Store(const Store&) = delete;
+    Store& operator=(const Store&) = delete;
+
+    const MountOptions options;
+    Volume& volume;
+    Timeline timeline;
+    ArrayNodeReader node_reader;
+    NodeCache cache;
+    ItemStore items;
+    TreeSpaceSource space_source;
+    Allocator allocator;
+    ChecksumLookup checksums;
+    RemapLookup remap;
+    ChangeCounter changes;
+
+    // Shared by every changing operation; exclusive for the moment in which a transaction is closed.
+    RwLock gate{LockRank::kOperationGate};
+    DirtyAccount dirty;
+    SpaceBudget space;
+    RoomGate data_gate, node_gate;  // to room for data, for nodes
+    const JoinPolicy join_policy;
+    CommitQueue commits;
+    CommitDriver* driver = nullptr;  // the committer, from its construction on
+
+    // Superblock::tree_commits of a transaction's commit is its id and this.
+    std::atomic<uint64_t> commits_before{0};
+    std::atomic<bool> read_only{false};
+    // After an error that a commit could not carry: everything that changes fails, reads go on.
+    std::atomic<bool> stopped{false};
+    std::atomic<const char*> read_only_reason{""};  // static text, for the user
+    std::atomic<const char*> stop_reason{""};  // the same, once stopped
+    // Mounted read-only over a log that is in use: nothing is written, dirty data stays in memory.
+    std::atomic<bool> keeps_log{false};
+    // The fsync log may be appended to: the mount has recovered everything and writes. Commit thread.
+    bool logging = false;
+    // Rows that were recovered are not committed yet: none is written in place. Commit thread.
+    bool whole_rows_only = false;
+    // In free rows, what the block group being emptied still needs: writers rather join rows.
+    std::atomic<uint64_t> moving_blocks{0};
+    // Checksums of rows written in place since the last commit, for a commit of nothing else
+    // (FlushHost::commit_checksums). Null while there are none. Commit thread.
+    Ref<Transaction> in_place;
+
+    // What its records of the fsync log, and its commit, are numbered by.
+    [[nodiscard]] Generation commit_number(TransactionId transaction) const
+    {
+        return {commits_before + transaction.value};
+    }
+};
+
+}  // namespace cowraid
