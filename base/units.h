@@ -16,6 +16,7 @@ inline constexpr uint64_t kTiB = 1024 * kGiB;
 inline constexpr uint32_t kBlockBytes = 4096;
 // Size of one tree node; a whole number of blocks.
 inline constexpr uint32_t kNodeBytes = 16384;
+inline constexpr uint32_t kNodeBlocks = kNodeBytes / kBlockBytes;
 
 // Address after RAID mapping, in bytes. 0 is never a valid block.
 struct VolumeAddress {

@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "base/assert.h"
-#include "base/checksum.h"
 #include "btree/cow_tree_impl.h"
 
 namespace cowraid {
@@ -53,12 +52,9 @@ Result<BlockRef> CowTree::Impl::seal_node(PendingNode& node, Generation generati
     header.item_count = node.is_leaf() ? node_header(image.data()).item_count.get()
                                        : static_cast<uint32_t>(node.children.size());
     std::memcpy(image.data(), &header, sizeof header);
-    const Checksum checksum = checksum_of(image.span().subspan(sizeof header.checksum));
-    header.checksum = checksum;
-    std::memcpy(image.data(), &header, sizeof header);
 
     // No node is written that a reader would refuse.
-    const BlockRef ref{node.address, generation, checksum};
+    const BlockRef ref{node.address, generation, checksums_of_node(image.span())};
     Result<Ref<const Node>> sealed =
         Node::parse(std::move(image), ref, volume_uuid, base.tree_id, static_cast<int>(node.level));
     CW_ASSERT(sealed.ok());

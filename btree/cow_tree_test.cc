@@ -371,7 +371,8 @@ TEST_CASE("a thinned-out subtree joins its committed neighbour, unless that cann
         CowTree first(cache, {kRootTree, {}});
         const Bytes value = bytes_of(100, 1);
         std::vector<TreeUpdate> updates;
-        for (uint64_t i = 0; i < 60000; ++i)
+        constexpr uint64_t kItems = 40000;  // two inner nodes below the root
+        for (uint64_t i = 0; i < kItems; ++i)
             updates.push_back({{i, 1, 0}, TreeUpdate::Kind::kPut, value});
         REQUIRE(first.apply(updates, nullptr).ok());
         const TreeRoot root = commit(first, cache, store, random, {1});
@@ -400,7 +401,7 @@ TEST_CASE("a thinned-out subtree joins its committed neighbour, unless that cann
         Collector found;
         REQUIRE(check_tree(cache, after, found).ok());
         CHECK(found.problems.size() == (readable ? 0 : 1));
-        CHECK(found.items.size() == (readable ? 60000 - end + 2000 : 2000));
+        CHECK(found.items.size() == (readable ? kItems - end + 2000 : 2000));
     }
 }
 

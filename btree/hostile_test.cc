@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/checksum.h"
 #include "btree/check.h"
 #include "btree/node_image.h"
 #include "tests/support/node_memory.h"
@@ -41,17 +40,9 @@ Bytes& content_at(TestStore& store, uint64_t address)
     return store.nodes().at(address);
 }
 
-// Stamps a node's own checksum.
-Checksum stamp(Bytes& image)
-{
-    const le64 checksum = checksum_of(image.data() + 8, image.size() - 8);
-    std::memcpy(image.data(), &checksum, sizeof checksum);
-    return checksum;
-}
-
 // Makes the checksums of a damaged tree valid again, children before parents, wherever pointers still lead
 // to nodes.
-Checksum restamp(TestStore& store, uint64_t address, int depth)
+NodeChecksums restamp(TestStore& store, uint64_t address, int depth)
 {
     Bytes& image = content_at(store, address);
     const DiskNodeHeader& header = node_header(image.data());
@@ -59,11 +50,14 @@ Checksum restamp(TestStore& store, uint64_t address, int depth)
         const uint32_t count = std::min<uint32_t>(header.item_count, kMaxChildren);
         for (uint32_t i = 0; i < count; ++i) {
             auto* item = reinterpret_cast<DiskChildItem*>(image.data() + sizeof header) + i;
-            if (item->child.address != address && store.nodes().count(item->child.address) != 0)
-                item->child.checksum = restamp(store, item->child.address, depth + 1);
+            if (item->child.address == address || store.nodes().count(item->child.address) == 0)
+                continue;
+            BlockRef ref = decode(item->child);
+            ref.checksums = restamp(store, item->child.address, depth + 1);
+            item->child = encode(ref);
         }
     }
-    return stamp(image);
+    return checksums_of_node(image);
 }
 
 struct Victim {
@@ -80,7 +74,7 @@ struct Victim {
         root = commit(tree, cache, store, random, {3});
         cache.clear();
     }
-    void restamp_all() { root.root.checksum = restamp(store, root.root.address.value, 0); }
+    void restamp_all() { root.root.checksums = restamp(store, root.root.address.value, 0); }
     uint64_t random_address()
     {
         auto node = store.nodes().begin();
@@ -214,13 +208,12 @@ TEST_CASE("a node that is reached twice, or at the wrong level, is found by ever
             const VolumeAddress address = victim.store.allocate(victim.random);
             Bytes copy = image;
             reinterpret_cast<DiskNodeHeader*>(copy.data())->address = address.value;
-            items[1].child = encode(BlockRef{address, {3}, stamp(copy)});
+            items[1].child = encode(BlockRef{address, {3}, checksums_of_node(copy)});
             victim.store.write(address, copy);
         } else {
             items[1].child = items[0].child;
         }
-        const_cast<DiskNodeHeader&>(node_header(image.data())).checksum = 0;
-        victim.root.root.checksum = stamp(content_at(victim.store, victim.root.root.address.value));
+        victim.root.root.checksums = checksums_of_node(image);
         Counter counter;
         REQUIRE(check_tree(victim.cache, victim.root, counter).ok());
         CHECK(counter.problems.size() == 1);
@@ -273,7 +266,7 @@ TreeRoot build_tower(TestStore& store, Others others)
                 item.child.address = kGiB;
             std::memcpy(image.data() + sizeof header + i * sizeof item, &item, sizeof item);
         }
-        below = {{(level + 1) * kNodeBytes}, {1}, stamp(image)};
+        below = {{(level + 1) * kNodeBytes}, {1}, checksums_of_node(image)};
         store.write(below.address, image);
     }
     return {kRootTree, below};
@@ -314,7 +307,7 @@ TEST_CASE("nodes that overlap are found")
     REQUIRE(node_header(image.data()).level == 1);
     auto* items = const_cast<DiskChildItem*>(child_items(image.data()));
     items[1].child.address = items[0].child.address + kBlockBytes;
-    victim.root.root.checksum = stamp(image);
+    victim.root.root.checksums = checksums_of_node(image);
     Counter counter;
     REQUIRE(check_tree(victim.cache, victim.root, counter).ok());
     CHECK(counter.has("overlaps another node"));

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/checksum.h"
 #include "btree/node_image.h"
 
 namespace cowraid {
@@ -20,11 +19,12 @@ bool header_is_valid(const std::byte* image, const BlockRef& ref, const Uuid& vo
                      int level)
 {
     const DiskNodeHeader& header = node_header(image);
-    return header.magic == kNodeMagic && header.checksum == ref.checksum &&
+    return header.magic == kNodeMagic &&
            std::memcmp(header.volume_uuid, volume_uuid.bytes.data(), volume_uuid.bytes.size()) == 0 &&
            header.address == ref.address.value && header.generation == ref.generation.value &&
            header.tree_id == tree_id && header.level <= kNodeMaxLevel && header.reserved == 0 &&
-           header.item_count != 0 && (level < 0 || header.level == static_cast<uint32_t>(level));
+           header.reserved2 == 0 && header.item_count != 0 &&
+           (level < 0 || header.level == static_cast<uint32_t>(level));
 }
 
 // Payloads must lie back to back from the end of the node, which leaves no way to overlap.
@@ -85,7 +85,7 @@ Result<Ref<const Node>> Node::parse(AlignedBuffer content, const BlockRef& ref, 
     if (content.size() != kNodeBytes || !ref.address.valid())
         return Err::kCorrupt;
     const std::byte* image = content.data();
-    if (checksum_of(content.span().subspan(sizeof(DiskNodeHeader::checksum))) != ref.checksum)
+    if (checksums_of_node(content.span()) != ref.checksums)
         return Err::kCorrupt;
     if (!header_is_valid(image, ref, volume_uuid, tree_id, level))
         return Err::kCorrupt;

@@ -17,7 +17,7 @@ namespace cowraid {
 
 class Node : public RefCounted<Node> {
 public:
-    // Validates `content` (kNodeBytes) as the node `ref` points to: checksum, magic, uuid, address,
+    // Validates `content` (kNodeBytes) as the node `ref` points to: checksums, magic, uuid, address,
     // generation, tree, level (when `level` >= 0), item bounds, key order, payload overlap; children have
     // valid addresses and no younger generation. A valid node has at least one item. kCorrupt names nothing;
     // the caller knows the address.

@@ -18,8 +18,8 @@ namespace cowraid {
 class NodeReader {
 public:
     virtual ~NodeReader() = default;
-    // Fills kNodeBytes at `out` with content whose checksum is ref.checksum. `tree_id`: the tree it is read
-    // for. Thread-safe.
+    // Fills kNodeBytes at `out` with content whose checksums are those of `ref`. `tree_id`: the tree it is
+    // read for. Thread-safe.
     virtual Status read_node(const BlockRef& ref, uint64_t tree_id, std::span<std::byte> out) = 0;
 };
 

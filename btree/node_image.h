@@ -7,11 +7,22 @@
 #include <cstdint>
 #include <span>
 
+#include "base/checksum.h"
 #include "base/units.h"
 #include "btree/key.h"
 #include "format/node.h"
+#include "format/superblock_codec.h"
 
 namespace cowraid {
+
+// What a pointer to the node says of its content. `image`: kNodeBytes.
+inline NodeChecksums checksums_of_node(std::span<const std::byte> image)
+{
+    NodeChecksums checksums;
+    for (uint32_t block = 0; block < kNodeBlocks; ++block)
+        checksums[block] = checksum_of(image.subspan(size_t{block} * kBlockBytes, kBlockBytes));
+    return checksums;
+}
 
 // What items and payloads of one node share.
 inline constexpr uint32_t kNodeRoomBytes = kNodeBytes - sizeof(DiskNodeHeader);

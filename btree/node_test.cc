@@ -2,9 +2,9 @@
 // Nodes whose fields were changed and checksums restamped: refused, or a node that is safe to use.
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstring>
 
-#include "base/checksum.h"
 #include "btree/node_image.h"
 #include "tests/support/node_memory.h"
 
@@ -49,12 +49,10 @@ AlignedBuffer copy_of(const Node& node)
     return copy;
 }
 
-// Parses with a fresh checksum in node and pointer.
+// Parses with fresh checksums in the pointer.
 Result<Ref<const Node>> parse_restamped(AlignedBuffer image, BlockRef ref, int level)
 {
-    ref.checksum = checksum_of(image.span().subspan(8));
-    const le64 stamped = ref.checksum;
-    std::memcpy(image.data(), &stamped, sizeof stamped);
+    ref.checksums = checksums_of_node(image.span());
     return Node::parse(std::move(image), ref, test_uuid(), kRootTree, level);
 }
 
@@ -70,7 +68,8 @@ uint64_t read_everything(const Node& node)
                 sum += static_cast<uint8_t>(byte);
         } else {
             CHECK(node.child_for(node.key(i)) == i);
-            sum += node.child(i).checksum;
+            for (const Checksum checksum : node.child(i).checksums)
+                sum += checksum;
             CHECK(node.child(i).address.valid());
         }
     }
@@ -108,7 +107,7 @@ void fuzz_field(const Node& node, size_t offset, size_t width, Prng& random, Fuz
 }
 
 constexpr size_t kHeaderFields[][2] = {{0, 8},  {8, 8},  {16, 8}, {24, 8}, {32, 8},
-                                       {40, 8}, {48, 8}, {56, 2}, {58, 2}, {60, 4}};
+                                       {40, 8}, {48, 2}, {50, 2}, {52, 4}, {56, 8}};
 
 }  // namespace
 
@@ -124,16 +123,20 @@ TEST_CASE("a sealed node parses to what was put in, and any wrong expectation is
     wrong = ref;
     wrong.generation = ref.generation.next();
     CHECK_FALSE(Node::parse(copy_of(leaf), wrong, test_uuid(), kRootTree, 0).ok());
-    wrong = ref;
-    wrong.checksum ^= 1;
-    CHECK_FALSE(Node::parse(copy_of(leaf), wrong, test_uuid(), kRootTree, 0).ok());
+    for (uint32_t block = 0; block < kNodeBlocks; ++block) {
+        wrong = ref;
+        wrong.checksums[block] ^= 1;
+        CHECK_FALSE(Node::parse(copy_of(leaf), wrong, test_uuid(), kRootTree, 0).ok());
+    }
     CHECK_FALSE(Node::parse(copy_of(leaf), ref, test_uuid(), kRootTree + 1, 0).ok());
     CHECK_FALSE(Node::parse(copy_of(leaf), ref, test_uuid(), kRootTree, 1).ok());
     CHECK_FALSE(Node::parse(copy_of(leaf), ref, Uuid{}, kRootTree, 0).ok());
     CHECK_FALSE(Node::parse(AlignedBuffer::zeroed(kBlockBytes), ref, test_uuid(), kRootTree, 0).ok());
-    AlignedBuffer flipped = copy_of(leaf);
-    flipped.data()[9000] ^= std::byte{1};
-    CHECK_FALSE(Node::parse(std::move(flipped), ref, test_uuid(), kRootTree, 0).ok());
+    for (const size_t byte : {size_t{0}, size_t{5000}, size_t{9000}, size_t{kNodeBytes - 1}}) {
+        AlignedBuffer flipped = copy_of(leaf);
+        flipped.data()[byte] ^= std::byte{1};
+        CHECK_FALSE(Node::parse(std::move(flipped), ref, test_uuid(), kRootTree, 0).ok());
+    }
 }
 
 TEST_CASE("a header field of a node, changed and restamped, is refused")
@@ -142,8 +145,8 @@ TEST_CASE("a header field of a node, changed and restamped, is refused")
     for (const Node* node : {samples.leaf.get(), samples.internal.get()}) {
         for (const auto& field : kHeaderFields) {
             const size_t offset = field[0];
-            if (offset == 0 || offset == 60)
-                continue;  // restamping repairs the checksum; fewer items can be a valid node
+            if (offset == offsetof(DiskNodeHeader, item_count))
+                continue;  // fewer items can be a valid node
             AlignedBuffer image = copy_of(*node);
             image.data()[offset] ^= std::byte{0x40};
             INFO("header offset ", offset);
@@ -168,7 +171,8 @@ TEST_CASE("every field of every item, changed and restamped, is refused or harml
             fuzz_field(*samples.leaf, sizeof(DiskNodeHeader) + i * sizeof(DiskLeafItem) + offset, width,
                        random, count);
     }
-    constexpr size_t kChildFields[][2] = {{0, 8}, {8, 8}, {16, 1}, {17, 7}, {24, 8}, {32, 8}, {40, 8}};
+    constexpr size_t kChildFields[][2] = {{0, 8},  {8, 8},  {16, 1}, {17, 7}, {24, 8},
+                                          {32, 8}, {40, 8}, {48, 8}, {56, 8}, {64, 8}};
     for (uint32_t i = 0; i < samples.internal->item_count(); ++i) {
         for (const auto& [offset, width] : kChildFields)
             fuzz_field(*samples.internal, sizeof(DiskNodeHeader) + i * sizeof(DiskChildItem) + offset, width,

@@ -20,6 +20,7 @@ constexpr Feature kFeatures[] = {
 constexpr FormatVersion kFormatVersions[] = {
     {1, "2026-11-20", "first format"},
     {2, "2026-11-22", "columns of block groups say since when they are stale"},
+    {3, "2026-11-24", "pointers to nodes have a checksum of each block"},
 };
 static_assert(std::size(kFormatVersions) == kFormatVersion, "a format version without its line of history");
 

@@ -10,10 +10,9 @@ namespace cowraid {
 
 std::string to_text(const DiskNodeHeader& header)
 {
-    return text_format("tree %" PRIu64 " level %u items %u address %" PRIu64 " generation %" PRIu64
-                       " checksum %016" PRIx64,
+    return text_format("tree %" PRIu64 " level %u items %u address %" PRIu64 " generation %" PRIu64,
                        header.tree_id.get(), header.level.get(), header.item_count.get(),
-                       header.address.get(), header.generation.get(), header.checksum.get());
+                       header.address.get(), header.generation.get());
 }
 
 static std::string key_text(uint64_t object, uint8_t type, uint64_t offset)

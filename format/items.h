@@ -41,7 +41,7 @@ struct DiskTreeRoot {
     DiskBlockRef root;  // address 0: empty tree
     le64 reserved;
 };
-static_assert(sizeof(DiskTreeRoot) == 32);
+static_assert(sizeof(DiskTreeRoot) == 56);
 
 struct DiskVolume {
     le64 next_inode;

@@ -19,8 +19,8 @@ inline constexpr uint64_t kRemapTree = 4;  // moved blocks
 inline constexpr uint64_t kReferenceTree = 5;  // reserved: counts of shared blocks
 inline constexpr uint64_t kFirstFileTree = 256;
 
+// What a node holds is vouched for by the pointer to it alone: nothing in the node says that it is whole.
 struct DiskNodeHeader {
-    le64 checksum;  // xxh3-64 of the node behind this field; pointers to the node repeat it
     le64 magic;
     uint8_t volume_uuid[16];
     le64 address;  // the volume address it was written to
@@ -29,6 +29,7 @@ struct DiskNodeHeader {
     le16 level;  // 0: leaf
     le16 reserved;
     le32 item_count;
+    le64 reserved2;
 };
 static_assert(sizeof(DiskNodeHeader) == 64);
 
@@ -52,7 +53,7 @@ struct DiskChildItem {
     uint8_t reserved[7];
     DiskBlockRef child;
 };
-static_assert(sizeof(DiskChildItem) == 48);
+static_assert(sizeof(DiskChildItem) == 72);
 
 // The largest payload of one leaf item: at least two such items share a leaf.
 inline constexpr uint32_t kMaxItemBytes = (kNodeBytes - sizeof(DiskNodeHeader)) / 2 - sizeof(DiskLeafItem);

@@ -22,10 +22,10 @@ namespace cowraid {
 #define CW_FIELD(type, field, offset, bytes)                                                                 \
     static_assert(offsetof(type, field) == (offset) && sizeof(type::field) == (bytes))
 
-CW_STRUCT(DiskBlockRef, 24);
+CW_STRUCT(DiskBlockRef, 48);
 CW_FIELD(DiskBlockRef, address, 0, 8);
 CW_FIELD(DiskBlockRef, generation, 8, 8);
-CW_FIELD(DiskBlockRef, checksum, 16, 8);
+CW_FIELD(DiskBlockRef, checksums, 16, 32);
 
 CW_STRUCT(DiskMember, 256);
 CW_FIELD(DiskMember, member_id, 0, 4);
@@ -70,20 +70,20 @@ CW_FIELD(DiskSuperblock, data_profile, 104, 4);
 CW_FIELD(DiskSuperblock, metadata_profile, 108, 4);
 CW_FIELD(DiskSuperblock, next_group_address, 112, 8);
 CW_FIELD(DiskSuperblock, created_seconds, 120, 8);
-CW_FIELD(DiskSuperblock, root, 128, 24);
-CW_FIELD(DiskSuperblock, map_generation, 152, 8);
-CW_FIELD(DiskSuperblock, map_checksum, 160, 8);
-CW_FIELD(DiskSuperblock, map_bytes, 168, 4);
-CW_FIELD(DiskSuperblock, map_place, 172, 4);
-CW_FIELD(DiskSuperblock, name_hash_seed, 176, 8);
-CW_FIELD(DiskSuperblock, label, 184, 256);
-CW_FIELD(DiskSuperblock, epoch_count, 440, 4);
-CW_FIELD(DiskSuperblock, live_logs, 444, 4);
-CW_FIELD(DiskSuperblock, epochs, 448, 1024);
-CW_FIELD(DiskSuperblock, tree_commits, 1472, 8);
-CW_FIELD(DiskSuperblock, log_epoch, 1480, 8);
-CW_FIELD(DiskSuperblock, unmounted, 1488, 4);
-CW_FIELD(DiskSuperblock, reserved2, 1492, 2604);
+CW_FIELD(DiskSuperblock, root, 128, 48);
+CW_FIELD(DiskSuperblock, map_generation, 176, 8);
+CW_FIELD(DiskSuperblock, map_checksum, 184, 8);
+CW_FIELD(DiskSuperblock, map_bytes, 192, 4);
+CW_FIELD(DiskSuperblock, map_place, 196, 4);
+CW_FIELD(DiskSuperblock, name_hash_seed, 200, 8);
+CW_FIELD(DiskSuperblock, label, 208, 256);
+CW_FIELD(DiskSuperblock, epoch_count, 464, 4);
+CW_FIELD(DiskSuperblock, live_logs, 468, 4);
+CW_FIELD(DiskSuperblock, epochs, 472, 1024);
+CW_FIELD(DiskSuperblock, tree_commits, 1496, 8);
+CW_FIELD(DiskSuperblock, log_epoch, 1504, 8);
+CW_FIELD(DiskSuperblock, unmounted, 1512, 4);
+CW_FIELD(DiskSuperblock, reserved2, 1516, 2580);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);
@@ -118,15 +118,15 @@ CW_FIELD(DiskSlotRun, first_slot, 0, 4);
 CW_FIELD(DiskSlotRun, slot_count, 4, 4);
 
 CW_STRUCT(DiskNodeHeader, 64);
-CW_FIELD(DiskNodeHeader, checksum, 0, 8);
-CW_FIELD(DiskNodeHeader, magic, 8, 8);
-CW_FIELD(DiskNodeHeader, volume_uuid, 16, 16);
-CW_FIELD(DiskNodeHeader, address, 32, 8);
-CW_FIELD(DiskNodeHeader, generation, 40, 8);
-CW_FIELD(DiskNodeHeader, tree_id, 48, 8);
-CW_FIELD(DiskNodeHeader, level, 56, 2);
-CW_FIELD(DiskNodeHeader, reserved, 58, 2);
-CW_FIELD(DiskNodeHeader, item_count, 60, 4);
+CW_FIELD(DiskNodeHeader, magic, 0, 8);
+CW_FIELD(DiskNodeHeader, volume_uuid, 8, 16);
+CW_FIELD(DiskNodeHeader, address, 24, 8);
+CW_FIELD(DiskNodeHeader, generation, 32, 8);
+CW_FIELD(DiskNodeHeader, tree_id, 40, 8);
+CW_FIELD(DiskNodeHeader, level, 48, 2);
+CW_FIELD(DiskNodeHeader, reserved, 50, 2);
+CW_FIELD(DiskNodeHeader, item_count, 52, 4);
+CW_FIELD(DiskNodeHeader, reserved2, 56, 8);
 
 CW_STRUCT(DiskLeafItem, 24);
 CW_FIELD(DiskLeafItem, object, 0, 8);
@@ -137,16 +137,16 @@ CW_FIELD(DiskLeafItem, data_offset, 18, 2);
 CW_FIELD(DiskLeafItem, data_bytes, 20, 2);
 CW_FIELD(DiskLeafItem, reserved2, 22, 2);
 
-CW_STRUCT(DiskChildItem, 48);
+CW_STRUCT(DiskChildItem, 72);
 CW_FIELD(DiskChildItem, object, 0, 8);
 CW_FIELD(DiskChildItem, offset, 8, 8);
 CW_FIELD(DiskChildItem, type, 16, 1);
 CW_FIELD(DiskChildItem, reserved, 17, 7);
-CW_FIELD(DiskChildItem, child, 24, 24);
+CW_FIELD(DiskChildItem, child, 24, 48);
 
-CW_STRUCT(DiskTreeRoot, 32);
-CW_FIELD(DiskTreeRoot, root, 0, 24);
-CW_FIELD(DiskTreeRoot, reserved, 24, 8);
+CW_STRUCT(DiskTreeRoot, 56);
+CW_FIELD(DiskTreeRoot, root, 0, 48);
+CW_FIELD(DiskTreeRoot, reserved, 48, 8);
 
 CW_STRUCT(DiskVolume, 64);
 CW_FIELD(DiskVolume, next_inode, 0, 8);

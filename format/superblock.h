@@ -10,7 +10,7 @@
 namespace cowraid {
 
 inline constexpr uint64_t kSuperblockMagic = 0x3144494152574f43;  // "COWRAID1"
-inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kFormatVersion = 3;
 
 // Each member carries the superblock in two rings at fixed offsets; generation g is in slot g % slots of
 // both, so that a torn write never hits the last good one.
@@ -33,13 +33,13 @@ inline constexpr uint32_t kLabelBytes = 256;  // with the terminating zero
 inline constexpr uint32_t kEpochHistoryCount = 64;
 inline constexpr uint32_t kMemberCounterCount = 8;
 
-// Pointer to a tree node: where, from which commit, and the checksum of its content.
+// Pointer to a tree node: where, from which commit, and the checksum of each of its blocks.
 struct DiskBlockRef {
     le64 address;
     le64 generation;
-    le64 checksum;
+    le64 checksums[kNodeBlocks];
 };
-static_assert(sizeof(DiskBlockRef) == 24);
+static_assert(sizeof(DiskBlockRef) == 48);
 
 enum class MemberState : uint32_t {
     kPresent = 1,  // took part in the last commit
@@ -114,7 +114,7 @@ struct DiskSuperblock {
     le64 log_epoch;  // that entries of the logs carry; 0 in older volumes: the epoch the trees were committed
                      // under
     le32 unmounted;  // 1: the mount that made this commit ended with it; else 0
-    uint8_t reserved2[2604];
+    uint8_t reserved2[2580];
     // DiskMember members[member_count] follows.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);

@@ -244,12 +244,16 @@ bool block_ref_valid(const BlockRef& ref, Generation newest)
 
 BlockRef decode(const DiskBlockRef& disk)
 {
-    return {.address = {disk.address}, .generation = {disk.generation}, .checksum = disk.checksum};
+    BlockRef ref{.address = {disk.address}, .generation = {disk.generation}};
+    std::copy(std::begin(disk.checksums), std::end(disk.checksums), ref.checksums.begin());
+    return ref;
 }
 
 DiskBlockRef encode(const BlockRef& ref)
 {
-    return {ref.address.value, ref.generation.value, ref.checksum};
+    DiskBlockRef disk{.address = ref.address.value, .generation = ref.generation.value, .checksums = {}};
+    std::copy(ref.checksums.begin(), ref.checksums.end(), std::begin(disk.checksums));
+    return disk;
 }
 
 const MemberRecord* Superblock::member(MemberId id) const

@@ -17,11 +17,14 @@
 
 namespace cowraid {
 
+// One per block of a node.
+using NodeChecksums = std::array<Checksum, kNodeBlocks>;
+
 // Where a tree node is and what it must contain. address 0: no node.
 struct BlockRef {
     VolumeAddress address;
     Generation generation;
-    Checksum checksum = 0;
+    NodeChecksums checksums{};
 
     friend bool operator==(const BlockRef&, const BlockRef&) = default;
 };

@@ -193,7 +193,7 @@ TEST_CASE("superblock: what is refused, and how")
     Superblock superblock = sample_superblock(prng, 3);
     superblock.generation = {50};
     superblock.epochs = {{.epoch = 11, .generation = {20}}, {.epoch = 12, .generation = {1}}};
-    superblock.root = {.address = {kBlockBytes}, .generation = {50}, .checksum = 1};
+    superblock.root = {.address = {kBlockBytes}, .generation = {50}, .checksums = {1}};
     superblock.map.generation = {50};
     for (MemberRecord& record : superblock.members) {
         record.state = MemberState::kPresent;

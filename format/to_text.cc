@@ -49,8 +49,11 @@ std::string to_text(const BlockRef& ref)
 {
     if (!ref.address.valid())
         return "none";
-    return text_format("address %" PRIu64 " generation %" PRIu64 " checksum %016" PRIx64, ref.address.value,
-                       ref.generation.value, ref.checksum);
+    std::string text = text_format("address %" PRIu64 " generation %" PRIu64 " checksums", ref.address.value,
+                                   ref.generation.value);
+    for (const Checksum checksum : ref.checksums)
+        text += text_format(" %016" PRIx64, checksum);
+    return text;
 }
 
 std::string to_text(const MapRef& map)

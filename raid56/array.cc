@@ -222,10 +222,10 @@ Status Array::check_stripes(VolumeAddress group_address, uint64_t first_stripe, 
     return check_stripes_of(*state_, group_address, first_stripe, stripe_count, found);
 }
 
-Status Array::check_copies(VolumeAddress address, uint32_t block_count, const ContentCheck& check,
+Status Array::check_copies(VolumeAddress address, std::span<const Checksum> checksums,
                            std::vector<BadBlock>& found)
 {
-    return check_copies_of(*state_, address, block_count, check, found);
+    return check_copies_of(*state_, address, checksums, found);
 }
 
 ArrayStatistics Array::statistics() const

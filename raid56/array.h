@@ -35,20 +35,19 @@ public:
     virtual void unrecoverable(VolumeAddress address) = 0;
 };
 
-// Recognises content whose checksum is not per block: tree nodes.
-class ContentCheck {
-public:
-    virtual ~ContentCheck() = default;
-    [[nodiscard]] virtual bool matches(std::span<const std::byte> content) const = 0;
+// Where the checksums of a piece come from.
+enum class ChecksumSource : uint8_t {
+    kVerifier,  // it alone knows whether they still hold
+    kPointer,  // the pointer to a tree node, of a commit that is pinned while the piece is read: they hold
 };
 
-// A contiguous address range of one group to be read. Exactly one of `checksums` and `check` is set.
+// A contiguous address range of one group to be read.
 struct ReadPiece {
     VolumeAddress address;  // block aligned; the range stays inside one group's data addresses
     uint32_t block_count = 0;
     std::byte* memory = nullptr;  // 4096-aligned, block_count * 4096 bytes, the caller's
     const Checksum* checksums = nullptr;  // one per block
-    const ContentCheck* check = nullptr;  // of the whole piece
+    ChecksumSource source = ChecksumSource::kVerifier;
     Status result;  // per piece: ok, kTooManyFaults, kInvalid (no such address)
     uint32_t bad_blocks = 0;  // on kTooManyFaults: how many could not be had
 };
@@ -270,10 +269,10 @@ public:
     Status check_stripes(VolumeAddress group_address, uint64_t first_stripe, uint64_t stripe_count,
                          std::vector<BadBlock>& found);
 
-    // Reads every copy of `block_count` blocks of a mirrored group separately and reports those of which
-    // `check` does not approve, without changing anything: for content that has no checksum per block. On a
-    // parity group it looks at the data blocks alone. kInvalid as for read().
-    Status check_copies(VolumeAddress address, uint32_t block_count, const ContentCheck& check,
+    // Reads every copy of the blocks from `address` on separately, one per checksum, and reports those that
+    // do not match, without changing anything: for blocks of which the verifier knows nothing. On a parity
+    // group it looks at the data blocks alone. kInvalid as for read().
+    Status check_copies(VolumeAddress address, std::span<const Checksum> checksums,
                         std::vector<BadBlock>& found);
 
     [[nodiscard]] ArrayStatistics statistics() const;

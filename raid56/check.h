@@ -12,8 +12,8 @@ Status check_stripes_of(ArrayState& state, VolumeAddress group_address, uint64_t
                         uint64_t stripe_count, std::vector<BadBlock>& found);
 
 // Array::check_copies().
-Status check_copies_of(ArrayState& state, VolumeAddress address, uint32_t block_count,
-                       const ContentCheck& check, std::vector<BadBlock>& found);
+Status check_copies_of(ArrayState& state, VolumeAddress address, std::span<const Checksum> checksums,
+                       std::vector<BadBlock>& found);
 
 // Adds the block to `found`: of a stale column, what is wrong is that and nothing else.
 void report_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,

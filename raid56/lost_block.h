@@ -24,6 +24,7 @@ struct LostBlock {
     uint32_t piece = 0;  // index into the call's pieces
     std::byte* memory = nullptr;  // where the content goes
     Checksum wanted = 0;
+    ChecksumSource source = ChecksumSource::kVerifier;
     FaultCause cause = FaultCause::kMissing;
     Checksum seen = 0;  // of the wrong content
     bool recovered = false;
@@ -57,16 +58,5 @@ void recover_from_copies(ArrayState& state, std::span<LostBlock> lost);
 // Parity groups: solves every lost block from its row, verifies it, and repairs what was found bad in the
 // rows. Reorders `lost`.
 void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost);
-
-// A block of a piece with a ContentCheck that could not be read.
-struct UnreadBlock {
-    uint32_t block = 0;  // of the piece
-    FaultCause cause = FaultCause::kMissing;
-};
-
-// A piece that its ContentCheck rejects, or that has unread blocks: finds content that it accepts and leaves
-// it in the piece's memory. `unread` by rising block. False: there is none.
-bool recover_content(ArrayState& state, const ArrayGroup& group, const ReadPiece& piece,
-                     std::span<const UnreadBlock> unread);
 
 }  // namespace cowraid

@@ -96,7 +96,7 @@ void CopyReader::repair()
             .checksum = lost.wanted,
             .cause = bad.cause,
             .seen = bad.seen,
-            .authority = RepairItem::Authority::kVerifierOrCaller,
+            .authority = authority_for(lost),
         });
     }
     repair_blocks(state_, items);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Mirrored groups, and pieces that only their ContentCheck can judge.
+// Mirrored groups, and tree nodes: pieces whose reader vouches for them.
 #include <doctest/doctest.h>
 
-#include "base/checksum.h"
-#include "raid56/content_search.h"
+#include <set>
+
 #include "tests/support/array_fixture.h"
 
 using namespace cowraid;
@@ -19,33 +19,36 @@ Shape mirror(ProfileId id, uint32_t chunk_bytes)
     return {id, id == ProfileId::kRaid10 ? 2u : 1u, chunk_bytes};
 }
 
-// A node of four blocks beginning at block `first`.
+// Reads four blocks from block `first` on as a tree node: its pointer has their checksums.
 struct Node {
-    Node(TestVolume& volume, uint64_t first)
-        : check(content_of(volume, first)),
-          memory(4 * kBlockBytes),
-          piece{.address = TestVolume::kGroup + first * kBlockBytes,
-                .block_count = 4,
-                .memory = memory.data(),
-                .check = &check}
+    Node(TestVolume& volume, uint64_t first) : piece(volume.piece(first, kNodeBlocks))
     {
+        piece.source = ChecksumSource::kPointer;
     }
-    static std::vector<std::byte> content_of(const TestVolume& volume, uint64_t first)
+    // Ok only with the right content.
+    Status read(TestVolume& volume)
     {
-        std::vector<std::byte> all;
-        for (uint64_t i = 0; i < 4; ++i) {
-            const std::vector<std::byte>& block =
-                *volume.content_at(place_of(volume.geometry, (first + i) * kBlockBytes));
-            all.insert(all.end(), block.begin(), block.end());
-        }
-        return all;
+        const Status status = volume.array->read(std::span(&piece, 1));
+        CHECK((!status.ok() || volume.right(piece)));
+        return status;
     }
-    Status read(TestVolume& volume) { return volume.array->read(std::span(&piece, 1)); }
+    [[nodiscard]] std::vector<BadBlock> bad_copies(TestVolume& volume) const
+    {
+        std::vector<BadBlock> found;
+        CHECK(volume.array->check_copies(piece.address, {piece.checksums, kNodeBlocks}, found).ok());
+        return found;
+    }
 
-    ExactContent check;
-    AlignedBuffer memory;
     ReadPiece piece;
 };
+
+uint64_t repaired_blocks(const TestVolume& volume)
+{
+    uint64_t sum = 0;
+    for (uint32_t member = 0; member < volume.member_count(); ++member)
+        sum += volume.counter(member, MemberCounter::kRepaired);
+    return sum;
+}
 
 }  // namespace
 
@@ -108,32 +111,44 @@ TEST_CASE("every choice of bad copies but one is survived block by block; all ba
     }
 }
 
-TEST_CASE("a node is healed from copies, also when every member has a bad block of it")
+TEST_CASE("a node of which every copy is damaged in another block is read and healed")
 {
     for (const ProfileId id : kMirrors) {
         for (const uint32_t chunk : {4096u, 8192u, 65536u}) {
             for (uint64_t first : {0u, 3u, 14u}) {
-                TestVolume volume(mirror(id, chunk), first + 1);
-                INFO(describe(volume.shape), " block ", first);
-                REQUIRE(volume.write(0, 40, 0).ok());
-                Node node(volume, first);
-                CHECK(node.read(volume).ok());
-                CHECK(node.check.matches(node.memory.span()));
-                CHECK(volume.all_counters() == 0);
-                // Of block i the copy on the i-th of the members that take turns: none is whole any more.
-                const uint32_t copies = volume.geometry.copies;
-                for (uint64_t i = 0; i < 4; ++i) {
-                    const BlockPlace place = place_of(volume.geometry, (first + i) * kBlockBytes);
-                    volume.rot(place, static_cast<uint32_t>((i + copies - place.stripe % copies) % copies));
+                for (const bool all_but_one : {false, true}) {
+                    TestVolume volume(mirror(id, chunk), first + 1);
+                    INFO(describe(volume.shape), " block ", first, " all but one ", all_but_one);
+                    REQUIRE(volume.write(0, 40, 0).ok());
+                    Node node(volume, first);
+                    CHECK(node.read(volume).ok());
+                    CHECK(volume.all_counters() == 0);
+                    // Of block i the copy on the i-th of the members that take turns is bad, or all others
+                    // are: none is whole any more.
+                    const uint32_t copies = volume.geometry.copies;
+                    uint64_t rotten = 0;
+                    for (uint64_t i = 0; i < kNodeBlocks; ++i) {
+                        const BlockPlace place = place_of(volume.geometry, (first + i) * kBlockBytes);
+                        const auto chosen =
+                            static_cast<uint32_t>((i + copies - place.stripe % copies) % copies);
+                        for (uint32_t copy = 0; copy < copies; ++copy)
+                            if ((copy == chosen) != all_but_one) {
+                                volume.rot(place, copy);
+                                ++rotten;
+                            }
+                    }
+                    // Nodes are healed without asking the verifier, which might be reading this very node.
+                    volume.knows_nothing = true;
+                    CHECK(node.read(volume).ok());
+                    const uint64_t met = repaired_blocks(volume);
+                    CHECK(met > 0);
+                    CHECK(volume.all_counters() == 2 * met);
+                    // Copies that the reader had no need of stay as they are, and are known.
+                    CHECK(node.bad_copies(volume).size() == rotten - met);
+                    CHECK(node.read(volume).ok());
+                    CHECK(volume.all_counters() == 2 * met);
+                    CHECK(volume.disk_is_right() == (rotten == met));
                 }
-                // Nodes are healed without asking the verifier, which might be reading this very node.
-                volume.knows_nothing = true;
-                CHECK(node.read(volume).ok());
-                CHECK(node.check.matches(node.memory.span()));
-                CHECK(volume.disk_is_right());
-                CHECK(volume.all_counters() == 8);
-                CHECK(node.read(volume).ok());
-                CHECK(volume.all_counters() == 8);
             }
         }
     }
@@ -158,6 +173,10 @@ TEST_CASE("a node heals while the verifier must not be asked")
     CHECK(node.read(volume).ok());
     CHECK_FALSE(forbidding.asked);
     CHECK(volume.disk_is_right());
+    // Of other content it is.
+    volume.rot({0, 0, 1}, 0);
+    CHECK(volume.read_back(0, kNodeBlocks));
+    CHECK(forbidding.asked);
 }
 
 TEST_CASE("a node whose member is gone, and one that no copy holds any more")
@@ -169,28 +188,34 @@ TEST_CASE("a node whose member is gone, and one that no copy holds any more")
     CHECK(node.read(volume).ok());
     volume.remove(volume.spot({1, 0, 0}, 1).member);
     CHECK(node.read(volume).ok());
-    CHECK(node.check.matches(node.memory.span()));
     CHECK(volume.all_counters() == 0);
     const uint32_t last = volume.spot({1, 0, 2}, 2).member;
     volume.rot({1, 0, 2}, 2);
     CHECK(node.read(volume).err() == Err::kTooManyFaults);
-    CHECK(node.piece.bad_blocks == 4);
+    CHECK(node.piece.bad_blocks == 1);
     CHECK(volume.counter(last, MemberCounter::kCorruption) == 1);
-    CHECK(volume.given_up == std::vector{node.piece.address});
+    CHECK(volume.given_up == std::vector{node.piece.address + 2 * kBlockBytes});
 }
 
-TEST_CASE("a node with an unreadable block in one copy and rot in another")
+TEST_CASE("a node with an unreadable block and a rotten one in one copy, and rot in another")
 {
     TestVolume volume(mirror(ProfileId::kRaid1, 65536));
     REQUIRE(volume.write(0, 1, 0).ok());
     Node node(volume, 8);
     volume.latent({0, 0, 9}, 0);
-    volume.rot({0, 0, 11}, 1);
+    volume.rot({0, 0, 11}, 0);
+    volume.rot({0, 0, 10}, 1);
     CHECK(node.read(volume).ok());
-    CHECK(volume.disk_is_right());
     CHECK(volume.counter(volume.spot({0, 0, 9}, 0).member, MemberCounter::kReadErrors) == 1);
-    CHECK(volume.counter(volume.spot({0, 0, 9}, 1).member, MemberCounter::kCorruption) == 1);
+    CHECK(volume.counter(volume.spot({0, 0, 9}, 0).member, MemberCounter::kCorruption) == 1);
     CHECK(volume.all_counters() == 4);
+    const std::vector<BadBlock> left = node.bad_copies(volume);
+    REQUIRE(left.size() == 1);
+    CHECK(left[0].address == TestVolume::kGroup + 10 * kBlockBytes);
+    // Once its member is the only one, the block that was not met is beyond help.
+    volume.remove(volume.spot({0, 0, 9}, 0).member);
+    CHECK(node.read(volume).err() == Err::kTooManyFaults);
+    CHECK(node.piece.bad_blocks == 1);
 }
 
 TEST_CASE("a read-only array delivers healed nodes and writes nothing")
@@ -203,11 +228,10 @@ TEST_CASE("a read-only array delivers healed nodes and writes nothing")
     volume.rot({0, 0, 0}, 0);
     volume.rot({0, 0, 3}, 1);
     CHECK(node.read(volume).ok());
-    CHECK(node.check.matches(node.memory.span()));
     CHECK(volume.requests(IoKind::kWrite) == 0);
 }
 
-TEST_CASE("content checks on a parity group: known blocks by checksum, unknown ones by combination")
+TEST_CASE("a node under parity is solved and rewritten, whether or not the verifier knows its blocks")
 {
     for (const Shape& shape : parity_shapes(6, {4096, 16384})) {
         for (const int knowledge : {0, 1, 2}) {
@@ -223,18 +247,37 @@ TEST_CASE("content checks on a parity group: known blocks by checksum, unknown o
             if (knowledge == 2)
                 volume.array->set_verifier(nullptr);
             CHECK(node.read(volume).ok());
-            CHECK(node.check.matches(node.memory.span()));
-            // Repaired where somebody vouches for the blocks.
-            CHECK(volume.disk_is_right() == (knowledge != 1));
+            CHECK(volume.disk_is_right());
+            CHECK(volume.all_counters() == 2 * repaired_blocks(volume));
             volume.remove(volume.spot(place_of(volume.geometry, 6 * kBlockBytes)).member);
-            if (knowledge != 1)
-                CHECK(node.read(volume).ok());
-            CHECK(node.check.matches(node.memory.span()));
+            CHECK(node.read(volume).ok());
         }
     }
 }
 
-TEST_CASE("a content check on a parity group beyond tolerance is an error")
+TEST_CASE("a node under parity with a bad block in each of its rows, on every member in turn")
+{
+    for (const Shape& shape : parity_shapes(6, {4096, 16384})) {
+        INFO(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, 16, 0).ok());
+        Node node(volume, 4);
+        // Of each of its blocks' rows another column, the node's own among them.
+        std::set<std::pair<uint64_t, uint32_t>> rows;
+        for (uint64_t i = 0; i < kNodeBlocks; ++i) {
+            const BlockPlace own = place_of(volume.geometry, (4 + i) * kBlockBytes);
+            if (rows.emplace(own.stripe, own.row).second)
+                volume.rot({own.stripe, static_cast<uint32_t>((own.column + i) % volume.geometry.columns()),
+                            own.row});
+        }
+        CHECK(node.read(volume).ok());
+        CHECK(node.read(volume).ok());
+        CHECK(volume.array->statistics().blocks_unrecoverable == 0);
+        CHECK(volume.all_counters() == 2 * repaired_blocks(volume));
+    }
+}
+
+TEST_CASE("a node on a parity group beyond tolerance is an error")
 {
     TestVolume volume({ProfileId::kRaid5, 3, 16384});
     REQUIRE(volume.write(0, 2, 0).ok());
@@ -242,50 +285,22 @@ TEST_CASE("a content check on a parity group beyond tolerance is an error")
     volume.rot({0, 0, 1});
     volume.rot({0, 1, 1});
     CHECK(node.read(volume).err() == Err::kTooManyFaults);
+    CHECK(node.piece.bad_blocks == 1);
     volume.knows_nothing = true;
     CHECK(node.read(volume).err() == Err::kTooManyFaults);
     CHECK(volume.array->statistics().blocks_repaired == 0);
-}
-
-TEST_CASE("the search gives up after a bounded number of combinations")
-{
-    class Never final : public ContentCheck {
-    public:
-        [[nodiscard]] bool matches(std::span<const std::byte>) const override
-        {
-            ++calls;
-            return false;
-        }
-        mutable uint32_t calls = 0;
-    };
-    constexpr uint32_t kBlocks = 20;
-    const Never never;
-    AlignedBuffer memory = AlignedBuffer::zeroed(kBlocks * kBlockBytes);
-    AlignedBuffer candidates = AlignedBuffer::zeroed(2 * kBlockBytes);
-    candidates.data()[5] = std::byte{1};
-    const ReadPiece piece{.block_count = kBlocks, .memory = memory.data(), .check = &never};
-    ContentSearch search(piece);
-    for (uint32_t block = 0; block < kBlocks; ++block) {
-        search.offer(block, candidates.data());
-        search.offer(block, candidates.data() + kBlockBytes);
-        search.offer(block, candidates.data());  // a repetition
-    }
-    CHECK_FALSE(search.run());
-    CHECK(never.calls == ContentSearch::kMaxTrials);
 }
 
 TEST_CASE("check_copies names each bad copy and changes nothing")
 {
     TestVolume volume(mirror(ProfileId::kRaid1c3, 8192));
     REQUIRE(volume.write(0, 4, 0).ok());
-    Node node(volume, 1);
-    std::vector<BadBlock> found;
-    CHECK(volume.array->check_copies(node.piece.address, 4, node.check, found).ok());
-    CHECK(found.empty());
+    const Node node(volume, 1);
+    CHECK(node.bad_copies(volume).empty());
     volume.rot(place_of(volume.geometry, 2 * kBlockBytes), 1);
     volume.latent(place_of(volume.geometry, 4 * kBlockBytes), 2);
     volume.forget_requests();
-    CHECK(volume.array->check_copies(node.piece.address, 4, node.check, found).ok());
+    std::vector<BadBlock> found = node.bad_copies(volume);
     CHECK(volume.requests(IoKind::kWrite) == 0);
     CHECK(volume.all_counters() == 0);
     REQUIRE(found.size() == 2);
@@ -295,17 +310,15 @@ TEST_CASE("check_copies names each bad copy and changes nothing")
     CHECK(found[1].kind == BadBlock::Kind::kReadError);
     CHECK(found[1].member.value - 1 == volume.spot(place_of(volume.geometry, 4 * kBlockBytes), 2).member);
     found.clear();
-    const ExactContent other(std::vector<std::byte>(4 * kBlockBytes));
-    CHECK(volume.array->check_copies(node.piece.address, 4, other, found).ok());
+    const NodeChecksums other{};
+    CHECK(volume.array->check_copies(node.piece.address, other, found).ok());
     CHECK(found.size() == 12);
-    CHECK(volume.array->check_copies({4096}, 4, other, found).err() == Err::kInvalid);
+    CHECK(volume.array->check_copies({4096}, other, found).err() == Err::kInvalid);
+    CHECK(volume.array->check_copies(node.piece.address, {}, found).err() == Err::kInvalid);
     volume.remove(0);
     found.clear();
-    CHECK(volume.array
-              ->check_copies(TestVolume::kGroup + 5 * kBlockBytes, 1,
-                             ExactContent(*volume.content_at(place_of(volume.geometry, 5 * kBlockBytes))),
-                             found)
-              .ok());
+    const Checksum fifth = volume.checksum_at(place_of(volume.geometry, 5 * kBlockBytes));
+    CHECK(volume.array->check_copies(TestVolume::kGroup + 5 * kBlockBytes, {&fifth, 1}, found).ok());
     REQUIRE(found.size() == 1);
     CHECK(found[0].kind == BadBlock::Kind::kMissing);
 }

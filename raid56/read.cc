@@ -28,19 +28,13 @@ uint32_t preferred_copy(const Geometry& geometry, uint64_t stripe)
     return static_cast<uint32_t>((run + geometry.copies - stripe % geometry.copies) % geometry.copies);
 }
 
-struct PieceState {
-    const ArrayGroup* group = nullptr;  // null: no such address
-    std::vector<UnreadBlock> unread;  // of a piece with a ContentCheck
-    bool suspect = false;  // its ContentCheck said no, or could not be asked
-};
-
 class ReadCall {
 public:
     ReadCall(ArrayState& state, std::span<ReadPiece> pieces)
         : state_(state),
           pieces_(pieces),
           list_(state.groups.list()),
-          states_(pieces.size()),
+          piece_groups_(pieces.size()),
           plan_(IoKind::kRead, state.members)
     {
     }
@@ -52,7 +46,6 @@ private:
     void plan_chunk(uint32_t index, const BlockPlace& place, uint32_t block_count, std::byte* memory);
     void lose(uint32_t index, std::byte* memory, uint32_t copy, FaultCause cause, Checksum seen);
     void judge(const IoPart& part);
-    void ask_contents();
     [[nodiscard]] KnownBlocks known_blocks();
     void recover();
     void give_up(const LostBlock& lost);
@@ -66,7 +59,7 @@ private:
     ArrayState& state_;
     std::span<ReadPiece> pieces_;
     Ref<const GroupList> list_;  // keeps the groups alive
-    std::vector<PieceState> states_;
+    std::vector<const ArrayGroup*> piece_groups_;  // null: no such address
     IoPlan plan_;
     std::vector<LostBlock> lost_;
 };
@@ -74,7 +67,7 @@ private:
 void ReadCall::resolve(uint32_t index)
 {
     ReadPiece& piece = pieces_[index];
-    CW_ASSERT((piece.checksums == nullptr) != (piece.check == nullptr));
+    CW_ASSERT(piece.checksums != nullptr);
     piece.result = Err::kOk;
     piece.bad_blocks = 0;
     const ArrayGroup* group = list_->find(piece.address);
@@ -89,7 +82,7 @@ void ReadCall::resolve(uint32_t index)
         piece.result = Err::kInvalid;
         return;
     }
-    states_[index].group = group;
+    piece_groups_[index] = group;
     if (state_.missing_columns(*group) > 0)
         plan_.forbid_bridges();  // parity will be needed
     bump(state_.counters.blocks_read, piece.block_count);
@@ -100,7 +93,7 @@ void ReadCall::resolve(uint32_t index)
 void ReadCall::plan_piece(uint32_t index)
 {
     const ReadPiece& piece = pieces_[index];
-    const ArrayGroup& group = *states_[index].group;
+    const ArrayGroup& group = *piece_groups_[index];
     const Geometry& geometry = group.geometry;
     uint64_t offset = piece.address - group.record.address;
     std::byte* memory = piece.memory;
@@ -117,7 +110,7 @@ void ReadCall::plan_piece(uint32_t index)
 
 void ReadCall::plan_chunk(uint32_t index, const BlockPlace& place, uint32_t block_count, std::byte* memory)
 {
-    const ArrayGroup& group = *states_[index].group;
+    const ArrayGroup& group = *piece_groups_[index];
     const uint32_t first = preferred_copy(group.geometry, place.stripe);
     BlockLocation location;
     for (uint32_t i = 0; i < group.geometry.copies && (location.device == nullptr || location.stale); ++i) {
@@ -142,12 +135,8 @@ void ReadCall::plan_chunk(uint32_t index, const BlockPlace& place, uint32_t bloc
 void ReadCall::lose(uint32_t index, std::byte* memory, uint32_t copy, FaultCause cause, Checksum seen)
 {
     const ReadPiece& piece = pieces_[index];
-    const ArrayGroup* group = states_[index].group;
+    const ArrayGroup* group = piece_groups_[index];
     const uint32_t block = block_at(index, memory);
-    if (piece.check != nullptr) {
-        states_[index].unread.push_back({block, cause});
-        return;
-    }
     const uint64_t offset = piece.address - group->record.address + uint64_t{block} * kBlockBytes;
     lost_.push_back({
         .group = group,
@@ -156,6 +145,7 @@ void ReadCall::lose(uint32_t index, std::byte* memory, uint32_t copy, FaultCause
         .piece = index,
         .memory = memory,
         .wanted = piece.checksums[block],
+        .source = piece.source,
         .cause = cause,
         .seen = seen,
     });
@@ -174,9 +164,7 @@ uint32_t copy_on(const ArrayGroup& group, const BlockPlace& place, MemberId memb
 void ReadCall::judge(const IoPart& part)
 {
     const ReadPiece& piece = pieces_[part.owner];
-    const ArrayGroup& group = *states_[part.owner].group;
-    if (part.result.ok() && piece.check != nullptr)
-        return;
+    const ArrayGroup& group = *piece_groups_[part.owner];
     for (uint64_t at = 0; at < part.bytes; at += kBlockBytes) {
         std::byte* memory = part.memory + at;
         const uint32_t block = block_at(part.owner, memory);
@@ -194,17 +182,6 @@ void ReadCall::judge(const IoPart& part)
     }
 }
 
-void ReadCall::ask_contents()
-{
-    for (uint32_t index = 0; index < pieces_.size(); ++index) {
-        const ReadPiece& piece = pieces_[index];
-        PieceState& state = states_[index];
-        if (state.group != nullptr && piece.check != nullptr)
-            state.suspect = !state.unread.empty() ||
-                            !piece.check->matches({piece.memory, size_t{piece.block_count} * kBlockBytes});
-    }
-}
-
 // Everything read in this call that is verified: the pieces without their lost blocks.
 KnownBlocks ReadCall::known_blocks()
 {
@@ -215,7 +192,7 @@ KnownBlocks ReadCall::known_blocks()
     auto lost = lost_.begin();
     for (uint32_t index = 0; index < pieces_.size(); ++index) {
         const ReadPiece& piece = pieces_[index];
-        if (states_[index].group == nullptr || states_[index].suspect)
+        if (piece_groups_[index] == nullptr)
             continue;
         uint32_t begin = 0;
         for (; lost != lost_.end() && lost->piece == index; ++lost) {
@@ -233,23 +210,13 @@ KnownBlocks ReadCall::known_blocks()
 
 void ReadCall::recover()
 {
-    if (!lost_.empty()) {
-        const KnownBlocks known = known_blocks();
-        const auto mirrored = std::partition(lost_.begin(), lost_.end(), [](const LostBlock& lost) {
-            return lost.group->geometry.parity == 0;
-        });
-        recover_from_copies(state_, {lost_.begin(), mirrored});
-        recover_from_parity(state_, known, {mirrored, lost_.end()});
-    }
-    for (uint32_t index = 0; index < pieces_.size(); ++index) {
-        PieceState& state = states_[index];
-        if (!state.suspect)
-            continue;
-        // Parts come sorted by member, and a fault may come from planning or from the device.
-        std::sort(state.unread.begin(), state.unread.end(),
-                  [](const UnreadBlock& a, const UnreadBlock& b) { return a.block < b.block; });
-        state.suspect = !recover_content(state_, *state.group, pieces_[index], state.unread);
-    }
+    if (lost_.empty())
+        return;
+    const KnownBlocks known = known_blocks();
+    const auto mirrored = std::partition(
+        lost_.begin(), lost_.end(), [](const LostBlock& lost) { return lost.group->geometry.parity == 0; });
+    recover_from_copies(state_, {lost_.begin(), mirrored});
+    recover_from_parity(state_, known, {mirrored, lost_.end()});
 }
 
 void ReadCall::give_up(const LostBlock& lost)
@@ -272,20 +239,9 @@ Status ReadCall::finish()
             give_up(lost);
     }
     Status first;
-    for (uint32_t index = 0; index < pieces_.size(); ++index) {
-        ReadPiece& piece = pieces_[index];
-        if (states_[index].suspect) {
-            piece.result = Err::kTooManyFaults;
-            piece.bad_blocks = piece.block_count;
-            std::memset(piece.memory, 0, size_t{piece.block_count} * kBlockBytes);
-            bump(state_.counters.blocks_unrecoverable, piece.block_count);
-            if (BlockVerifier* verifier = state_.verifier.load(std::memory_order_acquire);
-                verifier != nullptr)
-                verifier->unrecoverable(piece.address);
-        }
+    for (const ReadPiece& piece : pieces_)
         if (first.ok())
             first = piece.result;
-    }
     return first;
 }
 
@@ -297,7 +253,6 @@ Status ReadCall::run()
     plan_.run();
     for (const IoPart& part : plan_.parts())
         judge(part);
-    ask_contents();
     recover();
     return finish();
 }

@@ -35,11 +35,11 @@ enum class Verdict : uint8_t { kWrite, kCountOnly, kOutdated };
 
 Verdict judge(const RepairItem& item, const BlockExpectation& expected, bool has_verifier)
 {
-    if (item.authority == RepairItem::Authority::kCaller)
+    if (item.authority == RepairItem::Authority::kReader)
         return Verdict::kWrite;
     if (expected.known)
         return expected.checksum == item.checksum ? Verdict::kWrite : Verdict::kOutdated;
-    if (item.authority == RepairItem::Authority::kVerifierOrCaller || !has_verifier)
+    if (item.authority == RepairItem::Authority::kVerifierOrReader || !has_verifier)
         return Verdict::kWrite;
     return Verdict::kCountOnly;
 }
@@ -51,7 +51,7 @@ void ask_verifier(ArrayState& state, std::vector<RepairItem>& items)
     std::vector<BlockExpectation> expected(items.size());
     Expectations expectations;
     for (size_t i = 0; i < items.size(); ++i)
-        if (items[i].authority != RepairItem::Authority::kCaller)
+        if (items[i].authority != RepairItem::Authority::kReader)
             expectations.add(*items[i].group, items[i].place, &expected[i]);
     expectations.ask(verifier);
     const bool read_only = state.read_only.load(std::memory_order_acquire);
@@ -195,6 +195,14 @@ void StripeRepair::run()
 }
 
 }  // namespace
+
+RepairItem::Authority authority_for(const LostBlock& lost)
+{
+    const bool from_pointer = lost.source == ChecksumSource::kPointer;
+    if (lost.group->geometry.parity == 0)
+        return from_pointer ? RepairItem::Authority::kReader : RepairItem::Authority::kVerifierOrReader;
+    return from_pointer ? RepairItem::Authority::kVerifierOrReader : RepairItem::Authority::kVerifier;
+}
 
 void repair_blocks(ArrayState& state, std::vector<RepairItem>& items)
 {

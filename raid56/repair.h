@@ -18,11 +18,15 @@ struct RepairItem {
     Checksum seen = 0;  // of what the block held when it was found wrong
     // Whose word it takes to write.
     enum class Authority : uint8_t {
-        kVerifier,  // the verifier expects this checksum now; it alone knows
-        kVerifierOrCaller,  // the verifier expects it or has no opinion: the reader brought the checksum
-        kCaller,  // it is not asked: it may itself be reading these very blocks (tree nodes)
+        kVerifier,  // the verifier expects this checksum now
+        kVerifierOrReader,  // it does, or has no opinion: the reader brought the checksum
+        kReader,  // it is not asked: it may itself be reading these very blocks
     } authority = Authority::kVerifier;
 };
+
+// For a block that a reader lost. Mirrored nodes are what the verifier reads to answer, so it is not asked
+// about them; nodes under parity it knows, unless its own tree is damaged.
+RepairItem::Authority authority_for(const LostBlock& lost);
 
 // Counts each fault on its member and rewrites the block, under the stripe lock: only where the authority
 // still wants this content and the block still holds what was seen, so that neither a newer write is

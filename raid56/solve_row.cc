@@ -42,7 +42,7 @@ private:
     [[nodiscard]] bool accept_lost();
     void solve_siblings();
     void add_repair(uint32_t column, const std::byte* content, Checksum checksum, FaultCause cause,
-                    Checksum seen);
+                    Checksum seen, RepairItem::Authority authority);
 
     Row& row_;
     std::vector<RepairItem>& repairs_;
@@ -124,14 +124,14 @@ bool RowTrial::accept_lost()
             lost.recovered = true;
             any = true;
             if (lost.cause != FaultCause::kMissing)
-                add_repair(wanted[i], lost.memory, checksum, lost.cause, lost.seen);
+                add_repair(wanted[i], lost.memory, checksum, lost.cause, lost.seen, authority_for(lost));
         }
     }
     return any;
 }
 
 void RowTrial::add_repair(uint32_t column, const std::byte* content, Checksum checksum, FaultCause cause,
-                          Checksum seen)
+                          Checksum seen, RepairItem::Authority authority)
 {
     repairs_.push_back({
         .group = row_.group,
@@ -140,7 +140,7 @@ void RowTrial::add_repair(uint32_t column, const std::byte* content, Checksum ch
         .checksum = checksum,
         .cause = cause,
         .seen = seen,
-        .authority = RepairItem::Authority::kVerifier,
+        .authority = authority,
     });
 }
 
@@ -162,7 +162,8 @@ void RowTrial::solve_siblings()
         const RowCell& cell = row_.cells[wanted[i]];
         const Checksum checksum = checksum_of(outputs[i], kBlockBytes);
         if (checksum == cell.expected.checksum)
-            add_repair(wanted[i], outputs[i], checksum, cell.cause, cell.seen);
+            add_repair(wanted[i], outputs[i], checksum, cell.cause, cell.seen,
+                       RepairItem::Authority::kVerifier);
     }
 }
 

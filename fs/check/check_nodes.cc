@@ -6,7 +6,6 @@
 #include "format/items.h"
 #include "fs/check/check_bad_blocks.h"
 #include "fs/check/check_passes.h"
-#include "fs/txn/node_content.h"
 
 namespace cowraid {
 
@@ -120,8 +119,7 @@ void NodeWatch::check_copies(const Node& node)
     if (group == nullptr || (group->geometry().parity > 0 && context_.options.verify_data))
         return;
     std::vector<BadBlock> bad;
-    const NodeContent content(ref.checksum);
-    if (!context_.volume.array().check_copies(ref.address, kNodeBlocks, content, bad).ok())
+    if (!context_.volume.array().check_copies(ref.address, ref.checksums, bad).ok())
         return;  // an address that claim() has complained about
     std::vector<JudgedBlock> judged;
     for (const BadBlock& block : bad)

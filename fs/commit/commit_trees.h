@@ -8,8 +8,6 @@
 
 namespace cowraid {
 
-inline constexpr uint32_t kNodeBlocks = kNodeBytes / kBlockBytes;
-
 // Numbers of the volume as they were when the transaction was closed.
 struct VolumeCounters {
     uint64_t next_inode = 0;

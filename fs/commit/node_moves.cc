@@ -2,6 +2,7 @@
 #include "fs/commit/node_moves.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "format/items.h"
@@ -21,12 +22,23 @@ constexpr uint64_t kWantedSixteenths = 4;
 constexpr uint64_t kScarceSixteenths = 3;
 constexpr uint32_t kPercentUsual = 50;
 
-// What the node at `address` says of itself; the cache then verifies it.
-BlockRef self_reference(VolumeAddress address, const std::byte* block)
+// A node where the checksum tree knows every block of `address`: all of the pointer to it but the generation.
+bool node_at(Committer& committer, const View& view, VolumeAddress address, BlockRef& ref)
+{
+    std::array<BlockExpectation, kNodeBlocks> expected{};
+    if (!committer.store.checksums.lookup(view, address, expected).ok())
+        return false;
+    ref.address = address;
+    for (uint32_t block = 0; block < kNodeBlocks; ++block)
+        ref.checksums[block] = expected[block].checksum;
+    return std::all_of(expected.begin(), expected.end(), [](const BlockExpectation& e) { return e.known; });
+}
+
+Generation generation_of(const std::byte* block)
 {
     DiskNodeHeader header;
     std::memcpy(&header, block, sizeof header);
-    return {.address = address, .generation = {header.generation}, .checksum = header.checksum};
+    return {header.generation};
 }
 
 }  // namespace
@@ -60,28 +72,24 @@ std::vector<Key> find_node_moves(Committer& committer, const View& view, uint64_
     std::vector<VolumeAddress> addresses;
     committer.store.allocator.sparse_units(kGroupMetadata, kNodeBlocks, scarce ? 100 : kPercentUsual, count,
                                            addresses);
-    std::vector<Checksum> checksums;
-    std::erase_if(addresses, [&](VolumeAddress address) {
-        BlockExpectation expected;
-        const bool known =
-            committer.store.checksums.lookup(view, address, {&expected, 1}).ok() && expected.known;
-        if (known)
-            checksums.push_back(expected.checksum);
-        return !known;
-    });
-    AlignedBuffer memory(addresses.size() * kBlockBytes);
-    std::vector<ReadPiece> pieces(addresses.size());
+    std::vector<BlockRef> refs;
+    for (const VolumeAddress address : addresses)
+        if (BlockRef ref; node_at(committer, view, address, ref))
+            refs.push_back(ref);
+    AlignedBuffer memory(refs.size() * kBlockBytes);
+    std::vector<ReadPiece> pieces(refs.size());
     for (size_t i = 0; i < pieces.size(); ++i) {
-        pieces[i].address = addresses[i];
+        pieces[i].address = refs[i].address;
         pieces[i].block_count = 1;
         pieces[i].memory = memory.data() + i * kBlockBytes;
-        pieces[i].checksums = &checksums[i];
+        pieces[i].checksums = refs[i].checksums.data();
     }
     std::vector<Key> keys;
     if (pieces.empty() || !committer.store.volume.array().read(pieces).ok())
         return keys;
-    for (size_t i = 0; i < addresses.size(); ++i) {
-        const BlockRef ref = self_reference(addresses[i], memory.data() + i * kBlockBytes);
+    for (size_t i = 0; i < refs.size(); ++i) {
+        BlockRef& ref = refs[i];
+        ref.generation = generation_of(memory.data() + i * kBlockBytes);
         const Result<Ref<const Node>> node =
             committer.store.cache.get(ref, view.committed->file_tree.tree_id, -1);
         if (node.ok())

@@ -8,7 +8,6 @@
 #include "base/log_count.h"
 #include "format/items.h"
 #include "fs/txn/block_codec.h"
-#include "fs/txn/node_content.h"
 
 namespace cowraid {
 
@@ -29,12 +28,11 @@ Status ArrayNodeReader::read_node(const BlockRef& ref, uint64_t tree_id, std::sp
         if (group && group->geometry.parity > 0)
             return Err::kCorrupt;
     }
-    const NodeContent check(ref.checksum);
-    ReadPiece piece;
-    piece.address = ref.address;
-    piece.block_count = kNodeBytes / kBlockBytes;
-    piece.memory = out.data();
-    piece.check = &check;
+    ReadPiece piece{.address = ref.address,
+                    .block_count = kNodeBlocks,
+                    .memory = out.data(),
+                    .checksums = ref.checksums.data(),
+                    .source = ChecksumSource::kPointer};
     return array_.read({&piece, 1});
 }
 

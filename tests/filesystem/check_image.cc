@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/assert.h"
-#include "base/checksum.h"
 #include "btree/node_image.h"
 #include "fs/commit/mount.h"
 
@@ -28,14 +27,6 @@ std::vector<std::byte> read_node(Volume& volume, const BlockRef& ref, uint64_t t
     AlignedBuffer buffer(kNodeBytes);
     expect_ok(reader.read_node(ref, tree_id, buffer.span()), "node");
     return {buffer.data(), buffer.data() + buffer.size()};
-}
-
-// Stamps the node's checksum and returns it.
-Checksum stamp(std::span<std::byte> node)
-{
-    const le64 checksum = checksum_of(node.subspan(sizeof(le64)));
-    std::memcpy(node.data(), &checksum, sizeof checksum);
-    return checksum;
 }
 
 // The payload of a tree's root item inside the root tree's only leaf.
@@ -166,7 +157,7 @@ void Image::write_node(Volume& volume, const BlockRef& ref, std::span<const std:
     const Ref<const ArrayGroup> group = volume.array().group_at(ref.address);
     CW_ASSERT(group->geometry.parity == 0);
     for (uint32_t copy = 0; copy < group->geometry.copies; ++copy)
-        for (uint32_t block = 0; block < kNodeBytes / kBlockBytes; ++block) {
+        for (uint32_t block = 0; block < kNodeBlocks; ++block) {
             const StoredAt at = locate(volume, ref.address + uint64_t{block} * kBlockBytes, copy);
             member(at.member).poke(at.offset, content.subspan(size_t{block} * kBlockBytes, kBlockBytes));
         }
@@ -195,13 +186,14 @@ void Image::edit_root_node(uint64_t tree_id, Change change, void* context)
     } else {
         DiskTreeRoot* item = find_root_item(leaf, tree_id);
         CW_ASSERT(item != nullptr);
-        const BlockRef ref = decode(item->root);
+        BlockRef ref = decode(item->root);
         std::vector<std::byte> node = read_node(*volume, ref, tree_id);
         change(context, node);
-        item->root.checksum = stamp(node);
+        ref.checksums = checksums_of_node(node);
+        item->root = encode(ref);
         write_node(*volume, ref, node);
     }
-    root.checksum = stamp(leaf);
+    root.checksums = checksums_of_node(leaf);
     write_node(*volume, root, leaf);
     write_superblocks(*volume, root);
 }

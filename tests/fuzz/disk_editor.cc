@@ -16,8 +16,6 @@ namespace cowraid::test {
 
 namespace {
 
-constexpr size_t kNodeBlocks = kNodeBytes / kBlockBytes;
-
 template <typename T> T get(const std::vector<std::byte>& image, size_t offset)
 {
     T value;
@@ -115,7 +113,8 @@ void DiskEditor::read_tree(const DiskBlockRef& ref, uint64_t tree_id, size_t par
         read_block(nodes_[index].ref.address + block * kBlockBytes,
                    nodes_[index].image.data() + block * kBlockBytes);
     const DiskNodeHeader header = node_header(nodes_[index].image.data());
-    CW_ASSERT(header.checksum == ref.checksum && header.tree_id == tree_id);
+    CW_ASSERT(checksums_of_node(nodes_[index].image) == nodes_[index].ref.checksums &&
+              header.tree_id == tree_id);
     for (uint32_t i = 0; header.level > 0 && i < header.item_count; ++i) {
         const size_t at = sizeof header + i * sizeof(DiskChildItem) + offsetof(DiskChildItem, child);
         read_tree(get<DiskBlockRef>(nodes_[index].image, at), tree_id, index, at);
@@ -253,7 +252,7 @@ void DiskEditor::overwrite(const Target& target, const Leaf& leaf, uint64_t valu
     const Stamp stamp = leaf.name == "checksum" ? Stamp::kKeep : Stamp::kFit;
     switch (target.home) {
     case Target::Home::kNode:
-        return store_node(target.node, stamp);
+        return store_node(target.node);
     case Target::Home::kMap:
         return store_map(stamp);
     case Target::Home::kSuperblock:
@@ -295,7 +294,7 @@ void DiskEditor::seal()
 {
     for (size_t index = nodes_.size(); index-- > 0;)
         if (node_changed_[index])
-            store_node(index, Stamp::kFit);
+            store_node(index);
     for (size_t index = 0; index < logs_.size(); ++index)
         if (log_changed_[index])
             store_log(members_, logs_[index], "");
@@ -322,22 +321,21 @@ void DiskEditor::store_map_where_told()
     }
 }
 
-// Writes a node and all above it. A stored checksum that was changed itself stays changed.
-void DiskEditor::store_node(size_t index, Stamp stamp)
+// Writes a node and all above it.
+void DiskEditor::store_node(size_t index)
 {
-    RawNode& node = nodes_[index];
-    const Checksum checksum = checksum_of(std::span(node.image).subspan(sizeof(le64)));
-    if (stamp == Stamp::kFit)
-        set(node.image, 0, le64{checksum});
+    const RawNode& node = nodes_[index];
     for (size_t block = 0; block < kNodeBlocks; ++block)
         write_block(node.ref.address + block * kBlockBytes,
                     std::span(node.image).subspan(block * kBlockBytes, kBlockBytes));
     Bytes& above = node.parent == SIZE_MAX ? superblock_ : nodes_[node.parent].image;
-    set(above, node.pointer + offsetof(DiskBlockRef, checksum), le64{checksum});
+    BlockRef pointer = decode(get<DiskBlockRef>(above, node.pointer));
+    pointer.checksums = checksums_of_node(node.image);
+    set(above, node.pointer, encode(pointer));
     if (node.parent == SIZE_MAX)
         store_superblock(Stamp::kFit);
     else
-        store_node(node.parent, Stamp::kFit);
+        store_node(node.parent);
 }
 
 void DiskEditor::store_map(Stamp stamp)
@@ -472,7 +470,7 @@ void DiskEditor::note_checksum(VolumeAddress address, std::span<const std::byte>
 {
     for (size_t index = 0; index < nodes_.size(); ++index)
         if (nodes_[index].tree_id == kChecksumTree && note_checksum_in(index, address, checksum_of(content)))
-            return store_node(index, Stamp::kFit);
+            return store_node(index);
     assertion_failed("a block with a checksum", __FILE__, __LINE__);
 }
 

@@ -84,7 +84,7 @@ private:
     void map_targets(const std::string& structure, std::vector<Target>& out) const;
 
     enum class Stamp : uint8_t { kFit, kKeep };
-    void store_node(size_t index, Stamp stamp);
+    void store_node(size_t index);
     void store_map(Stamp stamp);
     void store_superblock(Stamp stamp);
     void store_map_where_told();

@@ -84,7 +84,7 @@ public:
     [[nodiscard]] TreeRoot root() const
     {
         const DiskNodeHeader header = nodes_[0].header();
-        return {header.tree_id, {address_of(0), {header.generation}, header.checksum}};
+        return {header.tree_id, {address_of(0), {header.generation}, checksums_of_node(nodes_[0].image)}};
     }
 
 private:
@@ -97,9 +97,10 @@ private:
         auto* items = reinterpret_cast<DiskChildItem*>(node.image.data() + sizeof header);
         for (uint32_t i = 0; header.level > 0 && i < std::min<uint32_t>(header.item_count, kMaxChildren); ++i)
             for (size_t child = index + 1; child < nodes_.size(); ++child)
-                if (items[i].child.address == address_of(child).value)
-                    items[i].child.checksum = nodes_[child].header().checksum;
-        seal(node.image);
+                if (BlockRef ref = decode(items[i].child); ref.address == address_of(child)) {
+                    ref.checksums = checksums_of_node(nodes_[child].image);
+                    items[i].child = encode(ref);
+                }
     }
 
     std::vector<FuzzNode> nodes_;

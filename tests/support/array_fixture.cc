@@ -521,10 +521,4 @@ const std::vector<std::byte>* TestVolume::content_at(const BlockPlace& place) co
     return found == contents_.end() ? nullptr : &found->second;
 }
 
-bool ExactContent::matches(std::span<const std::byte> content) const
-{
-    return content.size() == content_.size() &&
-           std::memcmp(content.data(), content_.data(), content.size()) == 0;
-}
-
 }  // namespace cowraid::test

@@ -186,14 +186,4 @@ private:
     std::vector<std::unique_ptr<PieceMemory>> piece_memory_;
 };
 
-// Knows the content a piece must have.
-class ExactContent final : public ContentCheck {
-public:
-    explicit ExactContent(std::vector<std::byte> content) : content_(std::move(content)) { }
-    [[nodiscard]] bool matches(std::span<const std::byte> content) const override;
-
-private:
-    std::vector<std::byte> content_;
-};
-
 }  // namespace cowraid::test

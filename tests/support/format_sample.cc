@@ -136,7 +136,8 @@ Superblock sample_superblock(Prng& prng, size_t member_count)
     if (prng.chance(3, 4)) {
         superblock.root.address = {kBlockBytes * prng.between(1, 8)};
         superblock.root.generation = {prng.between(1, superblock.generation.value)};
-        superblock.root.checksum = prng.next();
+        for (Checksum& checksum : superblock.root.checksums)
+            checksum = prng.next();
     }
     superblock.map = {.generation = {prng.between(1, superblock.generation.value)},
                       .checksum = prng.next(),
