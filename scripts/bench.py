@@ -16,6 +16,7 @@ import argparse
 import json
 import mmap
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -148,22 +149,59 @@ def fio(members, name, *options):
     return report["jobs"][0]
 
 
+def make_cold(members, filesystem):
+    """A new mount with nothing in any cache; counts of member requests begin here."""
+    filesystem.unmount()
+    filesystem.mount()
+    drop_caches()
+    members.mark = members.device_counts()
+
+
 def stream_write(members, _):
-    """MiB/s of one buffered writer, 1 MiB at a time, fsync at the end included."""
+    """MiB/s of one buffered writer, 1 MiB at a time, fsync at the end included; fio opens O_RDWR."""
     started = time.monotonic()
     fio(members, "stream", "--rw=write", "--bs=1M", f"--size={STREAM_MIB}M", "--end_fsync=1",
         "--fallocate=none")
     return STREAM_MIB / (time.monotonic() - started)
 
 
-def stream_read(members, filesystem):
-    """MiB/s of one buffered reader over a file that no cache holds."""
+def cold_stream(members, filesystem):
     if not (members.mount_point / "stream.0.0").exists():
         stream_write(members, filesystem)
-    filesystem.unmount()
-    filesystem.mount()
-    drop_caches()
+    make_cold(members, filesystem)
+
+
+def stream_read(members, filesystem):
+    """MiB/s of one buffered reader over a file that no cache holds."""
+    cold_stream(members, filesystem)
     return fio(members, "stream", "--rw=read", "--bs=1M", f"--size={STREAM_MIB}M")["read"]["bw"] / 1024
+
+
+def stream_through(members, flags):
+    """MiB/s through one descriptor opened so, 1 MiB at a time: O_CREAT writes, fsync at the end included."""
+    memory = mmap.mmap(-1, 1 << 20)
+    memory.write(os.urandom(1 << 20))
+    started = time.monotonic()
+    fd = os.open(members.mount_point / "stream.0.0", flags, 0o644)
+    for offset in range(0, STREAM_MIB << 20, 1 << 20):
+        moved = os.pwrite(fd, memory, offset) if flags & os.O_CREAT else os.preadv(fd, [memory], offset)
+        if moved != 1 << 20:
+            sys.exit(f"{moved} bytes at {offset}")
+    if flags & os.O_CREAT:
+        os.fsync(fd)
+    os.close(fd)
+    return STREAM_MIB / (time.monotonic() - started)
+
+
+def stream_writer(flags):
+    return lambda members, _: stream_through(members, flags | os.O_CREAT)
+
+
+def stream_reader(flags):
+    def read(members, filesystem):
+        cold_stream(members, filesystem)
+        return stream_through(members, flags)
+    return read
 
 
 def random_file(members):
@@ -180,15 +218,20 @@ def random_write(members, _):
     return job["write"]["total_ios"] / (job["write"]["runtime"] / 1000)
 
 
-def random_read(members, filesystem):
-    """Operations/s of O_DIRECT 4 KiB reads, 16 under way, after a new mount."""
+def random_read(members, filesystem, processes=1):
+    """Operations/s of O_DIRECT 4 KiB reads of one file, 16 under way per process, after a new mount."""
     random_file(members)
-    filesystem.unmount()
-    filesystem.mount()
-    drop_caches()
-    job = fio(members, "random", "--rw=randread", "--bs=4k", f"--size={RANDOM_MIB}M", "--direct=1",
-              "--ioengine=libaio", "--iodepth=16", "--time_based", f"--runtime={SECONDS}")
+    make_cold(members, filesystem)
+    job = fio(members, "random", "--filename=random.0.0", "--rw=randread", "--bs=4k", "--direct=1",
+              f"--size={RANDOM_MIB}M", f"--numjobs={processes}", "--ioengine=libaio", "--iodepth=16",
+              "--time_based", f"--runtime={SECONDS}")
     return job["read"]["iops"]
+
+
+def sync_folder(folder):
+    fd = os.open(folder, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
 
 
 def create(members, _):
@@ -202,10 +245,37 @@ def create(members, _):
             fd = os.open(f"{base}/file{index}", os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644)
             os.write(fd, content)
             os.close(fd)
-    fd = os.open(members.mount_point, os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
+    sync_folder(members.mount_point)
     return FILES / (time.monotonic() - started)
+
+
+def unlink(members, filesystem):
+    """Files/s: what create-4k makes is removed after a new mount, one process, sync at the end included."""
+    create(members, filesystem)
+    make_cold(members, filesystem)
+    started = time.monotonic()
+    for folder in range(FOLDERS):
+        shutil.rmtree(members.mount_point / f"folder{folder}")
+    sync_folder(members.mount_point)
+    return FILES / (time.monotonic() - started)
+
+
+def walk(members, filesystem):
+    """Files/s: find asks every file that create-4k makes for its size, after a new mount."""
+    create(members, filesystem)
+    make_cold(members, filesystem)
+    started = time.monotonic()
+    found = run("find", members.mount_point, "-type", "f", "-size", "8b", "-printf", ".")
+    elapsed = time.monotonic() - started
+    if len(found) != FILES:
+        sys.exit(f"{len(found)} of {FILES} files found")
+    return FILES / elapsed
+
+
+def dbench(members, _):
+    """MB/s of the load of a file server with four clients, as the program dbench replays it."""
+    text = run("dbench", "-c", "/usr/share/dbench/client.txt", "-D", members.mount_point, "-t", SECONDS, 4)
+    return float(text.split("Throughput ")[1].split()[0])
 
 
 def fragmented(members, filesystem):
@@ -227,10 +297,7 @@ def fragmented(members, filesystem):
         os.fsync(fd)
         os.close(fd)
     os.unlink(folder / "old3")
-    filesystem.unmount()
-    filesystem.mount()
-    drop_caches()
-    members.mark = members.device_counts()
+    make_cold(members, filesystem)
     size = pieces * PIECE * 4 // 5 // 4 // PIECE * PIECE
     started = time.monotonic()
     fio(members, "new", "--rw=randwrite", "--bs=32k", f"--size={size}", "--numjobs=4", "--direct=1",
@@ -261,13 +328,21 @@ def create_fsync(members, _):
 
 WORKLOADS = {
     "stream-write": (stream_write, "MiB/s"),
+    "stream-write-wronly": (stream_writer(os.O_WRONLY), "MiB/s"),
+    "stream-write-rdwr": (stream_writer(os.O_RDWR), "MiB/s"),
     "stream-read": (stream_read, "MiB/s"),
+    "stream-read-rdwr": (stream_reader(os.O_RDWR), "MiB/s"),
+    "stream-read-direct": (stream_reader(os.O_RDONLY | os.O_DIRECT), "MiB/s"),
     "random-write-4k": (random_write, "IOPS"),
     "random-read-4k": (random_read, "IOPS"),
+    "random-read-4k-2": (lambda members, filesystem: random_read(members, filesystem, 2), "IOPS"),
     "create-4k": (create, "files/s"),
+    "unlink-4k": (unlink, "files/s"),
+    "walk-stat": (walk, "files/s"),
     "fragmented-32k": (fragmented, "MiB/s"),
     "append-fsync-4k": (append_fsync, "appends/s"),
     "create-fsync-4k": (create_fsync, "files/s"),
+    "dbench-4": (dbench, "MB/s"),
 }
 
 

@@ -12,6 +12,7 @@ build_packages=(meson ninja-build pkg-config cmake g++ libfuse3-dev fuse3 liburi
 clang_packages=(clang-14 clang-format-14 libclang-rt-14-dev llvm-14)
 test_packages=(python3-pytest fio rsync sqlite3 git strace
     attr btrfs-progs tar coreutils)
+bench_packages=(dbench)  # a row of scripts/bench.py
 
 usage() {
     echo "usage: scripts/install-deps.sh [--runtime]"
@@ -63,7 +64,7 @@ main() {
     --runtime) ;;
     "")
         packages+=("${test_packages[@]}")
-        optional=("${clang_packages[@]}")
+        optional=("${clang_packages[@]}" "${bench_packages[@]}")
         ;;
     *)
         usage >&2
