@@ -149,6 +149,18 @@ def check_text(source):
         yield Finding(source.path, len(source.lines), "no newline at the end of the file")
 
 
+DOCUMENT_PATH = re.compile(r"`((?:" + "|".join(sorted(FOLDERS)) + r"|scripts|docs)/[\w./-]+)`")
+
+
+def check_paths_in_document(source, root):
+    """Files that a document names exist: "folder/file.h", "folder/", or "folder/name" without the suffix."""
+    for number, line in enumerate(source.lines, 1):
+        for match in DOCUMENT_PATH.finditer(line):
+            path = match.group(1)
+            if not any(os.path.exists(os.path.join(root, path + end)) for end in ("", ".h", ".cc", ".py")):
+                yield Finding(source.path, number, f"{path}: no such file")
+
+
 def check_licence(source):
     head = source.lines[:2] if source.text.startswith("#!") else source.lines[:1]
     if not any(SPDX in line for line in head):
@@ -237,7 +249,7 @@ def is_script(source):
 def check_source(source, root):
     """Every rule that looks at one file."""
     if source.path.endswith(".md"):
-        return list(check_text(source))
+        return [*check_text(source), *check_paths_in_document(source, root)]
     if not source.is_cpp and not is_script(source):
         return []
     findings = [*check_text(source), *check_licence(source), *check_file_length(source)]

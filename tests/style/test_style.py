@@ -216,6 +216,13 @@ class Layers(unittest.TestCase):
         self.assertEqual(found, ["1: C++ outside the folders of docs/STYLE.md"])
 
 
+class Documents(unittest.TestCase):
+    def test_files_that_a_document_names_exist(self):
+        files = {"fs/txn/x.h": SPDX + "#pragma once\n",
+                 "docs/A.md": "`fs/txn/x.h` `fs/txn/x` `fs/txn/`\n`fs/txn/y.h` `y.h` `build/x`\n"}
+        self.assertEqual(messages(files, "docs/A.md"), ["2: fs/txn/y.h: no such file"])
+
+
 class Tokens(unittest.TestCase):
     BANNED = [
         "assert(a);", "std::function<void()> f;", "std::shared_ptr<T> p;", "std::mutex m;", "throw 1;",
