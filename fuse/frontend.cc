@@ -72,7 +72,7 @@ void renew_in_page(Frontend& frontend, InodeNumber inode, uint64_t offset, uint6
     if (bytes == 0)
         return;
     std::array<std::byte, kBlockBytes> data;
-    const auto count = frontend.filesystem->read(inode, offset, std::span(data).first(bytes));
+    const auto count = frontend.filesystem->files.read(inode, offset, std::span(data).first(bytes));
     if (!count.ok()) {
         drop_whole_pages(frontend, inode, round_down(offset, kBlockBytes), kBlockBytes);
         return;
@@ -142,7 +142,7 @@ void reply_entry(fuse_req_t request, const Result<Attributes>& attributes)
     const Frontend& frontend = frontend_of(request);
     const fuse_entry_param entry = entry_of(frontend, *attributes);
     if (fuse_reply_entry(request, &entry) == -ENOENT)
-        frontend.filesystem->forget(attributes->inode, 1);
+        frontend.filesystem->names.forget(attributes->inode, 1);
 }
 
 void reply_attributes(fuse_req_t request, const Result<Attributes>& attributes)
@@ -217,14 +217,14 @@ void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_byte
 
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Committer::SyncWhat what)
 {
-    filesystem_of(request).fsync_async(inode, what, new DurableReply(request));
+    filesystem_of(request).committer.fsync_async(inode, what, new DurableReply(request));
 }
 
 void reply_write_when_durable(fuse_req_t request, InodeNumber inode, size_t written)
 {
     auto* reply = new DurableReply(request);
     reply->set_written(written);
-    filesystem_of(request).fsync_async(inode, Committer::SyncWhat::kAll, reply);
+    filesystem_of(request).committer.fsync_async(inode, Committer::SyncWhat::kAll, reply);
 }
 
 void wait_for_parked(Frontend& frontend)

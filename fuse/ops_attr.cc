@@ -17,7 +17,7 @@ constexpr uint64_t kInodeCountMax = (uint64_t{1} << 42) - 1;
 
 void op_getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*)
 {
-    reply_attributes(request, filesystem_of(request).get_attributes(inode_of(request, node)));
+    reply_attributes(request, filesystem_of(request).names.get_attributes(inode_of(request, node)));
 }
 
 SetAttributes change_of(const struct stat& wanted, int to_set)
@@ -71,10 +71,10 @@ void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to
     const SetAttributes change = change_of(*wanted, to_set);
     const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
     if (!change.size_bytes) {
-        reply_attributes(request, frontend.filesystem->set_attributes(inode, change, caller));
+        reply_attributes(request, frontend.filesystem->names.set_attributes(inode, change, caller));
         return;
     }
-    auto begun = frontend.filesystem->begin_set_attributes(inode, change, caller);
+    auto begun = frontend.filesystem->names.begin_set_attributes(inode, change, caller);
     if (begun.ok())
         frontend.long_requests.run(
             std::make_unique<SizeRequest>(request, begun.take(), inode, *change.size_bytes));

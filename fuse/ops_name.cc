@@ -8,7 +8,7 @@ namespace {
 
 void op_lookup(fuse_req_t request, fuse_ino_t parent, const char* name)
 {
-    auto found = filesystem_of(request).lookup(inode_of(request, parent), name);
+    auto found = filesystem_of(request).names.lookup(inode_of(request, parent), name);
     if (found.ok() || found.err() != Err::kNotFound) {
         reply_entry(request, found);
         return;
@@ -24,7 +24,7 @@ void forget_lookups(Frontend& frontend, fuse_ino_t node, uint64_t count)
 {
     const InodeNumber inode = inode_of(frontend, node);
     const uint64_t version = frontend.page_cache.version(inode);
-    if (frontend.filesystem->forget(inode, count))
+    if (frontend.filesystem->names.forget(inode, count))
         frontend.page_cache.forget(inode, version);
 }
 
@@ -43,48 +43,48 @@ void op_forget_multi(fuse_req_t request, size_t count, fuse_forget_data* forgets
 
 void op_mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device)
 {
-    reply_entry(request, filesystem_of(request).make_node(inode_of(request, parent), name, mode, device,
+    reply_entry(request, filesystem_of(request).names.make_node(inode_of(request, parent), name, mode, device,
                                                           caller_of(request)));
 }
 
 void op_mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode)
 {
-    reply_entry(request, filesystem_of(request).make_node(inode_of(request, parent), name,
+    reply_entry(request, filesystem_of(request).names.make_node(inode_of(request, parent), name,
                                                           (mode & 07777) | S_IFDIR, 0, caller_of(request)));
 }
 
 void op_symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name)
 {
-    reply_entry(request, filesystem_of(request).make_symlink(inode_of(request, parent), name, target,
+    reply_entry(request, filesystem_of(request).names.make_symlink(inode_of(request, parent), name, target,
                                                              caller_of(request)));
 }
 
 void op_link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name)
 {
-    reply_entry(request, filesystem_of(request).link(inode_of(request, node), inode_of(request, new_parent),
+    reply_entry(request, filesystem_of(request).names.link(inode_of(request, node), inode_of(request, new_parent),
                                                      new_name));
 }
 
 void op_unlink(fuse_req_t request, fuse_ino_t parent, const char* name)
 {
-    reply_status(request, filesystem_of(request).unlink(inode_of(request, parent), name));
+    reply_status(request, filesystem_of(request).names.unlink(inode_of(request, parent), name));
 }
 
 void op_rmdir(fuse_req_t request, fuse_ino_t parent, const char* name)
 {
-    reply_status(request, filesystem_of(request).rmdir(inode_of(request, parent), name));
+    reply_status(request, filesystem_of(request).names.rmdir(inode_of(request, parent), name));
 }
 
 void op_rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
                const char* new_name, unsigned flags)
 {
-    reply_status(request, filesystem_of(request).rename(inode_of(request, parent), name,
+    reply_status(request, filesystem_of(request).names.rename(inode_of(request, parent), name,
                                                         inode_of(request, new_parent), new_name, flags));
 }
 
 void op_readlink(fuse_req_t request, fuse_ino_t node)
 {
-    const auto target = filesystem_of(request).read_symlink(inode_of(request, node));
+    const auto target = filesystem_of(request).names.read_symlink(inode_of(request, node));
     if (target.ok())
         fuse_reply_readlink(request, target->c_str());
     else

@@ -28,7 +28,7 @@ void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const ch
         return;
     }
     const std::span<const char> chars(value, bytes);
-    reply_status(request, filesystem_of(request).set_xattr(inode_of(request, node), name,
+    reply_status(request, filesystem_of(request).names.set_xattr(inode_of(request, node), name,
                                                            std::as_bytes(chars), flags));
 }
 
@@ -51,7 +51,7 @@ void op_getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t r
         fuse_reply_err(request, security ? ENODATA : EOPNOTSUPP);
         return;
     }
-    const auto value = filesystem_of(request).get_xattr(inode_of(request, node), name);
+    const auto value = filesystem_of(request).names.get_xattr(inode_of(request, node), name);
     if (value.ok())
         reply_xattr_bytes(request, value->data(), value->size(), room);
     else
@@ -76,7 +76,7 @@ std::string visible_names(const std::string& names, uid_t uid)
 
 void op_listxattr(fuse_req_t request, fuse_ino_t node, size_t room)
 {
-    const auto names = filesystem_of(request).list_xattrs(inode_of(request, node));
+    const auto names = filesystem_of(request).names.list_xattrs(inode_of(request, node));
     if (!names.ok()) {
         reply_status(request, names.status());
         return;
@@ -91,7 +91,7 @@ void op_removexattr(fuse_req_t request, fuse_ino_t node, const char* name)
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }
-    reply_status(request, filesystem_of(request).remove_xattr(inode_of(request, node), name));
+    reply_status(request, filesystem_of(request).names.remove_xattr(inode_of(request, node), name));
 }
 
 }  // namespace

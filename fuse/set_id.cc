@@ -113,7 +113,7 @@ Caller changing_caller(fuse_req_t request, InodeNumber inode, SetIdRule rule)
                            : frontend.clears_set_id.load(std::memory_order_relaxed);
     if (!asked)
         return caller;
-    const auto now = frontend.filesystem->get_attributes(inode);
+    const auto now = frontend.filesystem->names.get_attributes(inode);
     if (!now.ok() || !S_ISREG(now->mode) || (now->mode & (S_ISUID | S_ISGID)) == 0)
         return caller;
     const CallerRights rights = rights_of(*fuse_req_ctx(request));
