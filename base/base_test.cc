@@ -36,7 +36,14 @@ TEST_CASE("uuid text round trip")
     REQUIRE(text.size() == 36);
     CHECK(*uuid_parse(text) == uuid);
     CHECK_FALSE(uuid_parse(text.substr(1)).ok());
-    CHECK_FALSE(uuid_parse("0123456g-89ab-cdef-0123-456789abcdef").ok());
+    for (const char* wrong :
+         {"", "0123456g-89ab-cdef-0123-456789abcdef", "01234567-89ab-cdef-0123456789abcdef",
+          "012345678-9ab-cdef-0123-456789abcdef", "01234567-89ab-cdef-0123-456789abcdef0",
+          "{01234567-89ab-cdef-0123-456789abcde}"})
+        CHECK_FALSE(uuid_parse(wrong).ok());
+    CHECK_FALSE(uuid_parse(std::string(36, '\0')).ok());
+    CHECK(uuid_text(*uuid_parse("01234567-89AB-cdef-0123-456789abcdef")) ==
+          "01234567-89ab-cdef-0123-456789abcdef");
 }
 
 TEST_CASE("result carries a value or an error, and moves")

@@ -103,8 +103,7 @@ bool set_compare(BenchOptions& options, std::string_view text)
         options.compare_values.emplace_back(value);
     const BenchOption* const option = find_bench_option(options.compare_name);
     return options.compare_values.size() == 2 && option != nullptr && option->argument != nullptr &&
-           options.compare_name != "compare" && options.compare_name != "plot" &&
-           options.compare_name != "rounds";
+           options.compare_name != "compare" && options.compare_name != "rounds";
 }
 
 constexpr BenchOption kOptions[] = {
@@ -185,11 +184,6 @@ constexpr BenchOption kOptions[] = {
     {"force", nullptr, "destroy what is on the members named", nullptr,
      [](BenchOptions& o, std::string_view) {
          return o.force = true;
-     }},
-    {"plot", "FILE", "write throughput over time as SVG", "a file",
-     [](BenchOptions& o, std::string_view v) {
-         o.plot = v;
-         return !v.empty();
      }},
     {"compare", "OPTION=A,B", "run with either value in turn and print the ratio",
      "the name of an option with a value, and two values, such as plug=on,off", set_compare},

@@ -47,7 +47,6 @@ struct BenchOptions {
     uint64_t seed = 1;
     bool verify = true;
 
-    std::string plot;  // a file; empty: none
     std::string compare_name;  // an option; empty: one run
     std::vector<std::string> compare_values;
     uint32_t rounds = 3;  // of a comparison

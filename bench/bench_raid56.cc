@@ -2,7 +2,6 @@
 // cowraid bench raid56
 #include <algorithm>
 
-#include "bench/bench_plot.h"
 #include "bench/bench_report.h"
 
 namespace cowraid {
@@ -132,11 +131,6 @@ int command_bench_raid56(int argc, char** argv, CommandOptions options)
     if (!status.ok())
         return command_failed(chosen.common, status.err(), why);
     print_all(chosen.common, *all);
-    if (!chosen.plot.empty()) {
-        const Status plotted = write_text_file(chosen.plot, plot_bench(*all), why);
-        if (!plotted.ok())
-            return command_failed(chosen.common, plotted.err(), why);
-    }
     return count_bad(*all) == 0 ? kExitOk : kExitFailed;
 }
 

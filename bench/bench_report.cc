@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "base/assert.h"
-#include "bench/bench_plot.h"
 #include "control/volume_json.h"
 #include "format/profile.h"
 
@@ -260,19 +259,6 @@ Json encode_bench(std::span<const BenchSeries> series)
     if (series.size() == 2)
         json_put(out.get(), "ratio", encode_ratio(ratio_of(series[0], series[1])));
     return out;
-}
-
-std::string plot_bench(std::span<const BenchSeries> series)
-{
-    constexpr double kTickSeconds = static_cast<double>(BenchResult::kTickNs) / 1e9;
-    std::vector<PlotLine> lines;
-    for (const BenchSeries& one : series) {
-        PlotLine line{one.name, {}};
-        for (const uint64_t bytes : one.median().bytes_per_tick)
-            line.values.push_back(static_cast<double>(bytes) / kTickSeconds / 1e6);
-        lines.push_back(std::move(line));
-    }
-    return plot_svg(title_of(series.front().options), "MB/s", kTickSeconds, lines);
 }
 
 }  // namespace cowraid

@@ -28,9 +28,7 @@ BenchRatio ratio_of(const BenchSeries& first, const BenchSeries& second);
 
 void print_series(const BenchSeries& series);
 void print_ratio(const BenchSeries& first, const BenchSeries& second);
-// {"schema": "cowraid.bench-raid56", ...}: every round of every series.
+// {"schema": "cowraid.bench-raid56", ...}: every round of every series; scripts/plot_bench.py draws it.
 Json encode_bench(std::span<const BenchSeries> series);
-// Throughput of every series' median round over time.
-std::string plot_bench(std::span<const BenchSeries> series);
 
 }  // namespace cowraid

@@ -13,7 +13,6 @@
 #include "bench/bench_members.h"
 #include "bench/bench_memory.h"
 #include "bench/bench_pattern.h"
-#include "bench/bench_plot.h"
 #include "bench/bench_report.h"
 #include "bench/bench_volume.h"
 #include "sim/sim_device.h"
@@ -253,25 +252,6 @@ TEST_CASE("bench: a member in memory keeps what is written, and no more")
     CHECK(MemoryDevice::make("huge", uint64_t{1} << 60) == nullptr);
 }
 
-TEST_CASE("bench: a plot has every line, name and value")
-{
-    const PlotLine lines[] = {{"plug=on", {10, 20, 40}}, {"a<b&c", {5}}};
-    const std::string svg = plot_svg("title", "MB/s", 0.1, lines);
-    CHECK(svg.starts_with("<svg "));
-    CHECK(svg.ends_with("</svg>\n"));
-    CHECK(svg.find("plug=on") != std::string::npos);
-    CHECK(svg.find("a&lt;b&amp;c") != std::string::npos);
-    size_t polylines = 0;
-    for (size_t at = svg.find("<polyline"); at != std::string::npos; at = svg.find("<polyline", at + 1))
-        ++polylines;
-    CHECK(polylines == 2);
-    // 50 is the limit of the scale: 40 lies at four fifths of the height, 40 + 275 * 0.2.
-    CHECK(svg.find(",95.0 ") != std::string::npos);
-    std::string why;
-    CHECK(write_text_file("/nonexistent/plot.svg", svg, why).err() == Err::kIo);
-    CHECK(why.find("/nonexistent/plot.svg") != std::string::npos);
-}
-
 TEST_CASE("bench: a run does what it was asked to, and counts it")
 {
     BenchOptions options = small_volume(ProfileId::kRaid5, 3);
@@ -320,7 +300,7 @@ TEST_CASE("bench: a run does what it was asked to, and counts it")
         json_array_get(json_get(json_array_get(json_get(json.get(), "series"), 0), "rounds"), 0);
     CHECK(json_get_integer(round, "operations") == 300);
     CHECK(json_get_integer(json_get(round, "members"), "log_writes") == run->members.log_writes);
-    CHECK(plot_bench(series).find("<polyline") != std::string::npos);
+    CHECK(json_array_size(json_get(round, "bytes_per_tick")) == run->bytes_per_tick.size());
 }
 
 TEST_CASE("bench: a full write-intent log is emptied, and no write is refused")

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <libmount/libmount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
@@ -12,90 +13,63 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <set>
 
+#include "base/assert.h"
 #include "base/text.h"
 
 namespace cowraid {
 
 namespace {
 
-constexpr size_t kFieldDevice = 2;
-constexpr size_t kFieldDirectory = 4;
-constexpr size_t kFieldFlags = 5;
-constexpr size_t kFieldsBeforeOptional = 6;
-constexpr std::string_view kOwnerOption = "user_id=";
 constexpr int kProbeLooksMax = 1000;
 constexpr useconds_t kProbeLookMicroseconds = 2000;
 
-bool is_octal(char c)
+MountEntry entry_of(libmnt_fs* mount)
 {
-    return c >= '0' && c <= '7';
+    const auto text = [](const char* value) {
+        return std::string(value == nullptr ? "" : value);
+    };
+    const dev_t device = mnt_fs_get_devno(mount);
+    char* owner = nullptr;
+    size_t owner_bytes = 0;
+    mnt_fs_get_option(mount, "user_id", &owner, &owner_bytes);
+    return {.device = std::to_string(major(device)) + ":" + std::to_string(minor(device)),
+            .directory = text(mnt_fs_get_target(mount)),
+            .type = text(mnt_fs_get_fstype(mount)),
+            .source = text(mnt_fs_get_source(mount)),
+            .flags = text(mnt_fs_get_vfs_options(mount)),
+            .owner = owner == nullptr ? "" : std::string(owner, owner_bytes)};
 }
-
-// The kernel writes blanks and backslashes as \ooo.
-std::string unescape(std::string_view text)
-{
-    std::string out;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const bool escape = text[i] == '\\' && i + 3 < text.size() && is_octal(text[i + 1]) &&
-                            is_octal(text[i + 2]) && is_octal(text[i + 3]);
-        if (!escape) {
-            out += text[i];
-            continue;
-        }
-        out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
-        i += 3;
-    }
-    return out;
-}
-
-}  // namespace
-
-std::vector<MountEntry> parse_mount_table(std::string_view text)
-{
-    std::vector<MountEntry> table;
-    for (const std::string_view line : split(text, '\n')) {
-        const auto fields = split(line, ' ');
-        size_t dash = kFieldsBeforeOptional;
-        while (dash < fields.size() && fields[dash] != "-")
-            ++dash;
-        if (dash + 2 >= fields.size())
-            continue;
-        std::string owner;
-        if (dash + 3 < fields.size())
-            for (const std::string_view option : split(fields[dash + 3], ','))
-                if (option.starts_with(kOwnerOption))
-                    owner = option.substr(kOwnerOption.size());
-        table.push_back({.device = std::string(fields[kFieldDevice]),
-                         .directory = unescape(fields[kFieldDirectory]),
-                         .type = std::string(fields[dash + 1]),
-                         .source = unescape(fields[dash + 2]),
-                         .flags = std::string(fields[kFieldFlags]),
-                         .owner = std::move(owner)});
-    }
-    return table;
-}
-
-namespace {
 
 Result<std::vector<MountEntry>> read_mount_table_of(const std::string& process)
 {
     FILE* const file = fopen((process + "/mountinfo").c_str(), "re");
     if (file == nullptr)
         return Err::kIo;
-    std::string text;
-    char piece[4096];
-    size_t count;
-    while ((count = fread(piece, 1, sizeof piece, file)) > 0)
-        text.append(piece, count);
+    auto table = parse_mount_table(file);
     fclose(file);
-    return parse_mount_table(text);
+    return table;
 }
 
 }  // namespace
+
+std::vector<MountEntry> parse_mount_table(FILE* file)
+{
+    std::vector<MountEntry> entries;
+    libmnt_table* const table = mnt_new_table();
+    libmnt_iter* const iterator = mnt_new_iter(MNT_ITER_FORWARD);
+    CW_ASSERT(table != nullptr && iterator != nullptr);
+    // libmount resolves the name: one without a slash would ask the working directory, which may be on a
+    // mount.
+    mnt_table_parse_stream(table, file, "/proc/self/mountinfo");
+    for (libmnt_fs* mount = nullptr; mnt_table_next_fs(table, iterator, &mount) == 0;)
+        entries.push_back(entry_of(mount));
+    mnt_free_iter(iterator);
+    mnt_unref_table(table);
+    return entries;
+}
 
 Result<std::vector<MountEntry>> read_mount_table()
 {

@@ -2,9 +2,9 @@
 // What the kernel has mounted, from /proc/self/mountinfo.
 #pragma once
 
+#include <cstdio>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -26,8 +26,8 @@ struct MountEntry {
     [[nodiscard]] bool is_of_this_user() const;
 };
 
-// In the order they were mounted: the last entry of a directory is the one on top.
-std::vector<MountEntry> parse_mount_table(std::string_view text);
+// In the order they were mounted: the last entry of a directory is the one on top. Asks no mount anything.
+std::vector<MountEntry> parse_mount_table(FILE* file);
 // kIo when the table cannot be read.
 Result<std::vector<MountEntry>> read_mount_table();
 

@@ -585,7 +585,7 @@ const Scenario kRefused[] = {
          [](Arranged& a) {
              Superblock other = a.volume.state;
              a.volume.commit(a.volume.state, {1, 2});
-             other.root = {.address = {kBlockBytes}, .generation = {2}, .checksum = 1};
+             other.root = {.address = {kBlockBytes}, .generation = {2}, .checksums = {1}};
              a.volume.commit(other, {3, 4});
              a.give({1, 2, 3, 4});
          },
@@ -597,7 +597,7 @@ const Scenario kRefused[] = {
          [](Arranged& a) {
              Superblock other = a.volume.state;
              commits(a.volume, a.volume.state, {1, 2}, 4);
-             other.root = {.address = {kBlockBytes}, .generation = {2}, .checksum = 1};
+             other.root = {.address = {kBlockBytes}, .generation = {2}, .checksums = {1}};
              a.volume.commit(other, {3, 4});
              a.give({1, 2, 3, 4});
          },

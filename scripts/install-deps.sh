@@ -6,8 +6,8 @@ set -euo pipefail
 
 # cmake only because doctest-dev describes itself to Meson that way.
 build_packages=(meson ninja-build pkg-config cmake g++ libfuse3-dev fuse3 liburing-dev libisal-dev
-    libxxhash-dev libzstd-dev libblkid-dev libjansson-dev libseccomp-dev libgoogle-perftools-dev doctest-dev
-    python3 util-linux mount procps)
+    libxxhash-dev libzstd-dev libblkid-dev libmount-dev uuid-dev libjansson-dev libseccomp-dev
+    libgoogle-perftools-dev doctest-dev python3 util-linux mount procps)
 # Where the distribution has no such version, scripts/test.sh takes another compiler or leaves a check out.
 clang_packages=(clang-14 clang-format-14 libclang-rt-14-dev llvm-14)
 test_packages=(python3-pytest fio rsync sqlite3 git strace

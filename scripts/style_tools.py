@@ -12,7 +12,8 @@ from style_rules import Finding
 JOBS = 2
 FORMATTERS = ["clang-format-14"]  # other versions lay out some lines differently
 COMPILERS = ["g++", "clang++-14", "clang++"]
-PACKAGES = ["fuse3", "liburing", "libzstd", "libxxhash", "libisal", "blkid", "jansson", "doctest"]
+PACKAGES = ["fuse3", "liburing", "libzstd", "libxxhash", "libisal", "blkid", "mount", "uuid", "jansson",
+            "doctest"]
 # A header is judged by errors alone; warnings are the build's business.
 COMPILE_FLAGS = ["-std=c++20", "-fno-exceptions", "-fno-rtti", "-fsyntax-only", "-w", "-x", "c++",
                  "-D_FILE_OFFSET_BITS=64", "-D_GNU_SOURCE", "-DFUSE_USE_VERSION=314",

@@ -17,14 +17,15 @@ ReplayDevice::ReplayDevice(std::string name, uint64_t size_bytes, const BlockIma
 {
 }
 
-std::span<std::byte> ReplayDevice::own_block(uint64_t number)
+std::byte* ReplayDevice::own_block(uint64_t number, size_t replaced_bytes)
 {
     auto& block = own_[number];
     if (block == nullptr) {
         block = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
-        std::memcpy(block.get(), pool_.block(base_.get(number)).data(), kBlockBytes);
+        if (replaced_bytes < kBlockBytes)
+            std::memcpy(block.get(), pool_.block(base_.get(number)).data(), kBlockBytes);
     }
-    return {block.get(), kBlockBytes};
+    return block.get();
 }
 
 void ReplayDevice::peek(uint64_t offset, std::span<std::byte> out) const
@@ -48,7 +49,7 @@ void ReplayDevice::poke(uint64_t offset, std::span<const std::byte> bytes)
     while (!bytes.empty()) {
         const uint64_t within = offset % kBlockBytes;
         const size_t part = std::min<size_t>(bytes.size(), kBlockBytes - within);
-        std::memcpy(own_block(offset / kBlockBytes).data() + within, bytes.data(), part);
+        std::memcpy(own_block(offset / kBlockBytes, part) + within, bytes.data(), part);
         bytes = bytes.subspan(part);
         offset += part;
     }

@@ -43,7 +43,8 @@ public:
     [[nodiscard]] BlockImage image(BlockPool& pool) const;
 
 private:
-    std::span<std::byte> own_block(uint64_t number);
+    // A block to write into, with what the base holds unless all of it will be replaced.
+    std::byte* own_block(uint64_t number, size_t replaced_bytes);
 
     const std::string name_;
     const uint64_t size_bytes_;

@@ -52,7 +52,7 @@ void SampleVolume::fill(MemberSet& members, const Ids& ids)
 void SampleVolume::commit(Superblock& history, const Ids& ids, const Ids& reached)
 {
     history.root = {
-        .address = {kBlockBytes}, .generation = history.generation.next(), .checksum = prng.next()};
+        .address = {kBlockBytes}, .generation = history.generation.next(), .checksums = {prng.next()}};
     commit_states(history, ids, reached);
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "tools/mount/mount_request.h"
 
+#include <libmount/libmount.h>
 #include <sys/mount.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "base/text.h"
@@ -252,36 +254,10 @@ constexpr uint32_t kCommitSecondsMax = 300;
 constexpr uint64_t kDirtyBytesMin = 8 * kMiB;
 constexpr uint64_t kCacheBytesMin = 1 * kMiB;
 
-// One option, cut at its first '='.
 struct Option {
     std::string_view name, value;
     bool has_value = false;
 };
-
-std::vector<std::string_view> cut_list(std::string_view list)
-{
-    std::vector<std::string_view> pieces;
-    bool quoted = false;
-    size_t begin = 0;
-    for (size_t i = 0; i <= list.size(); ++i) {
-        if (i < list.size() && list[i] == '"')
-            quoted = !quoted;
-        if (i == list.size() || (list[i] == ',' && !quoted)) {
-            if (i != begin)
-                pieces.push_back(list.substr(begin, i - begin));
-            begin = i + 1;
-        }
-    }
-    return pieces;
-}
-
-Option cut_option(std::string_view text)
-{
-    const size_t at = text.find('=');
-    if (at == std::string_view::npos)
-        return {.name = text, .value = {}};
-    return {.name = text.substr(0, at), .value = text.substr(at + 1), .has_value = true};
-}
 
 const Rule* find_rule(std::string_view name)
 {
@@ -413,9 +389,8 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
     return invalid(why, "option '" + std::string(option.name) + "' is not supported; leave it out");
 }
 
-Status apply_text(std::string_view text, MountRequest& request, std::string& why)
+Status apply_option(const Option& option, MountRequest& request, std::string& why)
 {
-    const Option option = cut_option(text);
     if (option.name.starts_with("x-") || option.name.starts_with("X-"))
         return {};
     const Rule* const rule = find_rule(option.name);
@@ -445,8 +420,16 @@ std::vector<MountOptionHelp> mount_options_help()
 
 Status parse_mount_options(std::string_view list, MountRequest& request, std::string& why)
 {
-    for (const std::string_view text : cut_list(list))
-        CW_TRY(apply_text(text, request, why));
+    std::string text(list);
+    char *rest = text.data(), *name = nullptr, *value = nullptr;
+    size_t name_bytes = 0, value_bytes = 0;
+    while (mnt_optstr_next_option(&rest, &name, &name_bytes, &value, &value_bytes) == 0)
+        CW_TRY(apply_option({.name = {name, name_bytes},
+                             .value = value == nullptr ? "" : std::string_view(value, value_bytes),
+                             .has_value = value != nullptr},
+                            request, why));
+    if (rest[std::strspn(rest, ",")] != '\0')
+        return invalid(why, std::string("no closing quote in '") + rest + "'");
     return {};
 }
 

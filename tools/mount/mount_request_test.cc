@@ -114,6 +114,7 @@ TEST_CASE("options: quotes protect commas")
     CHECK(request.kernel_options[0].second == "\"a:b:c0,c1\"");
     CHECK(request.kernel_flags == MS_NOEXEC);
     CHECK(parse(",,rw,,").warnings.empty());
+    CHECK(refusal("rw,context=\"a,b,ro").find("no closing quote in 'context=\"a,b,ro'") != std::string::npos);
 }
 
 TEST_CASE("options: those of others are named and ignored, unknown ones refused unless sloppy")
@@ -175,17 +176,23 @@ TEST_CASE("spec: names")
 
 TEST_CASE("mount table: fields, escapes, optional fields, the topmost mount")
 {
-    const auto table = parse_mount_table(
+    constexpr std::string_view kText =
         "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
         "40 22 0:39 / /mnt/my\\040dir rw,nosuid - fuse.cowraid cowraid:my\\134pool rw,user_id=0\n"
         "41 40 0:41 / /mnt/my\\040dir ro shared:7 master:2 - tmpfs none rw\n"
-        "garbage line\n");
+        "garbage line\n";
+    FILE* const file = fmemopen(const_cast<char*>(kText.data()), kText.size(), "r");
+    REQUIRE(file != nullptr);
+    const auto table = parse_mount_table(file);
+    fclose(file);
     REQUIRE(table.size() == 3);
     CHECK(table[0].device == "254:0");
     CHECK(table[0].type == "ext4");
     CHECK(table[1].directory == "/mnt/my dir");
     CHECK(table[1].source == "cowraid:my\\pool");
     CHECK(table[1].flags == "rw,nosuid");
+    CHECK(table[1].owner == "0");
+    CHECK(table[2].owner.empty());
     const MountEntry* const top = mount_at(table, "/mnt/my dir");
     REQUIRE(top != nullptr);
     CHECK(top->type == "tmpfs");
