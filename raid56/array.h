@@ -52,6 +52,19 @@ struct ReadPiece {
     uint32_t bad_blocks = 0;  // on kTooManyFaults: how many could not be had
 };
 
+// Learns the checksums of what a write changed, parity included.
+class ChecksumSink {
+public:
+    virtual ~ChecksumSink() = default;
+    // `checksums` of consecutive blocks, data or parity. Called before the write is done and before any other
+    // write of the stripe begins, so that the verifier's answers are never older than the members. No mutex
+    // is held. Thread-safe.
+    virtual void record(VolumeAddress address, std::span<const Checksum> checksums) = 0;
+    // Whether anything refers to the data block. A free one may hold what a crash left there, when the log
+    // entry that would tell was on a member that is lost or lied: that is no fault of the member it lies on.
+    virtual bool in_use(VolumeAddress address) = 0;
+};
+
 // Whole rows of one group to be written: either `stripe_count` whole stripes (first_row 0, all rows) or
 // rows [first_row, first_row + row_count) of one stripe. None of the rows may hold a block that the last
 // commit or an unfinished read refers to.
@@ -67,6 +80,9 @@ struct RowWrite {
     // Out, same order with parity columns behind the data columns of each stripe:
     // stripe_count * (k + m) * row_count checksums.
     std::span<Checksum> checksums;
+    // Learns them before another write of the stripes begins, whatever becomes of this one; null: nobody
+    // does.
+    ChecksumSink* sink = nullptr;
     // Ok when enough members took it: at most `tolerance` columns of the group are missing or failed, and
     // those that failed could be taken out of service. kTooManyFaults, kReadOnly, kInvalid (no such rows).
     Status result;
@@ -84,19 +100,6 @@ struct BlockWrite {
     // because the log is full, or because the map does not say yet that a parity column is away; blocks of
     // that row hold what they held.
     Status result;
-};
-
-// Learns the checksums of what a write in place changed, parity included.
-class ChecksumSink {
-public:
-    virtual ~ChecksumSink() = default;
-    // `checksums` of consecutive blocks, data or parity. Called before the write is done and before any other
-    // write of the stripe begins, so that the verifier's answers are never older than the members. No mutex
-    // is held. Thread-safe.
-    virtual void record(VolumeAddress address, std::span<const Checksum> checksums) = 0;
-    // Whether anything refers to the data block. A free one may hold what a crash left there, when the log
-    // entry that would tell was on a member that is lost or lied: that is no fault of the member it lies on.
-    virtual bool in_use(VolumeAddress address) = 0;
 };
 
 // Whose writes they are.

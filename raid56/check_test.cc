@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "base/checksum.h"
 #include "tests/support/array_fixture.h"
@@ -111,4 +114,55 @@ TEST_CASE("a stripe is read once, by large requests; ranges outside the group ar
     CHECK(volume.array->check_stripes(TestVolume::kGroup, 1, stripes, found).err() == Err::kInvalid);
     CHECK(volume.array->check_stripes({4096}, 0, 1, found).err() == Err::kInvalid);
     CHECK(volume.array->check_stripes(TestVolume::kGroup, stripes - 1, 1, found).ok());
+}
+
+TEST_CASE(
+    "who looks at a stripe beside a writer of its rows sees what was there before, or what is there now")
+{
+    // The first checksum that is recorded starts a check of the stripe.
+    class Beside final : public ChecksumSink {
+    public:
+        explicit Beside(TestVolume& volume) : volume_(volume) { }
+        void record(VolumeAddress address, std::span<const Checksum> written) override
+        {
+            if (!checker_.joinable())
+                checker_ = std::thread([this] {
+                    CHECK(volume_.array->check_stripes(TestVolume::kGroup, 0, 1, found).ok());
+                    checked = true;
+                });
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            overtaken = overtaken || checked;
+            volume_.record(address, written);
+            ++records;
+        }
+        bool in_use(VolumeAddress address) override { return volume_.in_use(address); }
+        void finish() { checker_.join(); }
+
+        std::vector<BadBlock> found;
+        bool overtaken = false;
+        uint32_t records = 0;
+        std::atomic<bool> checked = false;
+
+    private:
+        TestVolume& volume_;
+        std::thread checker_;
+    };
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 16384}, Shape{ProfileId::kRaid6, 2, 8192},
+                               Shape{ProfileId::kRaid1, 1, 16384}}) {
+        TestVolume volume(shape);
+        const Geometry& geometry = volume.geometry;
+        REQUIRE(volume.write(0, 1, 0).ok());
+        for (const uint32_t first_row : {0u, 1u}) {
+            RowWrite write = volume.prepare(0, 1, first_row, geometry.rows() - first_row, 0);
+            Beside beside(volume);
+            write.sink = &beside;
+            REQUIRE(volume.array->write_rows({&write, 1}).ok());
+            CHECK(beside.records == geometry.data_columns + geometry.parity);
+            beside.finish();
+            CHECK_FALSE(beside.overtaken);
+            CHECK(beside.found.empty());
+            volume.commit(write);
+            CHECK(volume.disk_is_right());
+        }
+    }
 }

@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "base/checksum.h"
 #include "tests/support/array_fixture.h"
@@ -352,6 +355,63 @@ TEST_CASE("a repair is not written over what somebody else wrote meanwhile")
     CHECK(volume.read_back(0, 16));
     CHECK(volume.requests(IoKind::kWrite) == 0);
     CHECK(volume.disk_is_right());
+}
+
+TEST_CASE("nobody writes a row between the verifier's answer and the repair that rests on it")
+{
+    // Whoever asks about the row meets a writer who wants to replace it.
+    class Racing final : public BlockVerifier {
+    public:
+        explicit Racing(TestVolume& volume) : volume_(volume), write_(volume.prepare(0, 1, 0, 4, 0))
+        {
+            write_.sink = &volume;
+        }
+        void expect(VolumeAddress address, std::span<BlockExpectation> out) override
+        {
+            volume_.expect(address, out);
+            ++questions;
+            if (!writer_.joinable())
+                writer_ = std::thread([this] {
+                    ok = volume_.array->write_rows({&write_, 1}).ok();
+                    written = true;
+                });
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            overtaken = overtaken || written;
+        }
+        void unrecoverable(VolumeAddress) override { }
+        void finish()
+        {
+            writer_.join();
+            volume_.commit(write_);
+        }
+        bool overtaken = false;
+        uint32_t questions = 0;
+        std::atomic<bool> written = false, ok = false;
+
+    private:
+        TestVolume& volume_;
+        RowWrite write_;
+        std::thread writer_;
+    };
+    for (const bool latent : {false, true}) {
+        TestVolume volume({ProfileId::kRaid5, 3, 16384});
+        REQUIRE(volume.write(0, 1).ok());
+        const BlockPlace place{0, 1, 1};
+        latent ? volume.latent(place) : volume.rot(place);
+        ReadPiece piece = volume.piece(0, 12);
+        Racing racing(volume);
+        volume.array->set_verifier(&racing);
+        CHECK(volume.array->read(std::span(&piece, 1)).ok());
+        CHECK(volume.right(piece));  // as it was before the writer
+        CHECK(racing.questions >= 2);  // about the rest of the row, and before the repair
+        CHECK_FALSE(racing.overtaken);
+        racing.finish();
+        CHECK(racing.ok);
+        CHECK(volume.array->statistics().blocks_repaired == 1);
+        volume.array->set_verifier(&volume);
+        CHECK(volume.disk_is_right());
+        CHECK(volume.read_back(0, 12));
+    }
 }
 
 TEST_CASE("a block that changed between the read and its repair is left alone")

@@ -128,16 +128,13 @@ void PartialBatch::write_full_rows()
             .row_count = 1,
             .blocks = memory[index].blocks,
             .checksums = memory[index].checksums,
+            .sink = job.stripe->origin.sink,
         });
     }
     bump(partial_.counters.full_rows, full_.size());
     write_locked_rows(state_, writes).ignore();  // each has its own result
     for (size_t index = 0; index < full_.size(); ++index) {
         full_[index].status = writes[index].result;
-        for (uint32_t column = 0; full_[index].status.ok() && column < full_[index].columns(); ++column)
-            full_[index].stripe->origin.sink->record(
-                address_of(full_[index].group(), full_[index].place(column)),
-                std::span(memory[index].checksums).subspan(column, 1));
         report(full_[index]);
     }
 }

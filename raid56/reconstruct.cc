@@ -48,6 +48,7 @@ private:
     void choose_reads_of(Row& row);
     void read();
     void judge();
+    [[nodiscard]] std::vector<StripeKey> stripes() const;
     void solve_rows();
     void count_unsolved();
 
@@ -206,14 +207,17 @@ void RowBatch::count_unsolved()
                 count_fault(state_, *lost.group, lost.place, 0, lost.cause);
 }
 
-void RowBatch::solve_rows()
+std::vector<StripeKey> RowBatch::stripes() const
 {
-    // A row must not change under the eyes that read it column by column.
     std::vector<StripeKey> keys;
     for (const Row& row : rows_)
         if (const StripeKey key{row.group->record.address, row.stripe}; keys.empty() || keys.back() != key)
             keys.push_back(key);
-    const StripeLockSet lock(state_.stripe_locks, keys);
+    return keys;
+}
+
+void RowBatch::solve_rows()
+{
     do {
         for (Row& row : rows_)
             if (!row.done)
@@ -226,11 +230,15 @@ void RowBatch::solve_rows()
     } while (!reads_.empty());
 }
 
+// A row must not change under the eyes that read it column by column, nor between what the verifier says of
+// it and the repair.
 void RowBatch::run()
 {
+    const std::vector<StripeKey> keys = stripes();
+    const StripeLockSet lock(state_.stripe_locks, keys);
     solve_rows();
     count_unsolved();
-    repair_blocks(state_, repairs_);
+    repair_locked_blocks(state_, repairs_);
 }
 
 // After a crash on a read-only array some rows are right in memory only.

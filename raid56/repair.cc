@@ -204,7 +204,11 @@ RepairItem::Authority authority_for(const LostBlock& lost)
     return from_pointer ? RepairItem::Authority::kVerifierOrReader : RepairItem::Authority::kVerifier;
 }
 
-void repair_blocks(ArrayState& state, std::vector<RepairItem>& items)
+namespace {
+
+enum class Stripes : uint8_t { kUnlocked, kLocked };
+
+void repair(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes)
 {
     sort_and_drop_repeated(items);
     ask_verifier(state, items);
@@ -214,10 +218,23 @@ void repair_blocks(ArrayState& state, std::vector<RepairItem>& items)
         while (end < items.size() && items[end].group->record.address == key.group &&
                items[end].place.stripe == key.stripe)
             ++end;
-        const StripeLockSet lock(state.stripe_locks, std::span(&key, 1));
+        const std::span<const StripeKey> to_lock(&key, stripes == Stripes::kUnlocked ? 1 : 0);
+        const StripeLockSet lock(state.stripe_locks, to_lock);
         StripeRepair(state, std::span<const RepairItem>(items).subspan(first, end - first)).run();
         first = end;
     }
+}
+
+}  // namespace
+
+void repair_blocks(ArrayState& state, std::vector<RepairItem>& items)
+{
+    repair(state, items, Stripes::kUnlocked);
+}
+
+void repair_locked_blocks(ArrayState& state, std::vector<RepairItem>& items)
+{
+    repair(state, items, Stripes::kLocked);
 }
 
 }  // namespace cowraid

@@ -31,7 +31,11 @@ RepairItem::Authority authority_for(const LostBlock& lost);
 // Counts each fault on its member and rewrites the block, under the stripe lock: only where the authority
 // still wants this content and the block still holds what was seen, so that neither a newer write is
 // overwritten nor a fault counted by two readers. Reads every block again afterwards. On a read-only array
-// the faults are counted and nothing is written. Takes no array lock while it asks the verifier.
+// the faults are counted and nothing is written. Asks the verifier before it locks a stripe: nodes that lead
+// to the answer may lie in mirrored stripes.
 void repair_blocks(ArrayState& state, std::vector<RepairItem>& items);
+// The same for blocks under parity, by who holds the locks of all their stripes: nobody writes between the
+// verifier's answer and the repair.
+void repair_locked_blocks(ArrayState& state, std::vector<RepairItem>& items);
 
 }  // namespace cowraid

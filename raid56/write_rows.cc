@@ -39,6 +39,7 @@ private:
     void plan_unit(IoPlan& plan, uint32_t index);
     void plan_stripe(IoPlan& plan, const WriteUnit& unit, uint32_t column, uint64_t stripe);
     void write(IoPlan& plan);
+    void record(const WriteUnit& unit);
     void refresh_cache(const WriteUnit& unit, bool stored);
     void note_results(IoPlan& plan);
     void settle();
@@ -211,9 +212,26 @@ void WriteCall::refresh_cache(const WriteUnit& unit, bool stored)
     }
 }
 
+// Before the stripes are let go: who reads them next, and asks the verifier, sees one truth (I-22).
+void WriteCall::record(const WriteUnit& unit)
+{
+    ChecksumSink* sink = writes_[unit.write].sink;
+    if (sink == nullptr)
+        return;
+    const ArrayGroup& group = *unit.group;
+    const uint32_t columns = group.geometry.data_columns + group.geometry.parity;
+    for (uint64_t stripe = 0; stripe < unit.stripe_count; ++stripe)
+        for (uint32_t column = 0; column < columns; ++column)
+            sink->record(
+                address_of(group, {unit.first_stripe + stripe, column, unit.first_row}),
+                unit.checksums.subspan((stripe * columns + column) * unit.row_count, unit.row_count));
+}
+
 void WriteCall::write(IoPlan& plan)
 {
     plan.run();
+    for (const WriteUnit& unit : batch_)
+        record(unit);
     const bool stored = std::all_of(plan.parts().begin(), plan.parts().end(),
                                     [](const IoPart& part) { return part.result.ok(); });
     for (const WriteUnit& unit : batch_)

@@ -25,20 +25,6 @@ std::vector<Piece> pieces_of(const FlushBatch& batch)
     return pieces;
 }
 
-// Records the checksums of a written rectangle, data, pads and parity, by address.
-void record_checksums(BlockTable& table, const RowRegion& region, std::span<const Checksum> checksums)
-{
-    const Geometry& geometry = region.geometry;
-    const uint32_t columns = geometry.data_columns + geometry.parity;
-    size_t at = 0;
-    for (uint64_t stripe = region.first_stripe; stripe < region.first_stripe + region.stripe_count; ++stripe)
-        for (uint32_t column = 0; column < columns; ++column) {
-            const uint64_t offset = offset_of(geometry, {stripe, column, region.first_row});
-            table.put(region.group_address + offset, checksums.subspan(at, region.row_count));
-            at += region.row_count;
-        }
-}
-
 }  // namespace
 
 void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
@@ -70,12 +56,12 @@ Status write_region(Files& files, Transaction& transaction, const RowRegion& reg
     write.row_count = region.row_count;
     write.blocks = blocks;
     write.checksums = checksums;
-    CW_TRY(files.store.volume.array().write_rows({&write, 1}));
     // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by address.
+    TransactionChecksumSink sink(transaction);
     const Ref<const ArrayGroup> group = files.store.volume.array().group_at(region.group_address);
-    if (geometry.parity > 0 || (group->record.content & kGroupData) != 0)
-        record_checksums(transaction.checksums, region, checksums);
-    return {};
+    if (geometry.parity > 0 || (group && (group->record.content & kGroupData) != 0))
+        write.sink = &sink;
+    return files.store.volume.array().write_rows({&write, 1});
 }
 
 std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max)
