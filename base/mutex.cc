@@ -33,7 +33,15 @@ void note_release(LockRank rank)
     CW_ASSERT(held[static_cast<size_t>(rank)] > 0);
     --held[static_cast<size_t>(rank)];
 }
+const void* this_thread()
+{
+    return held;
+}
 #else
+const void* this_thread()
+{
+    return nullptr;
+}
 void note_acquire(LockRank, bool) { }
 void note_try(LockRank) { }
 void note_release(LockRank) { }
@@ -55,12 +63,14 @@ void Mutex::lock()
 {
     note_acquire(rank_, false);
     CW_ASSERT(pthread_mutex_lock(&mutex_) == 0);
+    set_holder(this_thread());
 }
 
 void Mutex::lock_nested()
 {
     note_acquire(rank_, true);
     CW_ASSERT(pthread_mutex_lock(&mutex_) == 0);
+    set_holder(this_thread());
 }
 
 bool Mutex::try_lock()
@@ -68,12 +78,21 @@ bool Mutex::try_lock()
     if (pthread_mutex_trylock(&mutex_) != 0)
         return false;
     note_try(rank_);
+    set_holder(this_thread());
     return true;
+}
+
+void Mutex::assert_held() const
+{
+#ifdef COWRAID_DEBUG
+    CW_ASSERT(holder_.load(std::memory_order_relaxed) == this_thread());
+#endif
 }
 
 void Mutex::unlock()
 {
     note_release(rank_);
+    set_holder(nullptr);
     CW_ASSERT(pthread_mutex_unlock(&mutex_) == 0);
 }
 
@@ -93,7 +112,9 @@ CondVar::~CondVar()
 
 void CondVar::wait(Mutex& mutex)
 {
+    mutex.set_holder(nullptr);
     CW_ASSERT(pthread_cond_wait(&condition_, &mutex.mutex_) == 0);
+    mutex.set_holder(this_thread());
 }
 
 bool CondVar::wait_for(Mutex& mutex, uint64_t milliseconds)
@@ -106,7 +127,9 @@ bool CondVar::wait_for(Mutex& mutex, uint64_t milliseconds)
         until.tv_nsec -= 1000000000;
         ++until.tv_sec;
     }
+    mutex.set_holder(nullptr);
     const int result = pthread_cond_timedwait(&condition_, &mutex.mutex_, &until);
+    mutex.set_holder(this_thread());
     CW_ASSERT(result == 0 || result == ETIMEDOUT);
     return result == 0;
 }

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/lock_rank.h"
@@ -24,11 +25,23 @@ public:
     void lock_nested() CW_ACQUIRE();
     [[nodiscard]] bool try_lock() CW_TRY_ACQUIRE(true);
     void unlock() CW_RELEASE();
+    // For a function whose caller took the lock in a way that the analysis cannot follow. Debug builds abort
+    // when this thread does not hold it.
+    void assert_held() const CW_ASSERT_HELD(this);
 
 private:
     friend class CondVar;
     pthread_mutex_t mutex_;
     LockRank rank_;
+#ifdef COWRAID_DEBUG
+    void set_holder(const void* holder)
+    {
+        holder_.store(holder, std::memory_order_relaxed);
+    }
+    std::atomic<const void*> holder_{nullptr};  // something of the thread that holds it
+#else
+    void set_holder(const void*) { }
+#endif
 };
 
 class CW_SCOPED_CAPABILITY MutexLock {

@@ -77,8 +77,9 @@ Result<uint64_t> count_holes(Files& files, Inode& inode, Range& piece)
 
 // Maps holes as reserved. What an error leaves is whole. Requires inode.mutex.
 Status reserve_holes(Files& files, Operation& operation, const View& view, Inode& inode,
-                     const std::vector<Range>& holes, DataPromise& promise) CW_NO_THREAD_SAFETY_ANALYSIS
+                     const std::vector<Range>& holes, DataPromise& promise)
 {
+    inode.mutex.assert_held();
     ExtentEditor editor(files, operation.transaction(), view, inode);
     Status status;
     for (const Range& hole : holes) {

@@ -3,9 +3,9 @@
 
 namespace cowraid {
 
-void ChangeTracker::note_blocks(Inode& inode, uint64_t first_block,
-                                uint64_t block_count) CW_NO_THREAD_SAFETY_ANALYSIS
+void ChangeTracker::note_blocks(Inode& inode, uint64_t first_block, uint64_t block_count)
 {
+    inode.mutex.assert_held();
     if (!tracking())
         return;
     const bool listed = !inode.unlogged.empty();

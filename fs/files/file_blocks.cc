@@ -12,8 +12,9 @@
 namespace cowraid {
 
 void insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
-                  uint64_t promised_blocks) CW_NO_THREAD_SAFETY_ANALYSIS
+                  uint64_t promised_blocks)
 {
+    inode->mutex.assert_held();
     const uint64_t block_count = extent.block_count;
     const int64_t runs = inode->dirty.run_count();
     const uint64_t news = inode->dirty.insert(first_block, std::move(extent));
@@ -27,8 +28,9 @@ void insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block, D
 }
 
 Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t first_block,
-                    uint64_t block_count) CW_NO_THREAD_SAFETY_ANALYSIS
+                    uint64_t block_count)
 {
+    inode.mutex.assert_held();
     Unmapped removed;
     Status status;
     {

@@ -42,8 +42,9 @@ void copy_cached(const DirtyMap& map, const BlockRange& range, std::vector<Block
         gaps.push_back({block, end - block, range.memory + (block - range.first_block) * kBlockBytes});
 }
 
-std::vector<BlockRange> copy_from_memory(Inode& inode, const BlockRange& range) CW_NO_THREAD_SAFETY_ANALYSIS
+std::vector<BlockRange> copy_from_memory(Inode& inode, const BlockRange& range)
 {
+    inode.mutex.assert_held();
     std::vector<BlockRange> not_dirty;
     copy_cached(inode.dirty, range, not_dirty);
     std::vector<BlockRange> gaps;

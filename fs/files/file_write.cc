@@ -70,8 +70,9 @@ Status promise_blocks(Files& files, Inode& inode, uint64_t first_block, uint64_t
 
 // Copies the part of an edge block that the write does not cover. False when its stored content is needed
 // and not at hand. Requires inode.mutex.
-bool fill_edge(Inode& inode, PendingWrite& write, uint64_t block) CW_NO_THREAD_SAFETY_ANALYSIS
+bool fill_edge(Inode& inode, PendingWrite& write, uint64_t block)
 {
+    inode.mutex.assert_held();
     std::byte* target = write.buffer->buffer.data() + (block - write.first_block()) * kBlockBytes;
     const uint64_t block_start = block * kBlockBytes;
     const size_t from = write.offset > block_start ? write.offset - block_start : 0;
@@ -122,8 +123,9 @@ Status read_edges(Files& files, Inode& inode, PendingWrite& write)
 }
 
 // Overwrites blocks that are dirty already. Requires inode.mutex and the gate.
-bool write_in_place(Files& files, Inode& inode, const PendingWrite& write) CW_NO_THREAD_SAFETY_ANALYSIS
+bool write_in_place(Files& files, Inode& inode, const PendingWrite& write)
 {
+    inode.mutex.assert_held();
     constexpr uint64_t kInPlaceBlocks = 2;
     if (write.block_count() > kInPlaceBlocks)
         return false;
@@ -141,9 +143,9 @@ bool write_in_place(Files& files, Inode& inode, const PendingWrite& write) CW_NO
     return true;
 }
 
-void note_written(Operation& operation, Inode& inode, const PendingWrite& write,
-                  const Caller& caller) CW_NO_THREAD_SAFETY_ANALYSIS
+void note_written(Operation& operation, Inode& inode, const PendingWrite& write, const Caller& caller)
 {
+    inode.mutex.assert_held();
     InodeAttributes& attributes = inode.attributes;
     attributes.size_bytes = std::max(attributes.size_bytes, write.end());
     attributes.modified = attributes.changed = current_time();

@@ -102,8 +102,9 @@ FlushBatch begin_flush(Files& files, View view, FlushHost& host)
 }
 
 Status adjust_data_blocks(Files& files, Transaction& transaction, const View& view, Inode& inode,
-                          int64_t delta) CW_NO_THREAD_SAFETY_ANALYSIS
+                          int64_t delta)
 {
+    inode.mutex.assert_held();
     if (delta == 0)
         return {};
     inode.attributes.data_blocks += static_cast<uint64_t>(delta);

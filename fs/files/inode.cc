@@ -152,8 +152,9 @@ Result<Ref<Inode>> InodeTable::get(InodeNumber number)
     return inode;
 }
 
-Status InodeTable::load(Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+Status InodeTable::load(Inode& inode)
 {
+    inode.mutex.assert_held();
     ItemBytes payload;
     CW_TRY(store_.get(inode_key(inode.number), payload));
     CW_ASSIGN(inode.attributes, decode_inode(payload));
@@ -247,8 +248,9 @@ InodeLocks::~InodeLocks()
         locked_[i - 1]->mutex.unlock();
 }
 
-void store_inode(Operation& operation, Inode& inode, Changed changed) CW_NO_THREAD_SAFETY_ANALYSIS
+void store_inode(Operation& operation, Inode& inode, Changed changed)
 {
+    inode.mutex.assert_held();
     operation.put(inode_key(inode.number), encode_inode(inode.attributes));
     if (changed == Changed::kContent)
         inode.data_change = operation.change();

@@ -59,8 +59,9 @@ Result<uint64_t> piece_start(Files& files, const View& view, InodeNumber inode, 
 enum class Tail : uint8_t { kNowhere, kDirty, kStored };
 
 // Requires inode.mutex, and that nothing is being flushed.
-Result<Tail> find_tail(Files& files, Inode& inode, uint64_t new_size) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<Tail> find_tail(Files& files, Inode& inode, uint64_t new_size)
 {
+    inode.mutex.assert_held();
     const uint64_t block = new_size / kBlockBytes;
     if (new_size % kBlockBytes == 0)
         return Tail::kNowhere;
@@ -72,9 +73,9 @@ Result<Tail> find_tail(Files& files, Inode& inode, uint64_t new_size) CW_NO_THRE
 }
 
 // Zeroes the block behind the new end. Requires inode.mutex; of a stored block, that its content is at hand.
-void zero_tail(Files& files, const Ref<Inode>& inode, uint64_t new_size, Tail tail,
-               LastBlock& last) CW_NO_THREAD_SAFETY_ANALYSIS
+void zero_tail(Files& files, const Ref<Inode>& inode, uint64_t new_size, Tail tail, LastBlock& last)
 {
+    inode->mutex.assert_held();
     const uint64_t block = new_size / kBlockBytes;
     const size_t keep = new_size % kBlockBytes;
     if (tail == Tail::kDirty) {

@@ -83,8 +83,10 @@ void inherit(const InodeAttributes& directory, InodeAttributes& child)
 
 // Requires both inodes locked. Nothing is changed on failure.
 Status add_child(Names& names, Operation& op, Inode& directory, std::string_view name, Inode& child,
-                 std::string_view symlink_target) CW_NO_THREAD_SAFETY_ANALYSIS
+                 std::string_view symlink_target)
 {
+    directory.mutex.assert_held();
+    child.mutex.assert_held();
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
     CW_ASSIGN(const DirentSlot slot, find_name(names, directory.number, name));
@@ -111,8 +113,7 @@ Status add_child(Names& names, Operation& op, Inode& directory, std::string_view
 }
 
 Result<Attributes> add_node(Names& names, InodeNumber parent, std::string_view name, uint32_t mode,
-                            uint64_t rdev, std::string_view symlink_target,
-                            const Caller& caller) CW_NO_THREAD_SAFETY_ANALYSIS
+                            uint64_t rdev, std::string_view symlink_target, const Caller& caller)
 {
     CW_TRY(check_request(name, mode, symlink_target));
     CW_ASSIGN(const InodeUse directory, use_directory(names, parent));
@@ -126,6 +127,7 @@ Result<Attributes> add_node(Names& names, InodeNumber parent, std::string_view n
         names, names.files.inodes.create(number, new_attributes(mode, rdev, symlink_target, caller)));
     LookupReference reference(names, child);
     const InodeLocks locks({directory.get(), child.get()});
+    child->mutex.assert_held();
     const Status status = add_child(names, op, *directory, name, *child, symlink_target);
     if (!status.ok()) {
         child->removed = true;

@@ -147,9 +147,9 @@ void drop_subdirectory(Inode& directory)
         --directory.attributes.link_count;
 }
 
-void put_name(Operation& op, Inode& directory, uint64_t cursor, std::string_view name,
-              Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+void put_name(Operation& op, Inode& directory, uint64_t cursor, std::string_view name, Inode& inode)
 {
+    inode.mutex.assert_held();
     const uint64_t sequence = inode.attributes.next_link_sequence++;
     const std::string text(name);
     op.put(dirent_key(directory.number, cursor),

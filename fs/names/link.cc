@@ -9,9 +9,10 @@ namespace cowraid {
 namespace {
 
 // Requires both inodes locked. Nothing is changed on failure.
-Status add_link(Names& names, Operation& op, Inode& directory, std::string_view name,
-                Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+Status add_link(Names& names, Operation& op, Inode& directory, std::string_view name, Inode& inode)
 {
+    directory.mutex.assert_held();
+    inode.mutex.assert_held();
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
     if (inode.removed || inode.attributes.link_count == 0)
@@ -48,8 +49,7 @@ Status check_link(Names& names, Inode& inode, InodeNumber directory, std::string
 
 }  // namespace
 
-Result<Attributes> Names::link(InodeNumber inode, InodeNumber new_parent,
-                               std::string_view new_name) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<Attributes> Names::link(InodeNumber inode, InodeNumber new_parent, std::string_view new_name)
 {
     CW_TRY(check_name(new_name));
     if (is_dot_name(new_name))
@@ -61,6 +61,7 @@ Result<Attributes> Names::link(InodeNumber inode, InodeNumber new_parent,
     Operation op(store);
     CW_TRY(op.begin(Operation::Kind::kGrow, 4));
     const InodeLocks locks({directory.get(), file.get()});
+    file->mutex.assert_held();
     CW_TRY(add_link(*this, op, *directory, new_name, *file));
     reference.keep();
     return attributes_of(*file);

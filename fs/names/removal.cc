@@ -14,8 +14,9 @@ namespace {
 // Items one operation may erase.
 constexpr uint32_t kErasedItemsMax = 512;
 
-void drop_dirty(Names& names, Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+void drop_dirty(Names& names, Inode& inode)
 {
+    inode.mutex.assert_held();
     const uint64_t blocks = inode.dirty.block_count();
     const int64_t runs = inode.dirty.run_count();
     if (blocks == 0)

@@ -114,14 +114,16 @@ Status check_ancestors(Names& names, const Rename& rename)
 }
 
 // Whether the place still means what was resolved; takes the entry as it is now. Requires the locks.
-Result<bool> still_means(Names& names, Place& place) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<bool> still_means(Names& names, Place& place)
 {
+    place.directory->mutex.assert_held();
     if (place.directory->removed || place.directory->attributes.link_count == 0)
         return Err::kNotFound;
     CW_ASSIGN(place.slot, find_name(names, place.directory->number, place.name));
-    if (!place.slot.found)
-        return !place.inode;
-    return place.inode && !place.inode->removed && place.slot.entry.inode == place.inode->number;
+    if (!place.slot.found || !place.inode)
+        return !place.slot.found && !place.inode;
+    place.inode->mutex.assert_held();
+    return !place.inode->removed && place.slot.entry.inode == place.inode->number;
 }
 
 // Lets the name at `place` mean `inode`, which had the name `old`.
@@ -134,18 +136,24 @@ void point(Operation& op, const Place& place, uint64_t cursor, const Inode& inod
 }
 
 // A directory leaves `from` for `to`.
-void move_parent(Inode& directory, Inode& from, Inode& to) CW_NO_THREAD_SAFETY_ANALYSIS
+void move_parent(Inode& directory, Inode& from, Inode& to)
 {
+    directory.mutex.assert_held();
+    from.mutex.assert_held();
+    to.mutex.assert_held();
     drop_subdirectory(from);
     ++to.attributes.link_count;
     directory.attributes.parent = to.number.value;
 }
 
 // Requires the locks. The new name stands before the old one goes, so that a lookup finds one of them.
-Result<RenameOutcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<RenameOutcome> move_name(Operation& op, Rename& rename)
 {
     Place& from = rename.from;
     Place& to = rename.to;
+    from.directory->mutex.assert_held();
+    from.inode->mutex.assert_held();
+    to.directory->mutex.assert_held();
     const uint64_t cursor = to.slot.found ? to.slot.entry.cursor : to.slot.free_cursor;
     if (cursor == 0)
         return Err::kNoSpace;
@@ -159,6 +167,7 @@ Result<RenameOutcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFE
         move_parent(*from.inode, *from.directory, *to.directory);
     bool last = false;
     if (to.slot.found) {
+        to.inode->mutex.assert_held();
         if (to.is_directory())
             drop_subdirectory(*to.directory);
         last = drop_link(op, *to.inode, to.slot.entry.link_sequence, now);
@@ -168,6 +177,7 @@ Result<RenameOutcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFE
     from.inode->attributes.changed = now;
     store_inode(op, *from.inode);
     for (Inode* directory : {from.directory.get(), to.directory.get()}) {
+        directory->mutex.assert_held();
         touch_directory(*directory, now);
         store_inode(op, *directory);
     }
@@ -175,7 +185,7 @@ Result<RenameOutcome> move_name(Operation& op, Rename& rename) CW_NO_THREAD_SAFE
 }
 
 // Requires the locks.
-Result<RenameOutcome> exchange_names(Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<RenameOutcome> exchange_names(Operation& op, Rename& rename)
 {
     Place& from = rename.from;
     Place& to = rename.to;
@@ -189,6 +199,8 @@ Result<RenameOutcome> exchange_names(Operation& op, Rename& rename) CW_NO_THREAD
             move_parent(*to.inode, *to.directory, *from.directory);
     }
     for (Place* place : {&from, &to}) {
+        place->inode->mutex.assert_held();
+        place->directory->mutex.assert_held();
         place->inode->attributes.changed = now;
         touch_directory(*place->directory, now);
     }
@@ -200,7 +212,7 @@ Result<RenameOutcome> exchange_names(Operation& op, Rename& rename) CW_NO_THREAD
 }
 
 // One attempt with the places as resolved, inside the gate.
-Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename) CW_NO_THREAD_SAFETY_ANALYSIS
+Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename)
 {
     std::optional<MutexLock> one_at_a_time;
     if (rename.moves_directory()) {

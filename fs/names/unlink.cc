@@ -14,8 +14,10 @@ enum class UnlinkOutcome : uint8_t { kDone, kLastName, kChanged };
 
 // Requires both inodes locked, as resolved. kChanged: the name means something else by now.
 Result<UnlinkOutcome> take_name(Names& names, Operation& op, Inode& directory, const Dirent& entry,
-                                Inode& inode) CW_NO_THREAD_SAFETY_ANALYSIS
+                                Inode& inode)
 {
+    directory.mutex.assert_held();
+    inode.mutex.assert_held();
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
     CW_ASSIGN(const DirentSlot slot, find_name(names, directory.number, entry.name));
@@ -49,8 +51,7 @@ Status check_type(Names& names, const Dirent& entry, uint32_t wanted_type)
 }
 
 // `wanted_type`: S_IFDIR, or S_IFREG for anything that is not a directory.
-Status remove_name(Names& names, InodeNumber parent, std::string_view name,
-                   uint32_t wanted_type) CW_NO_THREAD_SAFETY_ANALYSIS
+Status remove_name(Names& names, InodeNumber parent, std::string_view name, uint32_t wanted_type)
 {
     CW_ASSIGN(const InodeUse directory, use_directory(names, parent));
     while (true) {
