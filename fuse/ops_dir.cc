@@ -68,8 +68,8 @@ void read_entries(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offse
                   const Names::ReadDirectory& how)
 {
     PackingSink sink(request, bytes, how.with_attributes);
-    const Status status = filesystem_of(request).names.read_directory(inode_of(request, node),
-                                                                static_cast<uint64_t>(offset), how, sink);
+    const Status status = filesystem_of(request).names.read_directory(
+        inode_of(request, node), static_cast<uint64_t>(offset), how, sink);
     // Entries already taken hold references, so they go out; the error meets the next call.
     if (!status.ok() && sink.empty())
         reply_status(request, status);

@@ -29,7 +29,7 @@ void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const ch
     }
     const std::span<const char> chars(value, bytes);
     reply_status(request, filesystem_of(request).names.set_xattr(inode_of(request, node), name,
-                                                           std::as_bytes(chars), flags));
+                                                                 std::as_bytes(chars), flags));
 }
 
 // A size of 0 asks how much room the answer needs.
