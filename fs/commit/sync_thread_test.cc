@@ -39,12 +39,14 @@ void* write_and_fsync(void* argument)
     using What = Committer::SyncWhat;
     for (uint64_t round = 0; round < writer.rounds; ++round) {
         const std::vector<std::byte> content = content_of(writer.inode, round);
-        if (!writer.volume->fs().write(writer.inode, round * kBytes, content, {}, {}).ok() ||
-            !writer.volume->fs().fsync(writer.inode, round % 2 == 0 ? What::kAll : What::kData).ok())
+        if (!writer.volume->fs().files.write(writer.inode, round * kBytes, content, {}, {}).ok() ||
+            !writer.volume->fs()
+                 .committer.fsync(writer.inode, round % 2 == 0 ? What::kAll : What::kData)
+                 .ok())
             ++writer.failures;
         else
             writer.acknowledged = round + 1;
-        if (round % 17 == 5 && !writer.volume->fs().sync().ok())
+        if (round % 17 == 5 && !writer.volume->fs().committer.sync().ok())
             ++writer.failures;
     }
     return nullptr;
@@ -78,7 +80,7 @@ TEST_CASE("fsync from many threads: all answered, all there after a crash")
         CHECK(writer.acknowledged == writer.rounds);
         for (uint64_t round = 0; round < writer.rounds; ++round) {
             std::vector<std::byte> got(kBytes);
-            const Result<size_t> count = volume.fs().read(writer.inode, round * kBytes, got);
+            const Result<size_t> count = volume.fs().files.read(writer.inode, round * kBytes, got);
             REQUIRE(count.ok());
             CHECK(*count == kBytes);
             CHECK(got == content_of(writer.inode, round));

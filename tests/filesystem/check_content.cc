@@ -22,13 +22,13 @@ std::string text_of(const CheckReport& report)
 
 InodeNumber Filler::make(InodeNumber parent, const std::string& name, uint32_t mode, bool remembered)
 {
-    const Result<Attributes> made = fs().make_node(parent, name, mode, 0, {});
+    const Result<Attributes> made = fs().names.make_node(parent, name, mode, 0, {});
     REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
     ++inodes;
     directories += S_ISDIR(mode);
     files += S_ISREG(mode);
     if (!remembered)
-        fs().forget(made->inode, 1);
+        fs().names.forget(made->inode, 1);
     return made->inode;
 }
 
@@ -36,7 +36,7 @@ void Filler::write(InodeNumber inode, uint64_t offset, size_t bytes)
 {
     std::vector<std::byte> content(bytes);
     prng_.fill(content.data(), bytes);
-    const Result<size_t> written = fs().write(inode, offset, content, {}, {});
+    const Result<size_t> written = fs().files.write(inode, offset, content, {}, {});
     REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
     REQUIRE(*written == bytes);
 }
@@ -46,22 +46,22 @@ void Filler::make_names()
     directory_ = make(kRoot, "directory", S_IFDIR | 0755);
     other_directory_ = make(directory_, "other", S_IFDIR | 0755);
     make(kRoot, "gone", S_IFDIR | 0755);
-    REQUIRE(fs().rmdir(kRoot, "gone").ok());
+    REQUIRE(fs().names.rmdir(kRoot, "gone").ok());
     --inodes, --directories;
     for (int i = 0; i < 200; ++i) {
         const InodeNumber file = make(other_directory_, "file" + std::to_string(i), S_IFREG | 0644);
         if (i % 3 == 0)
             write(file, 0, 100 + static_cast<size_t>(i) * 70);
         if (i % 7 == 0) {
-            REQUIRE(fs().link(file, directory_, "link" + std::to_string(i)).ok());
-            fs().forget(file, 1);
+            REQUIRE(fs().names.link(file, directory_, "link" + std::to_string(i)).ok());
+            fs().names.forget(file, 1);
         }
         if (i % 11 == 0)
-            REQUIRE(fs().set_xattr(file, "user.number", std::as_bytes(std::span("value")), 0).ok());
+            REQUIRE(fs().names.set_xattr(file, "user.number", std::as_bytes(std::span("value")), 0).ok());
     }
-    const Result<Attributes> symlink = fs().make_symlink(kRoot, "symlink", "directory/other", {});
+    const Result<Attributes> symlink = fs().names.make_symlink(kRoot, "symlink", "directory/other", {});
     REQUIRE(symlink.ok());
-    fs().forget(symlink->inode, 1);
+    fs().names.forget(symlink->inode, 1);
     ++inodes;
     make(kRoot, "fifo", S_IFIFO | 0600);
 }
@@ -75,41 +75,42 @@ void Filler::make_data()
     for (int i = 0; i < 30; ++i)
         write(sparse, prng_.below(40 * kMiB), 1 + prng_.below(20000));
     const InodeNumber promised = make(kRoot, "promised", S_IFREG | 0644);
-    REQUIRE(fs().allocate_range(promised, 0, 0, 2 * kMiB).ok());
-    REQUIRE(fs().allocate_range(promised, FALLOC_FL_KEEP_SIZE, 3 * kMiB, 100000).ok());
+    REQUIRE(fs().files.allocate_range(promised, 0, 0, 2 * kMiB).ok());
+    REQUIRE(fs().files.allocate_range(promised, FALLOC_FL_KEEP_SIZE, 3 * kMiB, 100000).ok());
     write(promised, 500000, 300000);
 }
 
 void Filler::change_things()
 {
-    REQUIRE(fs().rename(other_directory_, "file1", kRoot, "moved", 0).ok());
-    REQUIRE(fs().rename(other_directory_, "file2", other_directory_, "file4", 0).ok());
+    REQUIRE(fs().names.rename(other_directory_, "file1", kRoot, "moved", 0).ok());
+    REQUIRE(fs().names.rename(other_directory_, "file2", other_directory_, "file4", 0).ok());
     --inodes, --files;
-    REQUIRE(fs().rename(directory_, "other", kRoot, "sparse", 2).ok());  // RENAME_EXCHANGE
+    REQUIRE(fs().names.rename(directory_, "other", kRoot, "sparse", 2).ok());  // RENAME_EXCHANGE
     for (int i = 10; i < 60; i += 4) {
-        REQUIRE(fs().unlink(other_directory_, "file" + std::to_string(i)).ok());
+        REQUIRE(fs().names.unlink(other_directory_, "file" + std::to_string(i)).ok());
         if (i % 7 != 0)
             --inodes, --files;
     }
-    const Result<Attributes> big = fs().lookup(kRoot, "big");
+    const Result<Attributes> big = fs().names.lookup(kRoot, "big");
     REQUIRE(big.ok());
     write(big->inode, 700001, 100000);
-    REQUIRE(fs().allocate_range(big->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100000, 300000).ok());
+    REQUIRE(fs().files.allocate_range(big->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100000, 300000)
+                .ok());
     SetAttributes change;
     change.size_bytes = 2 * kMiB + 12345;
-    REQUIRE(fs().set_attributes(big->inode, change, {}).ok());
-    fs().forget(big->inode, 1);
+    REQUIRE(fs().names.set_attributes(big->inode, change, {}).ok());
+    fs().names.forget(big->inode, 1);
 }
 
 void Filler::leave_orphans()
 {
     const InodeNumber orphan = make(kRoot, "orphan", S_IFREG | 0644, true);
     write(orphan, 0, 70000);
-    REQUIRE(fs().allocate_range(orphan, 0, kMiB, 40000).ok());
+    REQUIRE(fs().files.allocate_range(orphan, 0, kMiB, 40000).ok());
     make(kRoot, "removed", S_IFDIR | 0755, true);
     REQUIRE(fs().step(true).ok());
-    REQUIRE(fs().unlink(kRoot, "orphan").ok());
-    REQUIRE(fs().rmdir(kRoot, "removed").ok());
+    REQUIRE(fs().names.unlink(kRoot, "orphan").ok());
+    REQUIRE(fs().names.rmdir(kRoot, "removed").ok());
 }
 
 void Filler::run()

@@ -100,11 +100,11 @@ Err SpaceWorld::append(uint64_t blocks)
 {
     if (!inode_.value || files_.back().blocks + blocks > kFileBlocks) {
         const std::string name = "f" + std::to_string(next_file_);
-        const Result<Attributes> made = fs().make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        const Result<Attributes> made = fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
         if (!made.ok())
             return made.err();
         if (inode_.value)
-            fs().forget(inode_, 1);
+            fs().names.forget(inode_, 1);
         ++next_file_;
         files_.push_back({name, 0});
         inode_ = made->inode;
@@ -113,7 +113,7 @@ Err SpaceWorld::append(uint64_t blocks)
     std::vector<std::byte> content;
     for (uint64_t i = 0; i < blocks; ++i)
         append_block(file.name, file.blocks + i, content);
-    const Result<size_t> written = fs().write(inode_, file.blocks * kBlockBytes, content, {}, {});
+    const Result<size_t> written = fs().files.write(inode_, file.blocks * kBlockBytes, content, {}, {});
     if (!written.ok())
         return written.err();
     REQUIRE(*written == content.size());
@@ -148,7 +148,7 @@ uint64_t SpaceWorld::write_synced(uint64_t count, uint64_t blocks)
         const Err err = append(blocks);
         refused += err != Err::kOk;
         if (err == Err::kOk)
-            refused += !fs().fsync(inode_, Committer::SyncWhat::kAll).ok();
+            refused += !fs().committer.fsync(inode_, Committer::SyncWhat::kAll).ok();
     }
     return refused;
 }
@@ -156,14 +156,14 @@ uint64_t SpaceWorld::write_synced(uint64_t count, uint64_t blocks)
 void SpaceWorld::remove_all()
 {
     if (inode_.value)
-        fs().forget(inode_, 1);
+        fs().names.forget(inode_, 1);
     inode_ = {};
     for (const File& file : files_) {
-        const Result<Attributes> found = fs().lookup(kRoot, file.name);
+        const Result<Attributes> found = fs().names.lookup(kRoot, file.name);
         REQUIRE(found.ok());
-        const Status removed = fs().unlink(kRoot, file.name);
+        const Status removed = fs().names.unlink(kRoot, file.name);
         REQUIRE_MESSAGE(removed.ok(), err_text(removed.err()));
-        fs().forget(found->inode, 1);
+        fs().names.forget(found->inode, 1);
     }
     files_.clear();
     REQUIRE(fs().step(false).ok());  // what the thread that removes files does
@@ -173,18 +173,18 @@ void SpaceWorld::require_content()
 {
     for (const File& file : files_) {
         CAPTURE(file.name);
-        const Result<Attributes> found = fs().lookup(kRoot, file.name);
+        const Result<Attributes> found = fs().names.lookup(kRoot, file.name);
         REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
         REQUIRE(found->size_bytes == file.blocks * kBlockBytes);
         std::vector<std::byte> wanted;
         for (uint64_t block = 0; block < file.blocks; ++block)
             append_block(file.name, block, wanted);
         std::vector<std::byte> got(wanted.size());
-        const Result<size_t> read = fs().read(found->inode, 0, got);
+        const Result<size_t> read = fs().files.read(found->inode, 0, got);
         REQUIRE_MESSAGE(read.ok(), err_text(read.err()));
         REQUIRE(*read == got.size());
         REQUIRE(got == wanted);
-        fs().forget(found->inode, 1);
+        fs().names.forget(found->inode, 1);
     }
 }
 

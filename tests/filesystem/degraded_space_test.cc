@@ -124,24 +124,24 @@ TEST_CASE("degraded space: what was promised has its place when members fail bef
 {
     SpaceWorld world(6, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
     world.start();
-    const Result<Attributes> reserved = world.fs().make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
+    const Result<Attributes> reserved = world.fs().names.make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
     REQUIRE(reserved.ok());
     const uint64_t bytes = world.available() * kBlockBytes / 2;
-    REQUIRE(world.fs().allocate_range(reserved->inode, 0, 0, bytes).ok());
+    REQUIRE(world.fs().files.allocate_range(reserved->inode, 0, 0, bytes).ok());
     world.commit();
     world.write(UINT64_MAX);
     world.fail_writes(0);
     world.fail_writes(3);
-    const Status synced = world.fs().sync();
+    const Status synced = world.fs().committer.sync();
     CHECK_MESSAGE(synced.ok(), err_text(synced.err()));
     // Written to the last byte, degraded.
     std::vector<std::byte> content(kMiB, std::byte{5});
     for (uint64_t done = 0; done < bytes; done += kMiB) {
         content.resize(std::min<uint64_t>(kMiB, bytes - done));
-        const Result<size_t> written = world.fs().write(reserved->inode, done, content, {}, {});
+        const Result<size_t> written = world.fs().files.write(reserved->inode, done, content, {}, {});
         REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
     }
-    const Status again = world.fs().sync();
+    const Status again = world.fs().committer.sync();
     CHECK_MESSAGE(again.ok(), err_text(again.err()));
     CHECK_FALSE(world.fs().info().read_only);
     world.require_content();
@@ -163,7 +163,7 @@ TEST_CASE("degraded space: any one of four members fails under load and the volu
             world.fail_writes(member);
             CHECK(world.write_synced(100, 8) == 0);
             CHECK(world.write(3000) == 3000);
-            const Status synced = world.fs().sync();
+            const Status synced = world.fs().committer.sync();
             CHECK_MESSAGE(synced.ok(), err_text(synced.err()));
             CHECK_FALSE(world.fs().info().read_only);
             world.require_content();
@@ -262,7 +262,7 @@ void run_cell(const Cell& cell)
     // Metadata with full redundancy takes a group now and then.
     CHECK(reported + 2 * world.group_blocks() >= allowed);
     CHECK(accepted >= reported);
-    const Status synced = world.fs().sync();
+    const Status synced = world.fs().committer.sync();
     CHECK_MESSAGE(synced.ok(), err_text(synced.err()));
     CHECK_FALSE(world.fs().info().read_only);
     world.require_content();

@@ -38,13 +38,14 @@ public:
     bool add()
     {
         const uint64_t number = next_++;
-        const Result<Attributes> made = volume_.fs().make_node(kRoot, name_of(number), S_IFREG | 0644, 0, {});
+        const Result<Attributes> made =
+            volume_.fs().names.make_node(kRoot, name_of(number), S_IFREG | 0644, 0, {});
         Status status = made.status();
         if (status.ok()) {
-            status = volume_.fs().set_xattr(made->inode, "user.x", value_of(number), 0);
-            volume_.fs().forget(made->inode, 1);
+            status = volume_.fs().names.set_xattr(made->inode, "user.x", value_of(number), 0);
+            volume_.fs().names.forget(made->inode, 1);
             if (!status.ok())
-                REQUIRE(volume_.fs().unlink(kRoot, name_of(number)).ok());
+                REQUIRE(volume_.fs().names.unlink(kRoot, name_of(number)).ok());
         }
         if (status.ok())
             live_.push_back(number);
@@ -55,7 +56,7 @@ public:
     }
     void remove(size_t index)
     {
-        const Status status = volume_.fs().unlink(kRoot, name_of(live_[index]));
+        const Status status = volume_.fs().names.unlink(kRoot, name_of(live_[index]));
         REQUIRE_MESSAGE(status.ok(), err_text(status.err()));
         live_[index] = live_.back();
         live_.pop_back();
@@ -69,12 +70,12 @@ public:
     void require_values()
     {
         for (const uint64_t number : live_) {
-            const Result<Attributes> found = volume_.fs().lookup(kRoot, name_of(number));
+            const Result<Attributes> found = volume_.fs().names.lookup(kRoot, name_of(number));
             REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
-            const Result<std::vector<std::byte>> value = volume_.fs().get_xattr(found->inode, "user.x");
+            const Result<std::vector<std::byte>> value = volume_.fs().names.get_xattr(found->inode, "user.x");
             REQUIRE(value.ok());
             REQUIRE(*value == value_of(number));
-            volume_.fs().forget(found->inode, 1);
+            volume_.fs().names.forget(found->inode, 1);
         }
     }
     void unmount_and_check()

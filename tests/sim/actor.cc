@@ -97,7 +97,7 @@ void Actor::commit()
     const bool by_sync = prng().chance(1, 2);
     world_.in_commit = true;
     world_.note(by_sync ? "sync" : "commit");
-    const Status status = by_sync ? fs().sync() : fs().step(true);
+    const Status status = by_sync ? fs().committer.sync() : fs().step(true);
     if (!world_.returned(Event::kCommit))
         return;
     if (world_.settle("commit", status.err(), Err::kOk))
@@ -130,7 +130,7 @@ void Actor::fsync()
     world_.in_commit = true;
     world_.note("%s %llu", data_only ? "fdatasync" : "fsync", static_cast<unsigned long long>(inode.value));
     const VolumeInfo before = fs().info();
-    const Status status = fs().fsync(inode, data_only ? What::kData : What::kAll);
+    const Status status = fs().committer.fsync(inode, data_only ? What::kData : What::kAll);
     const VolumeInfo after = fs().info();
     if (!world_.returned(Event::kFsyncCommit) || !world_.settle("fsync", status.err(), Err::kOk))
         return;
@@ -144,11 +144,11 @@ void Actor::fsync()
 
 void Actor::fill_volume()
 {
-    const Result<Attributes> made = fs().make_node({kRootInode}, "filler", S_IFREG | 0600, 0, {});
+    const Result<Attributes> made = fs().names.make_node({kRootInode}, "filler", S_IFREG | 0600, 0, {});
     if (!world_.settle("create", made.err(), Err::kOk))
         return;
     filler_ = made->inode;
-    fs().forget(filler_, 1);
+    fs().names.forget(filler_, 1);
     ModelInode inode;
     inode.mode = S_IFREG | 0600;
     inode.modified = made->modified;
@@ -159,7 +159,7 @@ void Actor::fill_volume()
         return;
     world_.note("reserve all but %llu of %llu bytes", static_cast<unsigned long long>(spare),
                 static_cast<unsigned long long>(available));
-    const Status status = fs().allocate_range(filler_, FALLOC_FL_KEEP_SIZE, 0, available - spare);
+    const Status status = fs().files.allocate_range(filler_, FALLOC_FL_KEEP_SIZE, 0, available - spare);
     world_.settle("fallocate", status.err(), Err::kOk, Growth::kSome);
 }
 

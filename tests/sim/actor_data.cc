@@ -68,7 +68,7 @@ std::vector<std::byte> Actor::some_bytes()
 // Learns the time a change left behind.
 void Actor::note_modified(InodeNumber inode)
 {
-    const Result<Attributes> attributes = fs().get_attributes(inode);
+    const Result<Attributes> attributes = fs().names.get_attributes(inode);
     if (attributes.ok())
         model().change(inode).modified = attributes->modified;
     else
@@ -80,7 +80,8 @@ void Actor::write_bytes(InodeNumber inode, uint64_t offset, const std::vector<st
     const Caller caller = some_caller(prng());
     world_.note("%s %llu: %zu bytes at %llu", append ? "append" : "write", ull(inode), bytes.size(),
                 ull(offset));
-    const Result<size_t> written = fs().write(inode, append ? 0 : offset, bytes, {.append = append}, caller);
+    const Result<size_t> written =
+        fs().files.write(inode, append ? 0 : offset, bytes, {.append = append}, caller);
     if (!world_.settle("write", written.err(), Err::kOk, Growth::kSome))
         return;
     if (*written != bytes.size()) {
@@ -130,7 +131,7 @@ void Actor::resize()
     world_.note("truncate %llu: %llu to %llu", ull(inode), ull(size), ull(*change.size_bytes));
     FileContent after = model().at(inode).content;
     after.resize(*change.size_bytes);
-    const Err got = fs().set_attributes(inode, change, caller).err();
+    const Err got = fs().names.set_attributes(inode, change, caller).err();
     finish_steps("truncate", inode, std::move(after), got, Growth::kNone);
     if (world_.failed() || world_.power_lost())
         return;
@@ -182,7 +183,7 @@ void Actor::change_range()
     if ((mode & ~FALLOC_FL_KEEP_SIZE) != 0)
         after.clear(offset, length);
     world_.note("fallocate %llu: mode %d, %llu bytes at %llu", ull(inode), mode, ull(length), ull(offset));
-    const Err got = fs().allocate_range(inode, mode, offset, length).err();
+    const Err got = fs().files.allocate_range(inode, mode, offset, length).err();
     finish_steps("fallocate", inode, std::move(after), got, Growth::kSome);
     world_.events.add((mode & FALLOC_FL_PUNCH_HOLE) != 0   ? Event::kPunch
                       : (mode & FALLOC_FL_ZERO_RANGE) != 0 ? Event::kZeroRange
@@ -202,13 +203,13 @@ void Actor::write_reserved()
         return;
     const uint64_t blocks = prng().between(1, std::min<uint64_t>(available / kBlockBytes, 64));
     world_.note("reserve %llu blocks for %llu and write them", ull(blocks), ull(inode));
-    const Err got = fs().allocate_range(inode, FALLOC_FL_KEEP_SIZE, 0, blocks * kBlockBytes).err();
+    const Err got = fs().files.allocate_range(inode, FALLOC_FL_KEEP_SIZE, 0, blocks * kBlockBytes).err();
     finish_steps("fallocate", inode, {}, got, Growth::kSome);
     if (world_.failed() || world_.power_lost() || got != Err::kOk)
         return;
     std::vector<std::byte> bytes(blocks * kBlockBytes);
     prng().fill(bytes.data(), bytes.size());
-    const Result<size_t> written = fs().write(inode, 0, bytes, {}, {});
+    const Result<size_t> written = fs().files.write(inode, 0, bytes, {}, {});
     if (!world_.settle("write into reserved space", written.err(), Err::kOk))
         return;
     world_.events.add(Event::kReservedWrite);
@@ -228,8 +229,8 @@ void Actor::read()
     const uint64_t wanted =
         offset < content.size_bytes() ? std::min<uint64_t>(out.size(), content.size_bytes() - offset) : 0;
     world_.note("read %llu: %zu bytes at %llu", ull(inode), out.size(), ull(offset));
-    const Result<size_t> got = fs().read(inode, offset, out);
-    fs().note_access(inode);
+    const Result<size_t> got = fs().files.read(inode, offset, out);
+    fs().names.note_access(inode);
     if (!world_.settle("read", got.err(), Err::kOk))
         return;
     world_.events.add(Event::kRead);

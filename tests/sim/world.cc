@@ -116,7 +116,7 @@ void World::let_go(InodeNumber inode, uint64_t count)
 {
     const auto at = references.find(inode.value);
     CW_ASSERT(at != references.end() && at->second >= count);
-    fs().forget(inode, count);
+    fs().names.forget(inode, count);
     at->second -= count;
     if (at->second == 0)
         references.erase(at);
