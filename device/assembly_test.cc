@@ -675,11 +675,11 @@ const Scenario kRefused[] = {
      .arrange =
          [](Arranged& a) {
              a.volume.commit(a.volume.state, {1, 2, 3, 4});
-             forge(a.volume, 3, 2, [](DiskSuperblock& disk) { disk.version = 3; });
+             forge(a.volume, 3, 2, [](DiskSuperblock& disk) { disk.version = 4; });
              a.give({1, 2, 3, 4});
          },
      .generation = 0,
-     .said = {"/dev/m3 needs format version 3, this program knows 2: use a newer version"},
+     .said = {"/dev/m3 needs format version 4, this program knows 3: use a newer version"},
      .err = Err::kUnsupported},
     {.name = "a feature this version does not handle",
      .arrange =
