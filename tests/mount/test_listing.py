@@ -16,8 +16,8 @@ def leaves_of_files(image):
     found = []
     at = image.find(NODE_MAGIC)
     while at >= 0:
-        start = at - 8
-        tree, level, _, count = struct.unpack_from("<QHHI", image, start + 48)
+        start = at
+        tree, level, _, count = struct.unpack_from("<QHHI", image, start + 40)
         if start % 4096 == 0 and tree == FILE_TREE and level == 0 and 0 < count < 600:
             inodes = [struct.unpack_from("<Q", image, start + HEADER_BYTES + 24 * i)[0] for i in range(count)]
             if inodes[0] > ROOT_INODE:
@@ -33,7 +33,7 @@ def damage_leaf_with(volume, inode):
         with open(path, "r+b") as file:
             for start, inodes in leaves_of_files(file.read()):
                 if inodes[0] < inode < inodes[-1]:
-                    os.pwrite(file.fileno(), b"damage", start + 2)
+                    os.pwrite(file.fileno(), b"damage", start + HEADER_BYTES + 2)
                     count += 1
     return count
 
