@@ -31,7 +31,7 @@ void Committer::stop(const char* reason, Status status)
 {
     if (store.volume.members().stopped())
         reason = store.volume.members().stop_reason();
-    const char* none = "";
+    const char* none = nullptr;
     if (!store.stop_reason.compare_exchange_strong(none, reason))
         return;
     store.stopped = true;

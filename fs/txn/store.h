@@ -58,7 +58,7 @@ struct Store {
     // After an error that a commit could not carry: everything that changes fails, reads go on.
     std::atomic<bool> stopped{false};
     std::atomic<const char*> read_only_reason{""};  // static text, for the user
-    std::atomic<const char*> stop_reason{""};  // the same, once stopped
+    std::atomic<const char*> stop_reason{nullptr};  // the same, once stopped
     // Mounted read-only over a log that is in use: nothing is written, dirty data stays in memory.
     std::atomic<bool> keeps_log{false};
     // The fsync log may be appended to: the mount has recovered everything and writes. Commit thread.
