@@ -57,16 +57,6 @@ CleanProgress Filesystem::clean_step(CleanUrge urge)
     return committer.cleaner.step(urge, false);
 }
 
-PartialWriteOptions Filesystem::partial_write_options() const
-{
-    return volume->array().partial_write_options();
-}
-
-Status Filesystem::set_partial_write_options(const PartialWriteOptions& options)
-{
-    return volume->array().set_partial_write_options(options);
-}
-
 Status Filesystem::reset_counters()
 {
     for (const MemberRecord& member : volume->superblock().members)

@@ -33,9 +33,6 @@ public:
     VolumeStatistics statistics();
     VolumeInfo info();
     Status reset_counters();
-    // How rows that hold other blocks are written. kInvalid: out of range, or nothing was written yet.
-    [[nodiscard]] PartialWriteOptions partial_write_options() const;
-    Status set_partial_write_options(const PartialWriteOptions& options);
 
     // Simulator, only with options.manual_commit: one round of what the threads would do, a flush and with
     // `commit` a commit; one bounded step of the cleaner; what a mount does soon after a commit.

@@ -25,10 +25,6 @@ void prepare_thread(const char* name)
     pthread_setname_np(pthread_self(), name);
 }
 
-}  // namespace
-
-namespace {
-
 constexpr uint64_t kMicrosecondsPerMs = 1000;
 // How often to look whether there is something to clean.
 constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;

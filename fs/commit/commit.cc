@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include "fs/commit/committer.h"
-#include "fs/txn/group_planning.h"
-
 #include <algorithm>
 
 #include "base/log.h"
 #include "device/superblock_store.h"
 #include "fs/commit/commit_trees.h"
+#include "fs/commit/committer.h"
 #include "fs/commit/fsync_collect.h"
 #include "fs/commit/node_moves.h"
 #include "fs/files/flush.h"
+#include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
 #include "fs/volume/commit_mutant.h"
 

@@ -131,6 +131,10 @@ void Committer::load(const RootContent& root)
     refresh_budget(store);
 }
 
+namespace {
+
+// After a crash, rows that were being written in place. The open transaction learns their checksums; a volume
+// that is mounted read-only is not changed.
 Status recover_rows(Committer& committer, RecoveryCounts& counts, std::string& why)
 {
     TransactionChecksumSink sink(*committer.store.timeline.open(), &committer.store.allocator);
@@ -143,8 +147,6 @@ Status recover_rows(Committer& committer, RecoveryCounts& counts, std::string& w
         why = std::string("recovering rows after a crash failed: ") + err_text(status.err());
     return status;
 }
-
-namespace {
 
 // Log entries of rows die with a commit that has their checksums, before there are new ones. With records to
 // replay it comes before that, and changes nothing that they rest on: they count from the commit before it.

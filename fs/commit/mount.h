@@ -21,8 +21,4 @@ struct RootContent {
 // Reads root tree and group summaries: a few nodes, whatever the size of the volume.
 Result<RootContent> read_root(Volume& volume, std::string& why);
 
-// After a crash, rows that were being written in place. The open transaction learns their checksums; a
-// volume that is mounted read-only is not changed.
-Status recover_rows(Committer& committer, RecoveryCounts& counts, std::string& why);
-
 }  // namespace cowraid

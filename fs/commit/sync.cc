@@ -36,16 +36,9 @@ void Committer::sync_async(Completion* completion)
 
 Status Committer::sync()
 {
-    if (all_durable(*this))
-        return {};
-    if (store.options.manual_commit)
-        return commit();
-    const View view = store.timeline.view();
-    if (view.open->dirty)
-        return store.commits.wait(view.open->id);
-    if (view.committing)
-        return store.commits.wait(view.committing->id);
-    return store.stopped ? Status(Err::kShutdown) : Status();
+    BlockingCompletion blocking;
+    sync_async(&blocking);
+    return blocking.wait();
 }
 
 void Committer::fsync_async(InodeNumber number, SyncWhat what, Completion* completion)

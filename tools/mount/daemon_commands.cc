@@ -110,7 +110,7 @@ Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string
         why = "remount needs read_only: true or false";
         return Err::kInvalid;
     }
-    PartialWriteOptions options = filesystem_.partial_write_options();
+    PartialWriteOptions options = filesystem_.volume->array().partial_write_options();
     bool any = false;
     const char* name;
     json_t* value;
@@ -122,7 +122,8 @@ Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string
     }
     CW_TRY(filesystem_.committer.remount(json_is_true(read_only), why));
     // A volume that is read-only writes nothing in place.
-    return any && !json_is_true(read_only) ? filesystem_.set_partial_write_options(options) : Status();
+    return any && !json_is_true(read_only) ? filesystem_.volume->array().set_partial_write_options(options)
+                                           : Status();
 }
 
 Status VolumeControl::shutdown_wait(const json_t*, ControlAnswer& answer, std::string&)
