@@ -26,10 +26,10 @@ struct ClosedTransaction {
     bool log_ready = false;  // what comes after it may be logged, once it is committed
 };
 
-bool nothing_to_commit(Committer& committer)
+bool nothing_to_commit(Store& store)
 {
-    return !committer.store.timeline.open()->dirty && !committer.store.volume.map_changed() &&
-           !committer.store.volume.member_failed_since_commit();
+    return !store.timeline.open()->dirty && !store.volume.map_changed() &&
+           !store.volume.member_failed_since_commit();
 }
 
 // Everything that its trees will have to record.
@@ -60,21 +60,21 @@ ClosedTransaction close_transaction(Committer& committer)
 }
 
 // Steps 4b to 4e of the write path: everything durable, then the superblocks, durable too.
-Status make_durable(Committer& committer, Generation generation, const BlockRef& root, uint64_t& covered)
+Status make_durable(Store& store, Generation generation, const BlockRef& root, uint64_t& covered)
 {
-    const bool map_late = is_mutant(committer.store.options, CommitMutant::kMapAfterSuperblock);
-    CW_TRY(committer.store.volume.make_durable(map_late ? Volume::MapWrite::kPrepare : Volume::MapWrite::kNow,
-                                               generation, root, covered));
-    committer.store.volume.commit_done(committer.store.allocator);
+    const bool map_late = is_mutant(store.options, CommitMutant::kMapAfterSuperblock);
+    CW_TRY(store.volume.make_durable(map_late ? Volume::MapWrite::kPrepare : Volume::MapWrite::kNow,
+                                     generation, root, covered));
+    store.volume.commit_done(store.allocator);
     return {};
 }
 
 // What readers get from now on.
-Ref<const Committed> committed_as(Committer& committer, TransactionId transaction, Generation generation,
+Ref<const Committed> committed_as(Store& store, TransactionId transaction, Generation generation,
                                   CommittedTrees& trees)
 {
     for (Ref<const Node>& node : trees.nodes)
-        committer.store.cache.insert(std::move(node));
+        store.cache.insert(std::move(node));
     Ref<Committed> committed = make_ref<Committed>();
     committed->generation = generation;
     committed->transaction = transaction;
@@ -85,22 +85,22 @@ Ref<const Committed> committed_as(Committer& committer, TransactionId transactio
     return Ref<const Committed>(committed.get());
 }
 
-void release_freed(Committer& committer)
+void release_freed(Store& store)
 {
-    const auto all_released = committer.store.timeline.take_released();
+    const auto all_released = store.timeline.take_released();
     for (const Timeline::Released& released : all_released)
-        committer.store.allocator.release(released.transaction, released.generation);
+        store.allocator.release(released.transaction, released.generation);
     if (!all_released.empty())
-        refresh_budget(committer.store);
+        refresh_budget(store);
 }
 
 // Publishes a changed map without new trees, so that a commit finds room in groups that exist.
-Status publish_map(Committer& committer)
+Status publish_map(Store& store)
 {
     // Entries of the write-intent log stay: the commit that refers to their rows is still to come.
     uint64_t covered = 0;
-    return make_durable(committer, committer.store.volume.superblock().generation.next(),
-                        committer.store.volume.superblock().root, covered);
+    return make_durable(store, store.volume.superblock().generation.next(), store.volume.superblock().root,
+                        covered);
 }
 
 // By which the bound may rise while room is made: lines about new groups.
@@ -114,15 +114,15 @@ Status Committer::ensure_room(uint64_t data_blocks, uint64_t node_blocks)
     open_node_groups(store, node_blocks);
     const uint64_t wanted = data_blocks + store.moving_blocks;
     if (store.allocator.numbers(kGroupData).free_row_blocks < wanted) {
-        release_freed(*this);
+        release_freed(store);
         CW_TRY(plan_for(store, wanted, data_blocks));
     }
     if (store.volume.map_changed())
-        CW_TRY(publish_map(*this));
+        CW_TRY(publish_map(store));
     // Before the first row is written in place superblocks say where to look for it after a crash.
-    if (!store.volume.intent_log_live() && blocks_to_join(files, data_blocks) > 0) {
+    if (!store.volume.intent_log_live() && blocks_to_join(files.store, data_blocks) > 0) {
         store.volume.set_intent_log_live(true);
-        CW_TRY(publish_map(*this));
+        CW_TRY(publish_map(store));
     }
     return {};
 }
@@ -140,20 +140,20 @@ Status Committer::commit_checksums(FlushBatch& batch)
     const PendingChanges changes = changes_in(*store.in_place);
     open_node_groups(store, node_blocks_bound(store.space.metadata_room(), changes) + kNodeSlackBlocks);
     if (store.volume.map_changed())
-        CW_TRY(publish_map(*this));
+        CW_TRY(publish_map(store));
     const Generation generation = store.volume.superblock().generation.next();
     const TransactionId id = store.in_place->id;
     CommittedTrees trees;
     CW_TRY(commit_trees(*this, *store.in_place, *batch.view.committed, nullptr, generation, trees));
-    CW_TRY(make_durable(*this, generation, trees.root, covered));
+    CW_TRY(make_durable(store, generation, trees.root, covered));
     store.volume.array().retire(covered);
-    store.timeline.keep_between(committed_as(*this, id, generation, trees));
+    store.timeline.keep_between(committed_as(store, id, generation, trees));
     store.allocator.release_only(unread_frees(id));
     store.in_place.reset();
     ++checksum_commits;
     batch.view.committed = store.timeline.commit_view().committed;
     batch.generation = store.volume.superblock().generation.next();
-    release_freed(*this);
+    release_freed(store);
     refresh_budget(store);
     return {};
 }
@@ -186,7 +186,7 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
     if (closed.log_ready && !is_mutant(committer.store.options, CommitMutant::kLogNotLive))
         committer.store.volume.set_fsync_log_live(true);
     uint64_t covered = 0;
-    CW_TRY(make_durable(committer, generation, trees.root, covered));
+    CW_TRY(make_durable(committer.store, generation, trees.root, covered));
     committer.store.volume.array().retire(covered);
     committer.store.in_place.reset();
     if (committer.fsync_log)
@@ -194,7 +194,8 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
     committer.syncs.committed(closed.change);
     // Before it is no longer counted as pending.
     refresh_budget(committer.store);
-    committer.store.timeline.publish(committed_as(committer, closed.transaction->id, generation, trees));
+    committer.store.timeline.publish(
+        committed_as(committer.store, closed.transaction->id, generation, trees));
     return {};
 }
 
@@ -221,13 +222,13 @@ Status Committer::commit()
         return Err::kShutdown;
     if (store.keeps_log)
         return {};
-    release_freed(*this);
+    release_freed(store);
     empty_groups.step();
     if (const Status planned = plan_ahead(store); !planned.ok())
         return stop_for(*this, "planning block groups failed", planned);
-    if (nothing_to_commit(*this))
+    if (nothing_to_commit(store))
         return {};
-    plan_node_moves(*this);
+    plan_node_moves(store);
     ClosedTransaction closed = close_transaction(*this);
     store.commits.begun(closed.transaction->id);
     const Status status = run_commit(*this, closed);
@@ -239,7 +240,7 @@ Status Committer::commit()
     const TransactionId id = closed.transaction->id;
     closed = ClosedTransaction();
     commit_count.fetch_add(1);
-    release_freed(*this);
+    release_freed(store);
     refresh_budget(store);
     store.commits.finished(id);
     empty_groups.step();  // before a flush fills what came free
@@ -257,7 +258,7 @@ Status Committer::confirm()
 {
     if (store.stopped || store.keeps_log || confirmed())
         return {};
-    if (const Status status = publish_map(*this); !status.ok())
+    if (const Status status = publish_map(store); !status.ok())
         return stop_for(*this, "writing superblocks failed", status);
     return {};
 }
@@ -274,7 +275,7 @@ Status Committer::commit_clean()
     store.volume.set_intent_log_live(false);
     store.volume.set_fsync_log_live(false);
     store.volume.set_unmounting(true);
-    const Status status = publish_map(*this);
+    const Status status = publish_map(store);
     store.volume.set_unmounting(false);
     return status;
 }

@@ -175,7 +175,7 @@ Status TreeCommit::write_nodes(CommittedTrees& out)
             for (uint32_t i = 0; i < kNodeBlocks; ++i)
                 blocks[block + i] = at->second->content().data() + size_t{i} * kBlockBytes;
         }
-        CW_TRY(write_region(committer_.files, transaction_, region, blocks));
+        CW_TRY(write_region(committer_.store, transaction_, region, blocks));
     }
     regions_.clear();
     out.nodes.insert(out.nodes.end(), sealed_.begin(), sealed_.end());
@@ -191,7 +191,7 @@ Status TreeCommit::move_nodes(CowTree& tree)
         return {};
     const View view = committer_.store.timeline.view();
     std::vector<TreeUpdate> moves;
-    for (const Key& key : find_node_moves(committer_, view, transaction_.moved_nodes))
+    for (const Key& key : find_node_moves(committer_.store, view, transaction_.moved_nodes))
         moves.push_back({key, TreeUpdate::Kind::kMove, {}});
     return tree.apply(moves, nullptr);
 }

@@ -10,8 +10,8 @@ Committer::Committer(Names& volume_names)
     : store(volume_names.store),
       files(volume_names.files),
       names(volume_names),
-      cleaner(files, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
-      empty_groups(files),
+      cleaner(store, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
+      empty_groups(store),
       background(*this)
 {
     store.driver = this;

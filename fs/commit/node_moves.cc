@@ -23,10 +23,10 @@ constexpr uint64_t kScarceSixteenths = 3;
 constexpr uint32_t kPercentUsual = 50;
 
 // A node where the checksum tree knows every block of `address`: all of the pointer to it but the generation.
-bool node_at(Committer& committer, const View& view, VolumeAddress address, BlockRef& ref)
+bool node_at(Store& store, const View& view, VolumeAddress address, BlockRef& ref)
 {
     std::array<BlockExpectation, kNodeBlocks> expected{};
-    if (!committer.store.checksums.lookup(view, address, expected).ok())
+    if (!store.checksums.lookup(view, address, expected).ok())
         return false;
     ref.address = address;
     for (uint32_t block = 0; block < kNodeBlocks; ++block)
@@ -43,38 +43,37 @@ Generation generation_of(const std::byte* block)
 
 }  // namespace
 
-void plan_node_moves(Committer& committer)
+void plan_node_moves(Store& store)
 {
-    if (!committer.store.space.metadata_room().nodes_have_parity)
+    if (!store.space.metadata_room().nodes_have_parity)
         return;
-    const SpaceNumbers numbers = committer.store.allocator.numbers(kGroupMetadata);
+    const SpaceNumbers numbers = store.allocator.numbers(kGroupMetadata);
     const uint64_t accounted = numbers.used_blocks + numbers.pinned_blocks + numbers.free_row_blocks;
     const bool has_holes = accounted + kMovesMin * kNodeBlocks < numbers.total_blocks;
     const uint64_t wanted = numbers.total_blocks / 16 * kWantedSixteenths;
     if (!has_holes || numbers.free_row_blocks >= wanted)
         return;
     const uint64_t lacking = (wanted - numbers.free_row_blocks) / kNodeBlocks;
-    const Ref<Transaction> open = committer.store.timeline.open();
+    const Ref<Transaction> open = store.timeline.open();
     for (uint64_t count = std::min(kMovesMax, lacking); count >= kMovesMin; count /= 2) {
-        SpaceClaim claim(committer.store.space);
-        const SpaceBudget::ClaimMark mark = committer.store.space.claim_mark();
-        if (!claim.take({.moved_nodes = count}, pending_changes(committer.store), mark, Leave::kNothing))
+        SpaceClaim claim(store.space);
+        const SpaceBudget::ClaimMark mark = store.space.claim_mark();
+        if (!claim.take({.moved_nodes = count}, pending_changes(store), mark, Leave::kNothing))
             continue;
         open->moved_nodes = count;
         return;
     }
 }
 
-std::vector<Key> find_node_moves(Committer& committer, const View& view, uint64_t count)
+std::vector<Key> find_node_moves(Store& store, const View& view, uint64_t count)
 {
-    const SpaceNumbers numbers = committer.store.allocator.numbers(kGroupMetadata);
+    const SpaceNumbers numbers = store.allocator.numbers(kGroupMetadata);
     const bool scarce = numbers.free_row_blocks < numbers.total_blocks / 16 * kScarceSixteenths;
     std::vector<VolumeAddress> addresses;
-    committer.store.allocator.sparse_units(kGroupMetadata, kNodeBlocks, scarce ? 100 : kPercentUsual, count,
-                                           addresses);
+    store.allocator.sparse_units(kGroupMetadata, kNodeBlocks, scarce ? 100 : kPercentUsual, count, addresses);
     std::vector<BlockRef> refs;
     for (const VolumeAddress address : addresses)
-        if (BlockRef ref; node_at(committer, view, address, ref))
+        if (BlockRef ref; node_at(store, view, address, ref))
             refs.push_back(ref);
     AlignedBuffer memory(refs.size() * kBlockBytes);
     std::vector<ReadPiece> pieces(refs.size());
@@ -85,13 +84,12 @@ std::vector<Key> find_node_moves(Committer& committer, const View& view, uint64_
         pieces[i].checksums = refs[i].checksums.data();
     }
     std::vector<Key> keys;
-    if (pieces.empty() || !committer.store.volume.array().read(pieces).ok())
+    if (pieces.empty() || !store.volume.array().read(pieces).ok())
         return keys;
     for (size_t i = 0; i < refs.size(); ++i) {
         BlockRef& ref = refs[i];
         ref.generation = generation_of(memory.data() + i * kBlockBytes);
-        const Result<Ref<const Node>> node =
-            committer.store.cache.get(ref, view.committed->file_tree.tree_id, -1);
+        const Result<Ref<const Node>> node = store.cache.get(ref, view.committed->file_tree.tree_id, -1);
         if (node.ok())
             keys.push_back((*node)->key(0));
     }

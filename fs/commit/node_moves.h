@@ -12,9 +12,9 @@ namespace cowraid {
 
 // How many nodes the next commit moves, with room claimed for them, noted in the open transaction. Commit
 // thread, before it closes the transaction.
-void plan_node_moves(Committer& committer);
+void plan_node_moves(Store& store);
 // A key below each of up to `count` nodes of the file tree that are worth moving; rising, no duplicates. What
 // cannot be read is left out. `view`: of the commit under way.
-std::vector<Key> find_node_moves(Committer& committer, const View& view, uint64_t count);
+std::vector<Key> find_node_moves(Store& store, const View& view, uint64_t count);
 
 }  // namespace cowraid

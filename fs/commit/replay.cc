@@ -18,7 +18,7 @@ namespace {
 constexpr int kScans = 3;
 
 // The records that count, whole. Nothing is applied before all have been read.
-Status read_records(Committer& committer, FsyncScan& scan, std::vector<FsyncContent>& contents)
+Status read_records(Store& store, FsyncScan& scan, std::vector<FsyncContent>& contents)
 {
     contents.clear();
     for (const FsyncScan::Batch& batch : scan.batches()) {
@@ -29,7 +29,7 @@ Status read_records(Committer& committer, FsyncScan& scan, std::vector<FsyncCont
     if (left_out > 0)
         CW_LOG_WARNING(
             "fsync log: %zu batches behind commit %llu are left out: something before them is lost", left_out,
-            static_cast<unsigned long long>(committer.store.volume.superblock().tree_commits));
+            static_cast<unsigned long long>(store.volume.superblock().tree_commits));
     return {};
 }
 
@@ -63,7 +63,7 @@ uint64_t add_records(const std::vector<FsyncContent>& contents, ReplayedState& s
 Status replay_scan(Committer& committer, FsyncScan& scan, ReplayResult& result)
 {
     std::vector<FsyncContent> contents;
-    CW_TRY(read_records(committer, scan, contents));
+    CW_TRY(read_records(committer.store, scan, contents));
     result.next_sequence = scan.next_sequence();
     const TransactionId open = committer.store.timeline.open()->id;
     if (committer.store.commit_number(open) < scan.commit_at_least())

@@ -30,11 +30,11 @@ struct Range {
 };
 
 // Holes of the stored mapping inside the range, at most kPieceItems of them.
-Result<std::vector<Range>> find_holes(Files& files, const View& view, InodeNumber inode, Range range)
+Result<std::vector<Range>> find_holes(Store& store, const View& view, InodeNumber inode, Range range)
 {
     std::vector<FileExtent> extents;
-    CW_TRY(find_extents(files.store.items, view, inode, range.first_block,
-                        range.end_block - range.first_block, extents));
+    CW_TRY(find_extents(store.items, view, inode, range.first_block, range.end_block - range.first_block,
+                        extents));
     std::vector<Range> holes;
     uint64_t block = range.first_block;
     for (const FileExtent& extent : extents) {
@@ -56,9 +56,9 @@ uint64_t total_blocks(const std::vector<Range>& ranges)
 }
 
 // The holes of a piece, which ends earlier where there are too many. Requires inode.mutex.
-Result<std::vector<Range>> holes_of_piece(Files& files, const View& view, InodeNumber inode, Range& piece)
+Result<std::vector<Range>> holes_of_piece(Store& store, const View& view, InodeNumber inode, Range& piece)
 {
-    CW_ASSIGN(std::vector<Range> holes, find_holes(files, view, inode, piece));
+    CW_ASSIGN(std::vector<Range> holes, find_holes(store, view, inode, piece));
     if (holes.size() > kPieceItems) {
         holes.resize(kPieceItems);
         piece.end_block = holes.back().end_block;
@@ -67,11 +67,10 @@ Result<std::vector<Range>> holes_of_piece(Files& files, const View& view, InodeN
 }
 
 // Blocks in holes of a piece, which ends earlier where there are too many. No locks held.
-Result<uint64_t> count_holes(Files& files, Inode& inode, Range& piece)
+Result<uint64_t> count_holes(Store& store, Inode& inode, Range& piece)
 {
     MutexLock lock(inode.mutex);
-    CW_ASSIGN(const std::vector<Range> holes,
-              holes_of_piece(files, files.store.items.view(), inode.number, piece));
+    CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(store, store.items.view(), inode.number, piece));
     return total_blocks(holes);
 }
 
@@ -99,13 +98,13 @@ Status reserve_holes(Files& files, Operation& operation, const View& view, Inode
 Result<uint64_t> reserve_piece(Files& files, Inode& inode, Range piece)
 {
     wait_for_flush(files, inode);
-    CW_ASSIGN(const uint64_t wanted, count_holes(files, inode, piece));
+    CW_ASSIGN(const uint64_t wanted, count_holes(files.store, inode, piece));
     if (wanted == 0)
         return piece.end_block;
     DataPromise promise(files.store);
     if (const Status status = promise.get(wanted); !status.ok()) {
         // Its commits may have stored dirty data where holes were.
-        CW_ASSIGN(const uint64_t left, count_holes(files, inode, piece));
+        CW_ASSIGN(const uint64_t left, count_holes(files.store, inode, piece));
         return status.err() == Err::kNoSpace && left < wanted ? Status(Err::kBusy) : status;
     }
     Operation operation(files.store);
@@ -114,7 +113,7 @@ Result<uint64_t> reserve_piece(Files& files, Inode& inode, Range piece)
     if (!inode.flushing.empty())
         return Err::kBusy;
     const View view = files.store.items.view();
-    CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(files, view, inode.number, piece));
+    CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(files.store, view, inode.number, piece));
     if (total_blocks(holes) > promise.blocks())
         return Err::kBusy;
     CW_TRY(reserve_holes(files, operation, view, inode, holes, promise));
@@ -122,7 +121,7 @@ Result<uint64_t> reserve_piece(Files& files, Inode& inode, Range piece)
 }
 
 // First block from `block` on that is stored, promised or in memory; kMaxFileBlocks when there is none.
-Result<uint64_t> next_used_block(Files& files, Inode& inode, uint64_t block)
+Result<uint64_t> next_used_block(Store& store, Inode& inode, uint64_t block)
 {
     MutexLock lock(inode.mutex);
     uint64_t next = kMaxFileBlocks;
@@ -130,8 +129,7 @@ Result<uint64_t> next_used_block(Files& files, Inode& inode, uint64_t block)
         if (const auto at = map->first_ending_after(block); at != map->extents().end())
             next = std::min(next, at->first);
     FileExtent extent;
-    const Status stored =
-        first_extent(files.store.items, files.store.items.view(), inode.number, block, extent);
+    const Status stored = first_extent(store.items, store.items.view(), inode.number, block, extent);
     if (stored.ok())
         next = std::min(next, extent.file_block);
     else if (stored.err() != Err::kNotFound)
@@ -143,7 +141,7 @@ Result<uint64_t> next_used_block(Files& files, Inode& inode, uint64_t block)
 // long hole follows. kBusy: again.
 Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
 {
-    CW_ASSIGN(const uint64_t used, next_used_block(files, inode, piece.first_block));
+    CW_ASSIGN(const uint64_t used, next_used_block(files.store, inode, piece.first_block));
     if (used >= piece.end_block)
         return used;
     piece.first_block = used;
@@ -165,9 +163,9 @@ Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
 
 using PieceFunction = Result<uint64_t> (*)(Files&, Inode&, Range);
 
-Status set_size_at_least(Files& files, Inode& inode, uint64_t size)
+Status set_size_at_least(Store& store, Inode& inode, uint64_t size)
 {
-    Operation operation(files.store);
+    Operation operation(store);
     CW_TRY(operation.begin(Operation::Kind::kGrow, 1));
     MutexLock lock(inode.mutex);
     if (inode.attributes.size_bytes >= size)
@@ -193,11 +191,11 @@ Status zero_bytes(Files& files, Inode& inode, uint64_t from, uint64_t to)
 }
 
 // Before the range changes, so that nobody runs changed content with the owner's rights.
-Status note_change(Files& files, Inode& inode, int action, const Caller& caller)
+Status note_change(Store& store, Inode& inode, int action, const Caller& caller)
 {
     if (action == 0 && caller.cleared_mode_bits == 0)
         return {};
-    Operation operation(files.store);
+    Operation operation(store);
     CW_TRY(operation.begin(Operation::Kind::kShrink, 1));
     MutexLock lock(inode.mutex);
     if (inode.removed)
@@ -235,7 +233,7 @@ private:
 // Edge blocks are zeroed by writing, whole blocks by unmapping them.
 Status RangeChange::begin()
 {
-    CW_TRY(note_change(files_, *inode_, action(), caller_));
+    CW_TRY(note_change(files_.store, *inode_, action(), caller_));
     if (action() != FALLOC_FL_PUNCH_HOLE)
         to_reserve_ = {from_ / kBlockBytes, divide_up(end_, kBlockBytes)};
     if (action() == 0)
@@ -269,7 +267,7 @@ Result<Progress> RangeChange::step()
     if (to_clear_.first_block < to_clear_.end_block || to_reserve_.first_block < to_reserve_.end_block)
         return Progress::kMore;
     if ((mode_ & FALLOC_FL_KEEP_SIZE) == 0)
-        CW_TRY(set_size_at_least(files_, *inode_, end_));
+        CW_TRY(set_size_at_least(files_.store, *inode_, end_));
     return Progress::kDone;
 }
 

@@ -55,21 +55,20 @@ Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t f
     return {};
 }
 
-bool wait_for_dirty_room(Files& files)
+bool wait_for_dirty_room(Store& store)
 {
-    if (files.store.dirty.wants_flush())
-        ask_for_flush(files.store);
-    return !files.store.dirty.full() || files.store.dirty.wait_for_room();
+    if (store.dirty.wants_flush())
+        ask_for_flush(store);
+    return !store.dirty.full() || store.dirty.wait_for_room();
 }
 
 namespace {
 
 // The first name of the inode and its parent; false when it has none that can be read.
-bool first_name(Files& files, InodeNumber inode, std::string& name, InodeNumber& parent)
+bool first_name(Store& store, InodeNumber inode, std::string& name, InodeNumber& parent)
 {
     const auto type = static_cast<uint8_t>(ItemType::kLink);
-    ItemScan scan(files.store.items, files.store.items.view(), {inode.value, type, 0},
-                  {inode.value, type, UINT64_MAX});
+    ItemScan scan(store.items, store.items.view(), {inode.value, type, 0}, {inode.value, type, UINT64_MAX});
     if (!scan.next().ok() || scan.value().size() < sizeof(DiskLink))
         return false;
     DiskLink link;
@@ -83,14 +82,14 @@ bool first_name(Files& files, InodeNumber inode, std::string& name, InodeNumber&
 
 }  // namespace
 
-std::string path_for_message(Files& files, InodeNumber inode)
+std::string path_for_message(Store& store, InodeNumber inode)
 {
     constexpr int kMaxDepth = 64;  // a message needs no more, and a damaged tree may have a cycle
     std::string path;
     InodeNumber at = inode;
     for (int depth = 0; depth < kMaxDepth && at.value != kRootInode; ++depth) {
         std::string name;
-        if (!first_name(files, at, name, at))
+        if (!first_name(store, at, name, at))
             return "inode " + std::to_string(inode.value);
         path.insert(0, "/" + name);
     }

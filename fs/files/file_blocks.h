@@ -12,7 +12,7 @@ namespace cowraid {
 
 // Fills whole blocks of a file: memory, stored blocks, zeros for holes and behind the end. `memory` is
 // 4096-aligned. No locks held. Fails whole; the log names the file.
-Status read_file_blocks(Files& files, Inode& inode, uint64_t first_block, uint64_t block_count,
+Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count,
                         std::byte* memory);
 
 // Adds blocks to the inode's dirty data, replacing older ones; settles accounts. Space for `promised`
@@ -25,10 +25,10 @@ Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t f
                     uint64_t block_count);
 
 // Waits while too much is dirty; asks for a flush early. No locks held. False when the filesystem stopped.
-bool wait_for_dirty_room(Files& files);
+bool wait_for_dirty_room(Store& store);
 
 // A name for log lines: the path of the inode's first link, or "inode N".
-std::string path_for_message(Files& files, InodeNumber inode);
+std::string path_for_message(Store& store, InodeNumber inode);
 
 // Takes the set-id bits that the file loses when the caller changes its data. Requires inode.mutex.
 void clear_set_id(InodeAttributes& attributes, const Caller& caller);

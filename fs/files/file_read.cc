@@ -86,10 +86,10 @@ void place_extents(const std::vector<FileExtent>& extents, const BlockRange& gap
 }
 
 // From the addresses that extents name to those where the blocks are.
-Status find_places(Files& files, const View& view, std::vector<StoredPiece>& pieces)
+Status find_places(Store& store, const View& view, std::vector<StoredPiece>& pieces)
 {
     const auto may_have_moved = [&](const StoredPiece& piece) {
-        return files.store.remap.may_have_moved(piece.address);
+        return store.remap.may_have_moved(piece.address);
     };
     if (std::none_of(pieces.begin(), pieces.end(), may_have_moved))
         return {};
@@ -97,7 +97,7 @@ Status find_places(Files& files, const View& view, std::vector<StoredPiece>& pie
     std::vector<PlacedRun> runs;
     for (const StoredPiece& piece : pieces) {
         runs.clear();
-        CW_TRY(files.store.remap.resolve(view, piece.address, piece.block_count, runs));
+        CW_TRY(store.remap.resolve(view, piece.address, piece.block_count, runs));
         std::byte* memory = piece.memory;
         for (const PlacedRun& run : runs) {
             placed.push_back({run.place, run.block_count, memory});
@@ -108,20 +108,20 @@ Status find_places(Files& files, const View& view, std::vector<StoredPiece>& pie
     return {};
 }
 
-Status find_pieces(Files& files, const View& view, InodeNumber inode, const std::vector<BlockRange>& gaps,
+Status find_pieces(Store& store, const View& view, InodeNumber inode, const std::vector<BlockRange>& gaps,
                    std::vector<StoredPiece>& pieces)
 {
     pieces.clear();
     std::vector<FileExtent> extents;
     for (const BlockRange& gap : gaps) {
-        CW_TRY(find_extents(files.store.items, view, inode, gap.first_block, gap.block_count, extents));
+        CW_TRY(find_extents(store.items, view, inode, gap.first_block, gap.block_count, extents));
         place_extents(extents, gap, pieces);
     }
-    return find_places(files, view, pieces);
+    return find_places(store, view, pieces);
 }
 
 // Resolves the range: memory copied, holes zeroed, the rest as stored pieces that `view` keeps in place.
-Status resolve(Files& files, Inode& inode, const BlockRange& range, View& view,
+Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view,
                std::vector<StoredPiece>& pieces)
 {
     for (int attempt = 0; attempt < kUnlockedAttempts; ++attempt) {
@@ -131,30 +131,30 @@ Status resolve(Files& files, Inode& inode, const BlockRange& range, View& view,
             MutexLock lock(inode.mutex);
             version = inode.extent_version;
             gaps = copy_from_memory(inode, range);
-            view = files.store.items.view();
+            view = store.items.view();
         }
         if (gaps.empty()) {
             pieces.clear();
             return {};
         }
-        const Status status = find_pieces(files, view, inode.number, gaps, pieces);
+        const Status status = find_pieces(store, view, inode.number, gaps, pieces);
         if (inode.extent_version == version)
             return status;
     }
     MutexLock lock(inode.mutex);
     const std::vector<BlockRange> gaps = copy_from_memory(inode, range);
-    view = files.store.items.view();
-    return find_pieces(files, view, inode.number, gaps, pieces);
+    view = store.items.view();
+    return find_pieces(store, view, inode.number, gaps, pieces);
 }
 
-Status read_pieces(Files& files, const View& view, const std::vector<StoredPiece>& stored)
+Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece>& stored)
 {
     std::vector<std::vector<Checksum>> checksums(stored.size());
     std::vector<ReadPiece> pieces(stored.size());
     std::vector<BlockExpectation> expected;
     for (size_t i = 0; i < stored.size(); ++i) {
         expected.assign(stored[i].block_count, {});
-        CW_TRY(files.store.checksums.lookup(view, stored[i].address, expected));
+        CW_TRY(store.checksums.lookup(view, stored[i].address, expected));
         checksums[i].reserve(expected.size());
         for (const BlockExpectation& expectation : expected) {
             if (!expectation.known)
@@ -166,28 +166,28 @@ Status read_pieces(Files& files, const View& view, const std::vector<StoredPiece
         pieces[i].memory = stored[i].memory;
         pieces[i].checksums = checksums[i].data();
     }
-    return files.store.volume.array().read(pieces);
+    return store.volume.array().read(pieces);
 }
 
-void log_damage(Files& files, InodeNumber inode, uint64_t first_block, uint64_t block_count, Err err)
+void log_damage(Store& store, InodeNumber inode, uint64_t first_block, uint64_t block_count, Err err)
 {
-    log_count(LogLevel::kError, path_for_message(files, inode),
+    log_count(LogLevel::kError, path_for_message(store, inode),
               err == Err::kCorrupt ? "blocks without a checksum" : "blocks that cannot be read", block_count,
               {.first = first_block * kBlockBytes, .last = (first_block + block_count) * kBlockBytes - 1});
 }
 
 }  // namespace
 
-Status read_file_blocks(Files& files, Inode& inode, uint64_t first_block, uint64_t block_count,
+Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count,
                         std::byte* memory)
 {
     View view;
     std::vector<StoredPiece> pieces;
-    Status status = resolve(files, inode, {first_block, block_count, memory}, view, pieces);
+    Status status = resolve(store, inode, {first_block, block_count, memory}, view, pieces);
     if (status.ok() && !pieces.empty())
-        status = read_pieces(files, view, pieces);
+        status = read_pieces(store, view, pieces);
     if (!status.ok())
-        log_damage(files, inode.number, first_block, block_count, status.err());
+        log_damage(store, inode.number, first_block, block_count, status.err());
     return status;
 }
 
@@ -209,11 +209,11 @@ Result<size_t> Files::read(InodeNumber number, uint64_t offset, std::span<std::b
     const bool direct = offset % kBlockBytes == 0 && block_count * kBlockBytes <= out.size() &&
                         reinterpret_cast<uintptr_t>(out.data()) % kBlockBytes == 0;
     if (direct) {
-        CW_TRY(read_file_blocks(*this, *inode, first_block, block_count, out.data()));
+        CW_TRY(read_file_blocks(store, *inode, first_block, block_count, out.data()));
         return bytes;
     }
     AlignedBuffer bounce(block_count * kBlockBytes);
-    CW_TRY(read_file_blocks(*this, *inode, first_block, block_count, bounce.data()));
+    CW_TRY(read_file_blocks(store, *inode, first_block, block_count, bounce.data()));
     std::memcpy(out.data(), bounce.data() + offset % kBlockBytes, bytes);
     return bytes;
 }

@@ -42,13 +42,11 @@ void fill_buffer(PendingWrite& write)
 }
 
 // Whether the range is wholly promised already: fallocate reserved it.
-bool reserved_by_fallocate(Files& files, Inode& inode, uint64_t first_block, uint64_t block_count)
+bool reserved_by_fallocate(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count)
 {
     MutexLock lock(inode.mutex);
     std::vector<FileExtent> extents;
-    if (!find_extents(files.store.items, files.store.items.view(), inode.number, first_block, block_count,
-                      extents)
-             .ok())
+    if (!find_extents(store.items, store.items.view(), inode.number, first_block, block_count, extents).ok())
         return false;
     uint64_t block = first_block;
     for (const FileExtent& extent : extents)
@@ -58,13 +56,13 @@ bool reserved_by_fallocate(Files& files, Inode& inode, uint64_t first_block, uin
 }
 
 // Promises room for `blocks`, which a range that fallocate reserved has. No locks held.
-Status promise_blocks(Files& files, Inode& inode, uint64_t first_block, uint64_t blocks)
+Status promise_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t blocks)
 {
-    if (promise_at_once(files.store, blocks))
+    if (promise_at_once(store, blocks))
         return {};
-    if (!reserved_by_fallocate(files, inode, first_block, blocks))
-        return promise_data(files.store, blocks);
-    files.store.space.force_data(blocks);
+    if (!reserved_by_fallocate(store, inode, first_block, blocks))
+        return promise_data(store, blocks);
+    store.space.force_data(blocks);
     return {};
 }
 
@@ -106,7 +104,7 @@ bool fill_edges(Inode& inode, PendingWrite& write)
 }
 
 // Reads the stored content of the edge blocks. No locks held.
-Status read_edges(Files& files, Inode& inode, PendingWrite& write)
+Status read_edges(Store& store, Inode& inode, PendingWrite& write)
 {
     {
         MutexLock lock(inode.mutex);
@@ -114,9 +112,9 @@ Status read_edges(Files& files, Inode& inode, PendingWrite& write)
     }
     AlignedBuffer edges(2 * kBlockBytes);
     if (write.head_partial() || write.block_count() == 1)
-        CW_TRY(read_file_blocks(files, inode, write.first_block(), 1, edges.data()));
+        CW_TRY(read_file_blocks(store, inode, write.first_block(), 1, edges.data()));
     if (write.tail_partial() && write.block_count() > 1)
-        CW_TRY(read_file_blocks(files, inode, write.first_block() + write.block_count() - 1, 1,
+        CW_TRY(read_file_blocks(store, inode, write.first_block() + write.block_count() - 1, 1,
                                 edges.data() + kBlockBytes));
     write.edges = std::move(edges);
     return {};
@@ -189,10 +187,10 @@ Status perform_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
             return Err::kFileTooBig;
         const uint64_t blocks = write.block_count();
         fill_buffer(write);
-        CW_TRY(promise_blocks(files, *inode, write.first_block(), blocks));
+        CW_TRY(promise_blocks(files.store, *inode, write.first_block(), blocks));
         Result<Outcome> outcome = apply_write(files, inode, write, blocks, caller);
         while (outcome.ok() && *outcome == Outcome::kEdgesNeeded) {
-            const Status edges = read_edges(files, *inode, write);
+            const Status edges = read_edges(files.store, *inode, write);
             outcome =
                 edges.ok() ? apply_write(files, inode, write, blocks, caller) : Result<Outcome>(edges.err());
         }
@@ -226,7 +224,7 @@ Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const
         return size_t{0};
     if (offset > INT64_MAX - data.size())
         return Err::kFileTooBig;
-    if (!wait_for_dirty_room(*this))
+    if (!wait_for_dirty_room(store))
         return Err::kShutdown;
     CW_TRY(perform_write(*this, inode, write, caller));
     return data.size();

@@ -42,7 +42,7 @@ void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file
     runs.push_back({piece.inode.get(), {file_block, 1, ExtentKind::kData, address, generation}});
 }
 
-Status write_region(Files& files, Transaction& transaction, const RowRegion& region,
+Status write_region(Store& store, Transaction& transaction, const RowRegion& region,
                     std::span<const std::byte* const> blocks)
 {
     const Geometry& geometry = region.geometry;
@@ -58,10 +58,10 @@ Status write_region(Files& files, Transaction& transaction, const RowRegion& reg
     write.checksums = checksums;
     // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by address.
     TransactionChecksumSink sink(transaction);
-    const Ref<const ArrayGroup> group = files.store.volume.array().group_at(region.group_address);
+    const Ref<const ArrayGroup> group = store.volume.array().group_at(region.group_address);
     if (geometry.parity > 0 || (group && (group->record.content & kGroupData) != 0))
         write.sink = &sink;
-    return files.store.volume.array().write_rows({&write, 1});
+    return store.volume.array().write_rows({&write, 1});
 }
 
 std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max)
@@ -101,14 +101,14 @@ FlushBatch begin_flush(Files& files, View view, FlushHost& host)
     return batch;
 }
 
-Status adjust_data_blocks(Files& files, Transaction& transaction, const View& view, Inode& inode,
+Status adjust_data_blocks(Store& store, Transaction& transaction, const View& view, Inode& inode,
                           int64_t delta)
 {
     inode.mutex.assert_held();
     if (delta == 0)
         return {};
     inode.attributes.data_blocks += static_cast<uint64_t>(delta);
-    const Ref<Transaction> open = files.store.timeline.open();
+    const Ref<Transaction> open = store.timeline.open();
     const Key key = inode_key(inode.number);
     transaction.dirty = true;
     if (open->id == transaction.id) {
@@ -117,7 +117,7 @@ Status adjust_data_blocks(Files& files, Transaction& transaction, const View& vi
     }
     // The item of the closed transaction has that transaction's size and times; only the count is new.
     ItemBytes payload;
-    CW_TRY(files.store.items.get(view, key, payload));
+    CW_TRY(store.items.get(view, key, payload));
     CW_ASSIGN(InodeAttributes closed, decode_inode(payload));
     closed.data_blocks += static_cast<uint64_t>(delta);
     transaction.items.put(key, encode_inode(closed));
@@ -146,7 +146,7 @@ Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t
     // A reserved block was counted when it was promised.
     const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
                           static_cast<int64_t>(removed.reserved_blocks);
-    CW_TRY(adjust_data_blocks(files, transaction, batch.view, inode, delta));
+    CW_TRY(adjust_data_blocks(files.store, transaction, batch.view, inode, delta));
     if (removed.reserved_blocks != 0)
         batch.reserved_used += return_reserved(files, removed.reserved_blocks);
     return {};
@@ -162,19 +162,18 @@ Status write_part(Files& files, FlushBatch& batch, const RowRegion& part, BlockS
         blocks[i] = stream.next(piece, file_block);
         extend_runs(runs, *piece, file_block, part.block_address(i), batch.generation);
     }
-    CW_TRY(write_region(files, *batch.transaction, part, blocks));
+    CW_TRY(write_region(files.store, *batch.transaction, part, blocks));
     return record_runs(files, batch, runs);
 }
 
 }  // namespace
 
-Status place_blocks(Files& files, uint64_t block_count, uint64_t join_first, TransactionId transaction,
+Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, TransactionId transaction,
                     Placement& placement)
 {
     const auto join = [&](uint64_t wanted) {
-        if (wanted > 0 && files.store.volume.intent_log_live() && !files.store.whole_rows_only)
-            placement.hole_blocks +=
-                files.store.allocator.allocate_holes(wanted, transaction, placement.holes);
+        if (wanted > 0 && store.volume.intent_log_live() && !store.whole_rows_only)
+            placement.hole_blocks += store.allocator.allocate_holes(wanted, transaction, placement.holes);
     };
     const auto rest = [&] {
         return block_count - placement.hole_blocks;
@@ -182,11 +181,11 @@ Status place_blocks(Files& files, uint64_t block_count, uint64_t join_first, Tra
     join(join_first);
     for (;;) {
         const Status placed =
-            files.store.allocator.allocate(Stream::kData, 1, rest(), transaction, placement.regions);
+            store.allocator.allocate(Stream::kData, 1, rest(), transaction, placement.regions);
         if (placed != Status(Err::kNoSpace))
             return placed;
         // As many rows as there are, and the rest into holes.
-        const uint64_t in_rows = files.store.allocator.numbers(kGroupData).free_row_blocks;
+        const uint64_t in_rows = store.allocator.numbers(kGroupData).free_row_blocks;
         const uint64_t before = placement.hole_blocks;
         join(rest() - std::min(rest(), in_rows));
         if (placement.hole_blocks == before)
@@ -198,15 +197,14 @@ Status place_blocks(Files& files, uint64_t block_count, uint64_t join_first, Tra
 
 // Free rows while there are plenty; then what does not fill a stripe rather joins rows than opens one; and
 // what no free row is left for joins them in any case.
-uint64_t blocks_to_join(const Files& files, uint64_t block_count)
+uint64_t blocks_to_join(const Store& store, uint64_t block_count)
 {
-    if (files.store.whole_rows_only)
+    if (store.whole_rows_only)
         return 0;
-    const SpaceNumbers data = files.store.allocator.numbers(kGroupData);
-    const uint64_t scarce = files.store.join_policy.blocks_to_join(
-        data, files.store.volume.potential_blocks(kGroupData), block_count);
-    const uint64_t rows =
-        data.free_row_blocks - std::min(data.free_row_blocks, files.store.moving_blocks.load());
+    const SpaceNumbers data = store.allocator.numbers(kGroupData);
+    const uint64_t scarce =
+        store.join_policy.blocks_to_join(data, store.volume.potential_blocks(kGroupData), block_count);
+    const uint64_t rows = data.free_row_blocks - std::min(data.free_row_blocks, store.moving_blocks.load());
     const uint64_t beyond = block_count > rows ? block_count - rows : 0;
     return std::min(data.hole_blocks, std::max(scarce, beyond));
 }
@@ -227,7 +225,7 @@ Status write_flush(Files& files, FlushBatch& batch)
         return {};
     batch.generation = files.store.volume.superblock().generation.next();
     Placement placement;
-    CW_TRY(place_blocks(files, batch.block_count, blocks_to_join(files, batch.block_count),
+    CW_TRY(place_blocks(files.store, batch.block_count, blocks_to_join(files.store, batch.block_count),
                         batch.transaction->id, placement));
     refresh_budget(files.store, batch.block_count);
     batch.transaction->dirty = true;

@@ -51,10 +51,10 @@ FlushBatch begin_flush(Files& files, View view, FlushHost& host);
 Status write_flush(Files& files, FlushBatch& batch);
 
 // How many of `block_count` blocks a flush would put into rows that hold others.
-uint64_t blocks_to_join(const Files& files, uint64_t block_count);
+uint64_t blocks_to_join(const Store& store, uint64_t block_count);
 
 // Writes one rectangle and records the checksums of every block of it, parity and pads included.
-Status write_region(Files& files, Transaction& transaction, const RowRegion& region,
+Status write_region(Store& store, Transaction& transaction, const RowRegion& region,
                     std::span<const std::byte* const> blocks);
 // Cuts a region of many stripes into parts of whole stripes, each of at most about `blocks_max` blocks.
 std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max);
@@ -64,7 +64,7 @@ void wait_for_flush(Files& files, Inode& inode);
 
 // Adds `delta` to the inode's count of stored blocks, in the item of `transaction` and in newer ones.
 // Requires inode.mutex.
-Status adjust_data_blocks(Files& files, Transaction& transaction, const View& view, Inode& inode,
+Status adjust_data_blocks(Store& store, Transaction& transaction, const View& view, Inode& inode,
                           int64_t delta);
 
 }  // namespace cowraid

@@ -21,10 +21,10 @@ struct PlacedBlock {
     VolumeAddress address;
 };
 
-Status free_places(Files& files, TransactionId transaction, std::span<const PlacedBlock> blocks)
+Status free_places(Store& store, TransactionId transaction, std::span<const PlacedBlock> blocks)
 {
     for (const PlacedBlock& block : blocks)
-        CW_TRY(files.store.allocator.free_blocks(block.address, 1, transaction));
+        CW_TRY(store.allocator.free_blocks(block.address, 1, transaction));
     return {};
 }
 
@@ -42,7 +42,7 @@ Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion>
                 memory[i] = block.memory;
                 extend_runs(runs, *block.piece, block.file_block, part.block_address(i), batch.generation);
             }
-            CW_TRY(write_region(files, *batch.transaction, part, memory));
+            CW_TRY(write_region(files.store, *batch.transaction, part, memory));
             CW_TRY(record_runs(files, batch, runs));
         }
     CW_ASSERT(next == blocks.size());
@@ -55,14 +55,14 @@ Status place_elsewhere(Files& files, FlushBatch& batch, std::vector<PlacedBlock>
 {
     const TransactionId transaction = batch.transaction->id;
     Placement placement;
-    Status placed = place_blocks(files, blocks.size(), 0, transaction, placement);
+    Status placed = place_blocks(files.store, blocks.size(), 0, transaction, placement);
     if (placed == Status(Err::kNoSpace)) {
         CW_TRY(batch.host->ensure_room(blocks.size() - placement.hole_blocks, batch.node_blocks));
-        placed = place_blocks(files, blocks.size(), 0, transaction, placement);
+        placed = place_blocks(files.store, blocks.size(), 0, transaction, placement);
     }
     CW_TRY(placed);
     // After that, so that the same places are not offered again.
-    CW_TRY(free_places(files, transaction, blocks));
+    CW_TRY(free_places(files.store, transaction, blocks));
     size_t next = 0;
     for (const BlockRun& hole : placement.holes)
         for (uint32_t i = 0; i < hole.block_count; ++i)

@@ -62,7 +62,7 @@ struct Placement {
 
 // Takes places for `block_count` blocks, up to `join_first` of them in holes, the rest in free rows, and what
 // these do not take in holes again. kNoSpace: `placement` has holes for some, and may be handed in again.
-Status place_blocks(Files& files, uint64_t block_count, uint64_t join_first, TransactionId transaction,
+Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, TransactionId transaction,
                     Placement& placement);
 
 // Writes the next blocks of `stream` in place into `holes`, a flush or less at a time. What a row cannot

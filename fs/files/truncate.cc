@@ -32,7 +32,7 @@ struct LastBlock {
 };
 
 // First block to cut in this piece: `floor`, or the start of the extent that makes it large enough.
-Result<uint64_t> piece_start(Files& files, const View& view, InodeNumber inode, uint64_t floor)
+Result<uint64_t> piece_start(Store& store, const View& view, InodeNumber inode, uint64_t floor)
 {
     Key bound = extent_key(inode, kMaxFileBlocks - 1);
     uint64_t start = kMaxFileBlocks;
@@ -41,7 +41,7 @@ Result<uint64_t> piece_start(Files& files, const View& view, InodeNumber inode, 
         Key found;
         ItemBytes payload;
         const Status status =
-            files.store.items.last_at_or_before(view, bound, extent_key(inode, 0), found, payload);
+            store.items.last_at_or_before(view, bound, extent_key(inode, 0), found, payload);
         if (status.err() == Err::kNotFound)
             return floor;
         CW_TRY(status);
@@ -59,7 +59,7 @@ Result<uint64_t> piece_start(Files& files, const View& view, InodeNumber inode, 
 enum class Tail : uint8_t { kNowhere, kDirty, kStored };
 
 // Requires inode.mutex, and that nothing is being flushed.
-Result<Tail> find_tail(Files& files, Inode& inode, uint64_t new_size)
+Result<Tail> find_tail(Store& store, Inode& inode, uint64_t new_size)
 {
     inode.mutex.assert_held();
     const uint64_t block = new_size / kBlockBytes;
@@ -68,7 +68,7 @@ Result<Tail> find_tail(Files& files, Inode& inode, uint64_t new_size)
     if (inode.dirty.find(block) != nullptr)
         return Tail::kDirty;
     std::vector<FileExtent> extents;
-    CW_TRY(find_extents(files.store.items, files.store.items.view(), inode.number, block, 1, extents));
+    CW_TRY(find_extents(store.items, store.items.view(), inode.number, block, 1, extents));
     return !extents.empty() && extents.front().kind == ExtentKind::kData ? Tail::kStored : Tail::kNowhere;
 }
 
@@ -107,11 +107,12 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
             return Progress::kMore;
         // All that may fail comes before the first change.
         const uint64_t floor = divide_up(new_size, kBlockBytes);
-        CW_ASSIGN(const Tail tail, find_tail(files, *inode, new_size));
+        CW_ASSIGN(const Tail tail, find_tail(files.store, *inode, new_size));
         last.wanted = tail == Tail::kStored;
         if (last.wanted && last.version != inode->extent_version)
             return Progress::kMore;
-        CW_ASSIGN(const uint64_t start, piece_start(files, files.store.items.view(), inode->number, floor));
+        CW_ASSIGN(const uint64_t start,
+                  piece_start(files.store, files.store.items.view(), inode->number, floor));
         CW_TRY(clear_blocks(files, operation, *inode, start, kMaxFileBlocks - start));
         if (start == floor)
             zero_tail(files, inode, new_size, tail, last);
@@ -126,13 +127,13 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
 }
 
 // Shrinking may not fail for want of space: the old block returns with the next commit. No locks held.
-Status read_last_block(Files& files, Inode& inode, uint64_t block, LastBlock& last)
+Status read_last_block(Store& store, Inode& inode, uint64_t block, LastBlock& last)
 {
     {
         MutexLock lock(inode.mutex);
         last.version = inode.extent_version;
     }
-    CW_TRY(read_file_blocks(files, inode, block, 1, last.content.data()));
+    CW_TRY(read_file_blocks(store, inode, block, 1, last.content.data()));
     return last.promise.blocks() > 0 ? Status() : last.promise.get_by_force(1);
 }
 
@@ -154,7 +155,7 @@ public:
         if (shrinks)
             wait_for_flush(files_, *inode_);
         if (shrinks && last_.wanted)
-            CW_TRY(read_last_block(files_, *inode_, new_size_ / kBlockBytes, last_));
+            CW_TRY(read_last_block(files_.store, *inode_, new_size_ / kBlockBytes, last_));
         return resize_piece(files_, inode_, new_size_, last_, caller_);
     }
 

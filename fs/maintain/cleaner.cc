@@ -5,20 +5,20 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "fs/files/files.h"
 #include "fs/maintain/group_leftovers.h"
 #include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
+#include "fs/txn/store.h"
 #include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
 
 CleanPressure Cleaner::pressure(bool idle) const
 {
-    const SpaceNumbers data = files_.store.allocator.numbers(kGroupData);
-    const uint64_t potential = files_.store.volume.potential_blocks(kGroupData);
-    const uint64_t other = files_.store.volume.potential_blocks(kGroupMetadata);
-    const SpaceNumbers metadata = files_.store.allocator.numbers(kGroupMetadata);
+    const SpaceNumbers data = store_.allocator.numbers(kGroupData);
+    const uint64_t potential = store_.volume.potential_blocks(kGroupData);
+    const uint64_t other = store_.volume.potential_blocks(kGroupMetadata);
+    const SpaceNumbers metadata = store_.allocator.numbers(kGroupMetadata);
     return {
         .free_blocks = data.free_stripe_blocks + potential,
         .total_blocks = data.total_blocks + potential,
@@ -29,7 +29,7 @@ CleanPressure Cleaner::pressure(bool idle) const
 
 GroupNumbers Cleaner::numbers_of(VolumeAddress group) const
 {
-    for (const GroupNumbers& numbers : files_.store.allocator.group_numbers(kGroupData))
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData))
         if (numbers.address == group)
             return numbers;
     return {};
@@ -37,7 +37,7 @@ GroupNumbers Cleaner::numbers_of(VolumeAddress group) const
 
 uint64_t Cleaner::stripe_blocks(VolumeAddress group) const
 {
-    const Ref<const ArrayGroup> found = files_.store.volume.array().group_at(group);
+    const Ref<const ArrayGroup> found = store_.volume.array().group_at(group);
     return found ? found->geometry.stripe_data_blocks() : 1;
 }
 
@@ -49,11 +49,10 @@ uint64_t Cleaner::room_for(const GroupNumbers& group) const
 
 std::vector<GroupNumbers> Cleaner::candidates() const
 {
-    std::vector<GroupNumbers> groups = files_.store.allocator.group_numbers(kGroupData);
+    std::vector<GroupNumbers> groups = store_.allocator.group_numbers(kGroupData);
     const auto unfit = [&](const GroupNumbers& numbers) {
-        const Ref<const ArrayGroup> group = files_.store.volume.array().group_at(numbers.address);
-        return !group || group->record.content != kGroupData ||
-               files_.store.remap.is_emptying(numbers.address);
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+        return !group || group->record.content != kGroupData || store_.remap.is_emptying(numbers.address);
     };
     groups.erase(std::remove_if(groups.begin(), groups.end(), unfit), groups.end());
     return groups;
@@ -68,20 +67,20 @@ void Cleaner::wait_for_commit(Transaction& open)
 bool Cleaner::resume(bool& waits)
 {
     waits = false;
-    for (const GroupRecord& group : files_.store.volume.map().groups) {
+    for (const GroupRecord& group : store_.volume.map().groups) {
         if ((group.flags & kGroupEmptying) == 0)
             continue;
         const GroupNumbers numbers = numbers_of(group.address);
         if (numbers.broken || (set_aside_.count(group.address) != 0 && numbers.live_blocks > 0))
             continue;
         const uint64_t room = room_for(numbers);
-        if (files_.store.data_gate.closed() || !files_.store.space.promise_data(room)) {
+        if (store_.data_gate.closed() || !store_.space.promise_data(room)) {
             waits = true;
             continue;
         }
-        files_.store.moving_blocks = room;
+        store_.moving_blocks = room;
         group_ = next_ = group.address;
-        refresh_budget(files_.store);
+        refresh_budget(store_);
         return true;
     }
     return false;
@@ -100,19 +99,19 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     const uint64_t offered = numbers.free_row_blocks + numbers.hole_blocks;
     const uint64_t room = room_for(numbers);
     // Its blocks go into rows, where writers are content with holes.
-    const uint64_t rows = files_.store.allocator.numbers(kGroupData).free_row_blocks +
-                          files_.store.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
-    if (rows < numbers.free_row_blocks + room + files_.store.dirty.blocks() ||
-        files_.store.data_gate.closed() || !files_.store.space.promise_data(offered + room))
+    const uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
+                          store_.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
+    if (rows < numbers.free_row_blocks + room + store_.dirty.blocks() || store_.data_gate.closed() ||
+        !store_.space.promise_data(offered + room))
         return false;
-    const Ref<Transaction> open = files_.store.timeline.open();
-    if (!is_mutant(files_.store.options, CommitMutant::kEmptyingUnmarked))
-        files_.store.volume.set_emptying(*chosen);
-    files_.store.remap.add_emptying(*chosen);
-    files_.store.allocator.set_group_state(*chosen, Allocator::GroupState::kClosed);
-    files_.store.moving_blocks = room;
-    refresh_budget(files_.store);
-    files_.store.space.return_data(offered);
+    const Ref<Transaction> open = store_.timeline.open();
+    if (!is_mutant(store_.options, CommitMutant::kEmptyingUnmarked))
+        store_.volume.set_emptying(*chosen);
+    store_.remap.add_emptying(*chosen);
+    store_.allocator.set_group_state(*chosen, Allocator::GroupState::kClosed);
+    store_.moving_blocks = room;
+    refresh_budget(store_);
+    store_.space.return_data(offered);
     group_ = next_ = *chosen;
     wait_for_commit(*open);
     return true;
@@ -121,10 +120,10 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
 // Nothing refers to the group any more, but what is recorded about it.
 CleanProgress Cleaner::leave_trees(const View& view)
 {
-    if (is_mutant(files_.store.options, CommitMutant::kLeftoversStay))
+    if (is_mutant(store_.options, CommitMutant::kLeftoversStay))
         return leave_map();
     GroupLeftovers left;
-    if (const Status status = find_leftovers(files_, view, group_, left); !status.ok()) {
+    if (const Status status = find_leftovers(store_, view, group_, left); !status.ok()) {
         failed_ = true;
         CW_LOG_ERROR("emptying block groups ends for this mount: %s", err_text(status.err()));
         return CleanProgress::kNothing;
@@ -132,7 +131,7 @@ CleanProgress Cleaner::leave_trees(const View& view)
     if (left.count() == 0)
         return leave_map();
     Transaction& open = *view.open;
-    if (!erase_leftovers(files_, open, std::move(left)))
+    if (!erase_leftovers(store_, open, std::move(left)))
         return open.dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     wait_for_commit(open);
     return CleanProgress::kNeedsCommit;
@@ -140,13 +139,13 @@ CleanProgress Cleaner::leave_trees(const View& view)
 
 CleanProgress Cleaner::leave_map()
 {
-    if (!files_.store.volume.drop_group(group_, files_.store.allocator).ok())
+    if (!store_.volume.drop_group(group_, store_.allocator).ok())
         return CleanProgress::kNeedsCommit;
-    files_.store.remap.remove_emptying(group_);
+    store_.remap.remove_emptying(group_);
     counts_.emptied_groups.fetch_add(1);
     CW_LOG_INFO("block group %llu is emptied and leaves the volume",
                 static_cast<unsigned long long>(group_.value));
-    files_.store.timeline.open()->dirty = true;
+    store_.timeline.open()->dirty = true;
     finish_group();
     return CleanProgress::kWorked;
 }
@@ -167,19 +166,19 @@ void Cleaner::finish_group()
     group_ = next_ = {};
     unmovable_ = 0;
     moved_any_ = false;
-    files_.store.space.return_data(files_.store.moving_blocks);
-    files_.store.moving_blocks = 0;
-    refresh_budget(files_.store);
+    store_.space.return_data(store_.moving_blocks);
+    store_.moving_blocks = 0;
+    refresh_budget(store_);
 }
 
 CleanProgress Cleaner::step(CleanUrge urge, bool idle)
 {
-    if (files_.store.read_only || files_.store.stopped || files_.store.keeps_log || failed_)
+    if (store_.read_only || store_.stopped || store_.keeps_log || failed_)
         return CleanProgress::kNothing;
     bool waits;
     if (!group_.valid() && !resume(waits) && (waits || !begin(urge, idle)))
         return CleanProgress::kNothing;
-    const View view = files_.store.timeline.commit_view();
+    const View view = store_.timeline.commit_view();
     CW_ASSERT(!view.committing);
     if (view.committed->transaction < wait_for_)
         return CleanProgress::kNeedsCommit;
@@ -191,9 +190,9 @@ CleanProgress Cleaner::step(CleanUrge urge, bool idle)
     if (numbers.live_blocks > 0)
         return move(view);
     if (numbers.pinned_blocks > 0) {
-        if (!is_mutant(files_.store.options, CommitMutant::kDroppedPinned))
+        if (!is_mutant(store_.options, CommitMutant::kDroppedPinned))
             return CleanProgress::kNeedsCommit;
-        files_.store.allocator.release(view.committed->transaction, view.committed->generation);
+        store_.allocator.release(view.committed->transaction, view.committed->generation);
     }
     return leave_trees(view);
 }

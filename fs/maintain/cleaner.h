@@ -21,8 +21,8 @@
 
 #include "alloc/clean_policy.h"
 #include "base/buffer.h"
-#include "fs/files/files.h"
 #include "fs/txn/space_budget.h"
+#include "fs/txn/store.h"
 #include "fs/txn/transaction.h"
 
 namespace cowraid {
@@ -44,7 +44,7 @@ struct CleanerCounts {
 // All of it by the commit thread, between commits; counts by anybody.
 class Cleaner {
 public:
-    Cleaner(Files& files, const CleanPolicy& policy) : files_(files), policy_(policy) { }
+    Cleaner(Store& store, const CleanPolicy& policy) : store_(store), policy_(policy) { }
 
     // One bounded step. No locks held, no commit under way. `idle`: nobody has changed anything for a while.
     CleanProgress step(CleanUrge urge, bool idle);
@@ -87,7 +87,7 @@ private:
     Status switch_blocks(Transaction& open, std::span<const Move> moves);
     void abandon(Transaction& open, std::span<const Move> moves, Status why);
 
-    Files& files_;
+    Store& store_;
     const CleanPolicy policy_;
     CleanerCounts counts_;
     VolumeAddress group_;  // being emptied; not valid: none

@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "fs/files/files.h"
 #include "fs/files/flush.h"
 #include "fs/maintain/cleaner.h"
 #include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
+#include "fs/txn/store.h"
 #include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
@@ -30,27 +30,25 @@ CleanProgress Cleaner::make_room(const View& view, uint64_t block_count, SpaceCl
 {
     // An entry each way. Names of blocks that were moved before are not neighbours.
     constexpr uint64_t kEntryBytes = 64;
-    const SpaceBudget::ClaimMark mark = files_.store.space.claim_mark();
+    const SpaceBudget::ClaimMark mark = store_.space.claim_mark();
     const PendingChanges own = {.remap_windows = 2 * block_count,
                                 .remap_bytes = 2 * block_count * kEntryBytes,
                                 .data_blocks = block_count};
-    if (files_.store.node_gate.closed() ||
-        !claim.take(own, pending_changes(files_.store), mark, Leave::kReserve))
+    if (store_.node_gate.closed() || !claim.take(own, pending_changes(store_), mark, Leave::kReserve))
         return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     // Rows for the writers of now, too: they need not fall back on holes.
-    const uint64_t wanted = block_count + stripe_blocks(group_) + files_.store.dirty.blocks();
-    if (files_.store.allocator.numbers(kGroupData).free_row_blocks >= wanted)
+    const uint64_t wanted = block_count + stripe_blocks(group_) + store_.dirty.blocks();
+    if (store_.allocator.numbers(kGroupData).free_row_blocks >= wanted)
         return CleanProgress::kWorked;
-    const size_t groups = files_.store.volume.map().groups.size();
-    if (!plan_for(files_.store, wanted, 0).ok())
+    const size_t groups = store_.volume.map().groups.size();
+    if (!plan_for(store_, wanted, 0).ok())
         return CleanProgress::kNothing;
-    if (files_.store.volume.map().groups.size() > groups) {
+    if (store_.volume.map().groups.size() > groups) {
         wait_for_commit(*view.open);  // publishes them
         return CleanProgress::kNeedsCommit;
     }
-    return files_.store.allocator.numbers(kGroupData).free_row_blocks >= block_count
-               ? CleanProgress::kWorked
-               : CleanProgress::kNothing;
+    return store_.allocator.numbers(kGroupData).free_row_blocks >= block_count ? CleanProgress::kWorked
+                                                                               : CleanProgress::kNothing;
 }
 
 // Tells which of the blocks can be had, one by one.
@@ -65,7 +63,7 @@ Status Cleaner::read_singly(std::span<const BlockRun> runs, std::span<const Bloc
             piece.block_count = 1;
             piece.memory = memory + index * kBlockBytes;
             piece.checksums = &expected[index].checksum;
-            if (!expected[index].known || !files_.store.volume.array().read({&piece, 1}).ok())
+            if (!expected[index].known || !store_.volume.array().read({&piece, 1}).ok())
                 readable[index] = false;
         }
     return {};
@@ -84,9 +82,8 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
     for (size_t i = 0; i < runs.size(); ++i) {
         const BlockRun& run = runs[i];
         const auto part = std::span(expected).subspan(index, run.block_count);
-        CW_TRY(files_.store.checksums.lookup(view, run.address, part));
-        CW_TRY(
-            files_.store.remap.names_of(view, run.address, std::span(names).subspan(index, run.block_count)));
+        CW_TRY(store_.checksums.lookup(view, run.address, part));
+        CW_TRY(store_.remap.names_of(view, run.address, std::span(names).subspan(index, run.block_count)));
         pieces[i].address = run.address;
         pieces[i].block_count = run.block_count;
         pieces[i].memory = memory.data() + index * kBlockBytes;
@@ -97,7 +94,7 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
         }
     }
     std::vector<bool> readable(count, true);
-    if (!all_known || !files_.store.volume.array().read(pieces).ok())
+    if (!all_known || !store_.volume.array().read(pieces).ok())
         CW_TRY(read_singly(runs, expected, memory.data(), readable));
     index = 0;
     for (const BlockRun& run : runs)
@@ -121,7 +118,7 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
 Result<bool> Cleaner::is_there(const View& view, VolumeAddress name, VolumeAddress place)
 {
     std::vector<PlacedRun> runs;
-    CW_TRY(files_.store.remap.resolve(view, name, 1, runs));
+    CW_TRY(store_.remap.resolve(view, name, 1, runs));
     return runs.front().place == place;
 }
 
@@ -129,11 +126,11 @@ Result<bool> Cleaner::is_there(const View& view, VolumeAddress name, VolumeAddre
 Status Cleaner::write_blocks(const View& view, std::vector<Move>& moves)
 {
     std::vector<RowRegion> regions;
-    CW_TRY(files_.store.allocator.allocate(Stream::kMoved, 1, moves.size(), view.open->id, regions));
+    CW_TRY(store_.allocator.allocate(Stream::kMoved, 1, moves.size(), view.open->id, regions));
     view.open->dirty = true;
-    const uint64_t taken = std::min<uint64_t>(files_.store.moving_blocks, moves.size());
-    files_.store.moving_blocks -= taken;
-    refresh_budget(files_.store, taken);
+    const uint64_t taken = std::min<uint64_t>(store_.moving_blocks, moves.size());
+    store_.moving_blocks -= taken;
+    refresh_budget(store_, taken);
     size_t next = 0;
     for (const RowRegion& region : regions)
         for (uint64_t i = 0; i < region.used_blocks; ++i)
@@ -143,7 +140,7 @@ Status Cleaner::write_blocks(const View& view, std::vector<Move>& moves)
         std::vector<const std::byte*> blocks(region.block_count(), nullptr);
         for (uint64_t i = 0; i < region.used_blocks; ++i)
             blocks[i] = moves[next++].memory;
-        CW_TRY(write_region(files_, *view.open, region, blocks));
+        CW_TRY(write_region(store_, *view.open, region, blocks));
     }
     return {};
 }
@@ -153,7 +150,7 @@ bool Cleaner::arrived(const View& view, std::span<const Move> moves)
 {
     return std::all_of(moves.begin(), moves.end(), [&](const Move& move) {
         BlockExpectation written;
-        return files_.store.checksums.lookup(view, move.to, {&written, 1}).ok() && written.known &&
+        return store_.checksums.lookup(view, move.to, {&written, 1}).ok() && written.known &&
                written.checksum == move.checksum;
     });
 }
@@ -162,27 +159,27 @@ bool Cleaner::arrived(const View& view, std::span<const Move> moves)
 // places to give back, of which one is done.
 Status Cleaner::switch_blocks(Transaction& open, std::span<const Move> moves)
 {
-    const WriteLock gate(files_.store.gate);
+    const WriteLock gate(store_.gate);
     std::vector<bool> live;
     for (const Move& move : moves) {
-        CW_ASSIGN(const bool is_live, files_.store.allocator.is_live(move.from));
+        CW_ASSIGN(const bool is_live, store_.allocator.is_live(move.from));
         live.push_back(is_live);
     }
     const uint64_t none = 0;
     for (size_t i = 0; i < moves.size(); ++i) {
         const Move& move = moves[i];
         if (!live[i]) {
-            CW_ASSERT(files_.store.allocator.free_blocks(move.to, 1, open.id).ok());
+            CW_ASSERT(store_.allocator.free_blocks(move.to, 1, open.id).ok());
             continue;
         }
-        const bool chain = is_mutant(files_.store.options, CommitMutant::kMovedChain);
+        const bool chain = is_mutant(store_.options, CommitMutant::kMovedChain);
         const VolumeAddress name = chain ? move.from : move.name;
         open.moved_to.put(name, {&move.to.value, 1});
-        if (!is_mutant(files_.store.options, CommitMutant::kMovedFromMissing))
+        if (!is_mutant(store_.options, CommitMutant::kMovedFromMissing))
             open.moved_from.put(move.to, {&name.value, 1});
         if (move.name != move.from)
             open.moved_from.put(move.from, {&none, 1});
-        CW_ASSERT(files_.store.allocator.free_blocks(move.from, 1, open.id).ok());
+        CW_ASSERT(store_.allocator.free_blocks(move.from, 1, open.id).ok());
         counts_.moved_blocks.fetch_add(1, std::memory_order_relaxed);
     }
     return {};
@@ -193,7 +190,7 @@ void Cleaner::abandon(Transaction& open, std::span<const Move> moves, Status why
 {
     for (const Move& move : moves)
         if (move.to.valid())
-            files_.store.allocator.free_blocks(move.to, 1, open.id).ignore();
+            store_.allocator.free_blocks(move.to, 1, open.id).ignore();
     if (why.err() == Err::kBusy)
         return;  // its allocation state left memory meanwhile
     failed_ = true;
@@ -205,7 +202,7 @@ CleanProgress Cleaner::move(const View& view)
 {
     std::vector<BlockRun> runs;
     const uint64_t wanted = CleanPolicy::step_blocks(stripe_blocks(group_));
-    Status status = next_.valid() ? files_.store.allocator.live_blocks(next_, wanted, runs) : Status();
+    Status status = next_.valid() ? store_.allocator.live_blocks(next_, wanted, runs) : Status();
     if (!status.ok() || (runs.empty() && !moved_any_)) {
         set_aside();
         return CleanProgress::kWorked;
@@ -216,7 +213,7 @@ CleanProgress Cleaner::move(const View& view)
         moved_any_ = false;
         return CleanProgress::kWorked;
     }
-    SpaceClaim claim(files_.store.space);
+    SpaceClaim claim(store_.space);
     if (const CleanProgress room = make_room(view, count_of(runs), claim); room != CleanProgress::kWorked)
         return room;
     AlignedBuffer memory(count_of(runs) * kBlockBytes);
@@ -235,7 +232,7 @@ CleanProgress Cleaner::move(const View& view)
         return failed_ ? CleanProgress::kNothing : CleanProgress::kWorked;
     }
     moved_any_ = moved_any_ || !moves.empty();
-    const Ref<const ArrayGroup> group = files_.store.volume.array().group_at(group_);
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(group_);
     next_ = runs.back().address + uint64_t{runs.back().block_count} * kBlockBytes;
     if (next_ - group_ >= group->record.data_bytes())
         next_ = {};

@@ -4,75 +4,73 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "fs/files/files.h"
 #include "fs/maintain/group_leftovers.h"
 #include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
+#include "fs/txn/store.h"
 
 namespace cowraid {
 
 // A group made in its place now would have all its members, or be wider.
 bool EmptyGroups::replaceable(VolumeAddress address) const
 {
-    const Ref<const ArrayGroup> group = files_.store.volume.array().group_at(address);
-    const uint32_t width = files_.store.volume.planned_width_without(address);
-    return files_.store.volume.array().missing_columns(*group) > 0 ? width > 0
-                                                                   : width > group->geometry.data_columns;
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
+    const uint32_t width = store_.volume.planned_width_without(address);
+    return store_.volume.array().missing_columns(*group) > 0 ? width > 0
+                                                             : width > group->geometry.data_columns;
 }
 
 // Data could not have its slots: they are kept for nodes.
 bool EmptyGroups::kept(uint32_t content, uint64_t blocks) const
 {
-    return content != kGroupData && !files_.store.volume.degraded() &&
-           blocks_of_whole_groups(files_.store, content) <
-               files_.store.volume.metadata_kept_blocks(content) + blocks;
+    return content != kGroupData && !store_.volume.degraded() &&
+           blocks_of_whole_groups(store_, content) < store_.volume.metadata_kept_blocks(content) + blocks;
 }
 
 // Nothing that was promised, and nothing that is pending, needs the free rows of a group of this size.
 bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
 {
     if (content == kGroupData)
-        return files_.store.space.promise_data(blocks);
-    MetadataRoom room = files_.store.space.metadata_room();
+        return store_.space.promise_data(blocks);
+    MetadataRoom room = store_.space.metadata_room();
     const bool is_system = content == kGroupSystem && room.system_apart;
     uint64_t& free_blocks = is_system ? room.system_free_blocks : room.free_blocks;
     free_blocks -= std::min(free_blocks, blocks);
-    files_.store.space.set_metadata_room(room);  // first, so that no operation is admitted by the old one
-    const SpaceBudget::ClaimMark mark = files_.store.space.claim_mark();
-    return files_.store.space.try_claim({}, pending_changes(files_.store), mark, Leave::kReserve);
+    store_.space.set_metadata_room(room);  // first, so that no operation is admitted by the old one
+    const SpaceBudget::ClaimMark mark = store_.space.claim_mark();
+    return store_.space.try_claim({}, pending_changes(store_), mark, Leave::kReserve);
 }
 
 void EmptyGroups::choose(uint32_t content)
 {
-    const SpaceNumbers numbers = files_.store.allocator.numbers(content);
+    const SpaceNumbers numbers = store_.allocator.numbers(content);
     uint64_t whole = numbers.free_row_blocks;  // what plan_ahead() looks at
     uint64_t room = whole + numbers.degraded_row_blocks;
-    for (const VolumeAddress address : files_.store.allocator.empty_groups(content)) {
+    for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
         // A group that holds data and nodes is chosen once.
         const bool is_leaving = std::find(leaving_.begin(), leaving_.end(), address) != leaving_.end();
-        if (is_leaving || files_.store.remap.is_emptying(address))
+        if (is_leaving || store_.remap.is_emptying(address))
             continue;
-        const Ref<const ArrayGroup> group = files_.store.volume.array().group_at(address);
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
         const uint64_t blocks = group->geometry.data_blocks();
         // Less with every group of nodes that goes.
-        const uint64_t ahead =
-            content == kGroupData ? data_ahead(files_.store) : metadata_ahead(files_.store, content);
-        const bool is_whole = files_.store.volume.array().missing_columns(*group) == 0;
+        const uint64_t ahead = content == kGroupData ? data_ahead(store_) : metadata_ahead(store_, content);
+        const bool is_whole = store_.volume.array().missing_columns(*group) == 0;
         const bool spare = !kept(content, blocks) && (is_whole ? whole : room) >= ahead + blocks;
         // A writer who waits alone gets what there is for data.
-        if ((!spare && !replaceable(address)) || (content == kGroupData && files_.store.data_gate.closed()))
+        if ((!spare && !replaceable(address)) || (content == kGroupData && store_.data_gate.closed()))
             continue;
         const bool given = give_up_room(content, blocks);
         if (given) {
-            files_.store.allocator.set_group_state(address, Allocator::GroupState::kClosed);
+            store_.allocator.set_group_state(address, Allocator::GroupState::kClosed);
             room -= std::min(room, blocks);
             whole -= is_whole ? std::min(whole, blocks) : 0;
             leaving_.push_back(address);
         }
-        refresh_budget(files_.store);
+        refresh_budget(store_);
         if (given && content == kGroupData) {
             leaving_blocks_ += blocks;
-            files_.store.space.return_data(blocks);
+            store_.space.return_data(blocks);
         }
     }
 }
@@ -82,14 +80,14 @@ Status EmptyGroups::leave(const View& view)
 {
     GroupLeftovers left;
     for (const VolumeAddress address : leaving_)
-        CW_TRY(find_leftovers(files_, view, address, left));
+        CW_TRY(find_leftovers(store_, view, address, left));
     if (left.count() > 0) {
-        if (erase_leftovers(files_, *view.open, std::move(left)))
+        if (erase_leftovers(store_, *view.open, std::move(left)))
             wait_for_ = view.open->id;
         return {};
     }
     for (const VolumeAddress address : leaving_)
-        CW_TRY(files_.store.volume.drop_group(address, files_.store.allocator));
+        CW_TRY(store_.volume.drop_group(address, store_.allocator));
     leaving_.clear();
     leaving_blocks_ = 0;
     view.open->dirty = true;
@@ -99,20 +97,20 @@ Status EmptyGroups::leave(const View& view)
 
 bool EmptyGroups::wants_commit() const
 {
-    return (!leaving_.empty() && !failed_) || files_.store.timeline.view().committed->transaction < wait_for_;
+    return (!leaving_.empty() && !failed_) || store_.timeline.view().committed->transaction < wait_for_;
 }
 
 void EmptyGroups::step()
 {
-    const View view = files_.store.timeline.commit_view();
+    const View view = store_.timeline.commit_view();
     // While a mount recovers, the open transaction may know of rows in groups that hold nothing.
-    if (files_.store.read_only || files_.store.stopped || !files_.store.logging || failed_ ||
+    if (store_.read_only || store_.stopped || !store_.logging || failed_ ||
         view.committed->transaction < wait_for_)
         return;
     if (leaving_.empty()) {
         choose(kGroupData);
         choose(kGroupMetadata);
-        if (!files_.store.volume.system_is_metadata())
+        if (!store_.volume.system_is_metadata())
             choose(kGroupSystem);
         std::sort(leaving_.begin(), leaving_.end());
     }

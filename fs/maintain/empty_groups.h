@@ -14,11 +14,11 @@
 
 namespace cowraid {
 
-struct Files;
+struct Store;
 
 class EmptyGroups {
 public:
-    explicit EmptyGroups(Files& files) : files_(files) { }
+    explicit EmptyGroups(Store& store) : store_(store) { }
 
     // What can be done between two commits. Commit thread, no commit under way.
     void step();
@@ -34,7 +34,7 @@ private:
     bool give_up_room(uint32_t content, uint64_t blocks);
     Status leave(const View& view);
 
-    Files& files_;
+    Store& store_;
     std::vector<VolumeAddress> leaving_;
     std::atomic<uint64_t> leaving_blocks_{0};
     TransactionId wait_for_;  // its commit comes before the next step

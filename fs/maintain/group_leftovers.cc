@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "fs/files/files.h"
 #include "fs/txn/operation.h"
+#include "fs/txn/store.h"
 
 namespace cowraid {
 
@@ -28,35 +28,35 @@ Status find_keys(NodeCache& cache, const TreeRoot& tree, const Key& from, const 
 
 }  // namespace
 
-Status find_leftovers(Files& files, const View& view, VolumeAddress address, GroupLeftovers& left)
+Status find_leftovers(Store& store, const View& view, VolumeAddress address, GroupLeftovers& left)
 {
     if (left.checksums.size() == kWindowsPerCommit)
         return {};
-    const Ref<const ArrayGroup> group = files.store.volume.array().group_at(address);
+    const Ref<const ArrayGroup> group = store.volume.array().group_at(address);
     const uint64_t end = address.value + group->record.span_bytes();
     const auto checksums = static_cast<uint8_t>(ItemType::kChecksums);
     const auto windows = static_cast<uint8_t>(ItemType::kSpaceWindow);
     const auto summary = static_cast<uint8_t>(ItemType::kGroupSummary);
     const TreeRoot& space = view.committed->free_space_tree;
     const Key summary_key{0, summary, address.value};
-    CW_TRY(find_keys(files.store.cache, view.committed->checksum_tree, {address.value, checksums, 0},
+    CW_TRY(find_keys(store.cache, view.committed->checksum_tree, {address.value, checksums, 0},
                      {end - 1, checksums, 0}, kWindowsPerCommit, left.checksums));
     if (left.checksums.size() == kWindowsPerCommit)
         return {};
-    CW_TRY(find_keys(files.store.cache, space, summary_key, summary_key, SIZE_MAX, left.windows));
-    return find_keys(files.store.cache, space, {address.value, windows, 0},
-                     {address.value, windows, UINT64_MAX}, SIZE_MAX, left.windows);
+    CW_TRY(find_keys(store.cache, space, summary_key, summary_key, SIZE_MAX, left.windows));
+    return find_keys(store.cache, space, {address.value, windows, 0}, {address.value, windows, UINT64_MAX},
+                     SIZE_MAX, left.windows);
 }
 
-bool erase_leftovers(Files& files, Transaction& open, GroupLeftovers left)
+bool erase_leftovers(Store& store, Transaction& open, GroupLeftovers left)
 {
     constexpr size_t kFewest = 64;
     if (open.left_count > 0)
         return false;
-    SpaceClaim claim(files.store.space);
+    SpaceClaim claim(store.space);
     for (;;) {
-        const SpaceBudget::ClaimMark mark = files.store.space.claim_mark();
-        if (claim.take(changes_of_left(left.count()), pending_changes(files.store), mark, Leave::kMoves))
+        const SpaceBudget::ClaimMark mark = store.space.claim_mark();
+        if (claim.take(changes_of_left(left.count()), pending_changes(store), mark, Leave::kMoves))
             break;
         if (left.checksums.size() <= kFewest)
             return false;

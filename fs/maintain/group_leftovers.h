@@ -9,7 +9,7 @@
 
 namespace cowraid {
 
-struct Files;
+struct Store;
 
 struct GroupLeftovers {
     std::vector<Key> checksums, windows;
@@ -19,10 +19,10 @@ struct GroupLeftovers {
 
 // Appends what the commit of `view` has about the group: checksums up to a commit's share, windows only
 // behind the last of the group's checksums.
-Status find_leftovers(Files& files, const View& view, VolumeAddress group, GroupLeftovers& left);
+Status find_leftovers(Store& store, const View& view, VolumeAddress group, GroupLeftovers& left);
 
 // Has the open transaction erase them, as much as a commit has room for, the reserve included: it frees
 // nodes. False: there is no room, or the transaction erases others already. Commit thread.
-bool erase_leftovers(Files& files, Transaction& open, GroupLeftovers left);
+bool erase_leftovers(Store& store, Transaction& open, GroupLeftovers left);
 
 }  // namespace cowraid

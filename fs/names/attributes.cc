@@ -92,9 +92,9 @@ Result<Attributes> Names::get_attributes(InodeNumber inode)
 
 namespace {
 
-Result<Attributes> apply_change(Names& names, Inode& inode, const SetAttributes& change, const Caller& caller)
+Result<Attributes> apply_change(Store& store, Inode& inode, const SetAttributes& change, const Caller& caller)
 {
-    Operation op(names.store);
+    Operation op(store);
     // Truncating works on a full volume, whatever the kernel sends along with it.
     CW_TRY(op.begin(change.size_bytes ? Operation::Kind::kShrink : Operation::Kind::kGrow, 1));
     MutexLock lock(inode.mutex);
@@ -126,7 +126,7 @@ public:
         if (progress == Progress::kMore)
             return progress;
         if (asks_for_more_than_size(change_)) {
-            CW_ASSIGN(attributes, apply_change(names_, *use_, change_, caller_));
+            CW_ASSIGN(attributes, apply_change(names_.store, *use_, change_, caller_));
         } else {
             MutexLock lock(use_->mutex);
             attributes = attributes_of(*use_);
@@ -163,7 +163,7 @@ Result<Attributes> Names::set_attributes(InodeNumber inode, const SetAttributes&
     }
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     CW_TRY(check_request(*use, change));
-    return apply_change(*this, *use, change, caller);
+    return apply_change(store, *use, change, caller);
 }
 
 void Names::note_access(InodeNumber inode)

@@ -33,9 +33,9 @@ Status check_request(std::string_view name, uint32_t mode, std::string_view syml
 }
 
 // Looks without locks, so that the tree nodes which the change will need are in memory.
-Status expect_free(Names& names, InodeNumber directory, std::string_view name)
+Status expect_free(Store& store, InodeNumber directory, std::string_view name)
 {
-    CW_ASSIGN(const DirentSlot slot, find_name(names, directory, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(store, directory, name));
     return slot.found ? Err::kExists : Err::kOk;
 }
 
@@ -82,14 +82,14 @@ void inherit(const InodeAttributes& directory, InodeAttributes& child)
 }
 
 // Requires both inodes locked. Nothing is changed on failure.
-Status add_child(Names& names, Operation& op, Inode& directory, std::string_view name, Inode& child,
+Status add_child(Store& store, Operation& op, Inode& directory, std::string_view name, Inode& child,
                  std::string_view symlink_target)
 {
     directory.mutex.assert_held();
     child.mutex.assert_held();
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
-    CW_ASSIGN(const DirentSlot slot, find_name(names, directory.number, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(store, directory.number, name));
     if (slot.found)
         return Err::kExists;
     if (slot.free_cursor == 0)
@@ -117,7 +117,7 @@ Result<Attributes> add_node(Names& names, InodeNumber parent, std::string_view n
 {
     CW_TRY(check_request(name, mode, symlink_target));
     CW_ASSIGN(const InodeUse directory, use_directory(names, parent));
-    CW_TRY(expect_free(names, parent, name));
+    CW_TRY(expect_free(names.store, parent, name));
     Operation op(names.store);
     CW_TRY(op.begin(Operation::Kind::kGrow, item_count(symlink_target)));
     CW_ASSIGN(const InodeNumber number, next_inode_number(names));
@@ -128,7 +128,7 @@ Result<Attributes> add_node(Names& names, InodeNumber parent, std::string_view n
     LookupReference reference(names, child);
     const InodeLocks locks({directory.get(), child.get()});
     child->mutex.assert_held();
-    const Status status = add_child(names, op, *directory, name, *child, symlink_target);
+    const Status status = add_child(names.store, op, *directory, name, *child, symlink_target);
     if (!status.ok()) {
         child->removed = true;
         return status.err();

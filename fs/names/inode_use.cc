@@ -66,10 +66,10 @@ Result<InodeUse> use_entry(Names& names, InodeNumber directory, const Dirent& en
     return inode;
 }
 
-Result<DirentSlot> find_name(Names& names, InodeNumber directory, std::string_view name)
+Result<DirentSlot> find_name(Store& store, InodeNumber directory, std::string_view name)
 {
     CW_TRY(check_name(name));
-    return find_dirent(names.store.items, names.store.volume.superblock().name_hash_seed, directory, name);
+    return find_dirent(store.items, store.volume.superblock().name_hash_seed, directory, name);
 }
 
 Result<NamedInode> resolve_name(Names& names, InodeNumber directory, std::string_view name)
@@ -77,7 +77,7 @@ Result<NamedInode> resolve_name(Names& names, InodeNumber directory, std::string
     // A removed inode whose entry is still there the second time was never removed with it: damage.
     InodeNumber missing;
     while (true) {
-        CW_ASSIGN(DirentSlot slot, find_name(names, directory, name));
+        CW_ASSIGN(DirentSlot slot, find_name(names.store, directory, name));
         if (!slot.found)
             return Err::kNotFound;
         Result<InodeUse> inode = use_entry(names, directory, slot.entry);

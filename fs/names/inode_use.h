@@ -68,7 +68,7 @@ Result<InodeUse> use_directory(Names& names, InodeNumber number);
 Result<InodeUse> use_entry(Names& names, InodeNumber directory, const Dirent& entry);
 
 // The name's slot as of now. kInvalid and kNameTooLong for what cannot be a name.
-Result<DirentSlot> find_name(Names& names, InodeNumber directory, std::string_view name);
+Result<DirentSlot> find_name(Store& store, InodeNumber directory, std::string_view name);
 // The entry and its inode. kNotFound when there is no such name. No locks held.
 struct NamedInode {
     Dirent entry;
@@ -95,7 +95,7 @@ void put_name(Operation& op, Inode& directory, uint64_t cursor, std::string_view
 bool drop_link(Operation& op, Inode& inode, uint64_t link_sequence, const timespec& now)
     CW_REQUIRES(inode.mutex);
 // kNotEmpty when the directory has an entry. Final only while the directory is locked.
-Status expect_empty(Names& names, InodeNumber directory);
+Status expect_empty(Store& store, InodeNumber directory);
 // For an inode whose last name went: hands it to the background unless somebody still refers to it. Call
 // without locks and outside the gate.
 void remove_if_forgotten(Names& names, InodeNumber inode);

@@ -9,7 +9,7 @@ namespace cowraid {
 namespace {
 
 // Requires both inodes locked. Nothing is changed on failure.
-Status add_link(Names& names, Operation& op, Inode& directory, std::string_view name, Inode& inode)
+Status add_link(Store& store, Operation& op, Inode& directory, std::string_view name, Inode& inode)
 {
     directory.mutex.assert_held();
     inode.mutex.assert_held();
@@ -19,7 +19,7 @@ Status add_link(Names& names, Operation& op, Inode& directory, std::string_view 
         return Err::kNotFound;
     if (inode.attributes.link_count >= kMaxLinks)
         return Err::kTooManyLinks;
-    CW_ASSIGN(const DirentSlot slot, find_name(names, directory.number, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(store, directory.number, name));
     if (slot.found)
         return Err::kExists;
     if (slot.free_cursor == 0)
@@ -36,14 +36,14 @@ Status add_link(Names& names, Operation& op, Inode& directory, std::string_view 
 }
 
 // Linking needs a file; looks without locks, so that the nodes which the change will need are in memory.
-Status check_link(Names& names, Inode& inode, InodeNumber directory, std::string_view name)
+Status check_link(Store& store, Inode& inode, InodeNumber directory, std::string_view name)
 {
     {
         MutexLock lock(inode.mutex);
         if (inode.attributes.is_directory())
             return Err::kNotPermitted;
     }
-    CW_ASSIGN(const DirentSlot slot, find_name(names, directory, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(store, directory, name));
     return slot.found ? Err::kExists : Err::kOk;
 }
 
@@ -56,13 +56,13 @@ Result<Attributes> Names::link(InodeNumber inode, InodeNumber new_parent, std::s
         return Err::kExists;
     CW_ASSIGN(const InodeUse file, use_inode(*this, inode));
     CW_ASSIGN(const InodeUse directory, use_directory(*this, new_parent));
-    CW_TRY(check_link(*this, *file, new_parent, new_name));
+    CW_TRY(check_link(store, *file, new_parent, new_name));
     LookupReference reference(*this, file);
     Operation op(store);
     CW_TRY(op.begin(Operation::Kind::kGrow, 4));
     const InodeLocks locks({directory.get(), file.get()});
     file->mutex.assert_held();
-    CW_TRY(add_link(*this, op, *directory, new_name, *file));
+    CW_TRY(add_link(store, op, *directory, new_name, *file));
     reference.keep();
     return attributes_of(*file);
 }

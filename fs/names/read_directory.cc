@@ -19,11 +19,11 @@ constexpr size_t kFirstBatch = 32;
 constexpr size_t kLastBatch = 512;
 
 // Entries with a cursor >= `from`. An error ends the batch; what was gathered before it stands.
-Status gather(Names& names, InodeNumber directory, uint64_t from, size_t entry_count_max,
+Status gather(Store& store, InodeNumber directory, uint64_t from, size_t entry_count_max,
               std::vector<Dirent>& entries)
 {
     entries.clear();
-    ItemScan scan(names.store.items, names.store.items.view(), dirent_key(directory, from),
+    ItemScan scan(store.items, store.items.view(), dirent_key(directory, from),
                   dirent_key(directory, kMaxCursor));
     while (entries.size() < entry_count_max) {
         const Status status = scan.next();
@@ -61,7 +61,7 @@ private:
     // An entry without its inode is damage; one that went since its batch was gathered is nothing.
     bool still_there(const Dirent& entry)
     {
-        const Result<DirentSlot> slot = find_name(names_, directory_, entry.name);
+        const Result<DirentSlot> slot = find_name(names_.store, directory_, entry.name);
         return !slot.ok() || (slot->found && slot->entry.inode == entry.inode);
     }
 
@@ -135,7 +135,7 @@ Status Names::read_directory(InodeNumber directory, uint64_t cursor, const Names
     std::vector<Dirent> entries;
     for (size_t batch = kFirstBatch; !listing.full() && from <= kMaxCursor;
          batch = std::min(batch * 2, kLastBatch)) {
-        const Status status = gather(*this, directory, from, batch, entries);
+        const Status status = gather(store, directory, from, batch, entries);
         for (const Dirent& entry : entries) {
             listing.deliver(entry);
             if (listing.full())

@@ -56,7 +56,7 @@ Status resolve_place(Names& names, Place& place)
 }
 
 // The rules that need only the two entries.
-Status check_entries(Names& names, const Rename& rename)
+Status check_entries(Store& store, const Rename& rename)
 {
     if (!rename.from.slot.found || (rename.exchange && !rename.to.slot.found))
         return Err::kNotFound;
@@ -70,13 +70,13 @@ Status check_entries(Names& names, const Rename& rename)
         return Err::kNotDirectory;
     if (!rename.from.is_directory() && rename.to.is_directory())
         return Err::kIsDirectory;
-    return rename.to.is_directory() ? expect_empty(names, rename.to.inode->number) : Status();
+    return rename.to.is_directory() ? expect_empty(store, rename.to.inode->number) : Status();
 }
 
-Result<InodeNumber> stored_parent(Names& names, InodeNumber directory)
+Result<InodeNumber> stored_parent(Store& store, InodeNumber directory)
 {
     ItemBytes payload;
-    CW_TRY(names.store.items.get(inode_key(directory), payload));
+    CW_TRY(store.items.get(inode_key(directory), payload));
     CW_ASSIGN(const InodeAttributes attributes, decode_inode(payload));
     if (!attributes.is_directory())
         return Err::kCorrupt;
@@ -85,15 +85,15 @@ Result<InodeNumber> stored_parent(Names& names, InodeNumber directory)
 
 // kInvalid when `directory` is `ancestor` or below it. Reads items, not inodes: their locks come later. A
 // damaged chain may be a loop, which a second walker at half the speed would meet.
-Status expect_outside(Names& names, InodeNumber directory, InodeNumber ancestor)
+Status expect_outside(Store& store, InodeNumber directory, InodeNumber ancestor)
 {
     InodeNumber slow = directory;
     for (uint64_t step = 1; directory.value != kRootInode; ++step) {
         if (directory == ancestor)
             return Err::kInvalid;
-        CW_ASSIGN(directory, stored_parent(names, directory));
+        CW_ASSIGN(directory, stored_parent(store, directory));
         if (step % 2 == 0) {
-            CW_ASSIGN(slow, stored_parent(names, slow));
+            CW_ASSIGN(slow, stored_parent(store, slow));
             if (slow == directory && directory.value != kRootInode)
                 return Err::kCorrupt;
         }
@@ -102,24 +102,24 @@ Status expect_outside(Names& names, InodeNumber directory, InodeNumber ancestor)
 }
 
 // No directory may come to lie below itself. Final only under the rename mutex.
-Status check_ancestors(Names& names, const Rename& rename)
+Status check_ancestors(Store& store, const Rename& rename)
 {
     if (!rename.moves_directory())
         return {};
     if (rename.from.is_directory())
-        CW_TRY(expect_outside(names, rename.to.directory->number, rename.from.inode->number));
+        CW_TRY(expect_outside(store, rename.to.directory->number, rename.from.inode->number));
     if (rename.exchange && rename.to.is_directory())
-        CW_TRY(expect_outside(names, rename.from.directory->number, rename.to.inode->number));
+        CW_TRY(expect_outside(store, rename.from.directory->number, rename.to.inode->number));
     return {};
 }
 
 // Whether the place still means what was resolved; takes the entry as it is now. Requires the locks.
-Result<bool> still_means(Names& names, Place& place)
+Result<bool> still_means(Store& store, Place& place)
 {
     place.directory->mutex.assert_held();
     if (place.directory->removed || place.directory->attributes.link_count == 0)
         return Err::kNotFound;
-    CW_ASSIGN(place.slot, find_name(names, place.directory->number, place.name));
+    CW_ASSIGN(place.slot, find_name(store, place.directory->number, place.name));
     if (!place.slot.found || !place.inode)
         return !place.slot.found && !place.inode;
     place.inode->mutex.assert_held();
@@ -217,15 +217,15 @@ Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename)
     std::optional<MutexLock> one_at_a_time;
     if (rename.moves_directory()) {
         one_at_a_time.emplace(names.rename_mutex);
-        CW_TRY(check_ancestors(names, rename));
+        CW_TRY(check_ancestors(names.store, rename));
     }
     const InodeLocks locks({rename.from.directory.get(), rename.to.directory.get(), rename.from.inode.get(),
                             rename.to.inode.get()});
-    CW_ASSIGN(const bool from_same, still_means(names, rename.from));
-    CW_ASSIGN(const bool to_same, still_means(names, rename.to));
+    CW_ASSIGN(const bool from_same, still_means(names.store, rename.from));
+    CW_ASSIGN(const bool to_same, still_means(names.store, rename.to));
     if (!from_same || !to_same)
         return RenameOutcome::kChanged;
-    CW_TRY(check_entries(names, rename));
+    CW_TRY(check_entries(names.store, rename));
     return rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
 }
 
@@ -255,9 +255,9 @@ Status Names::rename(InodeNumber parent, std::string_view name, InodeNumber new_
         // First without locks, so that the nodes which the change will need are in memory.
         CW_TRY(resolve_place(*this, rename.from));
         CW_TRY(resolve_place(*this, rename.to));
-        CW_TRY(check_entries(*this, rename));
+        CW_TRY(check_entries(store, rename));
         // Other renames may twist what this sees; it counts once the rename mutex is held.
-        check_ancestors(*this, rename).ignore();
+        check_ancestors(store, rename).ignore();
         if (rename.same_inode())
             return {};
         Operation op(store);

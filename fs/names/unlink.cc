@@ -13,20 +13,20 @@ namespace {
 enum class UnlinkOutcome : uint8_t { kDone, kLastName, kChanged };
 
 // Requires both inodes locked, as resolved. kChanged: the name means something else by now.
-Result<UnlinkOutcome> take_name(Names& names, Operation& op, Inode& directory, const Dirent& entry,
+Result<UnlinkOutcome> take_name(Store& store, Operation& op, Inode& directory, const Dirent& entry,
                                 Inode& inode)
 {
     directory.mutex.assert_held();
     inode.mutex.assert_held();
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
-    CW_ASSIGN(const DirentSlot slot, find_name(names, directory.number, entry.name));
+    CW_ASSIGN(const DirentSlot slot, find_name(store, directory.number, entry.name));
     if (!slot.found)
         return Err::kNotFound;
     if (slot.entry.inode != inode.number || inode.removed)
         return UnlinkOutcome::kChanged;
     if (inode.attributes.is_directory()) {
-        CW_TRY(expect_empty(names, inode.number));
+        CW_TRY(expect_empty(store, inode.number));
         drop_subdirectory(directory);
     }
     const timespec now = current_time();
@@ -40,14 +40,14 @@ Result<UnlinkOutcome> take_name(Names& names, Operation& op, Inode& directory, c
 
 // Of the inode that the name means now. Looks without locks, so that the nodes which the change will need
 // are in memory.
-Status check_type(Names& names, const Dirent& entry, uint32_t wanted_type)
+Status check_type(Store& store, const Dirent& entry, uint32_t wanted_type)
 {
     const bool directory = S_ISDIR(entry.mode_type);
     if (directory && wanted_type != S_IFDIR)
         return Err::kIsDirectory;
     if (!directory && wanted_type == S_IFDIR)
         return Err::kNotDirectory;
-    return directory ? expect_empty(names, entry.inode) : Status();
+    return directory ? expect_empty(store, entry.inode) : Status();
 }
 
 // `wanted_type`: S_IFDIR, or S_IFREG for anything that is not a directory.
@@ -56,13 +56,13 @@ Status remove_name(Names& names, InodeNumber parent, std::string_view name, uint
     CW_ASSIGN(const InodeUse directory, use_directory(names, parent));
     while (true) {
         CW_ASSIGN(const NamedInode named, resolve_name(names, parent, name));
-        CW_TRY(check_type(names, named.entry, wanted_type));
+        CW_TRY(check_type(names.store, named.entry, wanted_type));
         Operation op(names.store);
         CW_TRY(op.begin(Operation::Kind::kShrink, 5));
         UnlinkOutcome outcome;
         {
             const InodeLocks locks({directory.get(), named.inode.get()});
-            CW_ASSIGN(outcome, take_name(names, op, *directory, named.entry, *named.inode));
+            CW_ASSIGN(outcome, take_name(names.store, op, *directory, named.entry, *named.inode));
         }
         op.end();
         if (outcome == UnlinkOutcome::kLastName)
@@ -74,9 +74,9 @@ Status remove_name(Names& names, InodeNumber parent, std::string_view name, uint
 
 }  // namespace
 
-Status expect_empty(Names& names, InodeNumber directory)
+Status expect_empty(Store& store, InodeNumber directory)
 {
-    ItemScan scan(names.store.items, names.store.items.view(), dirent_key(directory, 0),
+    ItemScan scan(store.items, store.items.view(), dirent_key(directory, 0),
                   dirent_key(directory, UINT64_MAX));
     const Status status = scan.next();
     if (status.err() == Err::kNotFound)

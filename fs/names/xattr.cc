@@ -34,16 +34,16 @@ Status check_set(std::string_view name, std::span<const std::byte> value, int fl
     return value.size() > kXattrValueBytesMax ? Err::kTooBig : Err::kOk;
 }
 
-Result<XattrSlot> find_in_bucket(Names& names, InodeNumber inode, std::string_view name)
+Result<XattrSlot> find_in_bucket(Store& store, InodeNumber inode, std::string_view name)
 {
-    return find_xattr(names.store.items, names.store.volume.superblock().name_hash_seed, inode, name);
+    return find_xattr(store.items, store.volume.superblock().name_hash_seed, inode, name);
 }
 
 // The slot that `flags` allow to be written, with room for as many parts.
-Result<XattrSlot> find_writable(Names& names, InodeNumber inode, std::string_view name, int flags,
+Result<XattrSlot> find_writable(Store& store, InodeNumber inode, std::string_view name, int flags,
                                 size_t part_count)
 {
-    CW_ASSIGN(XattrSlot slot, find_in_bucket(names, inode, name));
+    CW_ASSIGN(XattrSlot slot, find_in_bucket(store, inode, name));
     if (slot.found() && flags == XATTR_CREATE)
         return Err::kExists;
     if (!slot.found() && flags == XATTR_REPLACE)
@@ -66,9 +66,9 @@ void put_parts(Operation& op, InodeNumber inode, const XattrSlot& slot, std::vec
         op.put(xattr_key(inode, cursors[i]), std::move(parts[i]));
 }
 
-Result<XattrSlot> find_present(Names& names, InodeNumber inode, std::string_view name)
+Result<XattrSlot> find_present(Store& store, InodeNumber inode, std::string_view name)
 {
-    CW_ASSIGN(XattrSlot slot, find_in_bucket(names, inode, name));
+    CW_ASSIGN(XattrSlot slot, find_in_bucket(store, inode, name));
     if (!slot.found())
         return Err::kNoData;
     return slot;
@@ -87,14 +87,14 @@ Status Names::set_xattr(InodeNumber inode, std::string_view name, std::span<cons
     CW_TRY(check_set(name, value, flags));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     std::vector<ItemBytes> parts = encode_xattr(name, value);
-    CW_TRY(find_writable(*this, inode, name, flags, parts.size()).status());
+    CW_TRY(find_writable(store, inode, name, flags, parts.size()).status());
     Operation op(store);
     const size_t item_count = 2 + kXattrPartsMax + value.size() / kUsualItemBytes;
     CW_TRY(op.begin(Operation::Kind::kGrow, static_cast<uint32_t>(item_count)));
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
-    CW_ASSIGN(const XattrSlot slot, find_writable(*this, inode, name, flags, parts.size()));
+    CW_ASSIGN(const XattrSlot slot, find_writable(store, inode, name, flags, parts.size()));
     put_parts(op, inode, slot, std::move(parts));
     stamp_change(op, *use);
     return {};
@@ -104,7 +104,7 @@ Result<std::vector<std::byte>> Names::get_xattr(InodeNumber inode, std::string_v
 {
     CW_TRY(check_xattr_name(name));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    CW_ASSIGN(XattrSlot slot, find_present(*this, inode, name));
+    CW_ASSIGN(XattrSlot slot, find_present(store, inode, name));
     return std::move(slot.value);
 }
 
@@ -128,13 +128,13 @@ Status Names::remove_xattr(InodeNumber inode, std::string_view name)
 {
     CW_TRY(check_xattr_name(name));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    CW_TRY(find_present(*this, inode, name).status());
+    CW_TRY(find_present(store, inode, name).status());
     Operation op(store);
     CW_TRY(op.begin(Operation::Kind::kShrink, 1 + kXattrPartsMax));
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
-    CW_ASSIGN(const XattrSlot slot, find_present(*this, inode, name));
+    CW_ASSIGN(const XattrSlot slot, find_present(store, inode, name));
     put_parts(op, inode, slot, {});
     stamp_change(op, *use);
     return {};
