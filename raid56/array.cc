@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The array's public face. Each operation is in a file of its own: read.cc, write_rows.cc, check_stripes.cc,
-// check_copies.cc.
+// The array's public face. Each operation is in a file of its own: read.cc, write_rows.cc, check.cc.
 #include "raid56/array.h"
 
 #include <algorithm>

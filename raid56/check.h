@@ -15,8 +15,4 @@ Status check_stripes_of(ArrayState& state, VolumeAddress group_address, uint64_t
 Status check_copies_of(ArrayState& state, VolumeAddress address, std::span<const Checksum> checksums,
                        std::vector<BadBlock>& found);
 
-// Adds the block to `found`: of a stale column, what is wrong is that and nothing else.
-void report_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
-                  BadBlock::Kind kind, std::vector<BadBlock>& found);
-
 }  // namespace cowraid

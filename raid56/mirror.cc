@@ -2,10 +2,9 @@
 // Recovery in mirrored groups: the other copies, one after the other, each block on its own.
 #include <vector>
 
-#include "base/checksum.h"
-#include "raid56/io_plan.h"
 #include "raid56/lost_block.h"
 #include "raid56/repair.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
 
@@ -26,7 +25,6 @@ public:
 
 private:
     void read_round(uint32_t distance);
-    void judge(const IoPart& part, uint32_t distance);
     void repair();
 
     ArrayState& state_;
@@ -42,40 +40,24 @@ uint32_t copy_at(const LostBlock& lost, uint32_t distance)
 // Reads, for every block not had yet, the copy `distance` behind the one read first.
 void CopyReader::read_round(uint32_t distance)
 {
-    IoPlan plan(IoKind::kRead, state_.members);
+    std::vector<RowCell> cells(lost_.size());
+    std::vector<PlacedCell> reads;
     for (size_t i = 0; i < lost_.size(); ++i) {
         const LostBlock& lost = lost_[i];
         if (lost.recovered || distance >= lost.group->geometry.copies)
             continue;
-        const BlockLocation location = locate_block(state_, *lost.group, lost.place, copy_at(lost, distance));
-        if (location.device != nullptr)
-            plan.add({location.member,
-                      location.device,
-                      location.offset,
-                      lost.memory,
-                      kBlockBytes,
-                      static_cast<uint32_t>(i),
-                      {}});
+        cells[i].memory = lost.memory;
+        cells[i].expected = {true, lost.wanted};
+        reads.push_back({lost.group, lost.place, copy_at(lost, distance), &cells[i]});
     }
-    plan.run();
-    for (const IoPart& part : plan.parts())
-        judge(part, distance);
-}
-
-void CopyReader::judge(const IoPart& part, uint32_t distance)
-{
-    LostBlock& lost = lost_[part.owner];
-    if (part.result == Status(Err::kMemberGone))
-        return;
-    FaultCause cause = FaultCause::kReadError;
-    Checksum seen = 0;
-    if (part.result.ok()) {
-        cause = FaultCause::kWrong;
-        seen = checksum_of(lost.memory, kBlockBytes);
-        lost.recovered = seen == lost.wanted;
+    read_cells(state_, reads);
+    judge_cells(reads);
+    for (size_t i = 0; i < lost_.size(); ++i) {
+        if (cells[i].state == RowCell::State::kGood)
+            lost_[i].recovered = true;
+        else if (cells[i].state == RowCell::State::kBad)
+            bad_.push_back({i, copy_at(lost_[i], distance), cells[i].cause, cells[i].seen});
     }
-    if (!lost.recovered)
-        bad_.push_back({part.owner, copy_at(lost, distance), cause, seen});
 }
 
 // Bad copies are rewritten where a good one was found; elsewhere there is only their count.

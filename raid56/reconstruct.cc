@@ -10,8 +10,6 @@
 #include <tuple>
 
 #include "base/checksum.h"
-#include "raid56/expectations.h"
-#include "raid56/io_plan.h"
 
 namespace cowraid {
 
@@ -25,17 +23,11 @@ auto row_order(const LostBlock& lost)
     return std::tuple(lost.group->record.address, lost.place.stripe, lost.place.row);
 }
 
-// A cell to be read.
-struct CellRead {
-    Row* row;
-    uint32_t column;
-
-    [[nodiscard]] RowCell& cell() const { return row->cells[column]; }
-    [[nodiscard]] auto order() const
-    {
-        return std::tuple(row->group->record.address, row->stripe, column, row->row);
-    }
-};
+// So that a chunk's rows become one request.
+auto read_order(const PlacedCell& at)
+{
+    return std::tuple(at.group->record.address, at.place.stripe, at.place.column, at.place.row);
+}
 
 class RowBatch {
 public:
@@ -46,8 +38,6 @@ private:
     void make_row(std::span<LostBlock> lost);
     void choose_reads();
     void choose_reads_of(Row& row);
-    void read();
-    void judge();
     [[nodiscard]] std::vector<StripeKey> stripes() const;
     void solve_rows();
     void count_unsolved();
@@ -58,7 +48,7 @@ private:
     std::vector<Row> rows_;
     BufferPool::Loan memory_;
     size_t memory_used_ = 0;
-    std::vector<CellRead> reads_;  // of this round, in the order of their memory
+    std::vector<PlacedCell> reads_;  // of this round, in the order of their memory
     std::vector<RepairItem> repairs_;
 };
 
@@ -136,7 +126,7 @@ void RowBatch::choose_reads_of(Row& row)
     // With k usable cells the row was tried and did not come out right: all the rest is needed.
     const size_t needed = usable >= k ? unread.size() : std::min<size_t>(k - usable, unread.size());
     for (size_t i = 0; i < needed; ++i)
-        reads_.push_back({&row, unread[i]});
+        reads_.push_back({row.group, row.place(unread[i]), 0, &row.cells[unread[i]]});
 }
 
 void RowBatch::choose_reads()
@@ -147,55 +137,12 @@ void RowBatch::choose_reads()
             choose_reads_of(row);
     // Memory in the order of the members, so that a chunk's rows become one piece of memory.
     std::sort(reads_.begin(), reads_.end(),
-              [](const CellRead& a, const CellRead& b) { return a.order() < b.order(); });
-    for (const CellRead& read : reads_) {
-        read.cell().memory = memory_.data() + memory_used_;
+              [](const PlacedCell& a, const PlacedCell& b) { return read_order(a) < read_order(b); });
+    for (const PlacedCell& read : reads_) {
+        read.cell->memory = memory_.data() + memory_used_;
         memory_used_ += kBlockBytes;
     }
     CW_ASSERT(memory_used_ <= cells_.size() * kBlockBytes);
-}
-
-void RowBatch::read()
-{
-    IoPlan plan(IoKind::kRead, state_.members);
-    plan.forbid_bridges();  // what lies between was read by this call already
-    const std::byte* base = reads_[0].cell().memory;
-    for (const CellRead& read : reads_) {
-        const BlockLocation location =
-            locate_block(state_, *read.row->group, read.row->place(read.column), 0);
-        RowCell& cell = read.cell();
-        cell.state = RowCell::State::kAway;
-        if (location.device != nullptr)
-            plan.add({location.member, location.device, location.offset, cell.memory, kBlockBytes, 0, {}});
-    }
-    plan.run();
-    for (const IoPart& part : plan.parts()) {
-        for (uint64_t at = 0; at < part.bytes; at += kBlockBytes) {
-            RowCell& cell = reads_[static_cast<size_t>(part.memory + at - base) / kBlockBytes].cell();
-            if (part.result.ok()) {
-                cell.state = RowCell::State::kUnknown;
-            } else if (part.result == Status(Err::kIo)) {
-                cell.state = RowCell::State::kBad;
-                cell.cause = FaultCause::kReadError;
-            }
-        }
-    }
-}
-
-void RowBatch::judge()
-{
-    Expectations expectations;
-    for (const CellRead& read : reads_)
-        expectations.add(*read.row->group, read.row->place(read.column), &read.cell().expected);
-    expectations.ask(state_.verifier.load(std::memory_order_acquire));
-    for (const CellRead& read : reads_) {
-        RowCell& cell = read.cell();
-        if (cell.state != RowCell::State::kUnknown || !cell.expected.known)
-            continue;
-        cell.seen = checksum_of(cell.memory, kBlockBytes);
-        cell.state = cell.seen == cell.expected.checksum ? RowCell::State::kGood : RowCell::State::kBad;
-        cell.cause = FaultCause::kWrong;
-    }
 }
 
 // What could not be repaired is at least counted.
@@ -223,10 +170,9 @@ void RowBatch::solve_rows()
             if (!row.done)
                 solve_row(row, repairs_);
         choose_reads();
-        if (!reads_.empty()) {
-            read();
-            judge();
-        }
+        read_cells(state_, reads_);
+        ask_about_cells(state_, reads_);
+        judge_cells(reads_);
     } while (!reads_.empty());
 }
 

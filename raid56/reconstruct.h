@@ -7,24 +7,9 @@
 
 #include "raid56/lost_block.h"
 #include "raid56/repair.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
-
-// One block of a row as this call knows it.
-struct RowCell {
-    enum class State : uint8_t {
-        kUnread,
-        kAway,  // its member is missing
-        kGood,  // what it must be
-        kUnknown,  // read, but nobody says what it must be
-        kBad,  // unreadable, or not what it must be
-    };
-    State state = State::kUnread;
-    std::byte* memory = nullptr;
-    BlockExpectation expected;
-    FaultCause cause = FaultCause::kMissing;  // of a bad cell
-    Checksum seen = 0;
-};
 
 // One row with lost blocks: k + m cells by logical column.
 struct Row {

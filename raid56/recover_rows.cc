@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "raid56/io_plan.h"
 #include "raid56/row_recovery.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
 
@@ -92,26 +93,27 @@ bool RowsRecovery::make_task(std::span<const LoggedRow> entries, RowTask& task) 
 
 void RowsRecovery::read_rows()
 {
-    IoPlan plan(IoKind::kRead, state_.members);
-    plan.forbid_bridges();
-    for (uint32_t index = 0; index < tasks_.size(); ++index) {
-        RowTask& task = tasks_[index];
+    size_t count = 0;
+    for (const RowTask& task : tasks_)
+        count += task.columns();
+    std::vector<RowCell> cells(count);
+    std::vector<PlacedCell> reads;
+    for (const RowTask& task : tasks_) {
+        std::memset(task.memory, 0, size_t{task.columns()} * kBlockBytes);
         for (uint32_t column = 0; column < task.columns(); ++column) {
-            const BlockLocation at = locate_block(state_, *task.group, task.column(column), 0);
-            task.missing[column] = true;
-            std::memset(task.block(column), 0, kBlockBytes);
-            if (at.device != nullptr)
-                plan.add({at.member, at.device, at.offset, task.block(column), kBlockBytes, index, {}});
+            RowCell& cell = cells[reads.size()];
+            cell.memory = task.block(column);
+            reads.push_back({task.group, task.column(column), 0, &cell});
         }
     }
-    plan.run();
-    for (const IoPart& part : plan.parts()) {
-        RowTask& task = tasks_[part.owner];
-        const auto column = static_cast<size_t>(part.memory - task.memory) / kBlockBytes;
-        if (part.result.ok())
-            task.missing[column] = false;
-        else
-            state_.members.count(part.member, MemberCounter::kReadErrors);
+    read_cells(state_, reads);
+    auto read = reads.begin();
+    for (RowTask& task : tasks_) {
+        for (uint32_t column = 0; column < task.columns(); ++column, ++read) {
+            task.missing[column] = !read->cell->usable();
+            if (read->cell->state == RowCell::State::kBad)
+                count_fault(state_, *read->group, read->place, 0, FaultCause::kReadError);
+        }
     }
 }
 

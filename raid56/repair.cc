@@ -8,6 +8,7 @@
 #include "base/log_count.h"
 #include "raid56/expectations.h"
 #include "raid56/io_plan.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
 
@@ -74,7 +75,8 @@ public:
         : state_(state),
           items_(items),
           loan_(state.buffers, items.size() * kBlockBytes),
-          todo_(items.size(), true)
+          todo_(items.size(), true),
+          cells_(items.size())
     {
     }
     void run();
@@ -91,24 +93,19 @@ private:
     BufferPool::Loan loan_;
     std::vector<bool> todo_;
     size_t confirmed_ = 0;
-    std::vector<Status> results_;
+    std::vector<RowCell> cells_;
 };
 
 // Reads every block still to do into the scratch memory.
 void StripeRepair::read_back()
 {
-    IoPlan plan(IoKind::kRead, state_.members);
-    results_.assign(items_.size(), Err::kMemberGone);
+    std::vector<PlacedCell> reads;
     for (size_t i = 0; i < items_.size(); ++i) {
-        const BlockLocation location =
-            locate_block(state_, *items_[i].group, items_[i].place, items_[i].copy);
-        if (todo_[i] && location.device != nullptr)
-            plan.add({location.member, location.device, location.offset, scratch(i), kBlockBytes, 0, {}});
+        cells_[i] = {.state = RowCell::State::kAway, .memory = scratch(i)};
+        if (todo_[i])
+            reads.push_back({items_[i].group, items_[i].place, items_[i].copy, &cells_[i]});
     }
-    plan.run();
-    for (const IoPart& part : plan.parts())
-        for (uint64_t at = 0; at < part.bytes; at += kBlockBytes)
-            results_[static_cast<size_t>(part.memory + at - loan_.data()) / kBlockBytes] = part.result;
+    read_cells(state_, reads);
 }
 
 // A block that is right by now was repaired by another reader; one that holds something else again was
@@ -118,11 +115,11 @@ void StripeRepair::confirm()
     for (size_t i = 0; i < items_.size(); ++i) {
         const RepairItem& item = items_[i];
         FaultCause cause = FaultCause::kReadError;
-        if (results_[i].ok()) {
+        if (cells_[i].usable()) {
             cause = FaultCause::kWrong;
             todo_[i] = item.cause == FaultCause::kWrong && checksum_of(scratch(i), kBlockBytes) == item.seen;
         } else {
-            todo_[i] = results_[i] == Status(Err::kIo);
+            todo_[i] = cells_[i].state == RowCell::State::kBad;
         }
         if (!todo_[i])
             continue;
@@ -170,7 +167,7 @@ void StripeRepair::verify()
 {
     size_t repaired = 0;
     for (size_t i = 0; i < items_.size(); ++i) {
-        if (!todo_[i] || !results_[i].ok() || checksum_of(scratch(i), kBlockBytes) != items_[i].checksum)
+        if (!todo_[i] || !cells_[i].usable() || checksum_of(scratch(i), kBlockBytes) != items_[i].checksum)
             continue;
         const RepairItem& item = items_[i];
         const BlockLocation at = locate_block(state_, *item.group, item.place, item.copy);

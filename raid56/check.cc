@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Looking at every column of a run of stripes, without changing anything.
+// Looking without changing anything: at every column of a run of stripes, or at every copy of blocks whose
+// checksums the caller knows.
 #include <algorithm>
 #include <cstring>
 
-#include "base/checksum.h"
 #include "raid56/check.h"
-#include "raid56/expectations.h"
-#include "raid56/io_plan.h"
 #include "raid56/parity.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
 
@@ -15,6 +14,29 @@ namespace {
 
 // Columns read at a time; at least one stripe.
 constexpr uint64_t kWindowBytes = 16 * kMiB;
+
+// Of a stale column, what is wrong is that and nothing else.
+void report_block(const ArrayState& state, const PlacedCell& at, BadBlock::Kind kind,
+                  std::vector<BadBlock>& found)
+{
+    const BlockLocation location = locate_block(state, *at.group, at.place, at.copy);
+    const bool there = kind != BadBlock::Kind::kMissing && kind != BadBlock::Kind::kReadError;
+    found.push_back({address_of(*at.group, at.place), location.member,
+                     location.stale && there ? BadBlock::Kind::kStale : kind});
+}
+
+// Reports a cell that is not what it must be.
+void check_cell(const ArrayState& state, const PlacedCell& at, std::vector<BadBlock>& found)
+{
+    if (!at.cell->expected.known || at.cell->state == RowCell::State::kGood)
+        return;
+    BadBlock::Kind kind = BadBlock::Kind::kMissing;
+    if (at.cell->state == RowCell::State::kBad)
+        kind = at.cell->cause == FaultCause::kReadError            ? BadBlock::Kind::kReadError
+               : at.place.column < at.group->geometry.data_columns ? BadBlock::Kind::kData
+                                                                   : BadBlock::Kind::kParity;
+    report_block(state, at, kind, found);
+}
 
 // Some stripes of a group in memory: for each, its columns (copies count) of `rows` blocks.
 class StripeWindow {
@@ -24,17 +46,8 @@ public:
     void check();
 
 private:
-    struct Cell {
-        bool read = false;
-        bool away = true;
-        bool good = false;
-        BlockExpectation expected;
-    };
-    void read();
     void check_row(uint64_t stripe, uint32_t row);
-    void check_cell(const BlockPlace& place, uint32_t copy);
     void check_parity(uint64_t stripe, uint32_t row);
-    void report(const BlockPlace& place, uint32_t copy, BadBlock::Kind kind);
     // Copies lie side by side: column number `column * copies + copy`.
     [[nodiscard]] size_t index(const BlockPlace& place, uint32_t copy) const
     {
@@ -42,11 +55,6 @@ private:
                                 uint64_t{place.column} * geometry_.copies + copy;
         return column * geometry_.rows() + place.row;
     }
-    [[nodiscard]] std::byte* content(const BlockPlace& place, uint32_t copy)
-    {
-        return loan_.data() + index(place, copy) * kBlockBytes;
-    }
-
     ArrayState& state_;
     const ArrayGroup& group_;
     const Geometry& geometry_;
@@ -54,7 +62,8 @@ private:
     uint64_t stripe_count_;
     std::vector<BadBlock>& found_;
     const Ref<RecoveredRows> recovered_;  // rows that the next mount is going to change
-    std::vector<Cell> cells_;
+    std::vector<RowCell> cells_;
+    std::vector<PlacedCell> placed_;  // the same order
     BufferPool::Loan loan_;
 };
 
@@ -68,63 +77,19 @@ StripeWindow::StripeWindow(ArrayState& state, const ArrayGroup& group, uint64_t 
       found_(found),
       recovered_(state.recovered_rows()),
       cells_(stripe_count * group.geometry.columns() * group.geometry.rows()),
+      placed_(cells_.size()),
       loan_(state.buffers, cells_.size() * kBlockBytes)
 {
-}
-
-void StripeWindow::read()
-{
-    IoPlan plan(IoKind::kRead, state_.members);
-    Expectations expectations;
     const uint32_t columns = geometry_.data_columns + geometry_.parity;
-    for (uint64_t stripe = first_stripe_; stripe < first_stripe_ + stripe_count_; ++stripe) {
-        for (uint32_t column = 0; column < columns; ++column) {
-            for (uint32_t copy = 0; copy < geometry_.copies; ++copy) {
-                const BlockPlace first{stripe, column, 0};
-                const BlockLocation location = locate_block(state_, group_, first, copy);
-                if (location.device != nullptr)
-                    plan.add({location.member,
-                              location.device,
-                              location.offset,
-                              content(first, copy),
-                              geometry_.chunk_bytes,
-                              0,
-                              {}});
-                for (uint32_t row = 0; row < geometry_.rows(); ++row)
-                    expectations.add(group_, {stripe, column, row},
-                                     &cells_[index({stripe, column, row}, copy)].expected);
-            }
-        }
-    }
-    plan.run();
-    for (const IoPart& part : plan.parts()) {
-        for (uint64_t at = 0; at < part.bytes; at += kBlockBytes) {
-            Cell& cell = cells_[static_cast<size_t>(part.memory + at - loan_.data()) / kBlockBytes];
-            cell.read = part.result.ok();
-            cell.away = part.result == Status(Err::kMemberGone);
-        }
-    }
-    expectations.ask(state_.verifier.load(std::memory_order_acquire));
-}
-
-void StripeWindow::report(const BlockPlace& place, uint32_t copy, BadBlock::Kind kind)
-{
-    report_block(state_, group_, place, copy, kind, found_);
-}
-
-void StripeWindow::check_cell(const BlockPlace& place, uint32_t copy)
-{
-    Cell& cell = cells_[index(place, copy)];
-    if (!cell.expected.known)
-        return;
-    if (cell.read) {
-        cell.good = checksum_of(content(place, copy), kBlockBytes) == cell.expected.checksum;
-        if (!cell.good)
-            report(place, copy,
-                   place.column < geometry_.data_columns ? BadBlock::Kind::kData : BadBlock::Kind::kParity);
-    } else {
-        report(place, copy, cell.away ? BadBlock::Kind::kMissing : BadBlock::Kind::kReadError);
-    }
+    for (uint64_t stripe = first_stripe; stripe < first_stripe + stripe_count; ++stripe)
+        for (uint32_t column = 0; column < columns; ++column)
+            for (uint32_t copy = 0; copy < geometry_.copies; ++copy)
+                for (uint32_t row = 0; row < geometry_.rows(); ++row) {
+                    const BlockPlace place{stripe, column, row};
+                    const size_t at = index(place, copy);
+                    cells_[at].memory = loan_.data() + at * kBlockBytes;
+                    placed_[at] = {&group, place, copy, &cells_[at]};
+                }
 }
 
 // Parity is what the data says, whatever its checksum: checksums written from a wrong parity would agree
@@ -133,19 +98,18 @@ void StripeWindow::check_parity(uint64_t stripe, uint32_t row)
 {
     std::vector<const std::byte*> data;
     for (uint32_t column = 0; column < geometry_.data_columns; ++column) {
-        if (!cells_[index({stripe, column, row}, 0)].good)
+        const RowCell& cell = cells_[index({stripe, column, row}, 0)];
+        if (cell.state != RowCell::State::kGood)
             return;
-        data.push_back(content({stripe, column, row}, 0));
+        data.push_back(cell.memory);
     }
     alignas(kBlockBytes) std::byte memory[kMaxParity][kBlockBytes];
     std::byte* parity[kMaxParity] = {memory[0], memory[1]};
     parity_generate(data, std::span(parity).first(geometry_.parity), kBlockBytes);
     for (uint32_t p = 0; p < geometry_.parity; ++p) {
-        const BlockPlace place{stripe, geometry_.data_columns + p, row};
-        const Cell& cell = cells_[index(place, 0)];
-        const bool reported = cell.expected.known && !cell.good;
-        if (cell.read && !reported && std::memcmp(parity[p], content(place, 0), kBlockBytes) != 0)
-            report(place, 0, BadBlock::Kind::kParityMismatch);
+        const PlacedCell& at = placed_[index({stripe, geometry_.data_columns + p, row}, 0)];
+        if (at.cell->usable() && std::memcmp(parity[p], at.cell->memory, kBlockBytes) != 0)
+            report_block(state_, at, BadBlock::Kind::kParityMismatch, found_);
     }
 }
 
@@ -155,7 +119,7 @@ void StripeWindow::check_row(uint64_t stripe, uint32_t row)
         return;
     for (uint32_t column = 0; column < geometry_.data_columns + geometry_.parity; ++column)
         for (uint32_t copy = 0; copy < geometry_.copies; ++copy)
-            check_cell({stripe, column, row}, copy);
+            check_cell(state_, placed_[index({stripe, column, row}, copy)], found_);
     if (geometry_.parity > 0)
         check_parity(stripe, row);
 }
@@ -166,22 +130,16 @@ void StripeWindow::check()
         // Members and verifier as they are between two writes, not in the middle of one.
         const std::vector<StripeKey> keys = stripe_keys(group_.record.address, first_stripe_, stripe_count_);
         const StripeLockSet lock(state_.stripe_locks, keys);
-        read();
+        read_cells(state_, placed_);
+        ask_about_cells(state_, placed_);
     }
+    judge_cells(placed_);
     for (uint64_t stripe = first_stripe_; stripe < first_stripe_ + stripe_count_; ++stripe)
         for (uint32_t row = 0; row < geometry_.rows(); ++row)
             check_row(stripe, row);
 }
 
 }  // namespace
-
-void report_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
-                  BadBlock::Kind kind, std::vector<BadBlock>& found)
-{
-    const BlockLocation at = locate_block(state, group, place, copy);
-    const bool there = kind != BadBlock::Kind::kMissing && kind != BadBlock::Kind::kReadError;
-    found.push_back({address_of(group, place), at.member, at.stale && there ? BadBlock::Kind::kStale : kind});
-}
 
 Status check_stripes_of(ArrayState& state, VolumeAddress group_address, uint64_t first_stripe,
                         uint64_t stripe_count, std::vector<BadBlock>& found)
@@ -200,6 +158,34 @@ Status check_stripes_of(ArrayState& state, VolumeAddress group_address, uint64_t
         StripeWindow(state, *group, first_stripe + done, count, found).check();
         done += count;
     }
+    return {};
+}
+
+Status check_copies_of(ArrayState& state, VolumeAddress address, std::span<const Checksum> checksums,
+                       std::vector<BadBlock>& found)
+{
+    const Ref<const GroupList> list = state.groups.list();
+    const ArrayGroup* group = list->find(address);
+    if (group == nullptr || checksums.empty() || address.value % kBlockBytes != 0)
+        return Err::kInvalid;
+    const uint64_t data_bytes = group->record.data_bytes();
+    const uint64_t offset = address - group->record.address;
+    if (offset >= data_bytes || checksums.size() * kBlockBytes > data_bytes - offset)
+        return Err::kInvalid;
+    const uint32_t copies = group->geometry.copies;
+    std::vector<RowCell> cells(checksums.size() * copies);
+    std::vector<PlacedCell> placed;
+    AlignedBuffer memory(cells.size() * kBlockBytes);
+    for (size_t index = 0; index < cells.size(); ++index) {
+        cells[index].memory = memory.data() + index * kBlockBytes;
+        cells[index].expected = {true, checksums[index / copies]};
+        placed.push_back({group, place_of(group->geometry, offset + index / copies * kBlockBytes),
+                          static_cast<uint32_t>(index % copies), &cells[index]});
+    }
+    read_cells(state, placed);
+    judge_cells(placed);
+    for (const PlacedCell& at : placed)
+        check_cell(state, at, found);
     return {};
 }
 

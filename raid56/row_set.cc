@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#include "raid56/row_set.h"
+
+#include "base/checksum.h"
+#include "raid56/expectations.h"
+#include "raid56/io_plan.h"
+
+namespace cowraid {
+
+void read_cells(ArrayState& state, std::span<const PlacedCell> cells)
+{
+    IoPlan plan(IoKind::kRead, state.members);
+    plan.forbid_bridges();  // what lies between is not wanted, or was read already
+    plan.reserve(cells.size());
+    for (size_t index = 0; index < cells.size(); ++index) {
+        const PlacedCell& at = cells[index];
+        const BlockLocation location = locate_block(state, *at.group, at.place, at.copy);
+        at.cell->state = RowCell::State::kAway;
+        if (location.device != nullptr)
+            plan.add({location.member,
+                      location.device,
+                      location.offset,
+                      at.cell->memory,
+                      kBlockBytes,
+                      static_cast<uint32_t>(index),
+                      {}});
+    }
+    plan.run();
+    for (const IoPart& part : plan.parts()) {
+        RowCell& cell = *cells[part.owner].cell;
+        if (part.result.ok()) {
+            cell.state = RowCell::State::kUnknown;
+        } else if (part.result == Status(Err::kIo)) {
+            cell.state = RowCell::State::kBad;
+            cell.cause = FaultCause::kReadError;
+        }
+    }
+}
+
+void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells)
+{
+    Expectations expectations;
+    for (const PlacedCell& at : cells)
+        expectations.add(*at.group, at.place, &at.cell->expected);
+    expectations.ask(state.verifier.load(std::memory_order_acquire));
+}
+
+void judge_cells(std::span<const PlacedCell> cells)
+{
+    for (const PlacedCell& at : cells) {
+        RowCell& cell = *at.cell;
+        if (cell.state != RowCell::State::kUnknown || !cell.expected.known)
+            continue;
+        cell.seen = checksum_of(cell.memory, kBlockBytes);
+        cell.state = cell.seen == cell.expected.checksum ? RowCell::State::kGood : RowCell::State::kBad;
+        cell.cause = FaultCause::kWrong;
+    }
+}
+
+}  // namespace cowraid

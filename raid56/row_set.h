@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Blocks of rows in memory, of many rows at a time: read as one batch, and compared with what they must hold.
+// Who solves, checks or repairs rows begins with these.
+#pragma once
+
+#include <span>
+
+#include "raid56/lost_block.h"
+
+namespace cowraid {
+
+// One block of a row, or a copy of one, as a call knows it.
+struct RowCell {
+    enum class State : uint8_t {
+        kUnread,
+        kAway,  // its member is missing
+        kGood,  // what it must be
+        kUnknown,  // read, but nobody says what it must be
+        kBad,  // unreadable, or not what it must be
+    };
+    State state = State::kUnread;
+    std::byte* memory = nullptr;
+    BlockExpectation expected;
+    FaultCause cause = FaultCause::kMissing;  // of a bad cell
+    Checksum seen = 0;
+
+    // Good or unknown: what it holds may serve as input.
+    [[nodiscard]] bool usable() const { return state == State::kGood || state == State::kUnknown; }
+};
+
+// A cell and where it belongs. Both it and its group stay where they are.
+struct PlacedCell {
+    const ArrayGroup* group = nullptr;
+    BlockPlace place;
+    uint32_t copy = 0;
+    RowCell* cell = nullptr;
+};
+
+// Reads the cells into their memory, as one batch. Afterwards they are unknown, bad (unreadable) or away.
+void read_cells(ArrayState& state, std::span<const PlacedCell> cells);
+// Asks the verifier what they must hold. As for it, no mutex of the array is held.
+void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells);
+// Compares what was read with what is expected: unknown cells of which something is known become good or bad.
+void judge_cells(std::span<const PlacedCell> cells);
+
+}  // namespace cowraid
