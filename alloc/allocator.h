@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "format/group_map_codec.h"
+#include "format/window_codec.h"
 #include "raid56/geometry.h"
 
 namespace cowraid {
@@ -49,17 +50,6 @@ struct RowRegion {
     [[nodiscard]] VolumeAddress block_address(uint64_t index) const;
     // Blocks of the rectangle: stripe_count * k * row_count.
     [[nodiscard]] uint64_t block_count() const;
-};
-
-// One window of a group's allocation state as a commit must record it (format/items.h DiskSpaceWindow).
-struct SpaceWindow {
-    VolumeAddress group_address;
-    uint64_t first_stripe = 0;
-    Generation last_write;  // of released commits
-    bool written = false;  // the current commit, or one before it that is not released yet, wrote into it
-    uint32_t block_count = 0;
-    uint32_t used_count = 0;
-    std::vector<uint8_t> bitmap;  // empty when used_count is 0 or block_count
 };
 
 struct GroupUsage {

@@ -17,9 +17,9 @@
 #include "base/buffer.h"
 #include "base/ref.h"
 #include "base/status.h"
-#include "btree/key.h"
 #include "btree/node_cache.h"
 #include "btree/tree.h"
+#include "format/key.h"
 
 namespace cowraid {
 

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "btree/cow_tree.h"
-#include "btree/key.h"
+#include "format/key.h"
 
 namespace cowraid {
 

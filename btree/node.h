@@ -9,7 +9,7 @@
 #include "base/ref.h"
 #include "base/status.h"
 #include "base/uuid.h"
-#include "btree/key.h"
+#include "format/key.h"
 #include "format/node.h"
 #include "format/superblock_codec.h"
 

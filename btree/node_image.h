@@ -9,7 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/units.h"
-#include "btree/key.h"
+#include "format/key.h"
 #include "format/node.h"
 #include "format/superblock_codec.h"
 

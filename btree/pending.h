@@ -8,8 +8,8 @@
 
 #include "base/buffer.h"
 #include "base/units.h"
-#include "btree/key.h"
 #include "btree/node_image.h"
+#include "format/key.h"
 #include "format/superblock_codec.h"
 
 namespace cowraid {

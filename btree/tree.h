@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "btree/key.h"
 #include "btree/key_range.h"
 #include "btree/node_cache.h"
+#include "format/key.h"
 
 namespace cowraid {
 

@@ -33,7 +33,7 @@ Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const Mo
 Status Filesystem::close()
 {
     committer.background.stop();
-    if (store.read_only)
+    if (store.service.read_only())
         return {};
     CW_TRY(committer.commit());
     return committer.commit_clean();
@@ -61,7 +61,7 @@ Status Filesystem::reset_counters()
 {
     for (const MemberRecord& member : volume->superblock().members)
         volume->members().reset_counters(member.id);
-    return store.read_only ? Status() : force_commit(store);
+    return store.service.read_only() ? Status() : force_commit(store);
 }
 
 }  // namespace cowraid

@@ -116,10 +116,8 @@ VolumeInfo Filesystem::info()
     info.chunk_bytes = superblock.chunk_bytes;
     info.data_profile = superblock.data_profile;
     info.metadata_profile = superblock.metadata_profile;
-    info.read_only = store.read_only || store.stopped;
-    // A mount that cannot keep what its log holds has stopped for it, too.
-    info.read_only_reason =
-        store.stopped && !store.read_only ? store.stop_reason.load() : store.read_only_reason.load();
+    info.read_only = !store.service.writing();
+    info.read_only_reason = store.service.reason();
     info.degraded = volume->degraded();
     info.degraded_reason = volume->degraded_reason();
     info.members = member_infos(*this);

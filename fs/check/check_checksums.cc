@@ -5,8 +5,8 @@
 
 #include "alloc/row_mask.h"
 #include "format/items.h"
+#include "format/window_codec.h"
 #include "fs/check/check_passes.h"
-#include "fs/txn/block_codec.h"
 
 namespace cowraid {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The remap tree: both directions agree, one step leads to a block, and every entry is some file's.
 #include "format/items.h"
+#include "format/window_codec.h"
 #include "fs/check/check_passes.h"
-#include "fs/txn/block_codec.h"
 
 namespace cowraid {
 

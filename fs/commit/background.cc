@@ -114,7 +114,7 @@ void ConfirmPace::step()
     const uint64_t now = clock_us();
     if (now >= next_us_)
         committer_.confirm().ignore();  // an error has stopped the filesystem
-    if (committer_.store.stopped || committer_.confirmed())
+    if (committer_.store.service.stopped() || committer_.confirmed())
         next_us_ = UINT64_MAX;
     else if (next_us_ == UINT64_MAX || next_us_ <= now)
         next_us_ = now + kSoonUs;

@@ -218,9 +218,9 @@ void keep_unwritten(Committer& committer, const FlushBatch& batch)
 
 Status Committer::commit()
 {
-    if (store.stopped)
+    if (store.service.stopped())
         return Err::kShutdown;
-    if (store.keeps_log)
+    if (store.service.keeps_log())
         return {};
     release_freed(store);
     empty_groups.step();
@@ -256,7 +256,7 @@ bool Committer::confirmed() const
 
 Status Committer::confirm()
 {
-    if (store.stopped || store.keeps_log || confirmed())
+    if (store.service.stopped() || store.service.keeps_log() || confirmed())
         return {};
     if (const Status status = publish_map(store); !status.ok())
         return stop_for(*this, "writing superblocks failed", status);
@@ -265,7 +265,7 @@ Status Committer::confirm()
 
 Status Committer::commit_clean()
 {
-    if (store.volume.superblock().unmounted || store.stopped)
+    if (store.volume.superblock().unmounted || store.service.stopped())
         return {};
     {
         WriteLock gate(store.gate);
@@ -282,9 +282,9 @@ Status Committer::commit_clean()
 
 Status Committer::flush()
 {
-    if (store.stopped)
+    if (store.service.stopped())
         return Err::kShutdown;
-    if (store.keeps_log)
+    if (store.service.keeps_log())
         return {};
     FlushBatch batch;
     {

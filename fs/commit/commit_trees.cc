@@ -8,9 +8,9 @@
 
 #include "btree/cow_tree.h"
 #include "format/items.h"
+#include "format/window_codec.h"
 #include "fs/commit/node_moves.h"
 #include "fs/files/flush.h"
-#include "fs/txn/block_codec.h"
 #include "fs/volume/commit_mutant.h"
 
 namespace cowraid {

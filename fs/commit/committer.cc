@@ -31,10 +31,8 @@ void Committer::stop(const char* reason, Status status)
 {
     if (store.volume.members().stopped())
         reason = store.volume.members().stop_reason();
-    const char* none = nullptr;
-    if (!store.stop_reason.compare_exchange_strong(none, reason))
+    if (!store.service.stop(reason))
         return;
-    store.stopped = true;
     CW_LOG_ERROR("stopped for writing: %s; unmount, look at the members, mount again", reason);
     store.dirty.stop();
     if (fsync_log)

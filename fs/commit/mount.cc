@@ -239,7 +239,6 @@ void start_fsync_log(Committer& committer)
         committer.fsync_log =
             std::make_unique<FsyncLog>(committer.store.volume.members(), superblock, tolerance,
                                        committer.replay.next_sequence, Generation{superblock.tree_commits});
-    committer.store.logging = true;
     committer.replay.log_live = false;
     if (!committer.store.volume.fsync_log_live())
         return;
@@ -260,13 +259,22 @@ void return_empty_groups(Committer& committer)
 
 }  // namespace
 
+namespace {
+
+ServiceState::Kind read_only_kind(const ReplayResult& replay)
+{
+    return replay.log_live ? ServiceState::Kind::kKeepingLog : ServiceState::Kind::kReading;
+}
+
+}  // namespace
+
 Status Committer::recover_in_memory(std::string& why)
 {
     const RecoveryReport report(*this);
     RecoveryCounts counts;
     CW_TRY(recover_rows(*this, counts, why));
     CW_TRY(replay_log(*this, why));
-    store.keeps_log = replay.log_live;
+    store.service.become(read_only_kind(replay));
     report.log();
     return {};
 }
@@ -285,21 +293,22 @@ Status Committer::start_writing(std::string& why)
         why = start_problem("writing superblocks", status);
         return status;
     }
-    store.keeps_log = false;
+    store.service.become(ServiceState::Kind::kStarting);
     status = recover_and_commit(*this, why);
     if (status.ok()) {
         start_fsync_log(*this);
         status = queue_orphans(names);
     }
     if (!status.ok()) {
-        store.keeps_log = replay.log_live;
+        if (!store.service.failed())
+            store.service.become(read_only_kind(replay));
         if (why.empty())
             why = start_problem("preparing to write", status);
         return status;
     }
     refresh_budget(store);
     store.commits.resume();
-    store.read_only = false;
+    store.service.become(ServiceState::Kind::kWriting);
     return_empty_groups(*this);
     if (!store.options.manual_commit)
         background.start();
@@ -310,16 +319,14 @@ Status Committer::start(std::string& why)
 {
     const char* const reason = store.volume.read_only_reason();
     if (reason != nullptr)
-        store.read_only_reason = reason;
-    store.read_only = store.options.read_only || reason != nullptr;
-    if (store.read_only)
+        store.service.set_reason(reason);
+    if (store.options.read_only || reason != nullptr)
         return recover_in_memory(why);
     const Status status = start_writing(why);
     // What the logs hold is in memory and can be read.
     if (status.err() != Err::kNoSpace || !replay_done)
         return status;
-    store.read_only_reason = "no room for what the logs hold";
-    store.read_only = true;
+    store.service.set_reason("no room for what the logs hold");
     store.volume.array().set_read_only(true);
     return {};
 }

@@ -8,18 +8,18 @@ namespace cowraid {
 Status Committer::remount(bool read_only, std::string& why)
 {
     MutexLock remount(remount_mutex);
-    if (!read_only && store.stopped) {
-        why =
-            std::string("it has stopped writing: ") + store.stop_reason.load() + "; unmount and mount again";
+    if (!read_only && store.service.failed()) {
+        why = std::string("it has stopped writing: ") + store.service.stop_reason() +
+              "; unmount and mount again";
         return Err::kReadOnly;
     }
-    if (read_only == store.read_only)
+    if (read_only == store.service.read_only())
         return {};
     if (read_only) {
         CW_TRY(sync());
         {
             WriteLock gate(store.gate);
-            store.read_only = true;
+            store.service.become(ServiceState::Kind::kReading);
         }
         background.stop();
         const Status last = commit();
@@ -31,7 +31,7 @@ Status Committer::remount(bool read_only, std::string& why)
         return {};
     }
     if (store.volume.read_only_advised()) {
-        why = store.read_only_reason.load();
+        why = store.service.reason();
         return Err::kReadOnly;
     }
     if (store.options.rescue) {

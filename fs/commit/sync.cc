@@ -10,7 +10,8 @@ namespace {
 // Read-only, and what came before that is in a commit. What a replay brought back is in the log.
 bool all_durable(const Committer& committer)
 {
-    return committer.store.read_only && committer.store.changes.newest() <= committer.syncs.durable();
+    return committer.store.service.read_only() &&
+           committer.store.changes.newest() <= committer.syncs.durable();
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ void Committer::sync_async(Completion* completion)
     else if (view.committing)
         store.commits.wait_async(view.committing->id, completion);
     else
-        completion->done(store.stopped ? Status(Err::kShutdown) : Status());
+        completion->done(store.service.stopped() ? Status(Err::kShutdown) : Status());
 }
 
 Status Committer::sync()

@@ -66,7 +66,7 @@ void SyncQueue::lead(Committer& committer)
 void SyncQueue::do_round(Committer& committer)
 {
     using Kind = CollectedChanges::Kind;
-    if (committer.store.stopped) {
+    if (committer.store.service.stopped()) {
         answer(UINT64_MAX, Err::kShutdown);
         return;
     }

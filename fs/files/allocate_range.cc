@@ -284,7 +284,7 @@ Status Files::allocate_range(InodeNumber inode, int mode, uint64_t offset, uint6
 Result<std::unique_ptr<LongChange>> Files::begin_allocate_range(InodeNumber number, int mode, uint64_t offset,
                                                                 uint64_t length, const Caller& caller)
 {
-    if (store.read_only)
+    if (store.service.read_only())
         return Err::kReadOnly;
     if (length == 0 || offset > INT64_MAX || length > INT64_MAX - offset)
         return length == 0 ? Err::kInvalid : Err::kFileTooBig;

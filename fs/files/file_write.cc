@@ -206,7 +206,7 @@ Status perform_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
 Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const std::byte> data,
                             const WriteHow& how, const Caller& caller)
 {
-    if (store.read_only)
+    if (store.service.read_only())
         return Err::kReadOnly;
     CW_ASSIGN(const Ref<Inode> inode, inodes.get(number));
     PendingWrite write;

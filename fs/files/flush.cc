@@ -248,7 +248,7 @@ void wait_for_flush(Files& files, Inode& inode)
             if (inode.flushing.empty())
                 return;
         }
-        if (files.store.stopped || files.store.options.manual_commit)
+        if (!files.store.service.writing() || files.store.options.manual_commit)
             return;
         files.flush_done.wait_past(ticket);
     }

@@ -173,7 +173,7 @@ void Cleaner::finish_group()
 
 CleanProgress Cleaner::step(CleanUrge urge, bool idle)
 {
-    if (store_.read_only || store_.stopped || store_.keeps_log || failed_)
+    if (!store_.service.writing() || failed_)
         return CleanProgress::kNothing;
     bool waits;
     if (!group_.valid() && !resume(waits) && (waits || !begin(urge, idle)))

@@ -104,8 +104,7 @@ void EmptyGroups::step()
 {
     const View view = store_.timeline.commit_view();
     // While a mount recovers, the open transaction may know of rows in groups that hold nothing.
-    if (store_.read_only || store_.stopped || !store_.logging || failed_ ||
-        view.committed->transaction < wait_for_)
+    if (!store_.service.writing() || failed_ || view.committed->transaction < wait_for_)
         return;
     if (leaving_.empty()) {
         choose(kGroupData);

@@ -169,8 +169,7 @@ Result<Attributes> Names::set_attributes(InodeNumber inode, const SetAttributes&
 void Names::note_access(InodeNumber inode)
 {
     const AccessTime rule = store.options.access_time;
-    if (rule == AccessTime::kNever || store.read_only.load(std::memory_order_relaxed) ||
-        store.stopped.load(std::memory_order_relaxed))
+    if (rule == AccessTime::kNever || !store.service.writing())
         return;
     Result<InodeUse> found = use_inode(*this, inode);
     if (!found.ok())

@@ -90,7 +90,7 @@ Result<Progress> remove_piece(Names& names, Inode& inode)
 
 void queue_removal(Names& names, InodeNumber inode)
 {
-    if (!names.store.read_only && !names.store.stopped)
+    if (names.store.service.writing())
         names.removals.push(inode);
 }
 

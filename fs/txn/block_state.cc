@@ -7,7 +7,7 @@
 #include "base/checksum.h"
 #include "base/log_count.h"
 #include "format/items.h"
-#include "fs/txn/block_codec.h"
+#include "format/window_codec.h"
 
 namespace cowraid {
 
@@ -79,46 +79,6 @@ void ChecksumLookup::unrecoverable(VolumeAddress address)
 {
     log_count(LogLevel::kError, "volume", "blocks that cannot be recovered, by address", 1,
               {.first = address.value, .last = address.value + kBlockBytes - 1});
-}
-
-std::vector<std::byte> encode_space_window(const SpaceWindow& window, Generation committing)
-{
-    std::vector<std::byte> payload(sizeof(DiskSpaceWindow) + window.bitmap.size());
-    DiskSpaceWindow disk;
-    disk.last_write = window.written ? committing.value : window.last_write.value;
-    disk.block_count = window.block_count;
-    disk.used_count = window.used_count;
-    std::memcpy(payload.data(), &disk, sizeof disk);
-    if (!window.bitmap.empty())
-        std::memcpy(payload.data() + sizeof disk, window.bitmap.data(), window.bitmap.size());
-    return payload;
-}
-
-Result<SpaceWindow> decode_space_window(VolumeAddress group_address, uint64_t first_stripe,
-                                        std::span<const std::byte> payload)
-{
-    DiskSpaceWindow disk;
-    if (payload.size() < sizeof disk)
-        return Err::kCorrupt;
-    std::memcpy(&disk, payload.data(), sizeof disk);
-    SpaceWindow window;
-    window.group_address = group_address;
-    window.first_stripe = first_stripe;
-    window.last_write = {disk.last_write};
-    window.block_count = disk.block_count;
-    window.used_count = disk.used_count;
-    const bool uniform = window.used_count == 0 || window.used_count == window.block_count;
-    const size_t bitmap_bytes = uniform ? 0 : (size_t{window.block_count} + 7) / 8;
-    if (window.used_count > window.block_count || payload.size() != sizeof disk + bitmap_bytes)
-        return Err::kCorrupt;
-    const auto* bits = reinterpret_cast<const uint8_t*>(payload.data() + sizeof disk);
-    window.bitmap.assign(bits, bits + bitmap_bytes);
-    uint32_t used = 0;
-    for (const uint8_t byte : window.bitmap)
-        used += static_cast<uint32_t>(std::popcount(byte));
-    if (!uniform && used != window.used_count)
-        return Err::kCorrupt;
-    return window;
 }
 
 Status TreeSpaceSource::load_windows(VolumeAddress group_address, std::vector<SpaceWindow>& out)

@@ -74,8 +74,4 @@ private:
     Timeline& timeline_;
 };
 
-std::vector<std::byte> encode_space_window(const SpaceWindow& window, Generation committing);
-Result<SpaceWindow> decode_space_window(VolumeAddress group_address, uint64_t first_stripe,
-                                        std::span<const std::byte> payload);
-
 }  // namespace cowraid

@@ -6,17 +6,6 @@
 
 namespace cowraid {
 
-void BlockWindow::fill_from(const BlockWindow& older)
-{
-    uint64_t news = older.mask & ~mask;
-    mask |= news;
-    while (news != 0) {
-        const auto bit = static_cast<size_t>(std::countr_zero(news));
-        values[bit] = older.values[bit];
-        news &= news - 1;
-    }
-}
-
 BlockTable::Shard& BlockTable::shard_of(uint64_t window_address) const
 {
     return shards_[window_address / kChecksumWindowBytes % kShardCount];

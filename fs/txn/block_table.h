@@ -12,17 +12,9 @@
 
 #include "base/mutex.h"
 #include "base/units.h"
-#include "format/items.h"
+#include "format/window_codec.h"
 
 namespace cowraid {
-
-struct BlockWindow {
-    uint64_t mask = 0;  // bit i: values[i] is set
-    std::array<uint64_t, kChecksumWindowBlocks> values{};
-
-    // Fills in what `older` knows and this one does not.
-    void fill_from(const BlockWindow& older);
-};
 
 // Thread-safe.
 class BlockTable {

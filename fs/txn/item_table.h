@@ -12,11 +12,9 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "btree/key.h"
+#include "format/key.h"
 
 namespace cowraid {
-
-using ItemBytes = std::vector<std::byte>;
 
 // What one layer says about a key.
 enum class ItemState : uint8_t { kAbsent, kPresent, kErased };

@@ -13,19 +13,12 @@ namespace {
 // Commits of everything that others have under way: what the first ones free the next may use.
 constexpr int kCommits = 3;
 
-Status check_writable(const Store& store)
-{
-    if (store.stopped)
-        return Err::kShutdown;
-    return store.read_only ? Err::kReadOnly : Err::kOk;
-}
-
 // Commits until `take` says that it got what it wants, or `hopeless` that it never will (kNoSpace), or an
 // error.
 template <typename Take, typename Hopeless> Status commit_until(Store& store, Take take, Hopeless hopeless)
 {
     for (int commits = 0;; ++commits) {
-        CW_TRY(check_writable(store));
+        CW_TRY(store.service.check_writable());
         if (take())
             return {};
         if (commits == kCommits || hopeless())
@@ -171,7 +164,7 @@ Status Operation::admit(Kind kind)
         return try_claim(kind);
     };
     if (kind == Kind::kMinor) {
-        CW_TRY(check_writable(store_));
+        CW_TRY(store_.service.check_writable());
         return !store_.node_gate.closed() && take() ? Status() : Err::kNoSpace;
     }
     const auto wanted = [&] {
@@ -203,7 +196,7 @@ Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks,
         claimed_.freed_runs += divide_up(freed_blocks, kChecksumWindowBlocks);
     CW_TRY(admit(kind));
     store_.gate.lock_shared();
-    const Status status = check_writable(store_);
+    const Status status = store_.service.check_writable();
     if (!status.ok()) {
         store_.gate.unlock_shared();
         store_.space.give_up(claimed_);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "fs/txn/block_codec.h"
+#include "format/window_codec.h"
 #include "fs/txn/store.h"
 #include "fs/volume/commit_mutant.h"
 

@@ -16,6 +16,7 @@
 #include "fs/txn/dirty_account.h"
 #include "fs/txn/item_store.h"
 #include "fs/txn/remap.h"
+#include "fs/txn/service_state.h"
 #include "fs/txn/space_budget.h"
 #include "fs/txn/transaction.h"
 #include "fs/volume/mount_options.h"
@@ -54,15 +55,7 @@ struct Store {
 
     // Superblock::tree_commits of a transaction's commit is its id and this.
     std::atomic<uint64_t> commits_before{0};
-    std::atomic<bool> read_only{false};
-    // After an error that a commit could not carry: everything that changes fails, reads go on.
-    std::atomic<bool> stopped{false};
-    std::atomic<const char*> read_only_reason{""};  // static text, for the user
-    std::atomic<const char*> stop_reason{nullptr};  // the same, once stopped
-    // Mounted read-only over a log that is in use: nothing is written, dirty data stays in memory.
-    std::atomic<bool> keeps_log{false};
-    // The fsync log may be appended to: the mount has recovered everything and writes. Commit thread.
-    bool logging = false;
+    ServiceState service;
     // Rows that were recovered are not committed yet: none is written in place. Commit thread.
     bool whole_rows_only = false;
     // In free rows, what the block group being emptied still needs: writers rather join rows.

@@ -237,7 +237,7 @@ TEST_CASE("a mount that finds no room to commit recovered rows is read-only, and
             require_rows(volume.fs());
             if (logged)
                 require_logged(volume.fs());
-            CHECK(volume.fs().names.make_node(kRoot, "new", S_IFREG | 0644, 0, {}).err() == Err::kShutdown);
+            CHECK(volume.fs().names.make_node(kRoot, "new", S_IFREG | 0644, 0, {}).err() == Err::kReadOnly);
             CHECK(volume.unmount().ok());
         }
         REQUIRE_MESSAGE(mount(volume, why), why);

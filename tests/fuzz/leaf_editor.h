@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "btree/key.h"
 #include "format/items.h"
+#include "format/key.h"
 
 namespace cowraid::test {
 

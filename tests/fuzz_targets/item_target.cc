@@ -2,10 +2,10 @@
 // Input: which structure, two numbers of its key, then the payload of the item.
 #include "alloc/recorded_space.h"
 #include "format/to_text.h"
+#include "format/window_codec.h"
 #include "fs/files/extents.h"
 #include "fs/files/inode.h"
 #include "fs/names/dirent.h"
-#include "fs/txn/block_codec.h"
 #include "fs/txn/block_state.h"
 #include "tests/fuzz_targets/fuzz_input.h"
 #include "tests/fuzz_targets/targets.h"

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "format/superblock_codec.h"
-#include "fs/txn/block_codec.h"
+#include "format/window_codec.h"
 
 using namespace cowraid;
 
@@ -86,23 +86,4 @@ TEST_CASE("remap windows that contradict themselves are refused")
     BlockWindow window;
     CHECK(!decode_remap_window(std::vector<std::byte>(15), window));
     CHECK(!decode_remap_window({}, window));
-}
-
-TEST_CASE("a window is filled in with what older ones know")
-{
-    BlockTable table;
-    const uint64_t values[] = {1, 2, 3};
-    table.put({kChecksumWindowBytes - kBlockBytes}, values);
-    CHECK(table.window_count() == 2);
-    BlockWindow window;
-    window.mask = 1;
-    window.values[0] = 9;
-    table.merge_into({kChecksumWindowBytes}, window);
-    CHECK(window.mask == 3);
-    CHECK(window.values[0] == 9);
-    CHECK(window.values[1] == 3);
-    const std::vector<BlockTable::Entry> all = table.sorted();
-    REQUIRE(all.size() == 2);
-    CHECK(all[0].window.mask == uint64_t{1} << 63);
-    CHECK(all[0].window.values[63] == 1);
 }

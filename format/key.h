@@ -2,7 +2,9 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace cowraid {
 
@@ -14,6 +16,9 @@ struct Key {
 
     friend constexpr auto operator<=>(const Key&, const Key&) = default;
 };
+
+// Payload of an item.
+using ItemBytes = std::vector<std::byte>;
 
 inline constexpr Key kMinKey{0, 0, 0};
 inline constexpr Key kMaxKey{UINT64_MAX, UINT8_MAX, UINT64_MAX};

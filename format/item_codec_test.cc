@@ -5,9 +5,10 @@
 
 #include <cstring>
 
+#include "format/extent_codec.h"
+#include "format/inode_codec.h"
 #include "format/items.h"
-#include "fs/files/extents.h"
-#include "fs/files/inode.h"
+#include "format/superblock_codec.h"
 
 using namespace cowraid;
 

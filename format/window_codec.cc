@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "fs/txn/block_codec.h"
+#include "format/window_codec.h"
 
 #include <bit>
 #include <cstring>
@@ -40,6 +40,17 @@ template <typename Disk> std::vector<std::byte> payload_of(const Disk& head)
 }
 
 }  // namespace
+
+void BlockWindow::fill_from(const BlockWindow& older)
+{
+    uint64_t news = older.mask & ~mask;
+    mask |= news;
+    while (news != 0) {
+        const auto bit = static_cast<size_t>(std::countr_zero(news));
+        values[bit] = older.values[bit];
+        news &= news - 1;
+    }
+}
 
 std::vector<std::byte> encode_checksum_window(const BlockWindow& window)
 {
@@ -116,6 +127,46 @@ bool decode_remap_window(std::span<const std::byte> payload, BlockWindow& out)
         out.values[i] = address;
     }
     return true;
+}
+
+std::vector<std::byte> encode_space_window(const SpaceWindow& window, Generation committing)
+{
+    std::vector<std::byte> payload(sizeof(DiskSpaceWindow) + window.bitmap.size());
+    DiskSpaceWindow disk;
+    disk.last_write = window.written ? committing.value : window.last_write.value;
+    disk.block_count = window.block_count;
+    disk.used_count = window.used_count;
+    std::memcpy(payload.data(), &disk, sizeof disk);
+    if (!window.bitmap.empty())
+        std::memcpy(payload.data() + sizeof disk, window.bitmap.data(), window.bitmap.size());
+    return payload;
+}
+
+Result<SpaceWindow> decode_space_window(VolumeAddress group_address, uint64_t first_stripe,
+                                        std::span<const std::byte> payload)
+{
+    DiskSpaceWindow disk;
+    if (payload.size() < sizeof disk)
+        return Err::kCorrupt;
+    std::memcpy(&disk, payload.data(), sizeof disk);
+    SpaceWindow window;
+    window.group_address = group_address;
+    window.first_stripe = first_stripe;
+    window.last_write = {disk.last_write};
+    window.block_count = disk.block_count;
+    window.used_count = disk.used_count;
+    const bool uniform = window.used_count == 0 || window.used_count == window.block_count;
+    const size_t bitmap_bytes = uniform ? 0 : (size_t{window.block_count} + 7) / 8;
+    if (window.used_count > window.block_count || payload.size() != sizeof disk + bitmap_bytes)
+        return Err::kCorrupt;
+    const auto* bits = reinterpret_cast<const uint8_t*>(payload.data() + sizeof disk);
+    window.bitmap.assign(bits, bits + bitmap_bytes);
+    uint32_t used = 0;
+    for (const uint8_t byte : window.bitmap)
+        used += static_cast<uint32_t>(std::popcount(byte));
+    if (!uniform && used != window.used_count)
+        return Err::kCorrupt;
+    return window;
 }
 
 }  // namespace cowraid

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace cowraid {
+
+// What a mounted filesystem may do, and why not more. Read by anybody; changed by who mounts, remounts or
+// commits. kWriting is left for reading with the operation gate held exclusively.
+//
+//               recovered, committed            a commit or flush failed
+//   kStarting ------------------------> kWriting -----------------------> kStopped
+//     |    ^                               |
+//     |    | remount rw       remount ro   |
+//     |    +---------- kReading <----------+
+//     |    |              ^
+//     |    |              | read-only
+//     |    +----------- kKeepingLog
+//     |                   ^
+//     +-------------------+ read-only over a log in use, or writing could not begin
+class ServiceState {
+public:
+    enum class Kind : uint8_t {
+        kStarting,  // only who mounts commits: superblocks, recovery
+        kWriting,
+        kReading,
+        // Read-only, and what the logs hold is in memory alone: nothing is written, not even a commit.
+        kKeepingLog,
+        // After an error that a commit could not carry: everything that changes fails, reads go on. Until
+        // unmount.
+        kStopped,
+    };
+
+    [[nodiscard]] Kind kind() const { return kind_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool writing() const { return kind() == Kind::kWriting; }
+    [[nodiscard]] bool stopped() const { return kind() == Kind::kStopped; }
+    [[nodiscard]] bool keeps_log() const { return kind() == Kind::kKeepingLog; }
+    // Neither writing nor stopped.
+    [[nodiscard]] bool read_only() const { return !writing() && !stopped(); }
+    // kShutdown when stopped, kReadOnly when it is read-only.
+    [[nodiscard]] Status check_writable() const
+    {
+        if (writing())
+            return {};
+        return stopped() ? Err::kShutdown : Err::kReadOnly;
+    }
+    // Static text for the user: why it stopped or is read-only; empty when nothing forbids to write.
+    [[nodiscard]] const char* reason() const { return reason_; }
+    // Why it stopped, or why writing could not begin; empty when it never did.
+    [[nodiscard]] const char* stop_reason() const
+    {
+        const char* reason = stop_reason_;
+        return reason != nullptr ? reason : "";
+    }
+    [[nodiscard]] bool failed() const { return stop_reason_ != nullptr; }
+
+    // Not from kStopped, which stays.
+    void become(Kind kind)
+    {
+        if (!stopped())
+            kind_.store(kind, std::memory_order_release);
+    }
+    void set_reason(const char* reason) { reason_ = reason; }
+    // kStopped, or kKeepingLog when it was not writing yet. False: it has stopped before.
+    bool stop(const char* reason)
+    {
+        const char* none = nullptr;
+        if (!stop_reason_.compare_exchange_strong(none, reason))
+            return false;
+        reason_ = reason;
+        become(writing() ? Kind::kStopped : Kind::kKeepingLog);
+        return true;
+    }
+
+private:
+    std::atomic<Kind> kind_{Kind::kStarting};
+    std::atomic<const char*> reason_{""};
+    std::atomic<const char*> stop_reason_{nullptr};
+};
+
+}  // namespace cowraid
