@@ -11,10 +11,10 @@ namespace cowraid {
 
 namespace {
 
-// One request that waits for a commit. Deletes itself.
-class DurableReply final : public Completion {
+// The answer to one request that is done and waits: for a commit, or for room in memory. Deletes itself.
+class ParkedReply final : public Completion {
 public:
-    explicit DurableReply(fuse_req_t request) : request_(request), frontend_(frontend_of(request))
+    explicit ParkedReply(fuse_req_t request) : request_(request), frontend_(frontend_of(request))
     {
         MutexLock lock(frontend_.parked_mutex);
         ++frontend_.parked;
@@ -217,14 +217,26 @@ void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_byte
 
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Committer::SyncWhat what)
 {
-    filesystem_of(request).committer.fsync_async(inode, what, new DurableReply(request));
+    filesystem_of(request).committer.fsync_async(inode, what, new ParkedReply(request));
 }
 
 void reply_write_when_durable(fuse_req_t request, InodeNumber inode, size_t written)
 {
-    auto* reply = new DurableReply(request);
+    auto* reply = new ParkedReply(request);
     reply->set_written(written);
     filesystem_of(request).committer.fsync_async(inode, Committer::SyncWhat::kAll, reply);
+}
+
+void reply_write(fuse_req_t request, size_t written)
+{
+    Files& files = filesystem_of(request).files;
+    if (!files.holds_writers()) {
+        fuse_reply_write(request, written);
+        return;
+    }
+    auto* reply = new ParkedReply(request);
+    reply->set_written(written);
+    files.answer_when_room(reply);
 }
 
 void wait_for_parked(Frontend& frontend)

@@ -57,7 +57,7 @@ struct Frontend {
     Invalidator invalidator;
     LongRequests long_requests;  // may hand answers to the invalidator
 
-    // Requests that wait for a commit.
+    // Answers that wait for a commit or for room in memory.
     Mutex parked_mutex{LockRank::kLeaf};
     CondVar parked_changed;
     uint64_t parked CW_GUARDED_BY(parked_mutex) = 0;
@@ -125,9 +125,11 @@ void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_byte
 
 // Replies when everything done so far is durable, or what fdatasync asks for: with success.
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Committer::SyncWhat what);
+// Replies to a WRITE that is applied, when there is room in memory for the next one.
+void reply_write(fuse_req_t request, size_t written);
 // For a WRITE that is synchronous.
 void reply_write_when_durable(fuse_req_t request, InodeNumber inode, size_t written);
-// Returns when no request waits for a commit.
+// Returns when no answer waits any more.
 void wait_for_parked(Frontend& frontend);
 
 }  // namespace cowraid

@@ -173,7 +173,7 @@ void answer_write(const AppliedWrite& write)
     if (write.durable)
         reply_write_when_durable(write.request, write.inode, write.bytes);
     else
-        fuse_reply_write(write.request, write.bytes);
+        reply_write(write.request, write.bytes);
 }
 
 class HeldWrite final : public HeldAnswer {

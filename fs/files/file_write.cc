@@ -230,4 +230,11 @@ Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const
     return data.size();
 }
 
+// The flush is asked for when the completion waits already: who answers it is sure to come.
+void Files::answer_when_room(Completion* completion)
+{
+    store.dirty.answer_when_room(completion);
+    ask_for_flush(store);
+}
+
 }  // namespace cowraid

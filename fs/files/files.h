@@ -31,6 +31,10 @@ struct Files {
     };
     Result<size_t> write(InodeNumber inode, uint64_t offset, std::span<const std::byte> data,
                          const WriteHow& how, const Caller& caller);
+    // Whether who writes should be slowed down: the answer to a write goes through answer_when_room().
+    [[nodiscard]] bool holds_writers() const { return store.dirty.holds_answers(); }
+    // `completion` gets success, at once or when a flush has made room. No locks held.
+    void answer_when_room(Completion* completion);
     // `mode`: 0 or FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE
     // with or without KEEP_SIZE; others kUnsupported. Space is reserved for good: a later write into it
     // never gets kNoSpace.

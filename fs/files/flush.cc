@@ -216,13 +216,14 @@ Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> r
         CW_TRY(record_run(files, batch, run, runs_more));
         files.store.dirty.remove_blocks(run.extent.block_count, runs_more);
     }
+    files.store.dirty.answer_waiting();
     return {};
 }
 
-Status write_flush(Files& files, FlushBatch& batch)
+namespace {
+
+Status write_batch(Files& files, FlushBatch& batch)
 {
-    if (batch.block_count == 0)
-        return {};
     batch.generation = files.store.volume.superblock().generation.next();
     Placement placement;
     CW_TRY(place_blocks(files.store, batch.block_count, blocks_to_join(files.store, batch.block_count),
@@ -236,6 +237,18 @@ Status write_flush(Files& files, FlushBatch& batch)
             CW_TRY(write_part(files, batch, part, stream));
     CW_TRY(write_holes(files, batch, placement.holes, stream));
     files.flush_done.announce();
+    return {};
+}
+
+}  // namespace
+
+Status write_flush(Files& files, FlushBatch& batch)
+{
+    if (batch.block_count > 0)
+        CW_TRY(write_batch(files, batch));
+    // Those whose data somebody dropped, too. Whoever still waits does so for the next flush.
+    if (files.store.dirty.answer_waiting())
+        files.store.commits.request_flush();
     return {};
 }
 

@@ -79,7 +79,7 @@ constexpr Rule kRules[] = {
      .action = Action::kDirtyMax,
      .value = Value::kRequired,
      .usage = "=SIZE",
-     .help = "written data held in memory before writers wait (default 256M)"},
+     .help = "written data held in memory (default 256M); writers are slowed down shortly below it"},
     {.name = "cache",
      .action = Action::kCache,
      .value = Value::kRequired,

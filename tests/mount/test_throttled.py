@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""Writers that wait for a slow volume keep nobody else waiting."""
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+from conftest import Volume, run
+
+WRITERS = 64
+BLOCKS = 6  # of a file
+MIB = 1 << 20
+# Looks up names that nobody asked for before, so that each goes to the daemon, and says how long each took.
+STAT_PROGRAM = """
+import os, sys, time
+folder, seconds = sys.argv[1], float(sys.argv[2])
+end = time.monotonic() + seconds
+count = 0
+while time.monotonic() < end:
+    begin = time.monotonic()
+    try:
+        os.stat(f"{folder}/missing{os.getpid()}-{count}")
+    except FileNotFoundError:
+        pass
+    print(time.monotonic() - begin)
+    count += 1
+    time.sleep(0.002)
+"""
+
+
+# Of the 99th percentile; 0.01 on a machine that does nothing else.
+SECONDS_MAX = float(os.environ.get("COWRAID_STAT_SECONDS", "0.2"))
+
+
+class SlowFolder:
+    """A folder on a filesystem of its own; while it is frozen no write to a file in it gets on."""
+
+    def __init__(self, folder, size_mib):
+        self.image, self.path = folder / "slow.img", folder / "slow"
+        with open(self.image, "wb") as file:
+            file.truncate(size_mib << 20)
+        run("mkfs.ext4", "-q", self.image)
+        self.path.mkdir()
+        run("mount", "-o", "loop", self.image, self.path)
+        self.frozen = False
+        self.limit = None
+
+    def freeze(self):
+        """Until thaw(), or for 30 s: a daemon that answers nobody is to fail the test, not to hang it."""
+        run("fsfreeze", "-f", self.path)
+        self.frozen = True
+        self.limit = threading.Timer(30, self.thaw)
+        self.limit.start()
+
+    def thaw(self):
+        if self.frozen:
+            self.frozen = False
+            run("fsfreeze", "-u", self.path)
+            self.limit.cancel()
+
+    def destroy(self):
+        run("umount", "-l", self.path)
+
+
+@pytest.fixture
+def slow(tmp_path_factory):
+    folder = SlowFolder(tmp_path_factory.mktemp("slow"), 2048)
+    volume = Volume(member_mib=384, scratch=folder.path)
+    try:
+        volume.make()
+        yield folder, volume
+    finally:
+        folder.thaw()
+        volume.destroy()
+        folder.destroy()
+
+
+class Writer(threading.Thread):
+    """Writes the blocks of its file over and over until it is told to stop, each of them at least once."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.path, self.blocks = path, [os.urandom(MIB)] * BLOCKS
+        self.count, self.stopping = 0, False
+
+    def run(self):
+        with open(self.path, "wb", buffering=0) as file:
+            while self.count < BLOCKS or not self.stopping:
+                index = self.count % BLOCKS
+                os.pwrite(file.fileno(), self.blocks[index], index * MIB)
+                self.count += 1
+
+
+def percentile(sorted_values, part):
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * part))]
+
+
+def latencies(folder, seconds):
+    result = run(sys.executable, "-c", STAT_PROGRAM, folder, seconds)
+    return sorted(float(line) for line in result.stdout.split())
+
+
+def wait_until_throttled(writers):
+    """Until none of them gets on any more."""
+    deadline = time.monotonic() + 60
+    before = -1
+    while (now := sum(writer.count for writer in writers)) != before or now < WRITERS:
+        assert time.monotonic() < deadline
+        before = now
+        time.sleep(1)
+    return now
+
+
+def test_writers_that_wait_keep_no_stat_waiting(slow):
+    folder, volume = slow
+    volume.mount()
+    writers = [Writer(volume.mount_point / f"file{index}") for index in range(WRITERS)]
+    folder.freeze()
+    for writer in writers:
+        writer.start()
+    written = wait_until_throttled(writers)
+    stats = latencies(volume.mount_point, 3)
+    print(f"stat while {WRITERS} writers wait: {len(stats)} of them, median {percentile(stats, .5) * 1e3:.2f}"
+          f" ms, 99th percentile {percentile(stats, .99) * 1e3:.2f} ms, slowest {stats[-1] * 1e3:.2f} ms")
+    assert sum(writer.count for writer in writers) == written, "all of them are to wait still"
+    assert percentile(stats, .99) < SECONDS_MAX
+    folder.thaw()
+    for writer in writers:
+        writer.stopping = True
+    for writer in writers:
+        writer.join(120)
+        assert not writer.is_alive()
+    volume.unmount()
+    volume.mount()
+    for writer in writers:
+        assert writer.path.read_bytes() == b"".join(writer.blocks)
+    volume.unmount()
+    volume.check()
