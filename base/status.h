@@ -39,7 +39,8 @@ namespace cowraid {
     X(kNoMemory, ENOMEM, "out of memory")                                                                    \
     X(kUnsupported, EOPNOTSUPP, "not supported")                                                             \
     X(kStale, ESTALE, "stale handle")                                                                        \
-    X(kInterrupted, EINTR, "interrupted")
+    X(kInterrupted, EINTR, "interrupted")                                                                    \
+    X(kWouldWait, EAGAIN, "would have to wait")
 
 enum class Err : uint8_t {
 #define COWRAID_ERR_ENUM(name, number, text) name,

@@ -128,31 +128,32 @@ fuse_entry_param entry_of(const Frontend& frontend, const Attributes& attributes
     return out;
 }
 
-void reply_status(fuse_req_t request, Status status)
+Served reply_status(fuse_req_t request, Status status)
 {
+    if (status.err() == Err::kWouldWait)
+        return Served::kWouldWait;
     fuse_reply_err(request, err_to_errno(status.err()));
+    return Served::kAnswered;
 }
 
-void reply_entry(fuse_req_t request, const Result<Attributes>& attributes)
+Served reply_entry(fuse_req_t request, const Result<Attributes>& attributes)
 {
-    if (!attributes.ok()) {
-        reply_status(request, attributes.status());
-        return;
-    }
+    if (!attributes.ok())
+        return reply_status(request, attributes.status());
     const Frontend& frontend = frontend_of(request);
     const fuse_entry_param entry = entry_of(frontend, *attributes);
     if (fuse_reply_entry(request, &entry) == -ENOENT)
         frontend.filesystem->names.forget(attributes->inode, 1);
+    return Served::kAnswered;
 }
 
-void reply_attributes(fuse_req_t request, const Result<Attributes>& attributes)
+Served reply_attributes(fuse_req_t request, const Result<Attributes>& attributes)
 {
-    if (!attributes.ok()) {
-        reply_status(request, attributes.status());
-        return;
-    }
+    if (!attributes.ok())
+        return reply_status(request, attributes.status());
     const struct stat answer = stat_of(*attributes);
     fuse_reply_attr(request, &answer, attribute_seconds(*attributes));
+    return Served::kAnswered;
 }
 
 void forget_cached_attributes(const Frontend& frontend, InodeNumber inode)

@@ -6,10 +6,13 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <memory>
+#include <utility>
 
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "fs/filesystem.h"
+#include "fs/txn/no_wait.h"
 #include "fuse/busy_poll.h"
 #include "fuse/invalidator.h"
 #include "fuse/long_requests.h"
@@ -102,10 +105,29 @@ struct stat stat_of(const Attributes& attributes);
 double attribute_seconds(const Attributes& attributes);
 fuse_entry_param entry_of(const Frontend& frontend, const Attributes& attributes);
 
-void reply_status(fuse_req_t request, Status status);
+// What came of a request in the thread that serves it. kWouldWait: no answer was given, nothing has changed.
+enum class Served : uint8_t { kAnswered, kWouldWait };
+
+// Answers, except to kWouldWait.
+Served reply_status(fuse_req_t request, Status status);
 // Hands out one lookup reference; takes it back when the kernel no longer wants the answer.
-void reply_entry(fuse_req_t request, const Result<Attributes>& attributes);
-void reply_attributes(fuse_req_t request, const Result<Attributes>& attributes);
+Served reply_entry(fuse_req_t request, const Result<Attributes>& attributes);
+Served reply_attributes(fuse_req_t request, const Result<Attributes>& attributes);
+
+// Does `operation`, which returns Served. One that would have to wait is done again by a thread that may.
+// What it refers to must outlive the handler, after operation.keep() if it has that.
+template <typename Operation> void serve(fuse_req_t request, Operation operation)
+{
+    {
+        const NoWait scope;
+        if (operation() == Served::kAnswered)
+            return;
+    }
+    if constexpr (requires { operation.keep(); })
+        operation.keep();
+    frontend_of(request).long_requests.hand_over(
+        std::make_unique<WaitingRequest<Operation>>(request, std::move(operation)));
+}
 
 // Makes the kernel drop its pages of a range. A page that lies in it in part stays, and gets the file's bytes
 // of the range: a program may just have written others into it, of which the filesystem has not heard yet.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "fs/txn/no_wait.h"
 #include "fuse/caller_status.h"
 
 namespace cowraid {
@@ -11,7 +12,7 @@ namespace cowraid {
 namespace {
 
 constexpr uint64_t kSliceNs = 10'000'000;
-constexpr int kThreadCount = 2;
+constexpr int kThreadCount = 4;
 
 // fuse_req_interrupted() alone would also be true for signals that the program goes on after.
 bool caller_was_killed(fuse_req_t request)
@@ -51,8 +52,10 @@ bool LongRequests::run_slice(LongRequest& request)
     while (true) {
         const Result<Progress> progress = request.change().step();
         Status outcome;
+        if (progress.err() == Err::kWouldWait && !ending_)
+            return false;
         if (!progress.ok() || *progress == Progress::kDone)
-            outcome = progress.status();
+            outcome = progress.err() == Err::kWouldWait ? Err::kShutdown : progress.status();
         else if (ending_)
             outcome = Err::kShutdown;
         else if (monotonic_ns() < end_ns)
@@ -69,14 +72,25 @@ bool LongRequests::run_slice(LongRequest& request)
 
 void LongRequests::run(std::unique_ptr<LongRequest> request)
 {
-    while (!run_slice(*request)) {
-        MutexLock lock(mutex_);
-        if (ending_)
-            continue;
-        requests_.push_back(std::move(request));
-        changed_.notify_all();
-        return;
+    {
+        const NoWait scope;
+        if (run_slice(*request))
+            return;
     }
+    hand_over(std::move(request));
+}
+
+void LongRequests::hand_over(std::unique_ptr<LongRequest> request)
+{
+    {
+        MutexLock lock(mutex_);
+        if (!ending_) {
+            requests_.push_back(std::move(request));
+            changed_.notify_one();
+            return;
+        }
+    }
+    while (!run_slice(*request)) { }
 }
 
 void LongRequests::work()
@@ -93,7 +107,8 @@ void LongRequests::work()
             requests_.pop_front();
             ++working_;
         }
-        run(std::move(request));
+        if (!run_slice(*request))
+            hand_over(std::move(request));
         MutexLock lock(mutex_);
         --working_;
         changed_.notify_all();

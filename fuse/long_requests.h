@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Requests that take many operations: a large file is cut, a range of a fragmented one is cleared.
+// Requests that last: they take many operations (a large file is cut, a range of a fragmented one is
+// cleared), or one that has to wait for a commit or for room.
 //
 // The thread that a request came to begins with it. When it lasts, it goes to a few threads that share all
-// such requests in turn, so that serving threads stay free for others, however many there are. It ends early,
-// after some operation, when the daemon ends, and when its caller was killed if the kernel can be told of
-// what was done by then.
+// such requests in turn, so that serving threads stay free for others, however many there are. One of many
+// operations ends early, after some of them, when the daemon ends, and when its caller was killed if the
+// kernel can be told of what was done by then.
 #pragma once
 
 #include <fuse3/fuse_lowlevel.h>
@@ -48,6 +49,27 @@ private:
     const WhenKilled when_killed_;
 };
 
+// One operation that would have to wait where the request came in: `operation` does it and answers.
+template <typename Operation> class WaitingRequest final : public LongRequest {
+public:
+    WaitingRequest(fuse_req_t request, Operation operation)
+        : LongRequest(request, std::make_unique<Step>(std::move(operation)), WhenKilled::kGoOn)
+    {
+    }
+    void finish(Status) override { }
+
+private:
+    struct Step final : LongChange {
+        explicit Step(Operation operation) : operation(std::move(operation)) { }
+        Result<Progress> step() override
+        {
+            operation();
+            return Progress::kDone;
+        }
+        Operation operation;
+    };
+};
+
 class LongRequests {
 public:
     LongRequests() = default;
@@ -59,8 +81,11 @@ public:
     // Returns when all that were handed over are answered, some of them early. From then on none is handed
     // over, and all end early.
     void finish();
-    // Returns when it is answered, or after some milliseconds.
+    // For a thread that serves requests: returns when the request is answered, would wait, or after some
+    // milliseconds.
     void run(std::unique_ptr<LongRequest> request);
+    // Without a first try by the caller, except from finish() on: then the caller does the whole.
+    void hand_over(std::unique_ptr<LongRequest> request);
 
 private:
     bool run_slice(LongRequest& request);

@@ -71,7 +71,10 @@ void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to
     const SetAttributes change = change_of(*wanted, to_set);
     const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
     if (!change.size_bytes) {
-        reply_attributes(request, frontend.filesystem->names.set_attributes(inode, change, caller));
+        serve(request, [=, &frontend] {
+            return reply_attributes(request,
+                                    frontend.filesystem->names.set_attributes(inode, change, caller));
+        });
         return;
     }
     auto begun = frontend.filesystem->names.begin_set_attributes(inode, change, caller);

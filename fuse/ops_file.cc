@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/buffer.h"
 #include "fuse/frontend.h"
@@ -103,26 +105,32 @@ void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
         reply_status(request, begun.status());
 }
 
-void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info)
+Served create_file(fuse_req_t request, fuse_ino_t parent, const std::string& name, mode_t mode,
+                   fuse_file_info info)
 {
     Frontend& frontend = frontend_of(request);
     const auto made = frontend.filesystem->names.make_node(inode_of(frontend, parent), name,
                                                            (mode & 07777) | S_IFREG, 0, caller_of(request));
-    if (!made.ok()) {
-        reply_status(request, made.status());
-        return;
-    }
+    if (!made.ok())
+        return reply_status(request, made.status());
     const fuse_entry_param entry = entry_of(frontend, *made);
-    const bool direct = cache_mode(frontend, *info) == OpenCacheMode::kDirect;
-    info->direct_io = direct;
-    info->keep_cache = true;
-    const Handle handle = begin_open(frontend, made->inode, *info);
-    info->fh = handle;
-    const int replied = fuse_reply_create(request, &entry, info);
+    info.direct_io = cache_mode(frontend, info) == OpenCacheMode::kDirect;
+    info.keep_cache = true;
+    const Handle handle = begin_open(frontend, made->inode, info);
+    info.fh = handle;
+    const int replied = fuse_reply_create(request, &entry, &info);
     if (replied != 0)
         end_open(frontend, made->inode, handle);
     if (replied == -ENOENT)
         frontend.filesystem->names.forget(made->inode, 1);
+    return Served::kAnswered;
+}
+
+void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info)
+{
+    serve(request, [=, name = std::string(name), info = *info] {
+        return create_file(request, parent, name, mode, info);
+    });
 }
 
 // Read answers are assembled in a buffer of the serving thread.
@@ -202,38 +210,63 @@ void answer_direct(Frontend& frontend, const AppliedWrite& write)
     frontend.invalidator.submit(std::make_unique<HeldWrite>(frontend, write));
 }
 
-// The kernel's offset counts also for O_APPEND: it holds the inode lock and knows the size, and the pieces
-// of one large append arrive concurrently.
+// A WRITE as it came. The kernel's offset counts also for O_APPEND: it holds the inode lock and knows the
+// size, and the pieces of one large append arrive concurrently.
+struct WriteRequest {
+    fuse_req_t request;
+    InodeNumber inode;
+    uint64_t offset;
+    std::span<const char> data;  // the session's until keep()
+    fuse_file_info info;
+    std::vector<char> kept;
+
+    Served operator()() const;
+    void keep()
+    {
+        kept.assign(data.begin(), data.end());
+        data = kept;
+    }
+};
+
+Served WriteRequest::operator()() const
+{
+    Frontend& frontend = frontend_of(request);
+    const bool direct = past_page_cache(info);
+    if (direct && !frontend.invalidator.enter()) {
+        fuse_reply_err(request, EAGAIN);
+        return Served::kAnswered;
+    }
+    if (!direct && !data.empty())
+        frontend.page_cache.note_written(inode, offset, data.size());
+    // A write of the page cache has no caller; its program lost the bits when it dirtied the page.
+    const Caller caller =
+        info.writepage ? Caller{} : changing_caller(request, inode, SetIdRule::kAsRequested);
+    const auto written =
+        frontend.filesystem->files.write(inode, offset, std::as_bytes(data), {.append = false}, caller);
+    after_change(frontend, inode, caller);
+    if (!written.ok()) {
+        const Served served = reply_status(request, written.status());
+        if (direct)
+            frontend.invalidator.leave();
+        return served;
+    }
+    const AppliedWrite applied{request, inode, offset, *written, (info.flags & (O_SYNC | O_DSYNC)) != 0};
+    if (direct)
+        answer_direct(frontend, applied);
+    else
+        answer_write(applied);
+    return Served::kAnswered;
+}
+
 void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t bytes, off_t offset,
               fuse_file_info* info)
 {
-    Frontend& frontend = frontend_of(request);
-    const InodeNumber inode = inode_of(frontend, node);
-    const auto from = static_cast<uint64_t>(offset);
-    const bool direct = past_page_cache(*info);
-    if (direct && !frontend.invalidator.enter()) {
-        fuse_reply_err(request, EAGAIN);
-        return;
-    }
-    if (!direct && bytes != 0)
-        frontend.page_cache.note_written(inode, from, bytes);
-    // A write of the page cache has no caller; its program lost the bits when it dirtied the page.
-    const Caller caller =
-        info->writepage ? Caller{} : changing_caller(request, inode, SetIdRule::kAsRequested);
-    const std::span<const char> chars(data, bytes);
-    const auto written =
-        frontend.filesystem->files.write(inode, from, std::as_bytes(chars), {.append = false}, caller);
-    after_change(frontend, inode, caller);
-    const AppliedWrite applied{request, inode, from, written.ok() ? *written : 0,
-                               (info->flags & (O_SYNC | O_DSYNC)) != 0};
-    if (!written.ok())
-        reply_status(request, written.status());
-    else if (!direct)
-        answer_write(applied);
-    else
-        answer_direct(frontend, applied);
-    if (direct && !written.ok())
-        frontend.invalidator.leave();
+    serve(request, WriteRequest{.request = request,
+                                .inode = inode_of(request, node),
+                                .offset = static_cast<uint64_t>(offset),
+                                .data = {data, bytes},
+                                .info = *info,
+                                .kept = {}});
 }
 
 void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info*)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // lookup, forget and everything that changes names.
+#include <string>
+
 #include "fuse/frontend.h"
 
 namespace cowraid {
@@ -43,45 +45,55 @@ void op_forget_multi(fuse_req_t request, size_t count, fuse_forget_data* forgets
 
 void op_mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device)
 {
-    reply_entry(request, filesystem_of(request).names.make_node(inode_of(request, parent), name, mode, device,
-                                                                caller_of(request)));
+    serve(request, [=, name = std::string(name)] {
+        return reply_entry(request, filesystem_of(request).names.make_node(inode_of(request, parent), name,
+                                                                           mode, device, caller_of(request)));
+    });
 }
 
 void op_mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode)
 {
-    reply_entry(request,
-                filesystem_of(request).names.make_node(inode_of(request, parent), name,
-                                                       (mode & 07777) | S_IFDIR, 0, caller_of(request)));
+    op_mknod(request, parent, name, (mode & 07777) | S_IFDIR, 0);
 }
 
 void op_symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name)
 {
-    reply_entry(request, filesystem_of(request).names.make_symlink(inode_of(request, parent), name, target,
-                                                                   caller_of(request)));
+    serve(request, [=, target = std::string(target), name = std::string(name)] {
+        return reply_entry(request, filesystem_of(request).names.make_symlink(inode_of(request, parent), name,
+                                                                              target, caller_of(request)));
+    });
 }
 
 void op_link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name)
 {
-    reply_entry(request, filesystem_of(request).names.link(inode_of(request, node),
-                                                           inode_of(request, new_parent), new_name));
+    serve(request, [=, new_name = std::string(new_name)] {
+        return reply_entry(request, filesystem_of(request).names.link(
+                                        inode_of(request, node), inode_of(request, new_parent), new_name));
+    });
 }
 
 void op_unlink(fuse_req_t request, fuse_ino_t parent, const char* name)
 {
-    reply_status(request, filesystem_of(request).names.unlink(inode_of(request, parent), name));
+    serve(request, [=, name = std::string(name)] {
+        return reply_status(request, filesystem_of(request).names.unlink(inode_of(request, parent), name));
+    });
 }
 
 void op_rmdir(fuse_req_t request, fuse_ino_t parent, const char* name)
 {
-    reply_status(request, filesystem_of(request).names.rmdir(inode_of(request, parent), name));
+    serve(request, [=, name = std::string(name)] {
+        return reply_status(request, filesystem_of(request).names.rmdir(inode_of(request, parent), name));
+    });
 }
 
 void op_rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
                const char* new_name, unsigned flags)
 {
-    reply_status(request,
-                 filesystem_of(request).names.rename(inode_of(request, parent), name,
-                                                     inode_of(request, new_parent), new_name, flags));
+    serve(request, [=, name = std::string(name), new_name = std::string(new_name)] {
+        return reply_status(request, filesystem_of(request).names.rename(inode_of(request, parent), name,
+                                                                         inode_of(request, new_parent),
+                                                                         new_name, flags));
+    });
 }
 
 void op_readlink(fuse_req_t request, fuse_ino_t node)

@@ -27,9 +27,11 @@ void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const ch
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }
-    const std::span<const char> chars(value, bytes);
-    reply_status(request, filesystem_of(request).names.set_xattr(inode_of(request, node), name,
-                                                                 std::as_bytes(chars), flags));
+    serve(request, [=, name = std::string(name), value = std::string(value, bytes)] {
+        return reply_status(request,
+                            filesystem_of(request).names.set_xattr(inode_of(request, node), name,
+                                                                   std::as_bytes(std::span(value)), flags));
+    });
 }
 
 // A size of 0 asks how much room the answer needs.
@@ -91,7 +93,10 @@ void op_removexattr(fuse_req_t request, fuse_ino_t node, const char* name)
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }
-    reply_status(request, filesystem_of(request).names.remove_xattr(inode_of(request, node), name));
+    serve(request, [=, name = std::string(name)] {
+        return reply_status(request,
+                            filesystem_of(request).names.remove_xattr(inode_of(request, node), name));
+    });
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ Status reserve_holes(Files& files, Operation& operation, const View& view, Inode
 // Reserves the holes of one piece, or of its beginning: where it ended. kBusy: again.
 Result<uint64_t> reserve_piece(Files& files, Inode& inode, Range piece)
 {
-    wait_for_flush(files, inode);
+    CW_TRY(wait_for_flush(files, inode));
     CW_ASSIGN(const uint64_t wanted, count_holes(files.store, inode, piece));
     if (wanted == 0)
         return piece.end_block;
@@ -145,7 +145,7 @@ Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
     if (used >= piece.end_block)
         return used;
     piece.first_block = used;
-    wait_for_flush(files, inode);
+    CW_TRY(wait_for_flush(files, inode));
     Operation operation(files.store);
     CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kMoreItems, 0, kPieceBlocks));
     MutexLock lock(inode.mutex);
@@ -258,8 +258,9 @@ Status step_piece(Files& files, Inode& inode, Range& range, PieceFunction functi
 
 Result<Progress> RangeChange::step()
 {
-    if (!std::exchange(begun_, true))
+    if (!begun_)
         CW_TRY(begin());
+    begun_ = true;
     if (to_clear_.first_block < to_clear_.end_block)
         CW_TRY(step_piece(files_, *inode_, to_clear_, clear_piece));
     else if (to_reserve_.first_block < to_reserve_.end_block)

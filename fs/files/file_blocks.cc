@@ -8,6 +8,7 @@
 #include "format/items.h"
 #include "fs/files/extents.h"
 #include "fs/txn/group_planning.h"
+#include "fs/txn/no_wait.h"
 
 namespace cowraid {
 
@@ -55,11 +56,15 @@ Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t f
     return {};
 }
 
-bool wait_for_dirty_room(Store& store)
+Status wait_for_dirty_room(Store& store)
 {
     if (store.dirty.wants_flush())
         ask_for_flush(store);
-    return !store.dirty.full() || store.dirty.wait_for_room();
+    if (!store.dirty.full())
+        return {};
+    if (NoWait::active())
+        return Err::kWouldWait;
+    return store.dirty.wait_for_room() ? Status() : Err::kShutdown;
 }
 
 namespace {

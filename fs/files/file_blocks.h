@@ -24,8 +24,8 @@ void insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block, D
 Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t first_block,
                     uint64_t block_count);
 
-// Waits while too much is dirty; asks for a flush early. No locks held. False when the filesystem stopped.
-bool wait_for_dirty_room(Store& store);
+// Waits while too much is dirty; asks for a flush early. kShutdown, kWouldWait. No locks held.
+Status wait_for_dirty_room(Store& store);
 
 // A name for log lines: the path of the inode's first link, or "inode N".
 std::string path_for_message(Store& store, InodeNumber inode);

@@ -224,8 +224,7 @@ Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const
         return size_t{0};
     if (offset > INT64_MAX - data.size())
         return Err::kFileTooBig;
-    if (!wait_for_dirty_room(store))
-        return Err::kShutdown;
+    CW_TRY(wait_for_dirty_room(store));
     CW_TRY(perform_write(*this, inode, write, caller));
     return data.size();
 }

@@ -6,6 +6,7 @@
 #include "fs/files/extents.h"
 #include "fs/files/flush_parts.h"
 #include "fs/txn/group_planning.h"
+#include "fs/txn/no_wait.h"
 
 namespace cowraid {
 
@@ -252,17 +253,19 @@ Status write_flush(Files& files, FlushBatch& batch)
     return {};
 }
 
-void wait_for_flush(Files& files, Inode& inode)
+Status wait_for_flush(Files& files, Inode& inode)
 {
     while (true) {
         const uint64_t ticket = files.flush_done.ticket();
         {
             MutexLock lock(inode.mutex);
             if (inode.flushing.empty())
-                return;
+                return {};
         }
         if (!files.store.service.writing() || files.store.options.manual_commit)
-            return;
+            return {};
+        if (NoWait::active())
+            return Err::kWouldWait;
         files.flush_done.wait_past(ticket);
     }
 }

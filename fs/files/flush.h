@@ -59,8 +59,8 @@ Status write_region(Store& store, Transaction& transaction, const RowRegion& reg
 // Cuts a region of many stripes into parts of whole stripes, each of at most about `blocks_max` blocks.
 std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max);
 
-// Waits until the inode has no flushing blocks. Called without locks.
-void wait_for_flush(Files& files, Inode& inode);
+// Waits until the inode has no flushing blocks. kWouldWait. Called without locks.
+Status wait_for_flush(Files& files, Inode& inode);
 
 // Adds `delta` to the inode's count of stored blocks, in the item of `transaction` and in newer ones.
 // Requires inode.mutex.

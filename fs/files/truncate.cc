@@ -153,7 +153,7 @@ public:
         // One that grows while this is on its way is looked at again.
         last_.version = LastBlock::kUnknown;
         if (shrinks)
-            wait_for_flush(files_, *inode_);
+            CW_TRY(wait_for_flush(files_, *inode_));
         if (shrinks && last_.wanted)
             CW_TRY(read_last_block(files_.store, *inode_, new_size_ / kBlockBytes, last_));
         return resize_piece(files_, inode_, new_size_, last_, caller_);

@@ -59,7 +59,7 @@ void count_removed(Names& names)
 
 Result<Progress> remove_piece(Names& names, Inode& inode)
 {
-    wait_for_flush(names.files, inode);
+    CW_TRY(wait_for_flush(names.files, inode));
     Operation operation(names.store);
     CW_TRY(operation.begin(Operation::Kind::kShrink, kErasedItemsMax + 4, 0,
                            kFreedBlocksMax + kMaxExtentBlocks));

@@ -20,7 +20,8 @@ public:
     LongChange& operator=(const LongChange&) = delete;
 
     // The next of its operations. An error is the end of the change: what was done before stays, and the file
-    // is as whole as before. So is it when nobody calls step() again. One thread at a time, no locks held.
+    // is as whole as before. So is it when nobody calls step() again. After kWouldWait it goes on in a thread
+    // that may wait. One thread at a time, no locks held.
     virtual Result<Progress> step() = 0;
 };
 

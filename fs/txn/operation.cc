@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "fs/txn/group_planning.h"
+#include "fs/txn/no_wait.h"
 
 namespace cowraid {
 
@@ -14,13 +15,15 @@ namespace {
 constexpr int kCommits = 3;
 
 // Commits until `take` says that it got what it wants, or `hopeless` that it never will (kNoSpace), or an
-// error.
+// error. kWouldWait instead of the first commit in a thread that may not wait.
 template <typename Take, typename Hopeless> Status commit_until(Store& store, Take take, Hopeless hopeless)
 {
     for (int commits = 0;; ++commits) {
         CW_TRY(store.service.check_writable());
         if (take())
             return {};
+        if (NoWait::active())
+            return Err::kWouldWait;
         if (commits == kCommits || hopeless())
             return Err::kNoSpace;
         CW_TRY(force_commit(store));
@@ -33,10 +36,12 @@ bool never()
 }
 
 // Takes room beside others, then, when what was unlinked is deleted, alone. kNoSpace: it is not there.
-// `wanted` compares this with what others want.
+// `wanted` compares this with what others want. kWouldWait: as commit_until().
 template <typename Take, typename Wanted>
 Status take_room(Store& store, RoomGate& gate, Take take, Wanted wanted)
 {
+    if (NoWait::active() && gate.closed())
+        return Err::kWouldWait;
     const uint64_t mark = gate.closings();
     const auto hopeless = [&] {
         return gate.refused_since(mark, wanted());

@@ -22,10 +22,10 @@ public:
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
 
-    // Must be called without locks held; may wait for a commit when memory or metadata space is short.
-    // kReadOnly, kShutdown, kNoSpace. `item_count` is the most items the operation will put or erase,
-    // `data_blocks` how many blocks in a row it will make dirty, `freed_blocks` how many blocks of files it
-    // will free at most, when they are more than some for each item.
+    // Must be called without locks held; may wait for a commit when metadata space is short. kReadOnly,
+    // kShutdown, kNoSpace, kWouldWait (fs/txn/no_wait.h). `item_count` is the most items the operation will
+    // put or erase, `data_blocks` how many blocks in a row it will make dirty, `freed_blocks` how many blocks
+    // of files it will free at most, when they are more than some for each item.
     Status begin(Kind kind, uint32_t item_count, uint64_t data_blocks = 0, uint64_t freed_blocks = 0);
     // Leaves the gate early.
     void end();
@@ -53,7 +53,8 @@ timespec current_time();
 // Promises room for as many blocks of data if it is there and nobody else waits alone for any.
 bool promise_at_once(Store& store, uint64_t blocks);
 // Promises room for as many blocks of data; commits that may bring space back: what
-// overwrites free, and what others only wait to write. kNoSpace, kReadOnly, kShutdown. No locks held.
+// overwrites free, and what others only wait to write. kNoSpace, kReadOnly, kShutdown, kWouldWait. No locks
+// held.
 Status promise_data(Store& store, uint64_t blocks);
 
 // Blocks of data that were promised, returned unless somebody takes them over.

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "fs/txn/no_wait.h"
 #include "sim/fault_device.h"
 #include "tests/filesystem/check_content.h"
 
@@ -285,6 +286,49 @@ TEST_CASE("ranges: reserving what was just written needs no room once it is stor
     require_ok(file.truncate(kBlocks + 50));
     file.require_content();
     CHECK(file.stored_blocks() >= kBlocks);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("ranges: a step that would have to wait is done by a thread that may, edges included")
+{
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    HoleyFile file(fs);
+    file.write_apart(3, 1, 1);
+    require_ok(fs.step(true));
+    const Result<Attributes> rest = fs.names.make_node(kRoot, "rest", S_IFREG | 0644, 0, {});
+    REQUIRE(rest.ok());
+    for (uint64_t blocks = fs.statistics().available_blocks, at = 0; blocks > 0;) {
+        const Status status =
+            fs.files.allocate_range(rest->inode, FALLOC_FL_KEEP_SIZE, at * kBlockBytes, blocks * kBlockBytes);
+        at += status.ok() ? blocks : 0;
+        blocks = status.ok() ? blocks : blocks / 2;
+    }
+
+    // From the middle of the first block to the middle of the last.
+    constexpr uint64_t kFrom = 100;
+    constexpr uint64_t kEnd = 2 * kBlockBytes + 100;
+    auto begun = fs.files.begin_allocate_range(file.inode(), FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+                                               kFrom, kEnd - kFrom, {});
+    REQUIRE(begun.ok());
+    {
+        const NoWait scope;
+        const uint64_t commits = fs.info().commits;
+        CHECK((*begun)->step().err() == Err::kWouldWait);
+        CHECK((*begun)->step().err() == Err::kWouldWait);
+        CHECK(fs.names.make_node(kRoot, "new", S_IFREG | 0644, 0, {}).ok());
+        CHECK(fs.info().commits == commits);
+    }
+    file.require_content();
+    REQUIRE(fs.names.unlink(kRoot, "rest").ok());
+    fs.names.forget(rest->inode, 1);
+    require_ok(finish_change(**begun));
+    std::vector<std::byte> got(3 * kBlockBytes);
+    REQUIRE(fs.files.read(file.inode(), 0, got).ok());
+    for (uint64_t at = 0; at < got.size(); ++at)
+        REQUIRE((got[at] == std::byte{0}) == (at >= kFrom && at < kEnd));
     REQUIRE(volume.unmount().ok());
     REQUIRE_CLEAN(Image::copy_of(volume).check());
 }

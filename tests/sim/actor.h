@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fs/txn/no_wait.h"
 #include "tests/sim/world.h"
 
 namespace cowraid::test {
@@ -24,6 +25,29 @@ public:
 
 private:
     Filesystem& fs() { return world_.fs(); }
+    // As the front end: first in a thread that may not wait, then, with kWouldWait, in one that may.
+    template <typename Operation> auto serve(Operation operation)
+    {
+        {
+            const NoWait scope;
+            auto done = operation();
+            if (done.err() != Err::kWouldWait)
+                return done;
+        }
+        world_.events.add(Event::kWouldWait);
+        return operation();
+    }
+    // All steps of a change, each served.
+    template <typename Change> Err finish(Result<Change> begun)
+    {
+        if (!begun.ok())
+            return begun.err();
+        while (true) {
+            const Result<Progress> progress = serve([&] { return (*begun)->step(); });
+            if (!progress.ok() || *progress == Progress::kDone)
+                return progress.err();
+        }
+    }
     Prng& prng() { return world_.prng; }
     Model& model() { return world_.now; }
 

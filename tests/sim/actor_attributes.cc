@@ -42,7 +42,7 @@ void Actor::set_attributes()
         change.modified = timespec{static_cast<time_t>(prng().below(2'000'000'000)),
                                    static_cast<long>(prng().below(1'000'000'000))};
     world_.note("setattr %llu", ull(inode));
-    const Result<Attributes> changed = fs().names.set_attributes(inode, change, {});
+    const Result<Attributes> changed = serve([&] { return fs().names.set_attributes(inode, change, {}); });
     if (!world_.settle("setattr", changed.err(), Err::kOk, Growth::kSome))
         return;
     world_.events.add(Event::kSetAttributes);
@@ -68,7 +68,8 @@ void Actor::set_xattr()
                          : !exists && flags == XATTR_REPLACE ? Err::kNoData
                                                              : Err::kOk;
     world_.note("setxattr %llu %s, %zu bytes, flags %d", ull(inode), name.c_str(), value.size(), flags);
-    const Status status = fs().names.set_xattr(inode, name, std::as_bytes(std::span(value)), flags);
+    const Status status =
+        serve([&] { return fs().names.set_xattr(inode, name, std::as_bytes(std::span(value)), flags); });
     if (!world_.settle("setxattr", status.err(), expected, Growth::kSome))
         return;
     world_.events.add(Event::kSetXattr);
@@ -83,7 +84,7 @@ void Actor::remove_xattr()
         return;
     const std::string name = prng().chance(1, 8) ? "user.none" : model().at(inode).xattrs.begin()->first;
     world_.note("removexattr %llu %s", ull(inode), name.c_str());
-    const Status status = fs().names.remove_xattr(inode, name);
+    const Status status = serve([&] { return fs().names.remove_xattr(inode, name); });
     const Err expected = model().at(inode).xattrs.contains(name) ? Err::kOk : Err::kNoData;
     if (!world_.settle("removexattr", status.err(), expected))
         return;

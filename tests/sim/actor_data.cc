@@ -80,8 +80,8 @@ void Actor::write_bytes(InodeNumber inode, uint64_t offset, const std::vector<st
     const Caller caller = some_caller(prng());
     world_.note("%s %llu: %zu bytes at %llu", append ? "append" : "write", ull(inode), bytes.size(),
                 ull(offset));
-    const Result<size_t> written =
-        fs().files.write(inode, append ? 0 : offset, bytes, {.append = append}, caller);
+    const Result<size_t> written = serve(
+        [&] { return fs().files.write(inode, append ? 0 : offset, bytes, {.append = append}, caller); });
     if (!world_.settle("write", written.err(), Err::kOk, Growth::kSome))
         return;
     if (*written != bytes.size()) {
@@ -131,7 +131,7 @@ void Actor::resize()
     world_.note("truncate %llu: %llu to %llu", ull(inode), ull(size), ull(*change.size_bytes));
     FileContent after = model().at(inode).content;
     after.resize(*change.size_bytes);
-    const Err got = fs().names.set_attributes(inode, change, caller).err();
+    const Err got = finish(fs().names.begin_set_attributes(inode, change, caller));
     finish_steps("truncate", inode, std::move(after), got, Growth::kNone);
     if (world_.failed() || world_.power_lost())
         return;
@@ -183,7 +183,7 @@ void Actor::change_range()
     if ((mode & ~FALLOC_FL_KEEP_SIZE) != 0)
         after.clear(offset, length);
     world_.note("fallocate %llu: mode %d, %llu bytes at %llu", ull(inode), mode, ull(length), ull(offset));
-    const Err got = fs().files.allocate_range(inode, mode, offset, length).err();
+    const Err got = finish(fs().files.begin_allocate_range(inode, mode, offset, length, {}));
     finish_steps("fallocate", inode, std::move(after), got, Growth::kSome);
     world_.events.add((mode & FALLOC_FL_PUNCH_HOLE) != 0   ? Event::kPunch
                       : (mode & FALLOC_FL_ZERO_RANGE) != 0 ? Event::kZeroRange
@@ -209,7 +209,7 @@ void Actor::write_reserved()
         return;
     std::vector<std::byte> bytes(blocks * kBlockBytes);
     prng().fill(bytes.data(), bytes.size());
-    const Result<size_t> written = fs().files.write(inode, 0, bytes, {}, {});
+    const Result<size_t> written = serve([&] { return fs().files.write(inode, 0, bytes, {}, {}); });
     if (!world_.settle("write into reserved space", written.err(), Err::kOk))
         return;
     world_.events.add(Event::kReservedWrite);

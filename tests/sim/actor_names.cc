@@ -45,7 +45,8 @@ void Actor::make(uint32_t type)
     inode.gid = caller.gid;
     inode.rdev = type == S_IFCHR ? prng().between(1, 1000) : 0;
     world_.note("make %o in %llu: %.20s", inode.mode, ull(parent), name.c_str());
-    const Result<Attributes> made = fs().names.make_node(parent, name, inode.mode, inode.rdev, caller);
+    const Result<Attributes> made =
+        serve([&] { return fs().names.make_node(parent, name, inode.mode, inode.rdev, caller); });
     if (!world_.settle("make", made.err(), model().may_make(parent, name), Growth::kSome))
         return;
     world_.events.add(type == S_IFREG   ? Event::kCreate
@@ -63,7 +64,8 @@ void Actor::make_symlink()
     inode.target = std::string(prng().between(1, prng().chance(1, 8) ? 4000 : 60),
                                static_cast<char>('a' + prng().below(26)));
     world_.note("symlink in %llu: %.20s", ull(parent), name.c_str());
-    const Result<Attributes> made = fs().names.make_symlink(parent, name, inode.target, {});
+    const Result<Attributes> made =
+        serve([&] { return fs().names.make_symlink(parent, name, inode.target, {}); });
     if (!world_.settle("symlink", made.err(), model().may_make(parent, name), Growth::kSome))
         return;
     world_.events.add(Event::kSymlink);
@@ -76,7 +78,7 @@ void Actor::link()
     const InodeNumber parent = some_directory();
     const std::string name = some_name();
     world_.note("link %llu in %llu: %.20s", ull(inode), ull(parent), name.c_str());
-    const Result<Attributes> linked = fs().names.link(inode, parent, name);
+    const Result<Attributes> linked = serve([&] { return fs().names.link(inode, parent, name); });
     if (!world_.settle("link", linked.err(), model().may_link(inode, parent, name), Growth::kSome))
         return;
     world_.events.add(Event::kLink);
@@ -97,7 +99,8 @@ void Actor::remove()
     const Model::Removal how = rmdir ? Model::Removal::kRmdir : Model::Removal::kUnlink;
     world_.note("%s in %llu: %.20s (%llu)", rmdir ? "rmdir" : "unlink", ull(parent), name.c_str(),
                 ull(inode));
-    const Status status = rmdir ? fs().names.rmdir(parent, name) : fs().names.unlink(parent, name);
+    const Status status =
+        serve([&] { return rmdir ? fs().names.rmdir(parent, name) : fs().names.unlink(parent, name); });
     Err expected = model().may_remove(parent, name, how);
     if (name.size() > 255 && model().at(parent).links > 0)
         expected = Err::kNameTooLong;
@@ -133,8 +136,9 @@ void Actor::rename()
         return;
     world_.note("rename %llu: %.20s to %llu: %.20s, flags %u", ull(rename.from), rename.name.c_str(),
                 ull(rename.to), rename.new_name.c_str(), rename.flags);
-    const Status status =
-        fs().names.rename(rename.from, rename.name, rename.to, rename.new_name, rename.flags);
+    const Status status = serve([&] {
+        return fs().names.rename(rename.from, rename.name, rename.to, rename.new_name, rename.flags);
+    });
     if (!world_.settle("rename", status.err(), model().may_rename(rename), Growth::kSome))
         return;
     count_rename(rename);

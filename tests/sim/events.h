@@ -41,6 +41,7 @@ namespace cowraid::test {
     X(kFsyncRecord, "fsync by a record of the log", 10000)                                                   \
     X(kFsyncCommit, "fsync by a commit", 3000)                                                               \
     X(kReplayed, "records replayed after a crash", 1000)                                                     \
+    X(kWouldWait, "operation that may not wait: nothing done, then done again", 20)                          \
     X(kImplicitCommit, "commit inside an operation", 20)                                                     \
     X(kNoSpace, "ENOSPC", 500)                                                                               \
     X(kFullDelete, "deletion on a full volume", 200)                                                         \
