@@ -15,7 +15,7 @@ enum class LockRank : uint8_t {
     kInodeTable,  // fs/: one shard of the table of inodes in memory
     kRename,  // fs/: one directory rename at a time
     kInode,  // fs/: one inode's attributes, mapping and dirty data; nested by inode number
-    kDirty,  // fs/: accounting of dirty memory, who waits for room
+    kLedger,  // fs/: what is pending and reserved, who waits for room in memory
     kItemTable,  // fs/: one shard of an item table
     kBlockTable,  // fs/: one shard of a table of checksums or of moved blocks
     kSnapshot,  // fs/: the current committed root and who reads from older ones

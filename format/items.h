@@ -46,7 +46,7 @@ static_assert(sizeof(DiskTreeRoot) == 56);
 struct DiskVolume {
     le64 next_inode;
     le64 inode_count;
-    le64 reserved_blocks;  // promised by fallocate, not written yet; the sum over all extents of that kind
+    le64 reserved_blocks;  // reserved by fallocate, not written yet; the sum over all extents of that kind
     uint8_t reserved[40];
 };
 static_assert(sizeof(DiskVolume) == 64);
@@ -108,7 +108,7 @@ static_assert(sizeof(DiskXattr) == 4);
 
 enum class ExtentKind : uint8_t {
     kData = 1,
-    kReserved = 2,  // fallocate: reads as zeros, space is promised, address 0
+    kReserved = 2,  // fallocate: reads as zeros, rows are reserved, address 0
 };
 
 struct DiskExtent {

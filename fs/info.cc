@@ -92,13 +92,13 @@ VolumeStatistics Filesystem::statistics()
     // Without room for what the largest operation may change, no data can be written either.
     constexpr PendingChanges kLargest{.entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4};
     const uint64_t returning = store.allocator.numbers(kGroupMetadata).pinned_blocks;
-    const bool full = !store.space.fits_alone(kLargest, returning);
+    const bool full = !store.ledger.fits_alone(kLargest, returning);
     // Blocks on their way to be free: who wants them makes the commits that it takes.
     const uint64_t coming = data.returning_blocks + committer.empty_groups.leaving_blocks() + dropped;
     // Beyond what data_available() leaves out.
     const uint64_t known = narrowing_blocks(store, Emptied::kOffered);
     const uint64_t narrowing = narrowing_all - std::min(narrowing_all, known);
-    const uint64_t available = store.space.data_available() + coming;
+    const uint64_t available = store.ledger.data_available() + coming;
     statistics.available_blocks = full ? 0 : available - std::min(available, narrowing);
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);
@@ -124,8 +124,8 @@ VolumeInfo Filesystem::info()
     info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)
         info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
-    info.available_bytes = store.space.data_available() * kBlockBytes;
-    info.reserve_bytes = store.space.metadata_room().reserve_blocks * kBlockBytes;
+    info.available_bytes = store.ledger.data_available() * kBlockBytes;
+    info.reserve_bytes = store.ledger.metadata_room().reserve_blocks * kBlockBytes;
     const ArrayStatistics array = volume->array().statistics();
     info.full_stripes = array.full_stripes;
     info.full_rows = array.full_rows;
@@ -152,7 +152,7 @@ VolumeInfo Filesystem::info()
     info.emptied_groups = committer.cleaner.counts().emptied_groups;
     info.moved_blocks = committer.cleaner.counts().moved_blocks;
     info.unmovable_blocks = committer.cleaner.counts().unmovable_blocks;
-    info.dirty_bytes = store.dirty.blocks() * kBlockBytes;
+    info.dirty_bytes = store.ledger.dirty_blocks() * kBlockBytes;
     const NodeCache::Statistics nodes = store.cache.statistics();
     info.node_cache_hits = nodes.hits;
     info.node_cache_misses = nodes.misses;

@@ -161,7 +161,7 @@ Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& device
         return status;
     }
     refresh_budget(store);
-    result.available_bytes = store.space.data_available() * kBlockBytes;
+    result.available_bytes = store.ledger.data_available() * kBlockBytes;
     return result;
 }
 

@@ -228,11 +228,11 @@ void FileTreeCheck::check_counters(const VolumeCounters& counters)
                               as_ull(counters.inode_count), as_ull(context_.report().inodes));
     if (counters.reserved_blocks != reserved_blocks_)
         context_.findings.add("space", {},
-                              "the volume counts %llu blocks as promised to files, they are %llu",
+                              "the volume counts %llu blocks as reserved for files, they are %llu",
                               as_ull(counters.reserved_blocks), as_ull(reserved_blocks_));
     const uint64_t most = raw_blocks(context_.volume.superblock());
     if (counters.reserved_blocks > most)
-        context_.findings.add("space", {}, "%llu blocks are promised to files, the members have %llu",
+        context_.findings.add("space", {}, "%llu blocks are reserved for files, the members have %llu",
                               as_ull(counters.reserved_blocks), as_ull(most));
 }
 

@@ -80,7 +80,7 @@ void CleanPace::step()
     const bool is_idle = idle(begin);
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
-    if (committer_.store.dirty.wants_flush() && CleanPolicy::urgency(pressure) == 0)
+    if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
     const CleanProgress progress = committer_.cleaner.step(CleanUrge::kPolicy, is_idle);
     if (progress == CleanProgress::kNothing)

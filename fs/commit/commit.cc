@@ -48,6 +48,7 @@ ClosedTransaction close_transaction(Committer& committer)
     ClosedTransaction closed;
     const Ref<const Committed> base = committer.store.timeline.commit_view().committed;
     closed.transaction = committer.store.timeline.close_open();
+    committer.store.ledger.set_transactions(committer.store.timeline.view());
     closed.batch = begin_flush(committer.files, {closed.transaction, {}, base}, committer);
     closed.change = committer.store.changes.newest();
     closed.changes = changes_of(closed);
@@ -138,7 +139,7 @@ Status Committer::commit_checksums(FlushBatch& batch)
         return {};
     }
     const PendingChanges changes = changes_in(*store.in_place);
-    open_node_groups(store, node_blocks_bound(store.space.metadata_room(), changes) + kNodeSlackBlocks);
+    open_node_groups(store, node_blocks_bound(store.ledger.metadata_room(), changes) + kNodeSlackBlocks);
     if (store.volume.map_changed())
         CW_TRY(publish_map(store));
     const Generation generation = store.volume.superblock().generation.next();
@@ -163,7 +164,7 @@ namespace {
 Status run_commit(Committer& committer, ClosedTransaction& closed)
 {
     const auto node_blocks = [&] {
-        return node_blocks_bound(committer.store.space.metadata_room(), closed.changes);
+        return node_blocks_bound(committer.store.ledger.metadata_room(), closed.changes);
     };
     closed.batch.node_blocks = node_blocks() + kNodeSlackBlocks;
     CW_TRY(committer.ensure_room(closed.batch.block_count, closed.batch.node_blocks));
@@ -171,7 +172,7 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
     const uint64_t nodes_bound = node_blocks();
     CW_TRY(write_flush(committer.files, closed.batch));
     const Generation generation = committer.store.volume.superblock().generation.next();
-    // Flushing may have used up promises of fallocate that the transaction's numbers still contain.
+    // Flushing may have used up reservations of fallocate that the transaction's numbers still contain.
     closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
     CommittedTrees trees;
     if (is_mutant(committer.store.options, CommitMutant::kNoRoom))
@@ -196,6 +197,7 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
     refresh_budget(committer.store);
     committer.store.timeline.publish(
         committed_as(committer.store, closed.transaction->id, generation, trees));
+    committer.store.ledger.set_transactions(committer.store.timeline.view());
     return {};
 }
 

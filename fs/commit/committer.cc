@@ -34,7 +34,7 @@ void Committer::stop(const char* reason, Status status)
     if (!store.service.stop(reason))
         return;
     CW_LOG_ERROR("stopped for writing: %s; unmount, look at the members, mount again", reason);
-    store.dirty.stop();
+    store.ledger.stop();
     if (fsync_log)
         fsync_log->stop();
     files.flush_done.announce();

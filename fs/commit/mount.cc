@@ -127,7 +127,7 @@ void Committer::load(const RootContent& root)
     names.next_inode = root.counters.next_inode;
     names.inode_count = root.counters.inode_count;
     files.reserved_blocks = static_cast<int64_t>(root.counters.reserved_blocks);
-    store.space.force_data(root.counters.reserved_blocks);
+    store.ledger.reserve_data_anyway(root.counters.reserved_blocks);
     refresh_budget(store);
 }
 

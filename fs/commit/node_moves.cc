@@ -45,7 +45,7 @@ Generation generation_of(const std::byte* block)
 
 void plan_node_moves(Store& store)
 {
-    if (!store.space.metadata_room().nodes_have_parity)
+    if (!store.ledger.metadata_room().nodes_have_parity)
         return;
     const SpaceNumbers numbers = store.allocator.numbers(kGroupMetadata);
     const uint64_t accounted = numbers.used_blocks + numbers.pinned_blocks + numbers.free_row_blocks;
@@ -56,9 +56,8 @@ void plan_node_moves(Store& store)
     const uint64_t lacking = (wanted - numbers.free_row_blocks) / kNodeBlocks;
     const Ref<Transaction> open = store.timeline.open();
     for (uint64_t count = std::min(kMovesMax, lacking); count >= kMovesMin; count /= 2) {
-        SpaceClaim claim(store.space);
-        const SpaceBudget::ClaimMark mark = store.space.claim_mark();
-        if (!claim.take({.moved_nodes = count}, pending_changes(store), mark, Leave::kNothing))
+        ChangeReservation reservation(store.ledger);
+        if (!reservation.take({.moved_nodes = count}, Leave::kNothing))
             continue;
         open->moved_nodes = count;
         return;

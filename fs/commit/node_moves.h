@@ -10,7 +10,7 @@
 
 namespace cowraid {
 
-// How many nodes the next commit moves, with room claimed for them, noted in the open transaction. Commit
+// How many nodes the next commit moves, with room reserved for them, noted in the open transaction. Commit
 // thread, before it closes the transaction.
 void plan_node_moves(Store& store);
 // A key below each of up to `count` nodes of the file tree that are worth moving; rising, no duplicates. What

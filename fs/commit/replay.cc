@@ -139,8 +139,9 @@ Status ReplayedState::add_dirty(InodeNumber number, const DirtyMap& dirty)
     CW_ASSIGN(const Ref<Inode> inode, committer_.files.inodes.get(number));
     MutexLock lock(inode->mutex);
     for (const auto& [first_block, extent] : dirty.extents()) {
-        committer_.store.space.force_data(extent.block_count);
-        insert_dirty(committer_.files, inode, first_block, extent, extent.block_count);
+        committer_.store.ledger.reserve_data_anyway(extent.block_count);
+        committer_.store.ledger.apply(
+            insert_dirty(committer_.files, inode, first_block, extent, extent.block_count));
     }
     return {};
 }
@@ -150,8 +151,8 @@ void ReplayedState::apply_counters()
     committer_.names.next_inode = counters_.next_inode;
     committer_.names.inode_count = counters_.inode_count;
     const auto before = static_cast<uint64_t>(committer_.files.reserved_blocks.load());
-    committer_.store.space.force_data(counters_.reserved_blocks);
-    committer_.store.space.return_data(before);
+    committer_.store.ledger.reserve_data_anyway(counters_.reserved_blocks);
+    committer_.store.ledger.release_data(before);
     committer_.files.reserved_blocks = static_cast<int64_t>(counters_.reserved_blocks);
 }
 

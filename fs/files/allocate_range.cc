@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// fallocate: promising space, punching holes, zeroing ranges.
+// fallocate: reserving rows, punching holes, zeroing ranges.
 #include <fcntl.h>
 #include <linux/falloc.h>
 
@@ -76,7 +76,7 @@ Result<uint64_t> count_holes(Store& store, Inode& inode, Range& piece)
 
 // Maps holes as reserved. What an error leaves is whole. Requires inode.mutex.
 Status reserve_holes(Files& files, Operation& operation, const View& view, Inode& inode,
-                     const std::vector<Range>& holes, DataPromise& promise)
+                     const std::vector<Range>& holes, DataReservation& reservation)
 {
     inode.mutex.assert_held();
     ExtentEditor editor(files, operation.transaction(), view, inode);
@@ -86,7 +86,7 @@ Status reserve_holes(Files& files, Operation& operation, const View& view, Inode
         status = editor.map({hole.first_block, static_cast<uint32_t>(blocks), ExtentKind::kReserved, {}, {}});
         if (!status.ok())
             break;
-        promise.take_over(blocks);
+        reservation.take_over(blocks);
         files.reserved_blocks.fetch_add(static_cast<int64_t>(blocks));
         inode.attributes.data_blocks += blocks;
     }
@@ -101,8 +101,8 @@ Result<uint64_t> reserve_piece(Files& files, Inode& inode, Range piece)
     CW_ASSIGN(const uint64_t wanted, count_holes(files.store, inode, piece));
     if (wanted == 0)
         return piece.end_block;
-    DataPromise promise(files.store);
-    if (const Status status = promise.get(wanted); !status.ok()) {
+    DataReservation reservation(files.store);
+    if (const Status status = reservation.get(wanted); !status.ok()) {
         // Its commits may have stored dirty data where holes were.
         CW_ASSIGN(const uint64_t left, count_holes(files.store, inode, piece));
         return status.err() == Err::kNoSpace && left < wanted ? Status(Err::kBusy) : status;
@@ -114,13 +114,13 @@ Result<uint64_t> reserve_piece(Files& files, Inode& inode, Range piece)
         return Err::kBusy;
     const View view = files.store.items.view();
     CW_ASSIGN(const std::vector<Range> holes, holes_of_piece(files.store, view, inode.number, piece));
-    if (total_blocks(holes) > promise.blocks())
+    if (total_blocks(holes) > reservation.blocks())
         return Err::kBusy;
-    CW_TRY(reserve_holes(files, operation, view, inode, holes, promise));
+    CW_TRY(reserve_holes(files, operation, view, inode, holes, reservation));
     return piece.end_block;
 }
 
-// First block from `block` on that is stored, promised or in memory; kMaxFileBlocks when there is none.
+// First block from `block` on that is stored, reserved or in memory; kMaxFileBlocks when there is none.
 Result<uint64_t> next_used_block(Store& store, Inode& inode, uint64_t block)
 {
     MutexLock lock(inode.mutex);
@@ -226,7 +226,7 @@ private:
     const uint64_t from_, end_;  // bytes
     const Caller caller_;
     bool begun_ = false;
-    // Whole blocks still to be cleared, then blocks to be promised.
+    // Whole blocks still to be cleared, then blocks to be reserved.
     Range to_clear_{}, to_reserve_{};
 };
 

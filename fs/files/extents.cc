@@ -7,8 +7,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr auto kExtentType = static_cast<uint8_t>(ItemType::kExtent);
-
 // The part of `extent` from its block `skip` on, `count` blocks long.
 FileExtent slice(const FileExtent& extent, uint64_t skip, uint64_t count)
 {
@@ -72,7 +70,7 @@ uint64_t return_reserved(Files& files, uint64_t blocks)
     do {
         part = std::min(counted, static_cast<int64_t>(blocks));
     } while (!files.reserved_blocks.compare_exchange_weak(counted, counted - part));
-    files.store.space.return_data(static_cast<uint64_t>(part));
+    files.store.ledger.release_data(static_cast<uint64_t>(part));
     return static_cast<uint64_t>(part);
 }
 

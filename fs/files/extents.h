@@ -33,7 +33,7 @@ struct Unmapped {
     uint64_t reserved_blocks = 0;
 };
 
-// Promises of fallocate that are gone: from the volume's count and from the space budget. Returns how many
+// Reservations of fallocate that are gone: from the volume's count and from the ledger. Returns how many
 // the count held, which is fewer only when the volume counts less than its files (damage).
 uint64_t return_reserved(Files& files, uint64_t blocks);
 

@@ -12,20 +12,22 @@
 
 namespace cowraid {
 
-void insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
-                  uint64_t promised_blocks)
+LedgerChange insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
+                          uint64_t reserved_blocks)
 {
     inode->mutex.assert_held();
     const uint64_t block_count = extent.block_count;
     const int64_t runs = inode->dirty.run_count();
     const uint64_t news = inode->dirty.insert(first_block, std::move(extent));
     files.tracker.note_blocks(*inode, first_block, block_count);
-    files.store.dirty.add_blocks(news, inode->dirty.run_count() - runs);
-    files.store.space.return_data(promised_blocks - news);
     if (!inode->on_dirty_list) {
         inode->on_dirty_list = true;
         files.dirty_inodes.add(inode);
     }
+    return {.dirty_blocks = news,
+            .dirty_runs = inode->dirty.run_count() - runs,
+            .released_data = reserved_blocks - news,
+            .released_changes = {}};
 }
 
 Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t first_block,
@@ -51,20 +53,19 @@ Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t f
     if (erased == 0)
         return {};
     files.tracker.note_blocks(inode, first_block, block_count);
-    files.store.dirty.remove_blocks(erased, inode.dirty.run_count() - runs);
-    files.store.space.return_data(erased);
+    files.store.ledger.remove_dirty(erased, inode.dirty.run_count() - runs, erased);
     return {};
 }
 
 Status wait_for_dirty_room(Store& store)
 {
-    if (store.dirty.wants_flush())
+    if (store.ledger.wants_flush())
         ask_for_flush(store);
-    if (!store.dirty.full())
+    if (!store.ledger.dirty_full())
         return {};
     if (NoWait::active())
         return Err::kWouldWait;
-    return store.dirty.wait_for_room() ? Status() : Err::kShutdown;
+    return store.ledger.wait_for_room() ? Status() : Err::kShutdown;
 }
 
 namespace {

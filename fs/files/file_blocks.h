@@ -15,10 +15,11 @@ namespace cowraid {
 Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count,
                         std::byte* memory);
 
-// Adds blocks to the inode's dirty data, replacing older ones; settles accounts. Space for `promised`
-// blocks was promised before; what was dirty already is returned. Requires inode.mutex and the gate.
-void insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block, DirtyExtent extent,
-                  uint64_t promised_blocks);
+// Adds blocks to the inode's dirty data, replacing older ones. Rows for `reserved_blocks` were reserved
+// before. Returns what the caller tells the ledger before it lets go of the inode: what was dirty already
+// needs no rows. Requires inode.mutex and the gate.
+[[nodiscard]] LedgerChange insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_block,
+                                        DirtyExtent extent, uint64_t reserved_blocks);
 // Takes blocks away from a file: those stored, then those dirty. Where something cannot be read nothing has
 // changed. The caller stores the inode. Requires inode.mutex, and that none of them is being flushed.
 Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t first_block,

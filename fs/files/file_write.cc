@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writing file data into memory: promise the space, copy, reply. Members see it at the next flush.
+// Writing file data into memory: reserve the room, copy, reply. Members see it at the next flush.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -20,6 +20,9 @@ struct PendingWrite {
     uint64_t offset = 0;
     std::span<const std::byte> data;
     bool append = false;
+    // All of it may lie in blocks that are dirty already, so that it is copied there: no buffer, no rows.
+    bool in_place = false;
+    uint64_t reserved = 0;  // rows for as many blocks
     Ref<SharedBuffer> buffer;  // whole blocks, user data in place, edges still to fill
     // Content of the first and last block as stored, when they are covered in part; empty until read_edges(),
     // then valid while the inode's extent_version is `edge_version` and the block is not in memory.
@@ -41,7 +44,7 @@ void fill_buffer(PendingWrite& write)
     write.edges = {};
 }
 
-// Whether the range is wholly promised already: fallocate reserved it.
+// Whether all rows of the range are reserved already, by fallocate.
 bool reserved_by_fallocate(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count)
 {
     MutexLock lock(inode.mutex);
@@ -55,15 +58,30 @@ bool reserved_by_fallocate(Store& store, Inode& inode, uint64_t first_block, uin
     return block >= first_block + block_count;
 }
 
-// Promises room for `blocks`, which a range that fallocate reserved has. No locks held.
-Status promise_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t blocks)
+// Reserves rows, which a range that fallocate reserved has. No locks held.
+Status reserve_rows(Store& store, Inode& inode, PendingWrite& write)
 {
-    if (promise_at_once(store, blocks))
-        return {};
-    if (!reserved_by_fallocate(store, inode, first_block, blocks))
-        return promise_data(store, blocks);
-    store.space.force_data(blocks);
+    const uint64_t blocks = write.block_count();
+    const bool has_rows = reserved_by_fallocate(store, inode, write.first_block(), blocks);
+    if (!has_rows)
+        CW_TRY(reserve_data(store, blocks));
+    else
+        store.ledger.reserve_data_anyway(blocks);
+    write.reserved = blocks;
     return {};
+}
+
+Status begin_operation(Operation& operation, Store& store, Inode& inode, PendingWrite& write)
+{
+    if (!write.in_place && write.reserved == 0) {
+        const Status at_once = operation.begin_write(write.block_count());
+        if (at_once.ok())
+            write.reserved = write.block_count();
+        if (at_once.err() != Err::kBusy)
+            return at_once;
+        CW_TRY(reserve_rows(store, inode, write));
+    }
+    return operation.begin(Operation::Kind::kGrow, 1, write.reserved);
 }
 
 // Copies the part of an edge block that the write does not cover. False when its stored content is needed
@@ -120,8 +138,8 @@ Status read_edges(Store& store, Inode& inode, PendingWrite& write)
     return {};
 }
 
-// Overwrites blocks that are dirty already. Requires inode.mutex and the gate.
-bool write_in_place(Files& files, Inode& inode, const PendingWrite& write)
+// Whether the write goes into blocks that are dirty already. Requires inode.mutex.
+bool all_dirty(Inode& inode, const PendingWrite& write)
 {
     inode.mutex.assert_held();
     constexpr uint64_t kInPlaceBlocks = 2;
@@ -130,6 +148,13 @@ bool write_in_place(Files& files, Inode& inode, const PendingWrite& write)
     for (uint64_t i = 0; i < write.block_count(); ++i)
         if (inode.dirty.find(write.first_block() + i) == nullptr)
             return false;
+    return true;
+}
+
+// Requires inode.mutex and the gate, and all_dirty().
+void write_in_place(Files& files, Inode& inode, const PendingWrite& write)
+{
+    inode.mutex.assert_held();
     size_t done = 0;
     while (done < write.data.size()) {
         const uint64_t at = write.offset + done;
@@ -138,7 +163,6 @@ bool write_in_place(Files& files, Inode& inode, const PendingWrite& write)
         done += part;
     }
     files.tracker.note_blocks(inode, write.first_block(), write.block_count());
-    return true;
 }
 
 void note_written(Operation& operation, Inode& inode, const PendingWrite& write, const Caller& caller)
@@ -151,32 +175,35 @@ void note_written(Operation& operation, Inode& inode, const PendingWrite& write,
     store_inode(operation, inode);
 }
 
-enum class Outcome : uint8_t { kDone, kOffsetMoved, kEdgesNeeded };
+enum class Outcome : uint8_t { kDone, kPrepareAgain, kEdgesNeeded };
 
 // The locked part: puts the prepared blocks into the inode, or says what is missing.
-Result<Outcome> apply_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
-                            uint64_t promised_blocks, const Caller& caller)
+Result<Outcome> apply_write(Files& files, const Ref<Inode>& inode, PendingWrite& write, const Caller& caller)
 {
     Operation operation(files.store);
-    CW_TRY(operation.begin(Operation::Kind::kGrow, 1, write.block_count()));
+    CW_TRY(begin_operation(operation, files.store, *inode, write));
     MutexLock lock(inode->mutex);
     if (inode->removed)
         return Err::kStale;
     if (write.append && write.offset != inode->attributes.size_bytes) {
         write.offset = inode->attributes.size_bytes;
-        return Outcome::kOffsetMoved;
+        return Outcome::kPrepareAgain;
     }
-    if (write_in_place(files, *inode, write)) {
-        files.store.space.return_data(promised_blocks);
+    LedgerChange change;
+    if (all_dirty(*inode, write)) {
+        write_in_place(files, *inode, write);
+        change.released_data = write.reserved;
+    } else if (write.in_place) {
+        return Outcome::kPrepareAgain;
     } else {
-        if (!write.buffer)
-            return Outcome::kOffsetMoved;
         if (!fill_edges(*inode, write))
             return Outcome::kEdgesNeeded;
         DirtyExtent extent{write.buffer, 0, static_cast<uint32_t>(write.block_count())};
-        insert_dirty(files, inode, write.first_block(), std::move(extent), promised_blocks);
+        change = insert_dirty(files, inode, write.first_block(), std::move(extent), write.reserved);
     }
+    write.reserved = 0;
     note_written(operation, *inode, write, caller);
+    operation.settle(change);
     return Outcome::kDone;
 }
 
@@ -185,19 +212,18 @@ Status perform_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
     while (true) {
         if (write.end() > INT64_MAX)
             return Err::kFileTooBig;
-        const uint64_t blocks = write.block_count();
-        fill_buffer(write);
-        CW_TRY(promise_blocks(files.store, *inode, write.first_block(), blocks));
-        Result<Outcome> outcome = apply_write(files, inode, write, blocks, caller);
+        if (!write.in_place)
+            fill_buffer(write);
+        Result<Outcome> outcome = apply_write(files, inode, write, caller);
         while (outcome.ok() && *outcome == Outcome::kEdgesNeeded) {
             const Status edges = read_edges(files.store, *inode, write);
-            outcome =
-                edges.ok() ? apply_write(files, inode, write, blocks, caller) : Result<Outcome>(edges.err());
+            outcome = edges.ok() ? apply_write(files, inode, write, caller) : Result<Outcome>(edges.err());
         }
         if (outcome.ok() && *outcome == Outcome::kDone)
             return {};
-        files.store.space.return_data(blocks);
+        files.store.ledger.release_data(std::exchange(write.reserved, 0));
         CW_TRY(outcome.status());
+        write.in_place = false;
     }
 }
 
@@ -219,6 +245,7 @@ Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const
             return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
         if (how.append)
             write.offset = inode->attributes.size_bytes;
+        write.in_place = !data.empty() && all_dirty(*inode, write);
     }
     if (data.empty())
         return size_t{0};
@@ -232,7 +259,7 @@ Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const
 // The flush is asked for when the completion waits already: who answers it is sure to come.
 void Files::answer_when_room(Completion* completion)
 {
-    store.dirty.answer_when_room(completion);
+    store.ledger.answer_when_room(completion);
     ask_for_flush(store);
 }
 

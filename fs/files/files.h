@@ -32,7 +32,7 @@ struct Files {
     Result<size_t> write(InodeNumber inode, uint64_t offset, std::span<const std::byte> data,
                          const WriteHow& how, const Caller& caller);
     // Whether who writes should be slowed down: the answer to a write goes through answer_when_room().
-    [[nodiscard]] bool holds_writers() const { return store.dirty.holds_answers(); }
+    [[nodiscard]] bool holds_writers() const { return store.ledger.holds_answers(); }
     // `completion` gets success, at once or when a flush has made room. No locks held.
     void answer_when_room(Completion* completion);
     // `mode`: 0 or FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE
@@ -52,7 +52,7 @@ struct Files {
     InodeList dirty_inodes;  // with data of the open transaction
     ChangeTracker tracker;
     Event flush_done;  // some inode may have no flushing blocks any more
-    std::atomic<int64_t> reserved_blocks{0};  // promised by fallocate
+    std::atomic<int64_t> reserved_blocks{0};  // by fallocate
     // With data that a failed commit or flush left in memory: reads find it there. Commit thread.
     std::vector<Ref<Inode>> unwritten;
 };

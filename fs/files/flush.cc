@@ -144,7 +144,7 @@ Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t
         inode.flushing.erase(run.extent.file_block, run.extent.block_count);
         runs_more = inode.flushing.run_count() - runs;
     }
-    // A reserved block was counted when it was promised.
+    // A reserved block was counted when fallocate reserved it.
     const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
                           static_cast<int64_t>(removed.reserved_blocks);
     CW_TRY(adjust_data_blocks(files.store, transaction, batch.view, inode, delta));
@@ -215,9 +215,9 @@ Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> r
     for (const MappedRun& run : runs) {
         int64_t runs_more = 0;
         CW_TRY(record_run(files, batch, run, runs_more));
-        files.store.dirty.remove_blocks(run.extent.block_count, runs_more);
+        files.store.ledger.remove_dirty(run.extent.block_count, runs_more);
     }
-    files.store.dirty.answer_waiting();
+    files.store.ledger.answer_waiting();
     return {};
 }
 
@@ -248,7 +248,7 @@ Status write_flush(Files& files, FlushBatch& batch)
     if (batch.block_count > 0)
         CW_TRY(write_batch(files, batch));
     // Those whose data somebody dropped, too. Whoever still waits does so for the next flush.
-    if (files.store.dirty.answer_waiting())
+    if (files.store.ledger.answer_waiting())
         files.store.commits.request_flush();
     return {};
 }

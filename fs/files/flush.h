@@ -38,7 +38,7 @@ struct FlushBatch {
     uint64_t block_count = 0;
     uint64_t run_count = 0;  // pieces of files that they are
     uint64_t node_blocks = 0;  // that the commit after it may take; 0: none follows at once
-    uint64_t reserved_used = 0;  // blocks that fallocate had promised and this batch stored
+    uint64_t reserved_used = 0;  // blocks that fallocate had reserved and this batch stored
 };
 
 // Moves everything dirty to flushing, on behalf of the newest layer of `view`. Requires that no operation is

@@ -21,14 +21,14 @@ constexpr uint32_t kPieceExtents = 256;
 
 // The stored content of the block the new end falls into, and a place for what stays of it.
 struct LastBlock {
-    explicit LastBlock(Store& store) : promise(store) { }
+    explicit LastBlock(Store& store) : reservation(store) { }
 
     bool wanted = false;  // it is stored, and was not at hand
     AlignedBuffer content{kBlockBytes};
     // Of the inode's extents when `content` was read; never that of extents that stand still when it was not.
     static constexpr uint64_t kUnknown = UINT64_MAX;
     uint64_t version = kUnknown;
-    DataPromise promise;
+    DataReservation reservation;
 };
 
 // First block to cut in this piece: `floor`, or the start of the extent that makes it large enough.
@@ -85,8 +85,8 @@ void zero_tail(Files& files, const Ref<Inode>& inode, uint64_t new_size, Tail ta
         DirtyExtent extent{make_ref<SharedBuffer>(size_t{kBlockBytes}), 0, 1};
         std::memcpy(extent.block(0), last.content.data(), keep);
         std::memset(extent.block(0) + keep, 0, kBlockBytes - keep);
-        last.promise.take_over(1);
-        insert_dirty(files, inode, block, std::move(extent), 1);
+        last.reservation.take_over(1);
+        files.store.ledger.apply(insert_dirty(files, inode, block, std::move(extent), 1));
     }
 }
 
@@ -134,7 +134,7 @@ Status read_last_block(Store& store, Inode& inode, uint64_t block, LastBlock& la
         last.version = inode.extent_version;
     }
     CW_TRY(read_file_blocks(store, inode, block, 1, last.content.data()));
-    return last.promise.blocks() > 0 ? Status() : last.promise.get_by_force(1);
+    return last.reservation.blocks() > 0 ? Status() : last.reservation.get_anyway(1);
 }
 
 class Truncation final : public LongChange {

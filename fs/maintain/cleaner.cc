@@ -74,7 +74,7 @@ bool Cleaner::resume(bool& waits)
         if (numbers.broken || (set_aside_.count(group.address) != 0 && numbers.live_blocks > 0))
             continue;
         const uint64_t room = room_for(numbers);
-        if (store_.data_gate.closed() || !store_.space.promise_data(room)) {
+        if (store_.data_turns.exclusive() || !store_.ledger.reserve_data(room)) {
             waits = true;
             continue;
         }
@@ -87,7 +87,7 @@ bool Cleaner::resume(bool& waits)
 }
 
 // What the group offers to others is lost at once, what its blocks need is taken bit by bit: both must be
-// there, beyond all that was promised to writers.
+// there, beyond all that writers have reserved.
 bool Cleaner::begin(CleanUrge urge, bool idle)
 {
     const std::vector<GroupNumbers> groups = candidates();
@@ -101,8 +101,8 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     // Its blocks go into rows, where writers are content with holes.
     const uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
                           store_.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
-    if (rows < numbers.free_row_blocks + room + store_.dirty.blocks() || store_.data_gate.closed() ||
-        !store_.space.promise_data(offered + room))
+    if (rows < numbers.free_row_blocks + room + store_.ledger.dirty_blocks() ||
+        store_.data_turns.exclusive() || !store_.ledger.reserve_data(offered + room))
         return false;
     const Ref<Transaction> open = store_.timeline.open();
     if (!is_mutant(store_.options, CommitMutant::kEmptyingUnmarked))
@@ -111,7 +111,7 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     store_.allocator.set_group_state(*chosen, Allocator::GroupState::kClosed);
     store_.moving_blocks = room;
     refresh_budget(store_);
-    store_.space.return_data(offered);
+    store_.ledger.release_data(offered);
     group_ = next_ = *chosen;
     wait_for_commit(*open);
     return true;
@@ -166,7 +166,7 @@ void Cleaner::finish_group()
     group_ = next_ = {};
     unmovable_ = 0;
     moved_any_ = false;
-    store_.space.return_data(store_.moving_blocks);
+    store_.ledger.release_data(store_.moving_blocks);
     store_.moving_blocks = 0;
     refresh_budget(store_);
 }

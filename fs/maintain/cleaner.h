@@ -21,7 +21,7 @@
 
 #include "alloc/clean_policy.h"
 #include "base/buffer.h"
-#include "fs/txn/space_budget.h"
+#include "fs/txn/ledger.h"
 #include "fs/txn/store.h"
 #include "fs/txn/transaction.h"
 
@@ -76,7 +76,7 @@ private:
 
     // cleaner_move.cc
     CleanProgress move(const View& view);
-    CleanProgress make_room(const View& view, uint64_t block_count, SpaceClaim& claim);
+    CleanProgress make_room(const View& view, uint64_t block_count, ChangeReservation& reservation);
     Status read_blocks(const View& view, std::span<const BlockRun> runs, AlignedBuffer& memory,
                        std::vector<Move>& moves);
     Status read_singly(std::span<const BlockRun> runs, std::span<const BlockExpectation> expected,

@@ -25,19 +25,18 @@ uint64_t count_of(std::span<const BlockRun> runs)
 
 }  // namespace
 
-// kWorked: there is room in free rows, and `claim` has what the commit will say of it.
-CleanProgress Cleaner::make_room(const View& view, uint64_t block_count, SpaceClaim& claim)
+// kWorked: there is room in free rows, and `reservation` has what the commit will say of it.
+CleanProgress Cleaner::make_room(const View& view, uint64_t block_count, ChangeReservation& reservation)
 {
     // An entry each way. Names of blocks that were moved before are not neighbours.
     constexpr uint64_t kEntryBytes = 64;
-    const SpaceBudget::ClaimMark mark = store_.space.claim_mark();
     const PendingChanges own = {.remap_windows = 2 * block_count,
                                 .remap_bytes = 2 * block_count * kEntryBytes,
                                 .data_blocks = block_count};
-    if (store_.node_gate.closed() || !claim.take(own, pending_changes(store_), mark, Leave::kReserve))
+    if (store_.node_turns.exclusive() || !reservation.take(own, Leave::kReserve))
         return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     // Rows for the writers of now, too: they need not fall back on holes.
-    const uint64_t wanted = block_count + stripe_blocks(group_) + store_.dirty.blocks();
+    const uint64_t wanted = block_count + stripe_blocks(group_) + store_.ledger.dirty_blocks();
     if (store_.allocator.numbers(kGroupData).free_row_blocks >= wanted)
         return CleanProgress::kWorked;
     const size_t groups = store_.volume.map().groups.size();
@@ -213,8 +212,9 @@ CleanProgress Cleaner::move(const View& view)
         moved_any_ = false;
         return CleanProgress::kWorked;
     }
-    SpaceClaim claim(store_.space);
-    if (const CleanProgress room = make_room(view, count_of(runs), claim); room != CleanProgress::kWorked)
+    ChangeReservation reservation(store_.ledger);
+    if (const CleanProgress room = make_room(view, count_of(runs), reservation);
+        room != CleanProgress::kWorked)
         return room;
     AlignedBuffer memory(count_of(runs) * kBlockBytes);
     std::vector<Move> moves;

@@ -27,18 +27,17 @@ bool EmptyGroups::kept(uint32_t content, uint64_t blocks) const
            blocks_of_whole_groups(store_, content) < store_.volume.metadata_kept_blocks(content) + blocks;
 }
 
-// Nothing that was promised, and nothing that is pending, needs the free rows of a group of this size.
+// Nothing that was reserved, and nothing that is pending, needs the free rows of a group of this size.
 bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
 {
     if (content == kGroupData)
-        return store_.space.promise_data(blocks);
-    MetadataRoom room = store_.space.metadata_room();
+        return store_.ledger.reserve_data(blocks);
+    MetadataRoom room = store_.ledger.metadata_room();
     const bool is_system = content == kGroupSystem && room.system_apart;
     uint64_t& free_blocks = is_system ? room.system_free_blocks : room.free_blocks;
     free_blocks -= std::min(free_blocks, blocks);
-    store_.space.set_metadata_room(room);  // first, so that no operation is admitted by the old one
-    const SpaceBudget::ClaimMark mark = store_.space.claim_mark();
-    return store_.space.try_claim({}, pending_changes(store_), mark, Leave::kReserve);
+    store_.ledger.set_metadata_room(room);  // first, so that no operation is admitted by the old one
+    return store_.ledger.try_reserve_changes({}, Leave::kReserve);
 }
 
 void EmptyGroups::choose(uint32_t content)
@@ -58,7 +57,7 @@ void EmptyGroups::choose(uint32_t content)
         const bool is_whole = store_.volume.array().missing_columns(*group) == 0;
         const bool spare = !kept(content, blocks) && (is_whole ? whole : room) >= ahead + blocks;
         // A writer who waits alone gets what there is for data.
-        if ((!spare && !replaceable(address)) || (content == kGroupData && store_.data_gate.closed()))
+        if ((!spare && !replaceable(address)) || (content == kGroupData && store_.data_turns.exclusive()))
             continue;
         const bool given = give_up_room(content, blocks);
         if (given) {
@@ -70,7 +69,7 @@ void EmptyGroups::choose(uint32_t content)
         refresh_budget(store_);
         if (given && content == kGroupData) {
             leaving_blocks_ += blocks;
-            store_.space.return_data(blocks);
+            store_.ledger.release_data(blocks);
         }
     }
 }

@@ -53,11 +53,8 @@ bool erase_leftovers(Store& store, Transaction& open, GroupLeftovers left)
     constexpr size_t kFewest = 64;
     if (open.left_count > 0)
         return false;
-    SpaceClaim claim(store.space);
-    for (;;) {
-        const SpaceBudget::ClaimMark mark = store.space.claim_mark();
-        if (claim.take(changes_of_left(left.count()), pending_changes(store), mark, Leave::kMoves))
-            break;
+    ChangeReservation reservation(store.ledger);
+    while (!reservation.take(changes_of_left(left.count()), Leave::kMoves)) {
         if (left.checksums.size() <= kFewest)
             return false;
         left.windows.clear();

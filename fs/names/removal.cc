@@ -23,8 +23,7 @@ void drop_dirty(Names& names, Inode& inode)
         return;
     inode.dirty.clear();
     names.files.tracker.note_blocks(inode, 0, kMaxFileBlocks);
-    names.store.dirty.remove_blocks(blocks, -runs);
-    names.store.space.return_data(blocks);
+    names.store.ledger.remove_dirty(blocks, -runs, blocks);
 }
 
 // Erases up to kErasedItemsMax items of the inode other than the inode item.

@@ -49,7 +49,7 @@ bool may_plan(Store& store, uint32_t content, const PlanWith& with)
         return false;
     if (store.volume.degraded()) {
         const uint64_t after = store.volume.potential_after(content, with.members);
-        return after > 0 && store.space.try_lower_room(offered_blocks(store, after));
+        return after > 0 && store.ledger.try_lower_room(offered_blocks(store, after));
     }
     // Beyond what is kept a group may cost data one of its own on each member that it is on.
     if (content == kGroupData ||
@@ -58,7 +58,7 @@ bool may_plan(Store& store, uint32_t content, const PlanWith& with)
     const uint64_t groups = std::max<uint64_t>(1, store.volume.array().groups().size());
     const uint64_t copies =
         store.volume.profile_for(content).copies + store.volume.profile_for(content).parity;
-    return store.space.data_available() > copies * store.allocator.numbers(kGroupData).total_blocks / groups;
+    return store.ledger.data_available() > copies * store.allocator.numbers(kGroupData).total_blocks / groups;
 }
 
 // Until `room` is `wanted_blocks`, or there are no slots: the budget tells writers.
@@ -256,8 +256,8 @@ void refresh_budget(Store& store, uint64_t taken_blocks)
     // A flush rounds up to whole rows once; two may be under way.
     constexpr uint64_t kSlack = 2 * 64;
     const uint64_t less = kSlack + narrowing_blocks(store, Emptied::kOffered);
-    store.space.data_taken(taken_blocks, offered - std::min(offered, less));
-    store.space.set_metadata_room(read_metadata_room(store));
+    store.ledger.data_taken(taken_blocks, offered - std::min(offered, less));
+    store.ledger.set_metadata_room(read_metadata_room(store));
 }
 
 }  // namespace cowraid

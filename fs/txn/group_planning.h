@@ -35,7 +35,7 @@ enum class Emptied : uint8_t {
     kAll,  // those on their way to be empty or out of the map, too
 };
 uint64_t narrowing_blocks(const Store& store, Emptied emptied);
-// Recomputes what the budget may promise. `taken_blocks` of data promises have just been taken from the
+// Recomputes what can be reserved. `taken_blocks` of reserved data have just been taken from the
 // allocator.
 void refresh_budget(Store& store, uint64_t taken_blocks = 0);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include "fs/txn/group_planning.h"
 #include "fs/txn/no_wait.h"
@@ -35,19 +36,19 @@ bool never()
     return false;
 }
 
-// Takes room beside others, then, when what was unlinked is deleted, alone. kNoSpace: it is not there.
-// `wanted` compares this with what others want. kWouldWait: as commit_until().
+// Takes room beside others, then, when what was unlinked is deleted, in a turn alone. kNoSpace: it is not
+// there. `wanted` compares this with what others want. kWouldWait: as commit_until().
 template <typename Take, typename Wanted>
-Status take_room(Store& store, RoomGate& gate, Take take, Wanted wanted)
+Status take_room(Store& store, RoomTurns& turns, Take take, Wanted wanted)
 {
-    if (NoWait::active() && gate.closed())
+    if (NoWait::active() && turns.exclusive())
         return Err::kWouldWait;
-    const uint64_t mark = gate.closings();
+    const uint64_t mark = turns.count();
     const auto hopeless = [&] {
-        return gate.refused_since(mark, wanted());
+        return turns.refused_since(mark, wanted());
     };
     const auto take_beside = [&] {
-        gate.wait_open();
+        turns.wait_shared();
         return take();
     };
     const Status beside = commit_until(store, take_beside, hopeless);
@@ -55,168 +56,139 @@ Status take_room(Store& store, RoomGate& gate, Take take, Wanted wanted)
         return beside;
     // Files that cannot be deleted bring no room. Most of it beside others, what is left while they wait.
     store.driver->finish_removals().ignore();
-    if (!gate.close(mark, wanted()))
+    if (!turns.begin(mark, wanted()))
         return beside;
     store.driver->finish_removals().ignore();
     const Status alone = commit_until(store, take, never);
     if (alone.err() == Err::kNoSpace)
-        gate.open_refused(wanted());
+        turns.end_refused(wanted());
     else
-        gate.open();
+        turns.end();
     return alone;
 }
 
 }  // namespace
 
-bool promise_at_once(Store& store, uint64_t blocks)
-{
-    return !store.data_gate.closed() && store.space.promise_data(blocks);
-}
-
-Status promise_data(Store& store, uint64_t blocks)
+Status reserve_data(Store& store, uint64_t blocks)
 {
     const auto take = [&] {
-        return store.space.promise_data(blocks);
+        return store.ledger.reserve_data(blocks);
     };
-    return take_room(store, store.data_gate, take, [&] { return blocks; });
+    return take_room(store, store.data_turns, take, [&] { return blocks; });
 }
 
-Status DataPromise::get(uint64_t blocks)
+Status DataReservation::get(uint64_t blocks)
 {
-    CW_TRY(promise_data(store_, blocks));
+    CW_TRY(reserve_data(store_, blocks));
     blocks_ += blocks;
     return {};
 }
 
-Status DataPromise::get_by_force(uint64_t blocks)
+Status DataReservation::get_anyway(uint64_t blocks)
 {
     const Status status = get(blocks);
     if (status.err() != Err::kNoSpace)
         return status;
-    store_.space.force_data(blocks);
+    store_.ledger.reserve_data_anyway(blocks);
     blocks_ += blocks;
     return {};
 }
 
-void DataPromise::take_over(uint64_t blocks)
+void DataReservation::take_over(uint64_t blocks)
 {
     CW_ASSERT(blocks <= blocks_);
     blocks_ -= blocks;
 }
 
-PendingChanges changes_of_items(uint32_t item_count)
-{
-    // Operations that change many items change neighbours: in leaves that hold at least as many of them.
-    constexpr uint64_t kApart = 16;
-    constexpr uint64_t kNeighbours = 32;
-    const uint64_t apart = std::min<uint64_t>(item_count, kApart);
-    const uint64_t more = item_count - apart;
-    return {.entries = apart + divide_up(more, kNeighbours),
-            .bytes = apart * 256 + more * 64,
-            .freed_runs = item_count};
-}
-
-PendingChanges changes_of_left(uint64_t item_count)
-{
-    constexpr uint64_t kNeighbours = 12;  // of the largest in a leaf that is half full
-    const uint64_t leaves = divide_up(item_count, kNeighbours);
-    return {.freed_runs = leaves, .checksum_windows = leaves};
-}
-
-PendingChanges changes_in(const Transaction& transaction)
-{
-    const uint64_t remapped = transaction.moved_to.window_count() + transaction.moved_from.window_count();
-    constexpr uint64_t kWindowBytes = 64 * 9;
-    PendingChanges changes = {
-        .entries = transaction.items.entry_count(),
-        .bytes = transaction.items.byte_count(),
-        .freed_runs = transaction.items.entry_count(),
-        .checksum_windows = transaction.checksums.window_count(),
-        .remap_windows = remapped,
-        .remap_bytes = remapped * kWindowBytes,
-        .moved_nodes = transaction.moved_nodes,
-    };
-    changes += changes_of_left(transaction.left_count);
-    return changes;
-}
-
-PendingChanges pending_changes(Store& store)
-{
-    // In this order: a flush turns dirty data into items.
-    const DirtyAccount::Amount dirty = store.dirty.amount();
-    const View view = store.timeline.view();
-    PendingChanges pending = changes_in(*view.open);
-    if (view.committing)
-        pending += changes_in(*view.committing);
-    pending.data_blocks = dirty.blocks;
-    pending.data_runs = dirty.runs;
-    return pending;
-}
-
-bool Operation::try_claim(Kind kind)
-{
-    const SpaceBudget::ClaimMark mark = store_.space.claim_mark();
-    const Leave leave = kind == Kind::kShrink ? Leave::kMoves : Leave::kReserve;
-    return store_.space.try_claim(claimed_, pending_changes(store_), mark, leave);
-}
-
-// Claims, when a commit will have room for what is pending and claimed. kMinor: at once or not. kShrink: at
-// the latest after some commits; but under parity what a commit takes comes back only as whole rows do, so
-// that it goes on for as long as the nodes that commits move bring some.
+// Reserves nodes, when a commit will have room for what is pending and reserved. kMinor: at once or not.
+// kShrink: at the latest after some commits; but under parity what a commit takes comes back only as whole
+// rows do, so that it goes on for as long as the nodes that commits move bring some.
 Status Operation::admit(Kind kind)
 {
     const auto take = [&] {
-        return try_claim(kind);
+        return store_.ledger.try_reserve_changes(reserved_,
+                                                 kind == Kind::kShrink ? Leave::kMoves : Leave::kReserve);
     };
     if (kind == Kind::kMinor) {
         CW_TRY(store_.service.check_writable());
-        return !store_.node_gate.closed() && take() ? Status() : Err::kNoSpace;
+        return !store_.node_turns.exclusive() && take() ? Status() : Err::kNoSpace;
     }
     const auto wanted = [&] {
-        return node_blocks_bound(store_.space.metadata_room(), claimed_);
+        return node_blocks_bound(store_.ledger.metadata_room(), reserved_);
     };
     if (kind == Kind::kGrow)
-        return take_room(store_, store_.node_gate, take, wanted);
+        return take_room(store_, store_.node_turns, take, wanted);
     while (true) {
-        const MetadataRoom before = store_.space.metadata_room();
+        const MetadataRoom before = store_.ledger.metadata_room();
         const Status status = commit_until(store_, take, never);
         if (status.err() != Err::kNoSpace)
             return status;
         if (!before.nodes_have_parity)
             break;
-        if (store_.space.metadata_room().free_blocks <= before.free_blocks)
+        if (store_.ledger.metadata_room().free_blocks <= before.free_blocks)
             return Err::kNoSpace;
     }
-    store_.space.claim(claimed_);
+    store_.ledger.reserve_changes_anyway(reserved_);
     return {};
 }
 
-Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks,
-                        uint64_t freed_blocks) CW_NO_THREAD_SAFETY_ANALYSIS
+void Operation::reserve_for(uint32_t item_count, uint64_t data_blocks, uint64_t freed_blocks)
 {
-    claimed_ = changes_of_items(item_count);
-    claimed_.data_blocks = data_blocks;
-    claimed_.data_runs = data_blocks > 0 ? 1 : 0;
+    reserved_ = changes_of_items(item_count);
+    reserved_.data_blocks = data_blocks;
+    reserved_.data_runs = data_blocks > 0 ? 1 : 0;
     if (store_.volume.may_have_moved_blocks())
-        claimed_.freed_runs += divide_up(freed_blocks, kChecksumWindowBlocks);
-    CW_TRY(admit(kind));
+        reserved_.freed_runs += divide_up(freed_blocks, kChecksumWindowBlocks);
+}
+
+// Its changes are reserved.
+Status Operation::enter() CW_NO_THREAD_SAFETY_ANALYSIS
+{
     store_.gate.lock_shared();
     const Status status = store_.service.check_writable();
-    if (!status.ok()) {
-        store_.gate.unlock_shared();
-        store_.space.give_up(claimed_);
-        return status;
+    if (status.ok()) {
+        transaction_ = &store_.timeline.open_in_gate();
+        return {};
     }
-    transaction_ = store_.timeline.open();
-    return {};
+    store_.gate.unlock_shared();
+    settle({});
+    return status;
+}
+
+Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks, uint64_t freed_blocks)
+{
+    reserve_for(item_count, data_blocks, freed_blocks);
+    CW_TRY(admit(kind));
+    return enter();
+}
+
+Status Operation::begin_write(uint64_t data_blocks)
+{
+    reserve_for(1, data_blocks, 0);
+    CW_TRY(store_.service.check_writable());
+    if (store_.data_turns.exclusive() || store_.node_turns.exclusive() ||
+        !store_.ledger.reserve_write(reserved_, data_blocks))
+        return Err::kBusy;
+    const Status status = enter();
+    if (!status.ok())
+        store_.ledger.release_data(data_blocks);
+    return status;
+}
+
+void Operation::settle(LedgerChange change)
+{
+    change.released_changes = std::exchange(reserved_, {});
+    store_.ledger.apply(change);
+    settled_ = true;
 }
 
 void Operation::end() CW_NO_THREAD_SAFETY_ANALYSIS
 {
-    if (!transaction_)
+    if (transaction_ == nullptr)
         return;
-    transaction_.reset();
-    store_.space.give_up(claimed_);
+    transaction_ = nullptr;
+    if (!settled_)
+        settle({});
     store_.gate.unlock_shared();
 }
 
@@ -227,6 +199,7 @@ Operation::~Operation()
 
 void Operation::note_change()
 {
+    CW_DEBUG_ASSERT(!settled_);
     transaction_->dirty = true;
     if (change_ == 0)
         change_ = store_.changes.next();

@@ -27,6 +27,12 @@ public:
     // put or erase, `data_blocks` how many blocks in a row it will make dirty, `freed_blocks` how many blocks
     // of files it will free at most, when they are more than some for each item.
     Status begin(Kind kind, uint32_t item_count, uint64_t data_blocks = 0, uint64_t freed_blocks = 0);
+    // As begin(Kind::kGrow, 1, data_blocks), and reserves rows for that data in the same step. kBusy: it
+    // cannot be had at once, and nothing was done; the caller reserves the data and calls begin().
+    Status begin_write(uint64_t data_blocks);
+    // Its changes are in memory: lets go of what it reserved for them, with what else `change` says, in one
+    // step. Nothing may be put or erased afterwards.
+    void settle(LedgerChange change);
     // Leaves the gate early.
     void end();
 
@@ -39,36 +45,35 @@ public:
 
 private:
     void note_change();
-    bool try_claim(Kind kind);
+    void reserve_for(uint32_t item_count, uint64_t data_blocks, uint64_t freed_blocks);
     Status admit(Kind kind);
+    Status enter();
 
     Store& store_;
-    Ref<Transaction> transaction_;
-    PendingChanges claimed_;
+    Transaction* transaction_ = nullptr;
+    PendingChanges reserved_;
+    bool settled_ = false;
     uint64_t change_ = 0;  // its number, once it changed something
 };
 
 timespec current_time();
 
-// Promises room for as many blocks of data if it is there and nobody else waits alone for any.
-bool promise_at_once(Store& store, uint64_t blocks);
-// Promises room for as many blocks of data; commits that may bring space back: what
-// overwrites free, and what others only wait to write. kNoSpace, kReadOnly, kShutdown, kWouldWait. No locks
-// held.
-Status promise_data(Store& store, uint64_t blocks);
+// Reserves rows for as many blocks of data; commits that may bring room back: what overwrites free, and what
+// others only wait to write. kNoSpace, kReadOnly, kShutdown, kWouldWait. No locks held.
+Status reserve_data(Store& store, uint64_t blocks);
 
-// Blocks of data that were promised, returned unless somebody takes them over.
-class DataPromise {
+// Blocks of data that are reserved, until somebody takes them over, or for as long as it lives.
+class DataReservation {
 public:
-    explicit DataPromise(Store& store) : store_(store) { }
-    ~DataPromise() { store_.space.return_data(blocks_); }
-    DataPromise(const DataPromise&) = delete;
-    DataPromise& operator=(const DataPromise&) = delete;
+    explicit DataReservation(Store& store) : store_(store) { }
+    ~DataReservation() { store_.ledger.release_data(blocks_); }
+    DataReservation(const DataReservation&) = delete;
+    DataReservation& operator=(const DataReservation&) = delete;
 
-    // As promise_data().
+    // As reserve_data().
     Status get(uint64_t blocks);
     // Where there is no room it comes out of the slack: for what may not fail.
-    Status get_by_force(uint64_t blocks);
+    Status get_anyway(uint64_t blocks);
     [[nodiscard]] uint64_t blocks() const { return blocks_; }
     // `blocks` of them are the caller's now.
     void take_over(uint64_t blocks);
@@ -77,14 +82,5 @@ private:
     Store& store_;
     uint64_t blocks_ = 0;
 };
-
-// What a change of as many items takes, whatever is in them.
-PendingChanges changes_of_items(uint32_t item_count);
-// What erasing so many items of the checksum or free-space tree takes that are neighbours.
-PendingChanges changes_of_left(uint64_t item_count);
-// What is in one transaction; its dirty data is not.
-PendingChanges changes_in(const Transaction& transaction);
-// What the commits under way and to come must find room for, claims of operations not counted.
-PendingChanges pending_changes(Store& store);
 
 }  // namespace cowraid

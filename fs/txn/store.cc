@@ -29,10 +29,11 @@ Store::Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Trans
       allocator(space_source),
       checksums(cache, timeline),
       remap(cache, volume.array(), timeline.view().committed->remap_tree.root.address.valid()),
-      dirty(mount_options.dirty_bytes_max),
+      ledger(mount_options.dirty_bytes_max),
       join_policy(kLoopCost, data_columns_of(volume), volume.data_profile().parity,
                   volume.superblock().chunk_bytes, mount_options.join_above)
 {
+    ledger.set_transactions(timeline.view());
     volume.array().set_verifier(&checksums);
 }
 

@@ -13,11 +13,11 @@
 #include "fs/txn/change_counter.h"
 #include "fs/txn/commit_driver.h"
 #include "fs/txn/commit_queue.h"
-#include "fs/txn/dirty_account.h"
 #include "fs/txn/item_store.h"
+#include "fs/txn/ledger.h"
 #include "fs/txn/remap.h"
+#include "fs/txn/room_turns.h"
 #include "fs/txn/service_state.h"
-#include "fs/txn/space_budget.h"
 #include "fs/txn/transaction.h"
 #include "fs/volume/mount_options.h"
 #include "fs/volume/volume.h"
@@ -46,9 +46,8 @@ struct Store {
 
     // Shared by every changing operation; exclusive for the moment in which a transaction is closed.
     RwLock gate{LockRank::kOperationGate};
-    DirtyAccount dirty;
-    SpaceBudget space;
-    RoomGate data_gate, node_gate;  // to room for data, for nodes
+    Ledger ledger;
+    RoomTurns data_turns, node_turns;  // for room for data, for nodes
     const JoinPolicy join_policy;
     CommitQueue commits;
     CommitDriver* driver = nullptr;  // the committer, from its construction on

@@ -5,7 +5,8 @@
 
 namespace cowraid {
 
-Timeline::Timeline(Ref<Transaction> open, Ref<const Committed> committed) : open_(std::move(open))
+Timeline::Timeline(Ref<Transaction> open, Ref<const Committed> committed)
+    : open_(std::move(open)), open_now_(open_.get())
 {
     committed_.push_back(std::move(committed));
 }
@@ -34,6 +35,7 @@ Ref<Transaction> Timeline::close_open()
     CW_ASSERT(!committing_);
     committing_ = open_;
     open_ = make_ref<Transaction>(TransactionId{committing_->id.value + 1});
+    open_now_ = open_.get();
     return committing_;
 }
 

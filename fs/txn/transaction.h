@@ -71,6 +71,8 @@ public:
     // What the next commit starts from: as view(), but with the trees of the last commit of checksums.
     [[nodiscard]] View commit_view() const;
     [[nodiscard]] Ref<Transaction> open() const;
+    // The same for a holder of the operation gate, as long as that is held: without a lock.
+    [[nodiscard]] Transaction& open_in_gate() const { return *open_now_.load(std::memory_order_acquire); }
     // Closes the open transaction: it becomes `committing`, a new one opens. Requires the operation gate
     // held exclusively and no commit under way.
     Ref<Transaction> close_open();
@@ -90,6 +92,7 @@ public:
 private:
     mutable Mutex mutex_{LockRank::kSnapshot};
     Ref<Transaction> open_ CW_GUARDED_BY(mutex_);
+    std::atomic<Transaction*> open_now_;  // the same
     Ref<Transaction> committing_ CW_GUARDED_BY(mutex_);
     // Oldest first; the last is current. Older ones stay until their readers are gone.
     std::vector<Ref<const Committed>> committed_ CW_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ namespace cowraid {
 
 // Which slots a new group may take.
 enum class Slots : uint8_t {
-    kBesideKept,  // data: not those that metadata will need; metadata: not those that data was promised
+    kBesideKept,  // data: not those that metadata will need; metadata: not those that are reserved for data
     kAny,
 };
 
@@ -92,7 +92,7 @@ public:
     // ones if `with_dropped`: what is made of their slots may have fewer data columns. Addresses rise.
     [[nodiscard]] uint64_t narrowing_blocks(std::vector<VolumeAddress> groups, bool with_dropped) const;
     // What groups of metadata or system content should come to, those there are included
-    // (fs/txn/space_budget.h, metadata_need).
+    // (fs/volume/node_bound.h, metadata_need).
     [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
 
     // Of new groups. A node fits into a chunk, so that it takes rows of one column.
