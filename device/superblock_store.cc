@@ -91,7 +91,6 @@ Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock
 {
     const MapRef& ref = superblock.map;
     AlignedBuffer buffer(ref.bytes);
-    const iovec vector{buffer.data(), buffer.size()};
     Status failure = Err::kMemberGone;
     // Copies of members that missed commits may rightly be old: asked last, not counted as faults.
     for (const bool current : {true, false}) {
@@ -99,12 +98,7 @@ Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock
             BlockDevice* device = members.device(record.id);
             if (device == nullptr || (record.state == MemberState::kPresent) != current)
                 continue;
-            IoRequest request{.kind = IoKind::kRead,
-                              .device = device,
-                              .offset = {record.map_offset[ref.place]},
-                              .vectors = {&vector, 1}};
-            run_io({&request, 1});
-            if (!request.result.ok()) {
+            if (!read_device(*device, {record.map_offset[ref.place]}, buffer.span()).ok()) {
                 failure = Err::kIo;
                 members.count(record.id, MemberCounter::kReadErrors);
                 continue;

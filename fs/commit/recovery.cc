@@ -150,7 +150,7 @@ constexpr RecoveryPass kReadingPasses[] = {
     {"replaying the fsync log", apply_records, kRowsWhole, kRecordsApplied},
 };
 
-Status run_passes(Committer& committer, std::span<const RecoveryPass> passes, std::string& why)
+Status run_recovery(Committer& committer, std::span<const RecoveryPass> passes, std::string& why)
 {
     const uint64_t begun_ns = monotonic_ns();
     const uint64_t records_before = committer.replayed_records;
@@ -202,7 +202,7 @@ void return_empty_groups(Committer& committer)
 
 Status Committer::start_writing(std::string& why)
 {
-    if (const Status status = run_passes(*this, kWritingPasses, why); !status.ok()) {
+    if (const Status status = run_recovery(*this, kWritingPasses, why); !status.ok()) {
         if (!store.service.failed())
             become_read_only(*this);
         return status;
@@ -222,7 +222,7 @@ Status Committer::start(std::string& why)
     if (reason != nullptr)
         store.service.set_reason(reason);
     if (store.options.read_only || reason != nullptr) {
-        CW_TRY(run_passes(*this, kReadingPasses, why));
+        CW_TRY(run_recovery(*this, kReadingPasses, why));
         become_read_only(*this);
         return {};
     }
