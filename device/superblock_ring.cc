@@ -70,16 +70,11 @@ void read_block_by_block(BlockDevice& device, const SlotRead& part, RingBytes& r
 {
     for (uint32_t at = part.begin; at < part.begin + part.bytes; at += kBlockBytes) {
         const uint32_t in_ring = part.slot * kSuperblockSlotBytes + at;
-        const iovec vector{ring.buffer.data() + in_ring, kBlockBytes};
-        IoRequest request{.kind = IoKind::kRead,
-                          .device = &device,
-                          .offset = {kSuperblockRingOffset[part.ring] + in_ring},
-                          .vectors = {&vector, 1}};
-        run_io({&request, 1});
-        if (request.result.ok())
+        const std::span<std::byte> block = ring.buffer.span().subspan(in_ring, kBlockBytes);
+        if (read_device(device, {kSuperblockRingOffset[part.ring] + in_ring}, block).ok())
             continue;
         ring.unreadable.set(in_ring / kBlockBytes);
-        std::memset(vector.iov_base, 0, kBlockBytes);
+        std::memset(block.data(), 0, block.size());
     }
 }
 

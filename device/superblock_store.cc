@@ -6,56 +6,17 @@
 
 #include "base/buffer.h"
 #include "base/log.h"
+#include "device/member_batch.h"
 
 namespace cowraid {
 
 namespace {
 
-// Requests of one step of a commit, some per member, and what becomes of the members that fail.
-class MemberBatch {
-public:
-    MemberBatch(MemberSet& members, MemberCounter counter) : members_(members), counter_(counter) { }
-
-    // `request.vectors` stays empty: `vector`, unless its length is 0, is kept here.
-    void add(MemberId id, IoRequest request, iovec vector)
-    {
-        entries_.push_back({id, vector});
-        requests_.push_back(request);
-    }
-
-    // All members that failed something are judged together.
-    Status run(const char* what)
-    {
-        if (members_.stopped())
-            return Err::kTooManyFaults;
-        for (size_t index = 0; index < requests_.size(); ++index) {
-            if (entries_[index].vector.iov_len != 0)
-                requests_[index].vectors = {&entries_[index].vector, 1};
-        }
-        run_io(requests_);
-        std::vector<MemberId> failed;
-        for (size_t index = 0; index < requests_.size(); ++index) {
-            if (requests_[index].result.ok())
-                continue;
-            const MemberId id = entries_[index].id;
-            failed.push_back(id);
-            members_.count(id, counter_);
-            CW_LOG_ERROR("member %u (%s): %s: %s", id.value, requests_[index].device->name(), what,
-                         err_text(requests_[index].result.err()));
-        }
-        return members_.fail(failed) ? Err::kOk : Err::kTooManyFaults;
-    }
-
-private:
-    struct Entry {
-        MemberId id;
-        iovec vector;
-    };
-    MemberSet& members_;
-    const MemberCounter counter_;
-    std::vector<Entry> entries_;
-    std::vector<IoRequest> requests_;
-};
+// After a step that failed nothing is written any more.
+Status run_step(MemberSet& members, MemberBatch& batch, const char* what)
+{
+    return members.stopped() ? Err::kTooManyFaults : batch.run(what);
+}
 
 AlignedBuffer aligned_copy(std::span<const std::byte> bytes)
 {
@@ -73,18 +34,14 @@ Status write_superblocks(MemberSet& members, const Superblock& superblock)
     MemberBatch batch(members, MemberCounter::kWriteErrors);
     Superblock own = superblock;
     for (const MemberRecord& record : superblock.members) {
-        BlockDevice* device = members.device(record.id);
-        if (device == nullptr)
+        if (members.device(record.id) == nullptr)
             continue;
         own.member_id = record.id;
-        AlignedBuffer& copy = copies.emplace_back(aligned_copy(encode_superblock(own)));
-        for (const uint64_t ring : kSuperblockRingOffset) {
-            const DeviceOffset offset{ring + slot * kSuperblockSlotBytes};
-            batch.add(record.id, {.kind = IoKind::kWrite, .device = device, .offset = offset},
-                      {copy.data(), copy.size()});
-        }
+        const AlignedBuffer& copy = copies.emplace_back(aligned_copy(encode_superblock(own)));
+        for (const uint64_t ring : kSuperblockRingOffset)
+            batch.add_write(record.id, {ring + slot * kSuperblockSlotBytes}, copy.span());
     }
-    return batch.run("superblock write");
+    return run_step(members, batch, "superblock write");
 }
 
 Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
@@ -94,16 +51,11 @@ Status write_group_map(MemberSet& members, const Superblock& superblock, std::sp
     AlignedBuffer copy = aligned_copy(bytes);
     MemberBatch batch(members, MemberCounter::kWriteErrors);
     for (const MemberRecord& record : superblock.members) {
-        BlockDevice* device = members.device(record.id);
-        if (device == nullptr)
-            continue;
-        if (bytes.size() > record.map_bytes)
+        if (batch.add_write(record.id, {record.map_offset[place]}, copy.span()) &&
+            bytes.size() > record.map_bytes)
             return Err::kNoSpace;
-        const DeviceOffset offset{record.map_offset[place]};
-        batch.add(record.id, {.kind = IoKind::kWrite, .device = device, .offset = offset},
-                  {copy.data(), copy.size()});
     }
-    return batch.run("block-group map write");
+    return run_step(members, batch, "block-group map write");
 }
 
 Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged)
@@ -112,19 +64,15 @@ Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged)
     std::memset(zeros.data(), 0, zeros.size());
     MemberBatch batch(members, MemberCounter::kWriteErrors);
     for (const DamagedSlots& entry : damaged) {
-        BlockDevice* device = members.device(entry.member);
-        if (device == nullptr)
-            continue;
         for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
             for (uint64_t slot = 0; slot < kSuperblockSlotCount; ++slot) {
                 const DeviceOffset offset{kSuperblockRingOffset[ring] + slot * kSuperblockSlotBytes};
                 if ((entry.slots[ring] >> slot & 1) != 0)
-                    batch.add(entry.member, {.kind = IoKind::kWrite, .device = device, .offset = offset},
-                              {zeros.data(), zeros.size()});
+                    batch.add_write(entry.member, offset, zeros.span());
             }
         }
     }
-    return batch.run("superblock slot");
+    return run_step(members, batch, "superblock slot");
 }
 
 Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map)
@@ -143,7 +91,6 @@ Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock
 {
     const MapRef& ref = superblock.map;
     AlignedBuffer buffer(ref.bytes);
-    const iovec vector{buffer.data(), buffer.size()};
     Status failure = Err::kMemberGone;
     // Copies of members that missed commits may rightly be old: asked last, not counted as faults.
     for (const bool current : {true, false}) {
@@ -151,12 +98,7 @@ Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock
             BlockDevice* device = members.device(record.id);
             if (device == nullptr || (record.state == MemberState::kPresent) != current)
                 continue;
-            IoRequest request{.kind = IoKind::kRead,
-                              .device = device,
-                              .offset = {record.map_offset[ref.place]},
-                              .vectors = {&vector, 1}};
-            run_io({&request, 1});
-            if (!request.result.ok()) {
+            if (!read_device(*device, {record.map_offset[ref.place]}, buffer.span()).ok()) {
                 failure = Err::kIo;
                 members.count(record.id, MemberCounter::kReadErrors);
                 continue;
@@ -177,11 +119,9 @@ Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock
 Status flush_members(MemberSet& members)
 {
     MemberBatch batch(members, MemberCounter::kFlushErrors);
-    for (const MemberId id : members.ids()) {
-        if (BlockDevice* device = members.device(id); device != nullptr)
-            batch.add(id, {.kind = IoKind::kFlush, .device = device}, {nullptr, 0});
-    }
-    return batch.run("flush");
+    for (const MemberId id : members.ids())
+        batch.add(id, {.kind = IoKind::kFlush});
+    return run_step(members, batch, "flush");
 }
 
 }  // namespace cowraid

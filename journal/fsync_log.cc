@@ -98,7 +98,7 @@ void FsyncLog::stop()
     changed_.notify_all();
 }
 
-FsyncRing::Usage FsyncLog::usage() const
+LogUsage FsyncLog::usage() const
 {
     MutexLock lock(mutex_);
     return ring_.usage();

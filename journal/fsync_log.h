@@ -37,7 +37,7 @@ public:
     // There will be no commit any more: whoever waits for one, and all later calls, get kShutdown.
     void stop();
 
-    [[nodiscard]] FsyncRing::Usage usage() const;
+    [[nodiscard]] LogUsage usage() const;
     // Batches written and records in them since the start, for the statistics.
     struct Counts {
         uint64_t batches = 0, records = 0;

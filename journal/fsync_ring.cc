@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "journal/log_place.h"
+#include "device/member_batch.h"
 
 namespace cowraid {
 
@@ -18,37 +18,22 @@ using CopyState = FsyncFlight::CopyState;
 void write_fsync_copies(MemberSet& members, FsyncFlight& flight)
 {
     const iovec blocks{flight.blocks.data(), flight.blocks.size()};
-    std::vector<IoRequest> requests;
+    MemberBatch writes(members, MemberCounter::kWriteErrors);
     std::vector<FsyncFlight::Copy*> asked;
     for (FsyncFlight::Copy& copy : flight.copies) {
         if (copy.state != CopyState::kChosen)
             continue;
-        BlockDevice* device = members.device(copy.member);
-        if (device == nullptr) {
+        const IoRequest request{
+            .kind = IoKind::kWrite, .offset = copy.offset, .vectors = {&blocks, 1}, .durable = true};
+        if (writes.add(copy.member, request))
+            asked.push_back(&copy);
+        else
             copy.state = CopyState::kLost;
-            continue;
-        }
-        requests.push_back({.kind = IoKind::kWrite,
-                            .device = device,
-                            .offset = copy.offset,
-                            .vectors = {&blocks, 1},
-                            .durable = true});
-        asked.push_back(&copy);
     }
-    run_io(requests);
-    std::vector<MemberId> failed;
-    for (size_t index = 0; index < requests.size(); ++index) {
-        FsyncFlight::Copy& copy = *asked[index];
-        copy.state = requests[index].result.ok() ? CopyState::kDurable : CopyState::kLost;
-        if (copy.state == CopyState::kDurable)
-            continue;
-        members.count(copy.member, MemberCounter::kWriteErrors);
-        failed.push_back(copy.member);
-        CW_LOG_ERROR("member %u (%s): fsync log: %s", copy.member.value, requests[index].device->name(),
-                     err_text(requests[index].result.err()));
-    }
-    if (!members.fail(failed))
+    if (!writes.run("fsync log").ok())
         CW_LOG_ERROR("fsync log: a record is not acknowledged");
+    for (size_t index = 0; index < asked.size(); ++index)
+        asked[index]->state = writes.ok(index) ? CopyState::kDurable : CopyState::kLost;
 }
 
 FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t tolerance,
@@ -64,18 +49,16 @@ FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t 
 {
     CW_ASSERT(first_sequence > 0);
     for (const MemberRecord& record : superblock.members)
-        logs_.push_back({.member = record.id,
-                         .offset = {record.fsync_log_offset},
-                         .block_count = static_cast<uint32_t>(record.fsync_log_bytes / kBlockBytes),
-                         .segments = {}});
+        logs_.push_back({MemberRing(record, LogKind::kFsync)});
 }
 
 // In service, and without a copy of this batch.
 bool FsyncRing::usable(const MemberLog& log, const FsyncFlight& flight) const
 {
-    return members_.device(log.member) != nullptr &&
+    const MemberId member = log.ring.member();
+    return members_.device(member) != nullptr &&
            std::none_of(flight.copies.begin(), flight.copies.end(),
-                        [&](const FsyncFlight::Copy& copy) { return copy.member == log.member; });
+                        [=](const FsyncFlight::Copy& copy) { return copy.member == member; });
 }
 
 // Adds copies on as many members as asked for, in turn, so that batches spread over all. A member serves one
@@ -96,7 +79,7 @@ Status FsyncRing::choose(FsyncFlight& flight, uint32_t copies)
         if (!usable(log, flight))
             continue;
         any_busy = any_busy || log.busy;
-        if (!log.busy && place_in_log(log, block_count, choice.first_block))
+        if (!log.busy && log.ring.find_place(block_count, choice.first_block))
             choices.push_back(choice);
     }
     if (choices.size() < copies)
@@ -104,9 +87,8 @@ Status FsyncRing::choose(FsyncFlight& flight, uint32_t copies)
     for (const Choice& choice : choices) {
         MemberLog& log = logs_[choice.index];
         log.busy = true;
-        log.head = choice.first_block + block_count;
-        log.segments.push_back({choice.first_block, block_count, flight.header.generation});
-        flight.copies.push_back({log.member, log.offset + uint64_t{choice.first_block} * kBlockBytes});
+        log.ring.take(choice.first_block, block_count, flight.header.generation.value);
+        flight.copies.push_back({log.ring.member(), log.ring.offset_of(choice.first_block)});
         turn_ = choice.index + 1;
     }
     return {};
@@ -185,7 +167,7 @@ FsyncRing::Next FsyncRing::settle(FsyncFlight& flight)
         // A member that failed since, whoever noticed, may have lost it again.
         durable += copy.state == CopyState::kDurable && members_.device(copy.member) != nullptr ? 1 : 0;
         for (MemberLog& log : logs_)
-            if (!copy.settled && log.member == copy.member)
+            if (!copy.settled && log.ring.member() == copy.member)
                 log.busy = false;
         copy.settled = true;
     }
@@ -226,23 +208,22 @@ void FsyncRing::retire(Generation committed)
 {
     committed_ = std::max(committed_, committed);
     for (MemberLog& log : logs_)
-        while (!log.segments.empty() && log.segments.front().generation <= committed_)
-            log.segments.pop_front();
+        log.ring.free_below(committed_.next().value);
     if (blocked_until_ <= committed_)
         blocked_ = Status();
 }
 
-FsyncRing::Usage FsyncRing::usage() const
+LogUsage FsyncRing::usage() const
 {
-    Usage usage;
+    LogUsage usage;
     for (const MemberLog& log : logs_) {
-        if (members_.device(log.member) == nullptr)
+        if (members_.device(log.ring.member()) == nullptr)
             continue;
         uint32_t used = 0;
-        for (const Segment& segment : log.segments)
+        for (const MemberRing::Segment& segment : log.ring.segments())
             used += segment.block_count;
         if (used >= usage.used_blocks)
-            usage = {used, log.block_count};
+            usage = {used, log.ring.block_count()};
     }
     return usage;
 }

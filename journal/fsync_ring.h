@@ -13,6 +13,7 @@
 #include "device/member_set.h"
 #include "format/fsync_codec.h"
 #include "format/superblock_codec.h"
+#include "journal/member_ring.h"
 
 namespace cowraid {
 
@@ -68,26 +69,13 @@ public:
     // Records of generations up to this one are in a durable commit.
     void retire(Generation committed);
 
-    // Blocks taken on the fullest member in service.
-    struct Usage {
-        uint32_t used_blocks = 0, room_blocks = 0;
-    };
-    [[nodiscard]] Usage usage() const;
+    // Of members in service.
+    [[nodiscard]] LogUsage usage() const;
 
 private:
-    // Blocks that one batch took, contiguous.
-    struct Segment {
-        uint32_t first_block;
-        uint32_t block_count;
-        Generation generation;
-    };
     struct MemberLog {
-        MemberId member;
-        DeviceOffset offset;
-        uint32_t block_count = 0;
-        uint32_t head = 0;  // where the next batch goes, if it fits before the end
+        MemberRing ring;  // a batch's blocks are needed until its generation is committed
         bool busy = false;  // a flight uses it
-        std::deque<Segment> segments;  // oldest first
     };
     [[nodiscard]] bool usable(const MemberLog& log, const FsyncFlight& flight) const;
     Status choose(FsyncFlight& flight, uint32_t copies);

@@ -2,7 +2,7 @@
 #include "journal/fsync_scan.h"
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 #include <tuple>
 
 #include "base/buffer.h"
@@ -11,8 +11,6 @@
 namespace cowraid {
 
 namespace {
-
-constexpr uint32_t kPieceBytes = 512 * kKiB;  // read from every member at a time
 
 void warn(const char* what, uint64_t sequence)
 {
@@ -31,32 +29,17 @@ bool fits_behind(const FsyncHeader& last, const FsyncHeader& next)
 
 }  // namespace
 
-// The log of one member while it is read.
-struct FsyncScan::Reader {
-    const MemberRecord* record;
-    BlockDevice* device;
-    AlignedBuffer buffer{kPieceBytes};
-    iovec vector{};
-    Partial partial{};
-};
-
 FsyncScan::FsyncScan(MemberSet& members, const Superblock& superblock, Generation committed)
     : members_(members), superblock_(superblock), committed_(committed), commit_at_least_(committed)
 {
-    std::vector<Reader> readers;
-    uint64_t longest = 0;
-    for (const MemberRecord& record : superblock.members) {
-        BlockDevice* device = members.device(record.id);
+    RingReader reader(members, LogKind::kFsync);
+    for (const MemberRecord& record : superblock.members)
         // A member that commits have skipped may hold records that the others have numbered anew.
-        if (device == nullptr || record.state != MemberState::kPresent) {
-            all_read_ = false;
-            continue;
-        }
-        readers.push_back({.record = &record, .device = device});
-        longest = std::max(longest, record.fsync_log_bytes);
-    }
-    for (uint64_t at = 0; at < longest; at += kPieceBytes)
-        scan_pieces(readers, at);
+        all_read_ = record.state == MemberState::kPresent && reader.add(record) && all_read_;
+    std::map<MemberId, Partial> partials;
+    for (RingReader::Block block; reader.next(block);)
+        take_block(block, partials[block.record->id]);
+    all_read_ = all_read_ && !reader.any_failed();
     // Whatever was not read now, because it is away, unreadable or damaged, may be read at another time. It
     // belongs to these generations at most.
     if (!all_read_)
@@ -72,74 +55,30 @@ bool FsyncScan::live(const FsyncHeader& header) const
            header.generation.value <= committed_.value + kFsyncGenerations;
 }
 
-// All members side by side: a mount waits for this.
-void FsyncScan::scan_pieces(std::span<Reader> readers, uint64_t at)
+void FsyncScan::take_block(const RingReader::Block& read, Partial& partial)
 {
-    std::vector<IoRequest> requests;
-    std::vector<Reader*> asked;
-    for (Reader& reader : readers) {
-        if (at >= reader.record->fsync_log_bytes)
-            continue;
-        const uint64_t bytes = std::min<uint64_t>(kPieceBytes, reader.record->fsync_log_bytes - at);
-        reader.vector = {reader.buffer.data(), bytes};
-        requests.push_back({.kind = IoKind::kRead,
-                            .device = reader.device,
-                            .offset = {reader.record->fsync_log_offset + at},
-                            .vectors = {&reader.vector, 1}});
-        asked.push_back(&reader);
-    }
-    run_io(requests);
-    for (size_t index = 0; index < requests.size(); ++index) {
-        if (!requests[index].result.ok())
-            read_blocks(*asked[index], at);
-        take_piece(*asked[index], at);
-    }
-}
-
-// After an error: block by block, so that a bad sector costs the batch it belongs to and no more.
-void FsyncScan::read_blocks(Reader& reader, uint64_t at)
-{
-    all_read_ = false;
-    members_.count(reader.record->id, MemberCounter::kReadErrors);
-    for (uint64_t block = 0; block < reader.vector.iov_len; block += kBlockBytes) {
-        const std::span<std::byte> one = reader.buffer.span().subspan(block, kBlockBytes);
-        if (!read_device(*reader.device, {reader.record->fsync_log_offset + at + block}, one).ok())
-            std::memset(one.data(), 0, one.size());
-    }
-}
-
-void FsyncScan::take_piece(Reader& reader, uint64_t at)
-{
-    for (uint64_t block_at = 0; block_at < reader.vector.iov_len; block_at += kBlockBytes) {
-        const Result<FsyncBlock> block =
-            decode_fsync_block(reader.buffer.span().subspan(block_at, kBlockBytes), superblock_.volume_uuid);
-        const DeviceOffset offset{reader.record->fsync_log_offset + at + block_at};
-        if (block.ok())
-            take_block(reader.record->id, offset, *block, reader.partial);
-        else
-            reader.partial.seen = 0;
+    const Result<FsyncBlock> block = decode_fsync_block(read.bytes, superblock_.volume_uuid);
+    if (!block.ok()) {
         all_read_ = all_read_ && block.err() != Err::kCorrupt;
+        partial.seen = 0;
+        return;
     }
-}
-
-void FsyncScan::take_block(MemberId member, DeviceOffset offset, const FsyncBlock& block, Partial& partial)
-{
-    const FsyncHeader& header = block.header;
+    const FsyncHeader& header = block->header;
     next_sequence_ = std::max(next_sequence_, header.end_sequence());
     if (!live(header)) {
         partial.seen = 0;
         return;
     }
     commit_at_least_ = std::max(commit_at_least_, header.generation);
-    if (block.block_index == 0)
-        partial = {header, offset, 0};
-    if (block.block_index != partial.seen || !(header == partial.header)) {
+    if (block->block_index == 0)
+        partial = {header, read.offset, 0};
+    if (block->block_index != partial.seen || !(header == partial.header)) {
         partial.seen = 0;
         return;
     }
     if (++partial.seen < header.block_count())
         return;
-    batches_.push_back({partial.header, {{member, partial.offset}}});
+    batches_.push_back({partial.header, {{read.record->id, partial.offset}}});
     partial.seen = 0;
 }
 

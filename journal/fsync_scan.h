@@ -8,6 +8,7 @@
 #include "device/member_set.h"
 #include "format/fsync_codec.h"
 #include "format/superblock_codec.h"
+#include "journal/member_ring.h"
 
 namespace cowraid {
 
@@ -48,12 +49,8 @@ private:
         DeviceOffset offset;
         uint32_t seen = 0;
     };
-    struct Reader;
     [[nodiscard]] bool live(const FsyncHeader& header) const;
-    void scan_pieces(std::span<Reader> readers, uint64_t at);
-    void read_blocks(Reader& reader, uint64_t at);
-    void take_piece(Reader& reader, uint64_t at);
-    void take_block(MemberId member, DeviceOffset offset, const FsyncBlock& block, Partial& partial);
+    void take_block(const RingReader::Block& read, Partial& partial);
     void merge_copies();
     [[nodiscard]] size_t choose_prefix() const;
 

@@ -7,9 +7,8 @@
 #include "base/assert.h"
 #include "base/buffer.h"
 #include "base/checksum.h"
-#include "base/log.h"
+#include "device/member_batch.h"
 #include "journal/log_life.h"
-#include "journal/log_place.h"
 
 namespace cowraid {
 
@@ -25,7 +24,7 @@ struct IntentLog::Batch {
         size_t item_count;
     };
     MemberId member;
-    DeviceOffset log_offset;
+    DeviceOffset offset;
     uint32_t first_block = 0;
     std::vector<Item> items;
     std::vector<Part> parts;
@@ -59,25 +58,23 @@ IntentLog::IntentLog(MemberSet& members, const Superblock& superblock, uint64_t 
 {
     CW_ASSERT(first_sequence > 0);
     for (const MemberRecord& record : superblock.members) {
-        logs_.push_back({.member = record.id,
-                         .offset = {record.intent_log_offset},
-                         .block_count = static_cast<uint32_t>(record.intent_log_bytes / kBlockBytes),
-                         .segments = {}});
-        batch_rows_ = std::clamp<size_t>(logs_.back().block_count / 8, 1, batch_rows_);
+        logs_.push_back({MemberRing(record, LogKind::kIntent)});
+        batch_rows_ = std::clamp<size_t>(logs_.back().ring.block_count() / 8, 1, batch_rows_);
     }
     // A row takes two blocks at most: its partial parity, and a descriptor that it may not share. What an
     // append does not fit into before the end is left over, and one block is for a floor.
     const uint64_t left_over = 2 * batch_rows_ + 1;
-    for (const MemberLog& log : logs_)
-        row_count_min_ =
-            std::min(row_count_min_, (log.block_count - std::min<uint64_t>(log.block_count, left_over)) / 2);
+    for (const MemberLog& log : logs_) {
+        const uint64_t blocks = log.ring.block_count();
+        row_count_min_ = std::min(row_count_min_, (blocks - std::min(blocks, left_over)) / 2);
+    }
     row_count_min_ = std::max<uint64_t>(row_count_min_, 1);
 }
 
 IntentLog::MemberLog* IntentLog::find(MemberId member)
 {
-    const auto at =
-        std::find_if(logs_.begin(), logs_.end(), [=](const MemberLog& log) { return log.member == member; });
+    const auto at = std::find_if(logs_.begin(), logs_.end(),
+                                 [=](const MemberLog& log) { return log.ring.member() == member; });
     return at == logs_.end() ? nullptr : &*at;
 }
 
@@ -104,9 +101,9 @@ Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
         const MemberLog* log = find(batch.member);
         CW_ASSERT(log != nullptr);
         batch.failed = members_.device(batch.member) == nullptr;
-        if (!batch.failed && !place_in_log(*log, batch.block_count() + 1, batch.first_block))
+        if (!batch.failed && !log->ring.find_place(batch.block_count() + 1, batch.first_block))
             return Err::kNoSpace;
-        batch.log_offset = log->offset;
+        batch.offset = log->ring.offset_of(batch.first_block);
     }
     // Only where forged entries were near it: a scan would not believe what counts on.
     if (next_sequence_ + rows.size() > kMaxIntentSequence + 1)
@@ -115,13 +112,9 @@ Status IntentLog::plan(std::span<RowIntent> rows, std::vector<Batch>& batches)
         row.sequence = next_sequence_++;
         unwritten_.insert(row.sequence);
     }
-    for (const Batch& batch : batches) {
-        if (batch.failed)
-            continue;
-        MemberLog* log = find(batch.member);
-        log->segments.push_back({batch.first_block, batch.block_count(), next_sequence_ - 1});
-        log->head = batch.first_block + batch.block_count();
-    }
+    for (const Batch& batch : batches)
+        if (!batch.failed)
+            find(batch.member)->ring.take(batch.first_block, batch.block_count(), next_sequence_ - 1);
     return {};
 }
 
@@ -132,20 +125,20 @@ bool IntentLog::plan_floor(std::vector<Batch>& batches, IntentHeader& header)
     MutexLock lock(mutex_);
     header.floor = floor_;
     for (MemberLog& log : logs_) {
-        if (log.floor_on_its_way || log.segments.empty() || log.segments.front().last_sequence >= floor_ ||
-            members_.device(log.member) == nullptr)
+        MemberRing& ring = log.ring;
+        if (log.floor_on_its_way || ring.segments().empty() || ring.segments().front().last >= floor_ ||
+            members_.device(ring.member()) == nullptr)
             continue;
         uint32_t block = 0;
         // Blocks of floors whose writes failed stay taken.
-        if (!place_in_log(log, 1, block))
+        if (!ring.find_place(1, block))
             continue;
         Batch& batch = batches.emplace_back();
-        batch.member = log.member;
-        batch.log_offset = log.offset;
+        batch.member = ring.member();
+        batch.offset = ring.offset_of(block);
         batch.parts.push_back({0, 0});
         batch.first_block = block;
-        log.segments.push_back({batch.first_block, 1, next_sequence_});
-        log.head = batch.first_block + 1;
+        ring.take(block, 1, next_sequence_);
         log.floor_on_its_way = true;
     }
     return !batches.empty();
@@ -194,10 +187,7 @@ void IntentLog::settle(std::span<const Batch> batches, uint64_t floor)
         }
         MemberLog* log = find(batch.member);
         log->durable_floor = std::max(log->durable_floor, floor);
-        while (!log->segments.empty() && log->segments.front().last_sequence < log->durable_floor) {
-            log->segments.pop_front();
-            ++room_made_;
-        }
+        room_made_ += log->ring.free_below(log->durable_floor);
     }
 }
 
@@ -236,32 +226,19 @@ void IntentLog::fill(std::span<const RowIntent> rows, const IntentHeader& header
 // them.
 Status IntentLog::write(std::span<Batch> batches)
 {
-    std::vector<IoRequest> requests;
+    MemberBatch writes(members_, MemberCounter::kWriteErrors);
     std::vector<Batch*> asked;
     for (Batch& batch : batches) {
-        BlockDevice* device = members_.device(batch.member);
-        batch.failed = batch.failed || device == nullptr;
-        if (batch.failed)
-            continue;
-        requests.push_back({.kind = IoKind::kWrite,
-                            .device = device,
-                            .offset = batch.log_offset + uint64_t{batch.first_block} * kBlockBytes,
-                            .vectors = batch.vectors,
-                            .durable = true});
-        asked.push_back(&batch);
+        const IoRequest request{
+            .kind = IoKind::kWrite, .offset = batch.offset, .vectors = batch.vectors, .durable = true};
+        batch.failed = batch.failed || !writes.add(batch.member, request);
+        if (!batch.failed)
+            asked.push_back(&batch);
     }
-    run_io(requests);
-    std::vector<MemberId> failed;
-    for (size_t index = 0; index < requests.size(); ++index) {
-        if (requests[index].result.ok())
-            continue;
-        asked[index]->failed = true;
-        failed.push_back(asked[index]->member);
-        members_.count(asked[index]->member, MemberCounter::kWriteErrors);
-        CW_LOG_ERROR("member %u (%s): write-intent log: %s", asked[index]->member.value,
-                     requests[index].device->name(), err_text(requests[index].result.err()));
-    }
-    return members_.fail(failed) ? Err::kOk : Err::kTooManyFaults;
+    const Status status = writes.run("write-intent log");
+    for (size_t index = 0; index < asked.size(); ++index)
+        asked[index]->failed = !writes.ok(index);
+    return status;
 }
 
 Status IntentLog::append(std::span<RowIntent> rows, Generation generation, uint64_t epoch)
@@ -319,16 +296,16 @@ void IntentLog::retire(uint64_t covered)
     floor_ = std::max(floor_, covered);
 }
 
-IntentLog::Usage IntentLog::usage() const
+LogUsage IntentLog::usage() const
 {
     MutexLock lock(mutex_);
-    Usage usage;
+    LogUsage usage;
     for (const MemberLog& log : logs_) {
         uint32_t used = 0;
-        for (const Segment& segment : log.segments)
-            used += segment.last_sequence >= floor_ && segment.block_count > 1 ? segment.block_count : 0;
+        for (const MemberRing::Segment& segment : log.ring.segments())
+            used += segment.last >= floor_ && segment.block_count > 1 ? segment.block_count : 0;
         if (used >= usage.used_blocks)
-            usage = {used, log.block_count};
+            usage = {used, log.ring.block_count()};
     }
     return usage;
 }

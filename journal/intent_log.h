@@ -4,7 +4,6 @@
 // member of every parity column of the row.
 #pragma once
 
-#include <deque>
 #include <set>
 #include <span>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "device/member_set.h"
 #include "format/intent_codec.h"
 #include "format/superblock_codec.h"
+#include "journal/member_ring.h"
 
 namespace cowraid {
 
@@ -59,32 +59,19 @@ public:
     [[nodiscard]] uint64_t flush_covers() const;
     void retire(uint64_t covered);
 
-    // Blocks that live entries take on the fullest member, of `room_blocks`.
-    struct Usage {
-        uint32_t used_blocks = 0, room_blocks = 0;
-    };
-    [[nodiscard]] Usage usage() const;
+    // What live entries take.
+    [[nodiscard]] LogUsage usage() const;
     // Rows for which every log, when empty, surely has room, wherever their parity is.
     [[nodiscard]] uint64_t row_count_min() const { return row_count_min_; }
 
 private:
-    // Blocks that one append took, contiguous; free again when its last sequence is below the durable floor.
-    struct Segment {
-        uint32_t first_block;
-        uint32_t block_count;
-        uint64_t last_sequence;
-    };
     struct MemberLog {
-        MemberId member;
-        DeviceOffset offset;
-        uint32_t block_count = 0;
-        uint32_t head = 0;  // where the next write goes, if it fits before the end
+        MemberRing ring;  // an append's blocks are needed until its last sequence is below the durable floor
         // The highest floor that a descriptor on this member makes durable. Blocks of entries below it may be
         // overwritten in any order; without it, a torn write could leave a retired entry without the newer
         // one of its row, and recovery would believe it.
         uint64_t durable_floor = 0;
         bool floor_on_its_way = false;
-        std::deque<Segment> segments;  // oldest first
     };
     struct Batch;
 

@@ -8,17 +8,13 @@
 #include "base/buffer.h"
 #include "base/checksum.h"
 #include "base/log.h"
+#include "device/member_batch.h"
 #include "device/superblock_store.h"
 #include "journal/log_life.h"
 
 namespace cowraid {
 
 namespace {
-
-// Memory for pieces of all logs; of one log, between these.
-constexpr uint64_t kScanBytes = 32 * kMiB;
-constexpr uint64_t kPieceBytesMin = 64 * kKiB;
-constexpr uint64_t kPieceBytesMax = 1 * kMiB;
 
 bool plausible(const IntentBlock& block)
 {
@@ -38,7 +34,11 @@ bool same_row(const LoggedRow& row, const IntentEntry& entry)
 IntentScan::IntentScan(MemberSet& members, const Superblock& superblock)
     : members_(members), superblock_(superblock)
 {
-    scan_all();
+    RingReader reader(members, LogKind::kIntent);
+    for (const MemberRecord& record : superblock.members)
+        reader.add(record);
+    for (RingReader::Block block; reader.next(block);)
+        take_block(block);
     std::unordered_map<uint64_t, size_t> by_sequence;
     for (const Found& found : found_)
         collect(found, by_sequence);
@@ -47,112 +47,49 @@ IntentScan::IntentScan(MemberSet& members, const Superblock& superblock)
     });
 }
 
-// All members' logs side by side: together they take as long as the longest.
-void IntentScan::scan_all()
-{
-    std::vector<Reading> readings;
-    uint64_t longest = 0;
-    for (const MemberRecord& record : superblock_.members) {
-        BlockDevice* device = members_.device(record.id);
-        if (device == nullptr)
-            continue;
-        readings.push_back({.record = &record, .device = device, .buffer = {}, .vector = {}});
-        longest = std::max(longest, record.intent_log_bytes);
-    }
-    if (readings.empty())
-        return;
-    const uint64_t piece_bytes =
-        std::clamp<uint64_t>(kScanBytes / readings.size(), kPieceBytesMin, kPieceBytesMax) / kBlockBytes *
-        kBlockBytes;
-    for (Reading& reading : readings)
-        reading.buffer = AlignedBuffer(piece_bytes);
-    for (uint64_t at = 0; at < longest; at += piece_bytes)
-        scan_pieces(readings, at, piece_bytes);
-}
-
-// The pieces at byte `at` of every log that is as long.
-void IntentScan::scan_pieces(std::span<Reading> readings, uint64_t at, uint64_t piece_bytes)
-{
-    std::vector<IoRequest> requests;
-    std::vector<Reading*> asked;
-    for (Reading& reading : readings) {
-        if (at >= reading.record->intent_log_bytes)
-            continue;
-        reading.vector = {reading.buffer.data(),
-                          std::min<uint64_t>(piece_bytes, reading.record->intent_log_bytes - at)};
-        requests.push_back({.kind = IoKind::kRead,
-                            .device = reading.device,
-                            .offset = {reading.record->intent_log_offset + at},
-                            .vectors = {&reading.vector, 1}});
-        asked.push_back(&reading);
-    }
-    run_io(requests);
-    for (size_t index = 0; index < requests.size(); ++index) {
-        Reading& reading = *asked[index];
-        const std::span<std::byte> piece = reading.buffer.span().first(reading.vector.iov_len);
-        if (!requests[index].result.ok())
-            read_by_block(reading, at, piece);
-        scan_piece(reading, at / kBlockBytes, piece);
-    }
-}
-
-// So that a bad sector costs the entries it holds and no more.
-void IntentScan::read_by_block(const Reading& reading, uint64_t at, std::span<std::byte> piece)
-{
-    members_.count(reading.record->id, MemberCounter::kReadErrors);
-    const DeviceOffset offset{reading.record->intent_log_offset + at};
-    for (uint64_t block = 0; block < piece.size(); block += kBlockBytes) {
-        const std::span<std::byte> one = piece.subspan(block, kBlockBytes);
-        if (read_device(*reading.device, offset + block, one).ok())
-            continue;
-        std::memset(one.data(), 0, one.size());
-        IntentBlock unread;
-        unread.header.epoch = superblock_.log_epoch;
-        unread.header.generation = superblock_.root.generation.next();
-        unread.header.block = static_cast<uint32_t>((at + block) / kBlockBytes);
-        found_.push_back({reading.record->id, offset + block, unread});
-    }
-}
-
 // Each entry has a block of its own for the partial parity, and the ring overwrites a descriptor before its
 // blocks, except where a slice goes on at the ring's begin. Twice as many are forged, and would take memory
 // for each.
-bool IntentScan::too_many_entries(const Reading& reading) const
+bool IntentScan::too_many_entries(const MemberRecord& record)
 {
-    return reading.entry_count > 2 * reading.record->intent_log_bytes / kBlockBytes;
+    return entry_counts_[record.id] > 2 * record.intent_log_bytes / kBlockBytes;
 }
 
-void IntentScan::scan_piece(Reading& reading, uint64_t first_block, std::span<const std::byte> bytes)
+void IntentScan::take_block(const RingReader::Block& read)
 {
-    const MemberRecord& record = *reading.record;
+    const MemberRecord& record = *read.record;
+    if (read.unreadable) {
+        IntentBlock unread;
+        unread.header.epoch = superblock_.log_epoch;
+        unread.header.generation = superblock_.root.generation.next();
+        unread.header.block = read.number;
+        found_.push_back({record.id, read.offset, unread});
+        return;
+    }
     IntentHeader expected;
     expected.volume_uuid = superblock_.volume_uuid;
     expected.member = record.id;
-    for (uint64_t at = 0; at < bytes.size(); at += kBlockBytes) {
-        expected.block = static_cast<uint32_t>(first_block + at / kBlockBytes);
-        Result<IntentBlock> block = decode_intent_block(bytes.subspan(at, kBlockBytes), expected);
-        // Numbers count within an epoch. What looks like a descriptor of another may be a partial parity,
-        // which is what users wrote; the current epoch they do not know.
-        if (!block.ok() || block->header.epoch != superblock_.log_epoch || !plausible(*block))
-            continue;
-        for (const IntentEntry& entry : block->entries)
-            next_sequence_ = std::max(next_sequence_, entry.sequence + 1);
-        next_sequence_ = std::max(next_sequence_, block->header.floor);
-        if (!log_entry_lives(superblock_, block->header.epoch, block->header.generation))
-            continue;
-        floor_ = std::max(floor_, block->header.floor);
-        if (too_many_entries(reading))
-            continue;
-        reading.entry_count += block->entries.size();
-        if (too_many_entries(reading)) {
-            CW_LOG_WARNING("write-intent log: member %u has more entries than blocks: left out",
-                           record.id.value);
-            std::erase_if(found_, [&](const Found& found) { return found.member == record.id; });
-            continue;
-        }
-        const DeviceOffset offset{record.intent_log_offset + uint64_t{expected.block} * kBlockBytes};
-        found_.push_back({record.id, offset, block.take()});
+    expected.block = read.number;
+    Result<IntentBlock> block = decode_intent_block(read.bytes, expected);
+    // Numbers count within an epoch. What looks like a descriptor of another may be a partial parity,
+    // which is what users wrote; the current epoch they do not know.
+    if (!block.ok() || block->header.epoch != superblock_.log_epoch || !plausible(*block))
+        return;
+    for (const IntentEntry& entry : block->entries)
+        next_sequence_ = std::max(next_sequence_, entry.sequence + 1);
+    next_sequence_ = std::max(next_sequence_, block->header.floor);
+    if (!log_entry_lives(superblock_, block->header.epoch, block->header.generation))
+        return;
+    floor_ = std::max(floor_, block->header.floor);
+    if (too_many_entries(record))
+        return;
+    entry_counts_[record.id] += block->entries.size();
+    if (too_many_entries(record)) {
+        CW_LOG_WARNING("write-intent log: member %u has more entries than blocks: left out", record.id.value);
+        std::erase_if(found_, [&](const Found& found) { return found.member == record.id; });
+        return;
     }
+    found_.push_back({record.id, read.offset, block.take()});
 }
 
 void IntentScan::collect(const Found& found, std::unordered_map<uint64_t, size_t>& by_sequence)
@@ -197,37 +134,18 @@ Status IntentScan::read_partial(const LoggedRow::Copy& copy, std::span<std::byte
 Status IntentScan::erase()
 {
     AlignedBuffer descriptors(std::max<size_t>(found_.size(), 1) * kBlockBytes);
-    std::vector<iovec> vectors;
-    vectors.reserve(found_.size());
-    std::vector<IoRequest> requests;
-    std::vector<MemberId> asked;
-    for (const Found& found : found_) {
-        BlockDevice* device = members_.device(found.member);
-        if (device == nullptr)
-            continue;
+    MemberBatch writes(members_, MemberCounter::kWriteErrors);
+    for (size_t index = 0; index < found_.size(); ++index) {
+        const Found& found = found_[index];
         IntentHeader header = found.block.header;
         header.volume_uuid = superblock_.volume_uuid;
         header.member = found.member;
         header.floor = next_sequence_;
-        std::byte* const descriptor = descriptors.data() + vectors.size() * kBlockBytes;
-        encode_intent_block(header, {}, {descriptor, kBlockBytes});
-        vectors.push_back({descriptor, kBlockBytes});
-        requests.push_back({.kind = IoKind::kWrite,
-                            .device = device,
-                            .offset = found.offset,
-                            .vectors = {&vectors.back(), 1}});
-        asked.push_back(found.member);
+        const std::span<std::byte> descriptor = descriptors.span().subspan(index * kBlockBytes, kBlockBytes);
+        encode_intent_block(header, {}, descriptor);
+        writes.add_write(found.member, found.offset, descriptor);
     }
-    run_io(requests);
-    std::vector<MemberId> failed;
-    for (size_t index = 0; index < requests.size(); ++index) {
-        if (requests[index].result.ok())
-            continue;
-        members_.count(asked[index], MemberCounter::kWriteErrors);
-        failed.push_back(asked[index]);
-    }
-    if (!members_.fail(failed))
-        return Err::kTooManyFaults;
+    CW_TRY(writes.run("write-intent log"));
     return flush_members(members_);
 }
 

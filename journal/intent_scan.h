@@ -2,14 +2,15 @@
 // What the write-intent logs of all members hold after a crash.
 #pragma once
 
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
-#include "base/buffer.h"
 #include "device/member_set.h"
 #include "format/intent_codec.h"
 #include "format/superblock_codec.h"
+#include "journal/member_ring.h"
 
 namespace cowraid {
 
@@ -55,25 +56,15 @@ private:
         DeviceOffset offset;
         IntentBlock block;
     };
-    // One member's log while it is read.
-    struct Reading {
-        const MemberRecord* record = nullptr;
-        BlockDevice* device = nullptr;
-        AlignedBuffer buffer;
-        iovec vector{};
-        uint64_t entry_count = 0;  // live ones
-    };
-    void scan_all();
-    void scan_pieces(std::span<Reading> readings, uint64_t at, uint64_t piece_bytes);
-    void read_by_block(const Reading& reading, uint64_t at, std::span<std::byte> piece);
-    void scan_piece(Reading& reading, uint64_t first_block, std::span<const std::byte> bytes);
-    [[nodiscard]] bool too_many_entries(const Reading& reading) const;
+    void take_block(const RingReader::Block& read);
+    [[nodiscard]] bool too_many_entries(const MemberRecord& record);
     void collect(const Found& found, std::unordered_map<uint64_t, size_t>& by_sequence);
 
     MemberSet& members_;
     const Superblock& superblock_;
     // Valid descriptors of this epoch and of newer generations; for blocks that cannot be read, empty ones.
     std::vector<Found> found_;
+    std::map<MemberId, uint64_t> entry_counts_;  // live ones
     std::vector<LoggedRow> rows_;
     uint64_t floor_ = 0;
     uint64_t next_sequence_ = 1;

@@ -20,13 +20,6 @@ namespace cowraid {
 
 struct RootContent;
 
-// What a mount found in the fsync log.
-struct ReplayResult {
-    bool log_live = false;  // there was a log to look at; the next commit makes all in it dead
-    uint64_t next_sequence = 1;  // for FsyncLog
-    uint64_t record_count = 0;
-};
-
 struct Committer final : public CommitDriver, public FlushHost {
     explicit Committer(Names& volume_names);
     ~Committer() override;
@@ -62,10 +55,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     void load(const RootContent& root);
     // Reads and writes as the mount's options and the volume allow. `why` on failure.
     Status start(std::string& why);
-    // For a volume that is mounted read-only: rows, then the fsync log, in memory only. `why` on failure.
-    Status recover_in_memory(std::string& why);
     // First writes, recovery, room ahead, orphans, threads. `why` on failure. kNoSpace when there is no room
-    // to commit what the logs hold: if replay_done is set, all of that is in memory and can be read.
+    // to commit what the logs hold: once records are applied all of that is in memory and can be read.
     Status start_writing(std::string& why);
 
     Store& store;
@@ -82,9 +73,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes
     std::atomic<uint64_t> recovered_rows{0};  // by this mount
     std::atomic<uint64_t> replayed_records{0};  // by this mount
-    // Of a mount: what is in the open transaction from logs, and must be committed before anything is logged.
-    ReplayResult replay;
-    bool replay_done = false;
+    uint32_t recovered = 0;  // facts that passes of recovery left (fs/commit/recovery.cc)
+    uint64_t next_record = 1;  // of the fsync log, by what a replay found in it
     Background background;  // last: its threads use everything above
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// From an opened volume to a running filesystem.
+// What a mount reads before anything else: the root tree of the last commit.
 #pragma once
 
 #include <memory>

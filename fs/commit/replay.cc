@@ -60,20 +60,22 @@ uint64_t add_records(const std::vector<FsyncContent>& contents, ReplayedState& s
     return count;
 }
 
-Status replay_scan(Committer& committer, FsyncScan& scan, ReplayResult& result)
+Status replay_scan(Committer& committer, FsyncScan& scan)
 {
     std::vector<FsyncContent> contents;
     CW_TRY(read_records(committer.store, scan, contents));
-    result.next_sequence = scan.next_sequence();
+    committer.next_record = scan.next_sequence();
     const TransactionId open = committer.store.timeline.open()->id;
     if (committer.store.commit_number(open) < scan.commit_at_least())
-        committer.store.commits_before = scan.commit_at_least().value - open.value;
+        committer.store.number_commits_from(scan.commit_at_least());
     ReplayedState state(committer);
-    result.record_count = add_records(contents, state);
-    if (result.record_count == 0)
+    const uint64_t count = add_records(contents, state);
+    if (count == 0)
         return {};
     CW_TRY(state.validate());
-    return state.apply();
+    CW_TRY(state.apply());
+    committer.replayed_records += count;
+    return {};
 }
 
 }  // namespace
@@ -177,29 +179,24 @@ Status ReplayedState::apply()
     return {};
 }
 
-Status replay_fsync_log(Committer& committer, ReplayResult& result, std::string& why)
+Status replay_fsync_log(Committer& committer, std::string& why)
 {
-    result = {};
-    result.log_live = committer.store.volume.fsync_log_live();
-    if (!result.log_live || is_mutant(committer.store.options, CommitMutant::kReplaySkipped))
+    if (is_mutant(committer.store.options, CommitMutant::kReplaySkipped))
         return {};
     Status status;
     for (int attempt = 0; attempt < kScans; ++attempt) {
         FsyncScan scan(committer.store.volume.members(), committer.store.volume.superblock(),
                        {committer.store.volume.superblock().tree_commits});
-        status = replay_scan(committer, scan, result);
+        status = replay_scan(committer, scan);
         if (status != Status(Err::kIo))
             break;
     }
-    if (!status.ok()) {
+    if (!status.ok())
         why = status.err() == Err::kCorrupt
                   ? "the fsync log contradicts the last commit; what is in that can be read with -o ro,rescue"
                   : std::string("the fsync log cannot be replayed: ") + err_text(status.err()) +
                         "; what is in the last commit can be read with -o ro,rescue";
-        return status;
-    }
-    committer.replayed_records += result.record_count;
-    return {};
+    return status;
 }
 
 }  // namespace cowraid

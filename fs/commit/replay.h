@@ -14,11 +14,11 @@
 
 namespace cowraid {
 
-// Reads the log if the superblock says that it is in use, and applies it. Nothing is written: the open
+// Reads the log, which the superblock says is in use, and applies it. Nothing is written: the open
 // transaction needs a commit, and nothing may be appended before that is durable. Only where the core has
 // nothing but what a mount has put there; no other thread. On failure nothing is applied, and `why` says what
 // is wrong.
-Status replay_fsync_log(Committer& committer, ReplayResult& result, std::string& why);
+Status replay_fsync_log(Committer& committer, std::string& why);
 
 // What records say, one on top of the other.
 class ReplayedState {

@@ -173,7 +173,7 @@ Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, Tra
                     Placement& placement)
 {
     const auto join = [&](uint64_t wanted) {
-        if (wanted > 0 && store.volume.intent_log_live() && !store.whole_rows_only)
+        if (wanted > 0 && store.volume.intent_log_live() && !store.service.whole_rows_only())
             placement.hole_blocks += store.allocator.allocate_holes(wanted, transaction, placement.holes);
     };
     const auto rest = [&] {
@@ -200,7 +200,7 @@ Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, Tra
 // what no free row is left for joins them in any case.
 uint64_t blocks_to_join(const Store& store, uint64_t block_count)
 {
-    if (store.whole_rows_only)
+    if (store.service.whole_rows_only())
         return 0;
     const SpaceNumbers data = store.allocator.numbers(kGroupData);
     const uint64_t scarce =

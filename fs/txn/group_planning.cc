@@ -167,9 +167,10 @@ Status plan_for(Store& store, uint64_t wanted_blocks, uint64_t taken_blocks)
 {
     uint64_t rows = room_of(store, kGroupData);
     CW_TRY(plan_until(store, kGroupData, wanted_blocks, {Slots::kBesideKept, SlotMembers::kPresent}, rows));
-    uint64_t holes = store.whole_rows_only ? 0 : store.allocator.numbers(kGroupData).hole_blocks;
+    const bool whole_rows_only = store.service.whole_rows_only();
+    uint64_t holes = whole_rows_only ? 0 : store.allocator.numbers(kGroupData).hole_blocks;
     uint64_t more_holes = 0;
-    reopen_until(store, kGroupData, taken_blocks, rows, store.whole_rows_only ? more_holes : holes);
+    reopen_until(store, kGroupData, taken_blocks, rows, whole_rows_only ? more_holes : holes);
     return plan_until(store, kGroupData, taken_blocks - std::min(taken_blocks, holes),
                       {Slots::kAny, SlotMembers::kAll}, rows);
 }

@@ -13,7 +13,8 @@ namespace cowraid {
 //
 //               recovered, committed            a commit or flush failed
 //   kStarting ------------------------> kWriting -----------------------> kStopped
-//     |    ^                               |
+//     |    ^ ^                             |
+//     |    | +--> kCommittingRows          |
 //     |    | remount rw       remount ro   |
 //     |    +---------- kReading <----------+
 //     |    |              ^
@@ -25,6 +26,8 @@ class ServiceState {
 public:
     enum class Kind : uint8_t {
         kStarting,  // only who mounts commits: superblocks, recovery
+        // The same, while rows that were recovered wait for a commit with records: none is written in place.
+        kCommittingRows,
         kWriting,
         kReading,
         // Read-only, and what the logs hold is in memory alone: nothing is written, not even a commit.
@@ -38,6 +41,7 @@ public:
     [[nodiscard]] bool writing() const { return kind() == Kind::kWriting; }
     [[nodiscard]] bool stopped() const { return kind() == Kind::kStopped; }
     [[nodiscard]] bool keeps_log() const { return kind() == Kind::kKeepingLog; }
+    [[nodiscard]] bool whole_rows_only() const { return kind() == Kind::kCommittingRows; }
     // Neither writing nor stopped.
     [[nodiscard]] bool read_only() const { return !writing() && !stopped(); }
     // kShutdown when stopped, kReadOnly when it is read-only.

@@ -52,22 +52,26 @@ struct Store {
     CommitQueue commits;
     CommitDriver* driver = nullptr;  // the committer, from its construction on
 
-    // Superblock::tree_commits of a transaction's commit is its id and this.
-    std::atomic<uint64_t> commits_before{0};
     ServiceState service;
-    // Rows that were recovered are not committed yet: none is written in place. Commit thread.
-    bool whole_rows_only = false;
     // In free rows, what the block group being emptied still needs: writers rather join rows.
     std::atomic<uint64_t> moving_blocks{0};
     // Checksums of rows written in place since the last commit, for a commit of nothing else
     // (FlushHost::commit_checksums). Null while there are none. Commit thread.
     Ref<Transaction> in_place;
 
-    // What its records of the fsync log, and its commit, are numbered by.
+    // What its records of the fsync log, and its commit, are numbered by: Superblock::tree_commits.
     [[nodiscard]] Generation commit_number(TransactionId transaction) const
     {
-        return {commits_before + transaction.value};
+        return {commits_before_ + transaction.value};
     }
+    // The open transaction will be the commit of this number, those after it follow.
+    void number_commits_from(Generation number)
+    {
+        commits_before_ = number.value - timeline.open()->id.value;
+    }
+
+private:
+    std::atomic<uint64_t> commits_before_{0};
 };
 
 }  // namespace cowraid

@@ -36,7 +36,9 @@ const char* unwritable(const Superblock& superblock)
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
-    volume->superblock_ = std::move(assembly.superblock);
+    volume->committed_ = volume->next_ = std::move(assembly.superblock);
+    volume->next_.unmounted = false;
+    const Superblock& superblock = volume->committed_;
     for (AssembledMember& member : assembly.members) {
         if (!member.reason.text.empty())
             volume->reasons_.emplace_back(member.id, member.reason);
@@ -45,18 +47,17 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         else if (member.damaged.slots != DamagedSlots{}.slots)
             volume->damaged_slots_.push_back(member.damaged);
         // One that missed commits serves what it has: the map says which columns lack something.
-        volume->members_.add(member.id, std::move(member.device),
-                             volume->superblock_.member(member.id)->counters);
+        volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
     volume->members_.set_needed(volume->quorum());
     volume->damaged_rings_ = std::move(assembly.damaged_rings);
-    Result<GroupMap> map = read_group_map(volume->members_, volume->superblock_);
+    Result<GroupMap> map = read_group_map(volume->members_, superblock);
     if (!map.ok()) {
         why = "the block-group map cannot be read on any member";
         return map.err();
     }
     volume->map_ = map.take();
-    volume->found_ = FoundCommit{volume->superblock_, volume->map_};
+    volume->found_map_ = volume->map_;
     for (const AssembledMember& member : assembly.members)
         volume->distrust(member);
     const bool emptying =
@@ -69,14 +70,13 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     bool must_be_read_only = false;
     const std::vector<MemberId>& away = volume->away_;
     const std::string lacking = lacking_text(assembly, volume->members_, volume->map_);
-    why = judge_missing(volume->superblock_, volume->map_, away, lacking, options, must_be_read_only);
+    why = judge_missing(superblock, volume->map_, away, lacking, options, must_be_read_only);
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
-        volume->degraded_reason_ = lacking + "; " + tolerance_text(volume->superblock_, volume->map_, away);
+        volume->degraded_reason_ = lacking + "; " + tolerance_text(superblock, volume->map_, away);
     volume->read_only_reason_ =
-        must_be_read_only ? "too few members are present for safe writing" : unwritable(volume->superblock_);
-    volume->map_written_ = true;
+        must_be_read_only ? "too few members are present for safe writing" : unwritable(superblock);
     volume->map_in_place_ = is_mutant(options, CommitMutant::kMapInPlace);
     volume->stale_unrecorded_ = is_mutant(options, CommitMutant::kStaleUnrecorded);
     Array::Options array_options;
@@ -99,9 +99,10 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
 {
     CW_ASSERT(devices.size() == superblock.members.size());
     std::unique_ptr<Volume> volume(new Volume());
-    volume->superblock_ = std::move(superblock);
+    volume->committed_ = volume->next_ = superblock;
+    MutexLock lock(volume->mutex_);
     for (size_t i = 0; i < devices.size(); ++i) {
-        const MemberRecord& record = volume->superblock_.members[i];
+        const MemberRecord& record = superblock.members[i];
         volume->members_.add(record.id, std::move(devices[i]), record.counters);
         volume->slots_.add_member(record, true);
     }
@@ -112,7 +113,8 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
 
 Status Volume::install_groups(std::string& why)
 {
-    for (const MemberRecord& record : superblock_.members)
+    MutexLock lock(mutex_);
+    for (const MemberRecord& record : committed_.members)
         slots_.add_member(record, members_.device(record.id) != nullptr);
     newly_stale_.clear();
     for (const GroupRecord& group : map_.groups) {
@@ -122,7 +124,7 @@ Status Volume::install_groups(std::string& why)
         if (absent)
             closed_.insert(group.address);
         const Status taken = slots_.take(group);
-        const Status added = taken.ok() ? array_->add_group(group, superblock_) : taken;
+        const Status added = taken.ok() ? array_->add_group(group, committed_) : taken;
         if (!added.ok()) {
             why = "the block-group map contradicts itself at address " + std::to_string(group.address.value);
             return added;
@@ -152,14 +154,14 @@ const Profile& Volume::profile_for(uint32_t content) const
 
 uint32_t Volume::chunk_bytes_for(uint32_t content) const
 {
-    const uint32_t chunk_bytes = superblock_.chunk_bytes;
+    const uint32_t chunk_bytes = committed_.chunk_bytes;
     return (content & kGroupData) != 0 ? chunk_bytes : std::max<uint32_t>(chunk_bytes, kNodeBytes);
 }
 
 std::vector<MemberId> Volume::missing_members() const
 {
     std::vector<MemberId> missing;
-    for (const MemberRecord& record : superblock_.members)
+    for (const MemberRecord& record : committed_.members)
         if (members_.device(record.id) == nullptr)
             missing.push_back(record.id);
     return missing;
@@ -167,7 +169,7 @@ std::vector<MemberId> Volume::missing_members() const
 
 bool Volume::member_failed_since_commit() const
 {
-    return std::any_of(superblock_.members.begin(), superblock_.members.end(), [&](const MemberRecord& r) {
+    return std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& r) {
         return r.state == MemberState::kPresent && members_.device(r.id) == nullptr;
     });
 }
@@ -176,14 +178,14 @@ bool Volume::map_has_room(const GroupRecord& group) const
 {
     const uint64_t bytes = encoded_bytes(map_, group);
     return bytes <= kMaxMapBytes && group.span_bytes() <= kMaxVolumeAddress - group.address.value &&
-           std::all_of(superblock_.members.begin(), superblock_.members.end(),
+           std::all_of(committed_.members.begin(), committed_.members.end(),
                        [=](const MemberRecord& record) { return bytes <= record.map_bytes; });
 }
 
 void Volume::note_present() const
 {
     bool changed = false;
-    for (const MemberRecord& record : superblock_.members)
+    for (const MemberRecord& record : committed_.members)
         changed = slots_.set_present(record.id, members_.device(record.id) != nullptr) || changed;
     if (changed)
         forget_potential();
@@ -214,18 +216,18 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
         left = left_by(content, members);
     CW_ASSIGN(GroupRecord group,
               slots_.plan_group(profile_for(content), chunk_bytes_for(content), members, left));
-    group.address = {superblock_.next_group_address};
+    group.address = {next_.next_group_address};
     group.content = content;
-    group.created_generation = superblock_.generation.next();
+    group.created_generation = committed_.generation.next();
     for (GroupColumn& column : group.columns)
         if (members_.device(column.member) == nullptr)
             column.stale_since = group.created_generation;
-    const Status added = map_has_room(group) ? array_->add_group(group, superblock_) : Err::kNoSpace;
+    const Status added = map_has_room(group) ? array_->add_group(group, committed_) : Err::kNoSpace;
     if (!added.ok()) {
         slots_.give_back(group);
         return added;
     }
-    superblock_.next_group_address += group.span_bytes();
+    next_.next_group_address += group.span_bytes();
     const Geometry geometry = geometry_of(group);
     allocator.add_group(group, {group.address, 0, geometry.row_count(), geometry.stripe_count()},
                         Allocator::GroupState::kPlanned);
@@ -238,7 +240,7 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
 
 bool Volume::may_have_moved_blocks() const
 {
-    return (superblock_.incompat_features & feature_bit("remap")) != 0;
+    return (next_.incompat_features & feature_bit("remap")) != 0;
 }
 
 void Volume::set_emptying(VolumeAddress address)
@@ -247,7 +249,7 @@ void Volume::set_emptying(VolumeAddress address)
                                  [&](const GroupRecord& group) { return group.address == address; });
     CW_ASSERT(at != map_.groups.end());
     at->flags |= kGroupEmptying;
-    superblock_.incompat_features |= feature_bit("remap");
+    next_.incompat_features |= feature_bit("remap");
     map_changed_ = true;
 }
 
@@ -286,10 +288,10 @@ MetadataNeed Volume::metadata_need_when_full(SlotMembers members) const
     if (known)
         return *known;
     const Profile& data = data_profile();
-    uint64_t blocks = slots_.potential_blocks(data, superblock_.chunk_bytes, {}, members);
+    uint64_t blocks = slots_.potential_blocks(data, committed_.chunk_bytes, {}, members);
     for (const GroupRecord& group : map_.groups)
         blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
-    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, superblock_.members.size()));
+    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, committed_.members.size()));
     known = metadata_need(blocks, columns / (columns - data.parity));
     if (system_is_metadata())
         known = {known->file_blocks + known->system_blocks, 0};
@@ -323,7 +325,7 @@ uint64_t Volume::known_potential(size_t content_index, SlotMembers members) cons
     if (known)
         return *known;
     if (content_index == 0)
-        known = slots_.potential_blocks(data_profile(), superblock_.chunk_bytes, left_by(kGroupData, members),
+        known = slots_.potential_blocks(data_profile(), committed_.chunk_bytes, left_by(kGroupData, members),
                                         members);
     else
         known = slots_.potential_blocks(profile_for(kContents[content_index]),
@@ -346,7 +348,7 @@ uint64_t Volume::data_potential(const SlotAllocator& slots) const
 {
     uint64_t blocks = UINT64_MAX;
     for (const SlotMembers members : {SlotMembers::kPresentFirst, SlotMembers::kAll})
-        blocks = std::min(blocks, slots.potential_blocks(data_profile(), superblock_.chunk_bytes,
+        blocks = std::min(blocks, slots.potential_blocks(data_profile(), committed_.chunk_bytes,
                                                          left_by(kGroupData, members), members));
     return blocks;
 }
@@ -390,7 +392,7 @@ uint64_t Volume::potential_after(uint32_t content, SlotMembers members) const
         return 0;
     group->content = content;
     const uint64_t blocks =
-        slots.potential_blocks(data_profile(), superblock_.chunk_bytes,
+        slots.potential_blocks(data_profile(), committed_.chunk_bytes,
                                left_by(kGroupData, SlotMembers::kAll, &*group), SlotMembers::kAll);
     return (content & kGroupData) != 0 ? blocks + geometry_of(*group).data_blocks() : blocks;
 }

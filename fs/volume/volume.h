@@ -43,12 +43,13 @@ public:
 
     [[nodiscard]] MemberSet& members() { return members_; }
     [[nodiscard]] Array& array() { return *array_; }
-    [[nodiscard]] const Superblock& superblock() const { return superblock_; }
+    // The one written last.
+    [[nodiscard]] const Superblock& superblock() const { return committed_; }
     [[nodiscard]] const GroupMap& map() const { return map_; }
-    [[nodiscard]] const Profile& data_profile() const { return *find_profile(superblock_.data_profile); }
+    [[nodiscard]] const Profile& data_profile() const { return *find_profile(superblock().data_profile); }
     [[nodiscard]] const Profile& metadata_profile() const
     {
-        return *find_profile(superblock_.metadata_profile);
+        return *find_profile(superblock().metadata_profile);
     }
     // Profile of the groups that hold checksum, free-space and root trees: the metadata profile when that
     // is mirrored or single, else the mirror with the same tolerance.
@@ -117,10 +118,10 @@ public:
     Status recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts);
     // Whether the superblocks say that the write-intent log may hold live entries: before that is durable no
     // row may be written in place. What is set here is in the next superblock.
-    [[nodiscard]] bool intent_log_live() const { return (superblock_.live_logs & kLiveIntentLog) != 0; }
+    [[nodiscard]] bool intent_log_live() const { return (superblock().live_logs & kLiveIntentLog) != 0; }
     void set_intent_log_live(bool live) { set_live(kLiveIntentLog, live); }
     // The same for the fsync log.
-    [[nodiscard]] bool fsync_log_live() const { return (superblock_.live_logs & kLiveFsyncLog) != 0; }
+    [[nodiscard]] bool fsync_log_live() const { return (superblock().live_logs & kLiveFsyncLog) != 0; }
     void set_fsync_log_live(bool live) { set_live(kLiveFsyncLog, live); }
     // Rows that can be written in place between two commits of their checksums, at least.
     [[nodiscard]] uint64_t intent_log_rows() const
@@ -131,7 +132,7 @@ public:
     void set_tree_commits(uint64_t count);
     // That superblock begins a log epoch: with its trees nothing in the logs counts any more.
     void renew_log_epoch() { renew_log_epoch_ = true; }
-    [[nodiscard]] bool any_log_live() const { return superblock_.live_logs != 0; }
+    [[nodiscard]] bool any_log_live() const { return superblock().live_logs != 0; }
     // The volume may be read but must not be written: too few members (half of them or fewer, or below a
     // minimum), or something in it that this version cannot write.
     [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
@@ -142,9 +143,8 @@ public:
     [[nodiscard]] const std::string& degraded_reason() const { return degraded_reason_; }
     // Why a member was absent or behind then; empty when it was not.
     [[nodiscard]] MemberReason reason_of(MemberId id) const;
-    void set_label(const std::string& label) { superblock_.label = label; }
     // Whether the superblocks written from now on say that a mount ended with them.
-    void set_unmounting(bool unmounting) { unmounting_ = unmounting; }
+    void set_unmounting(bool unmounting) { next_.unmounted = unmounting; }
 
 private:
     Volume() = default;
@@ -157,6 +157,7 @@ private:
     Status flush();
     Status flush_data(uint64_t& covered);
     Status write_superblock(Generation generation, const BlockRef& root);
+    void next_is_committed();
     Status publish_map();
     void note_member_states(Generation generation);
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
@@ -172,7 +173,7 @@ private:
     void publish_stale();
     Status install_groups(std::string& why);
     // Members that must stay in service while the volume is written: a majority of the member table.
-    [[nodiscard]] size_t quorum() const { return majority(superblock_); }
+    [[nodiscard]] size_t quorum() const { return majority(superblock()); }
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
@@ -194,48 +195,47 @@ private:
         need_ = {};
     }
 
-    // As the superblock and the map had it, whatever open() learnt besides.
-    struct FoundCommit {
-        Superblock superblock;
-        GroupMap map;
+    // What narrowing_blocks() said last.
+    struct Narrowing {
+        std::vector<VolumeAddress> groups;
+        uint64_t blocks;
     };
 
+    // Constant once a mount has begun, or with locks of their own.
     MemberSet members_;
-    std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started
+    std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
-    Superblock superblock_;
-    GroupMap map_;
-    bool map_changed_ = false;
-    std::vector<VolumeAddress> planned_;  // groups of the map not yet published
-    std::vector<GroupRecord> dropped_;  // slots return when the map without them is durable
-    bool map_written_ = false;  // superblock_.map names a place that must not be overwritten
-    MapRef pending_map_;  // of the map written but not yet named by a superblock
     const char* read_only_reason_ = nullptr;  // static text
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
     bool map_in_place_ = false;  // wrong protocols, for the crash tests
     bool stale_unrecorded_ = false;
-    bool unmounting_ = false;
+
+    // Changed by the mount and by the commit thread.
+    Superblock committed_;  // written last; found by open(), or what mkfs begins with
+    Superblock next_;  // that of the next commit, as far as it is known
     bool renew_log_epoch_ = false;
-    std::optional<FoundCommit> found_;  // until begin_writing() has written it again
-    std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
+    // Groups come and go with mutex_ held: who holds it may read which there are, and where.
+    GroupMap map_;
+    bool map_changed_ = false;
+    std::optional<GroupMap> found_map_;  // as it was; until begin_writing() has written it again
+    std::vector<VolumeAddress> planned_;  // groups of the map not yet published
+    std::vector<VolumeAddress> reopened_;  // groups that the next durable map lets open
     // Groups with a column on an absent member since open(): nothing was written that a column lacks.
     std::set<VolumeAddress> closed_;
-    std::vector<VolumeAddress> reopened_;  // groups that the next durable map lets open
+    std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
     std::vector<GroupRecord> newly_stale_;  // changed by mark_stale(), unknown to the array
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
     std::vector<MemberId> damaged_rings_;  // not by a crash: to be counted by begin_writing()
-    // slots_, map_.groups, dropped_, and what slots could still hold, read by statfs; indexed data, metadata,
-    // system, and by SlotMembers.
+
     mutable Mutex mutex_{LockRank::kSlots};
-    mutable SlotAllocator slots_;
-    mutable std::array<std::array<std::optional<uint64_t>, 3>, 3> potential_;
-    mutable std::array<std::optional<MetadataNeed>, 3> need_;
-    // What narrowing_blocks() said last, without and with those dropped.
-    struct Narrowing {
-        std::vector<VolumeAddress> groups;
-        uint64_t blocks;
-    };
+    mutable SlotAllocator slots_ CW_GUARDED_BY(mutex_);
+    // Slots return when the map without them is durable.
+    std::vector<GroupRecord> dropped_ CW_GUARDED_BY(mutex_);
+    // What slots could still hold: by data, metadata, system, and by SlotMembers.
+    mutable std::array<std::array<std::optional<uint64_t>, 3>, 3> potential_ CW_GUARDED_BY(mutex_);
+    mutable std::array<std::optional<MetadataNeed>, 3> need_ CW_GUARDED_BY(mutex_);  // by SlotMembers
+    // Without and with groups that were dropped.
     mutable std::array<std::optional<Narrowing>, 2> narrowing_ CW_GUARDED_BY(mutex_);
 };
 

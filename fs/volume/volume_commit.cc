@@ -11,22 +11,43 @@
 
 namespace cowraid {
 
+// Field by field: other threads read what is constant meanwhile.
+void Volume::next_is_committed()
+{
+    committed_.incompat_features = next_.incompat_features;
+    committed_.generation = next_.generation;
+    committed_.epochs = next_.epochs;
+    committed_.next_group_address = next_.next_group_address;
+    committed_.root = next_.root;
+    committed_.map = next_.map;
+    committed_.live_logs = next_.live_logs;
+    committed_.tree_commits = next_.tree_commits;
+    committed_.log_epoch = next_.log_epoch;
+    committed_.unmounted = next_.unmounted;
+    for (const MemberRecord& from : next_.members) {
+        MemberRecord& record = *committed_.member(from.id);
+        record.state = from.state;
+        record.missing_since = from.missing_since;
+        record.counters = from.counters;
+    }
+}
+
 Status Volume::write_map(MapWrite how, Generation generation)
 {
     if (!map_changed_)
         return {};
     map_.generation = generation;
     MapRef reference;
-    const std::vector<std::byte> bytes = encode_group_map(map_, superblock_.volume_uuid, reference);
+    const std::vector<std::byte> bytes = encode_group_map(map_, committed_.volume_uuid, reference);
     // The place that the last durable superblock names must survive until the next one is durable.
     const uint32_t other = map_in_place_ ? 0 : 1;
-    const uint32_t place = map_written_ ? superblock_.map.place ^ other : 0;
+    const uint32_t place = committed_.map.bytes != 0 ? committed_.map.place ^ other : 0;
     reference.place = place;
     reference.generation = generation;
-    pending_map_ = reference;
+    next_.map = reference;
     if (how == MapWrite::kPrepare)
         return {};
-    return write_group_map(members_, superblock_, bytes, place);
+    return write_group_map(members_, committed_, bytes, place);
 }
 
 Status Volume::flush()
@@ -48,7 +69,7 @@ Status Volume::flush_data(uint64_t& covered)
 // that failed since then has everything this superblock refers to.
 void Volume::note_member_states(Generation generation)
 {
-    for (MemberRecord& record : superblock_.members) {
+    for (MemberRecord& record : next_.members) {
         record.counters = members_.counters(record.id);
         const bool away = std::find(away_.begin(), away_.end(), record.id) != away_.end();
         if (!away && record.state != MemberState::kPresent) {
@@ -63,7 +84,7 @@ void Volume::note_member_states(Generation generation)
         if (record.state == MemberState::kFailed)
             CW_LOG_ERROR("%s failed: out of service since commit %llu; %s", members_.name(record.id).c_str(),
                          static_cast<unsigned long long>(generation.value),
-                         tolerance_text(superblock_, map_, away_).c_str());
+                         tolerance_text(next_, map_, away_).c_str());
     }
 }
 
@@ -71,19 +92,19 @@ void Volume::note_member_states(Generation generation)
 // dead here, and superblocks of one generation that differ in it were written apart.
 void Volume::begin_log_epoch()
 {
-    superblock_.log_epoch = random_u64() | 1;
+    next_.log_epoch = random_u64() | 1;
 }
 
 void Volume::set_live(uint32_t log, bool live)
 {
-    if (live && superblock_.live_logs == 0)
+    if (live && next_.live_logs == 0)
         begin_log_epoch();
-    superblock_.live_logs = live ? superblock_.live_logs | log : superblock_.live_logs & ~log;
+    next_.live_logs = live ? next_.live_logs | log : next_.live_logs & ~log;
 }
 
 void Volume::set_tree_commits(uint64_t count)
 {
-    superblock_.tree_commits = count;
+    next_.tree_commits = count;
     if (renew_log_epoch_)
         begin_log_epoch();
     renew_log_epoch_ = false;
@@ -91,13 +112,12 @@ void Volume::set_tree_commits(uint64_t count)
 
 Status Volume::write_superblock(Generation generation, const BlockRef& root)
 {
-    superblock_.generation = generation;
-    superblock_.root = root;
-    superblock_.unmounted = unmounting_;
-    if (map_changed_)
-        superblock_.map = pending_map_;
+    next_.generation = generation;
+    next_.root = root;
     note_member_states(generation);
-    return write_superblocks(members_, superblock_);
+    CW_TRY(write_superblocks(members_, next_));
+    next_is_committed();
+    return {};
 }
 
 Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered)
@@ -112,7 +132,6 @@ Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef&
         CW_TRY(flush());
         if (how == MapWrite::kPrepare)
             CW_TRY(write_map(MapWrite::kNow, generation));
-        map_written_ = map_written_ || map_changed_;
         map_changed_ = false;
         // A member that failed while its superblock was written is still called present by the others'.
         if (!record_away())
@@ -128,9 +147,9 @@ void Volume::commit_done(Allocator& allocator)
             allocator.set_group_state(address, Allocator::GroupState::kOpen);
         groups->clear();
     }
+    MutexLock lock(mutex_);
     if (dropped_.empty())
         return;
-    MutexLock lock(mutex_);
     for (const GroupRecord& group : dropped_)
         slots_.give_back(group);
     dropped_.clear();
@@ -142,7 +161,7 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
     const bool read_only = options.read_only || read_only_advised();
     uint64_t next_sequence = 1;
     if (intent_log_live()) {
-        IntentScan scan(members_, superblock_);
+        IntentScan scan(members_, committed_);
         if (!read_only && scan.next_sequence() > kMaxIntentSequence / 2)
             return Err::kRange;
         if (!read_only) {
@@ -164,7 +183,7 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
         CW_TRY(flush());
     if (intent_log_)
         return {};
-    intent_log_ = std::make_unique<IntentLog>(members_, superblock_, next_sequence);
+    intent_log_ = std::make_unique<IntentLog>(members_, committed_, next_sequence);
     PartialWriteOptions partial = options.partial_writes;
     if (options.manual_commit)
         partial.worker_count = 0;
@@ -175,9 +194,8 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
 Status Volume::publish_map()
 {
     uint64_t covered = 0;
-    return map_changed_
-               ? make_durable(MapWrite::kNow, superblock_.generation.next(), superblock_.root, covered)
-               : Status();
+    return map_changed_ ? make_durable(MapWrite::kNow, committed_.generation.next(), committed_.root, covered)
+                        : Status();
 }
 
 Status Volume::begin_writing()
@@ -189,26 +207,26 @@ Status Volume::begin_writing()
     CW_TRY(erase_slots(members_, damaged_slots_));
     damaged_slots_.clear();
     // Neighbours that a crash left one commit apart are alike again before anything else is written.
-    if (found_)
-        CW_TRY(rewrite_commit(members_, found_->superblock, found_->map));
-    found_.reset();
+    if (found_map_)
+        CW_TRY(rewrite_commit(members_, committed_, *found_map_));
+    found_map_.reset();
     const bool returned =
-        std::any_of(superblock_.members.begin(), superblock_.members.end(), [&](const MemberRecord& record) {
+        std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
             return record.state != MemberState::kPresent && members_.device(record.id) != nullptr;
         });
     if (!degraded() && !returned && !map_changed_)
         return {};
-    const Generation generation = superblock_.generation.next();
+    const Generation generation = committed_.generation.next();
     if (degraded()) {
-        superblock_.epochs.insert(superblock_.epochs.begin(), {random_u64(), generation});
-        if (superblock_.epochs.size() > kEpochHistoryCount)
-            superblock_.epochs.resize(kEpochHistoryCount);
+        next_.epochs.insert(next_.epochs.begin(), {random_u64(), generation});
+        if (next_.epochs.size() > kEpochHistoryCount)
+            next_.epochs.resize(kEpochHistoryCount);
         // Entries that may be there stay known by the epoch that they carry.
-        if (superblock_.live_logs == 0)
-            superblock_.log_epoch = superblock_.epochs.front().epoch;
+        if (next_.live_logs == 0)
+            next_.log_epoch = next_.epochs.front().epoch;
     }
     uint64_t covered = 0;
-    return make_durable(MapWrite::kNow, generation, superblock_.root, covered);
+    return make_durable(MapWrite::kNow, generation, committed_.root, covered);
 }
 
 }  // namespace cowraid

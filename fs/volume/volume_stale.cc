@@ -44,7 +44,7 @@ bool Volume::mark_stale(GroupRecord& group, MemberId member, Generation since)
 
 void Volume::publish_stale()
 {
-    const Status known = array_->update_groups(newly_stale_, superblock_);
+    const Status known = array_->update_groups(newly_stale_, committed_);
     CW_ASSERT(known.ok());  // the array has these groups already
     newly_stale_.clear();
 }
@@ -55,10 +55,10 @@ void Volume::publish_stale()
 void Volume::distrust(const AssembledMember& member)
 {
     if (!member.stale || contains(away_, member.id) ||
-        superblock_.member(member.id)->state != MemberState::kPresent)
+        committed_.member(member.id)->state != MemberState::kPresent)
         return;
     map_changed_ = true;
-    if (member.missed_from > superblock_.generation)
+    if (member.missed_from > committed_.generation)
         return;
     for (GroupRecord& group : map_.groups)
         mark_stale(group, member.id, member.missed_from);
@@ -68,7 +68,7 @@ bool Volume::record_away()
 {
     bool recorded = false;
     // Its last flush that counts came before the superblock of the trees there are.
-    const Generation since = superblock_.root.generation.next();
+    const Generation since = committed_.root.generation.next();
     for (const MemberId id : missing_members()) {
         if (contains(away_, id))
             continue;
@@ -112,7 +112,7 @@ void Volume::reopen_group(VolumeAddress address, Allocator& allocator)
     CW_ASSERT(at != map_.groups.end());
     for (const GroupColumn& column : at->columns)
         if (members_.device(column.member) == nullptr)
-            mark_stale(*at, column.member, superblock_.root.generation.next());
+            mark_stale(*at, column.member, committed_.root.generation.next());
     closed_.erase(address);
     publish_stale();
     if (!map_changed_)

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// From what a crash left to a filesystem that reads or writes.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "fs/commit/committer.h"
+#include "fs/commit/fsync_collect.h"
+#include "fs/commit/replay.h"
+#include "fs/names/removal.h"
+#include "fs/txn/group_planning.h"
+
+namespace cowraid {
+
+namespace {
+
+// Of one run, which a mount or a remount begins.
+constexpr uint32_t kMembersAlike = 1 << 0;  // all have the commit that was found
+constexpr uint32_t kRowsWhole = 1 << 1;  // those that the write-intent log names
+constexpr uint32_t kRoomPlanned = 1 << 2;
+constexpr uint32_t kRowsSafe = 1 << 3;  // they have their commit, or share that of the records
+constexpr uint32_t kAllCommitted = 1 << 4;
+// These stay.
+constexpr uint32_t kRecordsApplied = 1 << 5;  // those of the fsync log; or rescue goes without
+constexpr uint32_t kLogDead = 1 << 6;  // the fsync log has nothing that the trees lack
+
+// One run of a table of passes.
+struct Recovery {
+    Committer& committer;
+    std::string& why;
+    RecoveryCounts counts;
+};
+
+Status begin_writing(Recovery& recovery)
+{
+    Store& store = recovery.committer.store;
+    CW_TRY(store.volume.begin_writing());
+    store.service.become(ServiceState::Kind::kStarting);
+    return {};
+}
+
+// Rows that were being written in place. The open transaction learns their checksums; a volume that is
+// mounted read-only is not changed.
+Status recover_rows(Recovery& recovery)
+{
+    Store& store = recovery.committer.store;
+    TransactionChecksumSink sink(*store.timeline.open(), &store.allocator);
+    const Status status = store.volume.recover_rows(store.options, sink, recovery.counts);
+    recovery.committer.recovered_rows += recovery.counts.rows;
+    // Reached by forgery only.
+    if (status.err() == Err::kRange)
+        recovery.why =
+            "the numbers of the write-intent log are used up; mount with ro and copy what the volume holds";
+    return status;
+}
+
+// Log entries of rows die with a commit that has their checksums, before there are new ones. With records to
+// replay it comes before that, and changes nothing that they rest on: they count from the commit before it.
+Status commit_rows(Recovery& recovery)
+{
+    Store& store = recovery.committer.store;
+    // Entries that members have which are away must not count when these return: they die with the commit,
+    // too.
+    if (recovery.counts.rows == 0 && !(store.volume.intent_log_live() && store.volume.degraded()))
+        return {};
+    store.timeline.open()->dirty = true;
+    // Remounted for writing: the records are in the open transaction already.
+    if ((recovery.committer.recovered & kRecordsApplied) != 0) {
+        store.service.become(ServiceState::Kind::kCommittingRows);
+        return {};
+    }
+    if (store.volume.fsync_log_live())
+        store.number_commits_from({store.volume.superblock().tree_commits});
+    return recovery.committer.commit();
+}
+
+Status apply_records(Recovery& recovery)
+{
+    Committer& committer = recovery.committer;
+    if ((committer.recovered & kRecordsApplied) != 0)
+        return {};
+    if (!committer.store.volume.fsync_log_live()) {
+        committer.recovered |= kLogDead;
+        return {};
+    }
+    const Status status = replay_fsync_log(committer, recovery.why);
+    if (status.ok() || !committer.store.options.rescue || !committer.store.options.read_only)
+        return status;
+    CW_LOG_WARNING("%s: mounted without it", recovery.why.c_str());
+    recovery.why.clear();
+    return {};
+}
+
+// Everything that the logs hold, in the trees.
+Status commit_all(Recovery& recovery)
+{
+    Store& store = recovery.committer.store;
+    refresh_budget(store);
+    if (store.volume.any_log_live()) {
+        store.timeline.open()->dirty = true;
+        store.volume.renew_log_epoch();
+    }
+    if (store.timeline.open()->dirty)
+        CW_TRY(recovery.committer.commit());
+    store.service.become(ServiceState::Kind::kStarting);
+    return {};
+}
+
+// From now on fsync may append to the log.
+Status start_fsync_log(Recovery& recovery)
+{
+    Committer& committer = recovery.committer;
+    Volume& volume = committer.store.volume;
+    const uint32_t tolerance = std::max(volume.data_profile().tolerance, volume.metadata_profile().tolerance);
+    if (!committer.fsync_log)
+        committer.fsync_log =
+            std::make_unique<FsyncLog>(volume.members(), volume.superblock(), tolerance,
+                                       committer.next_record, Generation{volume.superblock().tree_commits});
+    if (!volume.fsync_log_live())
+        return {};
+    WriteLock gate(committer.store.gate);
+    committer.syncs.set_wants_log(true);
+    restart_tracking(committer, true);
+    return {};
+}
+
+struct RecoveryPass {
+    const char* name;  // "NAME failed"
+    Status (*run)(Recovery& recovery);
+    uint32_t needs;
+    uint32_t leaves;
+};
+
+constexpr RecoveryPass kWritingPasses[] = {
+    {"writing superblocks", begin_writing, 0, kMembersAlike},
+    {"recovering rows after a crash", recover_rows, kMembersAlike, kRowsWhole},
+    {"planning block groups", [](Recovery& recovery) { return plan_ahead(recovery.committer.store); },
+     kRowsWhole, kRoomPlanned},
+    {"committing recovered rows", commit_rows, kRoomPlanned, kRowsSafe},
+    {"replaying the fsync log", apply_records, kRoomPlanned, kRecordsApplied},
+    {"committing what the logs hold", commit_all, kRowsSafe | kRecordsApplied, kAllCommitted | kLogDead},
+    {"starting the fsync log", start_fsync_log, kAllCommitted, 0},
+    {"looking for deleted files", [](Recovery& recovery) { return queue_orphans(recovery.committer.names); },
+     kAllCommitted, 0},
+};
+
+// In memory only.
+constexpr RecoveryPass kReadingPasses[] = {
+    {"recovering rows after a crash", recover_rows, 0, kRowsWhole},
+    {"replaying the fsync log", apply_records, kRowsWhole, kRecordsApplied},
+};
+
+Status run_recovery(Committer& committer, std::span<const RecoveryPass> passes, std::string& why)
+{
+    const uint64_t begun_ns = monotonic_ns();
+    const uint64_t records_before = committer.replayed_records;
+    Recovery recovery{committer, why, {}};
+    Status result;
+    committer.recovered &= kRecordsApplied | kLogDead;
+    for (const RecoveryPass& pass : passes) {
+        if ((pass.needs & ~committer.recovered) != 0)
+            continue;
+        const Status status = pass.run(recovery);
+        if (status.ok()) {
+            committer.recovered |= pass.leaves;
+            continue;
+        }
+        result = status;
+        if (why.empty())
+            why = std::string(pass.name) + " failed: " + err_text(status.err()) +
+                  (status.err() == Err::kTooManyFaults ? "; what is there can be read with -o ro" : "");
+        // Without room what needs none goes on: it can be read then.
+        if (status != Status(Err::kNoSpace))
+            break;
+    }
+    const uint64_t records = committer.replayed_records - records_before;
+    if (result.ok() && recovery.counts.rows + records > 0)
+        CW_LOG_INFO("recovered %llu rows and %llu records in %.2f s",
+                    static_cast<unsigned long long>(recovery.counts.rows),
+                    static_cast<unsigned long long>(records),
+                    static_cast<double>(monotonic_ns() - begun_ns) / 1e9);
+    return result;
+}
+
+void become_read_only(Committer& committer)
+{
+    committer.store.service.become((committer.recovered & kLogDead) != 0 ? ServiceState::Kind::kReading
+                                                                         : ServiceState::Kind::kKeepingLog);
+}
+
+// Groups that hold nothing give their slots back before a write fills them: with a member that is back wider
+// ones can be made. What takes more commits goes on while mounted. An error stops the filesystem.
+void return_empty_groups(Committer& committer)
+{
+    constexpr int kCommitsMax = 8;
+    for (int commits = 0; commits < kCommitsMax; ++commits)
+        if (!committer.commit().ok() || !committer.empty_groups.wants_commit())
+            return;
+}
+
+}  // namespace
+
+Status Committer::start_writing(std::string& why)
+{
+    if (const Status status = run_recovery(*this, kWritingPasses, why); !status.ok()) {
+        if (!store.service.failed())
+            become_read_only(*this);
+        return status;
+    }
+    refresh_budget(store);
+    store.commits.resume();
+    store.service.become(ServiceState::Kind::kWriting);
+    return_empty_groups(*this);
+    if (!store.options.manual_commit)
+        background.start();
+    return {};
+}
+
+Status Committer::start(std::string& why)
+{
+    const char* const reason = store.volume.read_only_reason();
+    if (reason != nullptr)
+        store.service.set_reason(reason);
+    if (store.options.read_only || reason != nullptr) {
+        CW_TRY(run_recovery(*this, kReadingPasses, why));
+        become_read_only(*this);
+        return {};
+    }
+    const Status status = start_writing(why);
+    // What the logs hold is in memory and can be read.
+    if (status.err() != Err::kNoSpace || (recovered & kRecordsApplied) == 0)
+        return status;
+    store.service.set_reason("no room for what the logs hold");
+    store.volume.array().set_read_only(true);
+    return {};
+}
+
+}  // namespace cowraid
