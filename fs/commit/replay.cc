@@ -180,7 +180,7 @@ Status replay_fsync_log(Committer& committer, ReplayResult& result, std::string&
 {
     result = {};
     result.log_live = committer.store.volume.fsync_log_live();
-    if (!result.log_live || is_mutant(committer.store.options, CommitMutant::kReplaySkipped))
+    if (!result.log_live || is_mutant(CommitMutant::kReplaySkipped))
         return {};
     Status status;
     for (int attempt = 0; attempt < kScans; ++attempt) {

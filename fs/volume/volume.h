@@ -213,8 +213,6 @@ private:
     const char* read_only_reason_ = nullptr;  // static text
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
-    bool map_in_place_ = false;  // wrong protocols, for the crash tests
-    bool stale_unrecorded_ = false;
     bool unmounting_ = false;
     bool renew_log_epoch_ = false;
     std::optional<FoundCommit> found_;  // until begin_writing() has written it again
