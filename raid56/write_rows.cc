@@ -293,9 +293,9 @@ Status WriteCall::run()
 
 }  // namespace
 
-Status write_rows_to(ArrayState& state, std::span<RowWrite> writes)
+Status Array::write_rows(std::span<RowWrite> writes)
 {
-    return WriteCall(state, writes, false).run();
+    return WriteCall(*state_, writes, false).run();
 }
 
 Status write_locked_rows(ArrayState& state, std::span<RowWrite> writes)

@@ -81,6 +81,7 @@ void make_crashed(SimVolume& volume, uint64_t free_stripes)
     volume.power_cut(prng);
 }
 
+#ifdef COWRAID_MUTANTS
 constexpr uint64_t kRowsBlocks = 64 * kStripeBlocks;
 
 // A volume with rows that were written in place after the last commit, beside the file "rows". With a record
@@ -129,6 +130,7 @@ void require_rows(Filesystem& fs)
     CHECK(content == wanted);
     fs.names.forget(found->inode, 1);
 }
+#endif
 
 // Where the blocks of the file "full" lie.
 std::vector<StoredAt> places_of_data(SimVolume& volume)
