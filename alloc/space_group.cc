@@ -2,10 +2,43 @@
 #include "alloc/space_group.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
+#include <utility>
 
 #include "base/assert.h"
+#include "base/log.h"
 
 namespace cowraid {
+
+namespace {
+
+constexpr size_t kRangesPerLock = 2048;  // released in one go, so that writers do not wait for long
+
+void append_all(std::vector<BlockRange>& to, std::vector<BlockRange>& from)
+{
+    if (to.empty())
+        to.swap(from);
+    else
+        to.insert(to.end(), from.begin(), from.end());
+}
+
+// Sorts, and joins what touches.
+void normalise(std::vector<BlockRange>& ranges)
+{
+    std::sort(ranges.begin(), ranges.end());
+    size_t kept = 0;
+    for (const BlockRange& range : ranges) {
+        CW_ASSERT(kept == 0 || ranges[kept - 1].end() <= range.first);
+        if (kept > 0 && ranges[kept - 1].end() == range.first)
+            ranges[kept - 1].count += range.count;
+        else
+            ranges[kept++] = range;
+    }
+    ranges.resize(kept);
+}
+
+}  // namespace
 
 SpaceGroup::SpaceGroup(const GroupRecord& record, const GroupUsage& usage, State state, ContentTotals& totals)
     : address_(record.address),
@@ -178,6 +211,134 @@ Result<bool> SpaceGroup::is_live(uint64_t block)
     return space_->is_live(block);
 }
 
+// A group's state comes into memory at first use and leaves it when it is idle.
+
+Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
+{
+    GroupUsage expected;
+    {
+        MutexLock lock(mutex_);
+        while (load_state_ == LoadState::kChanging)
+            loaded_changed_.wait(mutex_);
+        if (load_state_ == LoadState::kLoaded)
+            return {};
+        load_state_ = LoadState::kChanging;
+        expected = recorded_;
+    }
+    Result<Loaded> loaded =
+        memory.make_room(loaded_bytes()) ? read_windows(source, expected) : Result<Loaded>(Err::kNoMemory);
+    if (loaded.ok()) {
+        install(std::move(*loaded));
+        return {};
+    }
+    CW_LOG_ERROR("block group %llu: its free space cannot be read: %s",
+                 static_cast<unsigned long long>(address_.value), err_text(loaded.err()));
+    MutexLock lock(mutex_);
+    load_state_ = LoadState::kBroken;
+    publish();
+    loaded_changed_.notify_all();
+    return loaded.err();
+}
+
+// Three bitmaps of blocks and the states of windows; of stripes the tree of free runs, and those with holes
+// and with runs of each length.
+uint64_t SpaceGroup::loaded_bytes() const
+{
+    const uint64_t bitmaps = 3 + static_cast<uint64_t>(std::bit_width(geometry_.rows()));
+    return geometry_.data_blocks() / 2 + geometry_.stripe_count() * bitmaps / 8 +
+           geometry_.stripe_count() / 2;
+}
+
+Result<SpaceGroup::Loaded> SpaceGroup::read_windows(SpaceSource& source, const GroupUsage& expected) const
+{
+    std::vector<SpaceWindow> windows;
+    CW_TRY(source.load_windows(address_, windows));
+    Loaded loaded = {
+        .space = std::make_unique<GroupSpace>(address_, geometry_),
+        .record = std::make_unique<RecordedSpace>(address_, geometry_),
+    };
+    for (const SpaceWindow& window : windows) {
+        CW_TRY(loaded.record->load(window));
+        loaded.space->load(window);
+    }
+    const GroupUsage usage = loaded.record->usage();
+    if (usage.used_blocks != expected.used_blocks || usage.free_rows != expected.free_rows ||
+        usage.free_stripes != expected.free_stripes)
+        return Err::kCorrupt;
+    return loaded;
+}
+
+void SpaceGroup::install(Loaded loaded)
+{
+    {
+        MutexLock lock(record_mutex_);
+        record_ = std::move(loaded.record);
+    }
+    MutexLock lock(mutex_);
+    space_ = std::move(loaded.space);
+    load_state_ = LoadState::kLoaded;
+    apply_early_frees();
+    publish();
+    loaded_changed_.notify_all();
+}
+
+// Frees that came while the group was not in memory. One that names a block which is not used (a crafted or
+// damaged tree) is dropped: nothing depends on it.
+void SpaceGroup::apply_early_frees()
+{
+    for (Delta& delta : deltas_) {
+        size_t kept = 0;
+        for (const BlockRange& range : delta.freed) {
+            if (space_->end_life(range)) {
+                delta.freed[kept++] = range;
+                continue;
+            }
+            CW_LOG_ERROR("block group %llu: blocks freed that are not used",
+                         static_cast<unsigned long long>(address_.value));
+            live_blocks_ += range.count;
+            pinned_blocks_ -= range.count;
+        }
+        delta.freed.resize(kept);
+    }
+}
+
+uint64_t SpaceGroup::memory_bytes()
+{
+    uint64_t bytes = 0;
+    {
+        MutexLock lock(mutex_);
+        if (space_ != nullptr)
+            bytes = space_->memory_bytes();
+    }
+    MutexLock lock(record_mutex_);
+    return record_ == nullptr ? bytes : bytes + record_->memory_bytes();
+}
+
+uint64_t SpaceGroup::evict()
+{
+    bool gone = false;
+    {
+        MutexLock lock(mutex_);
+        if (load_state_ == LoadState::kLoaded && clean()) {
+            load_state_ = LoadState::kChanging;
+            space_.reset();
+            gone = true;
+        }
+    }
+    if (!gone)
+        return memory_bytes();
+    {
+        MutexLock lock(record_mutex_);
+        record_.reset();
+    }
+    MutexLock lock(mutex_);
+    load_state_ = LoadState::kUnloaded;
+    loaded_changed_.notify_all();
+    return 0;
+}
+
+// What operations do, on behalf of transactions.
+
 SpaceGroup::Delta& SpaceGroup::delta_of(TransactionId transaction)
 {
     dirty_.store(true, std::memory_order_relaxed);
@@ -271,6 +432,113 @@ bool SpaceGroup::has_deltas(TransactionId transaction)
     MutexLock lock(mutex_);
     return std::any_of(deltas_.begin(), deltas_.end(),
                        [=](const Delta& delta) { return delta.transaction <= transaction; });
+}
+
+// The commit side: deltas become the recorded state, and pins become free rows.
+
+void SpaceGroup::collect(TransactionId transaction, std::vector<SpaceWindow>& windows,
+                         std::vector<GroupUsage>& usages)
+{
+    std::vector<BlockRange> allocated;
+    std::vector<BlockRange> freed;
+    Pins alone;  // frees of a lower part, for release_only()
+    {
+        MutexLock lock(mutex_);
+        CW_ASSERT(load_state_ == LoadState::kLoaded);
+        const auto first = std::stable_partition(deltas_.begin(), deltas_.end(), [=](const Delta& delta) {
+            return delta.transaction > transaction;
+        });
+        for (auto delta = first; delta != deltas_.end(); ++delta) {
+            append_all(allocated, delta->allocated);
+            const bool lower_part =
+                delta->transaction.value == transaction.value && delta->transaction.part < transaction.part;
+            if (lower_part)
+                alone.transaction = delta->transaction;
+            append_all(lower_part ? alone.ranges : freed, delta->freed);
+        }
+        deltas_.erase(first, deltas_.end());
+        collected_ = std::max(collected_, transaction);
+        unreleased_ = true;
+    }
+    normalise(allocated);
+    normalise(freed);
+    normalise(alone.ranges);
+    std::vector<BlockRange> both;
+    if (!alone.ranges.empty())
+        std::merge(freed.begin(), freed.end(), alone.ranges.begin(), alone.ranges.end(),
+                   std::back_inserter(both));
+    GroupUsage usage;
+    {
+        MutexLock lock(record_mutex_);
+        record_->apply(transaction, allocated, both.empty() ? freed : both, windows);
+        usage = record_->usage();
+    }
+    MutexLock lock(mutex_);
+    if (!freed.empty())
+        pins_.push_back({.transaction = transaction, .ranges = std::move(freed)});
+    if (!alone.ranges.empty())
+        pins_.push_back(std::move(alone));
+    const bool same = usage.used_blocks == recorded_.used_blocks && usage.free_rows == recorded_.free_rows &&
+                      usage.free_stripes == recorded_.free_stripes;
+    recorded_ = usage;
+    if (!same)
+        usages.push_back(usage);
+}
+
+void SpaceGroup::release(TransactionId transaction, Generation generation)
+{
+    if (!dirty_.load(std::memory_order_relaxed))
+        return;
+    {
+        MutexLock lock(record_mutex_);
+        if (record_ != nullptr)
+            record_->set_durable(transaction, generation);
+    }
+    while (release_some({}, transaction)) { }
+    MutexLock lock(mutex_);
+    if (transaction >= collected_)
+        unreleased_ = false;
+    if (clean())
+        dirty_.store(false, std::memory_order_relaxed);
+}
+
+void SpaceGroup::release_only(TransactionId transaction)
+{
+    if (dirty_.load(std::memory_order_relaxed))
+        while (release_some(transaction, transaction)) { }
+}
+
+bool SpaceGroup::release_some(TransactionId first, TransactionId last)
+{
+    MutexLock lock(mutex_);
+    const auto pins = std::find_if(pins_.begin(), pins_.end(), [=](const Pins& batch) {
+        return first <= batch.transaction && batch.transaction <= last;
+    });
+    if (pins == pins_.end())
+        return false;
+    const size_t count = std::min(kRangesPerLock, pins->ranges.size() - pins->released);
+    const std::span<const BlockRange> ranges(pins->ranges.data() + pins->released, count);
+    space_->release(ranges);
+    for (const BlockRange& range : ranges)
+        pinned_blocks_ -= range.count;
+    pins->released += count;
+    if (pins->released == pins->ranges.size())
+        pins_.erase(pins);
+    publish();
+    return true;
+}
+
+Result<bool> SpaceGroup::is_used(uint64_t block)
+{
+    {
+        MutexLock lock(mutex_);
+        if (load_state_ != LoadState::kLoaded)
+            return Err::kBusy;
+        if (space_->is_live(block))
+            return true;
+    }
+    MutexLock lock(record_mutex_);
+    return record_ != nullptr && record_->is_used(block);
 }
 
 }  // namespace cowraid

@@ -125,25 +125,15 @@ Checksum BenchVolume::checksum_at(VolumeAddress address) const
 
 Status BenchVolume::fill_stripes(uint64_t first, uint64_t count, std::span<const std::byte* const> blocks)
 {
-    const uint32_t rows = geometry_.rows();
-    const uint32_t columns = geometry_.columns();
-    std::vector<Checksum> checksums(count * columns * rows);
     RowWrite write{
         .group_address = kGroup,
         .first_stripe = first,
         .stripe_count = count,
-        .row_count = rows,
+        .row_count = geometry_.rows(),
         .blocks = blocks,
-        .checksums = checksums,
+        .sink = this,
     };
-    CW_TRY(array_->write_rows(std::span(&write, 1)));
-    for (uint64_t stripe = 0; stripe < count; ++stripe) {
-        for (uint32_t column = 0; column < columns; ++column) {
-            const uint64_t offset = offset_of(geometry_, {first + stripe, column, 0});
-            record(kGroup + offset, std::span(checksums).subspan((stripe * columns + column) * rows, rows));
-        }
-    }
-    return {};
+    return array_->write_rows(std::span(&write, 1));
 }
 
 Status BenchVolume::fill(uint64_t seed)

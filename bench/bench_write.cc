@@ -74,7 +74,6 @@ struct Bench {
     std::unique_ptr<Array> array;
     AlignedBuffer data;
     std::vector<const std::byte*> blocks;
-    std::vector<Checksum> checksums;
     static constexpr VolumeAddress kGroup{kGiB};
     static constexpr double kSeconds = 1.0;
 };
@@ -112,7 +111,6 @@ Bench::Bench(uint32_t data_columns, uint32_t parity, uint32_t chunk, bool flat)
         std::memcpy(data.data() + at, &at, sizeof at);
     for (size_t at = 0; at < data.size(); at += kBlockBytes)
         blocks.push_back(data.data() + at);
-    checksums.resize(stripes * (k + m) * (chunk_bytes / kBlockBytes));
 }
 
 RowWrite Bench::write_of(uint64_t first_stripe, uint64_t stripe_count)
@@ -124,8 +122,6 @@ RowWrite Bench::write_of(uint64_t first_stripe, uint64_t stripe_count)
         .stripe_count = stripe_count,
         .row_count = rows,
         .blocks = std::span(blocks).subspan(first_stripe * k * rows, stripe_count * k * rows),
-        .checksums =
-            std::span(checksums).subspan(first_stripe * (k + m) * rows, stripe_count * (k + m) * rows),
     };
 }
 

@@ -77,11 +77,8 @@ struct RowWrite {
     // Data blocks in (stripe, data column, row) order: stripe_count * k * row_count pointers to 4096
     // aligned bytes that stay unchanged until the call returns; null: a pad of zeros.
     std::span<const std::byte* const> blocks;
-    // Out, same order with parity columns behind the data columns of each stripe:
-    // stripe_count * (k + m) * row_count checksums.
-    std::span<Checksum> checksums;
-    // Learns them before another write of the stripes begins, whatever becomes of this one; null: nobody
-    // does.
+    // Learns the checksums of all blocks, pads and parity included, before another write of the stripes
+    // begins, whatever becomes of this one; null: nobody does.
     ChecksumSink* sink = nullptr;
     // Ok when enough members took it: at most `tolerance` columns of the group are missing or failed, and
     // those that failed could be taken out of service. kTooManyFaults, kReadOnly, kInvalid (no such rows).

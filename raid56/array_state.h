@@ -61,6 +61,11 @@ inline void bump(std::atomic<uint64_t>& counter, uint64_t amount)
     counter.fetch_add(amount, std::memory_order_relaxed);
 }
 
+inline uint64_t count_of(const std::atomic<uint64_t>& counter)
+{
+    return counter.load(std::memory_order_relaxed);
+}
+
 // Where one block of a stripe is. The rest of its chunk follows contiguously. `device` is null while the
 // member is not in service.
 struct BlockLocation {

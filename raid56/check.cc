@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "raid56/check.h"
 #include "raid56/parity.h"
 #include "raid56/row_set.h"
 
@@ -141,10 +140,10 @@ void StripeWindow::check()
 
 }  // namespace
 
-Status check_stripes_of(ArrayState& state, VolumeAddress group_address, uint64_t first_stripe,
-                        uint64_t stripe_count, std::vector<BadBlock>& found)
+Status Array::check_stripes(VolumeAddress group_address, uint64_t first_stripe, uint64_t stripe_count,
+                            std::vector<BadBlock>& found)
 {
-    const Ref<const GroupList> list = state.groups.list();
+    const Ref<const GroupList> list = state_->groups.list();
     const ArrayGroup* group = list->find(group_address);
     if (group == nullptr || group->record.address != group_address)
         return Err::kInvalid;
@@ -155,16 +154,16 @@ Status check_stripes_of(ArrayState& state, VolumeAddress group_address, uint64_t
     const uint64_t window = std::max<uint64_t>(kWindowBytes / stripe_bytes, 1);
     for (uint64_t done = 0; done < stripe_count;) {
         const uint64_t count = std::min(window, stripe_count - done);
-        StripeWindow(state, *group, first_stripe + done, count, found).check();
+        StripeWindow(*state_, *group, first_stripe + done, count, found).check();
         done += count;
     }
     return {};
 }
 
-Status check_copies_of(ArrayState& state, VolumeAddress address, std::span<const Checksum> checksums,
-                       std::vector<BadBlock>& found)
+Status Array::check_copies(VolumeAddress address, std::span<const Checksum> checksums,
+                           std::vector<BadBlock>& found)
 {
-    const Ref<const GroupList> list = state.groups.list();
+    const Ref<const GroupList> list = state_->groups.list();
     const ArrayGroup* group = list->find(address);
     if (group == nullptr || checksums.empty() || address.value % kBlockBytes != 0)
         return Err::kInvalid;
@@ -182,10 +181,10 @@ Status check_copies_of(ArrayState& state, VolumeAddress address, std::span<const
         placed.push_back({group, place_of(group->geometry, offset + index / copies * kBlockBytes),
                           static_cast<uint32_t>(index % copies), &cells[index]});
     }
-    read_cells(state, placed);
+    read_cells(*state_, placed);
     judge_cells(placed);
     for (const PlacedCell& at : placed)
-        check_cell(state, at, found);
+        check_cell(*state_, at, found);
     return {};
 }
 

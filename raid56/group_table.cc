@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "format/profile.h"
 #include "format/superblock.h"
+#include "raid56/array_state.h"
 #include "raid56/parity.h"
 
 namespace cowraid {
@@ -165,6 +166,38 @@ void GroupTable::remove(VolumeAddress address)
         if (group->record.address != address)
             next->groups.push_back(group);
     list_ = Ref<const GroupList>(next.get());
+}
+
+Status Array::add_group(const GroupRecord& record, const Superblock& superblock)
+{
+    CW_ASSIGN(Ref<const ArrayGroup> group, make_array_group(record, superblock));
+    return state_->groups.add(std::move(group));
+}
+
+void Array::remove_group(VolumeAddress address)
+{
+    state_->groups.remove(address);
+}
+
+Ref<const ArrayGroup> Array::group_at(VolumeAddress address) const
+{
+    return Ref<const ArrayGroup>(state_->groups.list()->find(address));
+}
+
+std::vector<Ref<const ArrayGroup>> Array::groups() const
+{
+    return state_->groups.list()->groups;
+}
+
+Status Array::update_groups(std::span<const GroupRecord> records, const Superblock& superblock)
+{
+    std::vector<Ref<const ArrayGroup>> groups;
+    for (const GroupRecord& record : records) {
+        CW_ASSIGN(Ref<const ArrayGroup> group, make_array_group(record, superblock));
+        groups.push_back(std::move(group));
+    }
+    state_->groups.replace(groups);
+    return {};
 }
 
 }  // namespace cowraid

@@ -109,25 +109,19 @@ void PartialBatch::write_full_rows()
 {
     if (full_.empty())
         return;
-    struct Rows {
-        std::vector<const std::byte*> blocks;
-        std::vector<Checksum> checksums;
-    };
-    std::vector<Rows> memory(full_.size());
+    std::vector<std::vector<const std::byte*>> blocks(full_.size());
     std::vector<RowWrite> writes;
     for (size_t index = 0; index < full_.size(); ++index) {
         const RowJob& job = full_[index];
-        memory[index].blocks.resize(job.data_columns());
+        blocks[index].resize(job.data_columns());
         for (const PendingBlock& block : job.blocks)
-            memory[index].blocks[block.column] = block.memory;
-        memory[index].checksums.resize(job.columns());
+            blocks[index][block.column] = block.memory;
         writes.push_back({
             .group_address = job.stripe->key.group,
             .first_stripe = job.stripe->key.stripe,
             .first_row = job.row,
             .row_count = 1,
-            .blocks = memory[index].blocks,
-            .checksums = memory[index].checksums,
+            .blocks = blocks[index],
             .sink = job.stripe->origin.sink,
         });
     }

@@ -34,23 +34,14 @@ struct PartialWrites {
     } counters;
 
     mutable Mutex options_mutex{LockRank::kLeaf};
-    PartialWriteOptions now CW_GUARDED_BY(options_mutex);
+    PartialWriteOptions options CW_GUARDED_BY(options_mutex);
 
     Plug plug;  // last: its threads use everything above
 
     // Flushes all members, so that rows are live no more; their log entries live on. Called outside the
     // barrier. kIo: too few members flushed.
     Status flush_all();
-    // Closes the barrier; what a flush from now on covers. The caller opens it.
-    uint64_t begin_flush();
-
-    void set_options(const PartialWriteOptions& options);
-    [[nodiscard]] PartialWriteOptions options() const;
-    [[nodiscard]] PartialWriteStatistics statistics() const;
 };
-
-// kInvalid: out of range.
-Status check_options(const PartialWriteOptions& options);
 
 // Carries out what waits for the stripes, which have one origin and come in rising order, and sets the result
 // of every block.

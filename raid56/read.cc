@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One read: resolve pieces to members, fetch everything as one batch, verify every block, and hand what is
 // lost to recovery. The healthy path ends after the verification.
-#include "raid56/read.h"
-
 #include <algorithm>
 #include <cstring>
 
@@ -259,9 +257,9 @@ Status ReadCall::run()
 
 }  // namespace
 
-Status read_pieces(ArrayState& state, std::span<ReadPiece> pieces)
+Status Array::read(std::span<ReadPiece> pieces)
 {
-    return ReadCall(state, pieces).run();
+    return ReadCall(*state_, pieces).run();
 }
 
 }  // namespace cowraid

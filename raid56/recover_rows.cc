@@ -2,13 +2,12 @@
 // Recovery at mount: reads the rows that the logs name, many at a time, lets recover_row() decide, writes
 // what it changed. The entries stay: they are dead with the next commit, and until then recovery can begin
 // again.
-#include "raid56/recover_rows.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "base/checksum.h"
 #include "base/log.h"
+#include "journal/intent_scan.h"
 #include "raid56/io_plan.h"
 #include "raid56/row_recovery.h"
 #include "raid56/row_set.h"
@@ -275,9 +274,9 @@ Status RowsRecovery::run()
 
 }  // namespace
 
-Status recover_logged_rows(ArrayState& state, IntentScan& scan, ChecksumSink& sink, RecoveryCounts& counts)
+Status Array::recover_rows(IntentScan& scan, ChecksumSink& sink, RecoveryCounts& counts)
 {
-    return RowsRecovery(state, scan, sink, counts).run();
+    return RowsRecovery(*state_, scan, sink, counts).run();
 }
 
 }  // namespace cowraid

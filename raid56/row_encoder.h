@@ -18,7 +18,8 @@ struct WriteUnit {
     uint32_t first_row = 0;
     uint32_t row_count = 0;
     std::span<const std::byte* const> blocks;  // as in RowWrite
-    std::span<Checksum> checksums;  // as in RowWrite
+    // In the order of `blocks`, with parity columns behind the data columns of each stripe.
+    std::span<Checksum> checksums;
     std::byte* parity = nullptr;  // stripe_count * m * row_count blocks
 
     // Of stripe number `stripe` of the unit; `column` counts parity behind data, `row` from first_row.
@@ -28,6 +29,7 @@ struct WriteUnit {
     {
         return stripe_count * group->geometry.parity * row_count * kBlockBytes;
     }
+    [[nodiscard]] uint64_t checksum_count() const { return blocks.size() + parity_bytes() / kBlockBytes; }
     [[nodiscard]] uint64_t data_bytes() const { return blocks.size() * kBlockBytes; }
 };
 

@@ -50,6 +50,7 @@ private:
     Ref<const GroupList> list_;  // keeps the groups alive
     std::vector<WriteUnit> batch_;
     uint64_t batch_bytes_ = 0;
+    std::vector<Checksum> checksums_;  // of the batch
     std::vector<MemberId> lost_;  // members some request of which failed
     std::vector<bool> incomplete_;  // per write: some request of it failed
 };
@@ -71,7 +72,6 @@ Status WriteCall::admit(const RowWrite& write, const ArrayGroup* group) const
         return Err::kInvalid;
     const uint64_t rows = write.stripe_count * write.row_count;
     CW_ASSERT(write.blocks.size() == rows * geometry.data_columns);
-    CW_ASSERT(write.checksums.size() == rows * (geometry.data_columns + geometry.parity));
     return state_.missing_columns(*group) > group->tolerance ? Err::kTooManyFaults : Err::kOk;
 }
 
@@ -85,7 +85,6 @@ void WriteCall::take(uint32_t index)
         return;
     const Geometry& geometry = group->geometry;
     const uint64_t stripe_blocks = uint64_t{write.row_count} * geometry.data_columns;
-    const uint64_t stripe_sums = uint64_t{write.row_count} * (geometry.data_columns + geometry.parity);
     for (uint64_t done = 0; done < write.stripe_count;) {
         const uint64_t stripe_bytes = stripe_blocks * kBlockBytes;
         const uint64_t room = batch_bytes_ < kBatchBytes ? (kBatchBytes - batch_bytes_) / stripe_bytes : 0;
@@ -102,7 +101,6 @@ void WriteCall::take(uint32_t index)
             .first_row = write.first_row,
             .row_count = write.row_count,
             .blocks = write.blocks.subspan(done * stripe_blocks, count * stripe_blocks),
-            .checksums = write.checksums.subspan(done * stripe_sums, count * stripe_sums),
         });
         batch_bytes_ += batch_.back().data_bytes();
         done += count;
@@ -242,13 +240,20 @@ void WriteCall::write(IoPlan& plan)
 void WriteCall::flush_batch()
 {
     uint64_t parity_bytes = 0;
-    for (const WriteUnit& unit : batch_)
+    uint64_t checksum_count = 0;
+    for (const WriteUnit& unit : batch_) {
         parity_bytes += unit.parity_bytes();
+        checksum_count += unit.checksum_count();
+    }
+    checksums_.resize(checksum_count);
+    std::span<Checksum> sums = checksums_;
     BufferPool::Loan parity(state_.buffers, parity_bytes);
     std::byte* next = parity.data();
     for (WriteUnit& unit : batch_) {
         unit.parity = next;
         next += unit.parity_bytes();
+        unit.checksums = sums.first(unit.checksum_count());
+        sums = sums.subspan(unit.checksum_count());
     }
     const uint64_t data_bytes = encode();
     IoPlan plan(IoKind::kWrite, state_.members);
@@ -293,9 +298,9 @@ Status WriteCall::run()
 
 }  // namespace
 
-Status write_rows_to(ArrayState& state, std::span<RowWrite> writes)
+Status Array::write_rows(std::span<RowWrite> writes)
 {
-    return WriteCall(state, writes, false).run();
+    return WriteCall(*state_, writes, false).run();
 }
 
 Status write_locked_rows(ArrayState& state, std::span<RowWrite> writes)

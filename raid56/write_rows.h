@@ -7,9 +7,7 @@
 
 namespace cowraid {
 
-// Array::write_rows().
-Status write_rows_to(ArrayState& state, std::span<RowWrite> writes);
-// The same for who holds the locks of all their stripes.
+// As Array::write_rows(), for who holds the locks of all their stripes.
 Status write_locked_rows(ArrayState& state, std::span<RowWrite> writes);
 
 }  // namespace cowraid

@@ -8,6 +8,7 @@ from collections import namedtuple
 Finding = namedtuple("Finding", "path line message")
 
 FILE_LINES_MAX = 800
+FOLDER_README_LINES_MAX = 60
 FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_COUNTED = 5  # shorter functions do not enter the share
 FUNCTION_LINES_HARD_MAX = 120
@@ -172,6 +173,13 @@ def check_file_length(source):
         yield Finding(source.path, 1, f"file of {len(source.lines)} lines, at most {FILE_LINES_MAX}")
 
 
+def check_folder_readme(source):
+    """What a reader meets first in a folder is short; details belong to docs/."""
+    if source.path.endswith("/README.md") and len(source.lines) > FOLDER_README_LINES_MAX:
+        yield Finding(source.path, 1,
+                      f"README of a folder: {len(source.lines)} lines, at most {FOLDER_README_LINES_MAX}")
+
+
 def long_share(functions):
     """Share of functions over the limit among those long enough to count; 0 when there are none."""
     counted = [f for f in functions if f.lines >= FUNCTION_LINES_COUNTED]
@@ -249,7 +257,7 @@ def is_script(source):
 def check_source(source, root):
     """Every rule that looks at one file."""
     if source.path.endswith(".md"):
-        return [*check_text(source), *check_paths_in_document(source, root)]
+        return [*check_text(source), *check_folder_readme(source), *check_paths_in_document(source, root)]
     if not source.is_cpp and not is_script(source):
         return []
     findings = [*check_text(source), *check_licence(source), *check_file_length(source)]

@@ -63,7 +63,7 @@ ClosedTransaction close_transaction(Committer& committer)
 // Steps 4b to 4e of the write path: everything durable, then the superblocks, durable too.
 Status make_durable(Store& store, Generation generation, const BlockRef& root, uint64_t& covered)
 {
-    const bool map_late = is_mutant(store.options, CommitMutant::kMapAfterSuperblock);
+    const bool map_late = is_mutant(CommitMutant::kMapAfterSuperblock);
     CW_TRY(store.volume.make_durable(map_late ? Volume::MapWrite::kPrepare : Volume::MapWrite::kNow,
                                      generation, root, covered));
     store.volume.commit_done(store.allocator);
@@ -131,7 +131,7 @@ Status Committer::ensure_room(uint64_t data_blocks, uint64_t node_blocks)
 Status Committer::commit_checksums(FlushBatch& batch)
 {
     uint64_t covered = 0;
-    if (is_mutant(store.options, CommitMutant::kFloorBeforeCommit)) {
+    if (is_mutant(CommitMutant::kFloorBeforeCommit)) {
         Array::FlushBarrier barrier(store.volume.array());
         CW_TRY(flush_members(store.volume.members()));
         barrier.flushed();
@@ -175,16 +175,16 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
     // Flushing may have used up reservations of fallocate that the transaction's numbers still contain.
     closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
     CommittedTrees trees;
-    if (is_mutant(committer.store.options, CommitMutant::kNoRoom))
+    if (is_mutant(CommitMutant::kNoRoom))
         return Err::kNoSpace;
     CW_TRY(commit_trees(committer, *closed.transaction, *closed.batch.view.committed, &closed.counters,
                         generation, trees));
     // What operations are admitted by, and so what keeps a commit from finding no room.
     CW_DEBUG_ASSERT(trees.node_blocks <= nodes_bound);
     const Generation number = committer.store.commit_number(closed.transaction->id);
-    if (!is_mutant(committer.store.options, CommitMutant::kTreeCommitsStand))
+    if (!is_mutant(CommitMutant::kTreeCommitsStand))
         committer.store.volume.set_tree_commits(number.value);
-    if (closed.log_ready && !is_mutant(committer.store.options, CommitMutant::kLogNotLive))
+    if (closed.log_ready && !is_mutant(CommitMutant::kLogNotLive))
         committer.store.volume.set_fsync_log_live(true);
     uint64_t covered = 0;
     CW_TRY(make_durable(committer.store, generation, trees.root, covered));

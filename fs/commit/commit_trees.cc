@@ -143,7 +143,7 @@ Status TreeCommit::assign(CowTree& tree, Stream stream)
     }
     for (const VolumeAddress address : tree.take_released())
         CW_TRY(committer_.store.allocator.free_blocks(address, kNodeBlocks, transaction_.id));
-    if (is_mutant(committer_.store.options, CommitMutant::kReuseBeforeDurable))
+    if (is_mutant(CommitMutant::kReuseBeforeDurable))
         committer_.store.allocator.release(transaction_.id, generation_);
     const size_t count = tree.unassigned_count();
     if (count == 0)
@@ -240,7 +240,7 @@ Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
 {
     UpdateList updates;
     std::vector<BlockTable::Entry> entries;
-    if (!is_mutant(committer_.store.options, CommitMutant::kStaleChecksums))
+    if (!is_mutant(CommitMutant::kStaleChecksums))
         entries = transaction_.checksums.sorted();
     put_windows(entries, 0, ItemType::kChecksums, updates);
     for (const Key& key : transaction_.left_checksums)
@@ -291,8 +291,7 @@ Status TreeCommit::settle(CowTree& space, CowTree& root)
         std::vector<SpaceWindow> windows;
         std::vector<GroupUsage> usages;
         CW_TRY(committer_.store.allocator.collect(transaction_.id, windows, usages));
-        if ((windows.empty() && usages.empty()) ||
-            is_mutant(committer_.store.options, CommitMutant::kStaleFreeSpace))
+        if ((windows.empty() && usages.empty()) || is_mutant(CommitMutant::kStaleFreeSpace))
             return {};
         UpdateList updates;
         for (const SpaceWindow& window : windows)

@@ -56,7 +56,7 @@ void clear_unlogged(Committer& committer, Ref<Inode> inode)
 bool add_data(Committer& committer, FsyncRecordEncoder& encoder)
 {
     bool fits = true;
-    const bool mutant = is_mutant(committer.store.options, CommitMutant::kRecordWithoutData);
+    const bool mutant = is_mutant(CommitMutant::kRecordWithoutData);
     for (Ref<Inode>& inode : committer.files.tracker.take_inodes()) {
         fits = fits && (mutant || add_inode(*inode, encoder));
         clear_unlogged(committer, std::move(inode));

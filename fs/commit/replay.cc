@@ -181,7 +181,7 @@ Status ReplayedState::apply()
 
 Status replay_fsync_log(Committer& committer, std::string& why)
 {
-    if (is_mutant(committer.store.options, CommitMutant::kReplaySkipped))
+    if (is_mutant(CommitMutant::kReplaySkipped))
         return {};
     Status status;
     for (int attempt = 0; attempt < kScans; ++attempt) {

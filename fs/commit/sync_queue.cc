@@ -97,7 +97,7 @@ void SyncQueue::do_round(Committer& committer)
 
 Status SyncQueue::write_record(Committer& committer, const CollectedChanges& collected)
 {
-    if (is_mutant(committer.store.options, CommitMutant::kFsyncUnlogged))
+    if (is_mutant(CommitMutant::kFsyncUnlogged))
         return {};
     CW_TRY(committer.fsync_log->append(collected.record,
                                        committer.store.commit_number(collected.transaction->id),

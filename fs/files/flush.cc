@@ -46,9 +46,6 @@ void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file
 Status write_region(Store& store, Transaction& transaction, const RowRegion& region,
                     std::span<const std::byte* const> blocks)
 {
-    const Geometry& geometry = region.geometry;
-    std::vector<Checksum> checksums(region.stripe_count * (geometry.data_columns + geometry.parity) *
-                                    region.row_count);
     RowWrite write;
     write.group_address = region.group_address;
     write.first_stripe = region.first_stripe;
@@ -56,11 +53,10 @@ Status write_region(Store& store, Transaction& transaction, const RowRegion& reg
     write.first_row = region.first_row;
     write.row_count = region.row_count;
     write.blocks = blocks;
-    write.checksums = checksums;
     // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by address.
     TransactionChecksumSink sink(transaction);
     const Ref<const ArrayGroup> group = store.volume.array().group_at(region.group_address);
-    if (geometry.parity > 0 || (group && (group->record.content & kGroupData) != 0))
+    if (region.geometry.parity > 0 || (group && (group->record.content & kGroupData) != 0))
         write.sink = &sink;
     return store.volume.array().write_rows({&write, 1});
 }

@@ -105,7 +105,7 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
         store_.data_turns.exclusive() || !store_.ledger.reserve_data(offered + room))
         return false;
     const Ref<Transaction> open = store_.timeline.open();
-    if (!is_mutant(store_.options, CommitMutant::kEmptyingUnmarked))
+    if (!is_mutant(CommitMutant::kEmptyingUnmarked))
         store_.volume.set_emptying(*chosen);
     store_.remap.add_emptying(*chosen);
     store_.allocator.set_group_state(*chosen, Allocator::GroupState::kClosed);
@@ -120,7 +120,7 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
 // Nothing refers to the group any more, but what is recorded about it.
 CleanProgress Cleaner::leave_trees(const View& view)
 {
-    if (is_mutant(store_.options, CommitMutant::kLeftoversStay))
+    if (is_mutant(CommitMutant::kLeftoversStay))
         return leave_map();
     GroupLeftovers left;
     if (const Status status = find_leftovers(store_, view, group_, left); !status.ok()) {
@@ -190,7 +190,7 @@ CleanProgress Cleaner::step(CleanUrge urge, bool idle)
     if (numbers.live_blocks > 0)
         return move(view);
     if (numbers.pinned_blocks > 0) {
-        if (!is_mutant(store_.options, CommitMutant::kDroppedPinned))
+        if (!is_mutant(CommitMutant::kDroppedPinned))
             return CleanProgress::kNeedsCommit;
         store_.allocator.release(view.committed->transaction, view.committed->generation);
     }

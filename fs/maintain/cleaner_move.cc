@@ -171,10 +171,10 @@ Status Cleaner::switch_blocks(Transaction& open, std::span<const Move> moves)
             CW_ASSERT(store_.allocator.free_blocks(move.to, 1, open.id).ok());
             continue;
         }
-        const bool chain = is_mutant(store_.options, CommitMutant::kMovedChain);
+        const bool chain = is_mutant(CommitMutant::kMovedChain);
         const VolumeAddress name = chain ? move.from : move.name;
         open.moved_to.put(name, {&move.to.value, 1});
-        if (!is_mutant(store_.options, CommitMutant::kMovedFromMissing))
+        if (!is_mutant(CommitMutant::kMovedFromMissing))
             open.moved_from.put(move.to, {&name.value, 1});
         if (move.name != move.from)
             open.moved_from.put(move.from, {&none, 1});

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Deliberately wrong commit protocols, for the crash tests only. Crash replay must catch every one of them:
 // a harness that cannot tell them from the right one proves nothing. Those that can be had by tampering with
-// the requests of one device live in tests/crash/mutant_device.h; the others need a hook in the code.
+// the requests of one device live in tests/crash/mutant_device.h; the others need a hook in the code. Only
+// builds with -Dmutants=true have any; elsewhere every hook is a constant, and the compiler leaves it out.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-
-#include "fs/volume/mount_options.h"
 
 namespace cowraid {
 
@@ -43,9 +43,19 @@ enum class CommitMutant : uint32_t {
     kCount,
 };
 
-inline bool is_mutant(const MountOptions& options, CommitMutant mutant)
+#ifdef COWRAID_MUTANTS
+// Of this process: tests/support/mutant_scope.h sets it.
+inline std::atomic<CommitMutant> chosen_mutant{CommitMutant::kNone};
+
+inline bool is_mutant(CommitMutant mutant)
 {
-    return options.commit_mutant == static_cast<uint32_t>(mutant);
+    return chosen_mutant.load(std::memory_order_relaxed) == mutant;
 }
+#else
+constexpr bool is_mutant(CommitMutant)
+{
+    return false;
+}
+#endif
 
 }  // namespace cowraid

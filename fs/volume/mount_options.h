@@ -28,9 +28,6 @@ struct MountOptions {
     bool clean = true;
     // No threads: the caller drives step(). For the simulator.
     bool manual_commit = false;
-    // Tests of recovery: breaks one rule of the commit protocol (fs/volume/commit_mutant.h); 0 is the real
-    // thing.
-    uint32_t commit_mutant = 0;
 };
 
 }  // namespace cowraid

@@ -8,7 +8,6 @@
 #include "base/random.h"
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
-#include "fs/volume/commit_mutant.h"
 #include "fs/volume/missing_members.h"
 #include "journal/intent_scan.h"
 
@@ -77,8 +76,6 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         volume->degraded_reason_ = lacking + "; " + tolerance_text(superblock, volume->map_, away);
     volume->read_only_reason_ =
         must_be_read_only ? "too few members are present for safe writing" : unwritable(superblock);
-    volume->map_in_place_ = is_mutant(options, CommitMutant::kMapInPlace);
-    volume->stale_unrecorded_ = is_mutant(options, CommitMutant::kStaleUnrecorded);
     Array::Options array_options;
     array_options.read_only = options.read_only || volume->read_only_advised();
     volume->array_ = std::make_unique<Array>(volume->members_, array_options);

@@ -208,9 +208,6 @@ private:
     const char* read_only_reason_ = nullptr;  // static text
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
-    bool map_in_place_ = false;  // wrong protocols, for the crash tests
-    bool stale_unrecorded_ = false;
-
     // Changed by the mount and by the commit thread.
     Superblock committed_;  // written last; found by open(), or what mkfs begins with
     Superblock next_;  // that of the next commit, as far as it is known

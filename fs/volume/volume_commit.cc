@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "device/superblock_store.h"
+#include "fs/volume/commit_mutant.h"
 #include "fs/volume/missing_members.h"
 #include "fs/volume/volume.h"
 #include "journal/log_life.h"
@@ -40,7 +41,7 @@ Status Volume::write_map(MapWrite how, Generation generation)
     MapRef reference;
     const std::vector<std::byte> bytes = encode_group_map(map_, committed_.volume_uuid, reference);
     // The place that the last durable superblock names must survive until the next one is durable.
-    const uint32_t other = map_in_place_ ? 0 : 1;
+    const uint32_t other = is_mutant(CommitMutant::kMapInPlace) ? 0 : 1;
     const uint32_t place = committed_.map.bytes != 0 ? committed_.map.place ^ other : 0;
     reference.place = place;
     reference.generation = generation;

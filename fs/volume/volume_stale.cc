@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "fs/volume/commit_mutant.h"
 #include "fs/volume/volume.h"
 
 namespace cowraid {
@@ -34,7 +35,7 @@ bool Volume::mark_stale(GroupRecord& group, MemberId member, Generation since)
     if (column == group.columns.end())
         return false;
     since = std::max(since, group.created_generation);
-    if (stale_unrecorded_ || (column->stale() && column->stale_since <= since))
+    if (is_mutant(CommitMutant::kStaleUnrecorded) || (column->stale() && column->stale_since <= since))
         return false;
     column->stale_since = since;
     newly_stale_.push_back(group);

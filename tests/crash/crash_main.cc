@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // crash-replay: explores crash states of recorded commits; or, with --mutants, shows that every wrong
-// protocol is caught. Prints what it covered; exit 1 on a violation (or a mutant that survived).
+// protocol is caught (builds with -Dmutants=true). Prints what it covered; exit 1 on a violation (or a mutant
+// that survived).
 #include <argp.h>
 
 #include <cstdio>
@@ -140,21 +141,20 @@ constexpr uint64_t kMutantLogBytes = 8 * kBlockBytes;
 int run_mutants(CrashOptions options, uint32_t only)
 {
     int survivors = 0;
-    for (uint32_t mutant = 1; mutant < static_cast<uint32_t>(CommitMutant::kCount); ++mutant) {
-        if (mutant == static_cast<uint32_t>(CommitMutant::kDroppedPinned) ||
-            mutant == static_cast<uint32_t>(CommitMutant::kNoRoom))
+    for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
+        const auto mutant = static_cast<CommitMutant>(number);
+        if (mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kNoRoom)
             continue;  // one harms readers, the other nobody
-        if (only != 0 && mutant != only)
+        if (only != 0 && number != only)
             continue;
-        options.commit_mutant = mutant;
-        options.clean = mutant >= static_cast<uint32_t>(CommitMutant::kEmptyingUnmarked) &&
-                        mutant <= static_cast<uint32_t>(CommitMutant::kLeftoversStay);
-        const bool full_log = mutant == static_cast<uint32_t>(CommitMutant::kFloorBeforeCommit);
-        options.returning = mutant == static_cast<uint32_t>(CommitMutant::kStaleUnrecorded);
+        options.mutant = mutant;
+        options.clean = mutant >= CommitMutant::kEmptyingUnmarked && mutant <= CommitMutant::kLeftoversStay;
+        const bool full_log = mutant == CommitMutant::kFloorBeforeCommit;
+        options.returning = mutant == CommitMutant::kStaleUnrecorded;
         options.join_rows = options.returning || full_log;
         options.shape.intent_log_bytes = full_log ? kMutantLogBytes : 0;
         const CrashReport report = run_crash_replay(options);
-        printf("mutant %u: %s after %llu states: %s\n", mutant, report.violations ? "caught" : "SURVIVED",
+        printf("mutant %u: %s after %llu states: %s\n", number, report.violations ? "caught" : "SURVIVED",
                static_cast<unsigned long long>(report.states), report.first_violation.c_str());
         survivors += report.violations == 0 ? 1 : 0;
     }

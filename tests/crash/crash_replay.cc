@@ -13,6 +13,7 @@
 #include "tests/crash/mutant_device.h"
 #include "tests/crash/subsets.h"
 #include "tests/crash/workload.h"
+#include "tests/support/mutant_scope.h"
 
 namespace cowraid::test {
 
@@ -106,7 +107,6 @@ Result<std::unique_ptr<Filesystem>> Replay::open_recording(const std::vector<uin
         if (std::find(absent.begin(), absent.end(), i) == absent.end())
             devices.push_back(std::make_unique<BorrowedDevice>(*recorded_[i]));
     MountOptions options = manual_options();
-    options.commit_mutant = options_.commit_mutant;
     options.join_above = options_.join_rows ? 0 : -1;
     options.degraded = !absent.empty();
     std::string why;
@@ -143,6 +143,7 @@ Status Replay::change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs)
 
 Status Replay::record()
 {
+    const MutantScope mutant(options_.mutant);
     SimVolume volume(options_.shape);
     std::string why;
     CW_ASSERT(volume.make(why).ok());
@@ -151,8 +152,7 @@ Status Replay::record()
         auto recording =
             std::make_unique<RecordingDevice>(recorder_, std::make_unique<BorrowedDevice>(member));
         recorder_.set_start(recording->number(), member);
-        recorded_.push_back(std::make_unique<MutantDevice>(
-            std::move(recording), static_cast<CommitMutant>(options_.commit_mutant), i == 0));
+        recorded_.push_back(std::make_unique<MutantDevice>(std::move(recording), options_.mutant, i == 0));
     }
     CW_ASSIGN(std::unique_ptr<Filesystem> fs, open_recording({}));
     Workload workload(*fs, options_.seed, *this);
@@ -227,6 +227,7 @@ std::vector<std::unique_ptr<BlockDevice>> Replay::borrow(std::vector<std::unique
 std::string Replay::prove_refusal(std::vector<std::unique_ptr<ReplayDevice>>& devices,
                                   const std::vector<uint32_t>& absent)
 {
+    const MutantScope right(CommitMutant::kNone);
     std::string why;
     Result<Assembly> assembly = assemble(borrow(devices, absent), why);
     MountOptions options = manual_options();
@@ -266,10 +267,9 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     MountOptions options = manual_options();
     options.degraded = !absent.empty();
     options.read_only = !writable;
-    // Rules of a mount.
-    for (const CommitMutant mutant : {CommitMutant::kReplaySkipped, CommitMutant::kStaleUnrecorded})
-        if (options_.commit_mutant == static_cast<uint32_t>(mutant))
-            options.commit_mutant = options_.commit_mutant;
+    const bool of_mounts =
+        options_.mutant == CommitMutant::kReplaySkipped || options_.mutant == CommitMutant::kStaleUnrecorded;
+    const MutantScope mutant(of_mounts ? options_.mutant : CommitMutant::kNone);
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;
     if (!fs.ok()) {

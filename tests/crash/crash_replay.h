@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fs/volume/commit_mutant.h"
 #include "tests/support/sim_volume.h"
 
 namespace cowraid::test {
@@ -17,7 +18,7 @@ struct CrashOptions {
     uint64_t states_max = 20000;  // distinct states to try
     uint32_t shard = 0;  // of shard_count: takes every shard_count-th instant
     uint32_t shard_count = 1;
-    uint32_t commit_mutant = 0;
+    CommitMutant mutant = CommitMutant::kNone;
     uint32_t commits = 40;  // of the workload
     bool stop_at_violation = true;
     bool clean = false;  // the cleaner works all the time, also after recovery

@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "fs/volume/commit_mutant.h"
 #include "fs/volume/volume.h"
 #include "tests/filesystem/check_content.h"
+#include "tests/support/mutant_scope.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -81,6 +81,7 @@ void make_crashed(SimVolume& volume, uint64_t free_stripes)
     volume.power_cut(prng);
 }
 
+#ifdef COWRAID_MUTANTS
 constexpr uint64_t kRowsBlocks = 64 * kStripeBlocks;
 
 // A volume with rows that were written in place after the last commit, beside the file "rows". With a record
@@ -129,6 +130,7 @@ void require_rows(Filesystem& fs)
     CHECK(content == wanted);
     fs.names.forget(found->inode, 1);
 }
+#endif
 
 // Where the blocks of the file "full" lie.
 std::vector<StoredAt> places_of_data(SimVolume& volume)
@@ -218,6 +220,7 @@ TEST_CASE("a replay that finds no place is shown read-only, and done by a later 
     REQUIRE_CLEAN(report);
 }
 
+#ifdef COWRAID_MUTANTS
 TEST_CASE("a mount that finds no room to commit recovered rows is read-only, and done by a later mount")
 {
     for (const bool logged : {false, true}) {
@@ -225,10 +228,9 @@ TEST_CASE("a mount that finds no room to commit recovered rows is read-only, and
         SimVolume volume(kShape);
         make_crashed_in_place(volume, logged);
         std::string why;
-        MountOptions full = manual_options();
-        full.commit_mutant = static_cast<uint32_t>(CommitMutant::kNoRoom);
         for (int round = 0; round < 2; ++round) {
-            REQUIRE_MESSAGE(volume.mount(full, why).ok(), why);
+            const MutantScope full(CommitMutant::kNoRoom);
+            REQUIRE_MESSAGE(mount(volume, why), why);
             const VolumeInfo info = volume.fs().info();
             CHECK(info.read_only);
             CHECK(info.read_only_reason == "no room for what the logs hold");
@@ -252,6 +254,7 @@ TEST_CASE("a mount that finds no room to commit recovered rows is read-only, and
         REQUIRE_CLEAN(report);
     }
 }
+#endif
 
 TEST_CASE("blocks that find no place because rows are lost: whoever waits is told of a fault")
 {

@@ -61,7 +61,7 @@ error_t parse_option(int key, char* text, argp_state* state)
         return 0;
     }
     case kMutant:
-        arguments.run.commit_mutant = static_cast<uint32_t>(strtoul(text, nullptr, 10));
+        arguments.run.mutant = static_cast<CommitMutant>(strtoul(text, nullptr, 10));
         return 0;
     case kVerbose:
         arguments.run.verbose = true;

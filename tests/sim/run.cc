@@ -11,6 +11,7 @@
 #include "tests/sim/repeatable.h"
 #include "tests/sim/shape.h"
 #include "tests/sim/world.h"
+#include "tests/support/mutant_scope.h"
 #include "tests/support/recorded.h"
 
 namespace cowraid::test {
@@ -384,7 +385,6 @@ void Run::mount_again()
         options.join_above = 0;
     options.partial_writes.rmw_level = static_cast<RmwLevel>(prng().below(3));
     options.partial_writes.stripe_cache_size = prng().chance(1, 2) ? 17 : 1024;
-    options.commit_mutant = options_.commit_mutant;
     std::vector<uint32_t> absent;
     if (!was_stopped_ && prng().chance(1, 6))
         absent = injector_.choose_absent(Injector::Absence::kWritable);
@@ -537,6 +537,7 @@ void Run::go()
 
 RunResult run_seed(const RunOptions& options, EventCounts& events)
 {
+    const MutantScope mutant(options.mutant);
     repeat_from(options.seed);
     Prng prng(options.seed);
     const MachineShape shape = choose_shape(prng, options.data_profile);

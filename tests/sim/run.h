@@ -7,6 +7,7 @@
 #include <string>
 
 #include "format/group_map.h"
+#include "fs/volume/commit_mutant.h"
 #include "tests/sim/events.h"
 
 namespace cowraid::test {
@@ -15,7 +16,7 @@ struct RunOptions {
     uint64_t seed = 1;
     uint64_t operation_count = 2000;  // 100 more follow at the end
     std::optional<ProfileId> data_profile;  // chosen by the seed unless given
-    uint32_t commit_mutant = 0;  // a wrong commit protocol (fs/volume/commit_mutant.h), which must be caught
+    CommitMutant mutant = CommitMutant::kNone;  // a wrong commit protocol, which must be caught
     bool verbose = false;  // prints every step
 };
 

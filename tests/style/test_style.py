@@ -222,6 +222,11 @@ class Documents(unittest.TestCase):
                  "docs/A.md": "`fs/txn/x.h` `fs/txn/x` `fs/txn/`\n`fs/txn/y.h` `y.h` `build/x`\n"}
         self.assertEqual(messages(files, "docs/A.md"), ["2: fs/txn/y.h: no such file"])
 
+    def test_readme_of_a_folder_is_short(self):
+        for path, lines, found in [("fs/README.md", 60, 0), ("fs/README.md", 61, 1),
+                                   ("fs/txn/README.md", 61, 1), ("README.md", 61, 0), ("docs/A.md", 61, 0)]:
+            self.assertEqual(len(messages({path: "word\n" * lines}, path)), found, (path, lines))
+
 
 class Tokens(unittest.TestCase):
     BANNED = [

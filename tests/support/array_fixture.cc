@@ -306,7 +306,6 @@ RowWrite TestVolume::prepare(uint64_t first_stripe, uint64_t stripe_count, uint3
     for (size_t i = 0; i < rows * geometry.data_columns; ++i)
         prepared->blocks.push_back(prng.chance(pad_percent, 100) ? nullptr
                                                                  : prepared->data.data() + i * kBlockBytes);
-    prepared->checksums.resize(rows * (geometry.data_columns + geometry.parity));
     prepared_.push_back(std::move(prepared));
     return {
         .group_address = kGroup,
@@ -315,7 +314,7 @@ RowWrite TestVolume::prepare(uint64_t first_stripe, uint64_t stripe_count, uint3
         .first_row = first_row,
         .row_count = row_count,
         .blocks = prepared_.back()->blocks,
-        .checksums = prepared_.back()->checksums,
+        .sink = prepared_.back().get(),
     };
 }
 
@@ -324,6 +323,8 @@ void TestVolume::commit(const RowWrite& write)
     const uint32_t k = geometry.data_columns;
     const uint32_t columns = k + geometry.parity;
     AlignedBuffer contents(size_t{columns} * kBlockBytes);
+    const auto prepared = std::find_if(prepared_.begin(), prepared_.end(),
+                                       [&](const auto& one) { return one.get() == write.sink; });
     MutexLock lock(mutex_);
     for (uint64_t stripe = 0; stripe < write.stripe_count; ++stripe) {
         for (uint32_t row = 0; row < write.row_count; ++row) {
@@ -348,7 +349,9 @@ void TestVolume::commit(const RowWrite& write)
                 const BlockPlace place{write.first_stripe + stripe, column, write.first_row + row};
                 const uint64_t address = kGroup.value + offset_of(geometry, place);
                 const std::byte* content = contents.data() + size_t{column} * kBlockBytes;
-                checksums_[address] = write.checksums[(stripe * columns + column) * write.row_count + row];
+                checksums_[address] = checksum_of(content, kBlockBytes);
+                if (prepared != prepared_.end())
+                    CW_ASSERT((*prepared)->recorded.at(address) == checksums_[address]);
                 contents_[address].assign(content, content + kBlockBytes);
             }
         }

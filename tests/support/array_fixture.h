@@ -97,7 +97,8 @@ public:
     // Writes whole stripes of random blocks, or rows of one, a share of them pads.
     Status write(uint64_t first_stripe, uint64_t stripe_count, uint32_t pad_percent = 10);
     Status write_rows(uint64_t stripe, uint32_t first_row, uint32_t row_count, uint32_t pad_percent = 10);
-    // Sets up a RowWrite without carrying it out; commit() makes its content what is expected.
+    // Sets up a RowWrite without carrying it out; commit() makes its content what is
+    // expected, and compares the checksums that its sink was told, unless the test gave it another sink.
     RowWrite prepare(uint64_t first_stripe, uint64_t stripe_count, uint32_t first_row, uint32_t row_count,
                      uint32_t pad_percent);
     void commit(const RowWrite& write);
@@ -173,10 +174,16 @@ private:
     std::set<uint64_t> uncommitted_;  // written in place: a crash leaves them free
     std::map<uint64_t, std::vector<std::byte>> committed_contents_;
     std::map<uint64_t, Checksum> committed_checksums_;
-    struct Prepared {
+    struct Prepared final : ChecksumSink {
         AlignedBuffer data;
         std::vector<const std::byte*> blocks;
-        std::vector<Checksum> checksums;
+        std::map<uint64_t, Checksum> recorded;  // by address
+        void record(VolumeAddress address, std::span<const Checksum> checksums) override
+        {
+            for (size_t i = 0; i < checksums.size(); ++i)
+                recorded[address.value + i * kBlockBytes] = checksums[i];
+        }
+        bool in_use(VolumeAddress) override { return true; }
     };
     std::vector<std::unique_ptr<Prepared>> prepared_;
     struct PieceMemory {
