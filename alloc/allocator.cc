@@ -65,7 +65,7 @@ struct Allocator::Impl final : BitmapMemory {
     std::atomic<uint64_t> full_rows{0};
     std::atomic<uint64_t> pad_blocks{0};
     std::atomic<uint64_t> joined_blocks{0};
-    std::atomic<uint64_t> hole_group{0};  // address of the group that gave holes last
+    std::atomic<uint64_t> partial_group{0};  // address of the group that gave blocks of partial rows last
 };
 
 namespace {
@@ -301,25 +301,25 @@ Status Allocator::allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_co
     }
 }
 
-uint64_t Allocator::allocate_holes(uint64_t block_count, TransactionId transaction,
-                                   std::vector<BlockRun>& out)
+uint64_t Allocator::allocate_in_partial_rows(uint64_t block_count, TransactionId transaction,
+                                             std::vector<BlockRun>& out)
 {
     const Ref<SpaceGroupList> list = impl_->snapshot();
     const std::vector<Ref<SpaceGroup>>& groups = list->groups;
-    const size_t start = list->lower_bound({impl_->hole_group.load(std::memory_order_relaxed)});
+    const size_t start = list->lower_bound({impl_->partial_group.load(std::memory_order_relaxed)});
     uint64_t taken = 0;
     for (size_t step = 0; step < groups.size() && taken < block_count; ++step) {
         SpaceGroup& group = *groups[(start + step) % groups.size()];
         std::vector<BlockRange> ranges;
         SpaceGroup::TakeResult result = SpaceGroup::TakeResult::kNotLoaded;
-        while (group.holes() > 0 && result == SpaceGroup::TakeResult::kNotLoaded) {
+        while (group.partial_row_blocks() > 0 && result == SpaceGroup::TakeResult::kNotLoaded) {
             impl_->load(group).ignore();  // one that cannot be read offers nothing from now on
-            result = group.take_holes(block_count - taken, transaction, ranges, taken);
+            result = group.take_of_partial_rows(block_count - taken, transaction, ranges, taken);
         }
         for (const BlockRange& range : ranges)
             append_runs(group, range, out);
         if (!ranges.empty())
-            impl_->hole_group.store(group.address().value, std::memory_order_relaxed);
+            impl_->partial_group.store(group.address().value, std::memory_order_relaxed);
     }
     impl_->joined_blocks.fetch_add(taken, std::memory_order_relaxed);
     return taken;
@@ -380,10 +380,10 @@ SpaceNumbers Allocator::numbers(uint32_t content) const
         sum.used_blocks += totals.used_blocks.load(std::memory_order_relaxed);
         sum.free_row_blocks += totals.open.row_blocks.load(std::memory_order_relaxed);
         sum.free_stripe_blocks += totals.open.stripe_blocks.load(std::memory_order_relaxed);
-        sum.hole_blocks += totals.open.hole_blocks.load(std::memory_order_relaxed);
+        sum.partial_row_blocks += totals.open.partial_row_blocks.load(std::memory_order_relaxed);
         sum.degraded_row_blocks += totals.degraded.row_blocks.load(std::memory_order_relaxed);
         sum.degraded_stripe_blocks += totals.degraded.stripe_blocks.load(std::memory_order_relaxed);
-        sum.degraded_hole_blocks += totals.degraded.hole_blocks.load(std::memory_order_relaxed);
+        sum.degraded_partial_row_blocks += totals.degraded.partial_row_blocks.load(std::memory_order_relaxed);
         sum.pinned_blocks += totals.pinned_blocks.load(std::memory_order_relaxed);
         sum.returning_blocks += totals.returning_blocks.load(std::memory_order_relaxed);
     }

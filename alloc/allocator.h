@@ -76,11 +76,11 @@ struct SpaceNumbers {
     uint64_t used_blocks;  // referenced by the open state: allocated and not freed
     uint64_t free_row_blocks;  // in rows of open groups that hold nothing: what can be written now
     uint64_t free_stripe_blocks;  // the part of them in stripes that hold nothing
-    uint64_t hole_blocks;  // free blocks in the other rows of open data groups with parity
+    uint64_t partial_row_blocks;  // free blocks in the other rows of open data groups with parity
     uint64_t pinned_blocks;  // freed, not reusable yet
     uint64_t returning_blocks;  // of these, in groups that are open or degraded
-    // As free_row_blocks, free_stripe_blocks and hole_blocks, of degraded groups.
-    uint64_t degraded_row_blocks, degraded_stripe_blocks, degraded_hole_blocks;
+    // As free_row_blocks, free_stripe_blocks and partial_row_blocks, of degraded groups.
+    uint64_t degraded_row_blocks, degraded_stripe_blocks, degraded_partial_row_blocks;
 };
 
 // One block group, for who chooses among them.
@@ -91,7 +91,7 @@ struct GroupNumbers {
     uint64_t pinned_blocks;  // freed, not reusable yet
     uint64_t free_row_blocks;  // in rows that hold nothing; of those:
     uint64_t free_stripe_blocks;  // in stripes that hold nothing
-    uint64_t hole_blocks;  // as in SpaceNumbers; of open and degraded groups
+    uint64_t partial_row_blocks;  // as in SpaceNumbers; of open and degraded groups
     bool planned;
     bool degraded;  // its state is kDegraded
     bool closed;  // its state is kClosed
@@ -146,7 +146,8 @@ public:
     // Up to `block_count` single data blocks in rows that hold other blocks (Array::write_blocks()), in runs
     // of one chunk, used from now on, on behalf of `transaction`. Returns how many there are in `out`.
     // Thread-safe; reads the source like allocate().
-    uint64_t allocate_holes(uint64_t block_count, TransactionId transaction, std::vector<BlockRun>& out);
+    uint64_t allocate_in_partial_rows(uint64_t block_count, TransactionId transaction,
+                                      std::vector<BlockRun>& out);
 
     // The open state no longer refers to these blocks, which lie in one group. They stay unusable until
     // release(). kCorrupt: they are not all used, nothing was changed; a group that is not in memory is not

@@ -51,7 +51,7 @@ public:
         case 11:
             return free_some();
         case 12:
-            return take_holes();
+            return take_of_partial_rows();
         default:
             return allocate();
         }
@@ -68,11 +68,11 @@ public:
             CHECK(is.pinned_blocks == should.pinned_blocks);
             CHECK(is.free_row_blocks == should.free_row_blocks);
             CHECK(is.free_stripe_blocks == should.free_stripe_blocks);
-            CHECK(is.hole_blocks == should.hole_blocks);
+            CHECK(is.partial_row_blocks == should.partial_row_blocks);
             CHECK(is.returning_blocks == should.returning_blocks);
             CHECK(is.degraded_row_blocks == should.degraded_row_blocks);
             CHECK(is.degraded_stripe_blocks == should.degraded_stripe_blocks);
-            CHECK(is.degraded_hole_blocks == should.degraded_hole_blocks);
+            CHECK(is.degraded_partial_row_blocks == should.degraded_partial_row_blocks);
         }
     }
 
@@ -163,18 +163,18 @@ private:
             counts_.partial_regions += region.row_count < region.geometry.rows() ? 1 : 0;
     }
 
-    void take_holes()
+    void take_of_partial_rows()
     {
         const TransactionId transaction = pick_transaction();
         const uint64_t wanted = random_.between(0, uint64_t{1} << random_.below(9));
-        const uint64_t before = model_.numbers(kGroupData).hole_blocks;
+        const uint64_t before = model_.numbers(kGroupData).partial_row_blocks;
         std::vector<BlockRun> runs;
-        const uint64_t taken = allocator_->allocate_holes(wanted, transaction, runs);
+        const uint64_t taken = allocator_->allocate_in_partial_rows(wanted, transaction, runs);
         CHECK(taken == std::min(wanted, before));
-        const char* wrong = model_.take_holes(runs, transaction);
+        const char* wrong = model_.take_of_partial_rows(runs, transaction);
         if (wrong != nullptr)
             FAIL_CHECK(wrong);
-        CHECK(model_.numbers(kGroupData).hole_blocks == before - taken);
+        CHECK(model_.numbers(kGroupData).partial_row_blocks == before - taken);
         counts_.holes += taken;
     }
 

@@ -221,7 +221,7 @@ private:
     std::vector<Piece> nodes_;  // the committer's own
     RwLock gate_{LockRank::kOperationGate};
     TransactionId open_ CW_GUARDED_BY(gate_) = {1};
-    Mutex freed_lock_{LockRank::kDirty};
+    Mutex freed_lock_{LockRank::kLedger};
     std::vector<std::pair<TransactionId, Piece>> freed_ CW_GUARDED_BY(freed_lock_);
     std::atomic<bool> stop_{false};
 };

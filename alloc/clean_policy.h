@@ -4,7 +4,7 @@
 // Which: the one that gives the most free stripes per block moved. That is the benefit per cost of Rosenblum
 // and Ousterhout, "The design and implementation of a log-structured file system" (1992), section 3.5,
 // without the age of the data, which a group's summary does not know. When: in good time, so that the blocks
-// of the group have somewhere to go; and not at all where writing into the holes costs less
+// of the group have somewhere to go; and not at all where writing into partial rows costs less
 // (alloc/join_policy.h).
 #pragma once
 
@@ -29,7 +29,7 @@ class CleanPolicy {
 public:
     CleanPolicy(const JoinPolicy& join, uint32_t chunk_bytes);
 
-    // Share of a group's written stripes that may be live (0..1): above, the holes in it are rather filled.
+    // Share of a group's written stripes that may be live (0..1): above, its partial rows are rather filled.
     [[nodiscard]] double live_max() const { return live_max_; }
     // From 0 (plenty of free stripes) to 1 (none).
     [[nodiscard]] static double urgency(const CleanPressure& pressure);

@@ -24,7 +24,7 @@ GroupSpace::GroupSpace(VolumeAddress address, const Geometry& geometry)
       used_(geometry.data_blocks()),
       live_(geometry.data_blocks()),
       free_stripes_(geometry.stripe_count()),
-      holes_(geometry.stripe_count())
+      partial_stripes_(geometry.stripe_count())
 {
     for (uint32_t run = 1; run < rows_; run *= 2)
         partial_.emplace_back(geometry.stripe_count());
@@ -50,18 +50,18 @@ void GroupSpace::load(const SpaceWindow& window)
         reindex(stripe, {rows_, rows_, 0}, stripe_state(used_, geometry_, stripe));
 }
 
-void GroupSpace::note_holes(uint64_t stripe, uint64_t before, uint64_t after)
+void GroupSpace::note_partial_rows(uint64_t stripe, uint64_t before, uint64_t after)
 {
-    hole_blocks_ = hole_blocks_ - before + after;
+    partial_row_blocks_ = partial_row_blocks_ - before + after;
     if (before == 0 && after > 0)
-        holes_.insert(stripe);
+        partial_stripes_.insert(stripe);
     else if (before > 0 && after == 0)
-        holes_.erase(stripe);
+        partial_stripes_.erase(stripe);
 }
 
 void GroupSpace::reindex(uint64_t stripe, const StripeState& before, const StripeState& after)
 {
-    note_holes(stripe, before.holes, after.holes);
+    note_partial_rows(stripe, before.partial_row_blocks, after.partial_row_blocks);
     free_rows_ = free_rows_ - before.free_rows + after.free_rows;
     if (before.free_rows == rows_ && after.free_rows < rows_)
         free_stripes_.set_used(stripe, 1);
@@ -256,7 +256,7 @@ void GroupSpace::mark(const RowRegion& region)
         // Only the last stripe can have pads.
         const uint64_t last = region.first_stripe + region.stripe_count - 1;
         if (region.used_blocks < region.block_count())
-            note_holes(last, 0, stripe_state(used_, geometry_, last).holes);
+            note_partial_rows(last, 0, stripe_state(used_, geometry_, last).partial_row_blocks);
     } else {
         reindex(region.first_stripe, before, stripe_state(used_, geometry_, region.first_stripe));
     }
@@ -319,7 +319,7 @@ void GroupSpace::release(std::span<const BlockRange> ranges)
         enter();
 }
 
-uint64_t GroupSpace::take_holes_of(uint64_t stripe, uint64_t wanted, std::vector<BlockRange>& out)
+uint64_t GroupSpace::take_of_stripe(uint64_t stripe, uint64_t wanted, std::vector<BlockRange>& out)
 {
     uint64_t taken = 0;
     const Bits256 rows = used_rows(used_, geometry_, stripe);
@@ -335,23 +335,23 @@ uint64_t GroupSpace::take_holes_of(uint64_t stripe, uint64_t wanted, std::vector
             ++taken;
         }
     }
-    const uint64_t left = stripe_state(used_, geometry_, stripe).holes;
-    note_holes(stripe, left + taken, left);
+    const uint64_t left = stripe_state(used_, geometry_, stripe).partial_row_blocks;
+    note_partial_rows(stripe, left + taken, left);
     return taken;
 }
 
-uint64_t GroupSpace::take_holes(uint64_t wanted, std::vector<BlockRange>& out)
+uint64_t GroupSpace::take_of_partial_rows(uint64_t wanted, std::vector<BlockRange>& out)
 {
     uint64_t taken = 0;
     while (taken < wanted) {
-        uint64_t stripe = holes_.find(next_hole_);
+        uint64_t stripe = partial_stripes_.find(next_partial_);
         if (stripe == kNone)
-            stripe = holes_.find(0);
+            stripe = partial_stripes_.find(0);
         if (stripe == kNone)
             break;
-        taken += take_holes_of(stripe, wanted - taken, out);
+        taken += take_of_stripe(stripe, wanted - taken, out);
         // The next call goes on in the same stripe while it has some: its rows are in the stripe cache.
-        next_hole_ = stripe;
+        next_partial_ = stripe;
     }
     return taken;
 }
@@ -380,7 +380,8 @@ void GroupSpace::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit
 {
     out.resize(std::max<size_t>(out.size(), geometry_.data_columns));
     std::vector<VolumeAddress> units;
-    for (uint64_t stripe = holes_.find(0); stripe != kNone; stripe = holes_.find(stripe + 1)) {
+    for (uint64_t stripe = partial_stripes_.find(0); stripe != kNone;
+         stripe = partial_stripes_.find(stripe + 1)) {
         const uint64_t first = stripe * stripe_blocks_;
         for (uint32_t row = 0; row + unit_blocks <= rows_; row += unit_blocks) {
             units.clear();
@@ -400,7 +401,8 @@ void GroupSpace::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit
 
 uint64_t GroupSpace::memory_bytes() const
 {
-    uint64_t bytes = 2 * used_.bit_count() / 8 + free_stripes_.memory_bytes() + holes_.memory_bytes();
+    uint64_t bytes =
+        2 * used_.bit_count() / 8 + free_stripes_.memory_bytes() + partial_stripes_.memory_bytes();
     for (const SummaryBitmap& stripes : partial_)
         bytes += stripes.memory_bytes();
     return bytes;

@@ -4,7 +4,7 @@
 // Not thread-safe: guarded by the group's lock.
 //
 // A row may be handed out when no data block of it is used. Pads of a handed out row are never marked: the
-// row is taken until its last used block is released. Until then its other blocks are holes, which may be
+// row is taken until its last used block is released. Until then it is a partial row; its free blocks may be
 // handed out one by one, to be written in place.
 #pragma once
 
@@ -46,7 +46,7 @@ public:
     void take_fragments(SpaceRequest& request);
     // Takes up to `wanted` blocks from rows that hold other blocks, and appends them, runs of one chunk each.
     // Returns how many.
-    uint64_t take_holes(uint64_t wanted, std::vector<BlockRange>& out);
+    uint64_t take_of_partial_rows(uint64_t wanted, std::vector<BlockRange>& out);
     // Takes back what nobody has seen.
     void give_back(const RowRegion& region);
 
@@ -63,7 +63,7 @@ public:
     void sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
                       std::vector<std::vector<VolumeAddress>>& out) const;
     [[nodiscard]] uint64_t free_rows() const { return free_rows_; }
-    [[nodiscard]] uint64_t hole_blocks() const { return hole_blocks_; }
+    [[nodiscard]] uint64_t partial_row_blocks() const { return partial_row_blocks_; }
     [[nodiscard]] uint64_t free_stripes() const { return free_stripes_.free_count(); }
     [[nodiscard]] uint64_t memory_bytes() const;
 
@@ -90,8 +90,8 @@ private:
     void take_region(SpaceRequest& request, const StripeRun& stripes, const RowRun& rows, uint64_t units);
     void mark(const RowRegion& region);
     void reindex(uint64_t stripe, const StripeState& before, const StripeState& after);
-    void note_holes(uint64_t stripe, uint64_t before, uint64_t after);
-    uint64_t take_holes_of(uint64_t stripe, uint64_t wanted, std::vector<BlockRange>& out);
+    void note_partial_rows(uint64_t stripe, uint64_t before, uint64_t after);
+    uint64_t take_of_stripe(uint64_t stripe, uint64_t wanted, std::vector<BlockRange>& out);
 
     VolumeAddress address_;
     Geometry geometry_;
@@ -103,9 +103,9 @@ private:
     RunTree free_stripes_;
     // Partly used stripes by the floor of log2 of their longest run of free rows.
     std::vector<SummaryBitmap> partial_;
-    SummaryBitmap holes_;  // stripes with holes
-    uint64_t hole_blocks_ = 0;
-    uint64_t next_hole_ = 0;  // stripe where take_holes() goes on
+    SummaryBitmap partial_stripes_;  // stripes with partial rows
+    uint64_t partial_row_blocks_ = 0;
+    uint64_t next_partial_ = 0;  // stripe where take_of_partial_rows() goes on
     std::array<StreamPlace, kStreamCount> places_;
 };
 

@@ -53,17 +53,18 @@ double JoinPolicy::crossover(double kib) const
 uint64_t JoinPolicy::blocks_to_join(const SpaceNumbers& data, uint64_t unassigned_blocks,
                                     uint64_t block_count) const
 {
-    if (parity_ == 0 || data.hole_blocks == 0)
+    if (parity_ == 0 || data.partial_row_blocks == 0)
         return 0;
     const uint64_t stripe_blocks = uint64_t{chunk_bytes_ / kBlockBytes} * data_columns_;
     const uint64_t tail = block_count % stripe_blocks;
-    const uint64_t free = data.free_row_blocks + data.hole_blocks + data.pinned_blocks + unassigned_blocks;
+    const uint64_t free =
+        data.free_row_blocks + data.partial_row_blocks + data.pinned_blocks + unassigned_blocks;
     const double used =
         static_cast<double>(data.used_blocks) / static_cast<double>(data.used_blocks + free + 1);
     const uint64_t run = std::min<uint64_t>(std::max<uint64_t>(tail, 1), chunk_bytes_ / kBlockBytes);
     const double kib = static_cast<double>(run * kBlockBytes) / 1024;
     const double above = join_above_ < 0 ? crossover(kib) : join_above_;
-    return used < above ? 0 : std::min(tail, data.hole_blocks);
+    return used < above ? 0 : std::min(tail, data.partial_row_blocks);
 }
 
 }  // namespace cowraid

@@ -39,7 +39,7 @@ public:
     [[nodiscard]] double crossover(double kib) const;
 
     // How many of `block_count` blocks should join rows: none below the crossover, then what does not fill
-    // stripes, as far as there are holes. `unassigned_blocks`: of slots that no group has yet.
+    // stripes, as far as there are partial rows. `unassigned_blocks`: of slots that no group has yet.
     [[nodiscard]] uint64_t blocks_to_join(const SpaceNumbers& data, uint64_t unassigned_blocks,
                                           uint64_t block_count) const;
 

@@ -34,13 +34,13 @@ TEST_CASE("another kind of member has another crossover")
     CHECK(disk.crossover(4) > disk.crossover(64));
 }
 
-TEST_CASE("tails join rows where space is scarce, never more than there are holes")
+TEST_CASE("tails join rows where space is scarce, never more than partial rows take")
 {
     const JoinPolicy policy(kLoopCost, 3, 1, 65536);
     SpaceNumbers numbers = {};
     numbers.used_blocks = 5000;
     numbers.free_row_blocks = 5000;
-    numbers.hole_blocks = 100;
+    numbers.partial_row_blocks = 100;
     CHECK(policy.blocks_to_join(numbers, 0, 1) == 0);
     numbers.used_blocks = 100000;
     numbers.free_row_blocks = 300;
@@ -48,8 +48,8 @@ TEST_CASE("tails join rows where space is scarce, never more than there are hole
     CHECK(policy.blocks_to_join(numbers, 0, 48) == 0);  // a stripe
     CHECK(policy.blocks_to_join(numbers, 0, 2 * 48 + 7) == 7);
     CHECK(policy.blocks_to_join(numbers, 1000000, 1) == 0);
-    numbers.hole_blocks = 3;
+    numbers.partial_row_blocks = 3;
     CHECK(policy.blocks_to_join(numbers, 0, 7) == 3);
-    numbers.hole_blocks = 0;
+    numbers.partial_row_blocks = 0;
     CHECK(policy.blocks_to_join(numbers, 0, 7) == 0);
 }

@@ -35,7 +35,7 @@ StripeState stripe_state(const Bitmap& used, const Geometry& geometry, uint64_t 
         row = mask.next_clear(end, rows);
     }
     const uint64_t taken = uint64_t{rows - state.free_rows} * geometry.data_columns;
-    state.holes = static_cast<uint32_t>(taken - used.count(stripe * blocks, blocks));
+    state.partial_row_blocks = static_cast<uint32_t>(taken - used.count(stripe * blocks, blocks));
     return state;
 }
 

@@ -20,7 +20,7 @@ struct RowRun {
 struct StripeState {
     uint32_t free_rows = 0;
     uint32_t longest_run = 0;  // of free rows
-    uint32_t holes = 0;  // blocks in the other rows that are not used
+    uint32_t partial_row_blocks = 0;  // blocks in the other rows that are not used
 };
 
 // Bit i is set when any data column of row i is set in `used`, which covers the group's blocks by address.

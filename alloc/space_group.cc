@@ -86,9 +86,9 @@ GroupOffer<uint64_t> SpaceGroup::offer() const
         return offer;
     const uint64_t taken = live_blocks_ + pinned_blocks_ + offer.row_blocks;
     if (space_ != nullptr)
-        offer.hole_blocks = space_->hole_blocks();
+        offer.partial_row_blocks = space_->partial_row_blocks();
     else if (taken < geometry_.data_blocks())
-        offer.hole_blocks = geometry_.data_blocks() - taken;
+        offer.partial_row_blocks = geometry_.data_blocks() - taken;
     return offer;
 }
 
@@ -101,7 +101,7 @@ void SpaceGroup::publish()
     const GroupOffer<uint64_t> now = offer();
     const GroupOffer<uint64_t> open = state_ == State::kOpen ? now : GroupOffer<uint64_t>();
     const GroupOffer<uint64_t> degraded = state_ == State::kDegraded ? now : GroupOffer<uint64_t>();
-    holes_hint_.store(open.hole_blocks, std::memory_order_relaxed);
+    partial_rows_hint_.store(open.partial_row_blocks, std::memory_order_relaxed);
     free_rows_hint_.store(open.row_blocks / geometry_.data_columns, std::memory_order_relaxed);
     free_stripes_hint_.store(open.stripe_blocks / geometry_.stripe_data_blocks(), std::memory_order_relaxed);
     const auto update = [](std::atomic<uint64_t>& total, uint64_t& published, uint64_t value) {
@@ -114,7 +114,7 @@ void SpaceGroup::publish()
                                   const GroupOffer<uint64_t>& value) {
         update(total.row_blocks, published.row_blocks, value.row_blocks);
         update(total.stripe_blocks, published.stripe_blocks, value.stripe_blocks);
-        update(total.hole_blocks, published.hole_blocks, value.hole_blocks);
+        update(total.partial_row_blocks, published.partial_row_blocks, value.partial_row_blocks);
     };
     const bool returning = state_ == State::kOpen || state_ == State::kDegraded;
     update(totals_.used_blocks, published_used_, live_blocks_);
@@ -175,7 +175,7 @@ GroupNumbers SpaceGroup::numbers()
         .pinned_blocks = pinned_blocks_,
         .free_row_blocks = free_rows_ * geometry_.data_columns,
         .free_stripe_blocks = free_stripes_ * geometry_.stripe_data_blocks(),
-        .hole_blocks = offer().hole_blocks,
+        .partial_row_blocks = offer().partial_row_blocks,
         .planned = state_ == State::kPlanned,
         .degraded = state_ == State::kDegraded,
         .closed = state_ == State::kClosed,
@@ -240,8 +240,8 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
     return loaded.err();
 }
 
-// Three bitmaps of blocks and the states of windows; of stripes the tree of free runs, and those with holes
-// and with runs of each length.
+// Three bitmaps of blocks and the states of windows; of stripes the tree of free runs, and those with partial
+// rows and with runs of each length.
 uint64_t SpaceGroup::loaded_bytes() const
 {
     const uint64_t bitmaps = 3 + static_cast<uint64_t>(std::bit_width(geometry_.rows()));
@@ -370,15 +370,15 @@ SpaceGroup::TakeResult SpaceGroup::take(Pass pass, SpaceRequest& request)
     return TakeResult::kTaken;
 }
 
-SpaceGroup::TakeResult SpaceGroup::take_holes(uint64_t wanted, TransactionId transaction,
-                                              std::vector<BlockRange>& out, uint64_t& taken)
+SpaceGroup::TakeResult SpaceGroup::take_of_partial_rows(uint64_t wanted, TransactionId transaction,
+                                                        std::vector<BlockRange>& out, uint64_t& taken)
 {
     MutexLock lock(mutex_);
     if (state_ != State::kOpen || retired_ || load_state_ == LoadState::kBroken)
         return TakeResult::kNothing;
     if (load_state_ != LoadState::kLoaded)
         return TakeResult::kNotLoaded;
-    const uint64_t got = space_->take_holes(wanted, out);
+    const uint64_t got = space_->take_of_partial_rows(wanted, out);
     if (got == 0)
         return TakeResult::kNothing;
     taken += got;

@@ -23,7 +23,7 @@ namespace cowraid {
 template <typename Count> struct GroupOffer {
     Count row_blocks{0};  // in rows that hold nothing
     Count stripe_blocks{0};  // the part of them in stripes that hold nothing
-    Count hole_blocks{0};
+    Count partial_row_blocks{0};
 };
 
 // Sums over groups of the same content, kept up to date by the groups themselves.
@@ -58,7 +58,10 @@ public:
     // Hints, read without a lock.
     [[nodiscard]] uint64_t free_rows() const { return free_rows_hint_.load(std::memory_order_relaxed); }
     [[nodiscard]] uint64_t free_stripes() const { return free_stripes_hint_.load(std::memory_order_relaxed); }
-    [[nodiscard]] uint64_t holes() const { return holes_hint_.load(std::memory_order_relaxed); }
+    [[nodiscard]] uint64_t partial_row_blocks() const
+    {
+        return partial_rows_hint_.load(std::memory_order_relaxed);
+    }
     [[nodiscard]] uint64_t last_used() const { return last_used_.load(std::memory_order_relaxed); }
     void note_use(uint64_t tick) { last_used_.store(tick, std::memory_order_relaxed); }
 
@@ -93,8 +96,8 @@ public:
     TakeResult take(Pass pass, SpaceRequest& request);
     // Up to `wanted` blocks of rows that hold others, on behalf of `transaction`; adds what it took to
     // `taken`.
-    TakeResult take_holes(uint64_t wanted, TransactionId transaction, std::vector<BlockRange>& out,
-                          uint64_t& taken);
+    TakeResult take_of_partial_rows(uint64_t wanted, TransactionId transaction, std::vector<BlockRange>& out,
+                                    uint64_t& taken);
     void commit_take(std::span<const RowRegion> regions, TransactionId transaction);
     void cancel_take(std::span<const RowRegion> regions);
 
@@ -152,7 +155,7 @@ private:
     ContentTotals& totals_;
     std::atomic<uint64_t> free_rows_hint_{0};
     std::atomic<uint64_t> free_stripes_hint_{0};
-    std::atomic<uint64_t> holes_hint_{0};
+    std::atomic<uint64_t> partial_rows_hint_{0};
     std::atomic<uint64_t> last_used_{0};
     std::atomic<bool> dirty_{false};  // has deltas, or collected changes that are not released
 

@@ -49,9 +49,9 @@ void plan_node_moves(Store& store)
         return;
     const SpaceNumbers numbers = store.allocator.numbers(kGroupMetadata);
     const uint64_t accounted = numbers.used_blocks + numbers.pinned_blocks + numbers.free_row_blocks;
-    const bool has_holes = accounted + kMovesMin * kNodeBlocks < numbers.total_blocks;
+    const bool has_partial_rows = accounted + kMovesMin * kNodeBlocks < numbers.total_blocks;
     const uint64_t wanted = numbers.total_blocks / 16 * kWantedSixteenths;
-    if (!has_holes || numbers.free_row_blocks >= wanted)
+    if (!has_partial_rows || numbers.free_row_blocks >= wanted)
         return;
     const uint64_t lacking = (wanted - numbers.free_row_blocks) / kNodeBlocks;
     const Ref<Transaction> open = store.timeline.open();

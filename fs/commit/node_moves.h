@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Under parity a node takes only rows that hold nothing, and one that goes leaves a hole that no node can
-// take until its neighbours go as well. When rows run low, commits also move nodes that share their rows with
-// few others: these rows come free.
+// Under parity a node takes only rows that hold nothing, and one that goes leaves a partial row that no node
+// can take until its neighbours go as well. When rows run low, commits also move nodes that share their rows
+// with few others: these rows come free.
 #pragma once
 
 #include <vector>

@@ -170,10 +170,11 @@ Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, Tra
 {
     const auto join = [&](uint64_t wanted) {
         if (wanted > 0 && store.volume.intent_log_live() && !store.service.whole_rows_only())
-            placement.hole_blocks += store.allocator.allocate_holes(wanted, transaction, placement.holes);
+            placement.partial_row_blocks +=
+                store.allocator.allocate_in_partial_rows(wanted, transaction, placement.partial_rows);
     };
     const auto rest = [&] {
-        return block_count - placement.hole_blocks;
+        return block_count - placement.partial_row_blocks;
     };
     join(join_first);
     for (;;) {
@@ -181,13 +182,13 @@ Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, Tra
             store.allocator.allocate(Stream::kData, 1, rest(), transaction, placement.regions);
         if (placed != Status(Err::kNoSpace))
             return placed;
-        // As many rows as there are, and the rest into holes.
+        // As many rows as there are, and the rest into partial ones.
         const uint64_t in_rows = store.allocator.numbers(kGroupData).free_row_blocks;
-        const uint64_t before = placement.hole_blocks;
+        const uint64_t before = placement.partial_row_blocks;
         join(rest() - std::min(rest(), in_rows));
-        if (placement.hole_blocks == before)
+        if (placement.partial_row_blocks == before)
             join(rest());
-        if (placement.hole_blocks == before)
+        if (placement.partial_row_blocks == before)
             return placed;
     }
 }
@@ -203,7 +204,7 @@ uint64_t blocks_to_join(const Store& store, uint64_t block_count)
         store.join_policy.blocks_to_join(data, store.volume.potential_blocks(kGroupData), block_count);
     const uint64_t rows = data.free_row_blocks - std::min(data.free_row_blocks, store.moving_blocks.load());
     const uint64_t beyond = block_count > rows ? block_count - rows : 0;
-    return std::min(data.hole_blocks, std::max(scarce, beyond));
+    return std::min(data.partial_row_blocks, std::max(scarce, beyond));
 }
 
 Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> runs)
@@ -232,7 +233,7 @@ Status write_batch(Files& files, FlushBatch& batch)
     for (const RowRegion& region : placement.regions)
         for (const RowRegion& part : split_region(region, kPartBlocks))
             CW_TRY(write_part(files, batch, part, stream));
-    CW_TRY(write_holes(files, batch, placement.holes, stream));
+    CW_TRY(write_into_partial_rows(files, batch, placement.partial_rows, stream));
     files.flush_done.announce();
     return {};
 }

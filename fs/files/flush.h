@@ -20,7 +20,7 @@ public:
     virtual ~FlushHost() = default;
     // Makes room for `data_blocks` more blocks of data as far as slots allow, and in degraded groups for a
     // commit's `node_blocks`: groups that take them are open and in a durable map. Announces the write-intent
-    // log where data goes into holes.
+    // log where data goes into partial rows.
     virtual Status ensure_room(uint64_t data_blocks, uint64_t node_blocks) = 0;
     // A commit of the last trees and of checksums of rows written in place since (Store::in_place), and of
     // nothing else: their blocks stay free. Files are as they were, so that records of the fsync log live on;

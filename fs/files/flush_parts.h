@@ -56,17 +56,20 @@ Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> r
 // Where blocks go: whole rows, and single blocks of rows that hold others.
 struct Placement {
     std::vector<RowRegion> regions;
-    std::vector<BlockRun> holes;
-    uint64_t hole_blocks = 0;
+    std::vector<BlockRun> partial_rows;
+    uint64_t partial_row_blocks = 0;
 };
 
-// Takes places for `block_count` blocks, up to `join_first` of them in holes, the rest in free rows, and what
-// these do not take in holes again. kNoSpace: `placement` has holes for some, and may be handed in again.
+// Takes places for `block_count` blocks, up to `join_first` of them in partial rows, the rest in free rows,
+// and what these do not take in partial rows again. kNoSpace: `placement` has partial rows for some, and may
+// be handed in again.
 Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, TransactionId transaction,
                     Placement& placement);
 
-// Writes the next blocks of `stream` in place into `holes`, a flush or less at a time. What a row cannot
-// take, because too much of it is lost, goes into free rows, and where there are none into other holes.
-Status write_holes(Files& files, FlushBatch& batch, std::span<const BlockRun> holes, BlockStream& stream);
+// Writes the next blocks of `stream` in place into `runs` of partial rows, a flush or less at a time. What a
+// row cannot take, because too much of it is lost, goes into free rows, and where there are none into other
+// partial rows.
+Status write_into_partial_rows(Files& files, FlushBatch& batch, std::span<const BlockRun> runs,
+                               BlockStream& stream);
 
 }  // namespace cowraid

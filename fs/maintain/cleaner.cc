@@ -96,9 +96,9 @@ bool Cleaner::begin(CleanUrge urge, bool idle)
     if (!chosen)
         return false;
     const GroupNumbers numbers = numbers_of(*chosen);
-    const uint64_t offered = numbers.free_row_blocks + numbers.hole_blocks;
+    const uint64_t offered = numbers.free_row_blocks + numbers.partial_row_blocks;
     const uint64_t room = room_for(numbers);
-    // Its blocks go into rows, where writers are content with holes.
+    // Its blocks go into rows, where writers are content with partial ones.
     const uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
                           store_.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
     if (rows < numbers.free_row_blocks + room + store_.ledger.dirty_blocks() ||

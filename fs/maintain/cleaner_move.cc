@@ -35,7 +35,7 @@ CleanProgress Cleaner::make_room(const View& view, uint64_t block_count, ChangeR
                                 .data_blocks = block_count};
     if (store_.node_turns.exclusive() || !reservation.take(own, Leave::kReserve))
         return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
-    // Rows for the writers of now, too: they need not fall back on holes.
+    // Rows for the writers of now, too: they need not fall back on partial ones.
     const uint64_t wanted = block_count + stripe_blocks(group_) + store_.ledger.dirty_blocks();
     if (store_.allocator.numbers(kGroupData).free_row_blocks >= wanted)
         return CleanProgress::kWorked;

@@ -37,8 +37,8 @@ uint64_t offered_blocks(const Store& store, uint64_t potential)
         if ((group.content & kGroupData) != 0 &&
             group.created_generation > store.volume.superblock().generation)
             potential += geometry_of(group).data_blocks();  // planned, not published yet
-    return data.free_row_blocks + data.hole_blocks + data.degraded_row_blocks + data.degraded_hole_blocks +
-           potential;
+    return data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
+           data.degraded_partial_row_blocks + potential;
 }
 
 bool may_plan(Store& store, uint32_t content, const PlanWith& with)
@@ -76,8 +76,8 @@ Status plan_until(Store& store, uint32_t content, uint64_t wanted_blocks, const 
     return {};
 }
 
-// Opens degraded groups until free rows come to `wanted_blocks`, or rows and holes do.
-void reopen_until(Store& store, uint32_t content, uint64_t wanted_blocks, uint64_t& rows, uint64_t& holes)
+// Opens degraded groups until free rows come to `wanted_blocks`, or with partial rows do.
+void reopen_until(Store& store, uint32_t content, uint64_t wanted_blocks, uint64_t& rows, uint64_t& partial)
 {
     if (rows >= wanted_blocks)
         return;
@@ -85,14 +85,14 @@ void reopen_until(Store& store, uint32_t content, uint64_t wanted_blocks, uint64
     const auto reopen = [&](GroupNumbers& group) {
         store.volume.reopen_group(group.address, store.allocator);
         rows += group.free_row_blocks;
-        holes += group.hole_blocks;
+        partial += group.partial_row_blocks;
         group.degraded = false;
     };
     for (GroupNumbers& group : groups)
         if (rows < wanted_blocks && group.degraded && !group.broken && group.free_row_blocks > 0)
             reopen(group);
     for (GroupNumbers& group : groups)
-        if (rows + holes < wanted_blocks && group.degraded && !group.broken && group.hole_blocks > 0)
+        if (rows + partial < wanted_blocks && group.degraded && !group.broken && group.partial_row_blocks > 0)
             reopen(group);
 }
 
@@ -168,10 +168,10 @@ Status plan_for(Store& store, uint64_t wanted_blocks, uint64_t taken_blocks)
     uint64_t rows = room_of(store, kGroupData);
     CW_TRY(plan_until(store, kGroupData, wanted_blocks, {Slots::kBesideKept, SlotMembers::kPresent}, rows));
     const bool whole_rows_only = store.service.whole_rows_only();
-    uint64_t holes = whole_rows_only ? 0 : store.allocator.numbers(kGroupData).hole_blocks;
-    uint64_t more_holes = 0;
-    reopen_until(store, kGroupData, taken_blocks, rows, whole_rows_only ? more_holes : holes);
-    return plan_until(store, kGroupData, taken_blocks - std::min(taken_blocks, holes),
+    uint64_t partial = whole_rows_only ? 0 : store.allocator.numbers(kGroupData).partial_row_blocks;
+    uint64_t more_partial = 0;
+    reopen_until(store, kGroupData, taken_blocks, rows, whole_rows_only ? more_partial : partial);
+    return plan_until(store, kGroupData, taken_blocks - std::min(taken_blocks, partial),
                       {Slots::kAny, SlotMembers::kAll}, rows);
 }
 
@@ -179,8 +179,8 @@ void open_node_groups(Store& store, uint64_t node_blocks)
 {
     for (const uint32_t content : {kGroupMetadata, kGroupSystem}) {
         uint64_t rows = room_of(store, content);
-        uint64_t holes = 0;
-        reopen_until(store, content, node_blocks, rows, holes);
+        uint64_t partial = 0;
+        reopen_until(store, content, node_blocks, rows, partial);
     }
 }
 
@@ -211,7 +211,7 @@ MetadataRoom read_metadata_room(const Store& store)
     const uint64_t stripes = data.free_stripe_blocks + data.degraded_stripe_blocks;
     room.stripe_blocks = stripes - std::min(stripes, store.moving_blocks.load());
     room.blocks_per_stripe = UINT64_MAX;
-    room.hole_blocks = data.hole_blocks + data.degraded_hole_blocks;
+    room.partial_row_blocks = data.partial_row_blocks + data.degraded_partial_row_blocks;
     room.log_rows = store.volume.intent_log_rows();
     room.has_moved_blocks = store.volume.may_have_moved_blocks();
     for (const Ref<const ArrayGroup>& group : store.volume.array().groups()) {

@@ -23,12 +23,12 @@ MetadataRoom room_of(uint64_t free_blocks)
     return room;
 }
 
-// Writes into holes.
+// Writes into partial rows.
 MetadataRoom full_room_of(uint64_t free_blocks, uint64_t log_rows)
 {
     MetadataRoom room = room_of(free_blocks);
     room.reserve_blocks = 16384;
-    room.hole_blocks = 100000;
+    room.partial_row_blocks = 100000;
     room.parity = 1;
     room.log_rows = log_rows;
     return room;

@@ -75,13 +75,14 @@ PendingChanges& PendingChanges::operator-=(const PendingChanges& other)
 
 NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
 {
-    // While there are stripes that hold nothing data goes there; only tails of stripes may fill holes.
+    // While there are stripes that hold nothing data goes there; only tails of stripes may go into partial
+    // rows.
     const uint64_t in_stripes = std::min(pending.data_blocks, room.stripe_blocks);
-    const uint64_t in_holes = pending.data_blocks - in_stripes;
+    const uint64_t in_partial_rows = pending.data_blocks - in_stripes;
     const uint64_t stripes = divide_up(in_stripes, room.blocks_per_stripe);
 
     // File tree. A run cuts an extent in two and adds itself, in one leaf, or replaces neighbours.
-    const uint64_t pieces = 2 * pending.data_runs + in_holes + 2 * stripes;
+    const uint64_t pieces = 2 * pending.data_runs + in_partial_rows + 2 * stripes;
     const uint64_t touched = pending.entries + pending.data_runs + pending.data_blocks / 16;
     const uint64_t copied = std::min(touched, room.used_nodes);
     const uint64_t moved_nodes = std::min(pending.moved_nodes, room.used_nodes);
@@ -90,26 +91,27 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
         nodes_for(pending.bytes + kItemOverheadBytes * pending.entries + kExtentItemBytes * pieces);
     const uint64_t file = 2 * copied + moved_nodes + above + with_inner_nodes(fresh) + kFilePathNodes;
 
-    // Checksum tree: windows of a stripe are neighbours; a block in a hole has one, and so have its parity
-    // blocks.
-    const uint64_t windows =
-        pending.checksum_windows + (1 + room.parity) * in_holes + (room.nodes_have_parity ? 3 * file : 0);
+    // Checksum tree: windows of a stripe are neighbours; a block in a partial row has one, and so have its
+    // parity blocks.
+    const uint64_t windows = pending.checksum_windows + (1 + room.parity) * in_partial_rows +
+                             (room.nodes_have_parity ? 3 * file : 0);
     const uint64_t all_sums = with_inner_nodes(
         nodes_for(divide_up(room.address_blocks, kChecksumWindowBlocks) * kChecksumItemBytes));
     const uint64_t sums = std::min(with_inner_nodes(windows + nodes_for(windows * kChecksumItemBytes) +
                                                     2 * stripes + nodes_for(3 * in_stripes * 8)),
                                    all_sums);
 
-    // When the write-intent log is full, checksums of rows with filled holes are committed on the way. Each
+    // When the write-intent log is full, checksums of partial rows are committed on the way. Each
     // such commit frees what the one before it took, so that one of them counts: two at once only while the
     // commit itself, which takes more, has not begun.
-    const uint64_t joined = std::min(in_holes, room.hole_blocks);
-    const uint64_t hole_windows = (1 + room.parity) * joined;
+    const uint64_t joined = std::min(in_partial_rows, room.partial_row_blocks);
+    const uint64_t partial_row_windows = (1 + room.parity) * joined;
     const uint64_t early =
         joined < room.log_rows
             ? 0
-            : std::min(with_inner_nodes(hole_windows + nodes_for(hole_windows * kChecksumItemBytes)),
-                       all_sums) +
+            : std::min(
+                  with_inner_nodes(partial_row_windows + nodes_for(partial_row_windows * kChecksumItemBytes)),
+                  all_sums) +
                   kChecksumPathNodes + with_inner_nodes(space_leaves(room.node_address_blocks));
 
     // Remap tree: what a place was called, and what the name stood for, go with a block that was moved.
@@ -119,7 +121,7 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
                            with_inner_nodes(nodes_for(pending.remap_bytes));
 
     // Free-space tree: windows of what is taken and freed, and of the nodes themselves.
-    const uint64_t data_windows = stripes + 2 * in_holes + pending.data_blocks + pending.freed_runs;
+    const uint64_t data_windows = stripes + 2 * in_partial_rows + pending.data_blocks + pending.freed_runs;
     const uint64_t space = std::min(2 * data_windows, space_leaves(room.address_blocks)) +
                            std::min(2 * (file + sums + moved), space_leaves(room.node_address_blocks)) +
                            nodes_for(room.group_count * kGroupSummaryBytes);

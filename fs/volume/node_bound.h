@@ -41,7 +41,7 @@ struct MetadataRoom {
     uint64_t blocks_per_stripe = 1;  // of data, in the smallest stripe
     uint64_t parity = 0;  // blocks of it that change with a block of data
     bool nodes_have_parity = false;  // so that the checksum tree has those of file trees
-    uint64_t hole_blocks = 0;  // free blocks of data in rows that hold others
+    uint64_t partial_row_blocks = 0;  // free blocks of data in rows that hold others
     uint64_t log_rows = UINT64_MAX;  // for which the write-intent log has room between two commits
     uint64_t nodes_per_row = 1;  // side by side in the rows of one node, in the widest group
     bool has_moved_blocks = false;  // freeing one changes the remap tree

@@ -113,7 +113,7 @@ bool ModelGroup::row_free(uint64_t stripe, uint32_t row) const
     return true;
 }
 
-uint64_t ModelGroup::holes() const
+uint64_t ModelGroup::partial_row_blocks() const
 {
     uint64_t count = 0;
     for (uint64_t block = 0; block < blocks.size(); ++block) {
@@ -241,7 +241,7 @@ const char* Model::take(const std::vector<RowRegion>& regions, uint32_t content,
     return blocks == unit_count * unit_blocks ? nullptr : "not the blocks that were asked for";
 }
 
-const char* Model::take_holes(const std::vector<BlockRun>& runs, TransactionId transaction)
+const char* Model::take_of_partial_rows(const std::vector<BlockRun>& runs, TransactionId transaction)
 {
     for (const BlockRun& run : runs) {
         const auto group = std::find_if(groups.begin(), groups.end(), [&](const ModelGroup& one) {
@@ -250,17 +250,17 @@ const char* Model::take_holes(const std::vector<BlockRun>& runs, TransactionId t
         });
         if (group == groups.end() || group->state != Allocator::GroupState::kOpen ||
             group->geometry.parity == 0 || (group->record.content & kGroupData) == 0)
-            return "hole in a group that has none";
+            return "partial row in a group that has none";
         const uint64_t first = (run.address - group->record.address) / kBlockBytes;
         const uint32_t rows = group->geometry.rows();
         if (run.block_count == 0 || first / rows != (first + run.block_count - 1) / rows)
-            return "hole over the end of a chunk";
+            return "run over the end of a chunk";
         for (uint64_t block = first; block < first + run.block_count; ++block) {
             if (block >= group->blocks.size() || group->blocks[block].state != ModelBlock::State::kFree)
-                return "hole that is not free";
+                return "block of a partial row that is not free";
             const BlockPlace place = place_of(group->geometry, block * kBlockBytes);
             if (group->row_free(place.stripe, place.row))
-                return "hole in a free row";
+                return "block of a free row given as one of a partial row";
             group->blocks[block] = {ModelBlock::State::kLive, transaction, {}};
         }
     }
@@ -312,7 +312,7 @@ SpaceNumbers Model::numbers(uint32_t content) const
             sum.returning_blocks += block.state == ModelBlock::State::kFreed ? 1 : 0;
         (open ? sum.free_row_blocks : sum.degraded_row_blocks) += group.room(1);
         if (group.geometry.parity > 0 && (group.record.content & kGroupData) != 0)
-            (open ? sum.hole_blocks : sum.degraded_hole_blocks) += group.holes();
+            (open ? sum.partial_row_blocks : sum.degraded_partial_row_blocks) += group.partial_row_blocks();
         for (uint64_t stripe = 0; stripe < group.geometry.stripe_count(); ++stripe) {
             bool whole = true;
             for (uint32_t row = 0; row < group.geometry.rows() && whole; ++row)

@@ -59,7 +59,7 @@ struct ModelGroup {
 
     [[nodiscard]] bool row_free(uint64_t stripe, uint32_t row) const;
     // Free blocks in rows that hold others.
-    [[nodiscard]] uint64_t holes() const;
+    [[nodiscard]] uint64_t partial_row_blocks() const;
     // Units of `unit_blocks` that could be placed by the rules of allocate().
     [[nodiscard]] uint64_t room(uint32_t unit_blocks) const;
     [[nodiscard]] GroupUsage recorded_usage(TransactionId transaction) const;
@@ -74,8 +74,8 @@ struct Model {
     // Checks regions against the rules and takes them. Null, or what is wrong.
     const char* take(const std::vector<RowRegion>& regions, uint32_t content, uint32_t unit_blocks,
                      uint64_t unit_count, TransactionId transaction);
-    // The same for allocate_holes().
-    const char* take_holes(const std::vector<BlockRun>& runs, TransactionId transaction);
+    // The same for allocate_in_partial_rows().
+    const char* take_of_partial_rows(const std::vector<BlockRun>& runs, TransactionId transaction);
     void free_blocks(ModelGroup& group, uint64_t first, uint64_t count, TransactionId transaction);
     // `transaction` and earlier ones are released.
     void release(TransactionId transaction);

@@ -49,24 +49,24 @@ Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion>
     return {};
 }
 
-// Blocks whose rows cannot take them go into free rows, and are gone from `blocks`; with new places in holes
-// where there are not enough of those. The old places are freed: no file refers to them.
+// Blocks whose rows cannot take them go into free rows, and are gone from `blocks`; with new places in
+// partial rows where there are not enough of those. The old places are freed: no file refers to them.
 Status place_elsewhere(Files& files, FlushBatch& batch, std::vector<PlacedBlock>& blocks)
 {
     const TransactionId transaction = batch.transaction->id;
     Placement placement;
     Status placed = place_blocks(files.store, blocks.size(), 0, transaction, placement);
     if (placed == Status(Err::kNoSpace)) {
-        CW_TRY(batch.host->ensure_room(blocks.size() - placement.hole_blocks, batch.node_blocks));
+        CW_TRY(batch.host->ensure_room(blocks.size() - placement.partial_row_blocks, batch.node_blocks));
         placed = place_blocks(files.store, blocks.size(), 0, transaction, placement);
     }
     CW_TRY(placed);
     // After that, so that the same places are not offered again.
     CW_TRY(free_places(files.store, transaction, blocks));
     size_t next = 0;
-    for (const BlockRun& hole : placement.holes)
-        for (uint32_t i = 0; i < hole.block_count; ++i)
-            blocks[next++].address = hole.address + uint64_t{i} * kBlockBytes;
+    for (const BlockRun& run : placement.partial_rows)
+        for (uint32_t i = 0; i < run.block_count; ++i)
+            blocks[next++].address = run.address + uint64_t{i} * kBlockBytes;
     CW_TRY(write_in_rows(files, batch, placement.regions, std::span(blocks).subspan(next)));
     blocks.resize(next);
     return {};
@@ -135,14 +135,15 @@ Status write_slice(Files& files, FlushBatch& batch, std::vector<PlacedBlock> blo
 
 }  // namespace
 
-Status write_holes(Files& files, FlushBatch& batch, std::span<const BlockRun> holes, BlockStream& stream)
+Status write_into_partial_rows(Files& files, FlushBatch& batch, std::span<const BlockRun> runs,
+                               BlockStream& stream)
 {
     std::vector<PlacedBlock> blocks;
-    for (const BlockRun& hole : holes) {
-        for (uint32_t i = 0; i < hole.block_count; ++i) {
+    for (const BlockRun& run : runs) {
+        for (uint32_t i = 0; i < run.block_count; ++i) {
             PlacedBlock block{};
             block.memory = stream.next(block.piece, block.file_block);
-            block.address = hole.address + uint64_t{i} * kBlockBytes;
+            block.address = run.address + uint64_t{i} * kBlockBytes;
             blocks.push_back(block);
             if (blocks.size() == kSliceBlocks) {
                 CW_TRY(write_slice(files, batch, std::move(blocks)));
