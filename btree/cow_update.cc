@@ -6,7 +6,7 @@ namespace cowraid {
 
 namespace {
 
-// True when all updates landed behind the items the leaf had: its pieces are the old items, then new ones.
+// True when all updates stand behind the items the leaf had: its pieces are the old items, then new ones.
 bool is_append(const LeafMerge& merge, const std::byte* image)
 {
     const LeafPiece& first = merge.pieces.front();

@@ -99,10 +99,10 @@ BlockDevice* MemberSet::device(MemberId id) const
     return member == nullptr ? nullptr : member->in_service.load(std::memory_order_acquire);
 }
 
-void MemberSet::set_judge(const MemberJudge* judge)
+void MemberSet::set_failure_policy(const FailurePolicy* policy)
 {
     MutexLock lock(mutex_);
-    judge_ = judge;
+    failure_policy_ = policy;
 }
 
 // Those of `ids`, each once.
@@ -118,7 +118,7 @@ std::vector<MemberId> MemberSet::in_service(std::span<const MemberId> ids) const
 // What there is can be had without them.
 bool MemberSet::spared(std::span<const MemberId> leaving) const
 {
-    return judge_ == nullptr || judge_->can_do_without(leaving);
+    return failure_policy_ == nullptr || failure_policy_->can_do_without(leaving);
 }
 
 bool MemberSet::take_out(std::span<const MemberId> leaving)

@@ -36,9 +36,9 @@ const char* member_counter_name(MemberCounter counter);
 using MemberCounters = std::array<uint64_t, kMemberCounterCount>;
 
 // Asked before members leave service: implemented by who knows what lies on them. Thread-safe.
-class MemberJudge {
+class FailurePolicy {
 public:
-    virtual ~MemberJudge() = default;
+    virtual ~FailurePolicy() = default;
     // Whether all that can be had now can be had without `leaving` too: distinct members in service. A lock
     // of rank kMemberSet is held.
     [[nodiscard]] virtual bool can_do_without(std::span<const MemberId> leaving) const = 0;
@@ -59,9 +59,9 @@ public:
     // the set (a failed member's device is kept until then). Lock-free; thread-safe.
     [[nodiscard]] BlockDevice* device(MemberId id) const;
     // How many members must stay in service (0 unless set), and who else must agree (null: nobody). Before
-    // other threads use the set; `judge` is in place until it is replaced.
+    // other threads use the set; `policy` is in place until it is replaced.
     void set_needed(size_t count) { needed_ = count; }
-    void set_judge(const MemberJudge* judge);
+    void set_failure_policy(const FailurePolicy* policy);
 
     // The one rule for members that failed, whatever failed on them. `ids`: all that failed in one step, in
     // any order, none perhaps, or out of service already. True: the volume can do without them, beside those
@@ -110,7 +110,7 @@ private:
     std::atomic<const char*> stop_reason_{""};
     // Makes "can the volume do without them?" and taking them out a single step.
     Mutex mutex_{LockRank::kMemberSet};
-    const MemberJudge* judge_ CW_GUARDED_BY(mutex_) = nullptr;
+    const FailurePolicy* failure_policy_ CW_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace cowraid

@@ -63,7 +63,7 @@ TEST_CASE("many callers report one failure, and the device of the member stays u
 
 TEST_CASE("members that failed together leave service together or not at all")
 {
-    class Judge final : public MemberJudge {
+    class Policy final : public FailurePolicy {
     public:
         [[nodiscard]] bool can_do_without(std::span<const MemberId> leaving) const override
         {
@@ -75,8 +75,8 @@ TEST_CASE("members that failed together leave service together or not at all")
     MemberSet set;
     for (uint32_t id = 1; id <= 4; ++id)
         set.add({id}, std::make_unique<SimDevice>("disk", kMiB), {});
-    Judge judge;
-    set.set_judge(&judge);
+    Policy policy;
+    set.set_failure_policy(&policy);
     set.set_needed(3);
     const MemberId both[] = {{1}, {2}};
     const MemberId third[] = {{3}, {3}};
@@ -84,12 +84,12 @@ TEST_CASE("members that failed together leave service together or not at all")
     CHECK_FALSE(set.stopped());
     CHECK(set.fail({}));
     CHECK(set.fail(third));
-    CHECK(judge.asked == std::vector<MemberId>{{3}});  // named twice, it leaves once
+    CHECK(policy.asked == std::vector<MemberId>{{3}});  // named twice, it leaves once
     CHECK(set.failed({3}));
-    judge.asked.clear();
+    policy.asked.clear();
     const MemberId first[] = {{1}, {3}};
     CHECK_FALSE(set.fail(first));  // three are needed
-    CHECK(judge.asked == std::vector<MemberId>{{1}});  // for the reason alone
+    CHECK(policy.asked == std::vector<MemberId>{{1}});  // for the reason alone
     CHECK(std::string(set.stop_reason()) == "too few members are left for safe writing");
     CHECK(set.stopped_it({1}));
     CHECK_FALSE(set.stopped_it({3}));
@@ -100,5 +100,5 @@ TEST_CASE("members that failed together leave service together or not at all")
     CHECK_FALSE(set.fail(first));  // once stopped, for good
     CHECK_FALSE(set.fail({}));
     CHECK_FALSE(set.fail_if_spared(first));
-    set.set_judge(nullptr);
+    set.set_failure_policy(nullptr);
 }

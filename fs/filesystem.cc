@@ -51,10 +51,10 @@ Status Filesystem::confirm()
     return committer.confirm();
 }
 
-CleanProgress Filesystem::clean_step(CleanUrge urge)
+CleanProgress Filesystem::clean_step(CleanWhen when)
 {
     CW_ASSERT(store.options.manual_commit);
-    return committer.cleaner.step(urge, false);
+    return committer.cleaner.step(when, false);
 }
 
 Status Filesystem::reset_counters()

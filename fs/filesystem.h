@@ -37,7 +37,7 @@ public:
     // Simulator, only with options.manual_commit: one round of what the threads would do, a flush and with
     // `commit` a commit; one bounded step of the cleaner; what a mount does soon after a commit.
     Status step(bool commit);
-    CleanProgress clean_step(CleanUrge urge);
+    CleanProgress clean_step(CleanWhen when);
     Status confirm();
 
     const std::unique_ptr<Volume> volume;

@@ -15,7 +15,7 @@ std::string caller_status(pid_t task);
 std::string status_field(std::string_view status, std::string_view name);
 
 // Whether capabilities of the task count for this process' files: those that somebody has in a user namespace
-// of his own do not. Judged by the map of user ids.
+// of his own do not. Decided by the map of user ids.
 bool shares_user_namespace(pid_t task);
 
 // Whether the task is about to be killed.

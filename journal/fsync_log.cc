@@ -39,14 +39,14 @@ bool FsyncLog::lead()
     uint32_t content_bytes = 0;
     const std::vector<Waiter*> batch = take_batch(content_bytes);
     const Waiter& first = *batch.front();
-    Result<std::unique_ptr<FsyncFlight>> flight = Err::kShutdown;
+    Result<std::unique_ptr<RecordWrite>> write = Err::kShutdown;
     if (!stopped_)
-        flight =
+        write =
             ring_.begin(static_cast<uint32_t>(batch.size()), content_bytes, first.generation, first.epoch);
-    if (flight.err() == Err::kBusy)
+    if (write.err() == Err::kBusy)
         return false;
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(batch.size()));
-    const Status status = flight.ok() ? fly(**flight, batch) : flight.status();
+    const Status status = write.ok() ? write_copies(**write, batch) : write.status();
     for (Waiter* waiter : batch) {
         waiter->status = status;
         waiter->done = true;
@@ -55,7 +55,7 @@ bool FsyncLog::lead()
     return true;
 }
 
-Status FsyncLog::fly(FsyncFlight& flight, std::span<Waiter* const> batch)
+Status FsyncLog::write_copies(RecordWrite& write, std::span<Waiter* const> batch)
 {
     ++counts_.batches;
     counts_.records += batch.size();
@@ -64,22 +64,22 @@ Status FsyncLog::fly(FsyncFlight& flight, std::span<Waiter* const> batch)
     std::vector<std::span<const std::byte>> records;
     for (const Waiter* waiter : batch)
         records.push_back(waiter->record);
-    encode_fsync_batch(flight.header, records, flight.blocks.span());
+    encode_fsync_batch(write.header, records, write.blocks.span());
     mutex_.lock();
     FsyncRing::Next next = FsyncRing::Next::kAgain;
-    while (next != FsyncRing::Next::kLanded) {
+    while (next != FsyncRing::Next::kFinished) {
         if (next == FsyncRing::Next::kWait) {
             changed_.wait(mutex_);
         } else {
             mutex_.unlock();
-            write_fsync_copies(members_, flight);
+            write_fsync_copies(members_, write);
             mutex_.lock();
         }
-        next = ring_.settle(flight);
+        next = ring_.settle(write);
         changed_.notify_all();
     }
     Status result;
-    while (!ring_.answer(flight, result))
+    while (!ring_.answer(write, result))
         changed_.wait(mutex_);
     return result;
 }

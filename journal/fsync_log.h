@@ -55,11 +55,11 @@ private:
     };
     bool lead() CW_REQUIRES(mutex_);
     std::vector<Waiter*> take_batch(uint32_t& content_bytes) CW_REQUIRES(mutex_);
-    Status fly(FsyncFlight& flight, std::span<Waiter* const> batch) CW_REQUIRES(mutex_);
+    Status write_copies(RecordWrite& write, std::span<Waiter* const> batch) CW_REQUIRES(mutex_);
 
     MemberSet& members_;
     mutable Mutex mutex_{LockRank::kFsyncLog};
-    CondVar changed_;  // the queue, a flight that settled, an answer
+    CondVar changed_;  // the queue, a write that settled, an answer
     FsyncRing ring_ CW_GUARDED_BY(mutex_);
     std::deque<Waiter*> queue_ CW_GUARDED_BY(mutex_);  // in no batch yet, in order
     bool stopped_ CW_GUARDED_BY(mutex_) = false;

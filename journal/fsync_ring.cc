@@ -11,16 +11,16 @@ namespace cowraid {
 
 namespace {
 
-using CopyState = FsyncFlight::CopyState;
+using CopyState = RecordWrite::CopyState;
 
 }  // namespace
 
-void write_fsync_copies(MemberSet& members, FsyncFlight& flight)
+void write_fsync_copies(MemberSet& members, RecordWrite& write)
 {
-    const iovec blocks{flight.blocks.data(), flight.blocks.size()};
+    const iovec blocks{write.blocks.data(), write.blocks.size()};
     MemberBatch writes(members, MemberCounter::kWriteErrors);
-    std::vector<FsyncFlight::Copy*> asked;
-    for (FsyncFlight::Copy& copy : flight.copies) {
+    std::vector<RecordWrite::Copy*> asked;
+    for (RecordWrite::Copy& copy : write.copies) {
         if (copy.state != CopyState::kChosen)
             continue;
         const IoRequest request{
@@ -53,20 +53,20 @@ FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t 
 }
 
 // In service, and without a copy of this batch.
-bool FsyncRing::usable(const MemberLog& log, const FsyncFlight& flight) const
+bool FsyncRing::usable(const MemberLog& log, const RecordWrite& write) const
 {
     const MemberId member = log.ring.member();
     return members_.device(member) != nullptr &&
-           std::none_of(flight.copies.begin(), flight.copies.end(),
-                        [=](const FsyncFlight::Copy& copy) { return copy.member == member; });
+           std::none_of(write.copies.begin(), write.copies.end(),
+                        [=](const RecordWrite::Copy& copy) { return copy.member == member; });
 }
 
 // Adds copies on as many members as asked for, in turn, so that batches spread over all. A member serves one
-// flight at a time: a slow one is passed over while it is busy, and a write that fails never stands beside
+// write at a time: a slow one is passed over while it is busy, and a write that fails never stands beside
 // one of the same member that seemed to succeed.
-Status FsyncRing::choose(FsyncFlight& flight, uint32_t copies)
+Status FsyncRing::choose(RecordWrite& write, uint32_t copies)
 {
-    const uint32_t block_count = flight.header.block_count();
+    const uint32_t block_count = write.header.block_count();
     struct Choice {
         size_t index;
         uint32_t first_block;
@@ -76,7 +76,7 @@ Status FsyncRing::choose(FsyncFlight& flight, uint32_t copies)
     for (size_t step = 0; step < logs_.size() && choices.size() < copies; ++step) {
         Choice choice{(turn_ + step) % logs_.size(), 0};
         const MemberLog& log = logs_[choice.index];
-        if (!usable(log, flight))
+        if (!usable(log, write))
             continue;
         any_busy = any_busy || log.busy;
         if (!log.busy && log.ring.find_place(block_count, choice.first_block))
@@ -87,8 +87,8 @@ Status FsyncRing::choose(FsyncFlight& flight, uint32_t copies)
     for (const Choice& choice : choices) {
         MemberLog& log = logs_[choice.index];
         log.busy = true;
-        log.ring.take(choice.first_block, block_count, flight.header.generation.value);
-        flight.copies.push_back({log.ring.member(), log.ring.offset_of(choice.first_block)});
+        log.ring.take(choice.first_block, block_count, write.header.generation.value);
+        write.copies.push_back({log.ring.member(), log.ring.offset_of(choice.first_block)});
         turn_ = choice.index + 1;
     }
     return {};
@@ -100,19 +100,19 @@ void FsyncRing::block(Err why, Generation until)
     blocked_until_ = std::max(blocked_until_, until);
 }
 
-Result<std::unique_ptr<FsyncFlight>> FsyncRing::begin(uint32_t record_count, uint32_t content_bytes,
+Result<std::unique_ptr<RecordWrite>> FsyncRing::begin(uint32_t record_count, uint32_t content_bytes,
                                                       Generation generation, uint64_t epoch)
 {
     if (generation <= committed_ || generation < run_generation_)
         return Err::kStale;
     // More would not be found again.
     CW_ASSERT(generation.value <= committed_.value + kFsyncGenerations);
-    auto flight = std::make_unique<FsyncFlight>();
-    FsyncHeader& header = flight->header;
+    auto write = std::make_unique<RecordWrite>();
+    FsyncHeader& header = write->header;
     header.content_bytes = content_bytes;
     header.generation = generation;
-    const auto in_service = static_cast<uint32_t>(std::count_if(
-        logs_.begin(), logs_.end(), [&](const MemberLog& log) { return usable(log, *flight); }));
+    const auto in_service = static_cast<uint32_t>(
+        std::count_if(logs_.begin(), logs_.end(), [&](const MemberLog& log) { return usable(log, *write); }));
     Status status;
     if (in_service == 0)
         status = Err::kIo;
@@ -123,7 +123,7 @@ Result<std::unique_ptr<FsyncFlight>> FsyncRing::begin(uint32_t record_count, uin
     else if (waiting_count_ > 0)
         status = Err::kBusy;  // whoever replaces a lost copy holds up all behind it, and comes first
     else
-        status = choose(*flight, std::min(copies_, in_service));
+        status = choose(*write, std::min(copies_, in_service));
     if (!status.ok()) {
         if (status.err() == Err::kNoSpace)
             block(Err::kNoSpace, generation);
@@ -141,28 +141,28 @@ Result<std::unique_ptr<FsyncFlight>> FsyncRing::begin(uint32_t record_count, uin
     header.sequence = next_sequence_;
     header.record_count = record_count;
     next_sequence_ += record_count;
-    flight->blocks = AlignedBuffer(size_t{header.block_count()} * kBlockBytes);
-    order_.push_back(flight.get());
-    return flight;
+    write->blocks = AlignedBuffer(size_t{header.block_count()} * kBlockBytes);
+    order_.push_back(write.get());
+    return write;
 }
 
-FsyncRing::Next FsyncRing::fail(FsyncFlight& flight, Err why)
+FsyncRing::Next FsyncRing::fail(RecordWrite& write, Err why)
 {
-    // What is numbered behind it would stand behind a gap, so nothing more takes off before a commit has
+    // What is numbered behind it would stand behind a gap, so nothing more begins before a commit has
     // made this run dead.
     block(why, run_generation_);
-    flight.result = why;
-    flight.landed = true;
-    return Next::kLanded;
+    write.result = why;
+    write.finished = true;
+    return Next::kFinished;
 }
 
-FsyncRing::Next FsyncRing::settle(FsyncFlight& flight)
+FsyncRing::Next FsyncRing::settle(RecordWrite& write)
 {
-    if (flight.waiting)
+    if (write.waiting)
         --waiting_count_;
-    flight.waiting = false;
+    write.waiting = false;
     uint32_t durable = 0;
-    for (FsyncFlight::Copy& copy : flight.copies) {
+    for (RecordWrite::Copy& copy : write.copies) {
         CW_ASSERT(copy.state == CopyState::kDurable || copy.state == CopyState::kLost);
         // A member that failed since, whoever noticed, may have lost it again.
         durable += copy.state == CopyState::kDurable && members_.device(copy.member) != nullptr ? 1 : 0;
@@ -172,34 +172,34 @@ FsyncRing::Next FsyncRing::settle(FsyncFlight& flight)
         copy.settled = true;
     }
     if (members_.stopped())
-        return fail(flight, Err::kTooManyFaults);
+        return fail(write, Err::kTooManyFaults);
     const auto others = static_cast<uint32_t>(
-        std::count_if(logs_.begin(), logs_.end(), [&](const MemberLog& log) { return usable(log, flight); }));
+        std::count_if(logs_.begin(), logs_.end(), [&](const MemberLog& log) { return usable(log, write); }));
     const uint32_t wanted = std::min(copies_ - std::min(durable, copies_), others);
     if (wanted == 0 && durable == 0)
-        return fail(flight, Err::kIo);
-    const Status status = wanted == 0 ? Status() : choose(flight, wanted);
+        return fail(write, Err::kIo);
+    const Status status = wanted == 0 ? Status() : choose(write, wanted);
     if (status.err() == Err::kNoSpace)
-        return fail(flight, Err::kNoSpace);
-    flight.waiting = status.err() == Err::kBusy;
-    waiting_count_ += flight.waiting ? 1 : 0;
-    if (flight.waiting)
+        return fail(write, Err::kNoSpace);
+    write.waiting = status.err() == Err::kBusy;
+    waiting_count_ += write.waiting ? 1 : 0;
+    if (write.waiting)
         return Next::kWait;
-    flight.landed = wanted == 0;
-    return flight.landed ? Next::kLanded : Next::kAgain;
+    write.finished = wanted == 0;
+    return write.finished ? Next::kFinished : Next::kAgain;
 }
 
-bool FsyncRing::answer(FsyncFlight& flight, Status& result)
+bool FsyncRing::answer(RecordWrite& write, Status& result)
 {
-    if (order_.front() != &flight || !flight.landed)
+    if (order_.front() != &write || !write.finished)
         return false;
     order_.pop_front();
-    result = flight.result;
+    result = write.result;
     // Whatever stopped the members may have cost a copy that was durable.
     if (result.ok() && members_.stopped())
         result = Err::kTooManyFaults;
     if (!result.ok())
-        for (FsyncFlight* later : order_)
+        for (RecordWrite* later : order_)
             later->result = result;
     return true;
 }

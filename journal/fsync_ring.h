@@ -18,7 +18,7 @@
 namespace cowraid {
 
 // A batch on its way to the members. Whoever got it from FsyncRing::begin() owns it.
-struct FsyncFlight {
+struct RecordWrite {
     enum class CopyState : uint8_t { kChosen, kDurable, kLost };
     struct Copy {
         MemberId member;
@@ -29,14 +29,14 @@ struct FsyncFlight {
     FsyncHeader header;
     AlignedBuffer blocks;  // the same for all members
     std::vector<Copy> copies;
-    bool landed = false;  // nothing more to do for it
-    bool waiting = false;  // for a member that another flight uses
-    Status result;  // once landed
+    bool finished = false;  // nothing more to do for it
+    bool waiting = false;  // for a member that another write uses
+    Status result;  // once finished
 };
 
 // Between begin() and settle(), without any lock: one sequential, durable write for each copy that has none
 // yet. Members that fail are counted, and taken out of service unless the volume cannot do without them.
-void write_fsync_copies(MemberSet& members, FsyncFlight& flight);
+void write_fsync_copies(MemberSet& members, RecordWrite& write);
 
 // Calls must not overlap.
 class FsyncRing {
@@ -47,24 +47,24 @@ public:
     FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t tolerance, uint64_t first_sequence,
               Generation committed);
 
-    // Takes off with a batch: numbers and places are given, `blocks` are to be filled by
+    // Begins with a batch: numbers and places are given, `blocks` are to be filled by
     // encode_fsync_batch(). Generations must be committed + 1 or committed + 2.
     // kBusy: nothing done; again after the next settle() or retire(). kStale: the generation is committed, or
     // records of a younger one are in the log already, so that this one's commit is under way. kIo: no member
     // left. kNoSpace: the ring is full. From then on everything of this generation is refused, and what is of
     // a younger one has to wait for retire(): so nothing is ever logged that came after something refused, as
     // long as that is not committed.
-    Result<std::unique_ptr<FsyncFlight>> begin(uint32_t record_count, uint32_t content_bytes,
+    Result<std::unique_ptr<RecordWrite>> begin(uint32_t record_count, uint32_t content_bytes,
                                                Generation generation, uint64_t epoch);
 
-    // After a round of writes. kLanded: durable on enough members, or failed. kAgain: other
-    // members were chosen in place of failed ones. kWait: they will be, after another flight's settle().
-    enum class Next { kLanded, kAgain, kWait };
-    Next settle(FsyncFlight& flight);
-    // Whether the flight has landed and all that took off before it have been answered: then this is its
+    // After a round of writes. kFinished: durable on enough members, or failed. kAgain: other
+    // members were chosen in place of failed ones. kWait: they will be, after another write's settle().
+    enum class Next { kFinished, kAgain, kWait };
+    Next settle(RecordWrite& write);
+    // Whether the write has finished and all that began before it have been answered: then this is its
     // answer, and its last mention here. A batch behind a failed one fails with it. kTooManyFaults:
     // MemberSet::stopped().
-    bool answer(FsyncFlight& flight, Status& result);
+    bool answer(RecordWrite& write, Status& result);
 
     // Records of generations up to this one are in a durable commit.
     void retire(Generation committed);
@@ -75,11 +75,11 @@ public:
 private:
     struct MemberLog {
         MemberRing ring;  // a batch's blocks are needed until its generation is committed
-        bool busy = false;  // a flight uses it
+        bool busy = false;  // a write uses it
     };
-    [[nodiscard]] bool usable(const MemberLog& log, const FsyncFlight& flight) const;
-    Status choose(FsyncFlight& flight, uint32_t copies);
-    Next fail(FsyncFlight& flight, Err why);
+    [[nodiscard]] bool usable(const MemberLog& log, const RecordWrite& write) const;
+    Status choose(RecordWrite& write, uint32_t copies);
+    Next fail(RecordWrite& write, Err why);
     void block(Err why, Generation until);
 
     MemberSet& members_;
@@ -93,7 +93,7 @@ private:
     Generation run_generation_;
     uint64_t run_first_;
     Generation run_before_;
-    std::deque<FsyncFlight*> order_;  // taken off and not answered
+    std::deque<RecordWrite*> order_;  // begun and not answered
     uint32_t waiting_count_ = 0;
     Status blocked_;  // why everything is refused
     Generation blocked_until_;

@@ -14,13 +14,13 @@ using Fixture = FsyncFixture;
 using Record = FsyncBytes;
 
 // A batch of one record that is on its way.
-std::unique_ptr<FsyncFlight> take_off(FsyncRing& ring, const Record& record, Generation generation = kOpen)
+std::unique_ptr<RecordWrite> start_write(FsyncRing& ring, const Record& record, Generation generation = kOpen)
 {
-    auto flight = ring.begin(1, fsync_record_room(record.size()), generation, kEpoch);
-    REQUIRE(flight.ok());
+    auto write = ring.begin(1, fsync_record_room(record.size()), generation, kEpoch);
+    REQUIRE(write.ok());
     const std::span<const std::byte> view(record);
-    encode_fsync_batch((*flight)->header, {&view, 1}, (*flight)->blocks.span());
-    return flight.take();
+    encode_fsync_batch((*write)->header, {&view, 1}, (*write)->blocks.span());
+    return write.take();
 }
 
 }  // namespace
@@ -31,13 +31,13 @@ TEST_CASE("fsync log: after something was refused nothing is logged until that i
     FsyncRing ring(*fixture.members, fixture.superblock, 1, 1, kCommitted);
     Status status;
     while (status.ok()) {
-        auto flight = ring.begin(1, fsync_record_room(3000), kOpen, kEpoch);
-        status = flight.status();
-        if (!flight.ok())
+        auto write = ring.begin(1, fsync_record_room(3000), kOpen, kEpoch);
+        status = write.status();
+        if (!write.ok())
             break;
-        write_fsync_copies(*fixture.members, **flight);
-        REQUIRE(ring.settle(**flight) == FsyncRing::Next::kLanded);
-        CHECK(ring.answer(**flight, status));
+        write_fsync_copies(*fixture.members, **write);
+        REQUIRE(ring.settle(**write) == FsyncRing::Next::kFinished);
+        CHECK(ring.answer(**write, status));
     }
     CHECK(status.err() == Err::kNoSpace);
     CHECK(ring.begin(1, 8, kOpen, kEpoch).err() == Err::kNoSpace);  // although it would fit
@@ -54,25 +54,25 @@ TEST_CASE("fsync ring: answers keep the order of take-off, and a batch behind a 
     Fixture fixture;
     FsyncRing ring(*fixture.members, fixture.superblock, 1, 1, kCommitted);
     const Record record = fixture.record(100);
-    auto first = take_off(ring, record), second = take_off(ring, record);
+    auto first = start_write(ring, record), second = start_write(ring, record);
     CHECK(ring.begin(1, 8, kOpen, kEpoch).err() == Err::kBusy);  // each member serves one at a time
     for (const auto& copy : first->copies)
         for (const auto& other : second->copies)
             CHECK(copy.member != other.member);
     write_fsync_copies(*fixture.members, *second);
-    CHECK(ring.settle(*second) == FsyncRing::Next::kLanded);
+    CHECK(ring.settle(*second) == FsyncRing::Next::kFinished);
     Status result;
     CHECK_FALSE(ring.answer(*second, result));
-    auto third = take_off(ring, record);
+    auto third = start_write(ring, record);
     write_fsync_copies(*fixture.members, *third);
-    CHECK(ring.settle(*third) == FsyncRing::Next::kLanded);
+    CHECK(ring.settle(*third) == FsyncRing::Next::kFinished);
     SUBCASE("the first succeeds")
     {
         write_fsync_copies(*fixture.members, *first);
-        CHECK(ring.settle(*first) == FsyncRing::Next::kLanded);
+        CHECK(ring.settle(*first) == FsyncRing::Next::kFinished);
         CHECK_FALSE(ring.answer(*third, result));
-        for (FsyncFlight* flight : {first.get(), second.get(), third.get()}) {
-            CHECK(ring.answer(*flight, result));
+        for (RecordWrite* write : {first.get(), second.get(), third.get()}) {
+            CHECK(ring.answer(*write, result));
             CHECK(result.ok());
         }
     }
@@ -85,9 +85,9 @@ TEST_CASE("fsync ring: answers keep the order of take-off, and a batch behind a 
             write_fsync_copies(*fixture.members, *first);
             next = ring.settle(*first);
         }
-        CHECK(next == FsyncRing::Next::kLanded);
-        for (FsyncFlight* flight : {first.get(), second.get(), third.get()}) {
-            CHECK(ring.answer(*flight, result));
+        CHECK(next == FsyncRing::Next::kFinished);
+        for (RecordWrite* write : {first.get(), second.get(), third.get()}) {
+            CHECK(ring.answer(*write, result));
             CHECK(result.err() == Err::kIo);
         }
     }
@@ -98,31 +98,31 @@ TEST_CASE("fsync ring: a batch in need of another member waits for it, and other
     Fixture fixture(3);
     FsyncRing ring(*fixture.members, fixture.superblock, 0, 1, kCommitted);
     const Record record = fixture.record(100);
-    auto first = take_off(ring, record), second = take_off(ring, record), third = take_off(ring, record);
+    auto first = start_write(ring, record), second = start_write(ring, record),
+         third = start_write(ring, record);
     fixture.faults[0]->add_rule({.kinds = kFaultFlushes});
     REQUIRE(first->copies[0].member == MemberId{1});
     write_fsync_copies(*fixture.members, *first);
     CHECK(ring.settle(*first) == FsyncRing::Next::kWait);
     CHECK(ring.settle(*first) == FsyncRing::Next::kWait);
     write_fsync_copies(*fixture.members, *second);
-    CHECK(ring.settle(*second) == FsyncRing::Next::kLanded);
+    CHECK(ring.settle(*second) == FsyncRing::Next::kFinished);
     CHECK(ring.begin(1, 8, kOpen, kEpoch).err() == Err::kBusy);
     CHECK(ring.settle(*first) == FsyncRing::Next::kAgain);
     write_fsync_copies(*fixture.members, *first);
-    CHECK(ring.settle(*first) == FsyncRing::Next::kLanded);
+    CHECK(ring.settle(*first) == FsyncRing::Next::kFinished);
     Status result;
     CHECK(ring.answer(*first, result));
     CHECK(result.ok());
     CHECK(ring.answer(*second, result));
     write_fsync_copies(*fixture.members, *third);
-    CHECK(ring.settle(*third) == FsyncRing::Next::kLanded);
+    CHECK(ring.settle(*third) == FsyncRing::Next::kFinished);
     CHECK(ring.answer(*third, result));
     FsyncScan scan = fixture.scan();
     CHECK(all_records(scan).size() == 3);
 }
 
-TEST_CASE(
-    "fsync ring: behind a batch that found no room for its second copy nothing takes off before a commit")
+TEST_CASE("fsync ring: behind a batch that found no room for its second copy nothing begins before a commit")
 {
     Fixture fixture(3, 8);
     fixture.superblock.members[2].fsync_log_bytes = 4 * kBlockBytes;
@@ -131,18 +131,18 @@ TEST_CASE(
     Status result;
     // On members 1 and 2, then 3 and 1, then 2 and 3, which has no room for a large one then.
     for (int round = 0; round < 3; ++round) {
-        auto flight = take_off(ring, record);
-        write_fsync_copies(*fixture.members, *flight);
-        REQUIRE(ring.settle(*flight) == FsyncRing::Next::kLanded);
-        REQUIRE(ring.answer(*flight, result));
+        auto write = start_write(ring, record);
+        write_fsync_copies(*fixture.members, *write);
+        REQUIRE(ring.settle(*write) == FsyncRing::Next::kFinished);
+        REQUIRE(ring.answer(*write, result));
         CHECK(result.ok());
     }
     fixture.faults[1]->add_rule({.kinds = kFaultWrites});
-    auto flight = take_off(ring, large);
-    REQUIRE(flight->copies[1].member == MemberId{2});
-    write_fsync_copies(*fixture.members, *flight);
-    CHECK(ring.settle(*flight) == FsyncRing::Next::kLanded);
-    CHECK(ring.answer(*flight, result));
+    auto write = start_write(ring, large);
+    REQUIRE(write->copies[1].member == MemberId{2});
+    write_fsync_copies(*fixture.members, *write);
+    CHECK(ring.settle(*write) == FsyncRing::Next::kFinished);
+    CHECK(ring.answer(*write, result));
     CHECK(result.err() == Err::kNoSpace);
     CHECK(ring.begin(1, 8, kOpen, kEpoch).err() == Err::kNoSpace);  // although a small one would fit
     CHECK(ring.begin(1, 8, {7}, kEpoch).err() == Err::kBusy);

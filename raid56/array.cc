@@ -11,12 +11,12 @@ namespace cowraid {
 
 ArrayState::ArrayState(MemberSet& member_set) : members(member_set)
 {
-    members.set_judge(this);
+    members.set_failure_policy(this);
 }
 
 ArrayState::~ArrayState()
 {
-    members.set_judge(nullptr);
+    members.set_failure_policy(nullptr);
 }
 
 Ref<RecoveredRows> ArrayState::recovered_rows()

@@ -24,7 +24,7 @@ struct RecoveredRows : RefCounted<RecoveredRows> {
     std::unordered_map<uint64_t, AlignedBuffer> rows;
 };
 
-struct ArrayState final : MemberJudge {
+struct ArrayState final : FailurePolicy {
     explicit ArrayState(MemberSet& member_set);
     ~ArrayState() override;
 

@@ -132,7 +132,7 @@ void StripeWindow::check()
         read_cells(state_, placed_);
         ask_about_cells(state_, placed_);
     }
-    judge_cells(placed_);
+    classify_cells(placed_);
     for (uint64_t stripe = first_stripe_; stripe < first_stripe_ + stripe_count_; ++stripe)
         for (uint32_t row = 0; row < geometry_.rows(); ++row)
             check_row(stripe, row);
@@ -182,7 +182,7 @@ Status Array::check_copies(VolumeAddress address, std::span<const Checksum> chec
                           static_cast<uint32_t>(index % copies), &cells[index]});
     }
     read_cells(*state_, placed);
-    judge_cells(placed);
+    classify_cells(placed);
     for (const PlacedCell& at : placed)
         check_cell(*state_, at, found);
     return {};

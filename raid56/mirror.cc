@@ -51,7 +51,7 @@ void CopyReader::read_round(uint32_t distance)
         reads.push_back({lost.group, lost.place, copy_at(lost, distance), &cells[i]});
     }
     read_cells(state_, reads);
-    judge_cells(reads);
+    classify_cells(reads);
     for (size_t i = 0; i < lost_.size(); ++i) {
         if (cells[i].state == RowCell::State::kGood)
             lost_[i].recovered = true;

@@ -56,7 +56,7 @@ private:
     void choose_reads();
     void widen_reads();
     void read();
-    void judge(const IoPart& part);
+    void examine(const IoPart& part);
     void solve();
     void solve(RowJob& job);
     static bool solve_needed(RowJob& job, std::span<const uint32_t> needed, std::span<const uint32_t> erased);

@@ -81,7 +81,7 @@ void PartialBatch::widen_reads()
     }
 }
 
-void PartialBatch::judge(const IoPart& part)
+void PartialBatch::examine(const IoPart& part)
 {
     RowJob& job = jobs_[part.owner];
     CachedRow& cached = *job.cached;
@@ -123,7 +123,7 @@ void PartialBatch::read()
     bump(partial_.counters.blocks_read, blocks);
     plan.run();
     for (const IoPart& part : plan.parts())
-        judge(part);
+        examine(part);
 }
 
 // Rows of which something was bad or away: all the rest is read, and what is missing computed.

@@ -43,7 +43,7 @@ private:
     void plan_piece(uint32_t index);
     void plan_chunk(uint32_t index, const BlockPlace& place, uint32_t block_count, std::byte* memory);
     void lose(uint32_t index, std::byte* memory, uint32_t copy, FaultCause cause, Checksum seen);
-    void judge(const IoPart& part);
+    void examine(const IoPart& part);
     [[nodiscard]] KnownBlocks known_blocks();
     void recover();
     void give_up(const LostBlock& lost);
@@ -159,7 +159,7 @@ uint32_t copy_on(const ArrayGroup& group, const BlockPlace& place, MemberId memb
     CW_ASSERT(false);
 }
 
-void ReadCall::judge(const IoPart& part)
+void ReadCall::examine(const IoPart& part)
 {
     const ReadPiece& piece = pieces_[part.owner];
     const ArrayGroup& group = *piece_groups_[part.owner];
@@ -250,7 +250,7 @@ Status ReadCall::run()
         resolve(index);
     plan_.run();
     for (const IoPart& part : plan_.parts())
-        judge(part);
+        examine(part);
     recover();
     return finish();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The reading half of reconstruction. Rows with lost blocks are worked on many at a time: what is missing of
-// all of them is read as one batch, judged, and the rows are solved; rows that were not solved read more.
+// all of them is read as one batch, classified, and the rows are solved; rows that were not solved read more.
 // Of a row no more is read than it takes: k good blocks, data before parity; the rest only when a sibling
 // turns out bad or the result does not match.
 #include "raid56/reconstruct.h"
@@ -172,7 +172,7 @@ void RowBatch::solve_rows()
         choose_reads();
         read_cells(state_, reads_);
         ask_about_cells(state_, reads_);
-        judge_cells(reads_);
+        classify_cells(reads_);
     } while (!reads_.empty());
 }
 

@@ -34,7 +34,7 @@ void sort_and_drop_repeated(std::vector<RepairItem>& items)
 // What the verifier's answer means for one block.
 enum class Verdict : uint8_t { kWrite, kCountOnly, kOutdated };
 
-Verdict judge(const RepairItem& item, const BlockExpectation& expected, bool has_verifier)
+Verdict examine(const RepairItem& item, const BlockExpectation& expected, bool has_verifier)
 {
     if (item.authority == RepairItem::Authority::kReader)
         return Verdict::kWrite;
@@ -59,7 +59,7 @@ void ask_verifier(ArrayState& state, std::vector<RepairItem>& items)
     size_t kept = 0;
     for (size_t i = 0; i < items.size(); ++i) {
         const RepairItem& item = items[i];
-        const Verdict verdict = judge(item, expected[i], verifier != nullptr);
+        const Verdict verdict = examine(item, expected[i], verifier != nullptr);
         if (verdict == Verdict::kWrite && !read_only)
             items[kept++] = item;
         else if (verdict != Verdict::kOutdated)

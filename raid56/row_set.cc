@@ -45,7 +45,7 @@ void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells)
     expectations.ask(state.verifier.load(std::memory_order_acquire));
 }
 
-void judge_cells(std::span<const PlacedCell> cells)
+void classify_cells(std::span<const PlacedCell> cells)
 {
     for (const PlacedCell& at : cells) {
         RowCell& cell = *at.cell;

@@ -41,6 +41,6 @@ void read_cells(ArrayState& state, std::span<const PlacedCell> cells);
 // Asks the verifier what they must hold. As for it, no mutex of the array is held.
 void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells);
 // Compares what was read with what is expected: unknown cells of which something is known become good or bad.
-void judge_cells(std::span<const PlacedCell> cells);
+void classify_cells(std::span<const PlacedCell> cells);
 
 }  // namespace cowraid

@@ -198,7 +198,7 @@ TEST_CASE("writes go on without missing members until there are too many")
     CHECK(volume.disk_is_right({0, 1, 4}));
 }
 
-TEST_CASE("members that fail different writes of one call are judged together; what is complete is good")
+TEST_CASE("members that fail different writes of one call count together; what is complete is good")
 {
     TestVolume volume({ProfileId::kRaid5, 3, 16384});
     // Two members fail, each in another stripe.

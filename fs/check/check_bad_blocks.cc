@@ -9,7 +9,7 @@ namespace cowraid {
 namespace {
 
 struct BadRun {
-    JudgedBlock first;
+    ExaminedBlock first;
     uint64_t block_count = 1;
 };
 
@@ -53,32 +53,33 @@ void report_run(CheckContext& context, const char* data_kind, const char* conten
 }  // namespace
 
 void report_bad_blocks(CheckContext& context, const char* data_kind, const char* content,
-                       std::vector<JudgedBlock> blocks)
+                       std::vector<ExaminedBlock> blocks)
 {
-    std::erase_if(blocks,
-                  [](const JudgedBlock& judged) { return judged.block.kind == BadBlock::Kind::kMissing; });
-    context.report().stale_blocks += std::erase_if(blocks, [](const JudgedBlock& judged) {
-        return judged.block.kind == BadBlock::Kind::kStale && judged.repairable;
+    std::erase_if(blocks, [](const ExaminedBlock& examined) {
+        return examined.block.kind == BadBlock::Kind::kMissing;
     });
-    const auto order = [](const JudgedBlock& judged) {
-        return std::make_tuple(judged.block.member, judged.block.kind, judged.repairable,
-                               judged.block.address);
+    context.report().stale_blocks += std::erase_if(blocks, [](const ExaminedBlock& examined) {
+        return examined.block.kind == BadBlock::Kind::kStale && examined.repairable;
+    });
+    const auto order = [](const ExaminedBlock& examined) {
+        return std::make_tuple(examined.block.member, examined.block.kind, examined.repairable,
+                               examined.block.address);
     };
     std::sort(blocks.begin(), blocks.end(),
-              [&](const JudgedBlock& a, const JudgedBlock& b) { return order(a) < order(b); });
+              [&](const ExaminedBlock& a, const ExaminedBlock& b) { return order(a) < order(b); });
     std::vector<BadRun> runs;
-    for (const JudgedBlock& judged : blocks) {
+    for (const ExaminedBlock& examined : blocks) {
         if (!runs.empty()) {
             BadRun& last = runs.back();
             const BadBlock& block = last.first.block;
-            if (block.member == judged.block.member && block.kind == judged.block.kind &&
-                last.first.repairable == judged.repairable &&
-                judged.block.address - block.address == last.block_count * kBlockBytes) {
+            if (block.member == examined.block.member && block.kind == examined.block.kind &&
+                last.first.repairable == examined.repairable &&
+                examined.block.address - block.address == last.block_count * kBlockBytes) {
                 ++last.block_count;
                 continue;
             }
         }
-        runs.push_back({judged, 1});
+        runs.push_back({examined, 1});
     }
     std::sort(runs.begin(), runs.end(),
               [](const BadRun& a, const BadRun& b) { return a.first.block.address < b.first.block.address; });

@@ -8,7 +8,7 @@
 
 namespace cowraid {
 
-struct JudgedBlock {
+struct ExaminedBlock {
     BadBlock block;
     bool repairable = false;
 };
@@ -17,6 +17,6 @@ struct JudgedBlock {
 // findings of their own: the member is one. `content`: what the blocks are, for messages; `data_kind`: the
 // kind of a finding about blocks that are not parity.
 void report_bad_blocks(CheckContext& context, const char* data_kind, const char* content,
-                       std::vector<JudgedBlock> blocks);
+                       std::vector<ExaminedBlock> blocks);
 
 }  // namespace cowraid

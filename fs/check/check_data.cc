@@ -30,11 +30,11 @@ private:
     [[nodiscard]] bool row_in_use(const BadBlock& bad) const;
     void check_piece(uint64_t first_stripe, uint64_t stripe_count);
     void count(uint64_t stripe);
-    void judge(std::vector<BadBlock>& found);
+    void examine(std::vector<BadBlock>& found);
     [[nodiscard]] bool is_parity(const BadBlock& bad) const;
     [[nodiscard]] bool unused(const BadBlock& bad) const;
-    void note_lost(const std::vector<JudgedBlock>& judged);
-    [[nodiscard]] std::vector<JudgedBlock> take_unused(std::vector<JudgedBlock>& judged);
+    void note_lost(const std::vector<ExaminedBlock>& examined);
+    [[nodiscard]] std::vector<ExaminedBlock> take_unused(std::vector<ExaminedBlock>& examined);
     [[nodiscard]] bool no_entry(const BadBlock& bad) const;
     void note_gone(const BadBlock& bad);
 
@@ -84,18 +84,18 @@ bool GroupScrub::unused(const BadBlock& bad) const
     return !is_parity(bad) && !group_.used.test((bad.address - group_.address()) / kBlockBytes);
 }
 
-std::vector<JudgedBlock> GroupScrub::take_unused(std::vector<JudgedBlock>& judged)
+std::vector<ExaminedBlock> GroupScrub::take_unused(std::vector<ExaminedBlock>& examined)
 {
-    const auto at = std::stable_partition(judged.begin(), judged.end(),
-                                          [&](const JudgedBlock& bad) { return !unused(bad.block); });
-    std::vector<JudgedBlock> taken(at, judged.end());
-    judged.erase(at, judged.end());
+    const auto at = std::stable_partition(examined.begin(), examined.end(),
+                                          [&](const ExaminedBlock& bad) { return !unused(bad.block); });
+    std::vector<ExaminedBlock> taken(at, examined.end());
+    examined.erase(at, examined.end());
     return taken;
 }
 
-void GroupScrub::note_lost(const std::vector<JudgedBlock>& judged)
+void GroupScrub::note_lost(const std::vector<ExaminedBlock>& examined)
 {
-    for (const JudgedBlock& bad : judged) {
+    for (const ExaminedBlock& bad : examined) {
         if (bad.repairable || is_parity(bad.block))
             continue;
         if (group_.lost.bit_count() == 0)
@@ -118,12 +118,12 @@ bool GroupScrub::no_entry(const BadBlock& bad) const
     return geometry_.parity > 0;
 }
 
-void GroupScrub::judge(std::vector<BadBlock>& found)
+void GroupScrub::examine(std::vector<BadBlock>& found)
 {
     std::erase_if(found, [&](const BadBlock& bad) { return !row_in_use(bad); });
     std::stable_sort(found.begin(), found.end(),
                      [&](const BadBlock& a, const BadBlock& b) { return unit_of(a) < unit_of(b); });
-    std::vector<JudgedBlock> judged;
+    std::vector<ExaminedBlock> examined;
     for (size_t first = 0; first < found.size();) {
         size_t end = first;
         uint32_t faults = 0;
@@ -138,19 +138,19 @@ void GroupScrub::judge(std::vector<BadBlock>& found)
         for (; first < end; ++first) {
             if (found[first].kind == BadBlock::Kind::kMissing)
                 note_gone(found[first]);
-            judged.push_back({found[first], repairable});
+            examined.push_back({found[first], repairable});
         }
     }
-    std::vector<JudgedBlock> unused_blocks = take_unused(judged);
-    context_.report().stale_blocks += std::erase_if(unused_blocks, [&](const JudgedBlock& bad) {
+    std::vector<ExaminedBlock> unused_blocks = take_unused(examined);
+    context_.report().stale_blocks += std::erase_if(unused_blocks, [&](const ExaminedBlock& bad) {
         return bad.repairable && bad.block.kind == BadBlock::Kind::kData && no_entry(bad.block);
     });
     report_bad_blocks(context_, "pad", "unused", std::move(unused_blocks));
-    note_lost(judged);
+    note_lost(examined);
     if ((group_.content() & kGroupData) != 0)
-        report_bad_blocks(context_, "checksum", "data", std::move(judged));
+        report_bad_blocks(context_, "checksum", "data", std::move(examined));
     else
-        report_bad_blocks(context_, "tree", "tree node", std::move(judged));
+        report_bad_blocks(context_, "tree", "tree node", std::move(examined));
 }
 
 // For the report: what check_piece() looked at.
@@ -175,7 +175,7 @@ void GroupScrub::check_piece(uint64_t first_stripe, uint64_t stripe_count)
     CW_ASSERT(status.ok());  // the group is the array's own
     for (uint64_t stripe = first_stripe; stripe < first_stripe + stripe_count; ++stripe)
         count(stripe);
-    judge(found);
+    examine(found);
 }
 
 void GroupScrub::run()

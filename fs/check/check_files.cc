@@ -81,7 +81,7 @@ void FileTreeCheck::end_inode()
     if (xattr_bucket_.take_incomplete() && watch_.whole())
         context_.findings.add("inode", {}, "inode %llu: an extended attribute lacks a part",
                               as_ull(inode_.number));
-    judge_inode(context_, inode_);
+    examine_inode(context_, inode_);
     reserved_blocks_ += inode_.extents.reserved;
     root_seen_ = root_seen_ || (inode_.number == kRootInode && inode_.has_item);
     if (inode_.readable && inode_.attributes.is_directory() && inode_.name_count > 0 &&

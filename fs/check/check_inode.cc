@@ -9,7 +9,7 @@ namespace cowraid {
 
 namespace {
 
-void judge_directory(CheckContext& context, const GatheredInode& inode)
+void examine_directory(CheckContext& context, const GatheredInode& inode)
 {
     Findings& findings = context.findings;
     const InodeAttributes& attributes = inode.attributes;
@@ -34,7 +34,7 @@ void judge_directory(CheckContext& context, const GatheredInode& inode)
                      as_ull(attributes.size_bytes), as_ull(inode.entry_weight));
 }
 
-void judge_other(CheckContext& context, const GatheredInode& inode)
+void examine_other(CheckContext& context, const GatheredInode& inode)
 {
     if (inode.attributes.link_count != inode.name_count)
         context.findings.add("inode", {}, "inode %llu says %u links, but has %llu names",
@@ -47,7 +47,7 @@ void judge_other(CheckContext& context, const GatheredInode& inode)
                              as_ull(inode.number), as_ull(inode.entry_count));
 }
 
-void judge_target(CheckContext& context, const GatheredInode& inode)
+void examine_target(CheckContext& context, const GatheredInode& inode)
 {
     // Removal takes the items of an unlinked inode away piece by piece.
     const bool may_lack_it = inode.attributes.link_count == 0 && inode.target_count == 0;
@@ -60,7 +60,7 @@ void judge_target(CheckContext& context, const GatheredInode& inode)
                              as_ull(inode.number), as_ull(inode.target_bytes));
 }
 
-void judge_data(CheckContext& context, const GatheredInode& inode)
+void examine_data(CheckContext& context, const GatheredInode& inode)
 {
     const InodeAttributes& attributes = inode.attributes;
     const ExtentSums& extents = inode.extents;
@@ -77,7 +77,7 @@ void judge_data(CheckContext& context, const GatheredInode& inode)
                              as_ull(inode.number), as_ull(extents.stored_end));
 }
 
-void judge_orphan(CheckContext& context, const GatheredInode& inode)
+void examine_orphan(CheckContext& context, const GatheredInode& inode)
 {
     if (inode.orphan == (inode.attributes.link_count == 0))
         return;
@@ -89,7 +89,7 @@ void judge_orphan(CheckContext& context, const GatheredInode& inode)
 
 }  // namespace
 
-void judge_inode(CheckContext& context, const GatheredInode& inode)
+void examine_inode(CheckContext& context, const GatheredInode& inode)
 {
     if (inode.torn)
         return;
@@ -104,12 +104,12 @@ void judge_inode(CheckContext& context, const GatheredInode& inode)
         context.findings.add("inode", {}, "inode %llu: its next name could take the place of one it has",
                              as_ull(inode.number));
     if (inode.attributes.is_directory())
-        judge_directory(context, inode);
+        examine_directory(context, inode);
     else
-        judge_other(context, inode);
-    judge_target(context, inode);
-    judge_data(context, inode);
-    judge_orphan(context, inode);
+        examine_other(context, inode);
+    examine_target(context, inode);
+    examine_data(context, inode);
+    examine_orphan(context, inode);
 }
 
 }  // namespace cowraid

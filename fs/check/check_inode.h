@@ -28,6 +28,6 @@ struct GatheredInode {
 };
 
 // All items were seen.
-void judge_inode(CheckContext& context, const GatheredInode& inode);
+void examine_inode(CheckContext& context, const GatheredInode& inode);
 
 }  // namespace cowraid

@@ -23,7 +23,8 @@ std::string absence_of(CheckContext& context, const MemberRecord& record)
 }
 
 // What is wrong with a copy of the superblock, or null.
-const char* judge_superblock(const Superblock& chosen, const MemberRecord& record, const AlignedBuffer& slot)
+const char* examine_superblock(const Superblock& chosen, const MemberRecord& record,
+                               const AlignedBuffer& slot)
 {
     const Result<Superblock> copy = decode_superblock(slot.span());
     if (!copy.ok())
@@ -46,7 +47,7 @@ void check_rings(CheckContext& context, BlockDevice& device, const MemberRecord&
     for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
         const uint64_t offset = kSuperblockRingOffset[ring] + slot * kSuperblockSlotBytes;
         const char* fault = read_device(device, {offset}, buffer.span()).ok()
-                                ? judge_superblock(chosen, record, buffer)
+                                ? examine_superblock(chosen, record, buffer)
                                 : "cannot be read";
         if (fault != nullptr)
             context.findings.add({.kind = "superblock",

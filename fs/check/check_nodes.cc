@@ -121,10 +121,10 @@ void NodeWatch::check_copies(const Node& node)
     std::vector<BadBlock> bad;
     if (!context_.volume.array().check_copies(ref.address, ref.checksums, bad).ok())
         return;  // an address that claim() has complained about
-    std::vector<JudgedBlock> judged;
+    std::vector<ExaminedBlock> examined;
     for (const BadBlock& block : bad)
-        judged.push_back({block, true});  // the node is here, so enough of it is right
-    report_bad_blocks(context_, "tree", "tree node", std::move(judged));
+        examined.push_back({block, true});  // the node is here, so enough of it is right
+    report_bad_blocks(context_, "tree", "tree node", std::move(examined));
 }
 
 void NodeWatch::problem(const std::string& text)

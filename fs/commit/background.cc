@@ -82,7 +82,7 @@ void CleanPace::step()
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
-    const CleanProgress progress = committer_.cleaner.step(CleanUrge::kPolicy, is_idle);
+    const CleanProgress progress = committer_.cleaner.step(CleanWhen::kPolicy, is_idle);
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.

@@ -88,11 +88,11 @@ bool Cleaner::resume(bool& waits)
 
 // What the group offers to others is lost at once, what its blocks need is taken bit by bit: both must be
 // there, beyond all that writers have reserved.
-bool Cleaner::begin(CleanUrge urge, bool idle)
+bool Cleaner::begin(CleanWhen when, bool idle)
 {
     const std::vector<GroupNumbers> groups = candidates();
     const std::optional<VolumeAddress> chosen =
-        urge == CleanUrge::kAny ? CleanPolicy::choose_any(groups) : policy_.choose(groups, pressure(idle));
+        when == CleanWhen::kAny ? CleanPolicy::choose_any(groups) : policy_.choose(groups, pressure(idle));
     if (!chosen)
         return false;
     const GroupNumbers numbers = numbers_of(*chosen);
@@ -171,12 +171,12 @@ void Cleaner::finish_group()
     refresh_budget(store_);
 }
 
-CleanProgress Cleaner::step(CleanUrge urge, bool idle)
+CleanProgress Cleaner::step(CleanWhen when, bool idle)
 {
     if (!store_.service.writing() || failed_)
         return CleanProgress::kNothing;
     bool waits;
-    if (!group_.valid() && !resume(waits) && (waits || !begin(urge, idle)))
+    if (!group_.valid() && !resume(waits) && (waits || !begin(when, idle)))
         return CleanProgress::kNothing;
     const View view = store_.timeline.commit_view();
     CW_ASSERT(!view.committing);

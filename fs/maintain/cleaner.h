@@ -28,7 +28,7 @@
 namespace cowraid {
 
 // What the cleaner chooses by: how scarce free stripes are, or whatever gives any back.
-enum class CleanUrge : uint8_t { kPolicy, kAny };
+enum class CleanWhen : uint8_t { kPolicy, kAny };
 enum class CleanProgress : uint8_t {
     kNothing,  // nothing to do, or no room to do it
     kWorked,  // there may be more
@@ -47,7 +47,7 @@ public:
     Cleaner(Store& store, const CleanPolicy& policy) : store_(store), policy_(policy) { }
 
     // One bounded step. No locks held, no commit under way. `idle`: nobody has changed anything for a while.
-    CleanProgress step(CleanUrge urge, bool idle);
+    CleanProgress step(CleanWhen when, bool idle);
     [[nodiscard]] CleanPressure pressure(bool idle) const;
     [[nodiscard]] const CleanPolicy& policy() const { return policy_; }
     [[nodiscard]] const CleanerCounts& counts() const { return counts_; }
@@ -63,7 +63,7 @@ private:
     // Goes on with a group that was marked before; chooses one and marks it. False: there is none. `waits`:
     // there is one, but no room for its blocks.
     bool resume(bool& waits);
-    bool begin(CleanUrge urge, bool idle);
+    bool begin(CleanWhen when, bool idle);
     [[nodiscard]] std::vector<GroupNumbers> candidates() const;
     [[nodiscard]] GroupNumbers numbers_of(VolumeAddress group) const;
     [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;

@@ -73,9 +73,9 @@ std::string lacking_text(const Assembly& assembly, const MemberSet& members, con
     return text;
 }
 
-std::string judge_missing(const Superblock& superblock, const GroupMap& map,
-                          const std::vector<MemberId>& missing, const std::string& lacking,
-                          const MountOptions& options, bool& must_be_read_only)
+std::string assess_missing(const Superblock& superblock, const GroupMap& map,
+                           const std::vector<MemberId>& missing, const std::string& lacking,
+                           const MountOptions& options, bool& must_be_read_only)
 {
     must_be_read_only = false;
     const std::string problem = volume_name(superblock) + ": " + lacking;

@@ -28,8 +28,8 @@ size_t majority(const Superblock& superblock);
 
 // Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.
 // `lacking` is what lacking_text() says.
-std::string judge_missing(const Superblock& superblock, const GroupMap& map,
-                          const std::vector<MemberId>& missing, const std::string& lacking,
-                          const MountOptions& options, bool& must_be_read_only);
+std::string assess_missing(const Superblock& superblock, const GroupMap& map,
+                           const std::vector<MemberId>& missing, const std::string& lacking,
+                           const MountOptions& options, bool& must_be_read_only);
 
 }  // namespace cowraid

@@ -191,7 +191,7 @@ void Replay::committed_by_operation(DirectoryState state)
 void Replay::clean(Filesystem& fs)
 {
     for (int step = 0; step < 4; ++step)
-        if (fs.clean_step(CleanUrge::kAny) != CleanProgress::kWorked)
+        if (fs.clean_step(CleanWhen::kAny) != CleanProgress::kWorked)
             return;
 }
 

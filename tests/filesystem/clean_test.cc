@@ -117,7 +117,7 @@ bool clean(Filesystem& fs, uint64_t groups)
 {
     const uint64_t wanted = fs.info().emptied_groups + groups;
     for (int step = 0; step < 4000 && fs.info().emptied_groups < wanted; ++step) {
-        const CleanProgress progress = fs.clean_step(CleanUrge::kAny);
+        const CleanProgress progress = fs.clean_step(CleanWhen::kAny);
         if (progress == CleanProgress::kNothing)
             return false;
         if (progress == CleanProgress::kNeedsCommit)
@@ -181,7 +181,7 @@ TEST_CASE("clean: moved blocks are read, overwritten, cut and freed like others"
         for (int round = 0; round < 4; ++round) {
             // Before the commit that makes the last moves durable, and after it.
             for (int step = 0; step < 5; ++step)
-                if (fs.clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
+                if (fs.clean_step(CleanWhen::kAny) == CleanProgress::kNeedsCommit)
                     REQUIRE(fs.step(true).ok());
             write(fs, prng, find(fs, name_of(0)), 100000, 50000);
             resize(fs, find(fs, name_of(4 + 4 * round)), kFileBytes / 2 + 77);
@@ -213,7 +213,7 @@ TEST_CASE("clean: the next mount goes on, after an unmount and after a crash at 
         start(volume, prng);
         const std::string tree = tree_text(volume.fs());
         for (uint64_t step = 0; step < steps; ++step)
-            if (volume.fs().clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
+            if (volume.fs().clean_step(CleanWhen::kAny) == CleanProgress::kNeedsCommit)
                 REQUIRE(volume.fs().step(true).ok());
         if (steps % 3 == 0)
             REQUIRE(volume.unmount().ok());
@@ -239,19 +239,19 @@ TEST_CASE("clean: fsync records and moves do not meet")
         REQUIRE(fs.committer.fsync(kRoot, What::kAll).ok());
         // Some rounds with moves of the last commit, some with moves that no commit has.
         for (uint64_t step = 0; step < 3 + round; ++step)
-            if (fs.clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
+            if (fs.clean_step(CleanWhen::kAny) == CleanProgress::kNeedsCommit)
                 REQUIRE(fs.step(true).ok());
         write(fs, prng, find(fs, name_of(0)), 5000, 60000);
         resize(fs, find(fs, name_of(4)), 300000);
         REQUIRE(fs.names.unlink(kRoot, name_of(8)).ok());
-        fs.clean_step(CleanUrge::kAny);
+        fs.clean_step(CleanWhen::kAny);
         REQUIRE(fs.committer.fsync(kRoot, What::kAll).ok());
-        fs.clean_step(CleanUrge::kAny);
+        fs.clean_step(CleanWhen::kAny);
         write(fs, prng, find(fs, name_of(12)), 0, 7000);
         resize(fs, find(fs, name_of(16)), 1);
         REQUIRE(fs.committer.fsync(kRoot, What::kAll).ok());
         const std::string tree = tree_text(fs);
-        fs.clean_step(CleanUrge::kAny);
+        fs.clean_step(CleanWhen::kAny);
         volume.power_cut(prng);
         mount(volume, manual_options());
         CHECK(tree_text(volume.fs()) == tree);
@@ -292,13 +292,13 @@ TEST_CASE("clean: it never takes what writers were promised, and gives a full vo
         uint64_t count = 0;
         std::set<uint64_t> big;
         for (; try_write(fs, prng, make(fs, "b" + std::to_string(count)), 0, 256 * 1024).ok(); ++count)
-            fs.clean_step(CleanUrge::kAny);
+            fs.clean_step(CleanWhen::kAny);
         CHECK(count > 100);
         REQUIRE(fs.step(true).ok());
         // Nothing that was accepted may fail at its commit, whatever the cleaner does in between.
         for (uint64_t round = 0; round < 60; ++round) {
             REQUIRE(fs.names.unlink(kRoot, "b" + std::to_string(round * 2)).ok());
-            fs.clean_step(CleanUrge::kAny);
+            fs.clean_step(CleanWhen::kAny);
             while (try_write(fs, prng, make(fs, "c" + std::to_string(round)), 0, 64 * 1024).ok() &&
                    prng.chance(1, 2))
                 REQUIRE(fs.names.unlink(kRoot, "c" + std::to_string(round)).ok());
@@ -338,7 +338,7 @@ TEST_CASE("clean: what cannot be read stays where it is, and the rest of the gro
     image.rot(image.parity_of(address, 0));
     const CleanerCounts& counts = core->committer.cleaner.counts();
     for (int step = 0; step < 2000 && counts.unmovable_blocks == 0; ++step)
-        if (core->committer.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+        if (core->committer.cleaner.step(CleanWhen::kAny, false) == CleanProgress::kNeedsCommit)
             REQUIRE(core->committer.commit().ok());
     CHECK(counts.unmovable_blocks == 1);
     CHECK(counts.moved_blocks > 10);
@@ -422,7 +422,7 @@ uint64_t files_changed_by(void (*craft)(Transaction& open, const PlacedRun& one,
     CHECK(!moved.image.check().clean());
     // Each group once, and its successors.
     for (int step = 0; step < 1000 && core.committer.cleaner.counts().emptied_groups < 8; ++step)
-        if (core.committer.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+        if (core.committer.cleaner.step(CleanWhen::kAny, false) == CleanProgress::kNeedsCommit)
             REQUIRE(core.committer.commit().ok());
     CHECK(core.committer.cleaner.counts().emptied_groups == 8);
     const std::vector<std::string> after = files();
@@ -475,7 +475,7 @@ bool reader_finds_block(CommitMutant mutant)
     const MutantScope scope(mutant);
     // The first group it turns to is that of some file's block.
     while (core->committer.cleaner.counts().moved_blocks == 0)
-        if (core->committer.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+        if (core->committer.cleaner.step(CleanWhen::kAny, false) == CleanProgress::kNeedsCommit)
             REQUIRE(core->committer.commit().ok());
     const View view = core->store.items.view();
     VolumeAddress place;
@@ -494,7 +494,7 @@ bool reader_finds_block(CommitMutant mutant)
     old.open = make_ref<Transaction>(TransactionId{0});  // nothing of what comes
     REQUIRE(core->store.checksums.lookup(old, place, expected).ok());
     for (int step = 0; step < 200 && core->committer.cleaner.counts().emptied_groups == 0; ++step)
-        if (core->committer.cleaner.step(CleanUrge::kAny, false) == CleanProgress::kNeedsCommit)
+        if (core->committer.cleaner.step(CleanWhen::kAny, false) == CleanProgress::kNeedsCommit)
             REQUIRE(core->committer.commit().ok());
     AlignedBuffer memory(kBlockBytes);
     ReadPiece piece;
@@ -518,7 +518,7 @@ std::string harm_of(CommitMutant mutant)
     const std::string tree = tree_text(volume.fs());
     // In the middle of a group.
     for (int step = 0; step < 50 && volume.fs().info().moved_blocks == 0; ++step)
-        if (volume.fs().clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit)
+        if (volume.fs().clean_step(CleanWhen::kAny) == CleanProgress::kNeedsCommit)
             REQUIRE(volume.fs().step(true).ok());
     CHECK(volume.fs().info().moved_blocks > 0);
     REQUIRE(volume.unmount().ok());
@@ -526,7 +526,7 @@ std::string harm_of(CommitMutant mutant)
         return harm;
     mount(volume, manual_options());
     for (int step = 0; step < 250 && volume.fs().info().emptied_groups < 5; ++step)
-        if (volume.fs().clean_step(CleanUrge::kAny) == CleanProgress::kNeedsCommit &&
+        if (volume.fs().clean_step(CleanWhen::kAny) == CleanProgress::kNeedsCommit &&
             !volume.fs().step(true).ok())
             return "a commit failed";
     if (tree_text(volume.fs()) != tree)

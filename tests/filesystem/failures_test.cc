@@ -405,7 +405,7 @@ TEST_CASE("failures: members of different block groups leave together, those of 
         trial.add_rules(kFlushStep, victims);
         const Status status = trial.act(Call::kSync);
         const Recorded after = read_recorded(trial.volume().members());
-        const Verdict verdict = judge(before, after, {victims.begin(), victims.end()});
+        const Verdict verdict = examine(before, after, {victims.begin(), victims.end()});
         REQUIRE(verdict != Verdict::kEither);
         if (verdict == Verdict::kStopped) {
             CHECK(status == Status(Err::kTooManyFaults));

@@ -197,7 +197,7 @@ TEST_CASE("a member that failed comes back, serves what it has, and is charged f
     }
 }
 
-TEST_CASE("a stale column counts as missing when a mount judges what can be done without")
+TEST_CASE("a stale column counts as missing when a mount decides what can be done without")
 {
     World world(kRaid5);
     fail_while_writing(world, {1});

@@ -35,7 +35,7 @@ void FsyncLife::add_faults(FsyncMask faulty, FsyncMask absent)
     }
 }
 
-void FsyncLife::take_off()
+void FsyncLife::start_write()
 {
     std::vector<LoggedRecord> records(prng_.between(1, 4));
     uint32_t content_bytes = 0;
@@ -51,67 +51,67 @@ void FsyncLife::take_off()
     const auto count = static_cast<uint32_t>(records.size());
     const uint64_t epoch = world_.superblock_.log_epoch;
     const bool force = late && world_.is(FsyncMutant::kStaleTaken);
-    auto flight = ring_.begin(count, content_bytes, force ? open_ : records[0].generation, epoch);
-    if (!flight.ok()) {
-        world_.report_.refusals += flight.err() == Err::kNoSpace ? 1 : 0;
-        if (flight.err() == Err::kNoSpace && prng_.chance(1, 2))
+    auto write = ring_.begin(count, content_bytes, force ? open_ : records[0].generation, epoch);
+    if (!write.ok()) {
+        world_.report_.refusals += write.err() == Err::kNoSpace ? 1 : 0;
+        if (write.err() == Err::kNoSpace && prng_.chance(1, 2))
             step_commit();
-        if (flight.err() == Err::kIo)
+        if (write.err() == Err::kIo)
             world_.lost("refused with members in service", 0);
         return;
     }
-    FsyncHeader& header = (*flight)->header;
+    FsyncHeader& header = (*write)->header;
     if (force)
         header.generation = records[0].generation;
     if (header.generation_before >= header.generation)
         header.generation_before = {header.generation.value - 1};
-    encode_fsync_batch(header, views, (*flight)->blocks.span());
+    encode_fsync_batch(header, views, (*write)->blocks.span());
     for (uint32_t index = 0; index < count; ++index) {
         records[index].sequence = header.sequence + index;
         world_.logged_.push_back(std::move(records[index]));
     }
     world_.report_.appended += count;
-    flying_.push_back({.flight = flight.take()});
+    pending_.push_back({.write = write.take()});
 }
 
 void FsyncLife::advance(size_t index)
 {
-    FlyingBatch& flying = flying_[index];
-    FsyncFlight& flight = *flying.flight;
-    switch (flying.step) {
-    case FlyingBatch::Step::kWrite:
-        for (const FsyncFlight::Copy& copy : flight.copies) {
+    PendingBatch& batch = pending_[index];
+    RecordWrite& write = *batch.write;
+    switch (batch.step) {
+    case PendingBatch::Step::kWrite:
+        for (const RecordWrite::Copy& copy : write.copies) {
             const MemberRecord& record = *world_.superblock_.member(copy.member);
             world_.report_.wraps += copy.offset.value == record.fsync_log_offset ? 1 : 0;
         }
-        write_fsync_copies(*members_, flight);
-        flying.step = FlyingBatch::Step::kSettle;
+        write_fsync_copies(*members_, write);
+        batch.step = PendingBatch::Step::kSettle;
         break;
-    case FlyingBatch::Step::kSettle:
-        land(index);
+    case PendingBatch::Step::kSettle:
+        finish(index);
         break;
-    case FlyingBatch::Step::kLanded:
-        if (Status result; ring_.answer(flight, result))
+    case PendingBatch::Step::kFinished:
+        if (Status result; ring_.answer(write, result))
             acknowledge(index, result);
         break;
     }
 }
 
-void FsyncLife::land(size_t index)
+void FsyncLife::finish(size_t index)
 {
-    FlyingBatch& flying = flying_[index];
-    switch (ring_.settle(*flying.flight)) {
-    case FsyncRing::Next::kLanded:
-        flying.step = FlyingBatch::Step::kLanded;
+    PendingBatch& batch = pending_[index];
+    switch (ring_.settle(*batch.write)) {
+    case FsyncRing::Next::kFinished:
+        batch.step = PendingBatch::Step::kFinished;
         if (world_.is(FsyncMutant::kAckOutOfOrder))
             for (LoggedRecord& record : world_.logged_)
-                if (record.sequence >= flying.flight->header.sequence &&
-                    record.sequence < flying.flight->header.end_sequence())
-                    record.acknowledged = flying.flight->result.ok();
+                if (record.sequence >= batch.write->header.sequence &&
+                    record.sequence < batch.write->header.end_sequence())
+                    record.acknowledged = batch.write->result.ok();
         break;
     case FsyncRing::Next::kAgain:
         ++world_.report_.replaced;
-        flying.step = FlyingBatch::Step::kWrite;
+        batch.step = PendingBatch::Step::kWrite;
         break;
     case FsyncRing::Next::kWait:
         break;
@@ -120,7 +120,7 @@ void FsyncLife::land(size_t index)
 
 void FsyncLife::acknowledge(size_t index, Status result)
 {
-    const FsyncHeader& header = flying_[index].flight->header;
+    const FsyncHeader& header = pending_[index].write->header;
     if (result.err() == Err::kIo)
         world_.lost("failed with members in service", header.sequence);
     for (LoggedRecord& record : world_.logged_) {
@@ -129,7 +129,7 @@ void FsyncLife::acknowledge(size_t index, Status result)
         record.acknowledged = record.acknowledged || result.ok();
         world_.report_.acknowledged += result.ok() ? 1 : 0;
     }
-    flying_.erase(flying_.begin() + static_cast<std::ptrdiff_t>(index));
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
 // A generation is closed, its commit is durable, the log hears of it.
@@ -160,10 +160,10 @@ void FsyncLife::go()
     for (uint64_t step = 0; step < steps && world_.power_.on(); ++step) {
         if (prng_.chance(1, commit_every)) {
             step_commit();
-        } else if (flying_.empty() || prng_.chance(1, 5)) {
-            take_off();
+        } else if (pending_.empty() || prng_.chance(1, 5)) {
+            start_write();
         } else {
-            advance(prng_.below(flying_.size()));
+            advance(prng_.below(pending_.size()));
         }
     }
 }

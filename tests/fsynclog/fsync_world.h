@@ -26,9 +26,9 @@ struct LoggedRecord {
     bool acknowledged = false;
 };
 
-struct FlyingBatch {
-    enum class Step : uint8_t { kWrite, kSettle, kLanded } step = Step::kWrite;
-    std::unique_ptr<FsyncFlight> flight;
+struct PendingBatch {
+    enum class Step : uint8_t { kWrite, kSettle, kFinished } step = Step::kWrite;
+    std::unique_ptr<RecordWrite> write;
 };
 
 class FsyncLife;
@@ -75,9 +75,9 @@ public:
 
 private:
     void add_faults(FsyncMask faulty, FsyncMask absent);
-    void take_off();
+    void start_write();
     void advance(size_t index);
-    void land(size_t index);
+    void finish(size_t index);
     void acknowledge(size_t index, Status result);
     void step_commit();
 
@@ -85,7 +85,7 @@ private:
     Prng& prng_;
     std::unique_ptr<MemberSet> members_;
     FsyncRing ring_;
-    std::vector<FlyingBatch> flying_;
+    std::vector<PendingBatch> pending_;
     Generation open_;
     std::optional<Generation> closing_;
     bool durable_ = false;  // the closing generation's commit

@@ -18,7 +18,7 @@ namespace {
 // Of processor time: a busy machine is no endless loop. What waits for ever uses none, and ends by the clock.
 constexpr unsigned kCaseSeconds = kSanitized ? 120 : 20;
 constexpr unsigned kCaseClockSeconds = 15 * kCaseSeconds;
-// Of addresses: bitmaps take memory only where they are written. What is used is judged.
+// Of addresses: bitmaps take memory only where they are written. What is used is examined.
 constexpr rlim_t kCaseMemoryBytes = rlim_t{16} << 30;
 
 // Output of the child goes to a file; what it decided comes through a pipe.

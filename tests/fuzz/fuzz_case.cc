@@ -72,12 +72,12 @@ private:
     void expect_reason(const std::string& why, const char* when);
     void expect_nothing_written();
     void look_at();
-    void judge_reading(const Checked& checked);
-    void judge_content();
+    void examine_reading(const Checked& checked);
+    void examine_content();
     void note_usage();
     [[nodiscard]] uint64_t memory_used() const;
     void use();
-    void judge_kept();
+    void examine_kept();
     void remove_all();
 
     FuzzSubject& subject_;
@@ -166,7 +166,7 @@ void CaseRun::look_at()
     verdict_.read_only = seen.errors != 0 || seen.seen != subject_.right.seen ? Step::kErrors : Step::kGood;
 }
 
-void CaseRun::judge_reading(const Checked& checked)
+void CaseRun::examine_reading(const Checked& checked)
 {
     if (checked.step != Step::kGood)
         return;
@@ -191,7 +191,7 @@ void CaseRun::judge_reading(const Checked& checked)
 }
 
 // Wrong bytes are worse than none, whatever the check says.
-void CaseRun::judge_content()
+void CaseRun::examine_content()
 {
     for (const auto& [path, right] : subject_.right.seen) {
         const auto at = seen.seen.find(path);
@@ -238,7 +238,7 @@ void CaseRun::use()
 }
 
 // What nobody touched and was right before is right after: no block in use was given to anybody else.
-void CaseRun::judge_kept()
+void CaseRun::examine_kept()
 {
     const std::unique_ptr<Filesystem> fs = mount(true, "mount after writing");
     if (!fs) {
@@ -277,15 +277,15 @@ Verdict CaseRun::run()
     look_at();
     note_usage();
     expect_nothing_written();
-    judge_reading(before);
+    examine_reading(before);
     if (freedom_.content_kept)
-        judge_content();
+        examine_content();
     use();
     const bool good = before.step == Step::kGood && !failed() && !freedom_.log;
     if (good && !freedom_.lax && verdict_.read_only == Step::kGood && verdict_.writable == Step::kErrors)
         problem("the check is clean, but using the volume fails: %s", session_result.first_error.c_str());
     if (verdict_.writable != Step::kRefused && !freedom_.may_overwrite)
-        judge_kept();
+        examine_kept();
     const Checked after = check("check after writing");
     if (good && verdict_.writable != Step::kRefused && after.step != Step::kGood)
         problem("the check was clean before writing, and is not after: %s", after.text.c_str());

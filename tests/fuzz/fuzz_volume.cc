@@ -213,7 +213,7 @@ void write_without_last_member(SimVolume& volume)
 
 void clean_step(Filesystem& fs)
 {
-    const CleanProgress progress = fs.clean_step(CleanUrge::kAny);
+    const CleanProgress progress = fs.clean_step(CleanWhen::kAny);
     CW_ASSERT(progress != CleanProgress::kNothing);
     if (progress == CleanProgress::kNeedsCommit)
         expect(fs.step(true), "commit");

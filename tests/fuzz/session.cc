@@ -163,7 +163,7 @@ void Session::fill()
 void Session::clean()
 {
     for (int step = 0; step < 24; ++step)
-        if (fs_.clean_step(CleanUrge::kAny) != CleanProgress::kWorked)
+        if (fs_.clean_step(CleanWhen::kAny) != CleanProgress::kWorked)
             note(fs_.step(true), "commit");
 }
 

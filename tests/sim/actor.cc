@@ -168,7 +168,7 @@ void Actor::clean()
 {
     for (uint64_t count = prng().between(1, 6); count > 0; --count) {
         world_.note("clean");
-        const CleanProgress progress = fs().clean_step(CleanUrge::kAny);
+        const CleanProgress progress = fs().clean_step(CleanWhen::kAny);
         if (!world_.returned())
             return;
         world_.events.add(Event::kCleanStep);

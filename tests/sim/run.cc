@@ -206,7 +206,7 @@ void Run::overload()
     if (!going())
         return;
     const Recorded after = read_recorded(machine().disks());
-    const Verdict verdict = judge(before, after, injector_.overload_hits());
+    const Verdict verdict = examine(before, after, injector_.overload_hits());
     if (verdict == Verdict::kStopped && !world_.stopped())
         world_.violation("too many members failed, and the volume goes on");
     else if (verdict == Verdict::kSpared && world_.stopped())

@@ -57,7 +57,7 @@ bool leaves_majority(const Superblock& superblock, const std::set<uint32_t>& fai
     return 2 * (superblock.members.size() - failed.size()) > superblock.members.size();
 }
 
-Verdict judge(const Recorded& before, const Recorded& after, const std::set<uint32_t>& failed)
+Verdict examine(const Recorded& before, const Recorded& after, const std::set<uint32_t>& failed)
 {
     if (!leaves_majority(after.superblock, failed))
         return Verdict::kStopped;

@@ -26,6 +26,6 @@ bool can_spare(const GroupRecord& group, const std::set<uint32_t>& failed);
 bool leaves_majority(const Superblock& superblock, const std::set<uint32_t>& failed);
 // Whether they must leave, stop the volume, or, where groups came or went meanwhile, either.
 enum class Verdict : uint8_t { kSpared, kStopped, kEither };
-Verdict judge(const Recorded& before, const Recorded& after, const std::set<uint32_t>& failed);
+Verdict examine(const Recorded& before, const Recorded& after, const std::set<uint32_t>& failed);
 
 }  // namespace cowraid::test

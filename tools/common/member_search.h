@@ -23,7 +23,8 @@ struct VolumeMembers {
     std::string label;
     std::vector<FoundMember> members;
     std::vector<std::string> named;  // paths that the user gave, absolute, each thing once
-    std::vector<std::string> strangers;  // those of them that have no superblock; assemble() judges them
+    std::vector<std::string>
+        strangers;  // those of them that have no superblock; assemble() decides about them
     Unusable unusable = Unusable::kRefuse;
     std::vector<std::string> warnings;  // a line for each device that was skipped or not looked at
 };
