@@ -7,8 +7,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr auto kExtentType = static_cast<uint8_t>(ItemType::kExtent);
-
 // The part of `extent` from its block `skip` on, `count` blocks long.
 FileExtent slice(const FileExtent& extent, uint64_t skip, uint64_t count)
 {
