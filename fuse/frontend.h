@@ -114,19 +114,19 @@ Served reply_status(fuse_req_t request, Status status);
 Served reply_entry(fuse_req_t request, const Result<Attributes>& attributes);
 Served reply_attributes(fuse_req_t request, const Result<Attributes>& attributes);
 
-// Does `operation`, which returns Served. One that would have to wait is done again by a thread that may.
-// What it refers to must outlive the handler, after operation.keep() if it has that.
-template <typename Operation> void serve(fuse_req_t request, Operation operation)
+// Does `action`, which returns Served. One that would have to wait is done again by a thread that may.
+// What it refers to must outlive the handler, after action.keep() if it has that.
+template <typename Action> void serve(fuse_req_t request, Action action)
 {
     {
         const NoWait scope;
-        if (operation() == Served::kAnswered)
+        if (action() == Served::kAnswered)
             return;
     }
-    if constexpr (requires { operation.keep(); })
-        operation.keep();
+    if constexpr (requires { action.keep(); })
+        action.keep();
     frontend_of(request).long_requests.hand_over(
-        std::make_unique<WaitingRequest<Operation>>(request, std::move(operation)));
+        std::make_unique<WaitingRequest<Action>>(request, std::move(action)));
 }
 
 // Makes the kernel drop its pages of a range. A page that lies in it in part stays, and gets the file's bytes

@@ -49,24 +49,24 @@ private:
     const WhenKilled when_killed_;
 };
 
-// One operation that would have to wait where the request came in: `operation` does it and answers.
-template <typename Operation> class WaitingRequest final : public LongRequest {
+// One operation that would have to wait where the request came in: `action` does it and answers.
+template <typename Action> class WaitingRequest final : public LongRequest {
 public:
-    WaitingRequest(fuse_req_t request, Operation operation)
-        : LongRequest(request, std::make_unique<Step>(std::move(operation)), WhenKilled::kGoOn)
+    WaitingRequest(fuse_req_t request, Action action)
+        : LongRequest(request, std::make_unique<Step>(std::move(action)), WhenKilled::kGoOn)
     {
     }
     void finish(Status) override { }
 
 private:
     struct Step final : LongChange {
-        explicit Step(Operation operation) : operation(std::move(operation)) { }
+        explicit Step(Action wanted) : action(std::move(wanted)) { }
         Result<Progress> step() override
         {
-            operation();
+            action();
             return Progress::kDone;
         }
-        Operation operation;
+        Action action;
     };
 };
 

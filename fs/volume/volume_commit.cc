@@ -131,8 +131,10 @@ Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef&
             continue;
         CW_TRY(write_superblock(generation, root));
         CW_TRY(flush());
-        if (how == MapWrite::kPrepare)
+        if (how == MapWrite::kPrepare) {
             CW_TRY(write_map(MapWrite::kNow, generation));
+            next_.map = committed_.map;
+        }
         map_changed_ = false;
         // A member that failed while its superblock was written is still called present by the others'.
         if (!record_away())

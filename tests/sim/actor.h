@@ -26,16 +26,16 @@ public:
 private:
     Filesystem& fs() { return world_.fs(); }
     // As the front end: first in a thread that may not wait, then, with kWouldWait, in one that may.
-    template <typename Operation> auto serve(Operation operation)
+    template <typename Call> auto serve(Call call)
     {
         {
             const NoWait scope;
-            auto done = operation();
+            auto done = call();
             if (done.err() != Err::kWouldWait)
                 return done;
         }
         world_.events.add(Event::kWouldWait);
-        return operation();
+        return call();
     }
     // All steps of a change, each served.
     template <typename Change> Err finish(Result<Change> begun)
