@@ -55,7 +55,7 @@ std::string name_of(const BlockDevice& device)
     return device.name();
 }
 
-std::string names_of(const std::vector<const Candidate*>& candidates)
+std::string logical_of(const std::vector<const Candidate*>& candidates)
 {
     std::string names;
     for (const Candidate* candidate : candidates)
@@ -209,7 +209,7 @@ Status Assembler::refuse_split(const std::vector<const Candidate*>& side)
             others.push_back(&candidate);
     }
     why_ =
-        "split brain: " + names_of(side) + " and " + names_of(others) +
+        "split brain: " + logical_of(side) + " and " + logical_of(others) +
         " were each written without the other; mount only the devices of the side to keep, with -o degraded";
     return Err::kInvalid;
 }

@@ -7,16 +7,16 @@ namespace cowraid {
 
 namespace {
 
-void claim(CheckContext& context, uint64_t number, const FileExtent& extent, const PlacedRun& run)
+void claim(CheckContext& context, uint64_t number, const FileExtent& extent, const RemappedRun& run)
 {
-    const BlockCensus::Claimed claimed = context.census.claim(run.place, run.block_count, kGroupData);
+    const BlockCensus::Claimed claimed = context.census.claim(run.physical, run.block_count, kGroupData);
     if (claimed.claim == BlockCensus::Claim::kTwice)
         context.findings.add("extent", claimed.first_twice, "inode %llu: the extent at file block %llu %s",
                              as_ull(number), as_ull(extent.file_block), claim_text(claimed.claim));
     else if (claimed.claim != BlockCensus::Claim::kTaken)
-        context.findings.add("extent", run.place, "inode %llu: the extent of %u blocks at file block %llu %s",
-                             as_ull(number), extent.block_count, as_ull(extent.file_block),
-                             claim_text(claimed.claim));
+        context.findings.add("extent", run.physical,
+                             "inode %llu: the extent of %u blocks at file block %llu %s", as_ull(number),
+                             extent.block_count, as_ull(extent.file_block), claim_text(claimed.claim));
 }
 
 void check_stored(CheckContext& context, uint64_t number, const FileExtent& extent)
@@ -26,12 +26,12 @@ void check_stored(CheckContext& context, uint64_t number, const FileExtent& exte
         context.findings.add("extent", extent.address,
                              "inode %llu: an extent of commit %llu, the last is %llu", as_ull(number),
                              as_ull(extent.generation.value), as_ull(context.generation().value));
-    std::vector<PlacedRun> runs;
+    std::vector<RemappedRun> runs;
     if (!context.remap->resolve(context.view, extent.address, extent.block_count, runs).ok()) {
         context.trees_whole = false;  // of what it refers to
         return;
     }
-    for (const PlacedRun& run : runs) {
+    for (const RemappedRun& run : runs) {
         context.resolved_blocks += run.moved() ? run.block_count : 0;
         claim(context, number, extent, run);
     }

@@ -48,14 +48,14 @@ void LostFileSearch::item(const Key& key, std::span<const std::byte> payload)
 
 void LostFileSearch::note_lost(const FileExtent& extent)
 {
-    std::vector<PlacedRun> runs;
+    std::vector<RemappedRun> runs;
     if (!context_.remap->resolve(context_.view, extent.address, extent.block_count, runs).ok())
         return;
     uint64_t file_block = extent.file_block;
-    for (const PlacedRun& run : runs) {
-        const BlockCensus::Group* group = context_.census.find(run.place);
+    for (const RemappedRun& run : runs) {
+        const BlockCensus::Group* group = context_.census.find(run.physical);
         for (uint64_t block = 0; group != nullptr && block < run.block_count; ++block) {
-            const uint64_t index = (run.place - group->address()) / kBlockBytes + block;
+            const uint64_t index = (run.physical - group->address()) / kBlockBytes + block;
             if (index >= group->lost.bit_count() || !group->lost.test(index))
                 continue;
             const uint64_t first = (file_block + block) * kBlockBytes;

@@ -66,48 +66,48 @@ private:
         else
             reverse(address, other, count);
     }
-    void forward(VolumeAddress name, VolumeAddress place, uint64_t count);
-    void reverse(VolumeAddress place, VolumeAddress name, uint64_t count);
+    void forward(VolumeAddress logical, VolumeAddress physical, uint64_t count);
+    void reverse(VolumeAddress physical, VolumeAddress logical, uint64_t count);
 
     NodeWatch watch_;
 };
 
-void RemapEntries::forward(VolumeAddress name, VolumeAddress place, uint64_t count)
+void RemapEntries::forward(VolumeAddress logical, VolumeAddress physical, uint64_t count)
 {
     context_.moved_blocks += count;
-    if (!context_.remap->may_have_moved(name))
-        context_.findings.add("remap", name, "%llu blocks have entries in a block group that is not emptied",
-                              as_ull(count));
-    std::vector<VolumeAddress> names(count);
-    if (!context_.remap->names_of(context_.view, place, names).ok())
+    if (!context_.remap->may_have_moved(logical))
+        context_.findings.add("remap", logical,
+                              "%llu blocks have entries in a block group that is not emptied", as_ull(count));
+    std::vector<VolumeAddress> logicals(count);
+    if (!context_.remap->logical_of(context_.view, physical, logicals).ok())
         return;  // the walk meets the node
     for (uint64_t i = 0; i < count; ++i)
-        if (names[i] != name + i * kBlockBytes) {
-            context_.findings.add("remap", name + i * kBlockBytes,
+        if (logicals[i] != logical + i * kBlockBytes) {
+            context_.findings.add("remap", logical + i * kBlockBytes,
                                   "a block was moved to %llu, where another one is said to be",
-                                  as_ull(place.value + i * kBlockBytes));
+                                  as_ull(physical.value + i * kBlockBytes));
             break;
         }
-    std::vector<PlacedRun> runs;
-    if (!context_.remap->resolve(context_.view, place, count, runs).ok())
+    std::vector<RemappedRun> runs;
+    if (!context_.remap->resolve(context_.view, physical, count, runs).ok())
         return;
-    for (const PlacedRun& run : runs)
+    for (const RemappedRun& run : runs)
         if (run.moved())
-            context_.findings.add("remap", name, "a block was moved to %llu, which has an entry itself",
-                                  as_ull(run.name.value));
+            context_.findings.add("remap", logical, "a block was moved to %llu, which has an entry itself",
+                                  as_ull(run.logical.value));
 }
 
-void RemapEntries::reverse(VolumeAddress place, VolumeAddress name, uint64_t count)
+void RemapEntries::reverse(VolumeAddress physical, VolumeAddress logical, uint64_t count)
 {
-    std::vector<PlacedRun> runs;
-    if (!context_.remap->resolve(context_.view, name, count, runs).ok())
+    std::vector<RemappedRun> runs;
+    if (!context_.remap->resolve(context_.view, logical, count, runs).ok())
         return;
     uint64_t done = 0;
-    for (const PlacedRun& run : runs) {
-        if (!run.moved() || run.place != place + done * kBlockBytes) {
-            context_.findings.add("remap", place + done * kBlockBytes,
+    for (const RemappedRun& run : runs) {
+        if (!run.moved() || run.physical != physical + done * kBlockBytes) {
+            context_.findings.add("remap", physical + done * kBlockBytes,
                                   "a block is said to be that of %llu, which is elsewhere",
-                                  as_ull(run.name.value));
+                                  as_ull(run.logical.value));
             break;
         }
         done += run.block_count;

@@ -161,10 +161,10 @@ void ReplayedState::apply_counters()
 Status ReplayedState::apply()
 {
     const Ref<Transaction> open = committer_.store.timeline.open();
-    std::vector<PlacedRun> places;
+    std::vector<RemappedRun> places;
     for (const FreedRun& run : freed_)
-        CW_TRY(find_places(committer_.store, before_, run.address, run.block_count, places));
-    CW_TRY(free_places(committer_.store, *open, places));
+        CW_TRY(find_physical(committer_.store, before_, run.address, run.block_count, places));
+    CW_TRY(free_physical(committer_.store, *open, places));
     for (const ItemTable::Change& change : view_.open->items.sorted()) {
         if (change.erased)
             open->items.erase(change.key);

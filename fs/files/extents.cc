@@ -101,18 +101,18 @@ Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped&
         return slice(extent, from - extent.file_block, std::min(extent.end(), end) - from);
     };
     // All that has to be read is read before anything changes.
-    std::vector<PlacedRun> places;
+    std::vector<RemappedRun> places;
     std::vector<size_t> places_end;
     for (const FileExtent& extent : overlapping) {
         if (const FileExtent cut = cut_of(extent); cut.kind == ExtentKind::kData)
-            CW_TRY(find_places(files_.store, view_, cut.address, cut.block_count, places));
+            CW_TRY(find_physical(files_.store, view_, cut.address, cut.block_count, places));
         places_end.push_back(places.size());
     }
     size_t freed = 0;
     for (size_t i = 0; i < overlapping.size(); ++i) {
         const FileExtent& extent = overlapping[i];
-        CW_TRY(
-            free_places(files_.store, transaction_, std::span(places).subspan(freed, places_end[i] - freed)));
+        CW_TRY(free_physical(files_.store, transaction_,
+                             std::span(places).subspan(freed, places_end[i] - freed)));
         freed = places_end[i];
         const FileExtent cut = cut_of(extent);
         (cut.kind == ExtentKind::kData ? removed.data_blocks : removed.reserved_blocks) += cut.block_count;

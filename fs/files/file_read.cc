@@ -86,7 +86,7 @@ void place_extents(const std::vector<FileExtent>& extents, const BlockRange& gap
 }
 
 // From the addresses that extents name to those where the blocks are.
-Status find_places(Store& store, const View& view, std::vector<StoredPiece>& pieces)
+Status find_physical(Store& store, const View& view, std::vector<StoredPiece>& pieces)
 {
     const auto may_have_moved = [&](const StoredPiece& piece) {
         return store.remap.may_have_moved(piece.address);
@@ -94,13 +94,13 @@ Status find_places(Store& store, const View& view, std::vector<StoredPiece>& pie
     if (std::none_of(pieces.begin(), pieces.end(), may_have_moved))
         return {};
     std::vector<StoredPiece> placed;
-    std::vector<PlacedRun> runs;
+    std::vector<RemappedRun> runs;
     for (const StoredPiece& piece : pieces) {
         runs.clear();
         CW_TRY(store.remap.resolve(view, piece.address, piece.block_count, runs));
         std::byte* memory = piece.memory;
-        for (const PlacedRun& run : runs) {
-            placed.push_back({run.place, run.block_count, memory});
+        for (const RemappedRun& run : runs) {
+            placed.push_back({run.physical, run.block_count, memory});
             memory += run.block_count * kBlockBytes;
         }
     }
@@ -117,7 +117,7 @@ Status find_pieces(Store& store, const View& view, InodeNumber inode, const std:
         CW_TRY(find_extents(store.items, view, inode, gap.first_block, gap.block_count, extents));
         place_extents(extents, gap, pieces);
     }
-    return find_places(store, view, pieces);
+    return find_physical(store, view, pieces);
 }
 
 // Resolves the range: memory copied, holes zeroed, the rest as stored pieces that `view` keeps in place.

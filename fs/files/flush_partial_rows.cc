@@ -21,7 +21,7 @@ struct PlacedBlock {
     VolumeAddress address;
 };
 
-Status free_places(Store& store, TransactionId transaction, std::span<const PlacedBlock> blocks)
+Status free_physical(Store& store, TransactionId transaction, std::span<const PlacedBlock> blocks)
 {
     for (const PlacedBlock& block : blocks)
         CW_TRY(store.allocator.free_blocks(block.address, 1, transaction));
@@ -62,7 +62,7 @@ Status place_elsewhere(Files& files, FlushBatch& batch, std::vector<PlacedBlock>
     }
     CW_TRY(placed);
     // After that, so that the same places are not offered again.
-    CW_TRY(free_places(files.store, transaction, blocks));
+    CW_TRY(free_physical(files.store, transaction, blocks));
     size_t next = 0;
     for (const BlockRun& run : placement.partial_rows)
         for (uint32_t i = 0; i < run.block_count; ++i)

@@ -153,9 +153,9 @@ CleanProgress Cleaner::leave_map()
 // It stays marked. Once its files are gone it can leave after all.
 void Cleaner::set_aside()
 {
-    CW_LOG_WARNING("block group %llu cannot be emptied: %llu of its blocks cannot be read, or by no name",
-                   static_cast<unsigned long long>(group_.value),
-                   static_cast<unsigned long long>(unmovable_));
+    CW_LOG_WARNING(
+        "block group %llu cannot be emptied: %llu of its blocks cannot be read, or have no logical address",
+        static_cast<unsigned long long>(group_.value), static_cast<unsigned long long>(unmovable_));
     counts_.unmovable_blocks.fetch_add(unmovable_);
     set_aside_.insert(group_);
     finish_group();

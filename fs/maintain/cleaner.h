@@ -38,7 +38,7 @@ enum class CleanProgress : uint8_t {
 struct CleanerCounts {
     std::atomic<uint64_t> emptied_groups{0};
     std::atomic<uint64_t> moved_blocks{0};
-    std::atomic<uint64_t> unmovable_blocks{0};  // that could not be read, or by no name
+    std::atomic<uint64_t> unmovable_blocks{0};  // that could not be read, or have no logical address
 };
 
 // All of it by the commit thread, between commits; counts by anybody.
@@ -56,7 +56,7 @@ private:
     // A block on its way.
     struct Move {
         VolumeAddress from, to;
-        VolumeAddress name;  // what files call it
+        VolumeAddress logical;  // of files
         Checksum checksum;
         std::byte* memory;
     };
@@ -82,7 +82,7 @@ private:
     Status read_singly(std::span<const BlockRun> runs, std::span<const BlockExpectation> expected,
                        std::byte* memory, std::vector<bool>& readable);
     Status write_blocks(const View& view, std::vector<Move>& moves);
-    Result<bool> is_there(const View& view, VolumeAddress name, VolumeAddress place);
+    Result<bool> is_there(const View& view, VolumeAddress logical, VolumeAddress physical);
     bool arrived(const View& view, std::span<const Move> moves);
     Status switch_blocks(Transaction& open, std::span<const Move> moves);
     void abandon(Transaction& open, std::span<const Move> moves, Status why);

@@ -73,7 +73,7 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
 {
     const uint64_t count = count_of(runs);
     std::vector<BlockExpectation> expected(count);
-    std::vector<VolumeAddress> names(count);
+    std::vector<VolumeAddress> logicals(count);
     std::vector<Checksum> checksums(count);
     std::vector<ReadPiece> pieces(runs.size());
     bool all_known = true;
@@ -82,7 +82,8 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
         const BlockRun& run = runs[i];
         const auto part = std::span(expected).subspan(index, run.block_count);
         CW_TRY(store_.checksums.lookup(view, run.address, part));
-        CW_TRY(store_.remap.names_of(view, run.address, std::span(names).subspan(index, run.block_count)));
+        CW_TRY(
+            store_.remap.logical_of(view, run.address, std::span(logicals).subspan(index, run.block_count)));
         pieces[i].address = run.address;
         pieces[i].block_count = run.block_count;
         pieces[i].memory = memory.data() + index * kBlockBytes;
@@ -99,11 +100,11 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
     for (const BlockRun& run : runs)
         for (uint32_t i = 0; i < run.block_count; ++i, ++index) {
             CW_ASSIGN(const bool there,
-                      is_there(view, names[index], run.address + uint64_t{i} * kBlockBytes));
+                      is_there(view, logicals[index], run.address + uint64_t{i} * kBlockBytes));
             if (there && readable[index])
                 moves.push_back({run.address + uint64_t{i} * kBlockBytes,
                                  {},
-                                 names[index],
+                                 logicals[index],
                                  checksums[index],
                                  memory.data() + index * kBlockBytes});
             else
@@ -112,13 +113,13 @@ Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, Al
     return {};
 }
 
-// Whether the name of a block leads to it. Moving one that a damaged tree gives to another name would lose it
-// for its own file, and give it to another (I-28).
-Result<bool> Cleaner::is_there(const View& view, VolumeAddress name, VolumeAddress place)
+// Whether the logical address of a block leads to it. Moving one that a damaged tree gives to another would
+// lose it for its own file, and give it to another (I-28).
+Result<bool> Cleaner::is_there(const View& view, VolumeAddress logical, VolumeAddress physical)
 {
-    std::vector<PlacedRun> runs;
-    CW_TRY(store_.remap.resolve(view, name, 1, runs));
-    return runs.front().place == place;
+    std::vector<RemappedRun> runs;
+    CW_TRY(store_.remap.resolve(view, logical, 1, runs));
+    return runs.front().physical == physical;
 }
 
 // Gives every block a place in rows that hold nothing, and writes it there.
@@ -172,11 +173,11 @@ Status Cleaner::switch_blocks(Transaction& open, std::span<const Move> moves)
             continue;
         }
         const bool chain = is_mutant(CommitMutant::kMovedChain);
-        const VolumeAddress name = chain ? move.from : move.name;
-        open.moved_to.put(name, {&move.to.value, 1});
+        const VolumeAddress logical = chain ? move.from : move.logical;
+        open.moved_to.put(logical, {&move.to.value, 1});
         if (!is_mutant(CommitMutant::kMovedFromMissing))
-            open.moved_from.put(move.to, {&name.value, 1});
-        if (move.name != move.from)
+            open.moved_from.put(move.to, {&logical.value, 1});
+        if (move.logical != move.from)
             open.moved_from.put(move.from, {&none, 1});
         CW_ASSERT(store_.allocator.free_blocks(move.from, 1, open.id).ok());
         counts_.moved_blocks.fetch_add(1, std::memory_order_relaxed);

@@ -35,7 +35,7 @@ bool aged(const timespec& time)
     return time.tv_sec == 1000 && time.tv_nsec == 5;
 }
 
-std::vector<std::string> names_of(const std::vector<ListedEntry>& entries)
+std::vector<std::string> logical_of(const std::vector<ListedEntry>& entries)
 {
     std::vector<std::string> names;
     for (const ListedEntry& entry : entries)
@@ -387,7 +387,7 @@ TEST_CASE("rename: errors")
     }
     CHECK(case_count == std::size(cases));
     CHECK(fs.names.rename(kRoot, "file", kRoot, std::string(256, 'n'), 0).err() == Err::kNameTooLong);
-    CHECK(names_of(list_all(fs, kRoot, 3)) ==
+    CHECK(logical_of(list_all(fs, kRoot, 3)) ==
           std::vector<std::string>{".", "..", "a", "empty", "file", "other"});
     CHECK(attributes(fs, kRoot).link_count == 4);
 }

@@ -84,108 +84,108 @@ bool RemapLookup::is_emptying(VolumeAddress group_address) const
     return emptying_.count(group_address) != 0;
 }
 
-bool RemapLookup::may_have_moved(VolumeAddress name) const
+bool RemapLookup::may_have_moved(VolumeAddress logical) const
 {
     if (!active_)
         return false;
-    const Ref<const ArrayGroup> group = array_.group_at(name);
+    const Ref<const ArrayGroup> group = array_.group_at(logical);
     return !group || is_emptying(group->record.address);
 }
 
-Status RemapLookup::one_step(const View& view, VolumeAddress name, uint64_t block_count,
-                             std::vector<PlacedRun>& out) const
+Status RemapLookup::one_step(const View& view, VolumeAddress logical, uint64_t block_count,
+                             std::vector<RemappedRun>& out) const
 {
     VolumeAddress run_limit;  // of the last run's group: its data ends there
     bool joins = false;
     const auto visit = [&](VolumeAddress at, uint64_t entry) {
-        const VolumeAddress place{entry != 0 ? entry : at.value};
-        if (joins && place < run_limit) {
-            PlacedRun& last = out.back();
+        const VolumeAddress physical{entry != 0 ? entry : at.value};
+        if (joins && physical < run_limit) {
+            RemappedRun& last = out.back();
             const uint64_t bytes = last.block_count * kBlockBytes;
-            if (last.place + bytes == place && last.moved() == (entry != 0)) {
+            if (last.physical + bytes == physical && last.moved() == (entry != 0)) {
                 ++last.block_count;
                 return;
             }
         }
-        const Ref<const ArrayGroup> group = array_.group_at(place);
-        run_limit = group ? group->record.address + group->record.data_bytes() : place;
+        const Ref<const ArrayGroup> group = array_.group_at(physical);
+        run_limit = group ? group->record.address + group->record.data_bytes() : physical;
         joins = true;
-        out.push_back({at, place, 1});
+        out.push_back({at, physical, 1});
     };
-    return for_entries(cache_, view, &Transaction::moved_to, ItemType::kMovedTo, name, block_count, visit);
+    return for_entries(cache_, view, &Transaction::moved_to, ItemType::kMovedTo, logical, block_count, visit);
 }
 
-// A place has no entry itself (I-28), but where a damaged tree does not say what the block at a place is
-// called, it was moved on under the name of that place.
-Status RemapLookup::resolve(const View& view, VolumeAddress name, uint64_t block_count,
-                            std::vector<PlacedRun>& out) const
+// A physical address has no entry itself (I-28), but where a damaged tree does not say the logical address of
+// a block, it was moved on under its physical one.
+Status RemapLookup::resolve(const View& view, VolumeAddress logical, uint64_t block_count,
+                            std::vector<RemappedRun>& out) const
 {
-    if (!may_have_moved(name)) {
-        out.push_back({name, name, block_count});
+    if (!may_have_moved(logical)) {
+        out.push_back({logical, logical, block_count});
         return {};
     }
-    std::vector<PlacedRun> first;
-    std::vector<PlacedRun> second;
-    CW_TRY(one_step(view, name, block_count, first));
-    for (const PlacedRun& run : first) {
+    std::vector<RemappedRun> first;
+    std::vector<RemappedRun> second;
+    CW_TRY(one_step(view, logical, block_count, first));
+    for (const RemappedRun& run : first) {
         second.clear();
-        if (run.moved() && may_have_moved(run.place))
-            CW_TRY(one_step(view, run.place, run.block_count, second));
+        if (run.moved() && may_have_moved(run.physical))
+            CW_TRY(one_step(view, run.physical, run.block_count, second));
         else
-            second.push_back({run.place, run.place, run.block_count});
-        for (const PlacedRun& next : second)
-            out.push_back({run.name + (next.name - run.place), next.place, next.block_count});
+            second.push_back({run.physical, run.physical, run.block_count});
+        for (const RemappedRun& next : second)
+            out.push_back({run.logical + (next.logical - run.physical), next.physical, next.block_count});
     }
     return {};
 }
 
-Status RemapLookup::names_of(const View& view, VolumeAddress place, std::span<VolumeAddress> out) const
+Status RemapLookup::logical_of(const View& view, VolumeAddress physical, std::span<VolumeAddress> out) const
 {
     size_t next = 0;
     const auto visit = [&](VolumeAddress at, uint64_t entry) {
         out[next++] = {entry != 0 ? entry : at.value};
     };
-    return for_entries(cache_, view, &Transaction::moved_from, ItemType::kMovedFrom, place, out.size(),
+    return for_entries(cache_, view, &Transaction::moved_from, ItemType::kMovedFrom, physical, out.size(),
                        visit);
 }
 
-Status RemapLookup::verify(const View& view, std::span<const PlacedRun> runs) const
+Status RemapLookup::verify(const View& view, std::span<const RemappedRun> runs) const
 {
-    std::vector<VolumeAddress> names;
-    for (const PlacedRun& run : runs) {
+    std::vector<VolumeAddress> logicals;
+    for (const RemappedRun& run : runs) {
         if (!run.moved())
             continue;
-        names.resize(run.block_count);
-        CW_TRY(names_of(view, run.place, names));
+        logicals.resize(run.block_count);
+        CW_TRY(logical_of(view, run.physical, logicals));
         for (uint64_t i = 0; i < run.block_count; ++i)
-            if (names[i] != run.name + i * kBlockBytes)
+            if (logicals[i] != run.logical + i * kBlockBytes)
                 return Err::kCorrupt;
     }
     return {};
 }
 
-Status find_places(Store& store, const View& view, VolumeAddress name, uint64_t block_count,
-                   std::vector<PlacedRun>& out)
+Status find_physical(Store& store, const View& view, VolumeAddress logical, uint64_t block_count,
+                     std::vector<RemappedRun>& out)
 {
     if (is_mutant(CommitMutant::kFreeUnresolved)) {
-        out.push_back({name, name, block_count});
+        out.push_back({logical, logical, block_count});
         return {};
     }
     const size_t before = out.size();
-    CW_TRY(store.remap.resolve(view, name, block_count, out));
+    CW_TRY(store.remap.resolve(view, logical, block_count, out));
     return store.remap.verify(view, std::span(out).subspan(before));
 }
 
-Status free_places(Store& store, Transaction& transaction, std::span<const PlacedRun> runs)
+Status free_physical(Store& store, Transaction& transaction, std::span<const RemappedRun> runs)
 {
     std::vector<uint64_t> none;
-    for (const PlacedRun& run : runs) {
-        CW_TRY(store.allocator.free_blocks(run.place, run.block_count, transaction.id));
+    for (const RemappedRun& run : runs) {
+        CW_TRY(store.allocator.free_blocks(run.physical, run.block_count, transaction.id));
         if (!run.moved())
             continue;
         none.assign(run.block_count, 0);
-        transaction.moved_to.put(run.name, none);
-        transaction.moved_from.put(run.place, none);
+        transaction.moved_to.put(run.logical, none);
+        transaction.moved_from.put(run.physical, none);
     }
     return {};
 }

@@ -21,7 +21,7 @@ struct Transaction : RefCounted<Transaction> {
     const TransactionId id;
     ItemTable items;
     BlockTable checksums;
-    // Where blocks are by their names, and the reverse; 0: an entry that is gone (fs/txn/remap.h).
+    // Physical addresses by logical ones, and the reverse; 0: an entry that is gone (fs/txn/remap.h).
     BlockTable moved_to, moved_from;
     // Of block groups about to leave the map: items of the checksum and free-space trees to be erased, in key
     // order. Commit thread.

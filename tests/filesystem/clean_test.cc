@@ -354,9 +354,9 @@ TEST_CASE("clean: what cannot be read stays where it is, and the rest of the gro
 namespace {
 
 // Moved blocks of the files, in order.
-std::vector<PlacedRun> moved_runs(Filesystem& core)
+std::vector<RemappedRun> moved_runs(Filesystem& core)
 {
-    std::vector<PlacedRun> moved;
+    std::vector<RemappedRun> moved;
     std::vector<FileExtent> extents;
     for (uint64_t i = 0; i < 100; i += 4) {
         const Result<DirentSlot> slot =
@@ -366,11 +366,11 @@ std::vector<PlacedRun> moved_runs(Filesystem& core)
         REQUIRE(
             find_extents(core.store.items, core.store.items.view(), slot->entry.inode, 0, 256, extents).ok());
         for (const FileExtent& extent : extents) {
-            std::vector<PlacedRun> runs;
+            std::vector<RemappedRun> runs;
             const View view = core.store.items.view();
             REQUIRE(core.store.remap.resolve(view, extent.address, extent.block_count, runs).ok());
             std::copy_if(runs.begin(), runs.end(), std::back_inserter(moved),
-                         [](const PlacedRun& run) { return run.moved() && run.block_count > 1; });
+                         [](const RemappedRun& run) { return run.moved() && run.block_count > 1; });
         }
     }
     return moved;
@@ -394,12 +394,12 @@ struct Moved {
 
     Image image;
     std::unique_ptr<Filesystem> core;
-    std::vector<PlacedRun> runs;
+    std::vector<RemappedRun> runs;
 };
 
 // Lets `craft` change entries of moved blocks behind the files' back, then empties what groups there are.
 // How many files read otherwise than before.
-uint64_t files_changed_by(void (*craft)(Transaction& open, const PlacedRun& one, const PlacedRun& other))
+uint64_t files_changed_by(void (*craft)(Transaction& open, const RemappedRun& one, const RemappedRun& other))
 {
     Moved moved(9);
     Filesystem& core = *moved.core;
@@ -437,13 +437,13 @@ uint64_t files_changed_by(void (*craft)(Transaction& open, const PlacedRun& one,
 TEST_CASE("clean: entries that contradict each other cost no block")
 {
     // A place is said to be the block of another name.
-    CHECK(files_changed_by([](Transaction& open, const PlacedRun& one, const PlacedRun& other) {
-              open.moved_from.put(one.place, {&other.name.value, 1});
+    CHECK(files_changed_by([](Transaction& open, const RemappedRun& one, const RemappedRun& other) {
+              open.moved_from.put(one.physical, {&other.logical.value, 1});
           }) == 0);
     // A place is said to be nobody's.
-    CHECK(files_changed_by([](Transaction& open, const PlacedRun& one, const PlacedRun&) {
+    CHECK(files_changed_by([](Transaction& open, const RemappedRun& one, const RemappedRun&) {
               const uint64_t none = 0;
-              open.moved_from.put(one.place, {&none, 1});
+              open.moved_from.put(one.physical, {&none, 1});
           }) == 0);
 }
 
@@ -451,13 +451,14 @@ TEST_CASE("clean: a file that is given the place of another's block does not fre
 {
     Moved moved(10);
     Filesystem& core = *moved.core;
-    core.store.timeline.open()->moved_to.put(moved.runs.front().name, {&moved.runs.back().place.value, 1});
-    std::vector<PlacedRun> places;
+    core.store.timeline.open()->moved_to.put(moved.runs.front().logical,
+                                             {&moved.runs.back().physical.value, 1});
+    std::vector<RemappedRun> places;
     const View view = core.store.items.view();
-    CHECK(find_places(core.store, view, moved.runs.front().name, 1, places).err() == Err::kCorrupt);
+    CHECK(find_physical(core.store, view, moved.runs.front().logical, 1, places).err() == Err::kCorrupt);
     places.clear();
-    REQUIRE(find_places(core.store, view, moved.runs.back().name, 1, places).ok());
-    CHECK(places.front().place == moved.runs.back().place);
+    REQUIRE(find_physical(core.store, view, moved.runs.back().logical, 1, places).ok());
+    CHECK(places.front().physical == moved.runs.back().physical);
 }
 
 namespace {
