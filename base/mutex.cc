@@ -13,6 +13,7 @@ namespace {
 #ifdef COWRAID_DEBUG
 // Ranks this thread holds, as counts.
 thread_local uint32_t held[static_cast<size_t>(LockRank::kEnd)];
+thread_local uint64_t taken[static_cast<size_t>(LockRank::kEnd)];
 
 void note_acquire(LockRank rank, bool nested)
 {
@@ -20,12 +21,14 @@ void note_acquire(LockRank rank, bool nested)
     for (size_t higher = index + (nested ? 1 : 0); higher < static_cast<size_t>(LockRank::kEnd); ++higher)
         CW_ASSERT(held[higher] == 0);
     ++held[index];
+    ++taken[index];
 }
 
 // A try_lock cannot wait, so it cannot deadlock: it is counted, not ordered.
 void note_try(LockRank rank)
 {
     ++held[static_cast<size_t>(rank)];
+    ++taken[static_cast<size_t>(rank)];
 }
 
 void note_release(LockRank rank)
@@ -48,6 +51,15 @@ void note_release(LockRank) { }
 #endif
 
 }  // namespace
+
+uint64_t locks_taken([[maybe_unused]] LockRank rank)
+{
+#ifdef COWRAID_DEBUG
+    return taken[static_cast<size_t>(rank)];
+#else
+    return 0;
+#endif
+}
 
 Mutex::Mutex(LockRank rank) : rank_(rank)
 {

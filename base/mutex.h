@@ -13,6 +13,10 @@
 
 namespace cowraid {
 
+// How many locks of this rank the calling thread has taken since it began, for tests that count them. 0 where
+// nothing is counted: in builds without debug checks.
+uint64_t locks_taken(LockRank rank);
+
 class CW_CAPABILITY("mutex") Mutex {
 public:
     explicit Mutex(LockRank rank);
