@@ -166,17 +166,16 @@ Status TreeCommit::write_nodes(CommittedTrees& out)
     std::unordered_map<uint64_t, const Node*> by_address;
     for (const Ref<const Node>& node : sealed_)
         by_address.emplace(node->block_ref().address.value, node.get());
-    for (const RowRegion& region : regions_) {
-        std::vector<const std::byte*> blocks(region.block_count(), nullptr);
-        for (uint64_t block = 0; block < region.used_blocks; block += kNodeBlocks) {
-            const auto at = by_address.find(region.block_address(block).value);
+    std::vector<RegionWrite> writes(regions_.begin(), regions_.end());
+    for (RegionWrite& write : writes)
+        for (uint64_t block = 0; block < write.region.used_blocks; block += kNodeBlocks) {
+            const auto at = by_address.find(write.region.block_address(block).value);
             if (at == by_address.end())
                 continue;  // given back within the commit: zeros
             for (uint32_t i = 0; i < kNodeBlocks; ++i)
-                blocks[block + i] = at->second->content().data() + size_t{i} * kBlockBytes;
+                write.blocks[block + i] = at->second->content().data() + size_t{i} * kBlockBytes;
         }
-        CW_TRY(write_region(committer_.store, transaction_, region, blocks));
-    }
+    CW_TRY(write_regions(committer_.store, transaction_, writes));
     regions_.clear();
     out.nodes.insert(out.nodes.end(), sealed_.begin(), sealed_.end());
     out.node_blocks = allocated_nodes_ * kNodeBlocks;

@@ -43,22 +43,25 @@ void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file
     runs.push_back({piece.inode.get(), {file_block, 1, ExtentKind::kData, address, generation}});
 }
 
-Status write_region(Store& store, Transaction& transaction, const RowRegion& region,
-                    std::span<const std::byte* const> blocks)
+Status write_regions(Store& store, Transaction& transaction, std::span<const RegionWrite> writes)
 {
-    RowWrite write;
-    write.group_address = region.group_address;
-    write.first_stripe = region.first_stripe;
-    write.stripe_count = region.stripe_count;
-    write.first_row = region.first_row;
-    write.row_count = region.row_count;
-    write.blocks = blocks;
-    // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by address.
     TransactionChecksumSink sink(transaction);
-    const Ref<const ArrayGroup> group = store.volume.array().group_at(region.group_address);
-    if (region.geometry.parity > 0 || (group && (group->record.content & kGroupData) != 0))
-        write.sink = &sink;
-    return store.volume.array().write_rows({&write, 1});
+    std::vector<RowWrite> rows(writes.size());
+    for (size_t i = 0; i < writes.size(); ++i) {
+        const RowRegion& region = writes[i].region;
+        rows[i].group_address = region.group_address;
+        rows[i].first_stripe = region.first_stripe;
+        rows[i].stripe_count = region.stripe_count;
+        rows[i].first_row = region.first_row;
+        rows[i].row_count = region.row_count;
+        rows[i].blocks = writes[i].blocks;
+        // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by
+        // address.
+        const Ref<const ArrayGroup> group = store.volume.array().group_at(region.group_address);
+        if (region.geometry.parity > 0 || (group && (group->record.content & kGroupData) != 0))
+            rows[i].sink = &sink;
+    }
+    return store.volume.array().write_rows(rows);
 }
 
 std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max)
@@ -149,20 +152,6 @@ Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t
     return {};
 }
 
-Status write_part(Files& files, FlushBatch& batch, const RowRegion& part, BlockStream& stream)
-{
-    std::vector<const std::byte*> blocks(part.block_count(), nullptr);
-    std::vector<MappedRun> runs;
-    for (uint64_t i = 0; i < part.used_blocks; ++i) {
-        const Piece* piece;
-        uint64_t file_block;
-        blocks[i] = stream.next(piece, file_block);
-        extend_runs(runs, *piece, file_block, part.block_address(i), batch.generation);
-    }
-    CW_TRY(write_region(files.store, *batch.transaction, part, blocks));
-    return record_runs(files, batch, runs);
-}
-
 }  // namespace
 
 Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, TransactionId transaction,
@@ -207,6 +196,36 @@ uint64_t blocks_to_join(const Store& store, uint64_t block_count)
     return std::min(data.partial_row_blocks, std::max(scarce, beyond));
 }
 
+Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion> regions, uint64_t blocks_max,
+                     BlockSource& source)
+{
+    std::vector<RegionWrite> writes;
+    std::vector<MappedRun> runs;
+    uint64_t block_count = 0;
+    const auto write = [&]() -> Status {
+        CW_TRY(write_regions(files.store, *batch.transaction, writes));
+        CW_TRY(record_runs(files, batch, runs));
+        writes.clear();
+        runs.clear();
+        block_count = 0;
+        return {};
+    };
+    for (const RowRegion& region : regions)
+        for (const RowRegion& part : split_region(region, blocks_max)) {
+            if (block_count > 0 && block_count + part.block_count() > blocks_max)
+                CW_TRY(write());
+            RegionWrite& rows = writes.emplace_back(part);
+            block_count += part.block_count();
+            for (uint64_t i = 0; i < part.used_blocks; ++i) {
+                const Piece* piece;
+                uint64_t file_block;
+                rows.blocks[i] = source.next(piece, file_block);
+                extend_runs(runs, *piece, file_block, part.block_address(i), batch.generation);
+            }
+        }
+    return writes.empty() ? Status() : write();
+}
+
 Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> runs)
 {
     for (const MappedRun& run : runs) {
@@ -230,9 +249,7 @@ Status write_batch(Files& files, FlushBatch& batch)
     batch.transaction->dirty = true;
     const std::vector<Piece> pieces = pieces_of(batch);
     BlockStream stream(pieces);
-    for (const RowRegion& region : placement.regions)
-        for (const RowRegion& part : split_region(region, kPartBlocks))
-            CW_TRY(write_part(files, batch, part, stream));
+    CW_TRY(write_in_rows(files, batch, placement.regions, kPartBlocks, stream));
     CW_TRY(write_into_partial_rows(files, batch, placement.partial_rows, stream));
     files.flush_done.announce();
     return {};

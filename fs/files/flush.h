@@ -53,9 +53,16 @@ Status write_flush(Files& files, FlushBatch& batch);
 // How many of `block_count` blocks a flush would put into rows that hold others.
 uint64_t blocks_to_join(const Store& store, uint64_t block_count);
 
-// Writes one rectangle and records the checksums of every block of it, parity and pads included.
-Status write_region(Store& store, Transaction& transaction, const RowRegion& region,
-                    std::span<const std::byte* const> blocks);
+// A pointer for each data block of the region; null: a pad.
+struct RegionWrite {
+    explicit RegionWrite(const RowRegion& written) : region(written), blocks(written.block_count()) { }
+
+    RowRegion region;
+    std::vector<const std::byte*> blocks;
+};
+// Writes them as one batch of the array, and records the checksums of every block of them, parity and pads
+// included.
+Status write_regions(Store& store, Transaction& transaction, std::span<const RegionWrite> writes);
 // Cuts a region of many stripes into parts of whole stripes, each of at most about `blocks_max` blocks.
 std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max);
 

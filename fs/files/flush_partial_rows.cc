@@ -28,26 +28,21 @@ Status free_physical(Store& store, TransactionId transaction, std::span<const Pl
     return {};
 }
 
-// Writes blocks into rows that held nothing.
-Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion> regions,
-                     std::span<const PlacedBlock> blocks)
-{
-    size_t next = 0;
-    for (const RowRegion& region : regions)
-        for (const RowRegion& part : split_region(region, kSliceBlocks)) {
-            std::vector<const std::byte*> memory(part.block_count(), nullptr);
-            std::vector<MappedRun> runs;
-            for (uint64_t i = 0; i < part.used_blocks; ++i, ++next) {
-                const PlacedBlock& block = blocks[next];
-                memory[i] = block.memory;
-                extend_runs(runs, *block.piece, block.file_block, part.block_address(i), batch.generation);
-            }
-            CW_TRY(write_region(files.store, *batch.transaction, part, memory));
-            CW_TRY(record_runs(files, batch, runs));
-        }
-    CW_ASSERT(next == blocks.size());
-    return {};
-}
+class PlacedBlocks final : public BlockSource {
+public:
+    explicit PlacedBlocks(std::span<const PlacedBlock> blocks) : blocks_(blocks) { }
+    const std::byte* next(const Piece*& piece, uint64_t& file_block) override
+    {
+        const PlacedBlock& block = blocks_[next_++];
+        piece = block.piece;
+        file_block = block.file_block;
+        return block.memory;
+    }
+
+private:
+    const std::span<const PlacedBlock> blocks_;
+    size_t next_ = 0;
+};
 
 // Blocks whose rows cannot take them go into free rows, and are gone from `blocks`; with new places in
 // partial rows where there are not enough of those. The old places are freed: no file refers to them.
@@ -67,7 +62,8 @@ Status place_elsewhere(Files& files, FlushBatch& batch, std::vector<PlacedBlock>
     for (const BlockRun& run : placement.partial_rows)
         for (uint32_t i = 0; i < run.block_count; ++i)
             blocks[next++].address = run.address + uint64_t{i} * kBlockBytes;
-    CW_TRY(write_in_rows(files, batch, placement.regions, std::span(blocks).subspan(next)));
+    PlacedBlocks rest(std::span(blocks).subspan(next));
+    CW_TRY(write_in_rows(files, batch, placement.regions, kSliceBlocks, rest));
     blocks.resize(next);
     return {};
 }

@@ -17,13 +17,19 @@ struct Piece {
     DirtyExtent extent;
 };
 
-// Hands out the blocks of all pieces one after another.
-class BlockStream {
+// Hands out blocks to be written, one after another: the memory of the next, and where it belongs.
+class BlockSource {
+public:
+    virtual ~BlockSource() = default;
+    virtual const std::byte* next(const Piece*& piece, uint64_t& file_block) = 0;
+};
+
+// Of all pieces.
+class BlockStream final : public BlockSource {
 public:
     explicit BlockStream(const std::vector<Piece>& pieces) : pieces_(pieces) { }
 
-    // The next block: its memory, and where it belongs.
-    const std::byte* next(const Piece*& piece, uint64_t& file_block)
+    const std::byte* next(const Piece*& piece, uint64_t& file_block) override
     {
         piece = &pieces_[piece_];
         file_block = piece->file_block + block_;
@@ -52,6 +58,11 @@ void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file
                  Generation generation);
 // Puts the runs into their files' mappings and drops their blocks from memory.
 Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> runs);
+
+// Fills `regions`, of rows that held nothing, with the next blocks of `source` and records them, about
+// `blocks_max` of them at a time.
+Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion> regions, uint64_t blocks_max,
+                     BlockSource& source);
 
 // Where blocks go: whole rows, and single blocks of rows that hold others.
 struct Placement {

@@ -136,13 +136,11 @@ Status Cleaner::write_blocks(const View& view, std::vector<Move>& moves)
         for (uint64_t i = 0; i < region.used_blocks; ++i)
             moves[next++].to = region.block_address(i);
     next = 0;
-    for (const RowRegion& region : regions) {
-        std::vector<const std::byte*> blocks(region.block_count(), nullptr);
-        for (uint64_t i = 0; i < region.used_blocks; ++i)
-            blocks[i] = moves[next++].memory;
-        CW_TRY(write_region(store_, *view.open, region, blocks));
-    }
-    return {};
+    std::vector<RegionWrite> writes(regions.begin(), regions.end());
+    for (RegionWrite& write : writes)
+        for (uint64_t i = 0; i < write.region.used_blocks; ++i)
+            write.blocks[i] = moves[next++].memory;
+    return write_regions(store_, *view.open, writes);
 }
 
 // What was written is what was read: memory may fail too.

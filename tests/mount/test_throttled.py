@@ -13,8 +13,8 @@ from conftest import Volume, run
 WRITERS = 64
 BLOCKS = 6  # of a file
 MIB = 1 << 20
-# Looks up names that nobody asked for before, and opens and reads a file whose pages are cached: lookup and open
-# go to the daemon. Says how long each took.
+# Looks up names that nobody asked for before, and opens and reads a file whose pages are cached: lookup and
+# open go to the daemon. Says how long each took.
 LOOK_PROGRAM = """
 import os, sys, time
 folder, seconds = sys.argv[1], float(sys.argv[2])
@@ -85,7 +85,7 @@ def slow(tmp_path_factory):
 
 class Writer(threading.Thread):
     """Writes the blocks of its file over and over until it is told to stop, each of them at least once. Its
-    memory is aligned: else the kernel cuts a write, and the parts of a block would be completed from a member."""
+    memory is aligned: else the kernel cuts a write, and a block in two parts is completed from a member."""
 
     def __init__(self, path):
         super().__init__(daemon=True)
