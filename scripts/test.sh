@@ -211,7 +211,7 @@ common_options=(-Dwerror=true -Ddebug_checks=true -Dmutants=true)
 test_options=("${common_options[@]}" -Dbuildtype=debugoptimized -Dcpp_args=-g1 -Dunity_tests=true
     -Dunity_size=12)
 sanitizer_options=("${common_options[@]}" -Ddebug=true -Doptimization=1 -Db_lundef=false -Dtcmalloc=disabled
-    -Dunity=on -Dunity_size=12)
+    -Dunity=on -Dunity_size=12 -Db_pch=false)
 asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined
     '-Dcpp_args=-g1 -fno-sanitize-recover=all')
 fuzz_options=("${asan_options[@]}" -Dfuzz_targets=true)
