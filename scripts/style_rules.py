@@ -218,6 +218,34 @@ def check_lock_table(root):
         yield Finding("docs/LOCKING.md", 1, "lock ranks are not in the order of base/lock_rank.h")
 
 
+def words_not_used(root):
+    """{word: instead} of the table at the end of docs/GLOSSARY.md."""
+    path = os.path.join(root, "docs/GLOSSARY.md")
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        table = file.read().partition("\n## Not used\n")[2]
+    rows = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", table, re.MULTILINE)
+    return {word: instead for words, instead in rows for word in words.split(", ") if word != "word"}
+
+
+def check_words(sources, root):
+    """The words that docs/GLOSSARY.md does not use stand nowhere else: in code, its comments, documents."""
+    words = words_not_used(root)
+    if not words:
+        return
+    # "judge" also in judged and judge_rows, not inside of another word.
+    pattern = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, words))})", re.IGNORECASE)
+    for source in sources:
+        is_text = source.is_cpp or source.path.endswith(".md")
+        if not is_text or source.path == "docs/GLOSSARY.md" or source.path.startswith("docs/decisions/"):
+            continue
+        for number, line in enumerate(source.text.split("\n"), 1):
+            for match in pattern.finditer(line):
+                word = match.group().lower()
+                yield Finding(source.path, number, f"{word}: say {words[word]} (docs/GLOSSARY.md)")
+
+
 TYPE_DEFINITION = re.compile(r"^(?:namespace\s*(?P<space>[\w:]*)\s*\{|(?P<end>\})"
                              r"|(?:struct|class|union)\s+(?:[A-Z_]+\([^)]*\)\s*)?(?P<type>\w+)"
                              r"(?:\s+final)?\s*(?::[^:;][^;]*)?\{)", re.MULTILINE)

@@ -228,6 +228,37 @@ class Documents(unittest.TestCase):
             self.assertEqual(len(messages({path: "word\n" * lines}, path)), found, (path, lines))
 
 
+GLOSSARY = """# Words
+
+| word | meaning |
+|---|---|
+| row | slice of a stripe |
+
+## Not used
+
+| word | instead |
+|---|---|
+| judge, weigh up | examine |
+"""
+
+
+class Words(unittest.TestCase):
+    def found(self, text, path="fs/x.h"):
+        with Tree({"docs/GLOSSARY.md": GLOSSARY, path: text}) as tree:
+            sources = [Source(tree.root, path), Source(tree.root, "docs/GLOSSARY.md")]
+            return [f"{f.line}: {f.message}" for f in style_rules.check_words(sources, tree.root)]
+
+    def test_words_of_the_last_table_are_found(self):
+        self.assertEqual(self.found("a row\n// It judges them.\n"),
+                         ["2: judge: say examine (docs/GLOSSARY.md)"])
+        self.assertEqual(len(self.found("void judge_rows();\n// Weigh up\n")), 2)
+        self.assertEqual(len(self.found("They judged.\n", "docs/A.md")), 1)
+
+    def test_other_words_are_not(self):
+        self.assertEqual(self.found("// prejudge, adjudge, weigh, row\n"), [])
+        self.assertEqual(self.found("judge\n", "docs/decisions/0001-x.md"), [])
+
+
 class Tokens(unittest.TestCase):
     BANNED = [
         "assert(a);", "std::function<void()> f;", "std::shared_ptr<T> p;", "std::mutex m;", "throw 1;",
