@@ -62,7 +62,7 @@ Status place_elsewhere(Files& files, FlushBatch& batch, std::vector<PlacedBlock>
     for (const BlockRun& run : placement.partial_rows)
         for (uint32_t i = 0; i < run.block_count; ++i)
             blocks[next++].address = run.address + uint64_t{i} * kBlockBytes;
-    PlacedBlocks rest(std::span(blocks).subspan(next));
+    PlacedBlocks rest{std::span(blocks).subspan(next)};
     CW_TRY(write_in_rows(files, batch, placement.regions, kSliceBlocks, rest));
     blocks.resize(next);
     return {};
