@@ -200,13 +200,19 @@ Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion>
                      BlockSource& source)
 {
     std::vector<RegionWrite> writes;
-    std::vector<MappedRun> runs;
+    std::vector<MappedRun> recorded;
+    std::vector<MappedRun> runs;  // of the block group at hand: no extent crosses the border of two
     uint64_t block_count = 0;
+    const auto end_runs = [&] {
+        recorded.insert(recorded.end(), runs.begin(), runs.end());
+        runs.clear();
+    };
     const auto write = [&]() -> Status {
         CW_TRY(write_regions(files.store, *batch.transaction, writes));
-        CW_TRY(record_runs(files, batch, runs));
+        end_runs();
+        CW_TRY(record_runs(files, batch, recorded));
         writes.clear();
-        runs.clear();
+        recorded.clear();
         block_count = 0;
         return {};
     };
@@ -214,6 +220,8 @@ Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion>
         for (const RowRegion& part : split_region(region, blocks_max)) {
             if (block_count > 0 && block_count + part.block_count() > blocks_max)
                 CW_TRY(write());
+            if (!writes.empty() && writes.back().region.group_address != part.group_address)
+                end_runs();
             RegionWrite& rows = writes.emplace_back(part);
             block_count += part.block_count();
             for (uint64_t i = 0; i < part.used_blocks; ++i) {

@@ -53,7 +53,8 @@ struct MappedRun {
     FileExtent extent;
 };
 
-// Adds a block to the runs, joined to the last one where it continues it.
+// Adds a block to the runs, joined to the last one where it continues it. All are of one block group:
+// addresses of two may be neighbours.
 void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
                  Generation generation);
 // Puts the runs into their files' mappings and drops their blocks from memory.
