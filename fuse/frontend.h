@@ -58,7 +58,9 @@ struct Frontend {
     PageCacheMap page_cache;
     PageDropper page_dropper;  // of the invalidator's thread
     Invalidator invalidator;
-    LongRequests long_requests;  // may hand answers to the invalidator
+    // Both may hand answers to the invalidator. Many operations never wait behind those that wait for room:
+    // they may be what brings it.
+    LongRequests long_requests{2}, waiting_requests{4};
 
     // Answers that wait for a commit or for room in memory.
     Mutex parked_mutex{LockRank::kLeaf};
@@ -125,7 +127,7 @@ template <typename Action> void serve(fuse_req_t request, Action action)
     }
     if constexpr (requires { action.keep(); })
         action.keep();
-    frontend_of(request).long_requests.hand_over(
+    frontend_of(request).waiting_requests.hand_over(
         std::make_unique<WaitingRequest<Action>>(request, std::move(action)));
 }
 

@@ -12,7 +12,6 @@ namespace cowraid {
 namespace {
 
 constexpr uint64_t kSliceNs = 10'000'000;
-constexpr int kThreadCount = 4;
 
 // fuse_req_interrupted() alone would also be true for signals that the program goes on after.
 bool caller_was_killed(fuse_req_t request)
@@ -32,7 +31,7 @@ LongRequests::~LongRequests()
 void LongRequests::start()
 {
     ending_ = false;
-    for (int i = 0; i < kThreadCount; ++i)
+    for (int i = 0; i < thread_count_; ++i)
         threads_.emplace_back([this] { work(); });
 }
 

@@ -72,7 +72,7 @@ private:
 
 class LongRequests {
 public:
-    LongRequests() = default;
+    explicit LongRequests(int thread_count) : thread_count_(thread_count) { }
     ~LongRequests();
     LongRequests(const LongRequests&) = delete;
     LongRequests& operator=(const LongRequests&) = delete;
@@ -91,6 +91,7 @@ private:
     bool run_slice(LongRequest& request);
     void work();
 
+    const int thread_count_;
     std::vector<std::thread> threads_;
     Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;

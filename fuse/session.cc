@@ -139,9 +139,11 @@ Status Session::serve(UniqueFd fuse_fd)
     serving_.store(true);
     frontend_->invalidator.start();
     frontend_->long_requests.start();
+    frontend_->waiting_requests.start();
     const int result = fuse_session_loop_mt(session, config);
     serving_.store(false);
     frontend_->long_requests.finish();
+    frontend_->waiting_requests.finish();
     frontend_->invalidator.finish();
     fuse_loop_cfg_destroy(config);
     return result >= 0 ? Status() : Status(Err::kIo);
@@ -151,6 +153,7 @@ void Session::stop()
 {
     // While requests are served: dropping pages may wait for some.
     frontend_->long_requests.finish();
+    frontend_->waiting_requests.finish();
     frontend_->invalidator.finish();
     fuse_session_exit(frontend_->session);
     // The serving thread looks at the flag between waits; a signal sent just before it waits is lost, so
