@@ -33,10 +33,11 @@ Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const Mo
 Status Filesystem::close()
 {
     committer.background.stop();
-    if (store.service.read_only())
-        return {};
-    CW_TRY(committer.commit());
-    return committer.commit_clean();
+    Status status;
+    if (!store.service.read_only())
+        status = committer.commit();
+    store.ledger.stop();  // nobody answers who still waits
+    return status.ok() && !store.service.read_only() ? committer.commit_clean() : status;
 }
 
 Status Filesystem::step(bool commit)

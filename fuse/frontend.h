@@ -58,9 +58,10 @@ struct Frontend {
     PageCacheMap page_cache;
     PageDropper page_dropper;  // of the invalidator's thread
     Invalidator invalidator;
-    // Both may hand answers to the invalidator. Many operations never wait behind those that wait for room:
-    // they may be what brings it.
+    // Both may hand answers to the invalidator. A truncation does not stand behind those that wait for room:
+    // it may be what brings it.
     LongRequests long_requests{2}, waiting_requests{4};
+    std::atomic<uint64_t> kept_bytes{0};  // data of WRITEs that wait
 
     // Answers that wait for a commit or for room in memory.
     Mutex parked_mutex{LockRank::kLeaf};
@@ -117,7 +118,7 @@ Served reply_entry(fuse_req_t request, const Result<Attributes>& attributes);
 Served reply_attributes(fuse_req_t request, const Result<Attributes>& attributes);
 
 // Does `action`, which returns Served. One that would have to wait is done again by a thread that may.
-// What it refers to must outlive the handler, after action.keep() if it has that.
+// What it refers to must outlive the handler, after action.keep() if it has that; false: too much is kept.
 template <typename Action> void serve(fuse_req_t request, Action action)
 {
     {
@@ -126,7 +127,10 @@ template <typename Action> void serve(fuse_req_t request, Action action)
             return;
     }
     if constexpr (requires { action.keep(); })
-        action.keep();
+        if (!action.keep()) {
+            action();  // this thread waits, too
+            return;
+        }
     frontend_of(request).waiting_requests.hand_over(
         std::make_unique<WaitingRequest<Action>>(request, std::move(action)));
 }

@@ -51,10 +51,10 @@ bool LongRequests::run_slice(LongRequest& request)
     while (true) {
         const Result<Progress> progress = request.change().step();
         Status outcome;
-        if (progress.err() == Err::kWouldWait && !ending_)
+        if (progress.err() == Err::kWouldWait)
             return false;
         if (!progress.ok() || *progress == Progress::kDone)
-            outcome = progress.err() == Err::kWouldWait ? Err::kShutdown : progress.status();
+            outcome = progress.status();
         else if (ending_)
             outcome = Err::kShutdown;
         else if (monotonic_ns() < end_ns)
@@ -108,6 +108,7 @@ void LongRequests::work()
         }
         if (!run_slice(*request))
             hand_over(std::move(request));
+        request.reset();  // before finish() may return: the filesystem goes then
         MutexLock lock(mutex_);
         --working_;
         changed_.notify_all();

@@ -210,21 +210,58 @@ void answer_direct(Frontend& frontend, const AppliedWrite& write)
     frontend.invalidator.submit(std::make_unique<HeldWrite>(frontend, write));
 }
 
+// Data of a WRITE that waits. How much all of it may be is bounded: the kernel sends 4096 WRITEs at once.
+class KeptData {
+public:
+    static constexpr uint64_t kBytesMax = 128 * kMiB;
+
+    KeptData() = default;
+    KeptData(KeptData&& other) noexcept
+        : frontend_(std::exchange(other.frontend_, nullptr)), bytes_(std::move(other.bytes_))
+    {
+    }
+    KeptData& operator=(KeptData&&) = delete;
+    ~KeptData()
+    {
+        if (frontend_ != nullptr)
+            frontend_->kept_bytes -= bytes_.size();
+    }
+    // Once. False: there is too much of it, nothing was copied.
+    bool copy(Frontend& frontend, std::span<const char> data)
+    {
+        if (frontend.kept_bytes.fetch_add(data.size()) + data.size() > kBytesMax) {
+            frontend.kept_bytes -= data.size();
+            return false;
+        }
+        frontend_ = &frontend;
+        bytes_.assign(data.begin(), data.end());
+        return true;
+    }
+    [[nodiscard]] std::span<const char> bytes() const { return bytes_; }
+
+private:
+    Frontend* frontend_ = nullptr;
+    std::vector<char> bytes_;
+};
+
 // A WRITE as it came. The kernel's offset counts also for O_APPEND: it holds the inode lock and knows the
 // size, and the pieces of one large append arrive concurrently.
 struct WriteRequest {
     fuse_req_t request;
     InodeNumber inode;
+    Caller caller;  // only the thread that received the request knows whether set-id bits are to go
     uint64_t offset;
     std::span<const char> data;  // the session's until keep()
     fuse_file_info info;
-    std::vector<char> kept;
+    KeptData kept;
 
     Served operator()() const;
-    void keep()
+    [[nodiscard]] bool keep()
     {
-        kept.assign(data.begin(), data.end());
-        data = kept;
+        const bool done = kept.copy(frontend_of(request), data);
+        if (done)
+            data = kept.bytes();
+        return done;
     }
 };
 
@@ -238,9 +275,6 @@ Served WriteRequest::operator()() const
     }
     if (!direct && !data.empty())
         frontend.page_cache.note_written(inode, offset, data.size());
-    // A write of the page cache has no caller; its program lost the bits when it dirtied the page.
-    const Caller caller =
-        info.writepage ? Caller{} : changing_caller(request, inode, SetIdRule::kAsRequested);
     const auto written =
         frontend.filesystem->files.write(inode, offset, std::as_bytes(data), {.append = false}, caller);
     after_change(frontend, inode, caller);
@@ -261,8 +295,13 @@ Served WriteRequest::operator()() const
 void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t bytes, off_t offset,
               fuse_file_info* info)
 {
+    const InodeNumber inode = inode_of(request, node);
+    // A write of the page cache has no caller; its program lost the bits when it dirtied the page.
+    const Caller caller =
+        info->writepage ? Caller{} : changing_caller(request, inode, SetIdRule::kAsRequested);
     serve(request, WriteRequest{.request = request,
-                                .inode = inode_of(request, node),
+                                .inode = inode,
+                                .caller = caller,
                                 .offset = static_cast<uint64_t>(offset),
                                 .data = {data, bytes},
                                 .info = *info,

@@ -228,8 +228,10 @@ Status Committer::commit()
     empty_groups.step();
     if (const Status planned = plan_ahead(store); !planned.ok())
         return stop_for(*this, "planning block groups failed", planned);
-    if (nothing_to_commit(store))
+    if (nothing_to_commit(store)) {
+        answer_writers(store);  // a flush asked for beside this commit is not made
         return {};
+    }
     plan_node_moves(store);
     ClosedTransaction closed = close_transaction(*this);
     store.commits.begun(closed.transaction->id);
@@ -267,7 +269,7 @@ Status Committer::confirm()
 
 Status Committer::commit_clean()
 {
-    if (store.volume.superblock().unmounted || store.service.stopped())
+    if (store.volume.superblock().unmounted || store.service.failed())
         return {};
     {
         WriteLock gate(store.gate);

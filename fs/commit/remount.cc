@@ -24,6 +24,7 @@ Status Committer::remount(bool read_only, std::string& why)
         background.stop();
         const Status last = commit();
         store.commits.suspend(Err::kReadOnly);
+        store.ledger.answer_all();
         CW_TRY(last);
         CW_TRY(commit_clean());
         store.volume.array().set_read_only(true);

@@ -47,6 +47,10 @@ Status write_regions(Store& store, Transaction& transaction, std::span<const Reg
 {
     TransactionChecksumSink sink(transaction);
     std::vector<RowWrite> rows(writes.size());
+    // Who owns stripes of mirrors never waits for stripes under parity (docs/LOCKING.md).
+    CW_DEBUG_ASSERT(std::all_of(writes.begin(), writes.end(), [&](const RegionWrite& write) {
+        return (write.region.geometry.parity > 0) == (writes.front().region.geometry.parity > 0);
+    }));
     for (size_t i = 0; i < writes.size(); ++i) {
         const RowRegion& region = writes[i].region;
         rows[i].group_address = region.group_address;
@@ -269,10 +273,14 @@ Status write_flush(Files& files, FlushBatch& batch)
 {
     if (batch.block_count > 0)
         CW_TRY(write_batch(files, batch));
-    // Those whose data somebody dropped, too. Whoever still waits does so for the next flush.
-    if (files.store.ledger.answer_waiting())
-        files.store.commits.request_flush();
+    answer_writers(files.store);  // those whose data somebody dropped, too
     return {};
+}
+
+void answer_writers(Store& store)
+{
+    if (store.ledger.answer_waiting())
+        store.commits.request_flush();
 }
 
 Status wait_for_flush(Files& files, Inode& inode)

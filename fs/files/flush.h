@@ -50,6 +50,10 @@ FlushBatch begin_flush(Files& files, View view, FlushHost& host);
 // the filesystem.
 Status write_flush(Files& files, FlushBatch& batch);
 
+// Answers writers for whose next write there is room. Those who still wait are answered by the next flush,
+// which it asks for. No locks held.
+void answer_writers(Store& store);
+
 // How many of `block_count` blocks a flush would put into rows that hold others.
 uint64_t blocks_to_join(const Store& store, uint64_t block_count);
 

@@ -153,17 +153,25 @@ bool Ledger::wait_for_room()
     return !stopped_;
 }
 
-void Ledger::stop()
+void Ledger::answer_all()
 {
     std::deque<Completion*> answered;
     {
         MutexLock lock(mutex_);
-        stopped_ = true;
-        room_.notify_all();
         answered.swap(waiting_);
     }
     for (Completion* completion : answered)
         completion->done({});
+}
+
+void Ledger::stop()
+{
+    {
+        MutexLock lock(mutex_);
+        stopped_ = true;
+        room_.notify_all();
+    }
+    answer_all();
 }
 
 // --- rows for data ---

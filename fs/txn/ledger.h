@@ -70,6 +70,8 @@ public:
     // Answers as many of those that wait, oldest first, as there is room for their next write. True: others
     // still wait. No locks held.
     bool answer_waiting();
+    // Answers all: who ends writing has made everything durable.
+    void answer_all();
     // At or above `dirty_bytes_max`: writers must wait.
     [[nodiscard]] bool dirty_full() const { return dirty_blocks() >= dirty_blocks_max_; }
     // Waits until less than that is dirty. Called without locks. False when stop() was called.

@@ -239,6 +239,12 @@ TEST_CASE("ledger: whoever waits is answered when nothing will be flushed any mo
     writers[0].wait(ledger, 0, answered);
     writers[1].wait(ledger, 1, answered);
     CHECK(answered.empty());
+    ledger.answer_all();
+    CHECK(answered == std::vector<int>{0, 1});
+    answered.clear();
+    writers[0].wait(ledger, 0, answered);
+    writers[1].wait(ledger, 1, answered);
+    CHECK(answered.empty());
     ledger.stop();
     CHECK(answered == std::vector<int>{0, 1});
     writers[2].wait(ledger, 2, answered);

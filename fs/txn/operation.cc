@@ -41,13 +41,13 @@ bool never()
 template <typename Take, typename Wanted>
 Status take_room(Store& store, RoomTurns& turns, Take take, Wanted wanted)
 {
-    if (NoWait::active() && turns.exclusive())
-        return Err::kWouldWait;
     const uint64_t mark = turns.count();
     const auto hopeless = [&] {
         return turns.refused_since(mark, wanted());
     };
     const auto take_beside = [&] {
+        if (NoWait::active())
+            return !turns.exclusive() && take();
         turns.wait_shared();
         return take();
     };

@@ -64,18 +64,21 @@ public:
     // Not from kStopped, which stays.
     void become(Kind kind)
     {
-        if (!stopped())
-            kind_.store(kind, std::memory_order_release);
+        Kind now = this->kind();
+        while (now != Kind::kStopped && !kind_.compare_exchange_weak(now, kind)) { }
     }
     void set_reason(const char* reason) { reason_ = reason; }
-    // kStopped, or kKeepingLog when it was not writing yet. False: it has stopped before.
+    // kStopped, also when it was just told to be read-only: its last commit is still to come. kKeepingLog
+    // when it was not writing yet. False: it has stopped before.
     bool stop(const char* reason)
     {
         const char* none = nullptr;
         if (!stop_reason_.compare_exchange_strong(none, reason))
             return false;
         reason_ = reason;
-        become(writing() ? Kind::kStopped : Kind::kKeepingLog);
+        const Kind now = kind();
+        const bool starting = now == Kind::kStarting || now == Kind::kCommittingRows;
+        become(starting ? Kind::kKeepingLog : Kind::kStopped);
         return true;
     }
 

@@ -3,6 +3,7 @@
 
 import mmap
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -184,6 +185,42 @@ def fill_but(volume, spare_bytes):
     file = os.open(volume.mount_point / "rest", os.O_WRONLY | os.O_CREAT, 0o600)
     os.posix_fallocate(file, 0, numbers.f_bavail * numbers.f_frsize - spare_bytes)
     os.close(file)
+
+
+# Writes as somebody who may not keep set-id bits.
+WRITE_PROGRAM = """
+import mmap, os, sys
+os.setuid(65534)
+memory = mmap.mmap(-1, 1 << 20)
+memory.write(b"new!" * (1 << 18))
+assert os.pwrite(int(sys.argv[1]), memory, 0) == 1 << 20
+"""
+
+
+def test_a_write_that_waited_clears_set_id_bits(slow):
+    """Only the thread that receives the request hears of them; another carries it out."""
+    folder, volume = slow
+    volume.mount()
+    finish_writers(start_writers(volume))
+    path = volume.mount_point / "program"
+    path.write_bytes(b"old!" * (1 << 18))
+    path.chmod(0o4777)
+    os.sync()
+    fill_but(volume, 24 * MIB)
+    os.sync()
+    folder.freeze()
+    writers = start_writers(volume)
+    wait_until_throttled(writers, 1)
+    file = os.open(path, os.O_WRONLY)
+    other = subprocess.Popen([sys.executable, "-c", WRITE_PROGRAM, str(file)], pass_fds=[file])
+    time.sleep(1)
+    assert other.poll() is None, "it was to wait"
+    folder.thaw()
+    finish_writers(writers)
+    assert other.wait(60) == 0
+    os.close(file)
+    assert path.stat().st_mode & 0o7777 == 0o777
+    assert path.read_bytes() == b"new!" * (1 << 18)
 
 
 def test_writers_that_wait_for_room_keep_nobody_else_waiting(slow):
