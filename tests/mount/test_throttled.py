@@ -3,13 +3,14 @@
 
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 
 import pytest
-from conftest import Volume, run
+from conftest import Volume, run, runs
 
 WRITERS = 64
 BLOCKS = 6  # of a file
@@ -185,6 +186,49 @@ def fill_but(volume, spare_bytes):
     file = os.open(volume.mount_point / "rest", os.O_WRONLY | os.O_CREAT, 0o600)
     os.posix_fallocate(file, 0, numbers.f_bavail * numbers.f_frsize - spare_bytes)
     os.close(file)
+
+
+class SmallWriter(threading.Thread):
+    """Writes blocks of its file until it is refused."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.path, self.count = path, 0
+
+    def run(self):
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            while True:
+                os.pwrite(file, b"x" * 4096, self.count * 4096)
+                self.count += 1
+        except OSError:
+            pass
+        finally:
+            os.close(file)
+
+
+def test_a_daemon_that_ends_answers_writers_who_wait(slow):
+    """More of them than one flush answers."""
+    folder, volume = slow
+    volume.mount(options="dirty_max=8M")
+    daemon = volume.daemon()
+    folder.freeze()
+    writers = [SmallWriter(volume.mount_point / f"small{index}") for index in range(WRITERS)]
+    for writer in writers:
+        writer.start()
+    wait_until_throttled(writers, WRITERS)
+    os.kill(daemon, signal.SIGTERM)
+    time.sleep(1)
+    folder.thaw()
+    deadline = time.monotonic() + 30
+    while runs(daemon):
+        assert time.monotonic() < deadline, "the daemon does not end"
+        time.sleep(0.1)
+    for writer in writers:
+        writer.join(30)
+        assert not writer.is_alive()
+    run("umount", "-l", volume.mount_point, check=False)
+    volume.check()
 
 
 # Writes as somebody who may not keep set-id bits.
