@@ -64,8 +64,8 @@ public:
     [[nodiscard]] bool wants_flush() const { return dirty_blocks() >= dirty_blocks_max_ / 2; }
     // At or above the first bound: the answer to a write should wait.
     [[nodiscard]] bool holds_answers() const { return dirty_blocks() >= held_from_blocks_; }
-    // Answers at once, with success, or from answer_waiting() or stop(). The caller asks for a flush
-    // afterwards. No locks held.
+    // Answers at once, with success, or from answer_waiting(), answer_all() or stop(). The caller asks for a
+    // flush afterwards. No locks held.
     void answer_when_room(Completion* completion);
     // Answers as many of those that wait, oldest first, as there is room for their next write. True: others
     // still wait. No locks held.

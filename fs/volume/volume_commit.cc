@@ -23,7 +23,8 @@ void Volume::next_is_committed()
     committed_.map = next_.map;
     committed_.live_logs = next_.live_logs;
     committed_.tree_commits = next_.tree_commits;
-    if (committed_.log_epoch != next_.log_epoch)  // before writing begins: nobody reads it then
+    // It changes while no log is live: nobody writes records, and so reads it, before this commit is durable.
+    if (committed_.log_epoch != next_.log_epoch)
         committed_.log_epoch = next_.log_epoch;
     committed_.unmounted = next_.unmounted;
     for (const MemberRecord& from : next_.members) {
