@@ -98,18 +98,12 @@ configure() {
     meson setup "$folder" "$@" >"$logs/setup" 2>&1 || { tail -n 30 "$logs/setup"; return 1; }
 }
 
-# build FOLDER OPTION...; build_target FOLDER TARGET OPTION...: only what TARGET needs.
+# build FOLDER OPTION...
 build() {
     local folder=$1
     shift
-    build_target "$folder" all "$@"
-}
-
-build_target() {
-    local folder=$1 target=$2
-    shift 2
     configure "$folder" "$@" || return 1
-    ninja -C "$folder" -j "$jobs" "$target" >"$logs/build" 2>&1 && return 0
+    ninja -C "$folder" -j "$jobs" >"$logs/build" 2>&1 && return 0
     grep -v '^\[' "$logs/build" | head -n 80
     return 1
 }
@@ -188,15 +182,15 @@ stages_all() {
     fi
     # The sanitizer builds are also the check that clang compiles everything without a warning.
     export CXX=$clang
-    stage "build (${clang##*/}, address and undefined sanitizer)" build build-asan "${asan_options[@]}" &&
+    local fuzzed=false
+    fuzzes && fuzzed=true
+    stage "build (${clang##*/}, address and undefined sanitizer)" \
+        build build-asan "${asan_options[@]}" "-Dfuzz_targets=$fuzzed" &&
         stage "unit and simulator tests, address and undefined sanitizer" \
             run_meson build-asan --timeout-multiplier 5 --no-suite crash --no-suite mutant \
-            --no-suite model --no-suite fuzz-all
+            --no-suite model --no-suite fuzz-all --no-suite libfuzzer
     [ -z "$mount_tests" ] || stage "mount tests, beside the sanitizer's" finish_mount_tests
-    if fuzzes; then
-        stage "build (libFuzzer targets)" build_target build-fuzz fuzz_targets "${fuzz_options[@]}" &&
-            stage "libFuzzer targets" run_meson build-fuzz --suite libfuzzer
-    fi
+    ! $fuzzed || stage "libFuzzer targets" run_meson build-asan --suite libfuzzer
     stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
         stage "threaded tests, thread sanitizer" run_meson_tsan
 }
@@ -214,7 +208,6 @@ sanitizer_options=("${common_options[@]}" -Ddebug=true -Doptimization=1 -Db_lund
     -Dunity=on -Dunity_size=12 -Db_pch=false)
 asan_options=("${sanitizer_options[@]}" -Db_sanitize=address,undefined
     '-Dcpp_args=-g1 -fno-sanitize-recover=all')
-fuzz_options=("${asan_options[@]}" -Dfuzz_targets=true)
 # Without mutants, like what is installed: shows that the product compiles so.
 tsan_options=("${sanitizer_options[@]}" -Db_sanitize=thread -Dcpp_args=-g1 -Dmutants=false)
 
