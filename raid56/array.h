@@ -157,6 +157,35 @@ struct BadBlock {
     Kind kind = Kind::kData;
 };
 
+// Rows [first_row, first_row + row_count) of one stripe.
+struct StripeRows {
+    uint64_t stripe = 0;
+    uint32_t first_row = 0, row_count = 0;
+};
+
+enum class ScrubMode : uint8_t { kRepair, kLook };
+
+// Learns what a scrub records of blocks that are right and recorded otherwise.
+class ScrubSink : public ChecksumSink {
+public:
+    // Around the repair of a stripe: before its lock is taken, and after it was let go. What is recorded in
+    // between must take effect before another write of the stripe is recorded.
+    virtual void begin_stripe() = 0;
+    virtual void end_stripe() = 0;
+};
+
+// What scrub_rows() saw and did; calls add to it.
+struct ScrubReport {
+    // Blocks that were read and compared with what they must be. Data includes free blocks of rows in use,
+    // and every copy. Parity is compared with its checksum and with what the data says.
+    uint64_t data_blocks = 0, parity_blocks = 0;
+    uint64_t repaired = 0;  // rewritten, and read back
+    uint64_t unrepaired =
+        0;  // redundancy has the content, the member does not: nothing was to be written, or it failed
+    uint64_t adopted = 0;  // right, but something else was recorded of them
+    std::vector<VolumeAddress> lost;  // blocks in use that redundancy does not have any more
+};
+
 struct ArrayStatistics {
     uint64_t full_stripes, full_rows, pad_blocks;  // rows outside full stripes; zeros written
     uint64_t data_bytes_written, member_bytes_written;  // without pads; with pads, parity and copies
@@ -268,6 +297,15 @@ public:
     // changing anything. Blocks without expectation are skipped (never written rows).
     Status check_stripes(VolumeAddress group_address, uint64_t first_stripe, uint64_t stripe_count,
                          std::vector<BadBlock>& found);
+
+    // Reads every column and copy of the rows and verifies checksums, and parity against its data, from the
+    // same buffers. Where something is wrong the stripe is locked, read again, examined and repaired: data
+    // from parity or a copy, parity from data, free blocks too. Only rows with a block in use count: others
+    // may hold what a crash left. What is right and recorded otherwise is told to the sink. `rows`: rising,
+    // of one group. kInvalid: no such rows. Not for mirrored nodes, of which the verifier knows nothing.
+    // Thread-safe.
+    Status scrub_rows(VolumeAddress group_address, std::span<const StripeRows> rows, ScrubMode mode,
+                      ScrubSink& sink, ScrubReport& report);
 
     // Reads every copy of the blocks from `address` on separately, one per checksum, and reports those that
     // do not match, without changing anything: for blocks of which the verifier knows nothing. On a parity

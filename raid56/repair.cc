@@ -79,7 +79,7 @@ public:
           cells_(items.size())
     {
     }
-    void run();
+    size_t run();
 
 private:
     void read_back();
@@ -93,6 +93,7 @@ private:
     BufferPool::Loan loan_;
     std::vector<bool> todo_;
     size_t confirmed_ = 0;
+    size_t right_ = 0;
     std::vector<RowCell> cells_;
 };
 
@@ -117,13 +118,16 @@ void StripeRepair::confirm()
         FaultCause cause = FaultCause::kReadError;
         if (cells_[i].usable()) {
             cause = FaultCause::kWrong;
-            todo_[i] = item.cause == FaultCause::kWrong && checksum_of(scratch(i), kBlockBytes) == item.seen;
+            const Checksum now = checksum_of(scratch(i), kBlockBytes);
+            right_ += now == item.checksum ? 1 : 0;
+            todo_[i] = item.cause == FaultCause::kWrong && now == item.seen;
         } else {
             todo_[i] = cells_[i].state == RowCell::State::kBad;
         }
         if (!todo_[i])
             continue;
-        count_fault(state_, *item.group, item.place, item.copy, cause);  // I-17
+        if (item.charged)
+            count_fault(state_, *item.group, item.place, item.copy, cause);  // I-17
         ++confirmed_;
     }
 }
@@ -171,24 +175,26 @@ void StripeRepair::verify()
             continue;
         const RepairItem& item = items_[i];
         const BlockLocation at = locate_block(state_, *item.group, item.place, item.copy);
-        if (!at.stale)
+        if (!at.stale && item.charged)
             state_.members.count(at.member, MemberCounter::kRepaired);
         ++repaired;
     }
     bump(state_.counters.blocks_repaired, repaired);
     log_count(LogLevel::kError, "volume", "bad blocks whose repair could not be stored",
               confirmed_ - repaired);
+    right_ += repaired;
 }
 
-void StripeRepair::run()
+size_t StripeRepair::run()
 {
     read_back();
     confirm();
-    if (confirmed_ == 0)
-        return;
-    write();
-    read_back();
-    verify();
+    if (confirmed_ > 0) {
+        write();
+        read_back();
+        verify();
+    }
+    return right_;
 }
 
 }  // namespace
@@ -205,8 +211,9 @@ namespace {
 
 enum class Stripes : uint8_t { kUnlocked, kLocked };
 
-void repair(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes)
+size_t repair(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes)
 {
+    size_t repaired = 0;
     sort_and_drop_repeated(items);
     ask_verifier(state, items);
     for (size_t first = 0; first < items.size();) {
@@ -217,21 +224,22 @@ void repair(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes)
             ++end;
         const std::span<const StripeKey> to_lock(&key, stripes == Stripes::kUnlocked ? 1 : 0);
         const StripeLockSet lock(state.stripe_locks, to_lock);
-        StripeRepair(state, std::span<const RepairItem>(items).subspan(first, end - first)).run();
+        repaired += StripeRepair(state, std::span<const RepairItem>(items).subspan(first, end - first)).run();
         first = end;
     }
+    return repaired;
 }
 
 }  // namespace
 
-void repair_blocks(ArrayState& state, std::vector<RepairItem>& items)
+size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items)
 {
-    repair(state, items, Stripes::kUnlocked);
+    return repair(state, items, Stripes::kUnlocked);
 }
 
-void repair_locked_blocks(ArrayState& state, std::vector<RepairItem>& items)
+size_t repair_locked_blocks(ArrayState& state, std::vector<RepairItem>& items)
 {
-    repair(state, items, Stripes::kLocked);
+    return repair(state, items, Stripes::kLocked);
 }
 
 }  // namespace cowraid

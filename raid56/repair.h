@@ -22,6 +22,7 @@ struct RepairItem {
         kVerifierOrReader,  // it does, or has no opinion: the reader brought the checksum
         kReader,  // it is not asked: it may itself be reading these very blocks
     } authority = Authority::kVerifier;
+    bool charged = true;  // false: it is not the member's fault
 };
 
 // For a block that a reader lost. Mirrored nodes are what the verifier reads to answer, so it is not asked
@@ -32,10 +33,10 @@ RepairItem::Authority authority_for(const LostBlock& lost);
 // still wants this content and the block still holds what was seen, so that neither a newer write is
 // overwritten nor a fault counted by two readers. Reads every block again afterwards. On a read-only array
 // the faults are counted and nothing is written. Asks the verifier before it locks a stripe: nodes that lead
-// to the answer may lie in mirrored stripes.
-void repair_blocks(ArrayState& state, std::vector<RepairItem>& items);
+// to the answer may lie in mirrored stripes. Returns how many blocks hold their content now.
+size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items);
 // The same for blocks under parity, by who holds the locks of all their stripes: nobody writes between the
 // verifier's answer and the repair.
-void repair_locked_blocks(ArrayState& state, std::vector<RepairItem>& items);
+size_t repair_locked_blocks(ArrayState& state, std::vector<RepairItem>& items);
 
 }  // namespace cowraid

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+// A scrub's first look: rows by large requests on all members, every block hashed, parity computed from the
+// same buffers. It takes no lock, so that writers go on; where it sees something wrong, which may be a write
+// under way, scrub_stripe() looks again under the stripe's lock.
+#include <algorithm>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "raid56/io_plan.h"
+#include "raid56/parity.h"
+#include "raid56/scrub_stripe.h"
+
+namespace cowraid {
+
+namespace {
+
+// All columns of the rows read at a time; at least one run.
+constexpr uint64_t kWindowBytes = 8 * kMiB;
+
+// One run of rows in memory.
+struct ScannedRun {
+    StripeRows rows;
+    std::byte* memory = nullptr;  // columns of row_count blocks each; copies lie side by side
+    size_t first_expected = 0;  // answers by logical column
+    RowsOfStripe suspicious;
+};
+
+class ScrubScan {
+public:
+    ScrubScan(ScrubCall& call, std::span<const StripeRows> rows);
+    void run();
+
+private:
+    // Columns as they lie in memory: logical ones times copies.
+    [[nodiscard]] uint32_t columns() const { return geometry_.columns(); }
+    [[nodiscard]] uint32_t logical_columns() const { return geometry_.data_columns + geometry_.parity; }
+    [[nodiscard]] std::byte* block(const ScannedRun& run, uint32_t column, uint32_t row) const
+    {
+        return run.memory + (size_t{column} * run.rows.row_count + row) * kBlockBytes;
+    }
+    [[nodiscard]] BlockExpectation& expected(const ScannedRun& run, uint32_t column, uint32_t row)
+    {
+        return expected_[run.first_expected + size_t{column / geometry_.copies} * run.rows.row_count + row];
+    }
+
+    void read();
+    void ask();
+    void compare();
+    void compare_column(ScannedRun& run, uint32_t column);
+    void compare_parity(ScannedRun& run);
+    [[nodiscard]] bool data_known(const ScannedRun& run, uint32_t row);
+
+    ScrubCall& call_;
+    const Geometry& geometry_;
+    std::vector<ScannedRun> runs_;
+    std::vector<BlockExpectation> expected_;
+    std::vector<bool> there_;  // by run and column: it was read
+    BufferPool::Loan loan_;
+};
+
+uint64_t blocks_of(std::span<const StripeRows> rows)
+{
+    uint64_t blocks = 0;
+    for (const StripeRows& run : rows)
+        blocks += run.row_count;
+    return blocks;
+}
+
+ScrubScan::ScrubScan(ScrubCall& call, std::span<const StripeRows> rows)
+    : call_(call),
+      geometry_(call.group.geometry),
+      expected_(blocks_of(rows) * logical_columns()),
+      there_(rows.size() * geometry_.columns(), false),
+      loan_(call.state.buffers, blocks_of(rows) * geometry_.columns() * kBlockBytes)
+{
+    uint64_t before = 0;
+    for (const StripeRows& run : rows) {
+        runs_.push_back(
+            {run, loan_.data() + before * columns() * kBlockBytes, before * logical_columns(), {}});
+        before += run.row_count;
+    }
+}
+
+void ScrubScan::read()
+{
+    IoPlan plan(IoKind::kRead, call_.state.members);
+    plan.forbid_bridges();
+    plan.reserve(there_.size());
+    for (size_t index = 0; index < runs_.size(); ++index) {
+        const StripeRows& rows = runs_[index].rows;
+        for (uint32_t column = 0; column < columns(); ++column) {
+            const BlockPlace place{rows.stripe, column / geometry_.copies, rows.first_row};
+            const BlockLocation at = locate_block(call_.state, call_.group, place, column % geometry_.copies);
+            if (at.device == nullptr)
+                continue;
+            there_[index * columns() + column] = true;
+            plan.add({at.member,
+                      at.device,
+                      at.offset,
+                      block(runs_[index], column, 0),
+                      uint64_t{rows.row_count} * kBlockBytes,
+                      static_cast<uint32_t>(index * columns() + column),
+                      {}});
+        }
+    }
+    plan.run();
+    for (const IoPart& part : plan.parts()) {
+        if (part.result.ok())
+            continue;
+        there_[part.owner] = false;
+        ScannedRun& run = runs_[part.owner / columns()];
+        const bool gone = part.result == Status(Err::kMemberGone);
+        for (uint32_t row = 0; !gone && row < run.rows.row_count; ++row)
+            run.suspicious[row] = true;
+    }
+}
+
+// Data columns of a whole stripe adjoin.
+void ScrubScan::ask()
+{
+    BlockVerifier* verifier = call_.state.verifier.load(std::memory_order_acquire);
+    if (verifier == nullptr)
+        return;
+    for (const ScannedRun& run : runs_) {
+        const uint32_t count = run.rows.row_count;
+        for (uint32_t column = 0; column < logical_columns();) {
+            const bool adjoin = count == geometry_.rows() && column == 0;
+            const uint32_t end = adjoin ? geometry_.data_columns : column + 1;
+            const BlockPlace place{run.rows.stripe, column, run.rows.first_row};
+            verifier->expect(address_of(call_.group, place),
+                             std::span(expected_).subspan(run.first_expected + size_t{column} * count,
+                                                          size_t{end - column} * count));
+            column = end;
+        }
+    }
+}
+
+void ScrubScan::compare_column(ScannedRun& run, uint32_t column)
+{
+    for (uint32_t row = 0; row < run.rows.row_count; ++row) {
+        const BlockExpectation& wanted = expected(run, column, row);
+        if (wanted.known && checksum_of(block(run, column, row), kBlockBytes) != wanted.checksum)
+            run.suspicious[row] = true;
+    }
+}
+
+bool ScrubScan::data_known(const ScannedRun& run, uint32_t row)
+{
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        if (!expected(run, column, row).known)
+            return false;
+    return true;
+}
+
+// Parity is what the data says, whatever its checksum: checksums written from a wrong parity would agree.
+void ScrubScan::compare_parity(ScannedRun& run)
+{
+    const size_t bytes = size_t{run.rows.row_count} * kBlockBytes;
+    std::vector<const std::byte*> data;
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        data.push_back(block(run, column, 0));
+    BufferPool::Loan loan(call_.state.buffers, geometry_.parity * bytes);
+    std::vector<std::byte*> parity;
+    for (uint32_t p = 0; p < geometry_.parity; ++p)
+        parity.push_back(loan.data() + p * bytes);
+    parity_generate(data, parity, bytes);
+    for (uint32_t row = 0; row < run.rows.row_count; ++row)
+        for (uint32_t p = 0; p < geometry_.parity; ++p)
+            if (std::memcmp(parity[p] + size_t{row} * kBlockBytes,
+                            block(run, geometry_.data_columns + p, row), kBlockBytes) != 0 &&
+                data_known(run, row))
+                run.suspicious[row] = true;
+}
+
+void ScrubScan::compare()
+{
+    for (size_t index = 0; index < runs_.size(); ++index) {
+        ScannedRun& run = runs_[index];
+        bool all = true;
+        for (uint32_t column = 0; column < columns(); ++column) {
+            if (there_[index * columns() + column])
+                compare_column(run, column);
+            all = all && there_[index * columns() + column];
+        }
+        if (geometry_.parity > 0 && all)
+            compare_parity(run);
+        for (uint32_t column = 0; column < columns(); ++column)
+            for (uint32_t row = 0; there_[index * columns() + column] && row < run.rows.row_count; ++row)
+                if (expected(run, column, row).known)
+                    ++(column < geometry_.data_columns * geometry_.copies ? call_.report.data_blocks
+                                                                          : call_.report.parity_blocks);
+    }
+}
+
+void ScrubScan::run()
+{
+    read();
+    ask();
+    compare();
+    for (const ScannedRun& run : runs_)
+        if (run.suspicious.any())
+            scrub_stripe(call_, run.rows.stripe, run.suspicious << run.rows.first_row);
+}
+
+bool valid(const Geometry& geometry, std::span<const StripeRows> rows)
+{
+    return std::all_of(rows.begin(), rows.end(), [&](const StripeRows& run) {
+        return run.stripe < geometry.stripe_count() && run.row_count > 0 && run.first_row < geometry.rows() &&
+               run.row_count <= geometry.rows() - run.first_row;
+    });
+}
+
+}  // namespace
+
+Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows> rows, ScrubMode mode,
+                         ScrubSink& sink, ScrubReport& report)
+{
+    const Ref<const GroupList> list = state_->groups.list();
+    const ArrayGroup* group = list->find(group_address);
+    if (group == nullptr || group->record.address != group_address || !valid(group->geometry, rows))
+        return Err::kInvalid;
+    ScrubCall call{*state_, *group, mode, sink, report};
+    const uint64_t row_bytes = uint64_t{group->geometry.columns()} * kBlockBytes;
+    for (size_t first = 0; first < rows.size();) {
+        size_t end = first;
+        uint64_t bytes = 0;
+        do {
+            bytes += rows[end++].row_count * row_bytes;
+        } while (end < rows.size() && bytes + rows[end].row_count * row_bytes <= kWindowBytes);
+        ScrubScan(call, rows.subspan(first, end - first)).run();
+        first = end;
+    }
+    return {};
+}
+
+}  // namespace cowraid

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT
+// One stripe under its lock: read the rows, examine each from all of its cells, rewrite what is wrong, tell
+// what is right and recorded otherwise.
+#include "raid56/scrub_stripe.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "raid56/parity.h"
+#include "raid56/partial_write.h"
+#include "raid56/reconstruct.h"
+#include "raid56/repair.h"
+#include "raid56/row_set.h"
+
+namespace cowraid {
+
+namespace {
+
+// One row with all its cells: data columns and their copies side by side, then parity.
+struct ScrubRow {
+    uint32_t row = 0;
+    std::span<RowCell> cells;
+    std::span<std::byte> parity;  // memory for what parity must be
+    bool told = false;  // something was recorded anew
+};
+
+class StripeScrub {
+public:
+    StripeScrub(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows);
+    void run();
+
+private:
+    [[nodiscard]] BlockPlace place(const ScrubRow& row, uint32_t column) const
+    {
+        return {stripe_, column, row.row};
+    }
+    [[nodiscard]] VolumeAddress address(const ScrubRow& row, uint32_t column) const
+    {
+        return address_of(call_.group, place(row, column));
+    }
+    void read();
+    [[nodiscard]] bool in_use(const ScrubRow& row, uint32_t column) const;
+    [[nodiscard]] bool row_in_use(const ScrubRow& row) const;
+    // mirrors
+    void examine_copies(ScrubRow& row, uint32_t column);
+    // parity
+    void examine(ScrubRow& row);
+    void solve(ScrubRow& row, bool only_used);
+    bool lose_used(ScrubRow& row);
+    void read_again(ScrubRow& row);
+    void choose_free(ScrubRow& row);
+    void settle_free(ScrubRow& row);
+    void settle_parity(ScrubRow& row);
+
+    void add_repair(const ScrubRow& row, uint32_t column, uint32_t copy, const std::byte* content,
+                    bool charged);
+    void tell(ScrubRow& row, uint32_t column, Checksum checksum);
+    void count_bad(const ScrubRow& row, uint32_t column, uint32_t copy);
+    void repair();
+    void distrust_cache(const ScrubRow& row);
+
+    ScrubCall& call_;
+    const Geometry& geometry_;
+    const uint64_t stripe_;
+    const StripeKey key_;
+    const StripeLockSet lock_;
+    const Ref<RecoveredRows> recovered_;  // a read-only array has these rows in memory only
+    std::vector<ScrubRow> rows_;
+    std::vector<RowCell> cells_;
+    BufferPool::Loan loan_;
+    std::vector<RepairItem> repairs_;
+};
+
+StripeScrub::StripeScrub(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows)
+    : call_(call),
+      geometry_(call.group.geometry),
+      stripe_(stripe),
+      key_{call.group.record.address, stripe},
+      lock_(call.state.stripe_locks, std::span(&key_, 1)),
+      recovered_(call.state.recovered_rows()),
+      cells_(rows.count() * geometry_.columns()),
+      loan_(call.state.buffers, rows.count() * (geometry_.columns() + geometry_.parity) * kBlockBytes)
+{
+    std::byte* memory = loan_.data();
+    size_t first = 0;
+    for (uint32_t row = 0; row < geometry_.rows(); ++row) {
+        if (!rows[row])
+            continue;
+        const std::span<RowCell> cells = std::span(cells_).subspan(first, geometry_.columns());
+        for (RowCell& cell : cells)
+            cell.memory = std::exchange(memory, memory + kBlockBytes);
+        rows_.push_back({row, cells, {memory, size_t{geometry_.parity} * kBlockBytes}, false});
+        memory += size_t{geometry_.parity} * kBlockBytes;
+        first += geometry_.columns();
+    }
+}
+
+void StripeScrub::read()
+{
+    std::vector<PlacedCell> placed;
+    for (uint32_t column = 0; column < geometry_.columns(); ++column)
+        for (const ScrubRow& row : rows_)
+            placed.push_back({&call_.group, place(row, column / geometry_.copies), column % geometry_.copies,
+                              &row.cells[column]});
+    read_cells(call_.state, placed);
+    ask_about_cells(call_.state, placed);
+    classify_cells(placed);
+}
+
+bool StripeScrub::in_use(const ScrubRow& row, uint32_t column) const
+{
+    return call_.sink.in_use(address(row, column));
+}
+
+// A row may have become free since it was chosen.
+bool StripeScrub::row_in_use(const ScrubRow& row) const
+{
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        if (in_use(row, column))
+            return true;
+    return false;
+}
+
+// What the cell holds is not `content`. Nobody is asked again: the decision is of this moment.
+void StripeScrub::add_repair(const ScrubRow& row, uint32_t column, uint32_t copy, const std::byte* content,
+                             bool charged)
+{
+    const RowCell& cell = row.cells[column * geometry_.copies + copy];
+    repairs_.push_back({
+        .group = &call_.group,
+        .place = place(row, column),
+        .copy = copy,
+        .content = content,
+        .checksum = checksum_of(content, kBlockBytes),
+        .cause = cell.state == RowCell::State::kBad ? cell.cause : FaultCause::kWrong,
+        .seen = cell.seen,
+        .authority = RepairItem::Authority::kReader,
+        .charged = charged,
+    });
+}
+
+void StripeScrub::count_bad(const ScrubRow& row, uint32_t column, uint32_t copy)
+{
+    const RowCell& cell = row.cells[column * geometry_.copies + copy];
+    if (cell.state == RowCell::State::kBad)
+        count_fault(call_.state, call_.group, place(row, column), copy, cell.cause);
+}
+
+void StripeScrub::examine_copies(ScrubRow& row, uint32_t column)
+{
+    const std::span<const RowCell> copies =
+        row.cells.subspan(size_t{column} * geometry_.copies, geometry_.copies);
+    const auto good = std::find_if(copies.begin(), copies.end(),
+                                   [](const RowCell& cell) { return cell.state == RowCell::State::kGood; });
+    if (good == copies.end() && (!copies[0].expected.known || !in_use(row, column)))
+        return;
+    if (good == copies.end())
+        call_.report.lost.push_back(address(row, column));
+    for (uint32_t copy = 0; copy < geometry_.copies; ++copy) {
+        if (good == copies.end())
+            count_bad(row, column, copy);
+        else if (copies[copy].state == RowCell::State::kBad)
+            add_repair(row, column, copy, good->memory, true);
+    }
+}
+
+// Solves what is bad or away, or of it only what is in use. What comes out right is good from now on.
+void StripeScrub::solve(ScrubRow& row, bool only_used)
+{
+    std::vector<LostBlock> lost;
+    for (uint32_t column = 0; column < row.cells.size(); ++column) {
+        const RowCell& cell = row.cells[column];
+        if (cell.usable() || !cell.expected.known ||
+            (only_used && (column >= geometry_.data_columns || !in_use(row, column))))
+            continue;
+        const bool away = cell.state == RowCell::State::kAway;
+        lost.push_back({.group = &call_.group,
+                        .place = place(row, column),
+                        .memory = cell.memory,
+                        .wanted = cell.expected.checksum,
+                        .cause = away ? FaultCause::kMissing : cell.cause,
+                        .seen = cell.seen});
+    }
+    if (lost.empty())
+        return;
+    Row solved{.group = &call_.group, .stripe = stripe_, .row = row.row, .cells = row.cells, .lost = lost};
+    const size_t before = repairs_.size();
+    solve_row(solved, repairs_);
+    for (size_t index = before; index < repairs_.size(); ++index) {
+        repairs_[index].authority = RepairItem::Authority::kReader;
+        row.cells[repairs_[index].place.column].state = RowCell::State::kGood;
+    }
+    for (const LostBlock& block : lost)
+        if (block.recovered)
+            row.cells[block.place.column].state = RowCell::State::kGood;
+}
+
+// True when blocks in use are beyond redundancy: nothing else of the row is touched then.
+bool StripeScrub::lose_used(ScrubRow& row)
+{
+    bool any = false;
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column) {
+        const RowCell& cell = row.cells[column];
+        if (cell.usable() || !in_use(row, column))
+            continue;
+        any = true;
+        call_.report.lost.push_back(address(row, column));
+    }
+    for (uint32_t column = 0; any && column < row.cells.size(); ++column)
+        count_bad(row, column, 0);
+    return any;
+}
+
+// Attempts to solve may have left something else in the memory of cells that are not good.
+void StripeScrub::read_again(ScrubRow& row)
+{
+    std::vector<PlacedCell> placed;
+    for (uint32_t column = 0; column < row.cells.size(); ++column)
+        if (row.cells[column].state != RowCell::State::kGood)
+            placed.push_back({&call_.group, place(row, column), 0, &row.cells[column]});
+    read_cells(call_.state, placed);
+    for (const PlacedCell& at : placed)
+        if (at.cell->usable())
+            at.cell->seen = checksum_of(at.cell->memory, kBlockBytes);
+}
+
+// Free blocks that cannot be read get what makes the row fit the parity that there is, so that nothing else
+// of it must change; zeros where parity does not suffice.
+void StripeScrub::choose_free(ScrubRow& row)
+{
+    std::vector<uint32_t> wanted, erased;
+    std::vector<std::byte*> columns;
+    for (uint32_t column = 0; column < row.cells.size(); ++column) {
+        columns.push_back(row.cells[column].memory);
+        if (column < geometry_.data_columns && !row.cells[column].usable())
+            wanted.push_back(column);
+    }
+    if (wanted.empty())
+        return;
+    erased = wanted;
+    size_t inputs = 0;
+    for (uint32_t column = geometry_.data_columns; column < row.cells.size(); ++column) {
+        if (row.cells[column].usable() && inputs < wanted.size())
+            ++inputs;
+        else
+            erased.push_back(column);
+    }
+    if (inputs == wanted.size())
+        parity_recover_wanted(columns, geometry_.data_columns, erased, wanted, kBlockBytes);
+    for (const uint32_t column : wanted)
+        if (inputs < wanted.size())
+            std::memset(columns[column], 0, kBlockBytes);
+}
+
+// Free blocks that are not what is recorded of them, and cannot be made so: a crash left them. Nobody needs
+// them but parity.
+void StripeScrub::settle_free(ScrubRow& row)
+{
+    choose_free(row);
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column) {
+        RowCell& cell = row.cells[column];
+        if (cell.state == RowCell::State::kGood)
+            continue;
+        if (cell.state == RowCell::State::kBad)
+            add_repair(row, column, 0, cell.memory, true);
+        tell(row, column, checksum_of(cell.memory, kBlockBytes));
+    }
+}
+
+// Parity follows from the data. A member is charged where what is recorded says so, too.
+void StripeScrub::settle_parity(ScrubRow& row)
+{
+    std::vector<const std::byte*> data;
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        data.push_back(row.cells[column].memory);
+    std::vector<std::byte*> parity;
+    for (uint32_t p = 0; p < geometry_.parity; ++p)
+        parity.push_back(row.parity.data() + size_t{p} * kBlockBytes);
+    parity_generate(data, parity, kBlockBytes);
+    for (uint32_t p = 0; p < geometry_.parity; ++p) {
+        const uint32_t column = geometry_.data_columns + p;
+        RowCell& cell = row.cells[column];
+        const Checksum checksum = checksum_of(parity[p], kBlockBytes);
+        const bool recorded = cell.expected.known && cell.expected.checksum == checksum;
+        const bool right = cell.usable() && std::memcmp(parity[p], cell.memory, kBlockBytes) == 0;
+        if (!right && cell.state != RowCell::State::kAway)
+            add_repair(row, column, 0, parity[p], recorded || cell.state == RowCell::State::kBad);
+        if (!recorded)
+            tell(row, column, checksum);
+    }
+}
+
+void StripeScrub::tell(ScrubRow& row, uint32_t column, Checksum checksum)
+{
+    if (call_.mode == ScrubMode::kLook)
+        return;
+    row.told = true;
+    ++call_.report.adopted;
+    call_.sink.record(address(row, column), std::span(&checksum, 1));
+}
+
+void StripeScrub::examine(ScrubRow& row)
+{
+    solve(row, false);
+    solve(row, true);
+    const bool known = std::all_of(row.cells.begin(), row.cells.begin() + geometry_.data_columns,
+                                   [](const RowCell& cell) { return cell.expected.known; });
+    // Without a checksum of every data block the row was never written as a whole, or nobody can say.
+    if (lose_used(row) || !known)
+        return;
+    read_again(row);
+    settle_free(row);
+    settle_parity(row);
+}
+
+void StripeScrub::repair()
+{
+    const size_t wanted = repairs_.size();
+    size_t repaired = 0;
+    if (call_.mode == ScrubMode::kRepair) {
+        repaired = repair_locked_blocks(call_.state, repairs_);
+    } else {
+        for (const RepairItem& item : repairs_)
+            if (item.charged)
+                count_fault(call_.state, *item.group, item.place, item.copy, item.cause);
+    }
+    call_.report.repaired += repaired;
+    call_.report.unrepaired += wanted - repaired;
+}
+
+// What writes in place remember of the row went by what was recorded; what its log entries say goes on.
+void StripeScrub::distrust_cache(const ScrubRow& row)
+{
+    if (!call_.state.partial)
+        return;
+    StripeCache& cache = call_.state.partial->cache;
+    CachedStripe& cached = cache.pin(key_, call_.group.record.mapping_version, geometry_.rows());
+    if (cached.rows[row.row]) {
+        cached.rows[row.row]->present.reset();
+        cached.rows[row.row]->checksums_known = false;
+    }
+    cache.unpin(cached);
+}
+
+void StripeScrub::run()
+{
+    read();
+    for (ScrubRow& row : rows_) {
+        if (!row_in_use(row) || (recovered_ && recovered_->rows.contains(address(row, 0).value)))
+            continue;
+        for (uint32_t column = 0; geometry_.parity == 0 && column < geometry_.data_columns; ++column)
+            examine_copies(row, column);
+        if (geometry_.parity > 0)
+            examine(row);
+        if (row.told)
+            distrust_cache(row);
+    }
+    repair();
+}
+
+}  // namespace
+
+void scrub_stripe(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows)
+{
+    call.sink.begin_stripe();
+    StripeScrub(call, stripe, rows).run();
+    call.sink.end_stripe();
+}
+
+}  // namespace cowraid

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: MIT
+// Scrubbing: the first pass repairs all that redundancy has, the second finds nothing, and only the members
+// that were wrong are charged.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "base/checksum.h"
+#include "raid56/parity.h"
+#include "tests/support/array_fixture.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+// Hands on to the volume, between the calls that frame a stripe.
+class TestSink final : public ScrubSink {
+public:
+    explicit TestSink(TestVolume& volume) : volume_(volume) { }
+    ~TestSink() override { CHECK_FALSE(inside_); }
+    void begin_stripe() override
+    {
+        CHECK_FALSE(inside_);
+        inside_ = true;
+    }
+    void end_stripe() override { inside_ = false; }
+    void record(VolumeAddress at, std::span<const Checksum> checksums) override
+    {
+        CHECK(inside_);
+        CHECK(checksums.size() == 1);
+        volume_.answers.erase(at.value);
+        volume_.record(at, checksums);
+    }
+    bool in_use(VolumeAddress at) override { return volume_.in_use(at); }
+
+private:
+    TestVolume& volume_;
+    bool inside_ = false;
+};
+
+ScrubReport scrub(TestVolume& volume, uint64_t stripes, ScrubMode mode = ScrubMode::kRepair)
+{
+    std::vector<StripeRows> rows;
+    for (uint64_t stripe = 0; stripe < stripes; ++stripe)
+        rows.push_back({stripe, 0, volume.geometry.rows()});
+    ScrubReport report;
+    TestSink sink(volume);
+    REQUIRE(volume.array->scrub_rows(TestVolume::kGroup, rows, mode, sink, report).ok());
+    return report;
+}
+
+// Nothing is wrong, nothing was written, nobody was charged.
+void check_quiet(TestVolume& volume, uint64_t stripes)
+{
+    const uint64_t counted = volume.all_counters();
+    volume.forget_requests();
+    const ScrubReport report = scrub(volume, stripes);
+    CHECK(report.repaired == 0);
+    CHECK(report.unrepaired == 0);
+    CHECK(report.adopted == 0);
+    CHECK(report.lost.empty());
+    CHECK(volume.requests(IoKind::kWrite) == 0);
+    CHECK(volume.all_counters() == counted);
+}
+
+struct Fault {
+    BlockPlace place;
+    uint32_t copy = 0;
+    bool latent = false;
+};
+
+void spoil(TestVolume& volume, const Fault& fault)
+{
+    fault.latent ? volume.latent(fault.place, fault.copy) : volume.rot(fault.place, fault.copy);
+}
+
+// What the counters of a member must be after a scrub met these faults of it and repaired them.
+void check_charges(const TestVolume& volume, std::span<const Fault> faults)
+{
+    for (uint32_t member = 0; member < volume.member_count(); ++member) {
+        uint64_t read_errors = 0, corruption = 0, parity = 0;
+        for (const Fault& fault : faults) {
+            if (volume.spot(fault.place, fault.copy).member != member)
+                continue;
+            if (fault.latent)
+                ++read_errors;
+            else if (fault.place.column < volume.geometry.data_columns)
+                ++corruption;
+            else
+                ++parity;
+        }
+        CHECK(volume.counter(member, MemberCounter::kReadErrors) == read_errors);
+        CHECK(volume.counter(member, MemberCounter::kCorruption) == corruption);
+        CHECK(volume.counter(member, MemberCounter::kParity) == parity);
+        CHECK(volume.counter(member, MemberCounter::kRepaired) == read_errors + corruption + parity);
+    }
+}
+
+void check_all_repaired(TestVolume& volume, uint64_t stripes, std::span<const Fault> faults)
+{
+    for (const Fault& fault : faults)
+        spoil(volume, fault);
+    const ScrubReport report = scrub(volume, stripes);
+    CHECK(report.repaired == faults.size());
+    CHECK(report.unrepaired == 0);
+    CHECK(report.adopted == 0);
+    CHECK(report.lost.empty());
+    check_charges(volume, faults);
+    CHECK(volume.disk_is_right());
+    check_quiet(volume, stripes);
+}
+
+std::vector<std::vector<std::byte>> images(const TestVolume& volume)
+{
+    std::vector<std::vector<std::byte>> all;
+    for (uint32_t member = 0; member < volume.member_count(); ++member)
+        all.push_back(volume.image(member));
+    return all;
+}
+
+// Rounds of the random runs: 500, or what COWRAID_SCRUB_ROUNDS says.
+uint32_t rounds()
+{
+    const char* text = std::getenv("COWRAID_SCRUB_ROUNDS");
+    return text != nullptr ? static_cast<uint32_t>(std::strtoul(text, nullptr, 10)) : 500;
+}
+
+}  // namespace
+
+TEST_CASE("scrub: every single fault and every pair of faults of a row is repaired in one pass")
+{
+    uint32_t cases = 0;
+    for (const Shape& shape : parity_shapes(6, {4096, 16384})) {
+        const uint32_t columns = shape.data_columns + (shape.profile == ProfileId::kRaid6 ? 2 : 1);
+        for (uint32_t first = 0; first < columns; ++first) {
+            for (uint32_t second = first; second < columns; ++second) {
+                if (second != first && shape.profile != ProfileId::kRaid6)
+                    continue;
+                for (uint32_t mixture = 0; mixture < 4; ++mixture) {
+                    INFO(describe(shape), " columns ", first, " ", second, " mixture ", mixture);
+                    TestVolume volume(shape, first * 8 + second + 1);
+                    REQUIRE(volume.write(0, 3).ok());
+                    const uint32_t row = volume.geometry.rows() - 1;
+                    std::vector<Fault> faults = {{{1, first, row}, 0, mixture % 2 != 0}};
+                    if (second != first)
+                        faults.push_back({{1, second, row}, 0, mixture / 2 != 0});
+                    check_all_repaired(volume, 3, faults);
+                    ++cases;
+                }
+            }
+        }
+    }
+    CHECK(cases > 400);
+}
+
+TEST_CASE("scrub: random sets of faults within redundancy")
+{
+    const uint64_t seed = test_seed();
+    Prng prng(seed);
+    const std::vector<Shape> all = shapes({4096, 16384, 65536});
+    for (uint32_t round = 0; round < rounds(); ++round) {
+        const Shape& shape = all[prng.below(all.size())];
+        INFO(describe(shape), " seed ", seed, " round ", round);
+        TestVolume volume(shape, seed + round);
+        const Geometry& geometry = volume.geometry;
+        constexpr uint64_t kStripes = 4;
+        REQUIRE(volume.write(0, kStripes).ok());
+        std::vector<Fault> faults;
+        for (uint64_t stripe = 0; stripe < kStripes; ++stripe) {
+            for (uint32_t row = 0; row < geometry.rows(); ++row) {
+                if (!prng.chance(1, 3))
+                    continue;
+                // Of a mirror one copy stays.
+                const uint32_t most = geometry.parity > 0 ? geometry.parity : geometry.copies - 1;
+                const auto column = static_cast<uint32_t>(prng.below(geometry.data_columns));
+                std::vector<uint32_t> taken;
+                for (uint32_t fault = 0; fault < most; ++fault) {
+                    const auto cell = static_cast<uint32_t>(
+                        prng.below(geometry.parity > 0 ? geometry.columns() : geometry.copies));
+                    if (std::find(taken.begin(), taken.end(), cell) != taken.end())
+                        continue;
+                    taken.push_back(cell);
+                    const bool parity = geometry.parity > 0;
+                    faults.push_back(
+                        {{stripe, parity ? cell : column, row}, parity ? 0 : cell, prng.chance(1, 2)});
+                }
+            }
+        }
+        check_all_repaired(volume, kStripes, faults);
+    }
+}
+
+TEST_CASE("scrub: a whole member of garbage, and what was verified is counted")
+{
+    for (const Shape& shape : parity_shapes(6, {16384})) {
+        INFO(describe(shape));
+        TestVolume volume(shape);
+        const Geometry& geometry = volume.geometry;
+        constexpr uint64_t kStripes = 5;
+        REQUIRE(volume.write(0, kStripes).ok());
+        std::vector<Fault> faults;
+        for (uint64_t stripe = 0; stripe < kStripes; ++stripe)
+            for (uint32_t column = 0; column < geometry.columns(); ++column)
+                for (uint32_t row = 0; row < geometry.rows(); ++row)
+                    if (volume.spot({stripe, column, row}).member == 1)
+                        faults.push_back({{stripe, column, row}});
+        check_all_repaired(volume, kStripes, faults);
+        const ScrubReport report = scrub(volume, kStripes + 2);
+        CHECK(report.data_blocks == kStripes * geometry.stripe_data_blocks());
+        CHECK(report.parity_blocks == kStripes * geometry.rows() * geometry.parity);
+    }
+}
+
+TEST_CASE("scrub: beyond redundancy blocks in use are named once, and nothing on any member changes")
+{
+    for (const Shape& shape : shapes({16384})) {
+        INFO(describe(shape));
+        TestVolume volume(shape);
+        const Geometry& geometry = volume.geometry;
+        REQUIRE(volume.write(0, 2, 0).ok());
+        std::vector<VolumeAddress> expected;
+        for (uint32_t fault = 0; fault <= std::max(geometry.parity, geometry.copies - 1); ++fault) {
+            const BlockPlace place{1, geometry.parity > 0 ? fault : 0, 2};
+            volume.rot(place, geometry.parity > 0 ? 0 : fault);
+            if (place.column < geometry.data_columns && (geometry.parity > 0 || fault == 0))
+                expected.push_back(TestVolume::kGroup + offset_of(geometry, place));
+        }
+        const auto before = images(volume);
+        const ScrubReport report = scrub(volume, 2);
+        CHECK(report.lost == expected);
+        CHECK(report.repaired == 0);
+        CHECK(report.unrepaired == 0);
+        CHECK(images(volume) == before);
+    }
+}
+
+TEST_CASE("scrub: looking only counts what it finds, and writes nothing")
+{
+    for (const Shape& shape : {Shape{ProfileId::kRaid6, 4, 16384}, Shape{ProfileId::kRaid1, 1, 16384}}) {
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, 2).ok());
+        volume.rot({1, 0, 1}, 0);
+        volume.latent({0, 0, 2}, 0);
+        const auto before = images(volume);
+        const ScrubReport report = scrub(volume, 2, ScrubMode::kLook);
+        CHECK(report.unrepaired == 2);
+        CHECK(report.repaired == 0);
+        CHECK(report.lost.empty());
+        CHECK(volume.all_counters() == 2);
+        CHECK(images(volume) == before);
+        CHECK(scrub(volume, 2).repaired == 2);
+        check_quiet(volume, 2);
+    }
+}
+
+// A crash with a full write-intent log leaves code words of which the free blocks are recorded otherwise.
+TEST_CASE("scrub: a row that fits its parity is adopted, nothing of it is written, nobody is charged")
+{
+    for (const Shape& shape : parity_shapes(6, {16384})) {
+        if (shape.data_columns < 2)
+            continue;
+        INFO(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, 2, 0).ok());
+        const BlockPlace free_block{1, 1, 2};
+        const uint64_t address = TestVolume::kGroup.value + offset_of(volume.geometry, free_block);
+        volume.free_addresses.insert(address);
+        volume.start_partial_writes();
+        // What is recorded is from before.
+        std::map<uint64_t, BlockExpectation> old;
+        for (uint32_t column = 0; column < volume.geometry.columns(); ++column)
+            if (column == 1 || column >= shape.data_columns)
+                old[TestVolume::kGroup.value + offset_of(volume.geometry, {1, column, 2})] = {
+                    true, volume.checksum_at({1, column, 2})};
+        REQUIRE(volume.overwrite((address - TestVolume::kGroup.value) / kBlockBytes, 1).ok());
+        volume.answers = old;
+        const auto before = images(volume);
+        ScrubReport report = scrub(volume, 2);
+        CHECK(report.adopted == old.size());
+        CHECK(report.repaired == 0);
+        CHECK(report.lost.empty());
+        CHECK(images(volume) == before);
+        CHECK(volume.all_counters() == 0);
+        CHECK(volume.disk_is_right());
+        check_quiet(volume, 2);
+        // The same, but the free block cannot be read: it gets what fits parity, which stays.
+        volume.answers = old;
+        volume.latent(free_block);
+        report = scrub(volume, 2);
+        CHECK(report.repaired == 1);
+        CHECK(report.lost.empty());
+        CHECK(images(volume) == before);
+        CHECK(volume.all_counters() == 2);
+        CHECK(volume.counter(volume.spot(free_block).member, MemberCounter::kReadErrors) == 1);
+        check_quiet(volume, 2);
+    }
+}
+
+TEST_CASE("scrub: parity that does not follow from its data is rewritten although its checksum agrees")
+{
+    for (const uint32_t p : {0u, 1u}) {
+        TestVolume volume({ProfileId::kRaid6, 3, 16384});
+        REQUIRE(volume.write(0, 2).ok());
+        const BlockPlace place{1, 3 + p, 0};
+        const TestVolume::Spot spot = volume.spot(place);
+        std::vector<std::byte> zeros(kBlockBytes);
+        volume.sims[spot.member]->poke(spot.offset, zeros);
+        const Checksum right = volume.checksum_at(place);
+        const Checksum wrong = zero_block_checksum();
+        volume.record(TestVolume::kGroup + offset_of(volume.geometry, place), std::span(&wrong, 1));
+        const ScrubReport report = scrub(volume, 2);
+        CHECK(report.repaired == 1);
+        CHECK(report.adopted == 1);
+        CHECK(volume.checksum_at(place) == right);
+        CHECK(volume.all_counters() == 0);
+        CHECK(volume.disk_is_right());
+        check_quiet(volume, 2);
+    }
+}
+
+TEST_CASE("scrub: with members away the rest is verified and repaired as far as redundancy goes")
+{
+    TestVolume volume({ProfileId::kRaid6, 4, 16384});
+    REQUIRE(volume.write(0, 6).ok());
+    volume.remove(2);
+    check_quiet(volume, 6);
+    std::vector<Fault> faults;
+    for (uint64_t stripe = 0; stripe < 6; ++stripe) {
+        const Fault fault{{stripe, static_cast<uint32_t>(stripe), 1}, 0, stripe % 2 == 0};
+        if (volume.spot(fault.place).member != 2)
+            faults.push_back(fault);
+    }
+    for (const Fault& fault : faults)
+        spoil(volume, fault);
+    const ScrubReport report = scrub(volume, 6);
+    CHECK(report.repaired == faults.size());
+    CHECK(report.lost.empty());
+    check_charges(volume, faults);
+    CHECK(volume.disk_is_right({2}));
+    check_quiet(volume, 6);
+}
+
+TEST_CASE("scrub: rows without a block in use are left as they are")
+{
+    TestVolume volume({ProfileId::kRaid5, 3, 16384});
+    REQUIRE(volume.write(0, 2, 0).ok());
+    for (uint32_t column = 0; column < 3; ++column)
+        volume.free_addresses.insert(TestVolume::kGroup.value + offset_of(volume.geometry, {1, column, 3}));
+    volume.rot({1, 0, 3});
+    volume.rot({1, 3, 3});
+    const auto before = images(volume);
+    check_quiet(volume, 2);
+    CHECK(images(volume) == before);
+}
+
+TEST_CASE("scrub: stripes are read once, by few large requests, and ranges outside the group are refused")
+{
+    for (const ProfileId profile : {ProfileId::kRaid5, ProfileId::kRaid6, ProfileId::kRaid1c3}) {
+        TestVolume other({profile, profile == ProfileId::kRaid1c3 ? 1u : 3u, 65536});
+        REQUIRE(other.write(0, 8, 0).ok());
+        other.forget_requests();
+        const ScrubReport report = scrub(other, 8);
+        const Geometry& geometry = other.geometry;
+        CHECK(report.data_blocks == uint64_t{8} * 16 * geometry.data_columns * geometry.copies);
+        CHECK(report.parity_blocks == uint64_t{8} * 16 * geometry.parity);
+        CHECK(other.requests(IoKind::kRead) == geometry.columns());
+        CHECK(other.requests(IoKind::kWrite) == 0);
+    }
+    TestVolume volume({ProfileId::kRaid5, 3, 65536});
+    ScrubReport none;
+    TestSink sink(volume);
+    const uint64_t stripes = volume.geometry.stripe_count();
+    for (const StripeRows& bad :
+         {StripeRows{stripes, 0, 1}, StripeRows{0, 0, 17}, StripeRows{0, 16, 1}, StripeRows{0, 3, 0}})
+        CHECK(volume.array->scrub_rows(TestVolume::kGroup, std::span(&bad, 1), ScrubMode::kRepair, sink, none)
+                  .err() == Err::kInvalid);
+    CHECK(volume.array->scrub_rows({4096}, {}, ScrubMode::kRepair, sink, none).err() == Err::kInvalid);
+}
+
+TEST_CASE("scrub: beside writers of the same rows nothing is charged, repaired or lost")
+{
+    for (const ProfileId profile : {ProfileId::kRaid5, ProfileId::kRaid6}) {
+        TestVolume volume({profile, 4, 16384});
+        constexpr uint64_t kStripes = 4;
+        REQUIRE(volume.write(0, kStripes).ok());
+        volume.start_partial_writes();
+        std::atomic<bool> ended = false;
+        ScrubReport total;
+        uint32_t passes = 0;
+        std::thread scrubber([&] {
+            TestSink sink(volume);
+            while (!ended || passes < 2) {
+                std::vector<StripeRows> rows;
+                for (uint64_t stripe = 0; stripe < kStripes; ++stripe)
+                    rows.push_back({stripe, 0, volume.geometry.rows()});
+                CHECK(
+                    volume.array->scrub_rows(TestVolume::kGroup, rows, ScrubMode::kRepair, sink, total).ok());
+                ++passes;
+            }
+        });
+        Prng prng(7);
+        for (int i = 0; i < 600; ++i) {
+            // Room in the write-intent log.
+            if (i % 50 == 49)
+                REQUIRE(volume.commit_all().ok());
+            CHECK(volume
+                      .overwrite(prng.below(kStripes * volume.geometry.stripe_data_blocks() - 8),
+                                 static_cast<uint32_t>(prng.below(8) + 1))
+                      .ok());
+        }
+        ended = true;
+        scrubber.join();
+        CHECK(total.repaired == 0);
+        CHECK(total.unrepaired == 0);
+        CHECK(total.adopted == 0);
+        CHECK(total.lost.empty());
+        CHECK(volume.all_counters() == 0);
+        CHECK(volume.disk_is_right());
+        MESSAGE("passes beside writers: ", passes);
+    }
+}
