@@ -50,7 +50,7 @@ void PageCacheMap::end_direct(InodeNumber inode)
     CW_ASSERT(at != shard.inodes.end() && at->second.direct_open_count > 0);
     --at->second.direct_open_count;
     if (!at->second.in_use() && at->second.pages.empty())
-        shard.inodes.erase(at);
+        erase(shard, at);
 }
 
 void PageCacheMap::note_read(InodeNumber inode, uint64_t offset, uint64_t bytes)
@@ -73,7 +73,17 @@ void PageCacheMap::note(Shard& shard, Cached& cached, uint64_t offset, uint64_t 
 {
     cached.version = ++shard.version;
     const Pages pages = whole_pages(offset, bytes);
+    shard.memory -= cached.pages.memory();
     cached.pages.add(pages.begin, pages.end);
+    if (shard.memory + cached.pages.memory() > kMemoryMax / kShardCount)
+        cached.pages.become_all();
+    shard.memory += cached.pages.memory();
+}
+
+void PageCacheMap::erase(Shard& shard, Inodes::iterator at)
+{
+    shard.memory -= at->second.pages.memory();
+    shard.inodes.erase(at);
 }
 
 bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
@@ -84,10 +94,12 @@ bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes
     if (at == shard.inodes.end())
         return false;
     Cached& cached = at->second;
-    if (!cached.take(offset, bytes) && cached.drop_count == 0)
-        return false;
-    cached.start_drop(offset, bytes);
-    return true;
+    shard.memory -= cached.pages.memory();
+    const bool drops = cached.take(offset, bytes) || cached.drop_count > 0;
+    if (drops)
+        cached.start_drop(offset, bytes);
+    shard.memory += cached.pages.memory();
+    return drops;
 }
 
 void PageCacheMap::begin_any_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
@@ -95,8 +107,10 @@ void PageCacheMap::begin_any_drop(InodeNumber inode, uint64_t offset, uint64_t b
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
     Cached& cached = shard.inodes[inode.value];
+    shard.memory -= cached.pages.memory();
     cached.take(offset, bytes);
     cached.start_drop(offset, bytes);
+    shard.memory += cached.pages.memory();
 }
 
 void PageCacheMap::end_drop(InodeNumber inode)
@@ -122,7 +136,7 @@ void PageCacheMap::forget(InodeNumber inode, uint64_t version)
     MutexLock lock(shard.mutex);
     const auto at = shard.inodes.find(inode.value);
     if (at != shard.inodes.end() && at->second.version == version && !at->second.in_use())
-        shard.inodes.erase(at);
+        erase(shard, at);
 }
 
 size_t PageCacheMap::inode_count() const
@@ -131,6 +145,16 @@ size_t PageCacheMap::inode_count() const
     for (const Shard& shard : shards_) {
         MutexLock lock(shard.mutex);
         total += shard.inodes.size();
+    }
+    return total;
+}
+
+size_t PageCacheMap::memory() const
+{
+    size_t total = 0;
+    for (const Shard& shard : shards_) {
+        MutexLock lock(shard.mutex);
+        total += shard.memory;
     }
     return total;
 }

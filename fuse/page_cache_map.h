@@ -28,9 +28,13 @@ struct PageRange {
     friend bool operator==(const PageRange&, const PageRange&) = default;
 };
 
-// Thread-safe. May hold more than the kernel does, never less.
+// Thread-safe. May hold more than the kernel does, never less: of an inode whose pages would take too much
+// memory it holds every page.
 class PageCacheMap {
 public:
+    // Of all inodes together, roughly.
+    static constexpr size_t kMemoryMax = 64 * kMiB;
+
     // An open that may write past the page cache: call before it is answered, and after it ended.
     void begin_direct(InodeNumber inode);
     void end_direct(InodeNumber inode);
@@ -53,6 +57,8 @@ public:
     void forget(InodeNumber inode, uint64_t version);
 
     [[nodiscard]] size_t inode_count() const;
+    // Of the pages, in bytes.
+    [[nodiscard]] size_t memory() const;
     // For tests.
     [[nodiscard]] std::vector<PageRange> ranges(InodeNumber inode) const;
 
@@ -71,11 +77,14 @@ private:
         mutable Mutex mutex{LockRank::kLeaf};
         std::unordered_map<uint64_t, Cached> inodes CW_GUARDED_BY(mutex);
         uint64_t version CW_GUARDED_BY(mutex) = 0;
+        size_t memory CW_GUARDED_BY(mutex) = 0;  // of the pages of all of them
     };
+    using Inodes = std::unordered_map<uint64_t, Cached>;
     static constexpr size_t kShardCount = 64;
 
     [[nodiscard]] Shard& shard_of(InodeNumber inode) const { return shards_[inode.value % kShardCount]; }
 
+    static void erase(Shard& shard, Inodes::iterator at) CW_REQUIRES(shard.mutex);
     static void note(Shard& shard, Cached& cached, uint64_t offset, uint64_t bytes) CW_REQUIRES(shard.mutex);
 
     mutable std::array<Shard, kShardCount> shards_;

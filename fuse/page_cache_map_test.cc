@@ -173,4 +173,35 @@ TEST_CASE("page cache: agrees with a set of pages")
     CHECK(dropped_count > 1000);
 }
 
+TEST_CASE("page cache: memory is bounded, and beyond it every page may be there")
+{
+    PageCacheMap map;
+    constexpr uint64_t kChunk = 4096 * kPage;
+    uint64_t chunk = 0;
+    for (; map.ranges(kFile).size() != 1; ++chunk) {
+        REQUIRE(chunk < 100000);
+        map.note_read(kFile, chunk * kChunk, 1);
+        map.note_read(kFile, chunk * kChunk + 2 * kPage, 1);
+        REQUIRE(map.memory() <= PageCacheMap::kMemoryMax);
+    }
+    CHECK(chunk > 1000);
+    CHECK(map.memory() == 0);
+    // A page that was never read.
+    for (int round = 0; round < 2; ++round) {
+        CHECK(map.begin_drop(kFile, 100 * kChunk + 7 * kPage, kPage));
+        map.end_drop(kFile);
+    }
+    map.note_read(kFile, 0, 1);
+    CHECK(map.memory() == 0);
+    // Another inode is not concerned.
+    CHECK_FALSE(map.begin_drop({kFile.value + 1}, 0, kPage));
+    map.forget(kFile, map.version(kFile));
+    CHECK(map.inode_count() == 0);
+    CHECK_FALSE(map.begin_drop(kFile, 0, kPage));
+    map.note_read(kFile, 0, 1);
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    map.end_drop(kFile);
+    CHECK_FALSE(map.begin_drop(kFile, kPage, kPage));
+}
+
 }  // namespace cowraid

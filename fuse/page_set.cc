@@ -51,25 +51,42 @@ bool PageSet::Chunk::remove(uint64_t from, uint64_t to)
     return found;
 }
 
+void PageSet::become_all()
+{
+    chunks_.clear();
+    spread_count_ = 0;
+    all_ = true;
+}
+
 void PageSet::add(uint64_t begin, uint64_t end)
 {
-    while (begin < end) {
+    while (!all_ && begin < end) {
         const uint64_t number = begin / kChunkPages, base = number * kChunkPages;
         const uint64_t stop = std::min(end, base + kChunkPages);
-        chunks_[number].add(begin - base, stop - base);
+        Chunk& chunk = chunks_[number];
+        const bool was_spread = chunk.bits != nullptr;
+        chunk.add(begin - base, stop - base);
+        spread_count_ += chunk.bits != nullptr && !was_spread ? 1 : 0;
         begin = stop;
     }
 }
 
 bool PageSet::remove(uint64_t begin, uint64_t end)
 {
-    bool found = false;
+    bool found = all_ && begin < end;
     auto at = chunks_.lower_bound(begin / kChunkPages);
     while (at != chunks_.end() && at->first * kChunkPages < end) {
         const uint64_t base = at->first * kChunkPages;
-        if (at->second.remove(std::max(begin, base) - base, std::min(end - base, kChunkPages)))
+        Chunk& chunk = at->second;
+        spread_count_ -= chunk.bits != nullptr ? 1 : 0;
+        if (chunk.remove(std::max(begin, base) - base, std::min(end - base, kChunkPages)))
             found = true;
-        at = at->second.empty() ? chunks_.erase(at) : std::next(at);
+        if (chunk.empty()) {
+            at = chunks_.erase(at);
+            continue;
+        }
+        spread_count_ += chunk.bits != nullptr ? 1 : 0;
+        ++at;
     }
     return found;
 }
@@ -77,6 +94,8 @@ bool PageSet::remove(uint64_t begin, uint64_t end)
 std::vector<std::pair<uint64_t, uint64_t>> PageSet::ranges() const
 {
     std::vector<std::pair<uint64_t, uint64_t>> ranges;
+    if (all_)
+        ranges.emplace_back(0, UINT64_MAX);
     for (const auto& [number, chunk] : chunks_) {
         for (uint64_t page = 0; page < kChunkPages; ++page) {
             const uint64_t at = number * kChunkPages + page;

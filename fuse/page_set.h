@@ -17,7 +17,14 @@ public:
     void add(uint64_t begin, uint64_t end);
     // Returns whether one of them was in the set.
     bool remove(uint64_t begin, uint64_t end);
-    [[nodiscard]] bool empty() const { return chunks_.empty(); }
+    [[nodiscard]] bool empty() const { return !all_ && chunks_.empty(); }
+    // From now on it holds every page, in no memory.
+    void become_all();
+    // Bytes, roughly.
+    [[nodiscard]] size_t memory() const
+    {
+        return chunks_.size() * kChunkBytes + spread_count_ * sizeof(Bits);
+    }
     // Rising, with gaps between them. For tests: as slow as the set is large.
     [[nodiscard]] std::vector<std::pair<uint64_t, uint64_t>> ranges() const;
 
@@ -40,7 +47,11 @@ private:
         }
     };
 
+    static constexpr size_t kChunkBytes = sizeof(std::pair<uint64_t, Chunk>) + 48;  // and what the map adds
+
     std::map<uint64_t, Chunk> chunks_;  // by number, none of them empty
+    size_t spread_count_ = 0;  // of them, with bits
+    bool all_ = false;
 };
 
 }  // namespace cowraid

@@ -1,9 +1,27 @@
 // SPDX-License-Identifier: MIT
 #include "fs/files/dirty_map.h"
 
+#include <cstring>
 #include <utility>
 
+#include "base/units.h"
+
 namespace cowraid {
+
+namespace {
+
+void leave_large_buffer(DirtyExtent& extent)
+{
+    const uint64_t bytes = uint64_t{extent.block_count} * kBlockBytes;
+    if (bytes * DirtyMap::kBufferShareMin >= extent.buffer->buffer.size())
+        return;
+    Ref<SharedBuffer> own = make_ref<SharedBuffer>(bytes);
+    std::memcpy(own->buffer.data(), extent.block(0), bytes);
+    extent.buffer = std::move(own);
+    extent.buffer_block = 0;
+}
+
+}  // namespace
 
 uint64_t DirtyMap::insert(uint64_t first_block, DirtyExtent extent)
 {
@@ -49,6 +67,7 @@ uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count, Map::iterat
             DirtyExtent tail = at->second;
             tail.buffer_block += static_cast<uint32_t>(end - from);
             tail.block_count = static_cast<uint32_t>(to - end);
+            leave_large_buffer(tail);
             extents_.emplace_hint(std::next(at), end, std::move(tail));
         }
         const uint64_t cut_from = from < first_block ? first_block : from;
@@ -56,6 +75,7 @@ uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count, Map::iterat
         erased += cut_to - cut_from;
         if (from < first_block) {
             at->second.block_count = static_cast<uint32_t>(first_block - from);
+            leave_large_buffer(at->second);
             ++at;
         } else {
             at = extents_.erase(at);

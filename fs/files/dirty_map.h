@@ -25,9 +25,12 @@ struct DirtyExtent {
 // Not thread-safe: guarded by the inode's mutex.
 class DirtyMap {
 public:
+    static constexpr uint32_t kBufferShareMin = 4;
     using Map = std::map<uint64_t, DirtyExtent>;  // by first file block
 
-    // Replaces what was there. Returns how many blocks of the range were not dirty before.
+    // Replaces what was there. Returns how many blocks of the range were not dirty before. Of a buffer of
+    // which less than 1 / kBufferShareMin is left, the rest moves into one of its own: the memory of what is
+    // dirty is bounded by its blocks.
     uint64_t insert(uint64_t first_block, DirtyExtent extent);
     // Returns how many blocks went.
     uint64_t erase(uint64_t first_block, uint64_t block_count);

@@ -89,3 +89,27 @@ TEST_CASE("dirty map: the same blocks as in an array, whatever is put over and c
         }
     }
 }
+
+TEST_CASE("dirty map: remnants of large buffers do not keep them")
+{
+    constexpr uint32_t kLong = 40;
+    DirtyMap map;
+    std::vector<uint64_t> model(kBlocks, 0);
+    // Each takes all but one block of the one before.
+    for (uint64_t first = 0; first + kLong <= kBlocks; ++first) {
+        const uint64_t mark = 1000 * (first + 1);
+        map.insert(first, extent_of(kLong, mark));
+        for (uint32_t i = 0; i < kLong; ++i)
+            model[first + i] = mark + i;
+        require_equal(map, model);
+    }
+    // From the other side, and from within.
+    for (uint64_t first = kBlocks - kLong; first > 0; --first)
+        map.insert(first - 1, extent_of(kLong, 5000));
+    map.erase(3, 34);
+    uint64_t bytes = 0;
+    for (const auto& [first, extent] : map.extents())
+        bytes += extent.buffer->buffer.size();
+    CHECK(bytes <= map.block_count() * kBlockBytes * DirtyMap::kBufferShareMin);
+    CHECK(map.block_count() == kBlocks - 34);
+}

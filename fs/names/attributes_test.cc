@@ -301,3 +301,29 @@ TEST_CASE("thousands of extended attributes on one inode")
         REQUIRE(text_of(*volume.fs().names.get_xattr(file, "user." + std::to_string(i))) ==
                 std::to_string(i * i));
 }
+
+// The kernel takes no longer list either, and to gather one would take memory without limit.
+TEST_CASE("attributes: a list of names that is too long is refused, the attributes are there")
+{
+    TestVolume volume(manual_options());
+    Filesystem& fs = volume.fs();
+    const InodeNumber file = make_file(fs, kRoot, "file");
+    const std::string tail(240, 'n');
+    const std::vector<std::byte> value(1, std::byte{7});
+    size_t bytes = 0;
+    for (int index = 0; index < 300; ++index) {
+        const std::string name = "user." + std::to_string(1000 + index) + tail;
+        bytes += name.size() + 1;
+        REQUIRE(fs.names.set_xattr(file, name, value, 0).ok());
+        if (bytes <= Names::kMaxXattrListBytes)
+            CHECK(fs.names.list_xattrs(file)->size() == bytes);
+        else
+            CHECK(fs.names.list_xattrs(file).err() == Err::kTooBig);
+    }
+    REQUIRE(bytes > Names::kMaxXattrListBytes);
+    for (int index = 0; index < 300; ++index)
+        CHECK(*fs.names.get_xattr(file, "user." + std::to_string(1000 + index) + tail) == value);
+    for (int index = 0; index < 100; ++index)
+        REQUIRE(fs.names.remove_xattr(file, "user." + std::to_string(1000 + index) + tail).ok());
+    CHECK(listed_xattrs(fs, file).size() == 200);
+}

@@ -125,7 +125,10 @@ uint64_t name_weight(std::string_view name)
 
 void add_name_weight(Inode& directory, std::string_view name)
 {
-    directory.attributes.size_bytes += name_weight(name);
+    // A damaged size must not grow beyond what can be stored.
+    constexpr uint64_t kMax = INT64_MAX;
+    uint64_t& size = directory.attributes.size_bytes;
+    size += std::min(kMax - std::min(kMax, size), name_weight(name));
 }
 
 void remove_name_weight(Inode& directory, std::string_view name)

@@ -69,7 +69,9 @@ struct Names {
     // XATTR_CREATE, XATTR_REPLACE.
     Status set_xattr(InodeNumber inode, std::string_view name, std::span<const std::byte> value, int flags);
     Result<std::vector<std::byte>> get_xattr(InodeNumber inode, std::string_view name);
-    // Names, each with a terminating zero.
+    // Names, each with a terminating zero. kTooBig when they are longer than kMaxXattrListBytes: the kernel
+    // takes no more (XATTR_LIST_MAX).
+    static constexpr size_t kMaxXattrListBytes = 65536;
     Result<std::string> list_xattrs(InodeNumber inode);
     Status remove_xattr(InodeNumber inode, std::string_view name);
 
@@ -77,6 +79,7 @@ struct Names {
     Files& files;
     // One directory rename at a time, so that no cycle can arise.
     Mutex rename_mutex{LockRank::kRename};
+    std::atomic<uint64_t> directory_moves{0};  // changed under it, behind the move
     RemovalQueue removals;
     std::atomic<uint64_t> next_inode{0};
     std::atomic<uint64_t> inode_count{0};

@@ -211,13 +211,15 @@ Result<RenameOutcome> exchange_names(Operation& op, Rename& rename)
     return RenameOutcome::kDone;
 }
 
-// One attempt with the places as resolved, inside the gate.
-Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename)
+// One attempt with the places as resolved, inside the gate. Who their ancestors are was looked up before: a
+// walk as long as the tree is deep does not belong into the gate. It counts if no directory moved since.
+Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename, uint64_t moves)
 {
     std::optional<MutexLock> one_at_a_time;
     if (rename.moves_directory()) {
         one_at_a_time.emplace(names.rename_mutex);
-        CW_TRY(check_ancestors(names.store, rename));
+        if (names.directory_moves != moves)
+            return RenameOutcome::kChanged;
     }
     const InodeLocks locks({rename.from.directory.get(), rename.to.directory.get(), rename.from.inode.get(),
                             rename.to.inode.get()});
@@ -226,7 +228,11 @@ Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename)
     if (!from_same || !to_same)
         return RenameOutcome::kChanged;
     CW_TRY(check_entries(names.store, rename));
-    return rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
+    Result<RenameOutcome> outcome =
+        rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
+    if (rename.moves_directory())
+        ++names.directory_moves;
+    return outcome;
 }
 
 Status check_request(std::string_view name, std::string_view new_name, uint32_t flags)
@@ -256,13 +262,17 @@ Status Names::rename(InodeNumber parent, std::string_view name, InodeNumber new_
         CW_TRY(resolve_place(*this, rename.from));
         CW_TRY(resolve_place(*this, rename.to));
         CW_TRY(check_entries(store, rename));
-        // Other renames may twist what this sees; it counts once the rename mutex is held.
-        check_ancestors(store, rename).ignore();
+        const uint64_t moves = directory_moves;
+        // Other renames may twist what this sees.
+        const Status outside = check_ancestors(store, rename);
+        if (!outside.ok() && directory_moves != moves)
+            continue;
+        CW_TRY(outside);
         if (rename.same_inode())
             return {};
         Operation op(store);
         CW_TRY(op.begin(Operation::Kind::kGrow, 10));
-        CW_ASSIGN(const RenameOutcome outcome, carry_out(*this, op, rename));
+        CW_ASSIGN(const RenameOutcome outcome, carry_out(*this, op, rename, moves));
         op.end();
         if (outcome == RenameOutcome::kReplacedLast)
             remove_if_forgotten(*this, rename.to.inode->number);

@@ -121,6 +121,8 @@ Result<std::string> Names::list_xattrs(InodeNumber inode)
         CW_ASSIGN(const XattrPart part, decode_xattr(scan.key().offset, scan.value()));
         if (part.number == 0)
             names.append(part.name).push_back('\0');
+        if (names.size() > kMaxXattrListBytes)
+            return Err::kTooBig;
     }
 }
 
