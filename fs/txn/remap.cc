@@ -92,6 +92,19 @@ bool RemapLookup::may_have_moved(VolumeAddress logical) const
     return !group || is_emptying(group->record.address);
 }
 
+namespace {
+
+// Where the first group behind an address that is in none begins.
+VolumeAddress next_group(const Array& array, VolumeAddress address)
+{
+    for (const Ref<const ArrayGroup>& group : array.groups())
+        if (group->record.address > address)
+            return group->record.address;
+    return {UINT64_MAX};
+}
+
+}  // namespace
+
 Status RemapLookup::one_step(const View& view, VolumeAddress logical, uint64_t block_count,
                              std::vector<RemappedRun>& out) const
 {
@@ -108,7 +121,7 @@ Status RemapLookup::one_step(const View& view, VolumeAddress logical, uint64_t b
             }
         }
         const Ref<const ArrayGroup> group = array_.group_at(physical);
-        run_limit = group ? group->record.address + group->record.data_bytes() : physical;
+        run_limit = group ? group->record.address + group->record.data_bytes() : next_group(array_, physical);
         joins = true;
         out.push_back({at, physical, 1});
     };
