@@ -228,8 +228,7 @@ Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename, uin
     if (!from_same || !to_same)
         return RenameOutcome::kChanged;
     CW_TRY(check_entries(names.store, rename));
-    Result<RenameOutcome> outcome =
-        rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
+    Result<RenameOutcome> outcome = rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
     if (rename.moves_directory())
         ++names.directory_moves;
     return outcome;

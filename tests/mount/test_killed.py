@@ -95,7 +95,7 @@ def test_terminated_daemon_unmounts_cleanly(volume):
 def test_umount_says_that_the_daemon_died_in_its_last_commit(make_volume, loops):
     volume = make_volume(loops=loops)
     volume.make()
-    # Where the machine is busy the commit may be done before the kill: then all of it is there, and once more.
+    # On a busy machine the commit may be done before the kill. Then all is there, and it is tried again.
     for _ in range(6):
         volume.mount(options="commit=300")
         content = os.urandom(150 << 20)
