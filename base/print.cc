@@ -92,4 +92,11 @@ void print_empty_line(FILE* out)
     fputs("\n", out);
 }
 
+void print_over(FILE* out, const std::string& text)
+{
+    constexpr int kWidth = 78;
+    fprintf(out, "\r%-*s%s", kWidth, printable(text).c_str(), text.empty() ? "\r" : "");
+    fflush(out);
+}
+
 }  // namespace cowraid

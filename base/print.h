@@ -21,5 +21,7 @@ std::string printable(std::string_view text);
 // One line: adds the newline, and makes all before it printable.
 [[gnu::format(printf, 2, 3)]] void print_line(FILE* out, const char* format, ...);
 void print_empty_line(FILE* out);
+// Over what the last call printed: to a terminal, without a newline. An empty one makes place for a line.
+void print_over(FILE* out, const std::string& text);
 
 }  // namespace cowraid

@@ -58,6 +58,14 @@ CleanProgress Filesystem::clean_step(CleanWhen when)
     return committer.cleaner.step(when, false);
 }
 
+ScrubStatus Filesystem::scrub_step()
+{
+    CW_ASSERT(store.options.manual_commit);
+    if (!committer.scrub.step() && committer.scrub.start({}).ok())
+        committer.scrub.step();
+    return committer.scrub.status();
+}
+
 Status Filesystem::reset_counters()
 {
     for (const MemberRecord& member : volume->superblock().members)

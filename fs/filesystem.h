@@ -35,9 +35,11 @@ public:
     Status reset_counters();
 
     // Simulator, only with options.manual_commit: one round of what the threads would do, a flush and with
-    // `commit` a commit; one bounded step of the cleaner; what a mount does soon after a commit.
+    // `commit` a commit; one bounded step of the cleaner; one of a scrub, which begins again after its end;
+    // what a mount does soon after a commit.
     Status step(bool commit);
     CleanProgress clean_step(CleanWhen when);
+    ScrubStatus scrub_step();
     Status confirm();
 
     const std::unique_ptr<Volume> volume;

@@ -208,6 +208,8 @@ struct ArrayGroup : RefCounted<ArrayGroup> {
 
     // Where byte `offset` of a column lies, and how many bytes follow contiguously.
     [[nodiscard]] Extent locate(uint32_t column, uint64_t offset) const;
+    // Whether these are blocks of its data addresses, at least one.
+    [[nodiscard]] bool has_data(VolumeAddress address, uint64_t block_count) const;
 };
 
 struct ArrayState;
@@ -306,6 +308,11 @@ public:
     // Thread-safe.
     Status scrub_rows(VolumeAddress group_address, std::span<const StripeRows> rows, ScrubMode mode,
                       ScrubSink& sink, ScrubReport& report);
+    // The same for blocks of a mirrored group of which the verifier knows nothing: every copy of those from
+    // `address` on, one per checksum. The caller keeps the addresses from being reused. Blocks under parity
+    // are left out: scrub_rows() has them. kInvalid as for read(). Thread-safe.
+    Status scrub_copies(VolumeAddress address, std::span<const Checksum> checksums, ScrubMode mode,
+                        ScrubReport& report);
 
     // Reads every copy of the blocks from `address` on separately, one per checksum, and reports those that
     // do not match, without changing anything: for blocks of which the verifier knows nothing. On a parity

@@ -165,22 +165,11 @@ Status Array::check_copies(VolumeAddress address, std::span<const Checksum> chec
 {
     const Ref<const GroupList> list = state_->groups.list();
     const ArrayGroup* group = list->find(address);
-    if (group == nullptr || checksums.empty() || address.value % kBlockBytes != 0)
+    if (group == nullptr || !group->has_data(address, checksums.size()))
         return Err::kInvalid;
-    const uint64_t data_bytes = group->record.data_bytes();
-    const uint64_t offset = address - group->record.address;
-    if (offset >= data_bytes || checksums.size() * kBlockBytes > data_bytes - offset)
-        return Err::kInvalid;
-    const uint32_t copies = group->geometry.copies;
-    std::vector<RowCell> cells(checksums.size() * copies);
-    std::vector<PlacedCell> placed;
-    AlignedBuffer memory(cells.size() * kBlockBytes);
-    for (size_t index = 0; index < cells.size(); ++index) {
-        cells[index].memory = memory.data() + index * kBlockBytes;
-        cells[index].expected = {true, checksums[index / copies]};
-        placed.push_back({group, place_of(group->geometry, offset + index / copies * kBlockBytes),
-                          static_cast<uint32_t>(index % copies), &cells[index]});
-    }
+    std::vector<RowCell> cells;
+    AlignedBuffer memory(checksums.size() * group->geometry.copies * kBlockBytes);
+    const std::vector<PlacedCell> placed = place_copies(*group, address, checksums, cells, memory.data());
     read_cells(*state_, placed);
     classify_cells(placed);
     for (const PlacedCell& at : placed)

@@ -69,6 +69,14 @@ bool resolve_column(const GroupRecord& record, const GroupColumn& column, const 
 
 }  // namespace
 
+bool ArrayGroup::has_data(VolumeAddress address, uint64_t block_count) const
+{
+    const uint64_t data_bytes = record.data_bytes();
+    const uint64_t offset = address - record.address;
+    return block_count > 0 && address.value % kBlockBytes == 0 && offset < data_bytes &&
+           block_count <= (data_bytes - offset) / kBlockBytes;
+}
+
 ArrayGroup::Extent ArrayGroup::locate(uint32_t column, uint64_t offset) const
 {
     const std::vector<uint64_t>& begin = starts[column];

@@ -81,7 +81,7 @@ void CopyReader::repair()
             .authority = authority_for(lost),
         });
     }
-    repair_blocks(state_, items);
+    repair_blocks(state_, items, Stripes::kUnlocked);
 }
 
 void CopyReader::run()

@@ -69,14 +69,7 @@ void ReadCall::resolve(uint32_t index)
     piece.result = Err::kOk;
     piece.bad_blocks = 0;
     const ArrayGroup* group = list_->find(piece.address);
-    const uint64_t bytes = uint64_t{piece.block_count} * kBlockBytes;
-    if (group == nullptr || piece.address.value % kBlockBytes != 0 || piece.block_count == 0) {
-        piece.result = Err::kInvalid;
-        return;
-    }
-    const uint64_t offset = piece.address - group->record.address;
-    const uint64_t data_bytes = group->record.data_bytes();
-    if (offset >= data_bytes || bytes > data_bytes - offset) {
+    if (group == nullptr || !group->has_data(piece.address, piece.block_count)) {
         piece.result = Err::kInvalid;
         return;
     }

@@ -184,7 +184,7 @@ void RowBatch::run()
     const StripeLockSet lock(state_.stripe_locks, keys);
     solve_rows();
     count_unsolved();
-    repair_locked_blocks(state_, repairs_);
+    repair_blocks(state_, repairs_, Stripes::kLocked);
 }
 
 // After a crash on a read-only array some rows are right in memory only.

@@ -207,11 +207,7 @@ RepairItem::Authority authority_for(const LostBlock& lost)
     return from_pointer ? RepairItem::Authority::kVerifierOrReader : RepairItem::Authority::kVerifier;
 }
 
-namespace {
-
-enum class Stripes : uint8_t { kUnlocked, kLocked };
-
-size_t repair(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes)
+size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes)
 {
     size_t repaired = 0;
     sort_and_drop_repeated(items);
@@ -228,18 +224,6 @@ size_t repair(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes
         first = end;
     }
     return repaired;
-}
-
-}  // namespace
-
-size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items)
-{
-    return repair(state, items, Stripes::kUnlocked);
-}
-
-size_t repair_locked_blocks(ArrayState& state, std::vector<RepairItem>& items)
-{
-    return repair(state, items, Stripes::kLocked);
 }
 
 }  // namespace cowraid

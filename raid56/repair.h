@@ -29,14 +29,17 @@ struct RepairItem {
 // about them; nodes under parity it knows, unless its own tree is damaged.
 RepairItem::Authority authority_for(const LostBlock& lost);
 
+// Whether the caller holds the locks of the stripes.
+enum class Stripes : uint8_t {
+    kUnlocked,
+    kLocked,  // under parity: nobody writes between the verifier's answer and the repair
+};
+
 // Counts each fault on its member and rewrites the block, under the stripe lock: only where the authority
 // still wants this content and the block still holds what was seen, so that neither a newer write is
 // overwritten nor a fault counted by two readers. Reads every block again afterwards. On a read-only array
 // the faults are counted and nothing is written. Asks the verifier before it locks a stripe: nodes that lead
 // to the answer may lie in mirrored stripes. Returns how many blocks hold their content now.
-size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items);
-// The same for blocks under parity, by who holds the locks of all their stripes: nobody writes between the
-// verifier's answer and the repair.
-size_t repair_locked_blocks(ArrayState& state, std::vector<RepairItem>& items);
+size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes);
 
 }  // namespace cowraid

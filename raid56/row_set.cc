@@ -7,6 +7,23 @@
 
 namespace cowraid {
 
+std::vector<PlacedCell> place_copies(const ArrayGroup& group, VolumeAddress address,
+                                     std::span<const Checksum> checksums, std::vector<RowCell>& cells,
+                                     std::byte* memory)
+{
+    const uint32_t copies = group.geometry.copies;
+    cells.resize(checksums.size() * copies);
+    std::vector<PlacedCell> placed;
+    for (size_t index = 0; index < cells.size(); ++index) {
+        cells[index].memory = memory + index * kBlockBytes;
+        cells[index].expected = {true, checksums[index / copies]};
+        const uint64_t offset = address - group.record.address + index / copies * kBlockBytes;
+        placed.push_back(
+            {&group, place_of(group.geometry, offset), static_cast<uint32_t>(index % copies), &cells[index]});
+    }
+    return placed;
+}
+
 void read_cells(ArrayState& state, std::span<const PlacedCell> cells)
 {
     IoPlan plan(IoKind::kRead, state.members);

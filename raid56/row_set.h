@@ -36,6 +36,11 @@ struct PlacedCell {
     RowCell* cell = nullptr;
 };
 
+// Every copy of the data blocks from `address` on, one per checksum, side by side: cells with memory and
+// expectation, and where they lie. `memory`: a block for each. Lasts as long as all arguments.
+std::vector<PlacedCell> place_copies(const ArrayGroup& group, VolumeAddress address,
+                                     std::span<const Checksum> checksums, std::vector<RowCell>& cells,
+                                     std::byte* memory);
 // Reads the cells into their memory, as one batch. Afterwards they are unknown, bad (unreadable) or away.
 void read_cells(ArrayState& state, std::span<const PlacedCell> cells);
 // Asks the verifier what they must hold. As for it, no mutex of the array is held.

@@ -233,4 +233,28 @@ Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows
     return {};
 }
 
+Status Array::scrub_copies(VolumeAddress address, std::span<const Checksum> checksums, ScrubMode mode,
+                           ScrubReport& report)
+{
+    const Ref<const GroupList> list = state_->groups.list();
+    const ArrayGroup* group = list->find(address);
+    if (group == nullptr || !group->has_data(address, checksums.size()))
+        return Err::kInvalid;
+    if (group->geometry.parity > 0)
+        return {};
+    const uint32_t copies = group->geometry.copies;
+    std::vector<RowCell> cells;
+    BufferPool::Loan loan(state_->buffers, checksums.size() * copies * kBlockBytes);
+    const std::vector<PlacedCell> placed = place_copies(*group, address, checksums, cells, loan.data());
+    read_cells(*state_, placed);
+    classify_cells(placed);
+    ScrubRepairs repairs(*state_, mode, report);
+    for (size_t first = 0; first < placed.size(); first += copies)
+        repairs.examine_copies(std::span(placed).subspan(first, copies));
+    for (const RowCell& cell : cells)
+        report.data_blocks += cell.usable() || cell.cause == FaultCause::kWrong ? 1 : 0;
+    repairs.carry_out(Stripes::kUnlocked);
+    return {};
+}
+
 }  // namespace cowraid

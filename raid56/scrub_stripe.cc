@@ -10,8 +10,6 @@
 #include "raid56/parity.h"
 #include "raid56/partial_write.h"
 #include "raid56/reconstruct.h"
-#include "raid56/repair.h"
-#include "raid56/row_set.h"
 
 namespace cowraid {
 
@@ -39,6 +37,10 @@ private:
     {
         return address_of(call_.group, place(row, column));
     }
+    [[nodiscard]] PlacedCell placed(const ScrubRow& row, uint32_t column, uint32_t copy = 0) const
+    {
+        return {&call_.group, place(row, column), copy, &row.cells[column * geometry_.copies + copy]};
+    }
     void read();
     [[nodiscard]] bool in_use(const ScrubRow& row, uint32_t column) const;
     [[nodiscard]] bool row_in_use(const ScrubRow& row) const;
@@ -53,11 +55,7 @@ private:
     void settle_free(ScrubRow& row);
     void settle_parity(ScrubRow& row);
 
-    void add_repair(const ScrubRow& row, uint32_t column, uint32_t copy, const std::byte* content,
-                    bool charged);
     void tell(ScrubRow& row, uint32_t column, Checksum checksum);
-    void count_bad(const ScrubRow& row, uint32_t column, uint32_t copy);
-    void repair();
     void distrust_cache(const ScrubRow& row);
 
     ScrubCall& call_;
@@ -69,7 +67,7 @@ private:
     std::vector<ScrubRow> rows_;
     std::vector<RowCell> cells_;
     BufferPool::Loan loan_;
-    std::vector<RepairItem> repairs_;
+    ScrubRepairs repairs_;
 };
 
 StripeScrub::StripeScrub(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows)
@@ -80,7 +78,8 @@ StripeScrub::StripeScrub(ScrubCall& call, uint64_t stripe, const RowsOfStripe& r
       lock_(call.state.stripe_locks, std::span(&key_, 1)),
       recovered_(call.state.recovered_rows()),
       cells_(rows.count() * geometry_.columns()),
-      loan_(call.state.buffers, rows.count() * (geometry_.columns() + geometry_.parity) * kBlockBytes)
+      loan_(call.state.buffers, rows.count() * (geometry_.columns() + geometry_.parity) * kBlockBytes),
+      repairs_(call.state, call.mode, call.report)
 {
     std::byte* memory = loan_.data();
     size_t first = 0;
@@ -98,14 +97,13 @@ StripeScrub::StripeScrub(ScrubCall& call, uint64_t stripe, const RowsOfStripe& r
 
 void StripeScrub::read()
 {
-    std::vector<PlacedCell> placed;
+    std::vector<PlacedCell> cells;
     for (uint32_t column = 0; column < geometry_.columns(); ++column)
         for (const ScrubRow& row : rows_)
-            placed.push_back({&call_.group, place(row, column / geometry_.copies), column % geometry_.copies,
-                              &row.cells[column]});
-    read_cells(call_.state, placed);
-    ask_about_cells(call_.state, placed);
-    classify_cells(placed);
+            cells.push_back(placed(row, column / geometry_.copies, column % geometry_.copies));
+    read_cells(call_.state, cells);
+    ask_about_cells(call_.state, cells);
+    classify_cells(cells);
 }
 
 bool StripeScrub::in_use(const ScrubRow& row, uint32_t column) const
@@ -122,47 +120,17 @@ bool StripeScrub::row_in_use(const ScrubRow& row) const
     return false;
 }
 
-// What the cell holds is not `content`. Nobody is asked again: the decision is of this moment.
-void StripeScrub::add_repair(const ScrubRow& row, uint32_t column, uint32_t copy, const std::byte* content,
-                             bool charged)
-{
-    const RowCell& cell = row.cells[column * geometry_.copies + copy];
-    repairs_.push_back({
-        .group = &call_.group,
-        .place = place(row, column),
-        .copy = copy,
-        .content = content,
-        .checksum = checksum_of(content, kBlockBytes),
-        .cause = cell.state == RowCell::State::kBad ? cell.cause : FaultCause::kWrong,
-        .seen = cell.seen,
-        .authority = RepairItem::Authority::kReader,
-        .charged = charged,
-    });
-}
-
-void StripeScrub::count_bad(const ScrubRow& row, uint32_t column, uint32_t copy)
-{
-    const RowCell& cell = row.cells[column * geometry_.copies + copy];
-    if (cell.state == RowCell::State::kBad)
-        count_fault(call_.state, call_.group, place(row, column), copy, cell.cause);
-}
-
+// Of a block that nobody misses nothing is said, unless there is a good copy.
 void StripeScrub::examine_copies(ScrubRow& row, uint32_t column)
 {
-    const std::span<const RowCell> copies =
-        row.cells.subspan(size_t{column} * geometry_.copies, geometry_.copies);
-    const auto good = std::find_if(copies.begin(), copies.end(),
-                                   [](const RowCell& cell) { return cell.state == RowCell::State::kGood; });
-    if (good == copies.end() && (!copies[0].expected.known || !in_use(row, column)))
-        return;
-    if (good == copies.end())
-        call_.report.lost.push_back(address(row, column));
+    std::vector<PlacedCell> copies;
+    bool good = false;
     for (uint32_t copy = 0; copy < geometry_.copies; ++copy) {
-        if (good == copies.end())
-            count_bad(row, column, copy);
-        else if (copies[copy].state == RowCell::State::kBad)
-            add_repair(row, column, copy, good->memory, true);
+        copies.push_back(placed(row, column, copy));
+        good = good || copies.back().cell->state == RowCell::State::kGood;
     }
+    if (good || (copies.front().cell->expected.known && in_use(row, column)))
+        repairs_.examine_copies(copies);
 }
 
 // Solves what is bad or away, or of it only what is in use. What comes out right is good from now on.
@@ -185,11 +153,12 @@ void StripeScrub::solve(ScrubRow& row, bool only_used)
     if (lost.empty())
         return;
     Row solved{.group = &call_.group, .stripe = stripe_, .row = row.row, .cells = row.cells, .lost = lost};
-    const size_t before = repairs_.size();
-    solve_row(solved, repairs_);
-    for (size_t index = before; index < repairs_.size(); ++index) {
-        repairs_[index].authority = RepairItem::Authority::kReader;
-        row.cells[repairs_[index].place.column].state = RowCell::State::kGood;
+    std::vector<RepairItem>& items = repairs_.items();
+    const size_t before = items.size();
+    solve_row(solved, items);
+    for (size_t index = before; index < items.size(); ++index) {
+        items[index].authority = RepairItem::Authority::kReader;
+        row.cells[items[index].place.column].state = RowCell::State::kGood;
     }
     for (const LostBlock& block : lost)
         if (block.recovered)
@@ -208,19 +177,19 @@ bool StripeScrub::lose_used(ScrubRow& row)
         call_.report.lost.push_back(address(row, column));
     }
     for (uint32_t column = 0; any && column < row.cells.size(); ++column)
-        count_bad(row, column, 0);
+        repairs_.count_bad(placed(row, column));
     return any;
 }
 
 // Attempts to solve may have left something else in the memory of cells that are not good.
 void StripeScrub::read_again(ScrubRow& row)
 {
-    std::vector<PlacedCell> placed;
+    std::vector<PlacedCell> cells;
     for (uint32_t column = 0; column < row.cells.size(); ++column)
         if (row.cells[column].state != RowCell::State::kGood)
-            placed.push_back({&call_.group, place(row, column), 0, &row.cells[column]});
-    read_cells(call_.state, placed);
-    for (const PlacedCell& at : placed)
+            cells.push_back(placed(row, column));
+    read_cells(call_.state, cells);
+    for (const PlacedCell& at : cells)
         if (at.cell->usable())
             at.cell->seen = checksum_of(at.cell->memory, kBlockBytes);
 }
@@ -263,7 +232,7 @@ void StripeScrub::settle_free(ScrubRow& row)
         if (cell.state == RowCell::State::kGood)
             continue;
         if (cell.state == RowCell::State::kBad)
-            add_repair(row, column, 0, cell.memory, true);
+            repairs_.add(placed(row, column), cell.memory, true);
         tell(row, column, checksum_of(cell.memory, kBlockBytes));
     }
 }
@@ -285,7 +254,7 @@ void StripeScrub::settle_parity(ScrubRow& row)
         const bool recorded = cell.expected.known && cell.expected.checksum == checksum;
         const bool right = cell.usable() && std::memcmp(parity[p], cell.memory, kBlockBytes) == 0;
         if (!right && cell.state != RowCell::State::kAway)
-            add_repair(row, column, 0, parity[p], recorded || cell.state == RowCell::State::kBad);
+            repairs_.add(placed(row, column), parity[p], recorded || cell.state == RowCell::State::kBad);
         if (!recorded)
             tell(row, column, checksum);
     }
@@ -312,21 +281,6 @@ void StripeScrub::examine(ScrubRow& row)
     read_again(row);
     settle_free(row);
     settle_parity(row);
-}
-
-void StripeScrub::repair()
-{
-    const size_t wanted = repairs_.size();
-    size_t repaired = 0;
-    if (call_.mode == ScrubMode::kRepair) {
-        repaired = repair_locked_blocks(call_.state, repairs_);
-    } else {
-        for (const RepairItem& item : repairs_)
-            if (item.charged)
-                count_fault(call_.state, *item.group, item.place, item.copy, item.cause);
-    }
-    call_.report.repaired += repaired;
-    call_.report.unrepaired += wanted - repaired;
 }
 
 // What writes in place remember of the row went by what was recorded; what its log entries say goes on.
@@ -356,10 +310,62 @@ void StripeScrub::run()
         if (row.told)
             distrust_cache(row);
     }
-    repair();
+    repairs_.carry_out(Stripes::kLocked);
 }
 
 }  // namespace
+
+void ScrubRepairs::add(const PlacedCell& at, const std::byte* content, bool charged)
+{
+    const RowCell& cell = *at.cell;
+    items_.push_back({
+        .group = at.group,
+        .place = at.place,
+        .copy = at.copy,
+        .content = content,
+        .checksum = checksum_of(content, kBlockBytes),
+        .cause = cell.state == RowCell::State::kBad ? cell.cause : FaultCause::kWrong,
+        .seen = cell.seen,
+        .authority = RepairItem::Authority::kReader,
+        .charged = charged,
+    });
+}
+
+void ScrubRepairs::count_bad(const PlacedCell& at)
+{
+    if (at.cell->state == RowCell::State::kBad)
+        count_fault(state_, *at.group, at.place, at.copy, at.cell->cause);
+}
+
+void ScrubRepairs::examine_copies(std::span<const PlacedCell> copies)
+{
+    const auto good = std::find_if(copies.begin(), copies.end(), [](const PlacedCell& at) {
+        return at.cell->state == RowCell::State::kGood;
+    });
+    if (good == copies.end())
+        report_.lost.push_back(address_of(*copies[0].group, copies[0].place));
+    for (const PlacedCell& at : copies) {
+        if (good == copies.end())
+            count_bad(at);
+        else if (at.cell->state == RowCell::State::kBad)
+            add(at, good->cell->memory, true);
+    }
+}
+
+void ScrubRepairs::carry_out(Stripes stripes)
+{
+    const size_t wanted = items_.size();
+    size_t repaired = 0;
+    if (mode_ == ScrubMode::kRepair) {
+        repaired = repair_blocks(state_, items_, stripes);
+    } else {
+        for (const RepairItem& item : items_)
+            if (item.charged)
+                count_fault(state_, *item.group, item.place, item.copy, item.cause);
+    }
+    report_.repaired += repaired;
+    report_.unrepaired += wanted - repaired;
+}
 
 void scrub_stripe(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows)
 {

@@ -4,7 +4,8 @@
 
 #include <bitset>
 
-#include "raid56/array_state.h"
+#include "raid56/repair.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
 
@@ -18,6 +19,31 @@ struct ScrubCall {
     ScrubMode mode;
     ScrubSink& sink;
     ScrubReport& report;
+};
+
+// What a scrub is going to rewrite. The content stays where it is until carry_out().
+class ScrubRepairs {
+public:
+    ScrubRepairs(ArrayState& state, ScrubMode mode, ScrubReport& report)
+        : state_(state), mode_(mode), report_(report)
+    {
+    }
+    // The cell does not hold `content`. Nobody is asked again whether it is wanted.
+    void add(const PlacedCell& at, const std::byte* content, bool charged);
+    // Those that solve_row() finds.
+    std::vector<RepairItem>& items() { return items_; }
+    // Copies of one block, read and classified: bad ones get what a good one holds. Without a good one the
+    // block is lost.
+    void examine_copies(std::span<const PlacedCell> copies);
+    // Counts a bad cell of which nothing can be made.
+    void count_bad(const PlacedCell& at);
+    void carry_out(Stripes stripes);
+
+private:
+    ArrayState& state_;
+    const ScrubMode mode_;
+    ScrubReport& report_;
+    std::vector<RepairItem> items_;
 };
 
 // Locks the stripe, reads the given rows again, examines each and repairs it. No write of the stripe, and no

@@ -189,11 +189,22 @@ void* Background::removal_main(void* self)
     return nullptr;
 }
 
+void* Background::scrub_main(void* self)
+{
+    Committer& committer = static_cast<Background*>(self)->committer_;
+    prepare_thread("cowraid-scrub");
+    while (committer.scrub.wait())
+        committer.scrub.step();
+    return nullptr;
+}
+
 void Background::start()
 {
     committer_.names.removals.start();
+    committer_.scrub.allow();
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
+    CW_ASSERT(pthread_create(&scrub_thread_, nullptr, scrub_main, this) == 0);
     running_ = true;
 }
 
@@ -202,6 +213,8 @@ void Background::stop()
     if (!running_)
         return;
     running_ = false;
+    committer_.scrub.stop();
+    pthread_join(scrub_thread_, nullptr);
     committer_.names.removals.stop();
     pthread_join(removal_thread_, nullptr);
     committer_.store.commits.request_stop();

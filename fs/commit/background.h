@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The threads of a mounted filesystem: one commits, one deletes unlinked inodes.
+// The threads of a mounted filesystem: one commits, one deletes unlinked inodes, one scrubs.
 #pragma once
 
 #include <pthread.h>
@@ -18,16 +18,18 @@ public:
     Background& operator=(const Background&) = delete;
 
     void start();
-    // Ends both threads; what is queued stays for the next mount. Idempotent.
+    // Ends the threads; what is queued stays for the next mount. Idempotent.
     void stop();
 
 private:
     static void* commit_main(void* self);
     static void* removal_main(void* self);
+    static void* scrub_main(void* self);
 
     Committer& committer_;
     pthread_t commit_thread_{};
     pthread_t removal_thread_{};
+    pthread_t scrub_thread_{};
     bool running_ = false;
 };
 

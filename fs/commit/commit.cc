@@ -79,6 +79,7 @@ Ref<const Committed> committed_as(Store& store, TransactionId transaction, Gener
     Ref<Committed> committed = make_ref<Committed>();
     committed->generation = generation;
     committed->transaction = transaction;
+    committed->root_tree.root = trees.root;
     committed->file_tree = trees.file_tree;
     committed->checksum_tree = trees.checksum_tree;
     committed->free_space_tree = trees.free_space_tree;

@@ -12,6 +12,7 @@ Committer::Committer(Names& volume_names)
       names(volume_names),
       cleaner(store, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
       empty_groups(store),
+      scrub(store),
       background(*this)
 {
     store.driver = this;

@@ -13,6 +13,7 @@
 #include "fs/files/flush.h"
 #include "fs/maintain/cleaner.h"
 #include "fs/maintain/empty_groups.h"
+#include "fs/maintain/scrub.h"
 #include "fs/names/names.h"
 #include "journal/fsync_log.h"
 
@@ -66,6 +67,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     Mutex remount_mutex{LockRank::kRemount};
     Cleaner cleaner;
     EmptyGroups empty_groups;
+    Scrub scrub;
     // Null until the filesystem is written to; then it stays.
     std::unique_ptr<FsyncLog> fsync_log;
     SyncQueue syncs;

@@ -72,6 +72,7 @@ Status read_root_tree(Volume& volume, RootContent& content)
     const TreeRoot root{kRootTree, volume.superblock().root};
     Ref<Committed> committed = make_ref<Committed>();
     committed->generation = volume.superblock().generation;
+    committed->root_tree = root;
     CW_TRY(lookup_root(cache, root, committed->file_tree));
     CW_TRY(lookup_root(cache, root, committed->checksum_tree));
     CW_TRY(lookup_root(cache, root, committed->free_space_tree));

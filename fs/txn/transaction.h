@@ -42,6 +42,7 @@ struct Transaction : RefCounted<Transaction> {
 struct Committed : RefCounted<Committed> {
     Generation generation;
     TransactionId transaction;
+    TreeRoot root_tree{kRootTree, {}};
     TreeRoot file_tree{kFirstFileTree, {}};
     TreeRoot checksum_tree{kChecksumTree, {}};
     TreeRoot free_space_tree{kFreeSpaceTree, {}};

@@ -177,15 +177,36 @@ void Actor::clean()
     }
 }
 
+// A few pieces; the pass ends in a later burst. What faults leave is within redundancy, or the volume stops.
+void Actor::scrub()
+{
+    for (uint64_t count = prng().between(1, 4); count > 0; --count) {
+        world_.note("scrub");
+        const ScrubStatus status = fs().scrub_step();
+        if (!world_.returned())
+            return;
+        world_.events.add(Event::kScrubStep);
+        world_.events.add(Event::kScrubbed, status.state == ScrubState::kFinished ? 1 : 0);
+        if (status.lost + status.unreadable_nodes > 0 && !fs().store.service.failed())
+            world_.violation(
+                "scrub: %llu blocks and %llu nodes lost, the first block at %llu",
+                static_cast<unsigned long long>(status.lost),
+                static_cast<unsigned long long>(status.unreadable_nodes),
+                static_cast<unsigned long long>(status.lost > 0 ? status.lost_addresses.front().value : 0));
+    }
+}
+
 void Actor::step_durability()
 {
-    const uint64_t choice = prng().below(3);
+    const uint64_t choice = prng().below(4);
     if (choice == 0)
         flush();
     else if (choice == 1)
         commit();
-    else
+    else if (choice == 2)
         clean();
+    else
+        scrub();
 }
 
 void Actor::step()

@@ -101,6 +101,7 @@ private:
     void step_durability();
     void flush();
     void clean();
+    void scrub();
     void check_data_durable(InodeNumber file);
 
     World& world_;

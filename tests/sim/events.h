@@ -83,6 +83,8 @@ namespace cowraid::test {
     X(kAbsent, "fault: member absent at mount", 100)                                                         \
     X(kFaultHit, "requests hit by a fault", 5000)                                                            \
     X(kCleanStep, "step of the cleaner", 10000)                                                              \
+    X(kScrubStep, "piece of a scrub", 10000)                                                                 \
+    X(kScrubbed, "scrub of the whole volume", 500)                                                           \
     X(kMovedBlocks, "blocks moved", 10000)                                                                   \
     X(kEmptiedGroups, "block groups emptied", 200)                                                           \
     X(kJoinedBlocks, "blocks written into rows that hold others", 5000)                                      \

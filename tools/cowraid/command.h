@@ -23,7 +23,7 @@ struct CommandOptions {
 
 struct Command {
     const char* group;  // null: a command of its own
-    const char* name;
+    const char* name;  // empty: the group's word alone
     const char* summary;
     // argv[0] is the full name for messages; returns the exit code.
     int (*run)(int argc, char** argv, CommandOptions options);
@@ -35,6 +35,12 @@ int command_df(int argc, char** argv, CommandOptions options);
 int command_sync(int argc, char** argv, CommandOptions options);
 int command_stats(int argc, char** argv, CommandOptions options);
 int command_check(int argc, char** argv, CommandOptions options);
+int command_scrub(int argc, char** argv, CommandOptions options);
+int command_scrub_start(int argc, char** argv, CommandOptions options);
+int command_scrub_status(int argc, char** argv, CommandOptions options);
+int command_scrub_pause(int argc, char** argv, CommandOptions options);
+int command_scrub_resume(int argc, char** argv, CommandOptions options);
+int command_scrub_cancel(int argc, char** argv, CommandOptions options);
 int command_bench_raid56(int argc, char** argv, CommandOptions options);
 
 // Options every command takes (--json, -b, --si, operands): a child parser whose input is CommandOptions.

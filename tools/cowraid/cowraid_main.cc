@@ -21,6 +21,12 @@ constexpr Command kCommands[] = {
     {"filesystem", "df", "space per profile", command_df},
     {"filesystem", "sync", "commit what is written", command_sync},
     {"device", "stats", "error counters of members", command_stats},
+    {"scrub", "", "verify and repair a mounted volume, and wait for it", command_scrub},
+    {"scrub", "start", "verify and repair a mounted volume", command_scrub_start},
+    {"scrub", "status", "how far a scrub is, and what it found", command_scrub_status},
+    {"scrub", "pause", "let a scrub rest", command_scrub_pause},
+    {"scrub", "resume", "let a paused scrub go on", command_scrub_resume},
+    {"scrub", "cancel", "end a scrub", command_scrub_cancel},
     {"bench", "raid56", "drive the RAID5/6 array without a filesystem", command_bench_raid56},
     {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
 };
@@ -29,6 +35,13 @@ bool in_group(const Command& command, const char* group)
 {
     return group == nullptr ? command.group == nullptr
                             : command.group != nullptr && strcmp(command.group, group) == 0;
+}
+
+std::string full_name(const Command& command)
+{
+    if (command.group == nullptr || command.name[0] == '\0')
+        return command.group == nullptr ? command.name : command.group;
+    return std::string(command.group) + " " + command.name;
 }
 
 // All commands, or those of one group.
@@ -40,9 +53,7 @@ void print_usage(FILE* out, const char* group)
     for (const Command& command : kCommands) {
         if (group != nullptr && !in_group(command, group))
             continue;
-        const std::string name = command.group == nullptr ? std::string(command.name)
-                                                          : std::string(command.group) + " " + command.name;
-        print_line(out, "  %-18s %s", name.c_str(), command.summary);
+        print_line(out, "  %-18s %s", full_name(command).c_str(), command.summary);
     }
     print_empty_line(out);
     print_line(out,
@@ -121,6 +132,10 @@ const Command* resolve_command(int argc, char** argv, int& used)
     if (const Command* single = find_command(nullptr, first); single != nullptr)
         return single;
     const std::string group(first);
+    // What can be neither a command of the group nor the beginning of one is an operand.
+    const bool alone = argc < 2 || argv[1][0] == '-' || strchr(argv[1], '/') != nullptr;
+    if (const Command* group_alone = find_command(group.c_str(), ""); alone && group_alone != nullptr)
+        return group_alone;
     if (argc < 2 || argv[1][0] == '-') {
         std::vector<std::string> names;
         for (const std::string_view word : words_of(group.c_str()))
@@ -164,8 +179,7 @@ int run(int argc, char** argv)
     const Command* const command = resolve_command(argc - next, argv + next, used);
     if (command == nullptr)
         return kExitUsage;
-    std::string name = std::string("cowraid ") + (command->group != nullptr ? command->group : "");
-    name += command->group != nullptr ? std::string(" ") + command->name : command->name;
+    std::string name = "cowraid " + full_name(*command);
     // The command parses from its last word on, which stands for its full name.
     argv[next + used - 1] = name.data();
     argp_err_exit_status = kExitUsage;

@@ -3,15 +3,24 @@
 
 #include <unistd.h>
 
+#include "control/scrub_json.h"
 #include "control/volume_json.h"
 #include "tools/mount/partial_write_options.h"
 
 namespace cowraid {
 
 const VolumeControl::Command VolumeControl::kCommands[] = {
-    {"mount", false, &VolumeControl::mount},    {"info", true, &VolumeControl::info},
-    {"sync", true, &VolumeControl::sync},       {"stats-reset", true, &VolumeControl::stats_reset},
-    {"remount", true, &VolumeControl::remount}, {"shutdown-wait", false, &VolumeControl::shutdown_wait},
+    {"mount", false, &VolumeControl::mount},
+    {"info", true, &VolumeControl::info},
+    {"sync", true, &VolumeControl::sync},
+    {"stats-reset", true, &VolumeControl::stats_reset},
+    {"remount", true, &VolumeControl::remount},
+    {"scrub-start", true, &VolumeControl::scrub_start},
+    {"scrub-status", true, &VolumeControl::scrub_status},
+    {"scrub-pause", true, &VolumeControl::scrub_pause},
+    {"scrub-resume", true, &VolumeControl::scrub_resume},
+    {"scrub-cancel", true, &VolumeControl::scrub_cancel},
+    {"shutdown-wait", false, &VolumeControl::shutdown_wait},
 };
 
 VolumeControl::VolumeControl(Filesystem& filesystem, std::string mount_point)
@@ -124,6 +133,52 @@ Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string
     // A volume that is read-only writes nothing in place.
     return any && !json_is_true(read_only) ? filesystem_.volume->array().set_partial_write_options(options)
                                            : Status();
+}
+
+Status VolumeControl::answer_scrub(Status status, const char* refusal, ControlAnswer& answer,
+                                   std::string& why)
+{
+    if (!status.ok()) {
+        why = refusal;
+        return status;
+    }
+    answer.result = encode_scrub(filesystem_.committer.scrub.status());
+    return {};
+}
+
+Status VolumeControl::scrub_start(const json_t* request, ControlAnswer& answer, std::string& why)
+{
+    const json_t* const repair = json_get(request, "repair");
+    const ScrubOptions options = {
+        .mode = json_is_false(repair) ? ScrubMode::kLook : ScrubMode::kRepair,
+        .limit = json_get_integer(request, "limit"),
+    };
+    const Status status = filesystem_.committer.scrub.start(options);
+    const char* const refusal = status.err() == Err::kBusy ? "a scrub is under way; see cowraid scrub status"
+                                : status.err() == Err::kReadOnly
+                                    ? "the volume is mounted read-only; remount it, or cowraid check it"
+                                    : "the volume has stopped; unmount and mount it again";
+    return answer_scrub(status, refusal, answer, why);
+}
+
+Status VolumeControl::scrub_status(const json_t*, ControlAnswer& answer, std::string& why)
+{
+    return answer_scrub({}, "", answer, why);
+}
+
+Status VolumeControl::scrub_pause(const json_t*, ControlAnswer& answer, std::string& why)
+{
+    return answer_scrub(filesystem_.committer.scrub.pause(), "no scrub is running", answer, why);
+}
+
+Status VolumeControl::scrub_resume(const json_t*, ControlAnswer& answer, std::string& why)
+{
+    return answer_scrub(filesystem_.committer.scrub.resume(), "no scrub is paused", answer, why);
+}
+
+Status VolumeControl::scrub_cancel(const json_t*, ControlAnswer& answer, std::string& why)
+{
+    return answer_scrub(filesystem_.committer.scrub.cancel(), "no scrub is running or paused", answer, why);
 }
 
 Status VolumeControl::shutdown_wait(const json_t*, ControlAnswer& answer, std::string&)

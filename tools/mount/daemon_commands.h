@@ -13,7 +13,9 @@
 namespace cowraid {
 
 // Commands: mount, info, sync, stats-reset (answers as info did before it), remount (read_only: true|false),
-// shutdown-wait (holds the connection; "closing" is announced, then "closed").
+// scrub-start (repair: true|false, limit: bytes a second), scrub-status, scrub-pause, scrub-resume,
+// scrub-cancel (each answers with the status), shutdown-wait (holds the connection; "closing" is announced,
+// then "closed").
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -41,6 +43,12 @@ private:
     Status sync(const json_t* request, ControlAnswer& answer, std::string& why);
     Status stats_reset(const json_t* request, ControlAnswer& answer, std::string& why);
     Status remount(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status scrub_start(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status scrub_status(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status scrub_pause(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status scrub_resume(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status scrub_cancel(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
     Status shutdown_wait(const json_t* request, ControlAnswer& answer, std::string& why);
     Json report();
 

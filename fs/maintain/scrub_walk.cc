@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+#include "fs/maintain/scrub_walk.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "alloc/bitmap.h"
+#include "alloc/row_mask.h"
+#include "format/items.h"
+#include "format/window_codec.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint32_t kTreeCount = 5;
+
+const TreeRoot& tree_of(const Committed& committed, uint32_t tree)
+{
+    const TreeRoot* const trees[kTreeCount] = {&committed.root_tree, &committed.checksum_tree,
+                                               &committed.free_space_tree, &committed.remap_tree,
+                                               &committed.file_tree};
+    return *trees[tree];
+}
+
+// Mirrored groups with nodes: of these the verifier knows nothing, pointers tell.
+bool has_mirrored_nodes(const ArrayGroup& group)
+{
+    return group.geometry.parity == 0 && group.record.content != kGroupData;
+}
+
+// Nodes of one tree. Pointers verify their children, so that leaves are not looked into.
+class NodeScrub {
+public:
+    NodeScrub(Store& store, ScrubMode mode, ScrubReport& report, ScrubWalkCounts& counts)
+        : store_(store), mode_(mode), report_(report), counts_(counts)
+    {
+    }
+    // From `from` on. True: to the end; else `next` is where to go on.
+    bool run(const TreeRoot& tree, const Key& from, Key& next);
+
+private:
+    void scrub(const BlockRef& ref);
+    bool descend(const BlockRef& ref, int level, bool resuming);
+
+    Store& store_;
+    const ScrubMode mode_;
+    ScrubReport& report_;
+    ScrubWalkCounts& counts_;
+    uint64_t tree_id_ = 0;
+    Key from_{}, next_{};
+    uint64_t left_ = kScrubPieceBytes / kNodeBytes / 2;
+};
+
+void NodeScrub::scrub(const BlockRef& ref)
+{
+    ++counts_.nodes;
+    left_ -= left_ > 0 ? 1 : 0;
+    if (!store_.volume.array().scrub_copies(ref.address, ref.checksums, mode_, report_).ok())
+        ++counts_.unreadable_nodes;
+}
+
+// `resuming`: the node itself was scrubbed before, and children before the position.
+bool NodeScrub::descend(const BlockRef& ref, int level, bool resuming)
+{
+    if (!resuming)
+        scrub(ref);
+    if (level == 0)
+        return true;
+    const Result<Ref<const Node>> found = store_.cache.get(ref, tree_id_, level);
+    if (!found.ok()) {
+        ++counts_.unreadable_nodes;
+        return true;
+    }
+    const Node& node = **found;
+    if (node.is_leaf())
+        return true;
+    const uint32_t first = resuming ? node.child_for(from_) : 0;
+    for (uint32_t index = first; index < node.item_count(); ++index) {
+        const bool inside = resuming && index == first && node.key(index) < from_;
+        if (left_ == 0 && !inside) {
+            next_ = node.key(index);
+            return false;
+        }
+        if (!descend(node.child(index), static_cast<int>(node.level()) - 1, inside))
+            return false;
+    }
+    return true;
+}
+
+bool NodeScrub::run(const TreeRoot& tree, const Key& from, Key& next)
+{
+    if (!tree.root.address.valid())
+        return true;
+    tree_id_ = tree.tree_id;
+    from_ = from;
+    const bool done = descend(tree.root, -1, from != Key{});
+    next = next_;
+    return done;
+}
+
+// Used blocks of a run of stripes, as the last commit has them. What it refers to is on the members; what was
+// allocated since may not be.
+struct UsedBlocks {
+    uint64_t first_stripe = 0, stripe_count = 0;
+    Bitmap used;
+    std::vector<StripeRows> rows;
+};
+
+void add_rows(UsedBlocks& out, const Geometry& geometry, uint64_t stripe)
+{
+    const Bits256 mask = used_rows(out.used, geometry, stripe - out.first_stripe);
+    for (uint32_t row = mask.next_set(0, geometry.rows()); row < geometry.rows();) {
+        const uint32_t end = mask.next_clear(row, geometry.rows());
+        out.rows.push_back({stripe, row, end - row});
+        row = mask.next_set(end, geometry.rows());
+    }
+}
+
+// Windows of the group from the position on, until they have enough rows in use. False: there are none.
+Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, uint64_t from,
+                       UsedBlocks& out)
+{
+    const auto type = static_cast<uint8_t>(ItemType::kSpaceWindow);
+    const VolumeAddress address = group.record.address;
+    const Geometry& geometry = group.geometry;
+    const uint64_t stripe_blocks = geometry.stripe_data_blocks();
+    std::vector<SpaceWindow> windows;
+    TreeCursor cursor(store.cache, view.committed->free_space_tree);
+    CW_TRY(cursor.seek({address.value, type, from}));
+    uint64_t bytes = 0;
+    while (cursor.valid() && cursor.key().object == address.value && cursor.key().type == type &&
+           bytes < kScrubPieceBytes) {
+        CW_ASSIGN(SpaceWindow window, decode_space_window(address, cursor.key().offset, cursor.payload()));
+        const uint64_t end = window.first_stripe + divide_up(window.block_count, stripe_blocks);
+        if (window.block_count % stripe_blocks != 0 || end > geometry.stripe_count())
+            return Err::kCorrupt;
+        bytes += uint64_t{window.used_count} * kBlockBytes * geometry.columns() / geometry.data_columns;
+        windows.push_back(std::move(window));
+        CW_TRY(cursor.next());
+    }
+    if (windows.empty())
+        return false;
+    const SpaceWindow& last = windows.back();
+    out.first_stripe = windows.front().first_stripe;
+    out.stripe_count = last.first_stripe + last.block_count / stripe_blocks - out.first_stripe;
+    out.used = Bitmap(out.stripe_count * stripe_blocks);
+    for (const SpaceWindow& window : windows) {
+        const uint64_t first = (window.first_stripe - out.first_stripe) * stripe_blocks;
+        if (window.used_count == window.block_count)
+            out.used.set(first, window.block_count);
+        else if (window.used_count > 0)
+            out.used.load(first, window.block_count, window.bitmap);
+        for (uint64_t stripe = 0; window.used_count > 0 && stripe < window.block_count / stripe_blocks;
+             ++stripe)
+            add_rows(out, geometry, window.first_stripe + stripe);
+    }
+    return true;
+}
+
+// In use is what the last commit refers to; what is recorded anew belongs to the open transaction.
+class CommittedSink final : public ScrubSink {
+public:
+    CommittedSink(Store& store, const ArrayGroup& group, const UsedBlocks& blocks)
+        : store_(store), group_(group), blocks_(blocks)
+    {
+    }
+
+    bool in_use(VolumeAddress address) override
+    {
+        const uint64_t block = (address - group_.record.address) / kBlockBytes;
+        const uint64_t first = blocks_.first_stripe * group_.geometry.stripe_data_blocks();
+        return block >= first && block - first < blocks_.used.bit_count() && blocks_.used.test(block - first);
+    }
+    // The transaction stays open meanwhile, so that no later write is recorded in an older one.
+    void begin_stripe() override CW_NO_THREAD_SAFETY_ANALYSIS
+    {
+        const Geometry& geometry = group_.geometry;
+        const uint64_t windows = uint64_t{geometry.columns()} * (geometry.rows() / kChecksumWindowBlocks + 2);
+        reserved_.emplace(store_.ledger);
+        may_record_ = store_.service.check_writable().ok() &&
+                      reserved_->take({.checksum_windows = windows}, Leave::kReserve);
+        store_.gate.lock_shared();
+    }
+    void end_stripe() override CW_NO_THREAD_SAFETY_ANALYSIS
+    {
+        store_.gate.unlock_shared();
+        reserved_.reset();
+    }
+    // Without room for it the next scrub finds the same.
+    void record(VolumeAddress address, std::span<const Checksum> checksums) override
+    {
+        if (!may_record_)
+            return;
+        Transaction& open = store_.timeline.open_in_gate();
+        open.checksums.put(address, checksums);
+        open.dirty = true;
+    }
+
+private:
+    Store& store_;
+    const ArrayGroup& group_;
+    const UsedBlocks& blocks_;
+    std::optional<ChangeReservation> reserved_;
+    bool may_record_ = false;
+};
+
+// The first group at or after the position that has rows to be scrubbed.
+Ref<const ArrayGroup> next_group(Store& store, VolumeAddress from)
+{
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
+        if (group->record.address >= from && !has_mirrored_nodes(*group))
+            return group;
+    return {};
+}
+
+void leave_group(const ArrayGroup& group, ScrubPosition& position)
+{
+    position.group = group.record.address + kBlockBytes;
+    position.stripe = 0;
+}
+
+Status scrub_rows(Store& store, ScrubMode mode, ScrubPosition& position, ScrubReport& report)
+{
+    const Ref<const ArrayGroup> group = next_group(store, position.group);
+    if (!group) {
+        position.done = true;
+        return {};
+    }
+    if (group->record.address != position.group)
+        position.stripe = 0;
+    const View view = store.timeline.view();
+    UsedBlocks used;
+    const Result<bool> loaded = load_used(store, view, *group, position.stripe, used);
+    if (!loaded.ok() || !*loaded) {
+        leave_group(*group, position);
+        return loaded.ok() ? Status() : Status(loaded.err());
+    }
+    position.group = group->record.address;
+    position.stripe = used.first_stripe + used.stripe_count;
+    CommittedSink sink(store, *group, used);
+    // A group that went meanwhile held nothing any more.
+    store.volume.array().scrub_rows(group->record.address, used.rows, mode, sink, report).ignore();
+    return {};
+}
+
+}  // namespace
+
+Status scrub_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubReport& report,
+                   ScrubWalkCounts& counts)
+{
+    if (position.tree >= kTreeCount)
+        return scrub_rows(store, mode, position, report);
+    const View view = store.timeline.view();
+    NodeScrub nodes(store, mode, report, counts);
+    if (nodes.run(tree_of(*view.committed, position.tree), position.key, position.key)) {
+        ++position.tree;
+        position.key = {};
+    }
+    return {};
+}
+
+uint64_t scrub_bytes(Store& store)
+{
+    uint64_t bytes = 0;
+    for (const uint32_t content : {kGroupData, kGroupMetadata, kGroupSystem})
+        for (const GroupNumbers& numbers : store.allocator.group_numbers(content))
+            if (const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address); group)
+                bytes += numbers.live_blocks * kBlockBytes * group->geometry.columns() /
+                         group->geometry.data_columns;
+    return bytes;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: MIT
+"""cowraid scrub on mounted volumes."""
+
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import tool
+from test_redundancy import fill, verify
+
+SLOTS_BEGIN = 24 << 20  # of a member of 128 MiB, behind what is not in block groups
+
+
+def scrub(volume, *options, expect=0):
+    result = tool("cowraid", "scrub", "start", "-B", "--json", *options, volume.mount_point, check=False)
+    assert result.returncode == expect, result.stdout + result.stderr
+    return json.loads(result.stdout)
+
+
+def status_of(volume):
+    return json.loads(tool("cowraid", "scrub", "status", "--json", volume.mount_point).stdout)
+
+
+def rot(volume, indexes, seed=1, share=1):
+    """Spoils every `share`-th block of what the members hold in block groups."""
+    generator = random.Random(seed)
+    for index in indexes:
+        with open(volume.images[index], "r+b") as file:
+            for place in range(SLOTS_BEGIN, os.path.getsize(volume.images[index]), 4096):
+                if generator.randrange(share) == 0 and os.pread(file.fileno(), 4096, place).strip(b"\0"):
+                    os.pwrite(file.fileno(), generator.randbytes(4096), place)
+            os.fsync(file.fileno())
+
+
+def check_clean(report):
+    assert report["state"] == "finished"
+    for name in ("repaired_blocks", "unrepaired_blocks", "lost_blocks", "unreadable_nodes"):
+        assert report[name] == 0, report
+
+
+@pytest.mark.parametrize("data,metadata,count,tolerance",
+                         [("raid5", "raid1", 4, 1), ("raid6", "raid1c3", 5, 2), ("raid1c3", "raid1c3", 4, 2),
+                          ("raid6", "raid6", 5, 2)])
+def test_one_pass_repairs_everything(make_volume, data, metadata, count, tolerance):
+    volume = make_volume(data=data, metadata=metadata, member_count=count, member_mib=128)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=60)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    clean = scrub(volume)
+    check_clean(clean)
+    written = sum(path.stat().st_size for path in sums)
+    assert clean["data_blocks"] * 4096 > written
+    if data in ("raid5", "raid6"):
+        assert clean["parity_blocks"] * 4096 > written // 4
+    assert clean["tree_nodes"] > 0
+    # All that `tolerance` members hold, nodes included.
+    rot(volume, range(tolerance))
+    repaired = scrub(volume)
+    assert repaired["repaired_blocks"] > 100
+    assert repaired["lost_blocks"] == repaired["unrepaired_blocks"] == repaired["unreadable_nodes"] == 0
+    guilty = {line["devid"] for line in volume.counters()["device-stats"]
+              if line["corruption_errs"] or line["parity_errs"]}
+    assert guilty and guilty <= set(range(1, tolerance + 1))
+    before = volume.counters()
+    check_clean(scrub(volume))
+    assert volume.counters() == before
+    verify(sums)
+    volume.unmount()
+    volume.check()
+    # What was repaired carries the loss of others.
+    volume.hide(range(count - tolerance, count))
+    volume.mount(volume.devices[:count - tolerance], "degraded,ro")
+    verify(sums)
+
+
+def test_what_is_lost_is_said(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    fill(volume.mount_point, 2)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    rot(volume, [0, 1])
+    report = scrub(volume, expect=3)
+    assert report["lost_blocks"] > 0
+    assert len(report["lost_addresses"]) == min(report["lost_blocks"], 4096)
+    assert report["unreadable_nodes"] == 0
+    text = tool("cowraid", "scrub", "status", volume.mount_point).stdout
+    assert "are lost" in text
+
+
+def test_looking_repairs_nothing(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    fill(volume.mount_point, 3)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    rot(volume, [2], share=7)
+    looked = scrub(volume, "-r", expect=3)
+    assert looked["unrepaired_blocks"] > 10 and looked["repaired_blocks"] == 0
+    again = scrub(volume, "-r", expect=3)
+    assert again["unrepaired_blocks"] == looked["unrepaired_blocks"]
+    assert scrub(volume)["repaired_blocks"] == looked["unrepaired_blocks"]
+    check_clean(scrub(volume))
+
+
+def test_beside_writers_nothing_is_wrong(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount(options="join_above=0")
+    ended = threading.Event()
+
+    def write(number):
+        generator = random.Random(number)
+        path = volume.mount_point / f"file{number}"
+        path.write_bytes(generator.randbytes(8 << 20))
+        with open(path, "r+b", buffering=0) as file:
+            while not ended.is_set():
+                os.pwrite(file.fileno(), generator.randbytes(4096 * generator.randrange(1, 9)),
+                          4096 * generator.randrange(2000))
+                if generator.randrange(20) == 0:
+                    os.fsync(file.fileno())
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for writer in writers:
+        writer.start()
+    try:
+        end = time.monotonic() + 12
+        passes = 0
+        while time.monotonic() < end:
+            check_clean(scrub(volume))
+            passes += 1
+        assert passes >= 3
+    finally:
+        ended.set()
+        for writer in writers:
+            writer.join()
+    assert not any(line[name] for line in volume.counters()["device-stats"]
+                   for name in ("corruption_errs", "parity_errs", "repaired_blocks", "read_io_errs"))
+    volume.unmount()
+    volume.check()
+
+
+def test_start_pause_resume_cancel(volume):
+    none = tool("cowraid", "scrub", "status", volume.mount_point).stdout
+    assert "no scrub since" in none
+    for command in ("pause", "resume", "cancel"):
+        refused = tool("cowraid", "scrub", command, volume.mount_point, check=False)
+        assert refused.returncode == 1 and "no scrub is" in refused.stderr
+    (volume.mount_point / "file").write_bytes(os.urandom(64 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    started = tool("cowraid", "scrub", "start", "--limit", "16m", volume.mount_point)
+    assert "scrub started" in started.stdout
+    refused = tool("cowraid", "scrub", "start", volume.mount_point, check=False)
+    assert refused.returncode == 1 and "a scrub is under way" in refused.stderr
+    tool("cowraid", "scrub", "pause", volume.mount_point)
+    time.sleep(1)
+    paused = status_of(volume)
+    assert paused["state"] == "paused" and paused["limit_bytes_per_second"] == 16 << 20
+    time.sleep(1)
+    assert status_of(volume)["bytes_done"] == paused["bytes_done"]
+    tool("cowraid", "scrub", "resume", volume.mount_point)
+    # 128 MiB on members at 16 MiB a second.
+    deadline = time.monotonic() + 60
+    while status_of(volume)["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    ended = status_of(volume)
+    check_clean(ended)
+    assert ended["bytes_done"] > 120 << 20
+    assert ended["bytes_done"] * 1000 / ended["run_ms"] < 1.6 * (16 << 20)
+    tool("cowraid", "scrub", "start", "--limit", "1m", volume.mount_point)
+    tool("cowraid", "scrub", "cancel", volume.mount_point)
+    assert status_of(volume)["state"] == "cancelled"
+
+
+def test_the_word_alone_scrubs_and_waits(volume):
+    (volume.mount_point / "file").write_bytes(os.urandom(4 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    result = tool("cowraid", "scrub", cwd=volume.mount_point)
+    assert "no errors found" in result.stdout and "finished" in result.stdout
+    result = tool("cowraid", "scrub", volume.mount_point)
+    assert "no errors found" in result.stdout
+    assert "scrub pause" in tool("cowraid", "scrub", "--help").stdout
+    assert "-B" in tool("cowraid", "scrub", "start", "--help").stdout
+    volume.unmount()
+    refused = tool("cowraid", "scrub", volume.devices[0], check=False)
+    assert refused.returncode == 1
+    volume.mount(options="ro")
+    refused = tool("cowraid", "scrub", volume.mount_point, check=False)
+    assert refused.returncode == 1 and "read-only" in refused.stderr
+    for options in (["--limit", "0"], ["--limit", "fast"], ["-Q"]):
+        refused = tool("cowraid", "scrub", "start", *options, volume.mount_point, check=False)
+        assert refused.returncode == 2, refused
+
+
+def test_killed_in_the_middle(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 5, file_count=80)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    rot(volume, [3])
+    tool("cowraid", "scrub", "start", "--limit", "20m", volume.mount_point)
+    time.sleep(1.5)
+    volume.kill()
+    subprocess.run(["umount", "-i", "-l", volume.mount_point], check=True)
+    volume.mount()
+    assert scrub(volume)["lost_blocks"] == 0
+    check_clean(scrub(volume))
+    verify(sums)
+    volume.unmount()
+    volume.check()

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+// cowraid scrub, and scrub start, status, pause, resume, cancel
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <optional>
+
+#include "base/print.h"
+#include "control/scrub_json.h"
+#include "control/volume_json.h"
+#include "tools/cowraid/command.h"
+#include "tools/cowraid/load_report.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr int kKeyLimit = 256;
+constexpr useconds_t kLookMicroseconds = 500000;
+
+struct StartOptions {
+    CommandOptions common;
+    bool wait = false;
+    ScrubOptions scrub;
+};
+
+constexpr argp_option kStartOptions[] = {
+    {nullptr, 'B', nullptr, 0, "wait for its end; exit with 3 when something is damaged and stays so", 0},
+    {nullptr, 'r', nullptr, 0, "look only: repair nothing", 0},
+    {"limit", kKeyLimit, "SIZE", 0, "read this much of all members per second at most, like 100m", 0},
+    {},
+};
+
+error_t parse_start_option(int key, char* argument, argp_state* state)
+{
+    auto& options = *static_cast<StartOptions*>(state->input);
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options.common;
+        return 0;
+    case 'B':
+        options.wait = true;
+        return 0;
+    case 'r':
+        options.scrub.mode = ScrubMode::kLook;
+        return 0;
+    case kKeyLimit: {
+        const Result<uint64_t> limit = parse_size(argument);
+        if (!limit.ok() || *limit == 0)
+            argp_error(state, "--limit needs a size like 100m, not %s", quoted(argument).c_str());
+        else
+            options.scrub.limit = *limit;
+        return 0;
+    }
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+bool parse_start(int argc, char** argv, const char* doc, StartOptions& options)
+{
+    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
+    const argp parser = {.options = kStartOptions,
+                         .parser = parse_start_option,
+                         .args_doc = "[VOLUME]",
+                         .doc = doc,
+                         .children = children,
+                         .help_filter = nullptr,
+                         .argp_domain = nullptr};
+    return argp_parse(&parser, argc, argv, 0, nullptr, &options) == 0;
+}
+
+// The volume that is named; without a name the one that the working directory is in, or the only mounted one.
+Result<VolumeTarget> target_of(const CommandOptions& options, std::string& why)
+{
+    if (options.operands.size() > 1)
+        return invalid(why, "one volume at a time");
+    if (options.operands.size() == 1)
+        return find_target(options.operands, why);
+    const std::vector<MountedVolume> mounted = list_mounted_volumes();
+    if (mounted.size() == 1)
+        return VolumeTarget{.uuid = mounted.front().uuid, .mounted = true, .members = {}, .named_device = {}};
+    if (auto here = find_target({"./"}, why); here.ok())
+        return here;
+    why = mounted.empty() ? "no volume is mounted"
+                          : std::to_string(mounted.size()) + " volumes are mounted; name one";
+    return Err::kNotFound;
+}
+
+Result<ControlClient> connect(const CommandOptions& options, std::string& why)
+{
+    CW_ASSIGN(const VolumeTarget target, target_of(options, why));
+    return connect_target(target, why);
+}
+
+Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t* arguments, std::string& why)
+{
+    CW_ASSIGN(const Json answer, client.call(command, arguments, why));
+    return decode_scrub(answer.get());
+}
+
+std::string time_text(uint64_t seconds)
+{
+    const auto time = static_cast<time_t>(seconds);
+    struct tm local { };
+    char out[64] = "";
+    if (localtime_r(&time, &local) != nullptr)
+        strftime(out, sizeof out, "%Y-%m-%d %H:%M:%S", &local);
+    return out;
+}
+
+std::string duration_text(uint64_t ms)
+{
+    const uint64_t seconds = ms / 1000;
+    return text_format("%llu:%02llu:%02llu", static_cast<unsigned long long>(seconds / 3600),
+                       static_cast<unsigned long long>(seconds / 60 % 60),
+                       static_cast<unsigned long long>(seconds % 60));
+}
+
+uint64_t rate_of(const ScrubStatus& status)
+{
+    return status.run_ms == 0 ? 0 : status.bytes_done * 1000 / status.run_ms;
+}
+
+uint64_t left_ms(const ScrubStatus& status)
+{
+    const uint64_t left = status.bytes_total - std::min(status.bytes_total, status.bytes_done);
+    return status.bytes_done == 0 ? 0 : left * status.run_ms / status.bytes_done;
+}
+
+unsigned percent(const ScrubStatus& status)
+{
+    if (status.state == ScrubState::kFinished)
+        return 100;
+    const uint64_t done = std::min(status.bytes_total, status.bytes_done);
+    return status.bytes_total == 0 ? 0 : static_cast<unsigned>(done * 100 / status.bytes_total);
+}
+
+// One sentence.
+std::string result_text(const ScrubStatus& status)
+{
+    const bool looks = status.options.mode == ScrubMode::kLook;
+    if (status.lost + status.unreadable_nodes > 0)
+        return count_text(status.lost, "block") + " of data and " +
+               count_text(status.unreadable_nodes, "tree node") +
+               " are lost: redundancy does not have them; see the system log";
+    if (status.unrepaired > 0)
+        return count_text(status.unrepaired, "block") +
+               (looks ? " can be repaired; run it without -r" : " could not be stored on their member");
+    if (status.repaired > 0)
+        return count_text(status.repaired, "block") + " repaired, nothing is lost; see cowraid device stats";
+    return "no errors found";
+}
+
+void print_field(const char* name, const std::string& value)
+{
+    print_line(stdout, "%-18s%s", name, value.c_str());
+}
+
+void print_status(const ScrubStatus& status, SizeStyle sizes)
+{
+    if (status.state == ScrubState::kNone) {
+        print_line(stdout, "no scrub since the volume was mounted");
+        return;
+    }
+    const auto size = [sizes](uint64_t blocks) {
+        return size_text(blocks * kBlockBytes, sizes);
+    };
+    print_field("Scrub started:", time_text(status.started));
+    print_field("Status:", scrub_state_name(status.state));
+    print_field("Duration:", duration_text(status.run_ms));
+    if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)
+        print_field("Time left:", duration_text(left_ms(status)));
+    print_field("Done:", std::to_string(percent(status)) + "%, " + size_text(status.bytes_done, sizes) +
+                             " of members");
+    const std::string limit =
+        status.options.limit == 0 ? "" : " (limit " + size_text(status.options.limit, sizes) + "/s)";
+    print_field("Rate:", size_text(rate_of(status), sizes) + "/s" + limit);
+    print_field("Data verified:", size(status.data_blocks));
+    print_field("Parity verified:", size(status.parity_blocks));
+    print_field("Tree nodes:", std::to_string(status.nodes));
+    print_field("Repaired:", std::to_string(status.repaired) + " blocks");
+    print_field("Not repaired:", std::to_string(status.unrepaired) + " blocks");
+    print_field("Lost:", std::to_string(status.lost) + " blocks");
+    print_field("Result:", status.state == ScrubState::kFinished ? result_text(status)
+                                                                 : result_text(status) + " so far");
+}
+
+void print(const CommandOptions& options, const ScrubStatus& status)
+{
+    if (options.format == OutputFormat::kJson)
+        print_json(encode_scrub(status).get());
+    else
+        print_status(status, options.sizes);
+}
+
+void print_progress(const ScrubStatus& status, SizeStyle sizes)
+{
+    constexpr unsigned kCells = 30;
+    const unsigned done = percent(status);
+    std::string bar(size_t{done} * kCells / 100, '=');
+    bar.resize(kCells, ' ');
+    const std::string line =
+        text_format("[%s] %3u%%  %s/s  %s left", bar.c_str(), done, size_text(rate_of(status), sizes).c_str(),
+                    duration_text(left_ms(status)).c_str());
+    print_over(stderr, line);
+}
+
+// Until it ends, or is paused by somebody else.
+Result<ScrubStatus> follow(ControlClient& client, const CommandOptions& options, std::string& why)
+{
+    const bool shows = options.format == OutputFormat::kText && isatty(STDERR_FILENO) == 1;
+    while (true) {
+        CW_ASSIGN(ScrubStatus status, ask(client, "scrub-status", nullptr, why));
+        if (shows && status.state == ScrubState::kRunning)
+            print_progress(status, options.sizes);
+        if (status.state != ScrubState::kRunning) {
+            if (shows)
+                print_over(stderr, "");
+            return status;
+        }
+        usleep(kLookMicroseconds);
+    }
+}
+
+int finish(ControlClient& client, const CommandOptions& options)
+{
+    std::string why;
+    const auto status = follow(client, options, why);
+    if (!status.ok())
+        return command_failed(options, status.err(), why);
+    print(options, *status);
+    return status->damaged() ? kExitFindings : kExitOk;
+}
+
+Json arguments_of(const ScrubOptions& options)
+{
+    Json arguments = json_make_object();
+    json_put_flag(arguments.get(), "repair", options.mode == ScrubMode::kRepair);
+    json_put_integer(arguments.get(), "limit", options.limit);
+    return arguments;
+}
+
+// A command without options of its own: answers with the status.
+int run_simple(int argc, char** argv, CommandOptions options, const char* doc, const char* command)
+{
+    if (!parse_common(argc, argv, "[VOLUME]", doc, options))
+        return kExitUsage;
+    std::string why;
+    auto client = connect(options, why);
+    if (!client.ok())
+        return command_failed(options, client.err(), why);
+    const auto status = ask(*client, command, nullptr, why);
+    if (!status.ok())
+        return command_failed(options, status.err(), why);
+    print(options, *status);
+    return kExitOk;
+}
+
+}  // namespace
+
+int command_scrub(int argc, char** argv, CommandOptions common)
+{
+    StartOptions options{.common = std::move(common)};
+    if (!parse_start(argc, argv, "Verify and repair a mounted volume, and show how far it is.", options))
+        return kExitUsage;
+    std::string why;
+    auto client = connect(options.common, why);
+    if (!client.ok())
+        return command_failed(options.common, client.err(), why);
+    const Json arguments = arguments_of(options.scrub);
+    // One that runs already is followed.
+    const auto started = ask(*client, "scrub-start", arguments.get(), why);
+    if (!started.ok() && started.err() != Err::kBusy)
+        return command_failed(options.common, started.err(), why);
+    return finish(*client, options.common);
+}
+
+int command_scrub_start(int argc, char** argv, CommandOptions common)
+{
+    StartOptions options{.common = std::move(common)};
+    if (!parse_start(argc, argv, "Begin to verify and repair a mounted volume.", options))
+        return kExitUsage;
+    std::string why;
+    auto client = connect(options.common, why);
+    if (!client.ok())
+        return command_failed(options.common, client.err(), why);
+    const Json arguments = arguments_of(options.scrub);
+    const auto started = ask(*client, "scrub-start", arguments.get(), why);
+    if (!started.ok())
+        return command_failed(options.common, started.err(), why);
+    if (options.wait)
+        return finish(*client, options.common);
+    if (options.common.format == OutputFormat::kJson)
+        print_json(encode_scrub(*started).get());
+    else
+        print_line(stdout, "scrub started; see cowraid scrub status");
+    return kExitOk;
+}
+
+int command_scrub_status(int argc, char** argv, CommandOptions options)
+{
+    return run_simple(argc, argv, std::move(options), "Show how far the scrub is and what it found.",
+                      "scrub-status");
+}
+
+int command_scrub_pause(int argc, char** argv, CommandOptions options)
+{
+    return run_simple(argc, argv, std::move(options), "Let the scrub rest where it is.", "scrub-pause");
+}
+
+int command_scrub_resume(int argc, char** argv, CommandOptions options)
+{
+    return run_simple(argc, argv, std::move(options), "Let a paused scrub go on.", "scrub-resume");
+}
+
+int command_scrub_cancel(int argc, char** argv, CommandOptions options)
+{
+    return run_simple(argc, argv, std::move(options), "End the scrub.", "scrub-cancel");
+}
+
+}  // namespace cowraid
