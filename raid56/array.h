@@ -165,9 +165,14 @@ struct StripeRows {
 
 enum class ScrubMode : uint8_t { kRepair, kLook };
 
-// Learns what a scrub records of blocks that are right and recorded otherwise.
+// Whose word a scrub takes. in_use() is of the last commit: what it says is on the members, or lost.
 class ScrubSink : public ChecksumSink {
 public:
+    // Whether anybody may need the block besides: a transaction that is no commit yet may have put it there,
+    // or is about to. Asked while the stripe is locked.
+    virtual bool may_be_used(VolumeAddress address) = 0;
+    // Between the two calls below: whether record() may be called.
+    virtual bool may_record() = 0;
     // Around the repair of a stripe: before its lock is taken, and after it was let go. What is recorded in
     // between must take effect before another write of the stripe is recorded.
     virtual void begin_stripe() = 0;

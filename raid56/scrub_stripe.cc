@@ -50,9 +50,11 @@ private:
     void examine(ScrubRow& row);
     void solve(ScrubRow& row, bool only_used);
     bool lose_used(ScrubRow& row);
+    [[nodiscard]] bool has_others(const ScrubRow& row) const;
+    [[nodiscard]] bool may_tell(const ScrubRow& row);
     void read_again(ScrubRow& row);
     void choose_free(ScrubRow& row);
-    void settle_free(ScrubRow& row);
+    bool settle_free(ScrubRow& row);
     void settle_parity(ScrubRow& row);
 
     void tell(ScrubRow& row, uint32_t column, Checksum checksum);
@@ -181,6 +183,30 @@ bool StripeScrub::lose_used(ScrubRow& row)
     return any;
 }
 
+// True when a transaction may count on a block that could not be had. It may be about to be written, so that
+// it is not lost; and it is not free to be anything, so that the row is left alone.
+bool StripeScrub::has_others(const ScrubRow& row) const
+{
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        if (row.cells[column].state != RowCell::State::kGood && call_.sink.may_be_used(address(row, column)))
+            return true;
+    return false;
+}
+
+// Not of a row with live log entries: their partial parities are of what was recorded before.
+bool StripeScrub::may_tell(const ScrubRow& row)
+{
+    if (call_.mode == ScrubMode::kLook || !call_.sink.may_record())
+        return false;
+    if (!call_.state.partial)
+        return true;
+    StripeCache& cache = call_.state.partial->cache;
+    CachedStripe& cached = cache.pin(key_, call_.group.record.mapping_version, geometry_.rows());
+    const bool live = cached.rows[row.row] && cached.rows[row.row]->live_age == cache.age();
+    cache.unpin(cached);
+    return !live;
+}
+
 // Attempts to solve may have left something else in the memory of cells that are not good.
 void StripeScrub::read_again(ScrubRow& row)
 {
@@ -223,9 +249,14 @@ void StripeScrub::choose_free(ScrubRow& row)
 }
 
 // Free blocks that are not what is recorded of them, and cannot be made so: a crash left them. Nobody needs
-// them but parity.
-void StripeScrub::settle_free(ScrubRow& row)
+// them but parity. False: they are there, and nothing may be recorded now.
+bool StripeScrub::settle_free(ScrubRow& row)
 {
+    const bool all_good =
+        std::all_of(row.cells.begin(), row.cells.begin() + geometry_.data_columns,
+                    [](const RowCell& cell) { return cell.state == RowCell::State::kGood; });
+    if (all_good || !may_tell(row))
+        return all_good;
     choose_free(row);
     for (uint32_t column = 0; column < geometry_.data_columns; ++column) {
         RowCell& cell = row.cells[column];
@@ -235,6 +266,7 @@ void StripeScrub::settle_free(ScrubRow& row)
             repairs_.add(placed(row, column), cell.memory, true);
         tell(row, column, checksum_of(cell.memory, kBlockBytes));
     }
+    return true;
 }
 
 // Parity follows from the data. A member is charged where what is recorded says so, too.
@@ -253,6 +285,8 @@ void StripeScrub::settle_parity(ScrubRow& row)
         const Checksum checksum = checksum_of(parity[p], kBlockBytes);
         const bool recorded = cell.expected.known && cell.expected.checksum == checksum;
         const bool right = cell.usable() && std::memcmp(parity[p], cell.memory, kBlockBytes) == 0;
+        if (!recorded && !may_tell(row))
+            continue;
         if (!right && cell.state != RowCell::State::kAway)
             repairs_.add(placed(row, column), parity[p], recorded || cell.state == RowCell::State::kBad);
         if (!recorded)
@@ -262,8 +296,6 @@ void StripeScrub::settle_parity(ScrubRow& row)
 
 void StripeScrub::tell(ScrubRow& row, uint32_t column, Checksum checksum)
 {
-    if (call_.mode == ScrubMode::kLook)
-        return;
     row.told = true;
     ++call_.report.adopted;
     call_.sink.record(address(row, column), std::span(&checksum, 1));
@@ -276,11 +308,11 @@ void StripeScrub::examine(ScrubRow& row)
     const bool known = std::all_of(row.cells.begin(), row.cells.begin() + geometry_.data_columns,
                                    [](const RowCell& cell) { return cell.expected.known; });
     // Without a checksum of every data block the row was never written as a whole, or nobody can say.
-    if (lose_used(row) || !known)
+    if (lose_used(row) || !known || has_others(row))
         return;
     read_again(row);
-    settle_free(row);
-    settle_parity(row);
+    if (settle_free(row))
+        settle_parity(row);
 }
 
 // What writes in place remember of the row went by what was recorded; what its log entries say goes on.

@@ -36,11 +36,30 @@ public:
         volume_.record(at, checksums);
     }
     bool in_use(VolumeAddress at) override { return volume_.in_use(at); }
+    bool may_be_used(VolumeAddress at) override
+    {
+        CHECK(inside_);
+        return others.count(at.value) != 0;
+    }
+    bool may_record() override { return records; }
+
+    std::set<uint64_t> others;  // blocks that transactions count on
+    bool records = true;
 
 private:
     TestVolume& volume_;
     bool inside_ = false;
 };
+
+ScrubReport scrub(TestVolume& volume, TestSink& sink, uint64_t stripes)
+{
+    std::vector<StripeRows> rows;
+    for (uint64_t stripe = 0; stripe < stripes; ++stripe)
+        rows.push_back({stripe, 0, volume.geometry.rows()});
+    ScrubReport report;
+    REQUIRE(volume.array->scrub_rows(TestVolume::kGroup, rows, ScrubMode::kRepair, sink, report).ok());
+    return report;
+}
 
 ScrubReport scrub(TestVolume& volume, uint64_t stripes, ScrubMode mode = ScrubMode::kRepair)
 {
@@ -422,4 +441,93 @@ TEST_CASE("scrub: beside writers of the same rows nothing is charged, repaired o
         CHECK(volume.disk_is_right());
         MESSAGE("passes beside writers: ", passes);
     }
+}
+
+namespace {
+
+// Free in the last commit, and its address.
+uint64_t set_free(TestVolume& volume, const BlockPlace& place)
+{
+    const uint64_t address = TestVolume::kGroup.value + offset_of(volume.geometry, place);
+    volume.free_addresses.insert(address);
+    return address;
+}
+
+}  // namespace
+
+TEST_CASE("scrub: a damaged block of a transaction is not given another content")
+{
+    for (const bool latent : {false, true}) {
+        TestVolume volume({ProfileId::kRaid5, 3, 16384});
+        REQUIRE(volume.write(0, 1, 0).ok());
+        // Written by a transaction that is no commit yet; beyond redundancy with its parity.
+        const BlockPlace place{0, 1, 2};
+        TestSink sink(volume);
+        sink.others.insert(set_free(volume, place));
+        latent ? volume.latent(place) : volume.rot(place);
+        volume.rot({0, 3, 2});
+        const Checksum wanted = volume.checksum_at(place);
+        const auto before = images(volume);
+        ScrubReport report = scrub(volume, sink, 1);
+        CHECK(report.adopted == 0);
+        CHECK(report.repaired == 0);
+        CHECK(report.lost.empty());
+        CHECK(volume.checksum_at(place) == wanted);
+        CHECK(images(volume) == before);
+        // Who reads it is told so.
+        ReadPiece piece =
+            volume.piece(static_cast<uint32_t>(offset_of(volume.geometry, place) / kBlockBytes), 1);
+        CHECK(volume.array->read(std::span(&piece, 1)).err() == Err::kTooManyFaults);
+        // When nobody needs it any more it is settled.
+        sink.others.clear();
+        report = scrub(volume, sink, 1);
+        CHECK(report.adopted > 0);
+        check_quiet(volume, 1);
+    }
+}
+
+TEST_CASE("scrub: without leave to record only what was recorded right is repaired")
+{
+    TestVolume volume({ProfileId::kRaid6, 3, 16384});
+    REQUIRE(volume.write(0, 1, 0).ok());
+    TestSink sink(volume);
+    sink.records = false;
+    // Rows 0: rot. 1: parity that is recorded wrong. 2: free blocks that cannot be had as recorded.
+    volume.rot({0, 0, 0});
+    volume.rot({0, 4, 0});
+    const Checksum wrong = zero_block_checksum();
+    volume.record(TestVolume::kGroup + offset_of(volume.geometry, {0, 3, 1}), std::span(&wrong, 1));
+    for (const uint32_t column : {0u, 1u})
+        set_free(volume, {0, column, 2});
+    for (const uint32_t column : {0u, 1u, 3u})
+        volume.rot({0, column, 2});
+    ScrubReport report = scrub(volume, sink, 1);
+    CHECK(report.repaired == 2);
+    CHECK(report.adopted == 0);
+    CHECK(report.lost.empty());
+    sink.records = true;
+    report = scrub(volume, sink, 1);
+    CHECK(report.adopted > 0);
+    check_quiet(volume, 1);
+}
+
+TEST_CASE("scrub: a row with live log entries is not recorded anew before all members are flushed")
+{
+    TestVolume volume({ProfileId::kRaid5, 3, 16384});
+    REQUIRE(volume.write(0, 1, 0).ok());
+    volume.start_partial_writes();
+    // Block 2 of row 0 is in use, block 1 free; block 0 is written in place.
+    const uint64_t free_block = set_free(volume, {0, 1, 0});
+    REQUIRE(volume.overwrite(0, 1).ok());
+    // A crash before left another content of the free block than is recorded, and parity that fits it.
+    const Checksum wrong = zero_block_checksum();
+    const Checksum parity = volume.checksum_at({0, 3, 0});
+    volume.answers[free_block] = {true, wrong};
+    volume.answers[TestVolume::kGroup.value + offset_of(volume.geometry, {0, 3, 0})] = {true, wrong};
+    TestSink sink(volume);
+    CHECK(scrub(volume, sink, 1).adopted == 0);
+    REQUIRE(volume.commit_all().ok());
+    CHECK(scrub(volume, sink, 1).adopted == 2);
+    CHECK(volume.checksum_at({0, 3, 0}) == parity);
+    check_quiet(volume, 1);
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "fs/maintain/scrub_walk.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 
 #include "alloc/bitmap.h"
 #include "alloc/row_mask.h"
+#include "base/clock.h"
 #include "format/items.h"
 #include "format/window_codec.h"
 
@@ -14,6 +17,9 @@ namespace cowraid {
 namespace {
 
 constexpr uint32_t kTreeCount = 5;
+// How long a stripe that needs repair waits for a commit to end, and how often it looks.
+constexpr uint64_t kCommitWaitNs = 10'000'000'000;
+constexpr useconds_t kCommitLookUs = 2000;
 
 const TreeRoot& tree_of(const Committed& committed, uint32_t tree)
 {
@@ -172,7 +178,14 @@ public:
         const uint64_t first = blocks_.first_stripe * group_.geometry.stripe_data_blocks();
         return block >= first && block - first < blocks_.used.bit_count() && blocks_.used.test(block - first);
     }
-    // The transaction stays open meanwhile, so that no later write is recorded in an older one.
+    bool may_be_used(VolumeAddress address) override
+    {
+        const Result<bool> used = store_.allocator.is_used(address);
+        return !used.ok() || *used;
+    }
+    bool may_record() override { return may_record_; }
+    // No transaction is closed meanwhile, and none is being committed: it would record what it writes below
+    // what is recorded here, where nobody finds it any more.
     void begin_stripe() override CW_NO_THREAD_SAFETY_ANALYSIS
     {
         const Geometry& geometry = group_.geometry;
@@ -180,18 +193,22 @@ public:
         reserved_.emplace(store_.ledger);
         may_record_ = store_.service.check_writable().ok() &&
                       reserved_->take({.checksum_windows = windows}, Leave::kReserve);
+        const uint64_t deadline = monotonic_ns() + kCommitWaitNs;
         store_.gate.lock_shared();
+        while (store_.timeline.view().committing && monotonic_ns() < deadline) {
+            store_.gate.unlock_shared();
+            usleep(kCommitLookUs);
+            store_.gate.lock_shared();
+        }
+        may_record_ = may_record_ && !store_.timeline.view().committing;
     }
     void end_stripe() override CW_NO_THREAD_SAFETY_ANALYSIS
     {
         store_.gate.unlock_shared();
         reserved_.reset();
     }
-    // Without room for it the next scrub finds the same.
     void record(VolumeAddress address, std::span<const Checksum> checksums) override
     {
-        if (!may_record_)
-            return;
         Transaction& open = store_.timeline.open_in_gate();
         open.checksums.put(address, checksums);
         open.dirty = true;
