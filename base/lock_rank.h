@@ -10,6 +10,7 @@ namespace cowraid {
 enum class LockRank : uint8_t {
     kSession,  // fuse/: session state, control socket clients
     kRemount,  // fs/: one change between reading and writing at a time
+    kScrub,  // fs/: who finds the next piece of a scrub
     kCommitQueue,  // fs/: who waits for which commit
     kOperationGate,  // fs/: shared by every operation, exclusive to close a generation
     kInodeTable,  // fs/: one shard of the table of inodes in memory

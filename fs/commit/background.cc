@@ -204,7 +204,8 @@ void Background::start()
     committer_.scrub.allow();
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
-    CW_ASSERT(pthread_create(&scrub_thread_, nullptr, scrub_main, this) == 0);
+    for (pthread_t& thread : scrub_threads_)
+        CW_ASSERT(pthread_create(&thread, nullptr, scrub_main, this) == 0);
     running_ = true;
 }
 
@@ -214,7 +215,8 @@ void Background::stop()
         return;
     running_ = false;
     committer_.scrub.stop();
-    pthread_join(scrub_thread_, nullptr);
+    for (const pthread_t thread : scrub_threads_)
+        pthread_join(thread, nullptr);
     committer_.names.removals.stop();
     pthread_join(removal_thread_, nullptr);
     committer_.store.commits.request_stop();

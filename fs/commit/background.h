@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include <array>
+
 #include "base/mutex.h"
 
 namespace cowraid {
@@ -29,7 +31,7 @@ private:
     Committer& committer_;
     pthread_t commit_thread_{};
     pthread_t removal_thread_{};
-    pthread_t scrub_thread_{};
+    std::array<pthread_t, 2> scrub_threads_{};  // one reads while the other verifies
     bool running_ = false;
 };
 

@@ -53,13 +53,12 @@ Status Scrub::start(const ScrubOptions& options)
     if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
         return Err::kBusy;
     status_ = {};
-    status_.state = ScrubState::kRunning;
     status_.options = options;
     status_.started = now_seconds();
     status_.bytes_total = bytes;
     position_ = {};
     ++number_;
-    changed_.notify_all();
+    enter_running();
     return {};
 }
 
@@ -68,7 +67,7 @@ Status Scrub::pause()
     MutexLock lock(mutex_);
     if (status_.state != ScrubState::kRunning)
         return Err::kInvalid;
-    status_.state = ScrubState::kPaused;
+    leave_running(ScrubState::kPaused);
     return {};
 }
 
@@ -77,8 +76,7 @@ Status Scrub::resume()
     MutexLock lock(mutex_);
     if (status_.state != ScrubState::kPaused)
         return Err::kInvalid;
-    status_.state = ScrubState::kRunning;
-    changed_.notify_all();
+    enter_running();
     return {};
 }
 
@@ -93,21 +91,42 @@ Status Scrub::cancel()
 
 void Scrub::end(ScrubState state)
 {
-    status_.state = state;
+    leave_running(state);
     status_.ended = now_seconds();
     ++number_;
+    steps_ = 0;
+}
+
+void Scrub::enter_running()
+{
+    status_.state = ScrubState::kRunning;
+    since_ms_ = clock_ms();
     changed_.notify_all();
+}
+
+void Scrub::leave_running(ScrubState state)
+{
+    status_.run_ms = run_ms();
+    status_.state = state;
+    changed_.notify_all();
+}
+
+uint64_t Scrub::run_ms() const
+{
+    const bool runs = status_.state == ScrubState::kRunning;
+    return status_.run_ms + (runs ? clock_ms() - since_ms_ : 0);
 }
 
 ScrubStatus Scrub::status() const
 {
     MutexLock lock(mutex_);
-    return status_;
+    ScrubStatus status = status_;
+    status.run_ms = run_ms();
+    return status;
 }
 
-void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts, uint64_t ms)
+void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
 {
-    status_.run_ms += ms;
     status_.bytes_done += (report.data_blocks + report.parity_blocks) * kBlockBytes;
     status_.data_blocks += report.data_blocks;
     status_.parity_blocks += report.parity_blocks;
@@ -122,60 +141,79 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts, uint64
     status_.lost_addresses.insert(status_.lost_addresses.end(), report.lost.begin(), end);
 }
 
-bool Scrub::step()
+// Finds the next piece. False: there is no scrub to be brought on, or all of it is under way.
+bool Scrub::begin(Step& step)
 {
+    MutexLock walk(walk_mutex_);
     ScrubPosition position;
-    ScrubMode mode;
-    uint64_t number;
     {
         MutexLock lock(mutex_);
-        if (status_.state != ScrubState::kRunning)
+        if (status_.state != ScrubState::kRunning || position_.done)
             return false;
         position = position_;
-        mode = status_.options.mode;
-        number = number_;
+        step.mode = status_.options.mode;
+        step.number = number_;
     }
-    const uint64_t begin = clock_ms();
-    ScrubReport report;
-    ScrubWalkCounts counts;
-    if (!scrub_piece(store_, mode, position, report, counts).ok())
-        ++counts.unreadable_nodes;
-    for (const VolumeAddress address : report.lost)
+    if (!next_piece(store_, step.mode, position, step.piece, step.report, step.counts).ok())
+        ++step.counts.unreadable_nodes;
+    MutexLock lock(mutex_);
+    if (step.number != number_)
+        return true;
+    position_ = position;
+    ++steps_;
+    return true;
+}
+
+// True: it was the last step of the scrub, which ended so.
+bool Scrub::finish(const Step& step, ScrubStatus& ended)
+{
+    MutexLock lock(mutex_);
+    if (step.number != number_)
+        return false;
+    add(step.report, step.counts);
+    --steps_;
+    changed_.notify_all();
+    if (!position_.done || steps_ > 0)
+        return false;
+    end(ScrubState::kFinished);
+    ended = status_;
+    return true;
+}
+
+bool Scrub::step()
+{
+    Step step;
+    if (!begin(step))
+        return false;
+    if (step.piece.group)
+        scrub_rows(store_, step.mode, step.piece, step.report);
+    for (const VolumeAddress address : step.report.lost)
         log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
                   {.first = address.value, .last = address.value + kBlockBytes - 1});
     ScrubStatus ended;
-    {
-        MutexLock lock(mutex_);
-        if (number != number_)
-            return true;
-        add(report, counts, clock_ms() - begin);
-        position_ = position;
-        if (!position.done)
-            return true;
-        end(ScrubState::kFinished);
-        ended = status_;
-    }
-    log_end(ended);
+    if (finish(step, ended))
+        log_end(ended);
     return true;
+}
+
+// How long what was read so far should have taken.
+uint64_t Scrub::due_ms() const
+{
+    return status_.options.limit == 0 ? 0 : status_.bytes_done * 1000 / status_.options.limit;
 }
 
 bool Scrub::wait()
 {
     MutexLock lock(mutex_);
-    const uint64_t limit = status_.options.limit;
-    // Ahead of what the limit allows for the time that it ran: the difference is slept, as part of the run.
-    if (status_.state == ScrubState::kRunning && limit > 0) {
-        const uint64_t due_ms = status_.bytes_done * 1000 / limit;
-        const uint64_t number = number_;
-        while (!stopped_ && number == number_ && status_.run_ms < due_ms) {
-            const uint64_t begin = clock_ms();
-            changed_.wait_for(mutex_, due_ms - status_.run_ms);
-            status_.run_ms += clock_ms() - begin;
-        }
+    while (!stopped_) {
+        if (status_.state != ScrubState::kRunning || position_.done)
+            changed_.wait(mutex_);
+        else if (const uint64_t due = due_ms(), run = run_ms(); run < due)
+            changed_.wait_for(mutex_, due - run);
+        else
+            return true;
     }
-    while (!stopped_ && status_.state != ScrubState::kRunning)
-        changed_.wait(mutex_);
-    return !stopped_;
+    return false;
 }
 
 void Scrub::stop()
@@ -183,7 +221,7 @@ void Scrub::stop()
     MutexLock lock(mutex_);
     stopped_ = true;
     if (status_.state == ScrubState::kRunning)
-        status_.state = ScrubState::kPaused;
+        leave_running(ScrubState::kPaused);
     changed_.notify_all();
 }
 

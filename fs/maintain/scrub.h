@@ -46,24 +46,42 @@ public:
     Status cancel();
     [[nodiscard]] ScrubStatus status() const;
 
-    // One piece. False: nothing is to be done. One caller at a time, without locks held.
+    // One piece. False: nothing is to be done. Several at a time bring a scrub on: one reads while another
+    // verifies. No locks held.
     bool step();
-    // Of the thread that takes the steps: waits for work, and as long as the limit says. False: stop().
+    // Of the threads that take the steps: waits for work, and as long as the limit says. False: stop().
     bool wait();
     void stop();  // a scrub that runs is paused
     void allow();  // after stop(): again
 
 private:
-    void add(const ScrubReport& report, const ScrubWalkCounts& counts, uint64_t ms) CW_REQUIRES(mutex_);
+    // What a step works on; `number` is of its scrub.
+    struct Step {
+        uint64_t number = 0;
+        ScrubMode mode = ScrubMode::kRepair;
+        ScrubPiece piece;
+        ScrubReport report;
+        ScrubWalkCounts counts;
+    };
+    bool begin(Step& step);
+    bool finish(const Step& step, ScrubStatus& ended);
+    void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
+    void enter_running() CW_REQUIRES(mutex_);
+    void leave_running(ScrubState state) CW_REQUIRES(mutex_);
+    [[nodiscard]] uint64_t run_ms() const CW_REQUIRES(mutex_);
+    [[nodiscard]] uint64_t due_ms() const CW_REQUIRES(mutex_);
     void end(ScrubState state) CW_REQUIRES(mutex_);
 
     Store& store_;
+    Mutex walk_mutex_{LockRank::kScrub};  // held by who finds the next piece, which may read nodes
     mutable Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
     ScrubStatus status_ CW_GUARDED_BY(mutex_);
     ScrubPosition position_ CW_GUARDED_BY(mutex_);
     uint64_t
         number_ CW_GUARDED_BY(mutex_) = 0;  // of the scrub: a step of one that was cancelled counts no more
+    uint32_t steps_ CW_GUARDED_BY(mutex_) = 0;  // of this scrub, under way
+    uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
 };
 

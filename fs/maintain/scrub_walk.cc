@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "alloc/bitmap.h"
 #include "alloc/row_mask.h"
 #include "base/clock.h"
 #include "format/items.h"
@@ -104,14 +103,6 @@ bool NodeScrub::run(const TreeRoot& tree, const Key& from, Key& next)
     next = next_;
     return done;
 }
-
-// Used blocks of a run of stripes, as the last commit has them. What it refers to is on the members; what was
-// allocated since may not be.
-struct UsedBlocks {
-    uint64_t first_stripe = 0, stripe_count = 0;
-    Bitmap used;
-    std::vector<StripeRows> rows;
-};
 
 void add_rows(UsedBlocks& out, const Geometry& geometry, uint64_t stripe)
 {
@@ -237,37 +228,34 @@ void leave_group(const ArrayGroup& group, ScrubPosition& position)
     position.stripe = 0;
 }
 
-Status scrub_rows(Store& store, ScrubMode mode, ScrubPosition& position, ScrubReport& report)
+Status next_rows(Store& store, ScrubPosition& position, ScrubPiece& piece)
 {
-    const Ref<const ArrayGroup> group = next_group(store, position.group);
+    Ref<const ArrayGroup> group = next_group(store, position.group);
     if (!group) {
         position.done = true;
         return {};
     }
     if (group->record.address != position.group)
         position.stripe = 0;
-    const View view = store.timeline.view();
-    UsedBlocks used;
-    const Result<bool> loaded = load_used(store, view, *group, position.stripe, used);
+    piece.view = store.timeline.view();
+    const Result<bool> loaded = load_used(store, piece.view, *group, position.stripe, piece.blocks);
     if (!loaded.ok() || !*loaded) {
         leave_group(*group, position);
         return loaded.ok() ? Status() : Status(loaded.err());
     }
     position.group = group->record.address;
-    position.stripe = used.first_stripe + used.stripe_count;
-    CommittedSink sink(store, *group, used);
-    // A group that went meanwhile held nothing any more.
-    store.volume.array().scrub_rows(group->record.address, used.rows, mode, sink, report).ignore();
+    position.stripe = piece.blocks.first_stripe + piece.blocks.stripe_count;
+    piece.group = std::move(group);
     return {};
 }
 
 }  // namespace
 
-Status scrub_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubReport& report,
-                   ScrubWalkCounts& counts)
+Status next_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubPiece& piece,
+                  ScrubReport& report, ScrubWalkCounts& counts)
 {
     if (position.tree >= kTreeCount)
-        return scrub_rows(store, mode, position, report);
+        return next_rows(store, position, piece);
     const View view = store.timeline.view();
     NodeScrub nodes(store, mode, report, counts);
     if (nodes.run(tree_of(*view.committed, position.tree), position.key, position.key)) {
@@ -275,6 +263,15 @@ Status scrub_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubR
         position.key = {};
     }
     return {};
+}
+
+void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubReport& report)
+{
+    CommittedSink sink(store, *piece.group, piece.blocks);
+    // A group that went meanwhile held nothing any more.
+    store.volume.array()
+        .scrub_rows(piece.group->record.address, piece.blocks.rows, mode, sink, report)
+        .ignore();
 }
 
 uint64_t scrub_bytes(Store& store)

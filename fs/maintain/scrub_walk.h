@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "alloc/bitmap.h"
 #include "fs/txn/store.h"
 
 namespace cowraid {
@@ -26,12 +27,28 @@ struct ScrubWalkCounts {
     uint64_t unreadable_nodes = 0;  // what is below them was not reached
 };
 
-// Carries out one piece and moves the position behind it; kScrubPieceBytes of all members at most, roughly.
-// What the last commit refers to is scrubbed; what came since will be. An error means that a tree could not
-// be read: the piece is left out, the position is behind it all the same. No locks held.
-inline constexpr uint64_t kScrubPieceBytes = 32 * kMiB;
-Status scrub_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubReport& report,
-                   ScrubWalkCounts& counts);
+// Used blocks of a run of stripes, as a commit has them, and the rows that hold one.
+struct UsedBlocks {
+    uint64_t first_stripe = 0, stripe_count = 0;
+    Bitmap used;
+    std::vector<StripeRows> rows;
+};
+
+// Rows of one group, to be scrubbed by scrub_rows(). What the last commit refers to is in it; what came since
+// will be in a later pass.
+struct ScrubPiece {
+    View view;  // keeps the addresses from being reused
+    Ref<const ArrayGroup> group;  // null: nothing to be done
+    UsedBlocks blocks;
+};
+inline constexpr uint64_t kScrubPieceBytes = 32 * kMiB;  // of all members, roughly
+
+// Moves the position behind the next piece. Nodes are scrubbed at once; rows are what the caller gets. An
+// error means that a tree could not be read: the piece is left out. No locks held.
+Status next_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubPiece& piece,
+                  ScrubReport& report, ScrubWalkCounts& counts);
+// Several pieces at a time may be under way. No locks held.
+void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubReport& report);
 
 // Bytes of all members, roughly, that a whole pass reads.
 uint64_t scrub_bytes(Store& store);
