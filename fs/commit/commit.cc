@@ -243,6 +243,7 @@ Status Committer::commit()
     }
     close_degraded_groups(store);
     const TransactionId id = closed.transaction->id;
+    let_go(files, closed.batch);
     closed = ClosedTransaction();
     commit_count.fetch_add(1);
     release_freed(store);
@@ -306,6 +307,7 @@ Status Committer::flush()
         keep_unwritten(*this, batch);
         return stop_for(*this, "writing data failed", status);
     }
+    let_go(files, batch);
     return {};
 }
 

@@ -277,6 +277,16 @@ Status write_flush(Files& files, FlushBatch& batch)
     return {};
 }
 
+void let_go(Files& files, FlushBatch& batch)
+{
+    for (Ref<Inode>& inode : batch.inodes) {
+        const InodeNumber number = inode->number;
+        inode = {};
+        files.inodes.prune(number);
+    }
+    batch.inodes.clear();
+}
+
 void answer_writers(Store& store)
 {
     if (store.ledger.answer_waiting())

@@ -50,6 +50,9 @@ FlushBatch begin_flush(Files& files, View view, FlushHost& host);
 // the filesystem.
 Status write_flush(Files& files, FlushBatch& batch);
 
+// Lets go of the batch's inodes. Those that nobody remembers leave memory: their dirty data kept them there.
+void let_go(Files& files, FlushBatch& batch);
+
 // Answers writers for whose next write there is room. Those who still wait are answered by the next flush,
 // which it asks for. No locks held.
 void answer_writers(Store& store);

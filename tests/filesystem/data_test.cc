@@ -421,3 +421,27 @@ TEST_CASE("data: a stripe wider than the longest extent")
     CHECK(read_all(volume.fs(), find_file(volume.fs(), "wide"), content.size()) == content);
     REQUIRE(volume.unmount().ok());
 }
+
+TEST_CASE("inodes that only their dirty data keeps in memory leave it when that is stored")
+{
+    for (const bool commit : {false, true}) {
+        SimVolume volume({4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * 1024});
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Prng prng(3);
+        REQUIRE(fs.step(true).ok());
+        const size_t before = fs.files.inodes.size();
+        constexpr size_t kFiles = 20;
+        std::vector<InodeNumber> files;
+        for (size_t index = 0; index < kFiles; ++index) {
+            files.push_back(make_file(fs, ("file" + std::to_string(index)).c_str()));
+            write_all(fs, files.back(), 0, random_content(prng, 5000));
+            fs.names.forget(files.back(), 1);
+        }
+        CHECK(fs.files.inodes.size() >= before + kFiles);
+        REQUIRE(fs.step(commit).ok());
+        CHECK(fs.files.inodes.size() <= before + 1);  // the root
+        for (const InodeNumber file : files)
+            CHECK(read_all(fs, file, 5000).size() == 5000);
+    }
+}
