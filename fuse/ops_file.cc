@@ -192,7 +192,18 @@ public:
         drop_cached_pages(frontend_, write_.inode, write_.offset, write_.bytes);
         frontend_.page_cache.end_drop(write_.inode);
     }
-    void answer() override { answer_write(write_); }
+    // Whoever waits for it to be durable may have to write a record of the fsync log for everybody: not this
+    // thread, on which other direct writes wait.
+    void answer() override
+    {
+        if (!write_.durable)
+            return answer_write(write_);
+        auto action = [write = write_] {
+            answer_write(write);
+        };
+        frontend_.waiting_requests.hand_over(
+            std::make_unique<WaitingRequest<decltype(action)>>(write_.request, action));
+    }
 
 private:
     Frontend& frontend_;
