@@ -296,6 +296,7 @@ TEST_CASE("scrub: a row that fits its parity is adopted, nothing of it is writte
                 old[TestVolume::kGroup.value + offset_of(volume.geometry, {1, column, 2})] = {
                     true, volume.checksum_at({1, column, 2})};
         REQUIRE(volume.overwrite((address - TestVolume::kGroup.value) / kBlockBytes, 1).ok());
+        REQUIRE(volume.commit_all().ok());
         volume.answers = old;
         const auto before = images(volume);
         ScrubReport report = scrub(volume, 2);
