@@ -338,6 +338,15 @@ Status Allocator::free_blocks(VolumeAddress address, uint64_t block_count, Trans
     return group->free_blocks({first, block_count}, transaction);
 }
 
+void Allocator::note_rewritten(VolumeAddress address, TransactionId transaction)
+{
+    const Ref<SpaceGroup> group = impl_->find(address);
+    if (!group)
+        return;
+    if (const uint64_t block = group->block_of(address); block != ~uint64_t{0})
+        group->note_rewritten(block, transaction);
+}
+
 Status Allocator::collect(TransactionId transaction, std::vector<SpaceWindow>& windows,
                           std::vector<GroupUsage>& usages)
 {

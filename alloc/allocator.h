@@ -154,6 +154,10 @@ public:
     // read for this, then the call succeeds and only what is used is freed. Thread-safe.
     Status free_blocks(VolumeAddress address, uint64_t block_count, TransactionId transaction);
 
+    // On behalf of `transaction` free blocks or parity in the row of this data block were written and
+    // recorded anew: its window's last write. Ignored when the address belongs to no group. Thread-safe.
+    void note_rewritten(VolumeAddress address, TransactionId transaction);
+
     // Commit side: collect() and release() are called by one thread at a time. Applies everything that
     // happened on behalf of `transaction` or earlier to the recorded state and returns the windows and
     // summaries that changed since the last call for the same or an earlier transaction. May be called again

@@ -2,6 +2,7 @@
 #include "alloc/recorded_space.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "alloc/row_mask.h"
 #include "base/assert.h"
@@ -88,23 +89,31 @@ Status RecordedSpace::load(const SpaceWindow& window)
 }
 
 void RecordedSpace::apply(TransactionId transaction, const std::vector<BlockRange>& allocated,
-                          const std::vector<BlockRange>& freed, std::vector<SpaceWindow>& changed)
+                          const std::vector<BlockRange>& freed, const std::vector<BlockRange>& rewritten,
+                          std::vector<SpaceWindow>& changed)
 {
     RangeCursor allocations(allocated);
     RangeCursor frees(freed);
+    RangeCursor rewrites(rewritten);
     for (;;) {
-        const uint64_t next = std::min(allocations.position(), frees.position());
+        const uint64_t next = std::min({allocations.position(), frees.position(), rewrites.position()});
         if (next == ~uint64_t{0})
             return;
         const uint64_t window = next / window_blocks_;
-        if (apply_window(window, transaction, allocations, frees))
+        if (apply_window(window, transaction, allocations, frees, rewrites))
             changed.push_back(describe(window));
     }
 }
 
-// True when the window must be recorded again.
+// True: the window has a newer last write than before.
+bool RecordedSpace::note_writer(uint64_t window, TransactionId transaction)
+{
+    const auto [writer, fresh] = writers_.try_emplace(window, transaction);
+    return fresh || std::exchange(writer->second, transaction) != transaction;
+}
+
 bool RecordedSpace::apply_window(uint64_t window, TransactionId transaction, RangeCursor& allocated,
-                                 RangeCursor& freed)
+                                 RangeCursor& freed, RangeCursor& rewritten)
 {
     const BlockRange blocks = window_blocks(window);
     scratch_.clear();
@@ -115,10 +124,10 @@ bool RecordedSpace::apply_window(uint64_t window, TransactionId transaction, Ran
     for (BlockRange part = allocated.next_below(blocks.end()); part.count > 0;
          part = allocated.next_below(blocks.end())) {
         used_.set(part.first, part.count);
-        const auto [writer, fresh] = writers_.try_emplace(window, transaction);
-        wrote = wrote || fresh || writer->second != transaction;
-        writer->second = transaction;
+        wrote = note_writer(window, transaction) || wrote;
     }
+    while (rewritten.next_below(blocks.end()).count > 0)
+        wrote = note_writer(window, transaction) || wrote;
     for (BlockRange part = freed.next_below(blocks.end()); part.count > 0;
          part = freed.next_below(blocks.end())) {
         CW_DEBUG_ASSERT(used_.all(part.first, part.count));

@@ -22,9 +22,11 @@ public:
     Status load(const SpaceWindow& window);
 
     // Applies what happened on behalf of `transaction` and earlier ones: `allocated`, then `freed`, both
-    // sorted and disjoint in themselves. Appends the windows that are not as they were at the last call.
+    // sorted and disjoint in themselves. Blocks of `rewritten` (sorted) are neither: their windows were
+    // written. Appends the windows that are not as they were at the last call.
     void apply(TransactionId transaction, const std::vector<BlockRange>& allocated,
-               const std::vector<BlockRange>& freed, std::vector<SpaceWindow>& changed);
+               const std::vector<BlockRange>& freed, const std::vector<BlockRange>& rewritten,
+               std::vector<SpaceWindow>& changed);
     // `transaction` is durable as `generation`: so are the writes of it and of earlier ones.
     void set_durable(TransactionId transaction, Generation generation);
 
@@ -44,7 +46,10 @@ private:
     [[nodiscard]] BlockRange window_blocks(uint64_t window) const;
     [[nodiscard]] WindowState measure(uint64_t window) const;
     void store_state(uint64_t window, const WindowState& state);
-    bool apply_window(uint64_t window, TransactionId transaction, RangeCursor& allocated, RangeCursor& freed);
+    // True when the window must be recorded again.
+    bool apply_window(uint64_t window, TransactionId transaction, RangeCursor& allocated, RangeCursor& freed,
+                      RangeCursor& rewritten);
+    bool note_writer(uint64_t window, TransactionId transaction);
     [[nodiscard]] SpaceWindow describe(uint64_t window) const;
 
     VolumeAddress address_;

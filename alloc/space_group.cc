@@ -346,7 +346,8 @@ SpaceGroup::Delta& SpaceGroup::delta_of(TransactionId transaction)
         if (delta.transaction == transaction)
             return delta;
     }
-    return deltas_.emplace_back(Delta{.transaction = transaction, .allocated = {}, .freed = {}});
+    return deltas_.emplace_back(
+        Delta{.transaction = transaction, .allocated = {}, .freed = {}, .rewritten = {}});
 }
 
 SpaceGroup::TakeResult SpaceGroup::take(Pass pass, SpaceRequest& request)
@@ -425,6 +426,12 @@ Status SpaceGroup::free_blocks(const BlockRange& range, TransactionId transactio
     return {};
 }
 
+void SpaceGroup::note_rewritten(uint64_t block, TransactionId transaction)
+{
+    MutexLock lock(mutex_);
+    append_range(delta_of(transaction).rewritten, {block, 1});
+}
+
 bool SpaceGroup::has_deltas(TransactionId transaction)
 {
     if (!dirty_.load(std::memory_order_relaxed))
@@ -441,6 +448,7 @@ void SpaceGroup::collect(TransactionId transaction, std::vector<SpaceWindow>& wi
 {
     std::vector<BlockRange> allocated;
     std::vector<BlockRange> freed;
+    std::vector<BlockRange> rewritten;
     Pins alone;  // frees of a lower part, for release_only()
     {
         MutexLock lock(mutex_);
@@ -450,6 +458,7 @@ void SpaceGroup::collect(TransactionId transaction, std::vector<SpaceWindow>& wi
         });
         for (auto delta = first; delta != deltas_.end(); ++delta) {
             append_all(allocated, delta->allocated);
+            append_all(rewritten, delta->rewritten);
             const bool lower_part =
                 delta->transaction.value == transaction.value && delta->transaction.part < transaction.part;
             if (lower_part)
@@ -463,6 +472,7 @@ void SpaceGroup::collect(TransactionId transaction, std::vector<SpaceWindow>& wi
     normalise(allocated);
     normalise(freed);
     normalise(alone.ranges);
+    std::sort(rewritten.begin(), rewritten.end());  // a row may be in it twice
     std::vector<BlockRange> both;
     if (!alone.ranges.empty())
         std::merge(freed.begin(), freed.end(), alone.ranges.begin(), alone.ranges.end(),
@@ -470,7 +480,7 @@ void SpaceGroup::collect(TransactionId transaction, std::vector<SpaceWindow>& wi
     GroupUsage usage;
     {
         MutexLock lock(record_mutex_);
-        record_->apply(transaction, allocated, both.empty() ? freed : both, windows);
+        record_->apply(transaction, allocated, both.empty() ? freed : both, rewritten, windows);
         usage = record_->usage();
     }
     MutexLock lock(mutex_);

@@ -102,6 +102,7 @@ public:
     void cancel_take(std::span<const RowRegion> regions);
 
     Status free_blocks(const BlockRange& range, TransactionId transaction);
+    void note_rewritten(uint64_t block, TransactionId transaction);
 
     [[nodiscard]] bool has_deltas(TransactionId transaction);
     // The group is loaded.
@@ -123,6 +124,7 @@ private:
         TransactionId transaction;
         std::vector<BlockRange> allocated;
         std::vector<BlockRange> freed;
+        std::vector<BlockRange> rewritten;
     };
     // Collected frees that wait for release.
     struct Pins {

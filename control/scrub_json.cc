@@ -10,11 +10,11 @@ namespace cowraid {
 namespace {
 
 // Once for both directions.
-struct NumberField {
+struct ScrubNumberField {
     const char* key;
     uint64_t ScrubStatus::*field;
 };
-constexpr NumberField kNumbers[] = {
+constexpr ScrubNumberField kScrubNumbers[] = {
     {"started", &ScrubStatus::started},
     {"ended", &ScrubStatus::ended},
     {"run_ms", &ScrubStatus::run_ms},
@@ -23,14 +23,15 @@ constexpr NumberField kNumbers[] = {
     {"data_blocks", &ScrubStatus::data_blocks},
     {"parity_blocks", &ScrubStatus::parity_blocks},
     {"tree_nodes", &ScrubStatus::nodes},
+    {"unverified_blocks", &ScrubStatus::unverified},
     {"repaired_blocks", &ScrubStatus::repaired},
     {"unrepaired_blocks", &ScrubStatus::unrepaired},
     {"adopted_blocks", &ScrubStatus::adopted},
     {"lost_blocks", &ScrubStatus::lost},
     {"unreadable_nodes", &ScrubStatus::unreadable_nodes},
 };
-constexpr ScrubState kStates[] = {ScrubState::kNone, ScrubState::kRunning, ScrubState::kPaused,
-                                  ScrubState::kFinished, ScrubState::kCancelled};
+constexpr ScrubState kScrubStates[] = {ScrubState::kNone, ScrubState::kRunning, ScrubState::kPaused,
+                                       ScrubState::kFinished, ScrubState::kCancelled};
 
 }  // namespace
 
@@ -40,7 +41,7 @@ Json encode_scrub(const ScrubStatus& status)
     json_put_text(out.get(), "state", scrub_state_name(status.state));
     json_put_flag(out.get(), "repairs", status.options.mode == ScrubMode::kRepair);
     json_put_integer(out.get(), "limit_bytes_per_second", status.options.limit);
-    for (const NumberField& number : kNumbers)
+    for (const ScrubNumberField& number : kScrubNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
     Json addresses = json_make_array();
     for (const VolumeAddress address : status.lost_addresses)
@@ -55,12 +56,12 @@ Result<ScrubStatus> decode_scrub(const json_t* object)
         return Err::kInvalid;
     ScrubStatus status;
     const std::string name = json_get_text(object, "state");
-    for (const ScrubState state : kStates)
+    for (const ScrubState state : kScrubStates)
         if (name == scrub_state_name(state))
             status.state = state;
     status.options.mode = json_get_flag(object, "repairs") ? ScrubMode::kRepair : ScrubMode::kLook;
     status.options.limit = json_get_integer(object, "limit_bytes_per_second");
-    for (const NumberField& number : kNumbers)
+    for (const ScrubNumberField& number : kScrubNumbers)
         status.*number.field = json_get_integer(object, number.key);
     const json_t* const addresses = json_get(object, "lost_addresses");
     for (size_t index = 0; index < json_array_size(addresses); ++index)

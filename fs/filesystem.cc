@@ -66,6 +66,16 @@ ScrubStatus Filesystem::scrub_step()
     return committer.scrub.status();
 }
 
+Result<ScrubStatus> Filesystem::catch_up_step()
+{
+    CW_ASSERT(store.options.manual_commit);
+    if (!committer.catch_up.step()) {
+        CW_TRY(committer.catch_up.start({}));
+        committer.catch_up.step();
+    }
+    return committer.catch_up.status();
+}
+
 Status Filesystem::reset_counters()
 {
     for (const MemberRecord& member : volume->superblock().members)

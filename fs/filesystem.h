@@ -40,6 +40,8 @@ public:
     Status step(bool commit);
     CleanProgress clean_step(CleanWhen when);
     ScrubStatus scrub_step();
+    // One step of catching up what stale columns lack. kNotFound: there are none.
+    Result<ScrubStatus> catch_up_step();
     Status confirm();
 
     const std::unique_ptr<Volume> volume;

@@ -174,8 +174,9 @@ public:
     // Between the two calls below: whether record() may be called.
     virtual bool may_record() = 0;
     // Around the repair of a stripe: before its lock is taken, and after it was let go. What is recorded in
-    // between must take effect before another write of the stripe is recorded.
-    virtual void begin_stripe() = 0;
+    // between must take effect before another write of the stripe is recorded, and is a write of the stripe:
+    // the content may be on its way to the members. `first`: its first data block.
+    virtual void begin_stripe(VolumeAddress first) = 0;
     virtual void end_stripe() = 0;
 };
 
@@ -184,11 +185,15 @@ struct ScrubReport {
     // Blocks that were read and compared with what they must be. Data includes free blocks of rows in use,
     // and every copy. Parity is compared with its checksum and with what the data says.
     uint64_t data_blocks = 0, parity_blocks = 0;
+    uint64_t unverified = 0;  // not read: on members that are not in service
     uint64_t repaired = 0;  // rewritten, and read back
     uint64_t unrepaired =
         0;  // redundancy has the content, the member does not: nothing was to be written, or it failed
     uint64_t adopted = 0;  // right, but something else was recorded of them
+    uint64_t unsettled = 0;  // rows left alone with something wrong in them that nobody misses
     std::vector<VolumeAddress> lost;  // blocks in use that redundancy does not have any more
+
+    ScrubReport& operator+=(const ScrubReport& more);
 };
 
 struct ArrayStatistics {

@@ -48,6 +48,7 @@ private:
     void compare();
     void compare_column(ScannedRun& run, uint32_t column);
     void compare_parity(ScannedRun& run);
+    void count_verified(const ScannedRun& run, uint32_t column, bool there);
     [[nodiscard]] bool data_known(const ScannedRun& run, uint32_t row);
 
     ScrubCall& call_;
@@ -185,11 +186,17 @@ void ScrubScan::compare()
         if (geometry_.parity > 0 && all)
             compare_parity(run);
         for (uint32_t column = 0; column < columns(); ++column)
-            for (uint32_t row = 0; there_[index * columns() + column] && row < run.rows.row_count; ++row)
-                if (expected(run, column, row).known)
-                    ++(column < geometry_.data_columns * geometry_.copies ? call_.report.data_blocks
-                                                                          : call_.report.parity_blocks);
+            count_verified(run, column, there_[index * columns() + column]);
     }
+}
+
+void ScrubScan::count_verified(const ScannedRun& run, uint32_t column, bool there)
+{
+    uint64_t& count = !there                                               ? call_.report.unverified
+                      : column < geometry_.data_columns * geometry_.copies ? call_.report.data_blocks
+                                                                           : call_.report.parity_blocks;
+    for (uint32_t row = 0; row < run.rows.row_count; ++row)
+        count += expected(run, column, row).known ? 1 : 0;
 }
 
 void ScrubScan::run()
@@ -211,6 +218,19 @@ bool valid(const Geometry& geometry, std::span<const StripeRows> rows)
 }
 
 }  // namespace
+
+ScrubReport& ScrubReport::operator+=(const ScrubReport& more)
+{
+    data_blocks += more.data_blocks;
+    parity_blocks += more.parity_blocks;
+    unverified += more.unverified;
+    repaired += more.repaired;
+    unrepaired += more.unrepaired;
+    adopted += more.adopted;
+    unsettled += more.unsettled;
+    lost.insert(lost.end(), more.lost.begin(), more.lost.end());
+    return *this;
+}
 
 Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows> rows, ScrubMode mode,
                          ScrubSink& sink, ScrubReport& report)
@@ -251,8 +271,10 @@ Status Array::scrub_copies(VolumeAddress address, std::span<const Checksum> chec
     ScrubRepairs repairs(*state_, mode, report);
     for (size_t first = 0; first < placed.size(); first += copies)
         repairs.examine_copies(std::span(placed).subspan(first, copies));
-    for (const RowCell& cell : cells)
+    for (const RowCell& cell : cells) {
         report.data_blocks += cell.usable() || cell.cause == FaultCause::kWrong ? 1 : 0;
+        report.unverified += cell.state == RowCell::State::kAway ? 1 : 0;
+    }
     repairs.carry_out(Stripes::kUnlocked);
     return {};
 }

@@ -21,6 +21,7 @@ struct ScrubRow {
     std::span<RowCell> cells;
     std::span<std::byte> parity;  // memory for what parity must be
     bool told = false;  // something was recorded anew
+    bool unsettled = false;  // left alone although something in it is not as recorded
 };
 
 class StripeScrub {
@@ -48,6 +49,7 @@ private:
     void examine_copies(ScrubRow& row, uint32_t column);
     // parity
     void examine(ScrubRow& row);
+    [[nodiscard]] bool parity_in_doubt(const ScrubRow& row) const;
     void solve(ScrubRow& row, bool only_used);
     bool lose_used(ScrubRow& row);
     [[nodiscard]] bool has_others(const ScrubRow& row) const;
@@ -91,7 +93,7 @@ StripeScrub::StripeScrub(ScrubCall& call, uint64_t stripe, const RowsOfStripe& r
         const std::span<RowCell> cells = std::span(cells_).subspan(first, geometry_.columns());
         for (RowCell& cell : cells)
             cell.memory = std::exchange(memory, memory + kBlockBytes);
-        rows_.push_back({row, cells, {memory, size_t{geometry_.parity} * kBlockBytes}, false});
+        rows_.push_back({row, cells, {memory, size_t{geometry_.parity} * kBlockBytes}});
         memory += size_t{geometry_.parity} * kBlockBytes;
         first += geometry_.columns();
     }
@@ -135,6 +137,18 @@ void StripeScrub::examine_copies(ScrubRow& row, uint32_t column)
         repairs_.examine_copies(copies);
 }
 
+// A crash while all parity was away took the row's log entries with it: nobody could mend what it left in
+// free blocks.
+bool StripeScrub::parity_in_doubt(const ScrubRow& row) const
+{
+    for (uint32_t column = geometry_.data_columns; column < row.cells.size(); ++column) {
+        const BlockLocation at = locate_block(call_.state, call_.group, place(row, column), 0);
+        if (at.device != nullptr && !at.stale)
+            return false;
+    }
+    return true;
+}
+
 // Solves what is bad or away, or of it only what is in use. What comes out right is good from now on.
 void StripeScrub::solve(ScrubRow& row, bool only_used)
 {
@@ -158,9 +172,12 @@ void StripeScrub::solve(ScrubRow& row, bool only_used)
     std::vector<RepairItem>& items = repairs_.items();
     const size_t before = items.size();
     solve_row(solved, items);
+    const bool in_doubt = parity_in_doubt(row);
     for (size_t index = before; index < items.size(); ++index) {
+        const uint32_t column = items[index].place.column;
         items[index].authority = RepairItem::Authority::kReader;
-        row.cells[items[index].place.column].state = RowCell::State::kGood;
+        items[index].charged = !in_doubt || column >= geometry_.data_columns || in_use(row, column);
+        row.cells[column].state = RowCell::State::kGood;
     }
     for (const LostBlock& block : lost)
         if (block.recovered)
@@ -193,10 +210,15 @@ bool StripeScrub::has_others(const ScrubRow& row) const
     return false;
 }
 
-// Not of a row with live log entries: their partial parities are of what was recorded before.
+// Not of a row with live log entries: their partial parities are of what was recorded before. Nor while a
+// member is away: its column would lack what the map does not know of.
 bool StripeScrub::may_tell(const ScrubRow& row)
 {
-    if (call_.mode == ScrubMode::kLook || !call_.sink.may_record())
+    const auto away = [](const RowCell& cell) {
+        return cell.state == RowCell::State::kAway;
+    };
+    if (call_.mode == ScrubMode::kLook || !call_.sink.may_record() ||
+        std::any_of(row.cells.begin(), row.cells.end(), away))
         return false;
     if (!call_.state.partial)
         return true;
@@ -285,8 +307,10 @@ void StripeScrub::settle_parity(ScrubRow& row)
         const Checksum checksum = checksum_of(parity[p], kBlockBytes);
         const bool recorded = cell.expected.known && cell.expected.checksum == checksum;
         const bool right = cell.usable() && std::memcmp(parity[p], cell.memory, kBlockBytes) == 0;
-        if (!recorded && !may_tell(row))
+        if (!recorded && !may_tell(row)) {
+            row.unsettled = row.unsettled || !right;
             continue;
+        }
         if (!right && cell.state != RowCell::State::kAway)
             repairs_.add(placed(row, column), parity[p], recorded || cell.state == RowCell::State::kBad);
         if (!recorded)
@@ -308,10 +332,12 @@ void StripeScrub::examine(ScrubRow& row)
     const bool known = std::all_of(row.cells.begin(), row.cells.begin() + geometry_.data_columns,
                                    [](const RowCell& cell) { return cell.expected.known; });
     // Without a checksum of every data block the row was never written as a whole, or nobody can say.
-    if (lose_used(row) || !known || has_others(row))
+    row.unsettled = lose_used(row) || !known || has_others(row);
+    if (row.unsettled)
         return;
     read_again(row);
-    if (settle_free(row))
+    row.unsettled = !settle_free(row);
+    if (!row.unsettled)
         settle_parity(row);
 }
 
@@ -341,6 +367,7 @@ void StripeScrub::run()
             examine(row);
         if (row.told)
             distrust_cache(row);
+        call_.report.unsettled += row.unsettled ? 1 : 0;
     }
     repairs_.carry_out(Stripes::kLocked);
 }
@@ -401,7 +428,7 @@ void ScrubRepairs::carry_out(Stripes stripes)
 
 void scrub_stripe(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows)
 {
-    call.sink.begin_stripe();
+    call.sink.begin_stripe(address_of(call.group, {stripe, 0, 0}));
     StripeScrub(call, stripe, rows).run();
     call.sink.end_stripe();
 }

@@ -22,7 +22,7 @@ class TestSink final : public ScrubSink {
 public:
     explicit TestSink(TestVolume& volume) : volume_(volume) { }
     ~TestSink() override { CHECK_FALSE(inside_); }
-    void begin_stripe() override
+    void begin_stripe(VolumeAddress) override
     {
         CHECK_FALSE(inside_);
         inside_ = true;

@@ -198,14 +198,28 @@ void* Background::scrub_main(void* self)
     return nullptr;
 }
 
+// A member that was away, or failed, is there again: as soon as it is mounted.
+void* Background::catch_up_main(void* self)
+{
+    Committer& committer = static_cast<Background*>(self)->committer_;
+    prepare_thread("cowraid-catchup");
+    committer.catch_up.cancel().ignore();  // from before a remount
+    committer.catch_up.start({}).ignore();  // mostly there is nothing
+    while (committer.catch_up.wait())
+        committer.catch_up.step();
+    return nullptr;
+}
+
 void Background::start()
 {
     committer_.names.removals.start();
     committer_.scrub.allow();
+    committer_.catch_up.allow();
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
     for (pthread_t& thread : scrub_threads_)
         CW_ASSERT(pthread_create(&thread, nullptr, scrub_main, this) == 0);
+    CW_ASSERT(pthread_create(&catch_up_thread_, nullptr, catch_up_main, this) == 0);
     running_ = true;
 }
 
@@ -215,6 +229,8 @@ void Background::stop()
         return;
     running_ = false;
     committer_.scrub.stop();
+    committer_.catch_up.stop();
+    pthread_join(catch_up_thread_, nullptr);
     for (const pthread_t thread : scrub_threads_)
         pthread_join(thread, nullptr);
     committer_.names.removals.stop();

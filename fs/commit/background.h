@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The threads of a mounted filesystem: one commits, one deletes unlinked inodes, one scrubs.
+// The threads of a mounted filesystem: one commits, one deletes unlinked inodes, others scrub
+// and catch members up.
 #pragma once
 
 #include <pthread.h>
@@ -27,11 +28,13 @@ private:
     static void* commit_main(void* self);
     static void* removal_main(void* self);
     static void* scrub_main(void* self);
+    static void* catch_up_main(void* self);
 
     Committer& committer_;
     pthread_t commit_thread_{};
     pthread_t removal_thread_{};
     std::array<pthread_t, 2> scrub_threads_{};  // one reads while the other verifies
+    pthread_t catch_up_thread_{};
     bool running_ = false;
 };
 

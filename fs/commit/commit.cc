@@ -105,6 +105,14 @@ Status publish_map(Store& store)
                         covered);
 }
 
+// One round flushes what was caught up, the next one calls it current.
+Status publish_caught_up(Store& store)
+{
+    while (store.volume.has_caught_up())
+        CW_TRY(publish_map(store));
+    return {};
+}
+
 // By which the bound may rise while room is made: lines about new groups.
 constexpr uint64_t kNodeSlackBlocks = 64 * (kNodeBytes / kBlockBytes);
 
@@ -229,6 +237,8 @@ Status Committer::commit()
     empty_groups.step();
     if (const Status planned = plan_ahead(store); !planned.ok())
         return stop_for(*this, "planning block groups failed", planned);
+    if (const Status current = publish_caught_up(store); !current.ok())
+        return stop_for(*this, "writing superblocks failed", current);
     if (nothing_to_commit(store)) {
         answer_writers(store);  // a flush asked for beside this commit is not made
         return {};

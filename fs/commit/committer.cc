@@ -12,7 +12,8 @@ Committer::Committer(Names& volume_names)
       names(volume_names),
       cleaner(store, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
       empty_groups(store),
-      scrub(store),
+      scrub(store, ScrubScope::kAll),
+      catch_up(store, ScrubScope::kStale),
       background(*this)
 {
     store.driver = this;

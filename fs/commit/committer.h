@@ -67,7 +67,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     Mutex remount_mutex{LockRank::kRemount};
     Cleaner cleaner;
     EmptyGroups empty_groups;
-    Scrub scrub;
+    Scrub scrub, catch_up;
     // Null until the filesystem is written to; then it stays.
     std::unique_ptr<FsyncLog> fsync_log;
     SyncQueue syncs;

@@ -29,12 +29,13 @@ unsigned long long as_ull(uint64_t value)
     return value;
 }
 
-void log_end(const ScrubStatus& status)
+void log_end(ScrubScope scope, const ScrubStatus& status)
 {
     log_message(status.damaged() ? LogLevel::kError : LogLevel::kInfo,
-                "scrub %s: %llu blocks repaired, %llu not, %llu lost, %llu tree nodes unreadable",
-                scrub_state_name(status.state), as_ull(status.repaired), as_ull(status.unrepaired),
-                as_ull(status.lost), as_ull(status.unreadable_nodes));
+                "%s %s: %llu blocks repaired, %llu not, %llu lost, %llu tree nodes unreadable",
+                scope == ScrubScope::kAll ? "scrub" : "catching up", scrub_state_name(status.state),
+                as_ull(status.repaired), as_ull(status.unrepaired), as_ull(status.lost),
+                as_ull(status.unreadable_nodes));
 }
 
 }  // namespace
@@ -48,7 +49,12 @@ const char* scrub_state_name(ScrubState state)
 Status Scrub::start(const ScrubOptions& options)
 {
     CW_TRY(store_.service.check_writable());
-    const uint64_t bytes = scrub_bytes(store_);
+    const std::vector<Ref<const ArrayGroup>> groups = store_.volume.array().groups();
+    if (scope_ == ScrubScope::kStale &&
+        std::none_of(groups.begin(), groups.end(),
+                     [&](const Ref<const ArrayGroup>& group) { return in_scope(store_, scope_, *group); }))
+        return Err::kNotFound;
+    const uint64_t bytes = scrub_bytes(store_, scope_);
     MutexLock lock(mutex_);
     if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
         return Err::kBusy;
@@ -57,6 +63,7 @@ Status Scrub::start(const ScrubOptions& options)
     status_.started = now_seconds();
     status_.bytes_total = bytes;
     position_ = {};
+    passes_.clear();
     ++number_;
     enter_running();
     return {};
@@ -73,6 +80,7 @@ Status Scrub::pause()
 
 Status Scrub::resume()
 {
+    CW_TRY(store_.service.check_writable());
     MutexLock lock(mutex_);
     if (status_.state != ScrubState::kPaused)
         return Err::kInvalid;
@@ -133,6 +141,7 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
     status_.nodes += counts.nodes;
     status_.repaired += report.repaired;
     status_.unrepaired += report.unrepaired;
+    status_.unverified += report.unverified;
     status_.adopted += report.adopted;
     status_.lost += report.lost.size();
     status_.unreadable_nodes += counts.unreadable_nodes;
@@ -141,36 +150,104 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
     status_.lost_addresses.insert(status_.lost_addresses.end(), report.lost.begin(), end);
 }
 
+namespace {
+
+void add_stale_columns(const GroupRecord& group, std::vector<StaleColumn>& out)
+{
+    for (const GroupColumn& column : group.columns)
+        if (column.stale())
+            out.push_back({group.address, column.member, column.stale_since});
+}
+
+constexpr VolumeAddress kNodesOfAllGroups{0};
+
+}  // namespace
+
+std::vector<StaleColumn> Scrub::node_columns()
+{
+    std::vector<StaleColumn> columns;
+    for (const Ref<const ArrayGroup>& group : store_.volume.array().groups())
+        if (has_mirrored_nodes(*group))
+            add_stale_columns(group->record, columns);
+    return columns;
+}
+
+void Scrub::note_begun(const Step& step, const ScrubPosition& before, const ScrubPosition& after)
+{
+    const bool nodes = before.in_trees();
+    if (!nodes && !step.piece.group)
+        return;
+    Pass& pass = passes_[nodes ? kNodesOfAllGroups : step.piece.group->record.address];
+    if (nodes ? before == ScrubPosition() : step.piece.first) {
+        pass.begun = true;
+        pass.columns = step.columns;
+    }
+    pass.issued = nodes ? !after.in_trees() : step.piece.last;
+    ++pass.steps;
+}
+
+void Scrub::note_finished(const Step& step, std::vector<StaleColumn>& current)
+{
+    const VolumeAddress address = step.piece.group ? step.piece.group->record.address : kNodesOfAllGroups;
+    const auto at = passes_.find(address);
+    if (at == passes_.end())
+        return;
+    Pass& pass = at->second;
+    --pass.steps;
+    pass.failed = pass.failed || step.failed();
+    if (!pass.complete())
+        return;
+    if (!pass.failed && step.order.mode == ScrubMode::kRepair)
+        current.insert(current.end(), pass.columns.begin(), pass.columns.end());
+    passes_.erase(at);
+}
+
+// A limit is kept in steps of a fraction of a second.
+ScrubOrder Scrub::order() const
+{
+    ScrubOrder order{.mode = status_.options.mode, .scope = scope_};
+    if (status_.options.limit > 0)
+        order.piece_bytes = std::clamp(status_.options.limit / 8, kMiB, order.piece_bytes);
+    return order;
+}
+
 // Finds the next piece. False: there is no scrub to be brought on, or all of it is under way.
 bool Scrub::begin(Step& step)
 {
     MutexLock walk(walk_mutex_);
-    ScrubPosition position;
+    ScrubPosition before;
     {
         MutexLock lock(mutex_);
         if (status_.state != ScrubState::kRunning || position_.done)
             return false;
-        position = position_;
-        step.mode = status_.options.mode;
+        before = position_;
+        step.order = order();
         step.number = number_;
     }
-    if (!next_piece(store_, step.mode, position, step.piece, step.report, step.counts).ok())
+    ScrubPosition position = before;
+    if (before == ScrubPosition())
+        step.columns = node_columns();
+    if (!next_piece(store_, step.order, position, step.piece, step.report, step.counts).ok())
         ++step.counts.unreadable_nodes;
+    if (step.piece.group)
+        add_stale_columns(step.piece.group->record, step.columns);
     MutexLock lock(mutex_);
     if (step.number != number_)
         return true;
     position_ = position;
+    note_begun(step, before, position);
     ++steps_;
     return true;
 }
 
 // True: it was the last step of the scrub, which ended so.
-bool Scrub::finish(const Step& step, ScrubStatus& ended)
+bool Scrub::finish(const Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current)
 {
     MutexLock lock(mutex_);
     if (step.number != number_)
         return false;
     add(step.report, step.counts);
+    note_finished(step, current);
     --steps_;
     changed_.notify_all();
     if (!position_.done || steps_ > 0)
@@ -185,14 +262,19 @@ bool Scrub::step()
     Step step;
     if (!begin(step))
         return false;
-    if (step.piece.group)
-        scrub_rows(store_, step.mode, step.piece, step.report);
+    if (step.piece.group && !step.piece.blocks.rows.empty())
+        scrub_rows(store_, step.order.mode, step.piece, step.report);
     for (const VolumeAddress address : step.report.lost)
         log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
                   {.first = address.value, .last = address.value + kBlockBytes - 1});
     ScrubStatus ended;
-    if (finish(step, ended))
-        log_end(ended);
+    std::vector<StaleColumn> current;
+    if (finish(step, ended, current))
+        log_end(scope_, ended);
+    if (!current.empty()) {
+        store_.volume.caught_up(std::move(current));
+        store_.commits.request_commit();
+    }
     return true;
 }
 

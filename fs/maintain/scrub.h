@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT
-// A scrub of the mounted volume: who asked for it, where it is, what it found. One at a time.
+// A scrub of the mounted volume: who asked for it, where it is, what it found. One at a time of each scope.
+// What stale columns lack is written on the way; those of which nothing is left are handed to the volume,
+// which calls them current (docs/DESIGN.md, "Members that missed writes").
 #pragma once
+
+#include <map>
+#include <vector>
 
 #include "base/mutex.h"
 #include "fs/maintain/scrub_walk.h"
+#include "fs/volume/volume.h"
 
 namespace cowraid {
 
@@ -25,22 +31,28 @@ struct ScrubStatus {
     // In blocks of 4 KiB; nodes with all copies.
     uint64_t data_blocks = 0, parity_blocks = 0, nodes = 0;
     uint64_t repaired = 0, unrepaired = 0, adopted = 0, lost = 0, unreadable_nodes = 0;
+    uint64_t unverified = 0;  // blocks on members that are not in service
     std::vector<VolumeAddress> lost_addresses;  // the first kScrubAddressesMax of the lost blocks
 
     // What is wrong and stays so.
     [[nodiscard]] bool damaged() const { return unrepaired + lost + unreadable_nodes > 0; }
+    // Everything was looked at, and is as it must be.
+    [[nodiscard]] bool all_well() const
+    {
+        return state == ScrubState::kFinished && !damaged() && unverified == 0;
+    }
 };
 inline constexpr size_t kScrubAddressesMax = 4096;
 
 // Thread-safe.
 class Scrub {
 public:
-    explicit Scrub(Store& store) : store_(store) { }
+    Scrub(Store& store, ScrubScope scope) : store_(store), scope_(scope) { }
 
     // kBusy: one runs or is paused. kReadOnly, kShutdown: nothing is written to the volume, and nobody takes
-    // steps.
+    // steps. kNotFound: nothing is in its scope.
     Status start(const ScrubOptions& options);
-    // kInvalid: there is none to be paused, resumed, cancelled.
+    // kInvalid: there is none to be paused, resumed, cancelled. resume() as start(), too.
     Status pause();
     Status resume();
     Status cancel();
@@ -58,13 +70,34 @@ private:
     // What a step works on; `number` is of its scrub.
     struct Step {
         uint64_t number = 0;
-        ScrubMode mode = ScrubMode::kRepair;
+        ScrubOrder order;
         ScrubPiece piece;
+        std::vector<StaleColumn> columns;  // of what begins with it
         ScrubReport report;
         ScrubWalkCounts counts;
+
+        // Something is not as it must be, or could not be looked at.
+        [[nodiscard]] bool failed() const
+        {
+            return report.unrepaired + report.unsettled + report.lost.size() + counts.unreadable_nodes > 0;
+        }
+    };
+    // What a pass over one group, or over all nodes, has shown so far.
+    struct Pass {
+        std::vector<StaleColumn> columns;  // stale when it began
+        uint32_t steps = 0;  // under way
+        bool begun = false, issued = false, failed = false;
+
+        [[nodiscard]] bool complete() const { return begun && issued && steps == 0; }
     };
     bool begin(Step& step);
-    bool finish(const Step& step, ScrubStatus& ended);
+    [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
+    std::vector<StaleColumn> node_columns();
+    void note_begun(const Step& step, const ScrubPosition& before, const ScrubPosition& after)
+        CW_REQUIRES(mutex_);
+    // `current`: columns that a pass without a finding ended for.
+    void note_finished(const Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
+    bool finish(const Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
     void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
     void enter_running() CW_REQUIRES(mutex_);
     void leave_running(ScrubState state) CW_REQUIRES(mutex_);
@@ -73,6 +106,7 @@ private:
     void end(ScrubState state) CW_REQUIRES(mutex_);
 
     Store& store_;
+    const ScrubScope scope_;
     Mutex walk_mutex_{LockRank::kScrub};  // held by who finds the next piece, which may read nodes
     mutable Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
@@ -81,6 +115,8 @@ private:
     uint64_t
         number_ CW_GUARDED_BY(mutex_) = 0;  // of the scrub: a step of one that was cancelled counts no more
     uint32_t steps_ CW_GUARDED_BY(mutex_) = 0;  // of this scrub, under way
+    // By address of the group, while steps of it are to come; of the nodes under address 0.
+    std::map<VolumeAddress, Pass> passes_ CW_GUARDED_BY(mutex_);
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
 };

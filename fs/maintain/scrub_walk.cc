@@ -10,71 +10,95 @@
 #include "base/clock.h"
 #include "format/items.h"
 #include "format/window_codec.h"
+#include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kTreeCount = 5;
+constexpr Generation kNoCommit{UINT64_MAX};
 // How long a stripe that needs repair waits for a commit to end, and how often it looks.
 constexpr uint64_t kCommitWaitNs = 10'000'000'000;
 constexpr useconds_t kCommitLookUs = 2000;
 
 const TreeRoot& tree_of(const Committed& committed, uint32_t tree)
 {
-    const TreeRoot* const trees[kTreeCount] = {&committed.root_tree, &committed.checksum_tree,
-                                               &committed.free_space_tree, &committed.remap_tree,
-                                               &committed.file_tree};
+    const TreeRoot* const trees[kScrubTreeCount] = {&committed.root_tree, &committed.checksum_tree,
+                                                    &committed.free_space_tree, &committed.remap_tree,
+                                                    &committed.file_tree};
     return *trees[tree];
 }
 
-// Mirrored groups with nodes: of these the verifier knows nothing, pointers tell.
-bool has_mirrored_nodes(const ArrayGroup& group)
+// What is not older may be missing on a column of the group that is stale and in service. No commit's: there
+// is no such column.
+Generation in_doubt_since(Store& store, const ArrayGroup& group)
 {
-    return group.geometry.parity == 0 && group.record.content != kGroupData;
+    Generation since = kNoCommit;
+    for (const GroupColumn& column : group.record.columns)
+        if (column.stale() && store.volume.members().device(column.member) != nullptr)
+            since = std::min(since, column.stale_since);
+    if (is_mutant(CommitMutant::kCaughtUpLate) && since != kNoCommit)
+        since.value += 8;
+    return since;
 }
 
 // Nodes of one tree. Pointers verify their children, so that leaves are not looked into.
 class NodeScrub {
 public:
-    NodeScrub(Store& store, ScrubMode mode, ScrubReport& report, ScrubWalkCounts& counts)
-        : store_(store), mode_(mode), report_(report), counts_(counts)
+    // `since`: older nodes are left out.
+    NodeScrub(Store& store, const ScrubOrder& order, Generation since, ScrubReport& report,
+              ScrubWalkCounts& counts)
+        : store_(store),
+          mode_(order.mode),
+          since_(since),
+          report_(report),
+          counts_(counts),
+          left_(order.piece_bytes / kNodeBytes / 2)
     {
     }
     // From `from` on. True: to the end; else `next` is where to go on.
     bool run(const TreeRoot& tree, const Key& from, Key& next);
 
 private:
-    void scrub(const BlockRef& ref);
+    bool scrub(const BlockRef& ref);
     bool descend(const BlockRef& ref, int level, bool resuming);
 
     Store& store_;
     const ScrubMode mode_;
+    const Generation since_;
     ScrubReport& report_;
     ScrubWalkCounts& counts_;
     uint64_t tree_id_ = 0;
     Key from_{}, next_{};
-    uint64_t left_ = kScrubPieceBytes / kNodeBytes / 2;
+    uint64_t left_;  // nodes of this piece
 };
 
-void NodeScrub::scrub(const BlockRef& ref)
+// False: a block of it is lost.
+bool NodeScrub::scrub(const BlockRef& ref)
 {
     ++counts_.nodes;
     left_ -= left_ > 0 ? 1 : 0;
-    if (!store_.volume.array().scrub_copies(ref.address, ref.checksums, mode_, report_).ok())
-        ++counts_.unreadable_nodes;
+    ScrubReport copies;
+    const Status status = store_.volume.array().scrub_copies(ref.address, ref.checksums, mode_, copies);
+    const bool readable = status.ok() && copies.lost.empty();
+    counts_.unreadable_nodes += readable ? 0 : 1;
+    copies.lost.clear();
+    report_ += copies;
+    return readable;
 }
 
-// `resuming`: the node itself was scrubbed before, and children before the position.
+// `resuming`: the node itself was scrubbed before, and children before the position. Nothing below a node is
+// newer than it is.
 bool NodeScrub::descend(const BlockRef& ref, int level, bool resuming)
 {
-    if (!resuming)
-        scrub(ref);
+    if (ref.generation < since_)
+        return true;
+    const bool readable = resuming || scrub(ref);
     if (level == 0)
         return true;
     const Result<Ref<const Node>> found = store_.cache.get(ref, tree_id_, level);
     if (!found.ok()) {
-        ++counts_.unreadable_nodes;
+        counts_.unreadable_nodes += readable ? 1 : 0;
         return true;
     }
     const Node& node = **found;
@@ -114,9 +138,10 @@ void add_rows(UsedBlocks& out, const Geometry& geometry, uint64_t stripe)
     }
 }
 
-// Windows of the group from the position on, until they have enough rows in use. False: there are none.
+// Windows of the group from the position on that are not older than `since`, until they have enough rows in
+// use. False: there are none.
 Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, uint64_t from,
-                       UsedBlocks& out)
+                       Generation since, uint64_t piece_bytes, UsedBlocks& out)
 {
     const auto type = static_cast<uint8_t>(ItemType::kSpaceWindow);
     const VolumeAddress address = group.record.address;
@@ -127,14 +152,16 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
     CW_TRY(cursor.seek({address.value, type, from}));
     uint64_t bytes = 0;
     while (cursor.valid() && cursor.key().object == address.value && cursor.key().type == type &&
-           bytes < kScrubPieceBytes) {
+           bytes < piece_bytes) {
         CW_ASSIGN(SpaceWindow window, decode_space_window(address, cursor.key().offset, cursor.payload()));
         const uint64_t end = window.first_stripe + divide_up(window.block_count, stripe_blocks);
         if (window.block_count % stripe_blocks != 0 || end > geometry.stripe_count())
             return Err::kCorrupt;
+        CW_TRY(cursor.next());
+        if (window.last_write < since)
+            continue;
         bytes += uint64_t{window.used_count} * kBlockBytes * geometry.columns() / geometry.data_columns;
         windows.push_back(std::move(window));
-        CW_TRY(cursor.next());
     }
     if (windows.empty())
         return false;
@@ -177,13 +204,15 @@ public:
     bool may_record() override { return may_record_; }
     // No transaction is closed meanwhile, and none is being committed: it would record what it writes below
     // what is recorded here, where nobody finds it any more.
-    void begin_stripe() override CW_NO_THREAD_SAFETY_ANALYSIS
+    void begin_stripe(VolumeAddress first) override CW_NO_THREAD_SAFETY_ANALYSIS
     {
+        stripe_ = first;
         const Geometry& geometry = group_.geometry;
         const uint64_t windows = uint64_t{geometry.columns()} * (geometry.rows() / kChecksumWindowBlocks + 2);
         reserved_.emplace(store_.ledger);
         may_record_ = store_.service.check_writable().ok() &&
-                      reserved_->take({.checksum_windows = windows}, Leave::kReserve);
+                      reserved_->take({.freed_runs = 1, .checksum_windows = windows}, Leave::kReserve);
+        rewritten_ = false;
         const uint64_t deadline = monotonic_ns() + kCommitWaitNs;
         store_.gate.lock_shared();
         while (store_.timeline.view().committing && monotonic_ns() < deadline) {
@@ -203,6 +232,10 @@ public:
         Transaction& open = store_.timeline.open_in_gate();
         open.checksums.put(address, checksums);
         open.dirty = true;
+        if (std::exchange(rewritten_, true))
+            return;
+        ++open.rewritten_stripes;
+        store_.allocator.note_rewritten(stripe_, open.id);
     }
 
 private:
@@ -210,16 +243,28 @@ private:
     const ArrayGroup& group_;
     const UsedBlocks& blocks_;
     std::optional<ChangeReservation> reserved_;
+    VolumeAddress stripe_;  // its first data block
     bool may_record_ = false;
+    bool rewritten_ = false;
 };
 
 // The first group at or after the position that has rows to be scrubbed.
-Ref<const ArrayGroup> next_group(Store& store, VolumeAddress from)
+Ref<const ArrayGroup> next_group(Store& store, ScrubScope scope, VolumeAddress from)
 {
     for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
-        if (group->record.address >= from && !has_mirrored_nodes(*group))
+        if (group->record.address >= from && !has_mirrored_nodes(*group) && in_scope(store, scope, *group))
             return group;
     return {};
+}
+
+// Nodes that a column of any group with mirrored nodes may lack are not older.
+Generation nodes_in_doubt_since(Store& store)
+{
+    Generation since = kNoCommit;
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
+        if (has_mirrored_nodes(*group))
+            since = std::min(since, in_doubt_since(store, *group));
+    return since;
 }
 
 void leave_group(const ArrayGroup& group, ScrubPosition& position)
@@ -228,36 +273,51 @@ void leave_group(const ArrayGroup& group, ScrubPosition& position)
     position.stripe = 0;
 }
 
-Status next_rows(Store& store, ScrubPosition& position, ScrubPiece& piece)
+Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece)
 {
-    Ref<const ArrayGroup> group = next_group(store, position.group);
+    Ref<const ArrayGroup> group = next_group(store, order.scope, position.group);
     if (!group) {
         position.done = true;
         return {};
     }
     if (group->record.address != position.group)
         position.stripe = 0;
+    piece.first = position.stripe == 0;
     piece.view = store.timeline.view();
-    const Result<bool> loaded = load_used(store, piece.view, *group, position.stripe, piece.blocks);
-    if (!loaded.ok() || !*loaded) {
+    const Generation since = order.scope == ScrubScope::kStale ? in_doubt_since(store, *group) : Generation{};
+    const Result<bool> loaded =
+        load_used(store, piece.view, *group, position.stripe, since, order.piece_bytes, piece.blocks);
+    piece.last = !loaded.ok() || !*loaded;
+    piece.group = group;
+    if (piece.last) {
         leave_group(*group, position);
         return loaded.ok() ? Status() : Status(loaded.err());
     }
     position.group = group->record.address;
     position.stripe = piece.blocks.first_stripe + piece.blocks.stripe_count;
-    piece.group = std::move(group);
     return {};
 }
 
 }  // namespace
 
-Status next_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubPiece& piece,
+bool has_mirrored_nodes(const ArrayGroup& group)
+{
+    return group.geometry.parity == 0 && group.record.content != kGroupData;
+}
+
+bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group)
+{
+    return scope == ScrubScope::kAll || in_doubt_since(store, group) != kNoCommit;
+}
+
+Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
                   ScrubReport& report, ScrubWalkCounts& counts)
 {
-    if (position.tree >= kTreeCount)
-        return next_rows(store, position, piece);
+    if (position.tree >= kScrubTreeCount)
+        return next_rows(store, order, position, piece);
+    const Generation since = order.scope == ScrubScope::kStale ? nodes_in_doubt_since(store) : Generation{};
     const View view = store.timeline.view();
-    NodeScrub nodes(store, mode, report, counts);
+    NodeScrub nodes(store, order, since, report, counts);
     if (nodes.run(tree_of(*view.committed, position.tree), position.key, position.key)) {
         ++position.tree;
         position.key = {};
@@ -267,6 +327,8 @@ Status next_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubPi
 
 void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubReport& report)
 {
+    if (is_mutant(CommitMutant::kCaughtUpUnread))
+        return;
     CommittedSink sink(store, *piece.group, piece.blocks);
     // A group that went meanwhile held nothing any more.
     store.volume.array()
@@ -274,12 +336,13 @@ void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubRepo
         .ignore();
 }
 
-uint64_t scrub_bytes(Store& store)
+uint64_t scrub_bytes(Store& store, ScrubScope scope)
 {
     uint64_t bytes = 0;
     for (const uint32_t content : {kGroupData, kGroupMetadata, kGroupSystem})
         for (const GroupNumbers& numbers : store.allocator.group_numbers(content))
-            if (const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address); group)
+            if (const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
+                group && in_scope(store, scope, *group))
                 bytes += numbers.live_blocks * kBlockBytes * group->geometry.columns() /
                          group->geometry.data_columns;
     return bytes;

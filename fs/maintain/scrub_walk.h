@@ -10,7 +10,19 @@
 
 namespace cowraid {
 
+enum class ScrubScope : uint8_t {
+    kAll,
+    kStale,  // what stale columns of members in service may lack
+};
+
+struct ScrubOrder {
+    ScrubMode mode = ScrubMode::kRepair;
+    ScrubScope scope = ScrubScope::kAll;
+    uint64_t piece_bytes = 32 * kMiB;  // of all members, roughly; at least a window of the free-space tree
+};
+
 // Where the next piece begins. Holds nothing: commits may come between two pieces.
+inline constexpr uint32_t kScrubTreeCount = 5;
 struct ScrubPosition {
     uint32_t tree = 0;  // of the trees of a commit; behind the last one: rows
     Key key{};  // nodes below begin here
@@ -18,6 +30,7 @@ struct ScrubPosition {
     uint64_t stripe = 0;
     bool done = false;
 
+    [[nodiscard]] bool in_trees() const { return tree < kScrubTreeCount; }
     friend bool operator==(const ScrubPosition&, const ScrubPosition&) = default;
 };
 
@@ -38,19 +51,24 @@ struct UsedBlocks {
 // will be in a later pass.
 struct ScrubPiece {
     View view;  // keeps the addresses from being reused
-    Ref<const ArrayGroup> group;  // null: nothing to be done
+    Ref<const ArrayGroup> group;  // null: of no group
     UsedBlocks blocks;
+    bool first = false, last = false;  // of the group; the last one has no rows
 };
-inline constexpr uint64_t kScrubPieceBytes = 32 * kMiB;  // of all members, roughly
 
 // Moves the position behind the next piece. Nodes are scrubbed at once; rows are what the caller gets. An
 // error means that a tree could not be read: the piece is left out. No locks held.
-Status next_piece(Store& store, ScrubMode mode, ScrubPosition& position, ScrubPiece& piece,
+Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
                   ScrubReport& report, ScrubWalkCounts& counts);
 // Several pieces at a time may be under way. No locks held.
 void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubReport& report);
 
-// Bytes of all members, roughly, that a whole pass reads.
-uint64_t scrub_bytes(Store& store);
+// Mirrored groups with nodes: of these the verifier knows nothing, pointers tell. Their columns have all when
+// every tree was walked.
+bool has_mirrored_nodes(const ArrayGroup& group);
+bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group);
+
+// Bytes of all members, roughly, that a whole pass reads; at most.
+uint64_t scrub_bytes(Store& store, ScrubScope scope);
 
 }  // namespace cowraid

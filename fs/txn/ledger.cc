@@ -60,7 +60,7 @@ PendingChanges changes_in(const Transaction& transaction)
     PendingChanges changes = {
         .entries = transaction.items.entry_count(),
         .bytes = transaction.items.byte_count(),
-        .freed_runs = transaction.items.entry_count(),
+        .freed_runs = transaction.items.entry_count() + transaction.rewritten_stripes,
         .checksum_windows = transaction.checksums.window_count(),
         .remap_windows = remapped,
         .remap_bytes = remapped * kWindowBytes,

@@ -30,6 +30,8 @@ struct Transaction : RefCounted<Transaction> {
     std::atomic<uint64_t> left_count{0};
     // Nodes of the file tree that its commit moves (fs/commit/node_moves.h). Set before it is closed.
     std::atomic<uint64_t> moved_nodes{0};
+    // Stripes of which a scrub recorded something anew: windows of the free-space tree.
+    std::atomic<uint64_t> rewritten_stripes{0};
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
     // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate

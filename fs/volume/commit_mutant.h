@@ -31,6 +31,8 @@ enum class CommitMutant : uint32_t {
     kFloorBeforeCommit,  // a full write-intent log forgets rows whose checksums no commit has
     kDroppedPinned,  // a group leaves the map although readers of older commits may look into it
     kStaleUnrecorded,  // the map does not say what members miss
+    kCaughtUpUnread,  // members are called current although nothing was written to them
+    kCaughtUpLate,  // of what they missed the first commits are left out
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

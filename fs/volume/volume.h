@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <set>
@@ -30,6 +31,13 @@ namespace cowraid {
 enum class Slots : uint8_t {
     kBesideKept,  // data: not those that metadata will need; metadata: not those that are reserved for data
     kAny,
+};
+
+// A column that the map calls stale.
+struct StaleColumn {
+    VolumeAddress group;
+    MemberId member;
+    Generation since;
 };
 
 class Volume {
@@ -104,6 +112,11 @@ public:
     // writes are on members now. kPrepare writes the map last (a wrong protocol, for the crash tests).
     enum class MapWrite : uint8_t { kNow, kPrepare };
     Status make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered);
+    // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
+    // next one calls them current, those that went out of service meanwhile excepted (I-32). Thread-safe.
+    void caught_up(std::vector<StaleColumn> columns);
+    // A commit is due for it.
+    [[nodiscard]] bool has_caught_up() const;
     // The superblock written last is durable: planned and reopened groups are open.
     void commit_done(Allocator& allocator);
 
@@ -169,8 +182,12 @@ private:
     // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
     // is no such column.
     bool mark_stale(GroupRecord& group, MemberId member, Generation since);
-    // The array learns what mark_stale() did.
+    // The array learns what mark_stale() and apply_caught_up() did.
     void publish_stale();
+    // Columns whose writes are flushed are stale no more.
+    void apply_caught_up();
+    // Those that a flush which begins now covers.
+    std::vector<StaleColumn> take_caught_up();
     Status install_groups(std::string& why);
     // Members that must stay in service while the volume is written: a majority of the member table.
     [[nodiscard]] size_t quorum() const { return majority(superblock()); }
@@ -221,12 +238,15 @@ private:
     // Groups with a column on an absent member since open(): nothing was written that a column lacks.
     std::set<VolumeAddress> closed_;
     std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
-    std::vector<GroupRecord> newly_stale_;  // changed by mark_stale(), unknown to the array
+    std::vector<GroupRecord> newly_stale_;  // changed, unknown to the array
+    std::vector<StaleColumn> caught_up_flushed_;
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
     std::vector<MemberId> damaged_rings_;  // not by a crash: to be counted by begin_writing()
 
     mutable Mutex mutex_{LockRank::kSlots};
     mutable SlotAllocator slots_ CW_GUARDED_BY(mutex_);
+    std::vector<StaleColumn> caught_up_ CW_GUARDED_BY(mutex_);
+    std::atomic<bool> has_caught_up_{false};  // some of it, or flushed
     // Slots return when the map without them is durable.
     std::vector<GroupRecord> dropped_ CW_GUARDED_BY(mutex_);
     // What slots could still hold: by data, metadata, system, and by SlotMembers.

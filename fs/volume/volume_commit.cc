@@ -125,10 +125,13 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
 
 Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered)
 {
+    apply_caught_up();
     record_away();
     while (true) {
+        std::vector<StaleColumn> caught_up = take_caught_up();
         CW_TRY(write_map(how, generation));
         CW_TRY(flush_data(covered));
+        caught_up_flushed_.insert(caught_up_flushed_.end(), caught_up.begin(), caught_up.end());
         if (record_away())
             continue;
         CW_TRY(write_superblock(generation, root));

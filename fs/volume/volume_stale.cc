@@ -2,8 +2,10 @@
 // What members may have missed, by column of a block group: recorded in the map before anything that a column
 // lacks is acknowledged (I-32).
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "fs/volume/commit_mutant.h"
 #include "fs/volume/volume.h"
 
@@ -24,6 +26,14 @@ bool names_row_of(const IntentScan& scan, const GroupRecord& group)
         std::lower_bound(rows.begin(), rows.end(), group.address,
                          [](const LoggedRow& row, VolumeAddress address) { return row.row < address; });
     return at != rows.end() && at->row < group.address + group.span_bytes();
+}
+
+bool has_stale_column(const GroupMap& map, MemberId id)
+{
+    return std::any_of(map.groups.begin(), map.groups.end(), [&](const GroupRecord& group) {
+        return std::any_of(group.columns.begin(), group.columns.end(),
+                           [&](const GroupColumn& column) { return column.member == id && column.stale(); });
+    });
 }
 
 }  // namespace
@@ -63,6 +73,50 @@ void Volume::distrust(const AssembledMember& member)
         return;
     for (GroupRecord& group : map_.groups)
         mark_stale(group, member.id, member.missed_from);
+}
+
+void Volume::caught_up(std::vector<StaleColumn> columns)
+{
+    MutexLock lock(mutex_);
+    caught_up_.insert(caught_up_.end(), columns.begin(), columns.end());
+    has_caught_up_.store(true);
+}
+
+bool Volume::has_caught_up() const
+{
+    return has_caught_up_.load();
+}
+
+std::vector<StaleColumn> Volume::take_caught_up()
+{
+    MutexLock lock(mutex_);
+    return std::exchange(caught_up_, {});
+}
+
+void Volume::apply_caught_up()
+{
+    std::vector<MemberId> members;
+    for (const StaleColumn& at : std::exchange(caught_up_flushed_, {})) {
+        const auto group = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                        [&](const GroupRecord& have) { return have.address == at.group; });
+        if (group == map_.groups.end() || members_.device(at.member) == nullptr)
+            continue;
+        for (GroupColumn& column : group->columns)
+            if (column.member == at.member && column.stale_since == at.since) {
+                column.stale_since = {};
+                newly_stale_.push_back(*group);
+                map_changed_ = true;
+                members.push_back(at.member);
+            }
+    }
+    publish_stale();
+    {
+        MutexLock lock(mutex_);
+        has_caught_up_.store(!caught_up_.empty());
+    }
+    for (const MemberId id : members_.ids())
+        if (contains(members, id) && !has_stale_column(map_, id))
+            CW_LOG_INFO("%s has caught up", members_.name(id).c_str());
 }
 
 bool Volume::record_away()

@@ -34,6 +34,7 @@ enum Option {
     kJoin = 'j',
     kClean = 'c',
     kReturningMembers = 'r',
+    kCatchUp = 'u',
     kLogBlocks = 'l'
 };
 
@@ -77,6 +78,9 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kReturningMembers:
         arguments.crash.returning = true;
         return 0;
+    case kCatchUp:
+        arguments.crash.returning = arguments.crash.catch_up = true;
+        return 0;
     case kLogBlocks:
         arguments.crash.shape.intent_log_bytes = strtoull(text, nullptr, 10) * kBlockBytes;
         return 0;
@@ -91,7 +95,7 @@ int run_once(const CrashOptions& options)
     printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
            "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
            "checksum-commits=%llu moved-blocks=%llu emptied-groups=%llu fsync-records=%llu "
-           "replayed-records=%llu returned=%llu stale=%llu refused=%llu violations=%llu\n",
+           "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu refused=%llu violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
@@ -107,7 +111,7 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.replayed_records),
            static_cast<unsigned long long>(report.returned),
            static_cast<unsigned long long>(report.stale_returns),
-           static_cast<unsigned long long>(report.refused),
+           static_cast<unsigned long long>(report.caught_up), static_cast<unsigned long long>(report.refused),
            static_cast<unsigned long long>(report.violations));
     if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
         printf("no row was written in place: nothing was tested\n");
@@ -121,7 +125,8 @@ int run_once(const CrashOptions& options)
         printf("no block group was emptied: nothing was tested\n");
         return 1;
     }
-    if (options.returning && report.violations == 0 && (report.returned == 0 || report.stale_returns == 0)) {
+    const uint64_t lacking = options.catch_up ? report.caught_up : report.stale_returns;
+    if (options.returning && report.violations == 0 && (report.returned == 0 || lacking == 0)) {
         printf("no member came back with anything missing: nothing was tested\n");
         return 1;
     }
@@ -141,6 +146,7 @@ constexpr uint64_t kMutantLogBytes = 8 * kBlockBytes;
 int run_mutants(CrashOptions options, uint32_t only)
 {
     int survivors = 0;
+    const ProfileId data_profile = options.shape.data_profile;
     for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
         const auto mutant = static_cast<CommitMutant>(number);
         if (mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kNoRoom)
@@ -150,8 +156,13 @@ int run_mutants(CrashOptions options, uint32_t only)
         options.mutant = mutant;
         options.clean = mutant >= CommitMutant::kEmptyingUnmarked && mutant <= CommitMutant::kLeftoversStay;
         const bool full_log = mutant == CommitMutant::kFloorBeforeCommit;
-        options.returning = mutant == CommitMutant::kStaleUnrecorded;
+        options.catch_up = mutant == CommitMutant::kCaughtUpUnread || mutant == CommitMutant::kCaughtUpLate;
+        options.returning = options.catch_up || mutant == CommitMutant::kStaleUnrecorded;
         options.join_rows = options.returning || full_log;
+        // Without half of its members raid6 over four cannot be written: nobody could come back.
+        const ProfileId profile = options.returning ? ProfileId::kRaid5 : data_profile;
+        options.shape.data_profile = profile;
+        options.shape.metadata_profile = default_metadata_profile(profile, options.shape.member_count);
         options.shape.intent_log_bytes = full_log ? kMutantLogBytes : 0;
         const CrashReport report = run_crash_replay(options);
         printf("mutant %u: %s after %llu states: %s\n", number, report.violations ? "caught" : "SURVIVED",
@@ -176,6 +187,7 @@ int main(int argc, char** argv)
         {"clean", kClean, nullptr, 0, "empty block groups all the time", 0},
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
+        {"catch-up", kCatchUp, nullptr, 0, "members come back, and what they missed is written to them", 0},
         {"returning", kReturningMembers, nullptr, 0, "members that were away come back", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};
     Arguments arguments;

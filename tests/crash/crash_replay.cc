@@ -2,6 +2,7 @@
 #include "tests/crash/crash_replay.h"
 
 #include <algorithm>
+#include <climits>
 #include <unordered_set>
 
 #include "base/assert.h"
@@ -72,6 +73,7 @@ private:
                                size_t acknowledged);
     Status record_fsyncs(Filesystem& fs, Workload& workload);
     static void clean(Filesystem& fs);
+    static void catch_up(Filesystem& fs, int steps);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
     void try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses);
     std::string recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
@@ -168,6 +170,8 @@ Status Replay::record()
             CW_TRY(workload.shrink());
         if (options_.clean)
             clean(*fs);
+        if (options_.catch_up)
+            catch_up(*fs, 2);
         snapshots_.push_back(workload.state());
         CW_TRY(fs->step(true));
         recorder_.mark(snapshots_.size() - 1, "acknowledged");
@@ -193,6 +197,16 @@ void Replay::clean(Filesystem& fs)
     for (int step = 0; step < 4; ++step)
         if (fs.clean_step(CleanWhen::kAny) != CleanProgress::kWorked)
             return;
+}
+
+// Steps of it, or all.
+void Replay::catch_up(Filesystem& fs, int steps)
+{
+    while (steps-- > 0) {
+        const Result<ScrubStatus> status = fs.catch_up_step();
+        if (!status.ok() || status->state == ScrubState::kFinished)
+            return;
+    }
 }
 
 // Some between two commits; most are records of the fsync log.
@@ -255,6 +269,14 @@ std::string Replay::prove_refusal(std::vector<std::unique_ptr<ReplayDevice>>& de
     return {};
 }
 
+uint64_t stale_groups(Filesystem& fs)
+{
+    uint64_t groups = 0;
+    for (const MemberInfo& member : fs.info().members)
+        groups += member.stale_groups;
+    return groups;
+}
+
 // Mounts and compares with the snapshots that may be there: the last acknowledged one, or the one whose
 // commit was under way. Empty when all is well.
 std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
@@ -267,8 +289,10 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     MountOptions options = manual_options();
     options.degraded = !absent.empty();
     options.read_only = !writable;
-    const bool of_mounts =
-        options_.mutant == CommitMutant::kReplaySkipped || options_.mutant == CommitMutant::kStaleUnrecorded;
+    const bool of_mounts = options_.mutant == CommitMutant::kReplaySkipped ||
+                           options_.mutant == CommitMutant::kStaleUnrecorded ||
+                           options_.mutant == CommitMutant::kCaughtUpUnread ||
+                           options_.mutant == CommitMutant::kCaughtUpLate;
     const MutantScope mutant(of_mounts ? options_.mutant : CommitMutant::kNone);
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;
@@ -300,6 +324,13 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
             return "while cleaning: " + why;
         if (cleaned != state)
             return "cleaning changed files";
+    }
+    if (writable && options_.catch_up) {
+        const uint64_t before = stale_groups(**fs);
+        catch_up(**fs, INT_MAX);
+        if (!(*fs)->step(true).ok())
+            return "the commit after catching up failed";
+        report_.caught_up += before > 0 && stale_groups(**fs) == 0 ? 1 : 0;
     }
     if (writable && !(*fs)->close().ok())
         return "unmount after recovery failed";

@@ -1,175 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Members that missed writes and come back: what they lack is on record, and nothing of it is served (I-32).
-#include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/stat.h>
-
-#include <cstring>
-#include <map>
-#include <string>
 
 #include "fs/commit/committer.h"
-#include "sim/fault_device.h"
-#include "tests/filesystem/check_image.h"
-#include "tests/filesystem/volume_steps.h"
+#include "tests/filesystem/stale_world.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
-
-namespace {
-
-using ManyFiles = std::map<std::string, std::vector<std::byte>>;
-using Members = std::vector<uint32_t>;
-
-MountOptions degraded_options()
-{
-    MountOptions options = manual_options();
-    options.degraded = true;
-    return options;
-}
-
-// A volume whose members can be made to fail, and what it must contain.
-class World {
-public:
-    explicit World(const VolumeShape& shape) : volume(shape), prng(seed())
-    {
-        std::string why;
-        REQUIRE_MESSAGE(volume.make(why).ok(), why);
-    }
-
-    Status try_mount(const MountOptions& options, const Members& absent, std::string& why)
-    {
-        fs.reset();
-        faults.clear();
-        std::vector<std::unique_ptr<BlockDevice>> devices;
-        for (std::unique_ptr<BlockDevice>& device : volume.borrow(absent)) {
-            devices.push_back(std::make_unique<FaultDevice>(std::move(device), seed()));
-            faults.push_back(static_cast<FaultDevice*>(devices.back().get()));
-        }
-        CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why));
-        CW_ASSIGN(fs, Filesystem::open(std::move(assembly), options, why));
-        return {};
-    }
-    void mount(const MountOptions& options = manual_options(), const Members& absent = {})
-    {
-        std::string why;
-        REQUIRE_MESSAGE(try_mount(options, absent, why).ok(), why);
-    }
-    void unmount()
-    {
-        REQUIRE(fs->close().ok());
-        fs.reset();
-    }
-    Status try_write(const std::string& name, size_t bytes)
-    {
-        std::vector<std::byte> content(bytes);
-        prng.fill(content.data(), bytes);
-        Result<Attributes> made = fs->names.lookup({kRootInode}, name);
-        if (!made.ok())
-            made = fs->names.make_node({kRootInode}, name, S_IFREG | 0644, 0, {});
-        CW_TRY(made.status());
-        for (size_t done = 0; done < bytes;) {
-            CW_ASSIGN(const size_t part,
-                      fs->files.write(made->inode, done,
-                                      std::span(content).subspan(done, std::min(bytes - done, size_t{kMiB})),
-                                      {}, {}));
-            done += part;
-        }
-        CW_TRY(fs->step(true));
-        files[name] = std::move(content);
-        return {};
-    }
-    void write(const std::string& name, size_t bytes) { REQUIRE(try_write(name, bytes).ok()); }
-
-    // Whether all files are there; what is not right must be an error. Returns how many could not be read.
-    size_t read_back()
-    {
-        size_t lost = 0;
-        for (const auto& file : files) {
-            const std::string& name = file.first;
-            const std::vector<std::byte>& content = file.second;
-            CAPTURE(name);
-            const Result<Attributes> found = fs->names.lookup({kRootInode}, name);
-            if (!found.ok()) {
-                ++lost;
-                continue;
-            }
-            std::vector<std::byte> have(content.size());
-            bool failed = false;
-            for (size_t at = 0; at < have.size(); at += kBlockBytes) {
-                const size_t bytes = std::min<size_t>(kBlockBytes, have.size() - at);
-                const Result<size_t> got =
-                    fs->files.read(found->inode, at, std::span(have).subspan(at, bytes));
-                if (!got.ok())
-                    failed = true;
-                else
-                    REQUIRE(std::memcmp(have.data() + at, content.data() + at, bytes) == 0);
-            }
-            lost += failed ? 1 : 0;
-        }
-        return lost;
-    }
-    // Kinds but repaired blocks and failed requests.
-    uint64_t wrong_blocks(uint32_t member)
-    {
-        const MemberInfo info = fs->info().members[member];
-        return info.counters[static_cast<size_t>(MemberCounter::kCorruption)] +
-               info.counters[static_cast<size_t>(MemberCounter::kGeneration)] +
-               info.counters[static_cast<size_t>(MemberCounter::kParity)];
-    }
-    MemberInfo info_of(uint32_t member) { return fs->info().members[member]; }
-    void fail_writes(uint32_t member)
-    {
-        faults[member]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
-    }
-    CheckReport check()
-    {
-        CheckReport report;
-        std::string why;
-        REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
-        if (!report.clean())
-            MESSAGE(report.findings.front().kind << ": " << report.findings.front().text);
-        return report;
-    }
-
-    SimVolume volume;
-    Prng prng;
-    std::unique_ptr<Filesystem> fs;
-    std::vector<FaultDevice*> faults;
-    ManyFiles files;
-};
-
-void write_before(World& world)
-{
-    world.mount();
-    world.write("before", 3 * kMiB);
-    world.unmount();
-}
-
-// ManyFiles from before a member fails, and from after.
-void fail_while_writing(World& world, const Members& failing)
-{
-    world.mount();
-    world.write("before", 3 * kMiB + 100);
-    for (const uint32_t member : failing)
-        world.fail_writes(member);
-    world.write("after", 2 * kMiB);
-    world.write("before", kMiB);
-    for (const uint32_t member : failing)
-        CHECK(world.info_of(member).state == MemberState::kFailed);
-    world.unmount();
-}
-
-constexpr VolumeShape kRaid5{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
-constexpr VolumeShape kRaid6{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024};
-
-}  // namespace
 
 TEST_CASE("a member that failed comes back, serves what it has, and is charged for nothing")
 {
     for (const VolumeShape& shape : {kRaid5, kRaid6}) {
         CAPTURE(static_cast<uint32_t>(shape.data_profile));
-        World world(shape);
+        StaleWorld world(shape);
         fail_while_writing(world, {1});
         const CheckReport report = world.check();
         CHECK(report.stale_columns > 0);
@@ -199,7 +42,7 @@ TEST_CASE("a member that failed comes back, serves what it has, and is charged f
 
 TEST_CASE("a stale column counts as missing when a mount decides what can be done without")
 {
-    World world(kRaid5);
+    StaleWorld world(kRaid5);
     fail_while_writing(world, {1});
     world.mount();
     world.unmount();
@@ -218,7 +61,7 @@ TEST_CASE("a stale column counts as missing when a mount decides what can be don
     world.mount();
     CHECK(world.read_back() == 0);
 
-    World six(kRaid6);
+    StaleWorld six(kRaid6);
     fail_while_writing(six, {1});
     six.mount();
     six.unmount();
@@ -232,7 +75,7 @@ TEST_CASE("a stale column counts as missing when a mount decides what can be don
 
 TEST_CASE("with a stale column of raid5 another member's failure stops the volume, and loses nothing")
 {
-    World world(kRaid5);
+    StaleWorld world(kRaid5);
     fail_while_writing(world, {1});
     world.mount();
     world.fail_writes(2);
@@ -249,7 +92,7 @@ TEST_CASE("with a stale column of raid5 another member's failure stops the volum
 
 TEST_CASE("a member that was away while nothing was written to its block groups is current")
 {
-    World world(kRaid5);
+    StaleWorld world(kRaid5);
     write_before(world);
     world.mount(degraded_options(), {1});
     world.write("new groups", kMiB);
@@ -265,7 +108,7 @@ TEST_CASE("a member that was away while nothing was written to its block groups 
 
 TEST_CASE("a reopened group takes blocks only after its absent columns are stale on the members")
 {
-    World world(kRaid5);
+    StaleWorld world(kRaid5);
     write_before(world);
     Image image = Image::copy_of(world.volume);
     std::unique_ptr<Filesystem> core = image.open_core({1});
@@ -308,7 +151,7 @@ TEST_CASE("a reopened group takes blocks only after its absent columns are stale
 
 TEST_CASE("the commit that a mount found is written again bit for bit, whatever the mount learns")
 {
-    World world(kRaid5);
+    StaleWorld world(kRaid5);
     write_before(world);
     // An older copy of member 2, from before a degraded mount that it took part in.
     const std::unique_ptr<SimDevice> old = world.volume.member(1).clone("old");
@@ -344,7 +187,7 @@ TEST_CASE("a rotten copy of the superblock is counted after an unmount, not afte
 {
     for (const bool unmounted : {true, false}) {
         CAPTURE(unmounted);
-        World world(kRaid5);
+        StaleWorld world(kRaid5);
         world.mount();
         world.write("file", kMiB);
         if (unmounted)
@@ -371,7 +214,7 @@ TEST_CASE("a crash at any request of the commit that records a failed member: no
     size_t cut = 0, refused = 0, recorded = 0;
     for (uint64_t limit = 0; limit < 400; ++limit) {
         CAPTURE(limit);
-        World world({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+        StaleWorld world({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
         world.mount();
         world.write("before", kMiB);
         world.fail_writes(1);
@@ -416,7 +259,7 @@ constexpr uint64_t kChunkBytes = 64 * kKiB;
 constexpr uint64_t kStripeBytes = 3 * kChunkBytes;  // of data, in volumes as kRaid5 and kRaid6
 
 // A file "full" that takes all room, but for the first chunk of every stripe.
-InodeNumber fill_but_holes(World& world)
+InodeNumber fill_but_holes(StaleWorld& world)
 {
     Filesystem& fs = *world.fs;
     const InodeNumber inode = fs.names.make_node({kRootInode}, "full", S_IFREG | 0644, 0, {})->inode;
@@ -441,7 +284,7 @@ InodeNumber fill_but_holes(World& world)
 }
 
 // Writes the holes of stripes [begin, end).
-void fill_holes(World& world, InodeNumber inode, uint64_t begin, uint64_t end)
+void fill_holes(StaleWorld& world, InodeNumber inode, uint64_t begin, uint64_t end)
 {
     std::vector<std::byte>& content = world.files["full"];
     for (uint64_t at = begin * kStripeBytes; at < end * kStripeBytes; at += kStripeBytes) {
@@ -452,7 +295,7 @@ void fill_holes(World& world, InodeNumber inode, uint64_t begin, uint64_t end)
 }
 
 // All that was written into rows of others reaches the members, but no commit does.
-void flush_and_cut_power(World& world)
+void flush_and_cut_power(StaleWorld& world)
 {
     const VolumeInfo before = world.fs->info();
     REQUIRE(world.fs->step(false).ok());
@@ -478,7 +321,7 @@ bool stale_as_a_whole(SimVolume& volume, MemberId member)
 
 TEST_CASE("a member that fails within a flush has missed writes, also when power fails before the commit")
 {
-    World world(kRaid5);
+    StaleWorld world(kRaid5);
     world.mount();
     const InodeNumber inode = fill_but_holes(world);
     // From now on superblocks call the write-intent log live, so that the next flush writes rows at once.
@@ -502,7 +345,7 @@ TEST_CASE("a member that fails within a flush has missed writes, also when power
 TEST_CASE(
     "a member that may have had the only log entries of a row is not current after a recovery without it")
 {
-    World world(kRaid6);
+    StaleWorld world(kRaid6);
     world.mount();
     world.fs->names.forget(fill_but_holes(world), 1);
     world.unmount();
@@ -527,7 +370,7 @@ TEST_CASE(
 
 TEST_CASE("a member that lost exactly the last commit is stale once that commit is confirmed")
 {
-    World world(kRaid5);
+    StaleWorld world(kRaid5);
     write_before(world);
     world.mount();
     world.write("before", kMiB);
@@ -554,7 +397,7 @@ TEST_CASE("a member that lost exactly the last commit is stale once that commit 
 
 TEST_CASE("a copy of a member of older days has missed what came since, though no table says so")
 {
-    World world(kRaid5);
+    StaleWorld world(kRaid5);
     write_before(world);
     const std::unique_ptr<SimDevice> old = world.volume.member(1).clone("old");
     world.mount();

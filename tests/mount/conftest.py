@@ -135,6 +135,13 @@ class Volume:
         stats = json.loads(tool("cowraid", "device", "stats", "--json", self.mount_point).stdout)
         return stats
 
+    def wait_caught_up(self, seconds=60):
+        """Until no member lacks a write."""
+        deadline = time.monotonic() + seconds
+        while any(line["stale_groups"] for line in self.counters()["device-stats"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
     def hide(self, indexes):
         """Takes members away: no program can find them until unhide()."""
         for index in indexes:

@@ -4,13 +4,14 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import threading
 import time
 
 import pytest
 
-from conftest import tool
+from conftest import TOOLS, tool
 from test_redundancy import fill, verify
 
 SLOTS_BEGIN = 24 << 20  # of a member of 128 MiB, behind what is not in block groups
@@ -26,12 +27,12 @@ def status_of(volume):
     return json.loads(tool("cowraid", "scrub", "status", "--json", volume.mount_point).stdout)
 
 
-def rot(volume, indexes, seed=1, share=1):
+def rot(volume, indexes, seed=1, share=1, begin=SLOTS_BEGIN):
     """Spoils every `share`-th block of what the members hold in block groups."""
     generator = random.Random(seed)
     for index in indexes:
         with open(volume.images[index], "r+b") as file:
-            for place in range(SLOTS_BEGIN, os.path.getsize(volume.images[index]), 4096):
+            for place in range(begin, os.path.getsize(volume.images[index]), 4096):
                 if generator.randrange(share) == 0 and os.pread(file.fileno(), 4096, place).strip(b"\0"):
                     os.pwrite(file.fileno(), generator.randbytes(4096), place)
             os.fsync(file.fileno())
@@ -175,8 +176,93 @@ def test_start_pause_resume_cancel(volume):
     assert ended["bytes_done"] > 120 << 20
     assert ended["bytes_done"] * 1000 / ended["run_ms"] < 1.6 * (16 << 20)
     tool("cowraid", "scrub", "start", "--limit", "1m", volume.mount_point)
+    again = tool("cowraid", "scrub", "-r", volume.mount_point, check=False)
+    assert again.returncode == 1 and "a scrub is under way" in again.stderr
+    tool("cowraid", "scrub", "pause", volume.mount_point)
+    for words in (["scrub"], ["scrub", "start", "-B"]):
+        paused = tool("cowraid", *words, volume.mount_point, check=False)
+        assert paused.returncode == 1 and "a scrub is paused" in paused.stderr
     tool("cowraid", "scrub", "cancel", volume.mount_point)
     assert status_of(volume)["state"] == "cancelled"
+
+
+def wait_for(command, volume):
+    """The scrub of a waiting command has begun."""
+    deadline = time.monotonic() + 20
+    while command.poll() is None and status_of(volume)["state"] != "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def start_and_wait(volume, *options):
+    words = [TOOLS / "cowraid", "scrub", "start", "-B", *options, volume.mount_point]
+    command = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(command, volume)
+    return command
+
+
+def test_who_waits_for_a_scrub_that_does_not_end_is_told(volume):
+    (volume.mount_point / "file").write_bytes(os.urandom(64 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    command = start_and_wait(volume, "--limit", "8m")
+    tool("cowraid", "scrub", "cancel", volume.mount_point)
+    _, said = command.communicate(timeout=20)
+    assert command.returncode == 1 and "was cancelled" in said
+    command = start_and_wait(volume, "--limit", "8m")
+    command.send_signal(signal.SIGINT)
+    _, said = command.communicate(timeout=20)
+    assert command.returncode == 1 and "goes on" in said
+    assert status_of(volume)["state"] == "running"
+    tool("cowraid", "scrub", "pause", volume.mount_point)
+    volume.mount(options="remount,ro")
+    refused = tool("cowraid", "scrub", "resume", volume.mount_point, check=False)
+    assert refused.returncode == 1 and "read-only" in refused.stderr
+    volume.mount(options="remount,rw")
+    tool("cowraid", "scrub", "cancel", volume.mount_point)
+    command = start_and_wait(volume, "--limit", "8m")
+    volume.unmount()
+    _, said = command.communicate(timeout=20)
+    assert command.returncode == 1 and "start the scrub again" in said
+
+
+def test_members_out_of_service_are_not_passed_over(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=128)
+    volume.make()
+    volume.mount()
+    fill(volume.mount_point, 7)
+    volume.unmount()
+    volume.hide([2])
+    volume.mount([device for index, device in enumerate(volume.devices) if index != 2], "degraded")
+    report = scrub(volume, expect=3)
+    assert report["unverified_blocks"] > 0
+    assert report["unrepaired_blocks"] == report["lost_blocks"] == 0
+    assert "not verified: on members that are not in service" in tool(
+        "cowraid", "scrub", volume.mount_point, check=False).stdout
+
+
+def test_lost_nodes_are_called_nodes(make_volume):
+    volume = make_volume(data="single", metadata="single", member_count=1, member_mib=128)
+    volume.make()
+    volume.mount()
+    for number in range(2000):
+        (volume.mount_point / f"a file with a long name {number:05d}").touch()
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    rot(volume, [0], begin=16 << 20)
+    report = scrub(volume, expect=3)
+    assert report["unreadable_nodes"] > 0
+    assert report["lost_blocks"] == 0
+    assert report["lost_addresses"] == []
+
+
+def test_a_volume_is_named_like_anywhere(make_volume):
+    volume = make_volume(member_mib=128)
+    volume.make("-L", "scrubbed")
+    volume.mount()
+    (volume.mount_point / "file").write_bytes(os.urandom(1 << 20))
+    for name in ("scrubbed", volume.mount_point.name, "."):
+        folder = volume.mount_point if name == "." else volume.mount_point.parent
+        result = tool("cowraid", "scrub", name, cwd=folder, check=False)
+        assert (result.returncode, "no errors found" in result.stdout) == (0, True), name + result.stderr
 
 
 def test_the_word_alone_scrubs_and_waits(volume):

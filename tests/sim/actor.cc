@@ -196,15 +196,30 @@ void Actor::scrub()
     }
 }
 
+// As scrub(), of what stale columns lack.
+void Actor::catch_up()
+{
+    for (uint64_t count = prng().between(1, 6); count > 0; --count) {
+        world_.note("catch up");
+        const Result<ScrubStatus> status = fs().catch_up_step();
+        if (!world_.returned() || !status.ok())
+            return;
+        world_.events.add(Event::kCatchUpStep);
+        world_.events.add(Event::kCaughtUp, status->state == ScrubState::kFinished ? 1 : 0);
+    }
+}
+
 void Actor::step_durability()
 {
-    const uint64_t choice = prng().below(4);
+    const uint64_t choice = prng().below(5);
     if (choice == 0)
         flush();
     else if (choice == 1)
         commit();
     else if (choice == 2)
         clean();
+    else if (choice == 3)
+        catch_up();
     else
         scrub();
 }

@@ -84,6 +84,8 @@ namespace cowraid::test {
     X(kFaultHit, "requests hit by a fault", 5000)                                                            \
     X(kCleanStep, "step of the cleaner", 10000)                                                              \
     X(kScrubStep, "piece of a scrub", 10000)                                                                 \
+    X(kCatchUpStep, "piece of what a member missed", 1000)                                                   \
+    X(kCaughtUp, "all that members missed", 100)                                                             \
     X(kScrubbed, "scrub of the whole volume", 500)                                                           \
     X(kMovedBlocks, "blocks moved", 10000)                                                                   \
     X(kEmptiedGroups, "block groups emptied", 200)                                                           \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cowraid scrub, and scrub start, status, pause, resume, cancel
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -22,8 +23,16 @@ constexpr useconds_t kLookMicroseconds = 500000;
 struct StartOptions {
     CommandOptions common;
     bool wait = false;
+    bool given = false;  // how it scrubs
     ScrubOptions scrub;
 };
+
+volatile sig_atomic_t interrupted = 0;
+
+void on_interrupt(int)
+{
+    interrupted = 1;
+}
 
 constexpr argp_option kStartOptions[] = {
     {nullptr, 'B', nullptr, 0, "wait for its end; exit with 3 when something is damaged and stays so", 0},
@@ -44,9 +53,11 @@ error_t parse_start_option(int key, char* argument, argp_state* state)
         return 0;
     case 'r':
         options.scrub.mode = ScrubMode::kLook;
+        options.given = true;
         return 0;
     case kKeyLimit: {
         const Result<uint64_t> limit = parse_size(argument);
+        options.given = true;
         if (!limit.ok() || *limit == 0)
             argp_error(state, "--limit needs a size like 100m, not %s", quoted(argument).c_str());
         else
@@ -74,8 +85,6 @@ bool parse_start(int argc, char** argv, const char* doc, StartOptions& options)
 // The volume that is named; without a name the one that the working directory is in, or the only mounted one.
 Result<VolumeTarget> target_of(const CommandOptions& options, std::string& why)
 {
-    if (options.operands.size() > 1)
-        return invalid(why, "one volume at a time");
     if (options.operands.size() == 1)
         return find_target(options.operands, why);
     const std::vector<MountedVolume> mounted = list_mounted_volumes();
@@ -126,7 +135,8 @@ uint64_t rate_of(const ScrubStatus& status)
 uint64_t left_ms(const ScrubStatus& status)
 {
     const uint64_t left = status.bytes_total - std::min(status.bytes_total, status.bytes_done);
-    return status.bytes_done == 0 ? 0 : left * status.run_ms / status.bytes_done;
+    const uint64_t by_rate = status.bytes_done == 0 ? 0 : left * status.run_ms / status.bytes_done;
+    return status.options.limit == 0 ? by_rate : std::max(by_rate, left * 1000 / status.options.limit);
 }
 
 unsigned percent(const ScrubStatus& status)
@@ -144,10 +154,15 @@ std::string result_text(const ScrubStatus& status)
     if (status.lost + status.unreadable_nodes > 0)
         return count_text(status.lost, "block") + " of data and " +
                count_text(status.unreadable_nodes, "tree node") +
-               " are lost: redundancy does not have them; see the system log";
+               " are lost: redundancy does not have them; unmount and run cowraid check, which names the "
+               "files";
+    if (status.unverified > 0)
+        return count_text(status.unverified, "block") +
+               " not verified: on members that are not in service; see cowraid filesystem show";
     if (status.unrepaired > 0)
         return count_text(status.unrepaired, "block") +
-               (looks ? " can be repaired; run it without -r" : " could not be stored on their member");
+               (looks ? " can be repaired; run it without -r"
+                      : " could not be stored on their member; see cowraid device stats");
     if (status.repaired > 0)
         return count_text(status.repaired, "block") + " repaired, nothing is lost; see cowraid device stats";
     return "no errors found";
@@ -168,7 +183,8 @@ void print_status(const ScrubStatus& status, SizeStyle sizes)
         return size_text(blocks * kBlockBytes, sizes);
     };
     print_field("Scrub started:", time_text(status.started));
-    print_field("Status:", scrub_state_name(status.state));
+    const bool looks = status.options.mode == ScrubMode::kLook;
+    print_field("Status:", std::string(scrub_state_name(status.state)) + (looks ? ", looks only" : ""));
     print_field("Duration:", duration_text(status.run_ms));
     if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)
         print_field("Time left:", duration_text(left_ms(status)));
@@ -182,6 +198,7 @@ void print_status(const ScrubStatus& status, SizeStyle sizes)
     print_field("Tree nodes:", std::to_string(status.nodes));
     print_field("Repaired:", std::to_string(status.repaired) + " blocks");
     print_field("Not repaired:", std::to_string(status.unrepaired) + " blocks");
+    print_field("Not verified:", std::to_string(status.unverified) + " blocks");
     print_field("Lost:", std::to_string(status.lost) + " blocks");
     print_field("Result:", status.state == ScrubState::kFinished ? result_text(status)
                                                                  : result_text(status) + " so far");
@@ -207,15 +224,27 @@ void print_progress(const ScrubStatus& status, SizeStyle sizes)
     print_over(stderr, line);
 }
 
-// Until it ends, or is paused by somebody else.
+// Until it ends, or is paused by somebody else, or the user has seen enough.
 Result<ScrubStatus> follow(ControlClient& client, const CommandOptions& options, std::string& why)
 {
     const bool shows = options.format == OutputFormat::kText && isatty(STDERR_FILENO) == 1;
+    struct sigaction action = {};
+    action.sa_handler = on_interrupt;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
     while (true) {
-        CW_ASSIGN(ScrubStatus status, ask(client, "scrub-status", nullptr, why));
+        auto asked = ask(client, "scrub-status", nullptr, why);
+        if (!asked.ok()) {
+            why = "the daemon of the volume ended while it scrubbed: by umount, or see the system log; mount "
+                  "the "
+                  "volume and start the scrub again";
+            return asked.err();
+        }
+        const ScrubStatus& status = *asked;
         if (shows && status.state == ScrubState::kRunning)
             print_progress(status, options.sizes);
-        if (status.state != ScrubState::kRunning) {
+        if (status.state != ScrubState::kRunning || interrupted != 0) {
             if (shows)
                 print_over(stderr, "");
             return status;
@@ -231,7 +260,23 @@ int finish(ControlClient& client, const CommandOptions& options)
     if (!status.ok())
         return command_failed(options, status.err(), why);
     print(options, *status);
-    return status->damaged() ? kExitFindings : kExitOk;
+    if (status->state == ScrubState::kRunning)
+        print_line(stderr, "cowraid: the scrub goes on; cowraid scrub cancel ends it");
+    else if (status->state == ScrubState::kPaused)
+        print_line(stderr, "cowraid: the scrub was paused; cowraid scrub resume lets it go on");
+    else if (status->state == ScrubState::kCancelled)
+        print_line(stderr, "cowraid: the scrub was cancelled");
+    if (status->all_well())
+        return kExitOk;
+    return status->damaged() || status->state == ScrubState::kFinished ? kExitFindings : kExitFailed;
+}
+
+bool one_volume(const CommandOptions& options)
+{
+    if (options.operands.size() <= 1)
+        return true;
+    print_error(kProgram, options.format, Err::kInvalid, "one volume at a time");
+    return false;
 }
 
 Json arguments_of(const ScrubOptions& options)
@@ -245,7 +290,7 @@ Json arguments_of(const ScrubOptions& options)
 // A command without options of its own: answers with the status.
 int run_simple(int argc, char** argv, CommandOptions options, const char* doc, const char* command)
 {
-    if (!parse_common(argc, argv, "[VOLUME]", doc, options))
+    if (!parse_common(argc, argv, "[VOLUME]", doc, options) || !one_volume(options))
         return kExitUsage;
     std::string why;
     auto client = connect(options, why);
@@ -263,24 +308,32 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
 int command_scrub(int argc, char** argv, CommandOptions common)
 {
     StartOptions options{.common = std::move(common)};
-    if (!parse_start(argc, argv, "Verify and repair a mounted volume, and show how far it is.", options))
+    if (!parse_start(argc, argv, "Verify and repair a mounted volume, and show how far it is.", options) ||
+        !one_volume(options.common))
         return kExitUsage;
     std::string why;
     auto client = connect(options.common, why);
     if (!client.ok())
         return command_failed(options.common, client.err(), why);
     const Json arguments = arguments_of(options.scrub);
-    // One that runs already is followed.
     const auto started = ask(*client, "scrub-start", arguments.get(), why);
-    if (!started.ok() && started.err() != Err::kBusy)
-        return command_failed(options.common, started.err(), why);
+    if (!started.ok()) {
+        // One that runs already is followed, if it may be any.
+        std::string ignored;
+        const auto running = ask(*client, "scrub-status", nullptr, ignored);
+        if (started.err() != Err::kBusy || options.given || !running.ok() ||
+            running->state != ScrubState::kRunning)
+            return command_failed(options.common, started.err(), why);
+        print_line(stderr, "cowraid: a scrub is under way already; this is what it does");
+    }
     return finish(*client, options.common);
 }
 
 int command_scrub_start(int argc, char** argv, CommandOptions common)
 {
     StartOptions options{.common = std::move(common)};
-    if (!parse_start(argc, argv, "Begin to verify and repair a mounted volume.", options))
+    if (!parse_start(argc, argv, "Begin to verify and repair a mounted volume.", options) ||
+        !one_volume(options.common))
         return kExitUsage;
     std::string why;
     auto client = connect(options.common, why);

@@ -133,7 +133,8 @@ const Command* resolve_command(int argc, char** argv, int& used)
         return single;
     const std::string group(first);
     // What can be neither a command of the group nor the beginning of one is an operand.
-    const bool alone = argc < 2 || argv[1][0] == '-' || strchr(argv[1], '/') != nullptr;
+    const bool alone =
+        argc < 2 || argv[1][0] == '-' || match_prefix(words_of(group.c_str()), argv[1]).candidates.empty();
     if (const Command* group_alone = find_command(group.c_str(), ""); alone && group_alone != nullptr)
         return group_alone;
     if (argc < 2 || argv[1][0] == '-') {

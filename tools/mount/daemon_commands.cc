@@ -135,6 +135,18 @@ Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string
                                            : Status();
 }
 
+namespace {
+
+const char* not_writable_text(Err err)
+{
+    return err == Err::kReadOnly
+               ? "the volume is mounted read-only; remount it for writing, or unmount it and "
+                 "run cowraid check"
+               : "the volume has stopped; unmount and mount it again";
+}
+
+}  // namespace
+
 Status VolumeControl::answer_scrub(Status status, const char* refusal, ControlAnswer& answer,
                                    std::string& why)
 {
@@ -154,11 +166,11 @@ Status VolumeControl::scrub_start(const json_t* request, ControlAnswer& answer, 
         .limit = json_get_integer(request, "limit"),
     };
     const Status status = filesystem_.committer.scrub.start(options);
-    const char* const refusal = status.err() == Err::kBusy ? "a scrub is under way; see cowraid scrub status"
-                                : status.err() == Err::kReadOnly
-                                    ? "the volume is mounted read-only; remount it, or cowraid check it"
-                                    : "the volume has stopped; unmount and mount it again";
-    return answer_scrub(status, refusal, answer, why);
+    const bool paused = filesystem_.committer.scrub.status().state == ScrubState::kPaused;
+    const char* const busy = paused ? "a scrub is paused; cowraid scrub resume or cancel it"
+                                    : "a scrub is under way; see cowraid scrub status";
+    return answer_scrub(status, status.err() == Err::kBusy ? busy : not_writable_text(status.err()), answer,
+                        why);
 }
 
 Status VolumeControl::scrub_status(const json_t*, ControlAnswer& answer, std::string& why)
@@ -173,7 +185,9 @@ Status VolumeControl::scrub_pause(const json_t*, ControlAnswer& answer, std::str
 
 Status VolumeControl::scrub_resume(const json_t*, ControlAnswer& answer, std::string& why)
 {
-    return answer_scrub(filesystem_.committer.scrub.resume(), "no scrub is paused", answer, why);
+    const Status status = filesystem_.committer.scrub.resume();
+    const bool none = status.err() == Err::kInvalid;
+    return answer_scrub(status, none ? "no scrub is paused" : not_writable_text(status.err()), answer, why);
 }
 
 Status VolumeControl::scrub_cancel(const json_t*, ControlAnswer& answer, std::string& why)

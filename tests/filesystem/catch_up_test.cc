@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// What members missed is written to them when they are back, and then others may go.
+#include <algorithm>
+
+#include "tests/filesystem/stale_world.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+// To the end, and a commit that makes it known.
+ScrubStatus catch_up(StaleWorld& world)
+{
+    ScrubStatus status;
+    for (int step = 0; step < 1000; ++step) {
+        const Result<ScrubStatus> now = world.fs->catch_up_step();
+        if (!now.ok()) {
+            CHECK(now.err() == Err::kNotFound);
+            return status;
+        }
+        status = *now;
+        if (status.state == ScrubState::kFinished) {
+            REQUIRE(world.fs->step(true).ok());
+            return status;
+        }
+    }
+    FAIL("it does not end");
+    return {};
+}
+
+uint64_t stale_groups(StaleWorld& world)
+{
+    uint64_t groups = 0;
+    for (const MemberInfo& member : world.fs->info().members)
+        groups += member.stale_groups;
+    return groups;
+}
+
+// Files from before members fail, from meanwhile, and files changed meanwhile; small ones in between, so that
+// nodes of all trees change.
+void miss_writes(StaleWorld& world, const Members& failing)
+{
+    world.mount();
+    for (int file = 0; file < 40; ++file)
+        world.write("small" + std::to_string(file), 3000);
+    world.write("before", 6 * kMiB + 100);
+    for (const uint32_t member : failing)
+        world.fail_writes(member);
+    world.write("meanwhile", 2 * kMiB);
+    world.write("before", kMiB);
+    for (int file = 0; file < 40; file += 3)
+        world.write("small" + std::to_string(file), 5000);
+    world.unmount();
+}
+
+constexpr VolumeShape kNodesUnderParity{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 64 * 1024};
+constexpr VolumeShape kMirrors{3, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024};
+
+struct Case {
+    VolumeShape shape;
+    Members away;  // and then as many others
+};
+
+}  // namespace
+
+TEST_CASE("catching up: what members missed is written, they are current, and as many others may go")
+{
+    for (const Case& one :
+         {Case{kRaid5, {1}}, Case{kRaid6, {0, 1}}, Case{kNodesUnderParity, {1, 2}}, Case{kMirrors, {1}}}) {
+        CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
+        CAPTURE(static_cast<uint32_t>(one.shape.metadata_profile));
+        StaleWorld world(one.shape);
+        miss_writes(world, one.away);
+        world.mount();
+        REQUIRE(stale_groups(world) > 0);
+        const ScrubStatus status = catch_up(world);
+        CHECK(status.state == ScrubState::kFinished);
+        CHECK(status.repaired > 0);
+        CHECK_FALSE(status.damaged());
+        CHECK(stale_groups(world) == 0);
+        CHECK(world.fs->catch_up_step().err() == Err::kNotFound);
+        for (const uint32_t member : one.away)
+            CHECK(world.wrong_blocks(member) == 0);
+        // A scrub finds nothing: all that was missed is there.
+        ScrubStatus scrubbed;
+        while (scrubbed.state != ScrubState::kFinished)
+            scrubbed = world.fs->scrub_step();
+        CHECK(scrubbed.repaired == 0);
+        CHECK_FALSE(scrubbed.damaged());
+        CHECK(world.read_back() == 0);
+        world.unmount();
+        const CheckReport report = world.check();
+        CHECK(report.clean());
+        CHECK(report.stale_columns == 0);
+        Members others;
+        for (uint32_t member = 0; others.size() < one.away.size(); ++member)
+            if (std::find(one.away.begin(), one.away.end(), member) == one.away.end())
+                others.push_back(member);
+        world.mount(degraded_options(), others);
+        CHECK(world.read_back() == 0);
+    }
+}
+
+TEST_CASE("catching up: windows and nodes that are older than the absence are not read")
+{
+    StaleWorld world(kRaid5);
+    world.mount();
+    world.write("before", 40 * kMiB);
+    world.fail_writes(1);
+    world.write("meanwhile", 200000);
+    world.unmount();
+    world.mount();
+    const ScrubStatus status = catch_up(world);
+    CHECK(stale_groups(world) == 0);
+    // A window is a few MiB.
+    CHECK(status.data_blocks * kBlockBytes < 20 * kMiB);
+    CHECK(world.read_back() == 0);
+}
+
+TEST_CASE("catching up: a member that fails meanwhile stays without what it missed")
+{
+    StaleWorld world(kRaid6);
+    miss_writes(world, {1});
+    world.mount();
+    REQUIRE(world.info_of(1).stale_groups > 0);
+    world.fail_writes(1);
+    catch_up(world);
+    CHECK(world.info_of(1).state == MemberState::kFailed);
+    CHECK(world.info_of(1).stale_groups > 0);
+    CHECK(world.read_back() == 0);
+    world.unmount();
+    world.mount();
+    CHECK(catch_up(world).state == ScrubState::kFinished);
+    CHECK(stale_groups(world) == 0);
+    world.unmount();
+    world.mount(degraded_options(), {2, 3});
+    CHECK(world.read_back() == 0);
+}
+
+TEST_CASE("catching up: columns of a group with lost blocks stay stale, those of others do not")
+{
+    StaleWorld world(kRaid5);
+    miss_writes(world, {1});
+    world.mount();
+    const uint64_t before = stale_groups(world);
+    REQUIRE(before > 1);
+    // Of every row that the member lacks another block is gone, too.
+    const uint64_t begin = world.fs->volume->superblock().members.front().slots_offset;
+    world.unmount();
+    std::vector<std::byte> block(kBlockBytes);
+    for (uint64_t offset = begin; offset < kRaid5.member_bytes; offset += kBlockBytes) {
+        world.prng.fill(block.data(), block.size());
+        world.volume.member(2).poke(offset, block);
+    }
+    world.mount();
+    const ScrubStatus status = catch_up(world);
+    CHECK(status.lost > 0);
+    CHECK(stale_groups(world) > 0);
+    CHECK(stale_groups(world) < before);
+    CHECK(world.read_back() > 0);
+}
+
+TEST_CASE("catching up: a scrub of everything does it, too")
+{
+    StaleWorld world(kRaid6);
+    miss_writes(world, {1, 4});
+    world.mount();
+    ScrubStatus status;
+    while (status.state != ScrubState::kFinished)
+        status = world.fs->scrub_step();
+    REQUIRE(world.fs->step(true).ok());
+    CHECK(stale_groups(world) == 0);
+    world.unmount();
+    world.mount(degraded_options(), {0, 2});
+    CHECK(world.read_back() == 0);
+}
+
+TEST_CASE("catching up: power goes before the map says so, and nothing is believed too early")
+{
+    StaleWorld world(kRaid5);
+    miss_writes(world, {1});
+    world.mount();
+    ScrubStatus status;
+    while (status.state != ScrubState::kFinished)
+        status = *world.fs->catch_up_step();
+    CHECK(stale_groups(world) > 0);
+    world.fs.reset();
+    world.mount();
+    CHECK(stale_groups(world) > 0);
+    const ScrubStatus again = catch_up(world);
+    CHECK(again.repaired == 0);
+    CHECK(stale_groups(world) == 0);
+}
