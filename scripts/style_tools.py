@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 from style_rules import Finding
@@ -14,10 +15,12 @@ FORMATTERS = ["clang-format-14"]  # other versions lay out some lines differentl
 COMPILERS = ["g++", "clang++-14", "clang++"]
 PACKAGES = ["fuse3", "liburing", "libzstd", "libxxhash", "libisal", "blkid", "mount", "uuid", "jansson",
             "doctest"]
-# A header is judged by errors alone; warnings are the build's business.
-COMPILE_FLAGS = ["-std=c++20", "-fno-exceptions", "-fno-rtti", "-fsyntax-only", "-w", "-x", "c++",
-                 "-D_FILE_OFFSET_BITS=64", "-D_GNU_SOURCE", "-DFUSE_USE_VERSION=314",
-                 "-DDOCTEST_CONFIG_NO_EXCEPTIONS_BUT_WITH_ALL_ASSERTS", "-I."]
+# Errors count alone; warnings are the build's business.
+COMPILE_FLAGS = ["-std=c++20", "-fno-exceptions", "-fno-rtti", "-w", "-D_FILE_OFFSET_BITS=64",
+                 "-D_GNU_SOURCE", "-DFUSE_USE_VERSION=314", "-DDOCTEST_CONFIG_NO_EXCEPTIONS_BUT_WITH_ALL_ASSERTS",
+                 '-DCOWRAID_VERSION="style"', "-I."]
+PRECOMPILERS = ["clang++-14", "clang++"]
+PRECOMPILED_HEADER = "base/std_pch.hh"
 
 
 def first_program(names):
@@ -38,7 +41,7 @@ def package_flags():
 def headers_shown_by_build(sources):
     """Headers that need no other one because a compiled file begins with them, or with one that begins so.
 
-    Builds that compile several files as one (unity) do not show it; the build with g++ is none.
+    check_sources_alone() shows it.
     """
     programs = "".join(s.text for s in sources if s.path.endswith("meson.build"))
     first = {s.path: next(s.includes(), None) for s in sources if s.is_cpp}
@@ -58,25 +61,44 @@ def check_headers_alone(root, headers):
     compiler = first_program(COMPILERS)
     if compiler is None or not headers:
         return []
-    command = [compiler, *COMPILE_FLAGS, *package_flags(), "-"]
+    return compile_alone(root, headers, [compiler, *COMPILE_FLAGS, *package_flags()],
+                         lambda header: f'#include "{header}"\n')
 
-    def compile_one(header):
-        text = f'#include "{header}"\n'
-        run = subprocess.run(command, input=text, capture_output=True, text=True, cwd=root, check=False)
-        return None if run.returncode == 0 else header_finding(header, run.stderr)
+
+def check_sources_alone(root, paths):
+    """Each file compiles by itself. Builds that compile several files as one (unity) do not show it."""
+    compiler = first_program(PRECOMPILERS)
+    if compiler is None or not paths:
+        return []
+    command = [compiler, *COMPILE_FLAGS, *package_flags()]
+    with tempfile.TemporaryDirectory() as folder:
+        precompiled = os.path.join(folder, "std.pch")
+        made = subprocess.run([*command, "-x", "c++-header", PRECOMPILED_HEADER, "-o", precompiled],
+                              capture_output=True, cwd=root, check=False)
+        if made.returncode == 0:
+            command += ["-include-pch", precompiled]
+        return compile_alone(root, paths, command, lambda path: f'#include "{path}"\n')
+
+
+def compile_alone(root, paths, command, program_of):
+    """A finding for each path whose program has an error."""
+    def compile_one(path):
+        run = subprocess.run([*command, "-fsyntax-only", "-x", "c++", "-"], input=program_of(path),
+                             capture_output=True, text=True, cwd=root, check=False)
+        return None if run.returncode == 0 else compile_finding(path, run.stderr)
 
     with ThreadPoolExecutor(JOBS) as pool:
-        return [finding for finding in pool.map(compile_one, headers) if finding]
+        return [finding for finding in pool.map(compile_one, paths) if finding]
 
 
-def header_finding(header, errors):
+def compile_finding(compiled, errors):
     match = re.search(r"^(\S+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", errors, re.MULTILINE)
     if match is None:
-        return Finding(header, 1, "header does not compile on its own")
+        return Finding(compiled, 1, "does not compile on its own")
     path, line = os.path.normpath(match.group(1)), int(match.group(2))
-    where = f"{path}:{line}: " if path != header else ""
-    return Finding(header, line if path == header else 1,
-                   f"header does not compile on its own: {where}{match.group(3)}")
+    where = f"{path}:{line}: " if path != compiled else ""
+    return Finding(compiled, line if path == compiled else 1,
+                   f"does not compile on its own: {where}{match.group(3)}")
 
 
 def check_format(root, paths):
