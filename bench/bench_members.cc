@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "bench/bench_memory.h"
+#include "device/open_member.h"
 #include "device/signature.h"
 #include "tools/mkfs/mkfs_plan.h"
 
@@ -55,9 +56,9 @@ Result<Devices> open_real(const BenchOptions& options, std::string& why)
     MkfsArguments arguments;
     arguments.devices = options.common.operands;
     arguments.force = options.force;
-    CW_ASSIGN(std::vector<MkfsDevice> opened, open_mkfs_devices(arguments, why));
+    CW_ASSIGN(std::vector<NewMember> opened, open_mkfs_devices(arguments, why));
     Devices devices;
-    for (MkfsDevice& device : opened) {
+    for (NewMember& device : opened) {
         if (!device.signature.empty() && !wipe_signatures(device.fd.get()).ok()) {
             why = device.path + ": the old signature (" + device.signature +
                   ") cannot be wiped; check the device";

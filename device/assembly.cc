@@ -70,6 +70,7 @@ public:
 
     Status read(std::vector<std::unique_ptr<BlockDevice>> devices);
     Status check_one_volume();
+    Status leave_out_replaced();
     Status check_identities();
     Status choose_head();
     Status check_table();
@@ -79,6 +80,7 @@ private:
     Status refuse_split(const std::vector<const Candidate*>& side);
     Status refuse_head(const Candidate& unknown);
     [[nodiscard]] bool was_named(const Candidate& candidate) const;
+    [[nodiscard]] bool was_replaced(const Candidate& candidate) const;
     [[nodiscard]] std::vector<const Candidate*> side_of(const Candidate& head) const;
     [[nodiscard]] size_t complete_under(const Candidate& head) const;
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
@@ -92,6 +94,7 @@ private:
     std::vector<Candidate> candidates_;
     std::vector<Unidentified> unidentified_;
     std::vector<Overwritten> overwritten_;
+    std::vector<std::string> notes_;
     const Candidate* head_ = nullptr;
     Superblock superblock_;  // head's
 };
@@ -160,6 +163,43 @@ Status Assembler::check_one_volume()
                uuid_text(reference->newest().volume_uuid) + ": give members of one volume only";
         return Err::kInvalid;
     }
+    return {};
+}
+
+// Whether most of the devices have a later commit that knows another device as this member.
+bool Assembler::was_replaced(const Candidate& candidate) const
+{
+    const Superblock& own = candidate.newest();
+    const auto others = std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& other) {
+        const MemberRecord* const line = other.newest().member(own.member_id);
+        return line != nullptr && line->uuid != own.member(own.member_id)->uuid &&
+               newer_commit(other.newest(), own);
+    });
+    return static_cast<size_t>(others) * 2 > candidates_.size();
+}
+
+Status Assembler::leave_out_replaced()
+{
+    std::vector<Candidate> kept;
+    std::vector<bool> replaced;
+    for (const Candidate& candidate : candidates_)
+        replaced.push_back(was_replaced(candidate));
+    for (size_t index = 0; index < candidates_.size(); ++index) {
+        Candidate& candidate = candidates_[index];
+        if (!replaced[index]) {
+            kept.push_back(std::move(candidate));
+            continue;
+        }
+        const std::string text = name_of(*candidate.device) + " was member " +
+                                 std::to_string(candidate.newest().member_id.value) +
+                                 " and has been replaced";
+        if (was_named(candidate)) {
+            why_ = text + ": leave it out";
+            return Err::kInvalid;
+        }
+        notes_.push_back(text + ": left out");
+    }
+    candidates_ = std::move(kept);
     return {};
 }
 
@@ -403,6 +443,7 @@ Assembly Assembler::build()
 {
     Assembly assembly;
     assembly.superblock = superblock_;
+    assembly.notes = notes_;
     for (const MemberRecord& record : superblock_.members)
         assembly.members.push_back({.id = record.id});
     for (Candidate& candidate : candidates_)
@@ -434,6 +475,7 @@ Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std
     Assembler assembler(options, why);
     CW_TRY(assembler.read(std::move(devices)));
     CW_TRY(assembler.check_one_volume());
+    CW_TRY(assembler.leave_out_replaced());
     CW_TRY(assembler.check_identities());
     CW_TRY(assembler.choose_head());
     CW_TRY(assembler.check_table());

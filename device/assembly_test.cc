@@ -640,7 +640,6 @@ const Scenario kRefused[] = {
              other.members[2].uuid.bytes[0] ^= 1;
              a.volume.commit_states(other, {3}, {3});
              a.volume.commit_states(a.volume.state, {1, 2, 4}, {1, 2, 4});
-             a.volume.commit(a.volume.state, {1, 2, 4});
              a.give({1, 2, 3, 4});
          },
      .generation = 0,

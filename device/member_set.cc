@@ -178,6 +178,20 @@ void MemberSet::leave_out(MemberId id)
     member->in_service.store(nullptr, std::memory_order_release);
 }
 
+void MemberSet::replace(MemberId id, std::unique_ptr<BlockDevice> device)
+{
+    Member* const member = find(id);
+    CW_ASSERT(member != nullptr && this->device(id) == nullptr);
+    reset_counters(id);
+    MutexLock lock(mutex_);
+    if (member->device)
+        replaced_.push_back(std::move(member->device));
+    member->device = std::move(device);
+    member->failed.store(false);
+    member->culprit.store(false);
+    member->in_service.store(member->device.get(), std::memory_order_release);
+}
+
 bool MemberSet::failed(MemberId id) const
 {
     const Member* member = find(id);

@@ -83,6 +83,9 @@ public:
     bool fail_if_spared(std::span<const MemberId> ids);
     // Takes a member out of service without asking anybody: for tests and measurements.
     void leave_out(MemberId id);
+    // Another device for a member that is not in service; in service from now on, without errors. The old one
+    // is kept as long as the set.
+    void replace(MemberId id, std::unique_ptr<BlockDevice> device);
     [[nodiscard]] bool failed(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> ids() const;
     // Of the device, also of one that failed; empty when there is none.
@@ -103,6 +106,7 @@ private:
     bool take_out(std::span<const MemberId> leaving) CW_REQUIRES(mutex_);
     void stop(std::span<const MemberId> culprits) CW_REQUIRES(mutex_);
 
+    std::vector<std::unique_ptr<BlockDevice>> replaced_ CW_GUARDED_BY(mutex_);
     std::vector<std::unique_ptr<Member>> members_;  // by rising id; constant after assembly
     size_t needed_ = 0;
     std::atomic<bool> recorded_{false};

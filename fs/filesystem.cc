@@ -58,6 +58,14 @@ CleanProgress Filesystem::clean_step(CleanWhen when)
     return committer.cleaner.step(when, false);
 }
 
+Status Filesystem::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
+{
+    CW_ASSERT(store.options.manual_commit);
+    CW_TRY(store.service.check_writable());
+    CW_TRY(volume->replace_member(id, std::move(device)));
+    return committer.commit();
+}
+
 ScrubStatus Filesystem::scrub_step()
 {
     CW_ASSERT(store.options.manual_commit);

@@ -204,7 +204,7 @@ public:
     bool may_record() override { return may_record_; }
     // No transaction is closed meanwhile, and none is being committed: it would record what it writes below
     // what is recorded here, where nobody finds it any more.
-    void begin_stripe(VolumeAddress first) override CW_NO_THREAD_SAFETY_ANALYSIS
+    void begin_stripe(VolumeAddress first) override
     {
         stripe_ = first;
         const Geometry& geometry = group_.geometry;
@@ -214,17 +214,17 @@ public:
                       reserved_->take({.freed_runs = 1, .checksum_windows = windows}, Leave::kReserve);
         rewritten_ = false;
         const uint64_t deadline = monotonic_ns() + kCommitWaitNs;
-        store_.gate.lock_shared();
+        gate_.emplace(store_.gate);
         while (store_.timeline.view().committing && monotonic_ns() < deadline) {
-            store_.gate.unlock_shared();
+            gate_.reset();
             usleep(kCommitLookUs);
-            store_.gate.lock_shared();
+            gate_.emplace(store_.gate);
         }
         may_record_ = may_record_ && !store_.timeline.view().committing;
     }
-    void end_stripe() override CW_NO_THREAD_SAFETY_ANALYSIS
+    void end_stripe() override
     {
-        store_.gate.unlock_shared();
+        gate_.reset();
         reserved_.reset();
     }
     void record(VolumeAddress address, std::span<const Checksum> checksums) override
@@ -243,6 +243,7 @@ private:
     const ArrayGroup& group_;
     const UsedBlocks& blocks_;
     std::optional<ChangeReservation> reserved_;
+    std::optional<ReadLock> gate_;
     VolumeAddress stripe_;  // its first data block
     bool may_record_ = false;
     bool rewritten_ = false;

@@ -29,6 +29,8 @@ void Volume::next_is_committed()
     committed_.unmounted = next_.unmounted;
     for (const MemberRecord& from : next_.members) {
         MemberRecord& record = *committed_.member(from.id);
+        if (record.uuid != from.uuid)
+            record.uuid = from.uuid;
         record.state = from.state;
         record.missing_since = from.missing_since;
         record.counters = from.counters;

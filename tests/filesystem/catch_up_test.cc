@@ -2,6 +2,7 @@
 // What members missed is written to them when they are back, and then others may go.
 #include <algorithm>
 
+#include "sim/borrowed_device.h"
 #include "tests/filesystem/stale_world.h"
 
 using namespace cowraid;
@@ -191,4 +192,92 @@ TEST_CASE("catching up: power goes before the map says so, and nothing is believ
     const ScrubStatus again = catch_up(world);
     CHECK(again.repaired == 0);
     CHECK(stale_groups(world) == 0);
+}
+
+namespace {
+
+// The member is gone; a device with other content takes its place.
+void replace(StaleWorld& world, uint32_t member)
+{
+    SimDevice& device = world.volume.member(member);
+    std::vector<std::byte> block(kBlockBytes);
+    for (uint64_t offset = 0; offset < device.size_bytes(); offset += kBlockBytes) {
+        world.prng.fill(block.data(), block.size());
+        device.poke(offset, block);
+    }
+    REQUIRE(world.fs->replace_member({member + 1}, std::make_unique<BorrowedDevice>(device)).ok());
+}
+
+}  // namespace
+
+TEST_CASE("replacing: what lost members held is written to new devices, and as many others may go")
+{
+    for (const Case& one :
+         {Case{kRaid5, {1}}, Case{kRaid6, {0, 3}}, Case{kNodesUnderParity, {1, 2}}, Case{kMirrors, {1}}}) {
+        CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
+        CAPTURE(static_cast<uint32_t>(one.shape.metadata_profile));
+        StaleWorld world(one.shape);
+        write_before(world);
+        world.mount(degraded_options(), one.away);
+        world.write("meanwhile", kMiB);
+        for (const uint32_t member : one.away)
+            replace(world, member);
+        CHECK(world.read_back() == 0);
+        world.unmount();
+        // Not called current before they are.
+        std::string why;
+        Members others;
+        for (uint32_t member = 0; others.size() < one.away.size(); ++member)
+            if (std::find(one.away.begin(), one.away.end(), member) == one.away.end())
+                others.push_back(member);
+        CHECK_FALSE(world.try_mount(degraded_options(), others, why).ok());
+        world.mount();
+        CHECK_FALSE(world.fs->info().degraded);
+        CHECK(stale_groups(world) > 0);
+        const ScrubStatus status = catch_up(world);
+        CHECK(status.repaired > 0);
+        CHECK_FALSE(status.damaged());
+        CHECK(stale_groups(world) == 0);
+        for (uint32_t member = 0; member < one.shape.member_count; ++member)
+            CHECK(world.wrong_blocks(member) == 0);
+        world.unmount();
+        const CheckReport report = world.check();
+        CHECK(report.clean());
+        CHECK(report.stale_columns == 0);
+        world.mount(degraded_options(), others);
+        CHECK(world.read_back() == 0);
+    }
+}
+
+TEST_CASE("replacing: the old device is left out when it is back, and a smaller one is refused")
+{
+    StaleWorld world(kRaid5);
+    write_before(world);
+    SimDevice& device = world.volume.member(1);
+    std::vector<std::byte> old(device.size_bytes());
+    device.peek(0, old);
+    world.mount(degraded_options(), {1});
+    CHECK(world.fs->replace_member({2}, std::make_unique<SimDevice>("small", 64 * kMiB)).err() ==
+          Err::kNoSpace);
+    replace(world, 1);
+    world.unmount();
+    SimDevice back("back", device.size_bytes());
+    back.poke(0, old);
+    std::vector<std::unique_ptr<BlockDevice>> devices = world.volume.borrow({});
+    devices.push_back(std::make_unique<BorrowedDevice>(back));
+    std::string why;
+    const Result<Assembly> assembly = assemble(std::move(devices), why);
+    REQUIRE_MESSAGE(assembly.ok(), why);
+    CHECK(assembly->notes == std::vector<std::string>{"back was member 2 and has been replaced: left out"});
+    CHECK(assembly->missing().empty());
+    devices = world.volume.borrow({});
+    devices.push_back(std::make_unique<BorrowedDevice>(back));
+    CHECK(assemble(std::move(devices), why, {.named = {"back"}}).err() == Err::kInvalid);
+    CHECK(why == "back was member 2 and has been replaced: leave it out");
+    // Without the new one it cannot take its place again.
+    devices = world.volume.borrow({1});
+    devices.push_back(std::make_unique<BorrowedDevice>(back));
+    const Result<Assembly> without = assemble(std::move(devices), why);
+    REQUIRE_MESSAGE(without.ok(), why);
+    CHECK(without->missing() == std::vector<MemberId>{{2}});
 }

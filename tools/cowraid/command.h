@@ -41,6 +41,7 @@ int command_scrub_status(int argc, char** argv, CommandOptions options);
 int command_scrub_pause(int argc, char** argv, CommandOptions options);
 int command_scrub_resume(int argc, char** argv, CommandOptions options);
 int command_scrub_cancel(int argc, char** argv, CommandOptions options);
+int command_replace_start(int argc, char** argv, CommandOptions options);
 int command_bench_raid56(int argc, char** argv, CommandOptions options);
 
 // Options every command takes (--json, -b, --si, operands): a child parser whose input is CommandOptions.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // cowraid check
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 
 #include "base/out_of_memory.h"
 #include "base/print.h"
-#include "control/control_client.h"
 #include "fs/check/check.h"
 #include "tools/common/member_search.h"
 #include "tools/cowraid/command.h"
@@ -86,29 +84,6 @@ bool parse(int argc, char** argv, CheckArguments& arguments)
         .help_filter = nullptr,
         .argp_domain = nullptr};
     return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
-}
-
-Result<VolumeMembers> find_unmounted(const CheckArguments& arguments, std::string& why)
-{
-    const auto& operands = arguments.common.operands;
-    VolumeSpec spec;
-    struct stat info { };
-    if (operands.size() == 1 && stat(operands.front().c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-        CW_ASSIGN(const VolumeTarget target, find_target(operands, why));
-        spec.name = "UUID=" + uuid_text(target.uuid);
-    } else {
-        CW_ASSIGN(spec, parse_volume_spec(operands, why));
-    }
-    CW_ASSIGN(VolumeMembers volume, find_volume(spec, Unusable::kSkip, why));
-    const auto mounted = find_mounted_volume(volume.uuid);
-    if (mounted.has_value() && !arguments.force) {
-        const std::string where = where_mounted(*mounted);
-        const bool in_tree = where.starts_with("mounted");
-        why = title_of(*mounted) + (in_tree ? " is " : " was ") + where +
-              (in_tree ? "; unmount it" : "; end what uses it") + ", or use --force to look anyway";
-        return Err::kBusy;
-    }
-    return volume;
 }
 
 void print_finding(const CheckFinding& finding)
@@ -209,7 +184,9 @@ Status try_to_open(const VolumeMembers& volume, CheckReport& report, std::string
 
 Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume, std::string& why)
 {
-    CW_ASSIGN(volume, find_unmounted(arguments, why));
+    CW_ASSIGN(volume, find_unmounted(arguments.common.operands,
+                                     arguments.force ? Mounted::kAllowed : Mounted::kRefused,
+                                     ", or use --force to look anyway", why));
     const MemberAccess access = arguments.force ? MemberAccess::kLook : MemberAccess::kReadOnly;
     std::vector<std::string> warnings;
     CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));

@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"scrub", "pause", "let a scrub rest", command_scrub_pause},
     {"scrub", "resume", "let a paused scrub go on", command_scrub_resume},
     {"scrub", "cancel", "end a scrub", command_scrub_cancel},
+    {"replace", "start", "put a new device in the place of a lost member", command_replace_start},
     {"bench", "raid56", "drive the RAID5/6 array without a filesystem", command_bench_raid56},
     {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
 };

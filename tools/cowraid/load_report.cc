@@ -105,6 +105,29 @@ const MountEntry* cowraid_mount_at(const std::vector<MountEntry>& table, const s
 
 }  // namespace
 
+Result<VolumeMembers> find_unmounted(const std::vector<std::string>& operands, Mounted mounted,
+                                     const char* advice, std::string& why)
+{
+    VolumeSpec spec;
+    struct stat info { };
+    if (operands.size() == 1 && stat(operands.front().c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+        CW_ASSIGN(const VolumeTarget target, find_target(operands, why));
+        spec.name = "UUID=" + uuid_text(target.uuid);
+    } else {
+        CW_ASSIGN(spec, parse_volume_spec(operands, why));
+    }
+    CW_ASSIGN(VolumeMembers volume, find_volume(spec, Unusable::kSkip, why));
+    const auto found = find_mounted_volume(volume.uuid);
+    if (found.has_value() && mounted == Mounted::kRefused) {
+        const std::string where = where_mounted(*found);
+        const bool in_tree = where.starts_with("mounted");
+        why = title_of(*found) + (in_tree ? " is " : " was ") + where +
+              (in_tree ? "; unmount it" : "; end what uses it") + advice;
+        return Err::kBusy;
+    }
+    return volume;
+}
+
 Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::string& why)
 {
     const std::string& text = operands.front();

@@ -20,6 +20,12 @@ struct VolumeTarget {
     std::string named_device;  // absolute path when exactly one member was named
 };
 
+// For commands that need a volume nobody has mounted. One operand is as for find_target(), several are
+// members. kBusy when it is mounted and that is refused: `why` ends in `advice`, behind "unmount it".
+enum class Mounted : uint8_t { kRefused, kAllowed };
+Result<VolumeMembers> find_unmounted(const std::vector<std::string>& operands, Mounted mounted,
+                                     const char* advice, std::string& why);
+
 // One operand is a directory in a mounted volume, a member, a label or a uuid; several (at least one) are
 // members. Errors as find_volume(); `why` is one line with the next step.
 Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::string& why);

@@ -7,7 +7,7 @@
 #include "base/print.h"
 #include "base/text.h"
 #include "control/volume_json.h"
-#include "device/signature.h"
+#include "device/open_member.h"
 #include "format/profile.h"
 #include "tools/common/program_start.h"
 #include "tools/mkfs/mkfs_plan.h"
@@ -132,19 +132,15 @@ void print_summary_json(const Made& made, const std::vector<std::string>& warnin
 Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vector<std::string>& warnings,
                   std::string& why)
 {
-    CW_ASSIGN(std::vector<MkfsDevice> devices, open_mkfs_devices(arguments, why));
+    CW_ASSIGN(std::vector<NewMember> devices, open_mkfs_devices(arguments, why));
     if (std::string warning = warning_of_readers(devices); !warning.empty())
         warnings.push_back(std::move(warning));
     CW_TRY(check_uuid_is_new(options.volume_uuid, devices, why));
     Made made{.options = std::move(options), .result = {}, .paths = {}, .sizes = {}};
     // Nothing is written before every device has passed.
     std::vector<std::unique_ptr<BlockDevice>> members;
-    for (MkfsDevice& device : devices) {
-        if (!device.signature.empty() && !wipe_signatures(device.fd.get()).ok()) {
-            why = device.path + ": the old signature (" + device.signature +
-                  ") cannot be wiped; check the device";
-            return Err::kIo;
-        }
+    for (NewMember& device : devices) {
+        CW_TRY(wipe_old_signatures(device, why));
         made.paths.push_back(device.path);
         made.sizes.push_back(device.size_bytes);
         CW_ASSIGN(auto member, make_device_from_fd(std::move(device.fd), device.path, {}, why));

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "tools/mkfs/mkfs_plan.h"
 
-#include <linux/fs.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +8,8 @@
 #include <map>
 
 #include "base/text.h"
+#include "device/open_member.h"
 #include "device/scan.h"
-#include "device/signature.h"
 #include "format/profile.h"
 #include "tools/common/report_error.h"
 
@@ -103,43 +100,6 @@ Status check_named_once(const std::vector<std::string>& paths, std::string& why)
     return {};
 }
 
-Result<uint64_t> size_of(int fd, const struct stat& info)
-{
-    if (!S_ISBLK(info.st_mode))
-        return static_cast<uint64_t>(info.st_size);
-    uint64_t bytes = 0;
-    if (ioctl(fd, BLKGETSIZE64, &bytes) != 0)
-        return Err::kIo;
-    return bytes;
-}
-
-Result<MkfsDevice> open_one(const std::string& path, bool force, std::string& why)
-{
-    MkfsDevice device{.path = absolute_path(path)};
-    CW_ASSIGN(device.fd, open_member_fd(path, {.read_only = false, .exclusive = true}, why));
-    struct stat info { };
-    const auto size =
-        fstat(device.fd.get(), &info) == 0 ? size_of(device.fd.get(), info) : Result<uint64_t>(Err::kIo);
-    auto signature = probe_signature(device.fd.get());
-    if (!size.ok() || !signature.ok()) {
-        why = path + " cannot be read; check the device";
-        return Err::kIo;
-    }
-    device.size_bytes = *size;
-    device.others_read = S_ISREG(info.st_mode) && (info.st_mode & (S_IRGRP | S_IROTH)) != 0;
-    device.others_write = S_ISREG(info.st_mode) && (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-    if (device.size_bytes < kMinMemberBytes || device.size_bytes > kMaxMemberBytes)
-        return invalid(why, path + " has " + size_text(device.size_bytes) + ", a member needs at least " +
-                                size_text(kMinMemberBytes) + " and at most " + size_text(kMaxMemberBytes) +
-                                "; use another one");
-    device.signature = signature.take();
-    if (!device.signature.empty() && !force) {
-        why = path + " holds " + device.signature + "; to overwrite it use -f";
-        return Err::kExists;
-    }
-    return device;
-}
-
 }  // namespace
 
 Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std::string>& warnings,
@@ -168,22 +128,22 @@ Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std:
     return options;
 }
 
-Result<std::vector<MkfsDevice>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why)
+Result<std::vector<NewMember>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why)
 {
     CW_TRY(check_named_once(arguments.devices, why));
-    std::vector<MkfsDevice> devices;
+    std::vector<NewMember> devices;
     for (const std::string& path : arguments.devices) {
-        CW_ASSIGN(MkfsDevice device, open_one(path, arguments.force, why));
+        CW_ASSIGN(NewMember device, open_new_member(path, arguments.force, why));
         devices.push_back(std::move(device));
     }
     return devices;
 }
 
-std::string warning_of_readers(const std::vector<MkfsDevice>& devices)
+std::string warning_of_readers(const std::vector<NewMember>& devices)
 {
     std::string images;
     bool written = false;
-    for (const MkfsDevice& device : devices) {
+    for (const NewMember& device : devices) {
         images += device.others_read || device.others_write ? " " + device.path : "";
         written = written || device.others_write;
     }
@@ -192,13 +152,13 @@ std::string warning_of_readers(const std::vector<MkfsDevice>& devices)
     return images.empty() ? images : "other users can " + can + "; to keep them out: chmod 600" + images;
 }
 
-Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& devices, std::string& why)
+Status check_uuid_is_new(const Uuid& uuid, const std::vector<NewMember>& devices, std::string& why)
 {
     if (uuid == Uuid{})
         return {};
     for (const FoundMember& found : scan_members({}).members) {
         const bool ours = std::any_of(devices.begin(), devices.end(),
-                                      [&](const MkfsDevice& device) { return device.path == found.path; });
+                                      [&](const NewMember& device) { return device.path == found.path; });
         if (found.superblock.volume_uuid != uuid || ours)
             continue;
         why = "volume " + uuid_text(uuid) + " exists already, on " + found.path + "; choose another uuid";

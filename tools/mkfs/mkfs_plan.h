@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "device/open_member.h"
 #include "fs/make_volume.h"
+#include "tools/common/new_member.h"
 #include "tools/common/report_error.h"
 
 namespace cowraid {
@@ -27,23 +27,14 @@ struct MkfsArguments {
 Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std::string>& warnings,
                                 std::string& why);
 
-struct MkfsDevice {
-    std::string path;
-    UniqueFd fd;
-    uint64_t size_bytes = 0;
-    std::string signature;  // what is on it; empty when nothing known is
-    // An image file that not only its owner may read (write).
-    bool others_read = false, others_write = false;
-};
-
 // Opens every device exclusively and refuses what is named twice, in use, too small or, unless `force`, not
 // empty. Changes nothing. `why` names the device and the next step.
-Result<std::vector<MkfsDevice>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why);
+Result<std::vector<NewMember>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why);
 
 // One line about images that others can read; empty when there are none.
-std::string warning_of_readers(const std::vector<MkfsDevice>& devices);
+std::string warning_of_readers(const std::vector<NewMember>& devices);
 
 // kExists with `why` when another volume of this uuid is around.
-Status check_uuid_is_new(const Uuid& uuid, const std::vector<MkfsDevice>& devices, std::string& why);
+Status check_uuid_is_new(const Uuid& uuid, const std::vector<NewMember>& devices, std::string& why);
 
 }  // namespace cowraid

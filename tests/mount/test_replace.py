@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""A new device in the place of a lost member."""
+
+import json
+import os
+
+import pytest
+
+from conftest import run, tool
+from test_catch_up import without
+from test_redundancy import fill, verify
+
+
+def new_image(volume, name, mebibytes):
+    image = volume.folder / name
+    with open(image, "wb") as file:
+        file.truncate(mebibytes << 20)
+    return image
+
+
+@pytest.mark.parametrize("data,metadata,count,lost",
+                         [("raid5", "raid1", 4, [1]), ("raid6", "raid1c3", 5, [0, 2])])
+def test_a_lost_member_is_replaced(make_volume, data, metadata, count, lost):
+    volume = make_volume(data=data, metadata=metadata, member_count=count, member_mib=256)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=80)
+    (volume.mount_point / "big").write_bytes(os.urandom(64 << 20))
+    run("sync", "-f", volume.mount_point)
+    big = (volume.mount_point / "big").read_bytes()
+    last = volume.devices[-1]
+    mounted = tool("cowraid", "replace", "start", "1", "/dev/null", last, check=False)
+    assert mounted.returncode == 1 and "unmount it first" in mounted.stderr
+    volume.unmount()
+    volume.hide(lost)
+    for index in lost:
+        image = new_image(volume, f"new{index}", 300)
+        target = volume.attach(image)
+        said = tool("cowraid", "replace", "start", "--json", str(index + 1), target, last)
+        assert json.loads(said.stdout)["member"] == index + 1
+        volume.images[index], volume.loops[index] = image, target
+    volume.mount()
+    shown = tool("cowraid", "filesystem", "show", volume.mount_point).stdout
+    assert "missing" not in shown
+    volume.wait_caught_up()
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+    stats = volume.counters()["device-stats"]
+    assert not any(line["corruption_errs"] or line["parity_errs"] for line in stats)
+    volume.unmount()
+    volume.check()
+    others = [index for index in range(count) if index not in lost][:len(lost)]
+    volume.hide(others)
+    volume.mount(without(volume, others), "degraded,ro")
+    verify(sums)
+    assert (volume.mount_point / "big").read_bytes() == big
+
+
+def test_the_old_device_comes_back(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
+    volume.make("-L", "replaced")
+    volume.mount()
+    sums = fill(volume.mount_point, 2)
+    volume.unmount()
+    volume.hide([0])
+    old = volume.images[0]
+    volume.images[0] = new_image(volume, "new", 128)
+    volume.unhide([0])
+    tool("cowraid", "replace", "start", "missing", volume.loops[0], "replaced")
+    back = volume.attach(old)
+    try:
+        refused = volume.mount([*volume.devices, back], check=False)
+        assert refused.returncode != 0 and "has been replaced: leave it out" in refused.stderr
+        said = volume.mount(["LABEL=replaced"])
+        assert "was member 1 and has been replaced: left out" in said.stderr
+        verify(sums)
+        volume.wait_caught_up()
+        volume.unmount()
+    finally:
+        run("losetup", "-d", back)
+    volume.check()
+
+
+def test_what_cannot_be_replaced_is_refused(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make()
+    small = new_image(volume, "small", 100)
+    other = new_image(volume, "other", 128)
+    run("mkfs.ext4", "-q", other)
+
+    def refused(member, target, *operands, code=1):
+        result = tool("cowraid", "replace", "start", member, target, *operands, check=False)
+        assert result.returncode == code and len(result.stderr.splitlines()) == 1, result
+        return result.stderr
+
+    everything, three = volume.devices, volume.devices[1:]
+    assert "no member is missing" in refused("missing", other, everything[0])
+    assert "member 2 is there" in refused("2", other, everything[0])
+    assert "is no member" in refused("9", other, everything[0])
+    assert "is no member" in refused("first", other, everything[0])
+    assert "name the member" in refused("1", other, code=2)
+    assert "not smaller" in refused("1", small, *three)
+    assert "ext4" in refused("1", other, *three) and "-f" in refused("missing", other, *three)
+    assert "in use" in refused("1", three[0], *three)
+    assert "does not exist" in refused("1", volume.folder / "nothing", *three)
+    two = refused("missing", other, *volume.devices[2:])
+    assert "2 members are missing" in two
+    assert "cannot be written" in refused("1", other, "-f", *volume.devices[2:])
+    volume.check()
+    assert "ext4" in run("blkid", "-p", other).stdout
+    volume.mount(three, "degraded")

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "tools/common/new_member.h"
+
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include "base/text.h"
+#include "device/open_member.h"
+#include "device/signature.h"
+#include "format/superblock.h"
+#include "tools/common/report_error.h"
+
+namespace cowraid {
+
+namespace {
+
+Result<uint64_t> size_of(int fd, const struct stat& info)
+{
+    if (!S_ISBLK(info.st_mode))
+        return static_cast<uint64_t>(info.st_size);
+    uint64_t bytes = 0;
+    if (ioctl(fd, BLKGETSIZE64, &bytes) != 0)
+        return Err::kIo;
+    return bytes;
+}
+
+}  // namespace
+
+Result<NewMember> open_new_member(const std::string& path, bool force, std::string& why)
+{
+    NewMember device{.path = absolute_path(path)};
+    CW_ASSIGN(device.fd, open_member_fd(path, {.read_only = false, .exclusive = true}, why));
+    struct stat info { };
+    const auto size =
+        fstat(device.fd.get(), &info) == 0 ? size_of(device.fd.get(), info) : Result<uint64_t>(Err::kIo);
+    auto signature = probe_signature(device.fd.get());
+    if (!size.ok() || !signature.ok()) {
+        why = path + " cannot be read; check the device";
+        return Err::kIo;
+    }
+    device.size_bytes = *size;
+    device.others_read = S_ISREG(info.st_mode) && (info.st_mode & (S_IRGRP | S_IROTH)) != 0;
+    device.others_write = S_ISREG(info.st_mode) && (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    if (device.size_bytes < kMinMemberBytes || device.size_bytes > kMaxMemberBytes)
+        return invalid(why, path + " has " + size_text(device.size_bytes) + ", a member needs at least " +
+                                size_text(kMinMemberBytes) + " and at most " + size_text(kMaxMemberBytes) +
+                                "; use another one");
+    device.signature = signature.take();
+    if (!device.signature.empty() && !force) {
+        why = path + " holds " + device.signature + "; to overwrite it use -f";
+        return Err::kExists;
+    }
+    return device;
+}
+
+Status wipe_old_signatures(const NewMember& device, std::string& why)
+{
+    if (device.signature.empty() || wipe_signatures(device.fd.get()).ok())
+        return {};
+    why = device.path + ": the old signature (" + device.signature + ") cannot be wiped; check the device";
+    return Err::kIo;
+}
+
+}  // namespace cowraid

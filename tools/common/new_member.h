@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// Devices that are about to become members.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace cowraid {
+
+struct NewMember {
+    std::string path;
+    UniqueFd fd;
+    uint64_t size_bytes = 0;
+    std::string signature;  // what is on it; empty when nothing known is
+    // An image file that not only its owner may read (write).
+    bool others_read = false, others_write = false;
+};
+
+// Opens it exclusively and refuses what is in use, too small or too large for a member or, unless `force`,
+// not empty. Changes nothing. `why` names the device and the next step.
+Result<NewMember> open_new_member(const std::string& path, bool force, std::string& why);
+
+// So that nothing takes it for what it was.
+Status wipe_old_signatures(const NewMember& device, std::string& why);
+
+}  // namespace cowraid

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// cowraid replace start
+#include <algorithm>
+
+#include "base/print.h"
+#include "control/json.h"
+#include "device/open_member.h"
+#include "fs/filesystem.h"
+#include "tools/common/member_search.h"
+#include "tools/common/new_member.h"
+#include "tools/cowraid/command.h"
+#include "tools/cowraid/load_report.h"
+
+namespace cowraid {
+
+namespace {
+
+struct ReplaceArguments {
+    CommandOptions common;
+    bool force = false;
+};
+
+constexpr argp_option kReplaceOptions[] = {
+    {"force", 'f', nullptr, 0, "overwrite a device that holds something, wiping its signature", 0},
+    {},
+};
+
+error_t parse_replace_option(int key, char*, argp_state* state)
+{
+    auto& arguments = *static_cast<ReplaceArguments*>(state->input);
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &arguments.common;
+        return 0;
+    case 'f':
+        arguments.force = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+bool parse(int argc, char** argv, ReplaceArguments& arguments)
+{
+    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
+    static const argp parser = {
+        .options = kReplaceOptions,
+        .parser = parse_replace_option,
+        .args_doc = "ID|missing DEVICE MEMBER...|LABEL|UUID",
+        .doc = "Put DEVICE in the place of the member ID of an unmounted volume, or of the only one that is "
+               "missing. The next mount writes to it what the member held, while the volume is used.",
+        .children = children,
+        .help_filter = nullptr,
+        .argp_domain = nullptr};
+    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+}
+
+struct Replaced {
+    MemberId id;
+    Uuid volume;
+    std::string path;
+};
+
+std::string member_text(MemberId id)
+{
+    return "member " + std::to_string(id.value);
+}
+
+// The member that is to be replaced, which is not there.
+Result<MemberId> choose_member(const Assembly& assembly, const std::string& text, std::string& why)
+{
+    std::vector<MemberId> absent;
+    for (const AssembledMember& member : assembly.members)
+        if (member.device == nullptr)
+            absent.push_back(member.id);
+    if (text == "missing") {
+        if (absent.size() == 1)
+            return absent.front();
+        return invalid(why, absent.empty()
+                                ? "no member is missing; leave out the one to be replaced: name all others"
+                                : std::to_string(absent.size()) + " members are missing; give the id of one, "
+                                                                  "which cowraid filesystem show tells");
+    }
+    const auto number = parse_size(text);
+    const MemberId id{number.ok() && *number <= UINT32_MAX ? static_cast<uint32_t>(*number) : 0};
+    if (assembly.superblock.member(id) == nullptr)
+        return invalid(why, quoted(text) +
+                                " is no member; give the id that cowraid filesystem show tells, or missing");
+    if (std::find(absent.begin(), absent.end(), id) == absent.end())
+        return invalid(why, member_text(id) + " is there; name all members but that to replace it");
+    return id;
+}
+
+Status check_size(const NewMember& device, const MemberRecord& record, std::string& why)
+{
+    if (device.size_bytes >= record.size_bytes)
+        return {};
+    return invalid(why, device.path + " has " + size_text(device.size_bytes) + ", " + member_text(record.id) +
+                            " had " + size_text(record.size_bytes) + "; use one that is not smaller");
+}
+
+Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
+{
+    const std::vector<std::string>& operands = arguments.common.operands;
+    CW_ASSIGN(const VolumeMembers volume,
+              find_unmounted({operands.begin() + 2, operands.end()}, Mounted::kRefused,
+                             " first; the next mount fills the new member", why));
+    std::vector<std::string> warnings;
+    CW_ASSIGN(auto devices, open_member_devices(volume, MemberAccess::kReadWrite, warnings, why));
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(volume)));
+    warnings.insert(warnings.end(), assembly.notes.begin(), assembly.notes.end());
+    for (const std::string& warning : warnings)
+        print_warning(kProgram, warning);
+    CW_ASSIGN(const MemberId id, choose_member(assembly, operands[0], why));
+    CW_ASSIGN(NewMember target, open_new_member(operands[1], arguments.force, why));
+    CW_TRY(check_size(target, *assembly.superblock.member(id), why));
+    Replaced replaced{id, volume.uuid, target.path};
+    MountOptions options;
+    options.degraded = options.manual_commit = true;
+    CW_ASSIGN(const std::unique_ptr<Filesystem> filesystem,
+              Filesystem::open(std::move(assembly), options, why));
+    if (filesystem->store.service.read_only()) {
+        why = "the volume cannot be written: " + filesystem->info().read_only_reason;
+        return Err::kReadOnly;
+    }
+    CW_TRY(wipe_old_signatures(target, why));
+    CW_ASSIGN(auto device, make_device_from_fd(std::move(target.fd), target.path, {}, why));
+    Status status = filesystem->replace_member(id, std::move(device));
+    if (const Status closed = filesystem->close(); status.ok())
+        status = closed;
+    if (!status.ok())
+        why = "the volume could not be written: " + std::string(err_text(status.err())) +
+              "; see cowraid filesystem show";
+    return status.ok() ? Result<Replaced>(replaced) : Result<Replaced>(status.err());
+}
+
+}  // namespace
+
+int command_replace_start(int argc, char** argv, CommandOptions common)
+{
+    ReplaceArguments arguments{.common = std::move(common)};
+    if (!parse(argc, argv, arguments))
+        return kExitUsage;
+    if (arguments.common.operands.size() < 3) {
+        print_error(kProgram, arguments.common.format, Err::kInvalid,
+                    "name the member (its id, or missing), the new device, and the volume");
+        return kExitUsage;
+    }
+    std::string why;
+    const auto replaced = replace(arguments, why);
+    if (!replaced.ok())
+        return command_failed(arguments.common, replaced.err(), why);
+    if (arguments.common.format == OutputFormat::kJson) {
+        Json out = json_with_schema("replace");
+        json_put_text(out.get(), "uuid", uuid_text(replaced->volume));
+        json_put_integer(out.get(), "member", replaced->id.value);
+        json_put_text(out.get(), "path", replaced->path);
+        print_json(out.get());
+    } else {
+        print_line(stdout, "%s is member %u now; mount the volume: it is filled while mounted",
+                   replaced->path.c_str(), replaced->id.value);
+    }
+    return kExitOk;
+}
+
+}  // namespace cowraid
