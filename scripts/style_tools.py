@@ -17,7 +17,8 @@ PACKAGES = ["fuse3", "liburing", "libzstd", "libxxhash", "libisal", "blkid", "mo
             "doctest"]
 # Errors count alone; warnings are the build's business.
 COMPILE_FLAGS = ["-std=c++20", "-fno-exceptions", "-fno-rtti", "-w", "-D_FILE_OFFSET_BITS=64",
-                 "-D_GNU_SOURCE", "-DFUSE_USE_VERSION=314", "-DDOCTEST_CONFIG_NO_EXCEPTIONS_BUT_WITH_ALL_ASSERTS",
+                 "-D_GNU_SOURCE", "-DFUSE_USE_VERSION=314",
+                 "-DDOCTEST_CONFIG_NO_EXCEPTIONS_BUT_WITH_ALL_ASSERTS",
                  '-DCOWRAID_VERSION="style"', "-I."]
 PRECOMPILERS = ["clang++-14", "clang++"]
 PRECOMPILED_HEADER = "base/std_pch.hh"
