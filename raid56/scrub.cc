@@ -110,7 +110,9 @@ void ScrubScan::read()
             continue;
         there_[part.owner] = false;
         ScannedRun& run = runs_[part.owner / columns()];
+        // It was there when the request was made.
         const bool gone = part.result == Status(Err::kMemberGone);
+        call_.report.unsettled += gone ? 1 : 0;
         for (uint32_t row = 0; !gone && row < run.rows.row_count; ++row)
             run.suspicious[row] = true;
     }
@@ -195,8 +197,15 @@ void ScrubScan::count_verified(const ScannedRun& run, uint32_t column, bool ther
     uint64_t& count = !there                                               ? call_.report.unverified
                       : column < geometry_.data_columns * geometry_.copies ? call_.report.data_blocks
                                                                            : call_.report.parity_blocks;
-    for (uint32_t row = 0; row < run.rows.row_count; ++row)
-        count += expected(run, column, row).known ? 1 : 0;
+    for (uint32_t row = 0; row < run.rows.row_count; ++row) {
+        const bool known = expected(run, column, row).known;
+        count += known ? 1 : 0;
+        // Its checksum could not be had just now.
+        if (!known && column < geometry_.data_columns * geometry_.copies &&
+            call_.sink.in_use(address_of(
+                call_.group, {run.rows.stripe, column / geometry_.copies, run.rows.first_row + row})))
+            ++call_.report.unsettled;
+    }
 }
 
 void ScrubScan::run()
@@ -271,9 +280,14 @@ Status Array::scrub_copies(VolumeAddress address, std::span<const Checksum> chec
     ScrubRepairs repairs(*state_, mode, report);
     for (size_t first = 0; first < placed.size(); first += copies)
         repairs.examine_copies(std::span(placed).subspan(first, copies));
-    for (const RowCell& cell : cells) {
+    for (const PlacedCell& at : placed) {
+        const RowCell& cell = *at.cell;
         report.data_blocks += cell.usable() || cell.cause == FaultCause::kWrong ? 1 : 0;
-        report.unverified += cell.state == RowCell::State::kAway ? 1 : 0;
+        if (cell.state != RowCell::State::kAway)
+            continue;
+        ++report.unverified;
+        // In service all the same: it did not answer just now.
+        report.unsettled += locate_block(*state_, *at.group, at.place, at.copy).device != nullptr ? 1 : 0;
     }
     repairs.carry_out(Stripes::kUnlocked);
     return {};

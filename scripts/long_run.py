@@ -5,7 +5,8 @@
     scripts/long_run.py simulator FIRST..LAST          250 seeds a shard
     scripts/long_run.py crash PROFILE STATES           10,000 states a shard; each seed is another workload;
                                                        --join: writes in place, --clean: with the cleaner,
-                                                       --returning: members come back;
+                                                       --returning: members come back; --catch-up: and what
+                                                       they missed is written to them;
                                                        --log-blocks N: write-intent logs that wrap
     scripts/long_run.py kill PROFILE ROUNDS            20 rounds of kill -9 under load a shard; needs root
 
@@ -37,7 +38,7 @@ SHARD_SECONDS_MAX = 7200
 LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-MODES_OF_CRASH = ("join", "clean", "returning")
+MODES_OF_CRASH = ("join", "clean", "returning", "catch-up")
 PROFILES_OF_KILL = ("raid5", "raid6")
 
 # name: how the results file knows it; command, environment: run it; pattern: the line that sums it up.
@@ -101,7 +102,7 @@ def simulator_shards(programs, arguments):
 
 def crash_shards(programs, arguments):
     profile, members = arguments.profile, arguments.members
-    modes = [f"--{mode}" for mode in MODES_OF_CRASH if vars(arguments)[mode]]
+    modes = [f"--{mode}" for mode in MODES_OF_CRASH if vars(arguments)[mode.replace("-", "_")]]
     if arguments.log_blocks is not None:
         modes.append(f"--log-blocks={arguments.log_blocks}")
     for seed, begin in enumerate(range(0, arguments.states, STATES_PER_SHARD), 1):

@@ -172,7 +172,7 @@ std::vector<StaleColumn> Scrub::node_columns()
     return columns;
 }
 
-void Scrub::note_begun(const Step& step, const ScrubPosition& before, const ScrubPosition& after)
+void Scrub::note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after)
 {
     const bool nodes = before.in_trees();
     if (!nodes && !step.piece.group)
@@ -184,13 +184,14 @@ void Scrub::note_begun(const Step& step, const ScrubPosition& before, const Scru
     }
     pass.issued = nodes ? !after.in_trees() : step.piece.last;
     ++pass.steps;
+    step.noted = true;
 }
 
 void Scrub::note_finished(const Step& step, std::vector<StaleColumn>& current)
 {
     const VolumeAddress address = step.piece.group ? step.piece.group->record.address : kNodesOfAllGroups;
     const auto at = passes_.find(address);
-    if (at == passes_.end())
+    if (!step.noted || at == passes_.end())
         return;
     Pass& pass = at->second;
     --pass.steps;

@@ -70,6 +70,7 @@ private:
     // What a step works on; `number` is of its scrub.
     struct Step {
         uint64_t number = 0;
+        bool noted = false;  // in a Pass
         ScrubOrder order;
         ScrubPiece piece;
         std::vector<StaleColumn> columns;  // of what begins with it
@@ -93,8 +94,7 @@ private:
     bool begin(Step& step);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
     std::vector<StaleColumn> node_columns();
-    void note_begun(const Step& step, const ScrubPosition& before, const ScrubPosition& after)
-        CW_REQUIRES(mutex_);
+    void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
     // `current`: columns that a pass without a finding ended for.
     void note_finished(const Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
     bool finish(const Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);

@@ -32,7 +32,7 @@ enum class CommitMutant : uint32_t {
     kDroppedPinned,  // a group leaves the map although readers of older commits may look into it
     kStaleUnrecorded,  // the map does not say what members miss
     kCaughtUpUnread,  // members are called current although nothing was written to them
-    kCaughtUpLate,  // of what they missed the first commits are left out
+    kCaughtUpNoNodes,  // of what they missed nodes are left out
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

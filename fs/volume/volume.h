@@ -112,10 +112,11 @@ public:
     // writes are on members now. kPrepare writes the map last (a wrong protocol, for the crash tests).
     enum class MapWrite : uint8_t { kNow, kPrepare };
     Status make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered);
-    // Another device takes the place of a member that is not in service: its superblocks are erased, and it
-    // lacks everything, which the next commit records. The volume is written, no log is live. kNoSpace: the
-    // device is smaller than the member was. Commit thread.
-    Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
+    // Another device for a member that is not in service, in two steps, each followed by a commit. The first
+    // makes the old device nobody's: in no crash do both count. With the second the new one is in service and
+    // lacks everything. Commit thread.
+    void disown_member(MemberId id);
+    void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
     // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
     // next one calls them current, those that went out of service meanwhile excepted (I-32). Thread-safe.
     void caught_up(std::vector<StaleColumn> columns);

@@ -6,7 +6,6 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "device/superblock_store.h"
 #include "fs/volume/commit_mutant.h"
 #include "fs/volume/volume.h"
 
@@ -88,22 +87,22 @@ bool Volume::has_caught_up() const
     return has_caught_up_.load();
 }
 
-Status Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
+void Volume::disown_member(MemberId id)
 {
-    MemberRecord& record = *next_.member(id);
-    if (device->size_bytes() < record.size_bytes)
-        return Err::kNoSpace;
-    CW_TRY(erase_rings(*device));
-    record.uuid = uuid_random();
+    next_.member(id)->uuid = uuid_random();
     for (GroupRecord& group : map_.groups) {
         mark_stale(group, id, group.created_generation);
         closed_.erase(group.address);
     }
     map_changed_ = true;
+    publish_stale();
+}
+
+void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
+{
+    map_changed_ = true;
     std::erase(away_, id);
     members_.replace(id, std::move(device));
-    publish_stale();
-    return {};
 }
 
 std::vector<StaleColumn> Volume::take_caught_up()

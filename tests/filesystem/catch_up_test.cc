@@ -4,6 +4,7 @@
 
 #include "sim/borrowed_device.h"
 #include "tests/filesystem/stale_world.h"
+#include "tests/support/mutant_scope.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -103,21 +104,51 @@ TEST_CASE("catching up: what members missed is written, they are current, and as
     }
 }
 
-TEST_CASE("catching up: windows and nodes that are older than the absence are not read")
+TEST_CASE("catching up: nodes that are older than the absence are not read")
 {
     StaleWorld world(kRaid5);
     world.mount();
-    world.write("before", 40 * kMiB);
+    for (int file = 0; file < 4000; ++file)
+        REQUIRE(world.fs->names
+                    .make_node({kRootInode}, "a name that takes room " + std::to_string(file), S_IFREG | 0644,
+                               0, {})
+                    .ok());
+    REQUIRE(world.fs->step(true).ok());
     world.fail_writes(1);
-    world.write("meanwhile", 200000);
+    world.write("meanwhile", 20000);
     world.unmount();
     world.mount();
     const ScrubStatus status = catch_up(world);
     CHECK(stale_groups(world) == 0);
-    // A window is a few MiB.
-    CHECK(status.data_blocks * kBlockBytes < 20 * kMiB);
+    CHECK(status.nodes > 0);
+    ScrubStatus all;
+    while (all.state != ScrubState::kFinished)
+        all = world.fs->scrub_step();
+    CHECK(status.nodes * 2 < all.nodes);
     CHECK(world.read_back() == 0);
 }
+
+#ifdef COWRAID_MUTANTS
+TEST_CASE("catching up: wrong protocols leave what a scrub finds")
+{
+    for (const CommitMutant mutant :
+         {CommitMutant::kNone, CommitMutant::kCaughtUpUnread, CommitMutant::kCaughtUpNoNodes}) {
+        CAPTURE(static_cast<uint32_t>(mutant));
+        StaleWorld world(kRaid5);
+        miss_writes(world, {1});
+        world.mount();
+        {
+            const MutantScope scope(mutant);
+            catch_up(world);
+        }
+        CHECK(stale_groups(world) == 0);
+        ScrubStatus scrubbed;
+        while (scrubbed.state != ScrubState::kFinished)
+            scrubbed = world.fs->scrub_step();
+        CHECK((scrubbed.repaired > 0) == (mutant != CommitMutant::kNone));
+    }
+}
+#endif
 
 TEST_CASE("catching up: a member that fails meanwhile stays without what it missed")
 {

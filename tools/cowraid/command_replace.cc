@@ -128,7 +128,9 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
     Status status = filesystem->replace_member(id, std::move(device));
     if (const Status closed = filesystem->close(); status.ok())
         status = closed;
-    if (!status.ok())
+    if (status.err() == Err::kIo)
+        why = replaced.path + " cannot be written; replace the member by another device";
+    else if (!status.ok())
         why = "the volume could not be written: " + std::string(err_text(status.err())) +
               "; see cowraid filesystem show";
     return status.ok() ? Result<Replaced>(replaced) : Result<Replaced>(status.err());
