@@ -96,6 +96,9 @@ struct GroupNumbers {
     bool degraded;  // its state is kDegraded
     bool closed;  // its state is kClosed
     bool broken;  // its allocation state cannot be read
+
+    // Takes blocks.
+    [[nodiscard]] bool open() const { return !planned && !degraded && !closed && !broken; }
 };
 
 struct AllocationStatistics {

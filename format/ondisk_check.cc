@@ -49,6 +49,14 @@ CW_STRUCT(DiskEpoch, 16);
 CW_FIELD(DiskEpoch, epoch, 0, 8);
 CW_FIELD(DiskEpoch, generation, 8, 8);
 
+CW_STRUCT(DiskBalance, 32);
+CW_FIELD(DiskBalance, state, 0, 4);
+CW_FIELD(DiskBalance, content, 4, 4);
+CW_FIELD(DiskBalance, usage_max, 8, 4);
+CW_FIELD(DiskBalance, reserved, 12, 4);
+CW_FIELD(DiskBalance, before, 16, 8);
+CW_FIELD(DiskBalance, total_bytes, 24, 8);
+
 CW_STRUCT(DiskSuperblock, 4096);
 CW_FIELD(DiskSuperblock, checksum, 0, 8);
 CW_FIELD(DiskSuperblock, magic, 8, 8);
@@ -83,7 +91,8 @@ CW_FIELD(DiskSuperblock, epochs, 472, 1024);
 CW_FIELD(DiskSuperblock, tree_commits, 1496, 8);
 CW_FIELD(DiskSuperblock, log_epoch, 1504, 8);
 CW_FIELD(DiskSuperblock, unmounted, 1512, 4);
-CW_FIELD(DiskSuperblock, reserved2, 1516, 2580);
+CW_FIELD(DiskSuperblock, balance, 1516, 32);
+CW_FIELD(DiskSuperblock, reserved2, 1548, 2548);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);

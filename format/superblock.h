@@ -79,6 +79,19 @@ inline constexpr uint32_t kLiveIntentLog = 1;
 inline constexpr uint32_t kLiveFsyncLog = 2;
 inline constexpr uint32_t kLiveLogsMask = kLiveIntentLog | kLiveFsyncLog;
 
+enum class BalanceState : uint32_t { kNone = 0, kRunning = 1, kPaused = 2 };
+
+// Which block groups are being emptied, into groups made as new ones are made now. Mounts go on with it.
+struct DiskBalance {
+    le32 state;  // BalanceState
+    le32 content;  // kGroupData | ...: groups that may hold any of it
+    le32 usage_max;  // percent: groups with more of their blocks in use stay
+    le32 reserved;
+    le64 before;  // groups made by earlier commits than this one; 0: of another profile than new ones
+    le64 total_bytes;  // in use in these groups when it began
+};
+static_assert(sizeof(DiskBalance) == 32);
+
 struct DiskSuperblock {
     le64 checksum;  // xxh3-64 of the `bytes - 8` bytes after this field
     le64 magic;
@@ -114,7 +127,8 @@ struct DiskSuperblock {
     le64 log_epoch;  // that entries of the logs carry; 0 in older volumes: the epoch the trees were committed
                      // under
     le32 unmounted;  // 1: the mount that made this commit ended with it; else 0
-    uint8_t reserved2[2580];
+    DiskBalance balance;  // all zero: none is under way
+    uint8_t reserved2[2548];
     // DiskMember members[member_count] follows.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);

@@ -126,6 +126,17 @@ bool map_ref_valid(const Superblock& superblock)
            map.generation.value != 0 && map.generation <= superblock.generation;
 }
 
+bool balance_valid(const Superblock& superblock)
+{
+    const BalanceRecord& balance = superblock.balance;
+    if (balance.state == BalanceState::kNone)
+        return balance == BalanceRecord();
+    constexpr uint32_t kContent = kGroupData | kGroupMetadata | kGroupSystem;
+    return (balance.state == BalanceState::kRunning || balance.state == BalanceState::kPaused) &&
+           balance.content != 0 && (balance.content & ~kContent) == 0 && balance.usage_max <= 100 &&
+           balance.before <= superblock.generation.next();
+}
+
 bool superblock_valid(const Superblock& superblock)
 {
     if (superblock.volume_uuid == Uuid{} || superblock.generation.value == 0 ||
@@ -143,7 +154,7 @@ bool superblock_valid(const Superblock& superblock)
     if (superblock.label.size() >= kLabelBytes || superblock.label.find('\0') != std::string::npos)
         return false;
     return root_valid(superblock) && map_ref_valid(superblock) && epochs_valid(superblock) &&
-           members_valid(superblock);
+           balance_valid(superblock) && members_valid(superblock);
 }
 
 // The head of the slot once the checksum over the length it states has been verified.
@@ -186,6 +197,11 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
     superblock.tree_commits = disk.tree_commits;
     superblock.log_epoch = disk.log_epoch;
     superblock.unmounted = disk.unmounted == 1;
+    superblock.balance = {.state = static_cast<BalanceState>(disk.balance.state.get()),
+                          .content = disk.balance.content,
+                          .usage_max = disk.balance.usage_max,
+                          .before = {disk.balance.before},
+                          .total_bytes = disk.balance.total_bytes};
 }
 
 void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
@@ -218,6 +234,11 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.tree_commits = superblock.tree_commits;
     disk.log_epoch = superblock.log_epoch;
     disk.unmounted = superblock.unmounted ? 1 : 0;
+    disk.balance.state = static_cast<uint32_t>(superblock.balance.state);
+    disk.balance.content = superblock.balance.content;
+    disk.balance.usage_max = superblock.balance.usage_max;
+    disk.balance.before = superblock.balance.before.value;
+    disk.balance.total_bytes = superblock.balance.total_bytes;
     std::memcpy(disk.label, superblock.label.data(), superblock.label.size());
     disk.epoch_count = static_cast<uint32_t>(superblock.epochs.size());
     for (size_t index = 0; index < superblock.epochs.size(); ++index)

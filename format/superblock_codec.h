@@ -66,6 +66,17 @@ struct MapRef {
     uint32_t place = 0;
 };
 
+// A balance that is under way (DiskBalance).
+struct BalanceRecord {
+    BalanceState state = BalanceState::kNone;
+    uint32_t content = 0;  // 0 only without one
+    uint32_t usage_max = 0;  // percent, up to 100
+    Generation before;
+    uint64_t total_bytes = 0;
+
+    friend bool operator==(const BalanceRecord&, const BalanceRecord&) = default;
+};
+
 struct Superblock {
     Uuid volume_uuid;
     uint64_t incompat_features = 0;
@@ -91,6 +102,7 @@ struct Superblock {
     uint64_t log_epoch = 0;
     // The mount that made this commit ended with it, after it was durable on all members.
     bool unmounted = false;
+    BalanceRecord balance;
     std::string label;
     std::vector<MemberRecord> members;  // by rising id
 

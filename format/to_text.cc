@@ -67,6 +67,14 @@ std::string to_text(const EpochRecord& epoch)
     return text_format("%016" PRIx64 " from generation %" PRIu64, epoch.epoch, epoch.generation.value);
 }
 
+std::string to_text(const BalanceRecord& balance)
+{
+    return text_format("%s %s usage %u before %" PRIu64 " bytes %" PRIu64,
+                       balance.state == BalanceState::kPaused ? "paused" : "running",
+                       group_content_name(balance.content).c_str(), balance.usage_max, balance.before.value,
+                       balance.total_bytes);
+}
+
 std::string to_text(const MemberRecord& member)
 {
     std::string text =
@@ -109,6 +117,8 @@ std::string to_text(const Superblock& superblock)
                         superblock.unmounted ? " unmounted" : "");
     text += "root " + to_text(superblock.root) + "\n";
     text += "map " + to_text(superblock.map) + "\n";
+    if (superblock.balance.state != BalanceState::kNone)
+        text += "balance " + to_text(superblock.balance) + "\n";
     for (const EpochRecord& epoch : superblock.epochs)
         text += "epoch " + to_text(epoch) + "\n";
     for (const MemberRecord& member : superblock.members)

@@ -19,6 +19,7 @@ std::string group_content_name(uint32_t content);
 std::string to_text(const BlockRef& ref);
 std::string to_text(const MapRef& map);
 std::string to_text(const EpochRecord& epoch);
+std::string to_text(const BalanceRecord& balance);
 std::string to_text(const MemberRecord& member);
 std::string to_text(const Superblock& superblock);  // a table
 std::string to_text(const GroupRecord& group);

@@ -59,6 +59,12 @@ CleanProgress Filesystem::clean_step(CleanWhen when)
     return committer.cleaner.step(when, false);
 }
 
+CleanProgress Filesystem::balance_step()
+{
+    CW_ASSERT(store.options.manual_commit);
+    return committer.balance.step(true);
+}
+
 Status Filesystem::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
 {
     CW_ASSERT(store.options.manual_commit);

@@ -43,6 +43,7 @@ public:
     // what a mount does soon after a commit.
     Status step(bool commit);
     CleanProgress clean_step(CleanWhen when);
+    CleanProgress balance_step();
     ScrubStatus scrub_step();
     // One step of catching up what stale columns lack. kNotFound: there are none.
     Result<ScrubStatus> catch_up_step();

@@ -54,25 +54,35 @@ std::vector<MemberInfo> member_infos(Filesystem& filesystem)
     return infos;
 }
 
+SpaceInfo& space_of(std::vector<SpaceInfo>& infos, uint32_t content, ProfileId profile)
+{
+    for (SpaceInfo& info : infos)
+        if (info.content == content && info.profile == profile)
+            return info;
+    return infos.emplace_back(SpaceInfo{.profile = profile, .content = content});
+}
+
+// By content and profile; what new groups are made as in any case, first.
 std::vector<SpaceInfo> space_infos(Filesystem& filesystem)
 {
-    std::vector<SpaceInfo> infos;
-    std::vector<uint32_t> contents{kGroupData};
-    if (filesystem.volume->system_is_metadata())
-        contents.push_back(kGroupMetadata | kGroupSystem);
-    else
-        contents.insert(contents.end(), {kGroupMetadata, kGroupSystem});
-    for (const uint32_t content : contents) {
-        const SpaceNumbers numbers = filesystem.store.allocator.numbers(content);
-        SpaceInfo info{};
-        info.profile = filesystem.volume->profile_for(content).id;
-        info.content = content;
-        info.total_bytes = numbers.total_blocks * kBlockBytes;
-        info.used_bytes = numbers.used_blocks * kBlockBytes;
-        for (const Ref<const ArrayGroup>& group : filesystem.volume->array().groups())
-            if ((group->record.content & content) != 0)
-                info.raw_bytes += group->record.column_bytes * group->record.columns.size();
-        infos.push_back(info);
+    const VolumeProfiles profiles = filesystem.volume->profiles();
+    const Profile& metadata = *find_profile(profiles.metadata);
+    std::vector<SpaceInfo> infos{{.profile = profiles.data, .content = kGroupData}};
+    if (metadata.parity == 0) {
+        space_of(infos, kGroupMetadata | kGroupSystem, metadata.id);
+    } else {
+        space_of(infos, kGroupMetadata, metadata.id);
+        space_of(infos, kGroupSystem, Volume::system_profile_of(metadata).id);
+    }
+    for (const GroupNumbers& numbers :
+         filesystem.store.allocator.group_numbers(kGroupData | kGroupMetadata | kGroupSystem)) {
+        const Ref<const ArrayGroup> group = filesystem.volume->array().group_at(numbers.address);
+        if (!group)
+            continue;
+        SpaceInfo& info = space_of(infos, group->record.content, group->record.profile);
+        info.total_bytes += numbers.total_blocks * kBlockBytes;
+        info.used_bytes += numbers.live_blocks * kBlockBytes;
+        info.raw_bytes += group->record.column_bytes * group->record.columns.size();
     }
     return infos;
 }
@@ -114,8 +124,8 @@ VolumeInfo Filesystem::info()
     info.label = superblock.label;
     info.generation = superblock.generation;
     info.chunk_bytes = superblock.chunk_bytes;
-    info.data_profile = superblock.data_profile;
-    info.metadata_profile = superblock.metadata_profile;
+    info.data_profile = volume->profiles().data;
+    info.metadata_profile = volume->profiles().metadata;
     info.read_only = !store.service.writing();
     info.read_only_reason = store.service.reason();
     info.degraded = volume->degraded();

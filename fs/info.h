@@ -35,9 +35,9 @@ struct MemberInfo {
 struct SpaceInfo {
     ProfileId profile;
     uint32_t content;  // kGroupData | kGroupMetadata | kGroupSystem
-    uint64_t total_bytes;  // user addresses of the groups
-    uint64_t used_bytes;
-    uint64_t raw_bytes;  // on members
+    uint64_t total_bytes = 0;  // user addresses of the groups
+    uint64_t used_bytes = 0;
+    uint64_t raw_bytes = 0;  // on members
 };
 
 struct VolumeInfo {

@@ -91,6 +91,12 @@ void FsyncLog::retire(Generation committed)
     changed_.notify_all();
 }
 
+void FsyncLog::set_tolerance(uint32_t tolerance)
+{
+    MutexLock lock(mutex_);
+    ring_.set_tolerance(tolerance);
+}
+
 void FsyncLog::stop()
 {
     MutexLock lock(mutex_);

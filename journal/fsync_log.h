@@ -37,6 +37,9 @@ public:
     // There will be no commit any more: whoever waits for one, and all later calls, get kShutdown.
     void stop();
 
+    // What is appended from now on survives that many members.
+    void set_tolerance(uint32_t tolerance);
+
     [[nodiscard]] LogUsage usage() const;
     // Batches written and records in them since the start, for the statistics.
     struct Counts {

@@ -69,6 +69,9 @@ public:
     // Records of generations up to this one are in a durable commit.
     void retire(Generation committed);
 
+    // Batches that begin from now on go to that many members and one more.
+    void set_tolerance(uint32_t tolerance) { copies_ = tolerance + 1; }
+
     // Of members in service.
     [[nodiscard]] LogUsage usage() const;
 
@@ -84,7 +87,7 @@ private:
 
     MemberSet& members_;
     const Uuid volume_uuid_;
-    const uint32_t copies_;
+    uint32_t copies_;
     std::vector<MemberLog> logs_;
     size_t turn_ = 0;  // index of the log that is asked first
     uint64_t next_sequence_;

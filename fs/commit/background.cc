@@ -55,6 +55,7 @@ public:
 
 private:
     bool idle(uint64_t now);
+    bool balance(uint64_t begin, bool is_idle);
 
     Committer& committer_;
     uint64_t next_us_ = clock_us() + kCleanLookUs;
@@ -71,13 +72,26 @@ bool CleanPace::idle(uint64_t now)
     return now - changed_us_ >= kIdleUs;
 }
 
+// Somebody waits for its end: it has half the time, and all of it when nobody writes.
+bool CleanPace::balance(uint64_t begin, bool is_idle)
+{
+    const CleanProgress progress = committer_.balance.step(is_idle);
+    if (progress == CleanProgress::kNothing)
+        return false;
+    if (progress == CleanProgress::kNeedsCommit)
+        committer_.commit().ignore();  // an error has stopped the filesystem
+    const uint64_t end = clock_us();
+    next_us_ = end + (is_idle ? 0 : end - begin);
+    return true;
+}
+
 void CleanPace::step()
 {
     const uint64_t begin = clock_us();
     next_us_ = begin + kCleanLookUs;
-    if (!committer_.store.options.clean)
-        return;
     const bool is_idle = idle(begin);
+    if (balance(begin, is_idle) || !committer_.store.options.clean)
+        return;
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)

@@ -105,6 +105,18 @@ Status publish_map(Store& store)
                         covered);
 }
 
+// From here on groups are made as it says.
+Status apply_balance(Committer& committer)
+{
+    if (!committer.balance.apply())
+        return {};
+    CW_TRY(publish_map(committer.store));
+    if (committer.fsync_log)
+        committer.fsync_log->set_tolerance(committer.store.volume.tolerance());
+    refresh_budget(committer.store);
+    return {};
+}
+
 // One round flushes what was caught up, the next one calls it current.
 Status publish_caught_up(Store& store)
 {
@@ -234,6 +246,8 @@ Status Committer::commit()
     if (store.service.keeps_log())
         return {};
     release_freed(store);
+    if (const Status begun = apply_balance(*this); !begun.ok())
+        return stop_for(*this, "writing superblocks failed", begun);
     empty_groups.step();
     if (const Status planned = plan_ahead(store); !planned.ok())
         return stop_for(*this, "planning block groups failed", planned);
@@ -244,6 +258,7 @@ Status Committer::commit()
         return {};
     }
     plan_node_moves(store);
+    balance.plan_moves();
     ClosedTransaction closed = close_transaction(*this);
     store.commits.begun(closed.transaction->id);
     const Status status = run_commit(*this, closed);

@@ -119,7 +119,8 @@ public:
 private:
     Status assign(CowTree& tree, Stream stream);
     Status move_nodes(CowTree& tree);
-    Status seal_windows(const TreeRoot& base, UpdateList& updates, WindowCombiner& combiner, TreeRoot& out);
+    Status empty_groups(CowTree& tree, TreeIndex index);
+    Status seal_windows(TreeIndex index, UpdateList& updates, WindowCombiner& combiner, TreeRoot& out);
     Status settle(CowTree& space, CowTree& root);
     void put_counters(const VolumeCounters& counters, UpdateList& updates);
 
@@ -195,10 +196,20 @@ Status TreeCommit::move_nodes(CowTree& tree)
     return tree.apply(moves, nullptr);
 }
 
+// Nodes in groups that are being emptied get new places, too.
+Status TreeCommit::empty_groups(CowTree& tree, TreeIndex index)
+{
+    std::vector<TreeUpdate> moves;
+    for (const Key& key : transaction_.moved_keys[static_cast<size_t>(index)])
+        moves.push_back({key, TreeUpdate::Kind::kMove, {}});
+    return moves.empty() ? Status() : tree.apply(moves, nullptr);
+}
+
 Status TreeCommit::commit_file_tree(CommittedTrees& out)
 {
     CowTree tree(committer_.store.cache, base_.file_tree);
     CW_TRY(move_nodes(tree));
+    CW_TRY(empty_groups(tree, TreeIndex::kFiles));
     const std::vector<ItemTable::Change> changes = transaction_.items.sorted();
     std::vector<TreeUpdate> updates;
     updates.reserve(changes.size());
@@ -225,10 +236,10 @@ void put_windows(std::span<const BlockTable::Entry> entries, size_t first, ItemT
                     TreeUpdate::Kind::kCombine);
 }
 
-Status TreeCommit::seal_windows(const TreeRoot& base, UpdateList& updates, WindowCombiner& combiner,
-                                TreeRoot& out)
+Status TreeCommit::seal_windows(TreeIndex index, UpdateList& updates, WindowCombiner& combiner, TreeRoot& out)
 {
-    CowTree tree(committer_.store.cache, base);
+    CowTree tree(committer_.store.cache, base_.tree(index));
+    CW_TRY(empty_groups(tree, index));
     CW_TRY(updates.apply_to(tree, &combiner));
     CW_TRY(assign(tree, Stream::kSystem));
     CW_ASSIGN(out, tree.seal(generation_, committer_.store.volume.superblock().volume_uuid, sealed_));
@@ -245,7 +256,7 @@ Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
     for (const Key& key : transaction_.left_checksums)
         updates.erase(key);
     WindowCombiner combiner(entries, encode_checksum_window, decode_checksum_window);
-    return seal_windows(base_.checksum_tree, updates, combiner, out.checksum_tree);
+    return seal_windows(TreeIndex::kChecksums, updates, combiner, out.checksum_tree);
 }
 
 Status TreeCommit::commit_remap_tree(CommittedTrees& out)
@@ -258,10 +269,10 @@ Status TreeCommit::commit_remap_tree(CommittedTrees& out)
     const std::vector<BlockTable::Entry> reverse = transaction_.moved_from.sorted();
     entries.insert(entries.end(), reverse.begin(), reverse.end());
     put_windows(entries, forward_count, ItemType::kMovedFrom, updates);
-    if (entries.empty())
+    if (entries.empty() && transaction_.moved_keys[static_cast<size_t>(TreeIndex::kRemap)].empty())
         return {};
     WindowCombiner combiner(entries, encode_remap_window, decode_remap_window);
-    return seal_windows(base_.remap_tree, updates, combiner, out.remap_tree);
+    return seal_windows(TreeIndex::kRemap, updates, combiner, out.remap_tree);
 }
 
 void TreeCommit::put_counters(const VolumeCounters& counters, UpdateList& updates)
@@ -326,6 +337,7 @@ Status TreeCommit::commit_space_and_root(const VolumeCounters* counters, Committ
     for (const Key& key : transaction_.left_windows)
         updates.erase(key);
     CW_TRY(updates.apply_to(space, nullptr));
+    CW_TRY(empty_groups(space, TreeIndex::kFreeSpace));
     CW_TRY(settle(space, root));
     CW_ASSIGN(out.free_space_tree, space.seal(generation_, uuid, sealed_));
     // Same size as the line it replaces, in a leaf that is new already: allocates nothing.

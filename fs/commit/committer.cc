@@ -11,6 +11,7 @@ Committer::Committer(Names& volume_names)
       files(volume_names.files),
       names(volume_names),
       cleaner(store, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
+      balance(store, cleaner),
       empty_groups(store),
       scrub(store, ScrubScope::kAll),
       catch_up(store, ScrubScope::kStale),

@@ -11,7 +11,7 @@
 #include "fs/commit/background.h"
 #include "fs/commit/sync_queue.h"
 #include "fs/files/flush.h"
-#include "fs/maintain/cleaner.h"
+#include "fs/maintain/balance.h"
 #include "fs/maintain/empty_groups.h"
 #include "fs/maintain/scrub.h"
 #include "fs/names/names.h"
@@ -66,6 +66,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     // One change between reading and writing at a time: its commits are made by the caller's thread.
     Mutex remount_mutex{LockRank::kRemount};
     Cleaner cleaner;
+    Balance balance;
     EmptyGroups empty_groups;
     Scrub scrub, catch_up;
     // Null until the filesystem is written to; then it stays.

@@ -111,10 +111,9 @@ Status start_fsync_log(Recovery& recovery)
 {
     Committer& committer = recovery.committer;
     Volume& volume = committer.store.volume;
-    const uint32_t tolerance = std::max(volume.data_profile().tolerance, volume.metadata_profile().tolerance);
     if (!committer.fsync_log)
         committer.fsync_log =
-            std::make_unique<FsyncLog>(volume.members(), volume.superblock(), tolerance,
+            std::make_unique<FsyncLog>(volume.members(), volume.superblock(), volume.tolerance(),
                                        committer.next_record, Generation{volume.superblock().tree_commits});
     if (!volume.fsync_log_live())
         return {};

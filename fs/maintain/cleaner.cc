@@ -86,23 +86,38 @@ bool Cleaner::resume(bool& waits)
     return false;
 }
 
+std::optional<VolumeAddress> Cleaner::choose(CleanWhen when, bool idle) const
+{
+    const std::vector<GroupNumbers> groups = candidates();
+    if (when == CleanWhen::kAny)
+        return CleanPolicy::choose_any(groups);
+    if (when == CleanWhen::kPolicy)
+        return policy_.choose(groups, pressure(idle));
+    // The one that gives its slots back soonest. What holds nothing leaves by itself.
+    const GroupNumbers* best = nullptr;
+    for (const GroupNumbers& numbers : groups)
+        if (!numbers.planned && !numbers.broken && numbers.live_blocks > 0 &&
+            is_in_balance(store_, numbers) && (best == nullptr || numbers.live_blocks < best->live_blocks))
+            best = &numbers;
+    return best == nullptr ? std::optional<VolumeAddress>() : best->address;
+}
+
 // What the group offers to others is lost at once, what its blocks need is taken bit by bit: both must be
 // there, beyond all that writers have reserved.
 bool Cleaner::begin(CleanWhen when, bool idle)
 {
-    const std::vector<GroupNumbers> groups = candidates();
-    const std::optional<VolumeAddress> chosen =
-        when == CleanWhen::kAny ? CleanPolicy::choose_any(groups) : policy_.choose(groups, pressure(idle));
+    const std::optional<VolumeAddress> chosen = choose(when, idle);
     if (!chosen)
         return false;
     const GroupNumbers numbers = numbers_of(*chosen);
-    const uint64_t offered = numbers.free_row_blocks + numbers.partial_row_blocks;
+    const uint64_t own_rows = numbers.closed ? 0 : numbers.free_row_blocks;
+    const uint64_t offered = numbers.closed ? 0 : own_rows + numbers.partial_row_blocks;
     const uint64_t room = room_for(numbers);
     // Its blocks go into rows, where writers are content with partial ones.
     const uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
                           store_.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
-    if (rows < numbers.free_row_blocks + room + store_.ledger.dirty_blocks() ||
-        store_.data_turns.exclusive() || !store_.ledger.reserve_data(offered + room))
+    if (rows < own_rows + room + store_.ledger.dirty_blocks() || store_.data_turns.exclusive() ||
+        !store_.ledger.reserve_data(offered + room))
         return false;
     const Ref<Transaction> open = store_.timeline.open();
     if (!is_mutant(CommitMutant::kEmptyingUnmarked))

@@ -27,8 +27,9 @@
 
 namespace cowraid {
 
-// What the cleaner chooses by: how scarce free stripes are, or whatever gives any back.
-enum class CleanWhen : uint8_t { kPolicy, kAny };
+// What the cleaner chooses by: how scarce free stripes are, whatever gives any back, or what the balance
+// under way says.
+enum class CleanWhen : uint8_t { kPolicy, kAny, kBalance };
 enum class CleanProgress : uint8_t {
     kNothing,  // nothing to do, or no room to do it
     kWorked,  // there may be more
@@ -49,6 +50,10 @@ public:
     // One bounded step. No locks held, no commit under way. `idle`: nobody has changed anything for a while.
     CleanProgress step(CleanWhen when, bool idle);
     [[nodiscard]] CleanPressure pressure(bool idle) const;
+    // Free rows that moving the blocks of the group may take.
+    [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
+    // Its blocks, or some of them, cannot be moved: it stays for this mount.
+    [[nodiscard]] bool is_set_aside(VolumeAddress group) const { return set_aside_.count(group) != 0; }
     [[nodiscard]] const CleanPolicy& policy() const { return policy_; }
     [[nodiscard]] const CleanerCounts& counts() const { return counts_; }
 
@@ -64,10 +69,10 @@ private:
     // there is one, but no room for its blocks.
     bool resume(bool& waits);
     bool begin(CleanWhen when, bool idle);
+    [[nodiscard]] std::optional<VolumeAddress> choose(CleanWhen when, bool idle) const;
     [[nodiscard]] std::vector<GroupNumbers> candidates() const;
     [[nodiscard]] GroupNumbers numbers_of(VolumeAddress group) const;
     [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;
-    [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
     void wait_for_commit(Transaction& open);
     CleanProgress leave_trees(const View& view);
     CleanProgress leave_map();

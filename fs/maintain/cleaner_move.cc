@@ -37,7 +37,7 @@ CleanProgress Cleaner::make_room(const View& view, uint64_t block_count, ChangeR
         return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     // Rows for the writers of now, too: they need not fall back on partial ones.
     const uint64_t wanted = block_count + stripe_blocks(group_) + store_.ledger.dirty_blocks();
-    if (store_.allocator.numbers(kGroupData).free_row_blocks >= wanted)
+    if (lasting_room(store_, kGroupData) >= wanted)
         return CleanProgress::kWorked;
     const size_t groups = store_.volume.map().groups.size();
     if (!plan_for(store_, wanted, 0).ok())

@@ -32,16 +32,31 @@ bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
 {
     if (content == kGroupData)
         return store_.ledger.reserve_data(blocks);
-    MetadataRoom room = store_.ledger.metadata_room();
-    const bool is_system = content == kGroupSystem && room.system_apart;
-    uint64_t& free_blocks = is_system ? room.system_free_blocks : room.free_blocks;
-    free_blocks -= std::min(free_blocks, blocks);
-    store_.ledger.set_metadata_room(room);  // first, so that no operation is admitted by the old one
-    return store_.ledger.try_reserve_changes({}, Leave::kReserve);
+    return give_up_node_room(store_, content, blocks);
+}
+
+// Groups that a balance has closed offer nothing to anybody.
+std::set<VolumeAddress> EmptyGroups::closed_by_balance(uint32_t content) const
+{
+    std::set<VolumeAddress> closed;
+    if (store_.volume.superblock().balance.state != BalanceState::kRunning)
+        return closed;
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(content))
+        if (numbers.closed && is_in_balance(store_, numbers))
+            closed.insert(numbers.address);
+    return closed;
+}
+
+void EmptyGroups::let_go(VolumeAddress address, uint32_t content, uint64_t blocks)
+{
+    leaving_.push_back(address);
+    if (content == kGroupData)
+        leaving_blocks_ += blocks;
 }
 
 void EmptyGroups::choose(uint32_t content)
 {
+    const std::set<VolumeAddress> closed = closed_by_balance(content);
     const SpaceNumbers numbers = store_.allocator.numbers(content);
     uint64_t whole = numbers.free_row_blocks;  // what plan_ahead() looks at
     uint64_t room = whole + numbers.degraded_row_blocks;
@@ -52,6 +67,10 @@ void EmptyGroups::choose(uint32_t content)
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
         const uint64_t blocks = group->geometry.data_blocks();
+        if (closed.count(address) != 0) {
+            let_go(address, content, blocks);
+            continue;
+        }
         // Less with every group of nodes that goes.
         const uint64_t ahead = content == kGroupData ? data_ahead(store_) : metadata_ahead(store_, content);
         const bool is_whole = store_.volume.array().missing_columns(*group) == 0;
@@ -64,13 +83,11 @@ void EmptyGroups::choose(uint32_t content)
             store_.allocator.set_group_state(address, Allocator::GroupState::kClosed);
             room -= std::min(room, blocks);
             whole -= is_whole ? std::min(whole, blocks) : 0;
-            leaving_.push_back(address);
+            let_go(address, content, blocks);
         }
         refresh_budget(store_);
-        if (given && content == kGroupData) {
-            leaving_blocks_ += blocks;
+        if (given && content == kGroupData)
             store_.ledger.release_data(blocks);
-        }
     }
 }
 

@@ -21,14 +21,6 @@ constexpr Generation kNoCommit{UINT64_MAX};
 constexpr uint64_t kCommitWaitNs = 10'000'000'000;
 constexpr useconds_t kCommitLookUs = 2000;
 
-const TreeRoot& tree_of(const Committed& committed, uint32_t tree)
-{
-    const TreeRoot* const trees[kScrubTreeCount] = {&committed.root_tree, &committed.checksum_tree,
-                                                    &committed.free_space_tree, &committed.remap_tree,
-                                                    &committed.file_tree};
-    return *trees[tree];
-}
-
 // What is not older may be missing on a column of the group that is stale and in service. No commit's: there
 // is no such column.
 Generation in_doubt_since(Store& store, const ArrayGroup& group)
@@ -309,12 +301,12 @@ bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group)
 Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
                   ScrubReport& report, ScrubWalkCounts& counts)
 {
-    if (position.tree >= kScrubTreeCount)
+    if (position.tree >= kTreeCount)
         return next_rows(store, order, position, piece);
     const Generation since = order.scope == ScrubScope::kStale ? nodes_in_doubt_since(store) : Generation{};
     const View view = store.timeline.view();
     NodeScrub nodes(store, order, since, report, counts);
-    if (nodes.run(tree_of(*view.committed, position.tree), position.key, position.key)) {
+    if (nodes.run(view.committed->tree(static_cast<TreeIndex>(position.tree)), position.key, position.key)) {
         ++position.tree;
         position.key = {};
     }

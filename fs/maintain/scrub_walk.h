@@ -22,7 +22,6 @@ struct ScrubOrder {
 };
 
 // Where the next piece begins. Holds nothing: commits may come between two pieces.
-inline constexpr uint32_t kScrubTreeCount = 5;
 struct ScrubPosition {
     uint32_t tree = 0;  // of the trees of a commit; behind the last one: rows
     Key key{};  // nodes below begin here
@@ -30,7 +29,7 @@ struct ScrubPosition {
     uint64_t stripe = 0;
     bool done = false;
 
-    [[nodiscard]] bool in_trees() const { return tree < kScrubTreeCount; }
+    [[nodiscard]] bool in_trees() const { return tree < kTreeCount; }
     friend bool operator==(const ScrubPosition&, const ScrubPosition&) = default;
 };
 

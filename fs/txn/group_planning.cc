@@ -17,10 +17,14 @@ constexpr uint64_t kMetadataAheadBlocks = 128 * kMiB / kBlockBytes;
 constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
 
-// Free room of one content in groups that take blocks.
-uint64_t room_of(const Store& store, uint32_t content)
+// Of groups that are on their way out and take blocks until they can be closed.
+uint64_t free_rows_in_balance(const Store& store, uint32_t content)
 {
-    return store.allocator.numbers(content).free_row_blocks;
+    uint64_t blocks = 0;
+    for (const GroupNumbers& group : store.allocator.group_numbers(content))
+        if (group.open() && is_in_balance(store, group))
+            blocks += group.free_row_blocks;
+    return blocks;
 }
 
 struct PlanWith {
@@ -98,6 +102,26 @@ void reopen_until(Store& store, uint32_t content, uint64_t wanted_blocks, uint64
 
 }  // namespace
 
+bool is_in_balance(const Store& store, const GroupNumbers& numbers)
+{
+    const Superblock& superblock = store.volume.superblock();
+    if (superblock.balance.state != BalanceState::kRunning ||
+        numbers.live_blocks * 100 > superblock.balance.usage_max * numbers.total_blocks)
+        return false;
+    const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
+    return group &&
+           store.volume.selects(superblock.balance, {superblock.data_profile, superblock.metadata_profile},
+                                group->record);
+}
+
+uint64_t lasting_room(const Store& store, uint32_t content)
+{
+    const uint64_t room = store.allocator.numbers(content).free_row_blocks;
+    if (store.volume.superblock().balance.state != BalanceState::kRunning)
+        return room;
+    return room - std::min(room, free_rows_in_balance(store, content));
+}
+
 uint64_t blocks_of_whole_groups(const Store& store, uint32_t content)
 {
     uint64_t blocks = 0;
@@ -135,7 +159,7 @@ namespace {
 Status plan_nodes_ahead(Store& store, uint32_t content)
 {
     const uint64_t ahead = metadata_ahead(store, content);
-    uint64_t room = room_of(store, content);
+    uint64_t room = lasting_room(store, content);
     CW_TRY(plan_until(store, content, ahead, {Slots::kBesideKept, SlotMembers::kPresent}, room));
     room += store.allocator.numbers(content).degraded_row_blocks;
     return plan_until(store, content, ahead, {Slots::kBesideKept, SlotMembers::kAll}, room);
@@ -156,7 +180,7 @@ Status plan_ahead(Store& store)
     CW_TRY(plan_nodes_ahead(store, kGroupMetadata));
     if (!store.volume.system_is_metadata())
         CW_TRY(plan_nodes_ahead(store, kGroupSystem));
-    uint64_t room = room_of(store, kGroupData);
+    uint64_t room = lasting_room(store, kGroupData);
     const uint64_t ahead = data_ahead(store);
     if (room >= ahead / 2)
         return {};
@@ -165,8 +189,11 @@ Status plan_ahead(Store& store)
 
 Status plan_for(Store& store, uint64_t wanted_blocks, uint64_t taken_blocks)
 {
-    uint64_t rows = room_of(store, kGroupData);
+    const uint64_t lasting = lasting_room(store, kGroupData);
+    const uint64_t leaving = store.allocator.numbers(kGroupData).free_row_blocks - lasting;
+    uint64_t rows = lasting;
     CW_TRY(plan_until(store, kGroupData, wanted_blocks, {Slots::kBesideKept, SlotMembers::kPresent}, rows));
+    rows += leaving;  // what writers were told may go there, too
     const bool whole_rows_only = store.service.whole_rows_only();
     uint64_t partial = whole_rows_only ? 0 : store.allocator.numbers(kGroupData).partial_row_blocks;
     uint64_t more_partial = 0;
@@ -178,7 +205,7 @@ Status plan_for(Store& store, uint64_t wanted_blocks, uint64_t taken_blocks)
 void open_node_groups(Store& store, uint64_t node_blocks)
 {
     for (const uint32_t content : {kGroupMetadata, kGroupSystem}) {
-        uint64_t rows = room_of(store, content);
+        uint64_t rows = store.allocator.numbers(content).free_row_blocks;
         uint64_t partial = 0;
         reopen_until(store, content, node_blocks, rows, partial);
     }
@@ -249,6 +276,16 @@ uint64_t narrowing_blocks(const Store& store, Emptied emptied)
             leaving.push_back(group.address);
     }
     return store.volume.narrowing_blocks(std::move(leaving), all);
+}
+
+bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks)
+{
+    MetadataRoom room = store.ledger.metadata_room();
+    const bool is_system = content == kGroupSystem && room.system_apart;
+    uint64_t& free_blocks = is_system ? room.system_free_blocks : room.free_blocks;
+    free_blocks -= std::min(free_blocks, blocks);
+    store.ledger.set_metadata_room(room);  // first, so that no operation is admitted by the old one
+    return store.ledger.try_reserve_changes({}, Leave::kReserve);
 }
 
 void refresh_budget(Store& store, uint64_t taken_blocks)

@@ -16,6 +16,10 @@ Status plan_ahead(Store& store);
 // Blocks in free rows that groups for data should have, and those for metadata or system trees.
 uint64_t data_ahead(const Store& store);
 uint64_t metadata_ahead(const Store& store, uint32_t content);
+// Whether the balance under way empties the group. Commit thread.
+bool is_in_balance(const Store& store, const GroupNumbers& numbers);
+// Free room of one content in groups that take blocks and stay. Commit thread.
+uint64_t lasting_room(const Store& store, uint32_t content);
 // Of groups of that content that are neither degraded nor closed.
 uint64_t blocks_of_whole_groups(const Store& store, uint32_t content);
 // Plans data groups until `wanted_blocks` are free or the slots for data run out. For `taken_blocks` of them,
@@ -28,6 +32,9 @@ void close_degraded_groups(Store& store);
 // Opens degraded groups for nodes until others and they have `node_blocks` in free rows. The caller publishes
 // the map.
 void open_node_groups(Store& store, uint64_t node_blocks);
+// `blocks` of free rows for nodes are about to close. False: a commit of what is pending may need them.
+// Either way refresh_budget() comes next.
+[[nodiscard]] bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks);
 // By how many blocks the capacity falls when data groups that hold nothing and lack a member have given their
 // slots back: groups made in their place, of members that are present, have fewer data columns.
 enum class Emptied : uint8_t {

@@ -64,7 +64,8 @@ PendingChanges changes_in(const Transaction& transaction)
         .checksum_windows = transaction.checksums.window_count(),
         .remap_windows = remapped,
         .remap_bytes = remapped * kWindowBytes,
-        .moved_nodes = transaction.moved_nodes,
+        .moved_nodes = transaction.moved_nodes + transaction.emptied_file_nodes,
+        .moved_system_nodes = transaction.emptied_system_nodes,
     };
     changes += changes_of_left(transaction.left_count);
     return changes;

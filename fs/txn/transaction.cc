@@ -5,6 +5,13 @@
 
 namespace cowraid {
 
+const TreeRoot& Committed::tree(TreeIndex index) const
+{
+    const TreeRoot* const trees[kTreeCount] = {&root_tree, &checksum_tree, &free_space_tree, &remap_tree,
+                                               &file_tree};
+    return *trees[static_cast<size_t>(index)];
+}
+
 Timeline::Timeline(Ref<Transaction> open, Ref<const Committed> committed)
     : open_(std::move(open)), open_now_(open_.get())
 {

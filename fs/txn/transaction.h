@@ -2,6 +2,7 @@
 // The two transactions in memory, the last commit on disk, and the layered view that readers get of them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "fs/txn/item_table.h"
 
 namespace cowraid {
+
+// Of one commit: root, checksums, free space, remap, files.
+inline constexpr uint32_t kTreeCount = 5;
+enum class TreeIndex : uint8_t { kRoot, kChecksums, kFreeSpace, kRemap, kFiles };
 
 // Everything that changed since the previous transaction was closed. An operation belongs to exactly one.
 struct Transaction : RefCounted<Transaction> {
@@ -30,6 +35,11 @@ struct Transaction : RefCounted<Transaction> {
     std::atomic<uint64_t> left_count{0};
     // Nodes of the file tree that its commit moves (fs/commit/node_moves.h). Set before it is closed.
     std::atomic<uint64_t> moved_nodes{0};
+    // Keys below nodes that its commit moves out of groups that are being emptied
+    // (fs/maintain/node_search.h), by Committed::tree(); rising, each once. Commit thread. And how many those
+    // are, by anybody.
+    std::array<std::vector<Key>, kTreeCount> moved_keys;
+    std::atomic<uint64_t> emptied_file_nodes{0}, emptied_system_nodes{0};
     // Stripes of which a scrub recorded something anew: windows of the free-space tree.
     std::atomic<uint64_t> rewritten_stripes{0};
     // Something in it needs a commit: items, data, or freed space.
@@ -49,6 +59,8 @@ struct Committed : RefCounted<Committed> {
     TreeRoot checksum_tree{kChecksumTree, {}};
     TreeRoot free_space_tree{kFreeSpaceTree, {}};
     TreeRoot remap_tree{kRemapTree, {}};
+
+    [[nodiscard]] const TreeRoot& tree(TreeIndex index) const;
 };
 
 // A consistent stack of layers, newest first. Cheap to copy; holding one pins `committed`.

@@ -56,6 +56,7 @@ PendingChanges& PendingChanges::operator+=(const PendingChanges& other)
     data_blocks += other.data_blocks;
     data_runs += other.data_runs;
     moved_nodes += other.moved_nodes;
+    moved_system_nodes += other.moved_system_nodes;
     return *this;
 }
 
@@ -70,6 +71,7 @@ PendingChanges& PendingChanges::operator-=(const PendingChanges& other)
     data_blocks -= other.data_blocks;
     data_runs -= other.data_runs;
     moved_nodes -= other.moved_nodes;
+    moved_system_nodes -= other.moved_system_nodes;
     return *this;
 }
 
@@ -120,15 +122,22 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
     const uint64_t moved = moves + std::min(3 * moves, room.used_nodes / kMinChildren + 4) +
                            with_inner_nodes(nodes_for(pending.remap_bytes));
 
+    // System nodes that get new places, with those above them.
+    const uint64_t emptied = std::min(pending.moved_system_nodes, room.used_nodes);
+    const uint64_t replaced =
+        emptied == 0 ? 0 : emptied + std::min(3 * emptied, room.used_nodes / kMinChildren + 4);
+
     // Free-space tree: windows of what is taken and freed, and of the nodes themselves.
     const uint64_t data_windows = stripes + 2 * in_partial_rows + pending.data_blocks + pending.freed_runs;
-    const uint64_t space = std::min(2 * data_windows, space_leaves(room.address_blocks)) +
-                           std::min(2 * (file + sums + moved), space_leaves(room.node_address_blocks)) +
-                           nodes_for(room.group_count * kGroupSummaryBytes);
+    const uint64_t space =
+        std::min(2 * data_windows, space_leaves(room.address_blocks)) +
+        std::min(2 * (file + sums + moved + replaced), space_leaves(room.node_address_blocks)) +
+        nodes_for(room.group_count * kGroupSummaryBytes);
 
     // The last row of nodes may not be full.
     return {.file_blocks = kBlocksPerNode * (file + room.nodes_per_row),
-            .system_blocks = kBlocksPerNode * (sums + moved + with_inner_nodes(space) + kSystemPathNodes),
+            .system_blocks =
+                kBlocksPerNode * (sums + moved + replaced + with_inner_nodes(space) + kSystemPathNodes),
             .early_blocks = kBlocksPerNode * early};
 }
 

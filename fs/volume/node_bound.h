@@ -20,7 +20,8 @@ struct PendingChanges {
     uint64_t remap_windows = 0, remap_bytes = 0;  // of the remap tree, and how much may be new
     uint64_t data_blocks = 0;  // dirty: no items yet
     uint64_t data_runs = 0;  // pieces of files that these blocks are
-    uint64_t moved_nodes = 0;  // of the file tree, given new places so that rows come free
+    uint64_t moved_nodes = 0;  // of the file tree, given new places so that rows or groups come free
+    uint64_t moved_system_nodes = 0;  // of the other trees
 
     PendingChanges& operator+=(const PendingChanges& other);
     PendingChanges& operator-=(const PendingChanges& other);

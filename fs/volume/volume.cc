@@ -135,11 +135,11 @@ bool Volume::system_is_metadata() const
     return metadata_profile().parity == 0;
 }
 
-const Profile& Volume::system_profile() const
+const Profile& Volume::system_profile_of(const Profile& metadata)
 {
-    if (system_is_metadata())
-        return metadata_profile();
-    return *find_profile(metadata_profile().parity == 1 ? ProfileId::kRaid1 : ProfileId::kRaid1c3);
+    if (metadata.parity == 0)
+        return metadata;
+    return *find_profile(metadata.parity == 1 ? ProfileId::kRaid1 : ProfileId::kRaid1c3);
 }
 
 const Profile& Volume::profile_for(uint32_t content) const

@@ -3,6 +3,7 @@
 // Changed by mount and by the commit thread only, except where noted.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -33,6 +34,11 @@ enum class Slots : uint8_t {
     kAny,
 };
 
+// What new groups are made as.
+struct VolumeProfiles {
+    ProfileId data, metadata;
+};
+
 // A column that the map calls stale.
 struct StaleColumn {
     VolumeAddress group;
@@ -54,17 +60,37 @@ public:
     // The one written last.
     [[nodiscard]] const Superblock& superblock() const { return committed_; }
     [[nodiscard]] const GroupMap& map() const { return map_; }
+    // Change with a commit that begins a balance. Commit thread; profiles() is for others.
     [[nodiscard]] const Profile& data_profile() const { return *find_profile(superblock().data_profile); }
     [[nodiscard]] const Profile& metadata_profile() const
     {
         return *find_profile(superblock().metadata_profile);
     }
+    [[nodiscard]] VolumeProfiles profiles() const;
+    // The most members that what is written may lose.
+    [[nodiscard]] uint32_t tolerance() const
+    {
+        return std::max(data_profile().tolerance, metadata_profile().tolerance);
+    }
     // Profile of the groups that hold checksum, free-space and root trees: the metadata profile when that
     // is mirrored or single, else the mirror with the same tolerance.
-    [[nodiscard]] const Profile& system_profile() const;
+    [[nodiscard]] static const Profile& system_profile_of(const Profile& metadata);
+    [[nodiscard]] const Profile& system_profile() const { return system_profile_of(metadata_profile()); }
     // Whether metadata and system trees share groups.
     [[nodiscard]] bool system_is_metadata() const;
     [[nodiscard]] const Profile& profile_for(uint32_t content) const;
+
+    // Commit thread, as what follows: the next superblock says that this balance is under way and that new
+    // groups are made so.
+    void set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles);
+    // Whether `balance` empties groups like that one, however full they are; new groups being made as
+    // `profiles` say.
+    [[nodiscard]] bool selects(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                               const GroupRecord& group) const;
+    // Blocks of data that could still be held by slots that no group has and, with `emptied`, by those of
+    // data groups that the balance empties.
+    [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                                bool emptied) const;
 
     // Members not in service: absent or failed.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
@@ -176,6 +202,7 @@ private:
     Status flush_data(uint64_t& covered);
     Status write_superblock(Generation generation, const BlockRef& root);
     void next_is_committed();
+    void profiles_are_committed();
     Status publish_map();
     void note_member_states(Generation generation);
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
@@ -231,7 +258,7 @@ private:
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
     // Changed by the mount and by the commit thread.
-    Superblock committed_;  // written last; found by open(), or what mkfs begins with
+    Superblock committed_;  // written last; found by open(), or what mkfs begins with; profiles: mutex_, too
     Superblock next_;  // that of the next commit, as far as it is known
     bool renew_log_epoch_ = false;
     // Groups come and go with mutex_ held: who holds it may read which there are, and where.

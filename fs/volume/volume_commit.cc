@@ -27,6 +27,8 @@ void Volume::next_is_committed()
     if (committed_.log_epoch != next_.log_epoch)
         committed_.log_epoch = next_.log_epoch;
     committed_.unmounted = next_.unmounted;
+    committed_.balance = next_.balance;
+    profiles_are_committed();
     for (const MemberRecord& from : next_.members) {
         MemberRecord& record = *committed_.member(from.id);
         if (record.uuid != from.uuid)

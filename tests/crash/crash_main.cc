@@ -35,6 +35,7 @@ enum Option {
     kClean = 'c',
     kReturningMembers = 'r',
     kCatchUp = 'u',
+    kBalance = 'b',
     kLogBlocks = 'l'
 };
 
@@ -75,6 +76,9 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kClean:
         arguments.crash.clean = true;
         return 0;
+    case kBalance:
+        arguments.crash.balance = true;
+        return 0;
     case kReturningMembers:
         arguments.crash.returning = true;
         return 0;
@@ -95,7 +99,8 @@ int run_once(const CrashOptions& options)
     printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
            "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
            "checksum-commits=%llu moved-blocks=%llu emptied-groups=%llu fsync-records=%llu "
-           "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu refused=%llu violations=%llu\n",
+           "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu balances=%llu refused=%llu "
+           "violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
@@ -111,7 +116,8 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.replayed_records),
            static_cast<unsigned long long>(report.returned),
            static_cast<unsigned long long>(report.stale_returns),
-           static_cast<unsigned long long>(report.caught_up), static_cast<unsigned long long>(report.refused),
+           static_cast<unsigned long long>(report.caught_up),
+           static_cast<unsigned long long>(report.balances), static_cast<unsigned long long>(report.refused),
            static_cast<unsigned long long>(report.violations));
     if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
         printf("no row was written in place: nothing was tested\n");
@@ -123,6 +129,10 @@ int run_once(const CrashOptions& options)
     }
     if (options.clean && (report.moved_blocks == 0 || report.emptied_groups == 0)) {
         printf("no block group was emptied: nothing was tested\n");
+        return 1;
+    }
+    if (options.balance && (report.moved_blocks == 0 || report.balances < 2)) {
+        printf("no balance ended: nothing was tested\n");
         return 1;
     }
     const uint64_t lacking = options.catch_up ? report.caught_up : report.stale_returns;
@@ -188,6 +198,7 @@ int main(int argc, char** argv)
         {"mutants", kMutants, "N", OPTION_ARG_OPTIONAL,
          "run every wrong protocol, or one; all must be caught", 0},
         {"clean", kClean, nullptr, 0, "empty block groups all the time", 0},
+        {"balance", kBalance, nullptr, 0, "balance block groups all the time", 0},
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {"catch-up", kCatchUp, nullptr, 0, "members come back, and what they missed is written to them", 0},

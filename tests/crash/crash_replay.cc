@@ -74,6 +74,8 @@ private:
     Status record_fsyncs(Filesystem& fs, Workload& workload);
     static void clean(Filesystem& fs);
     static void catch_up(Filesystem& fs, int steps);
+    Status balance(Filesystem& fs, Workload& workload);
+    static std::string finish_balance(Filesystem& fs, const DirectoryState& state);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
     void try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses);
     std::string recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
@@ -172,6 +174,8 @@ Status Replay::record()
             clean(*fs);
         if (options_.catch_up)
             catch_up(*fs, 2);
+        if (options_.balance)
+            CW_TRY(balance(*fs, workload));
         snapshots_.push_back(workload.state());
         CW_TRY(fs->step(true));
         recorder_.mark(snapshots_.size() - 1, "acknowledged");
@@ -207,6 +211,34 @@ void Replay::catch_up(Filesystem& fs, int steps)
         if (!status.ok() || status->state == ScrubState::kFinished)
             return;
     }
+}
+
+// One after another. Its begin is a commit.
+Status Replay::balance(Filesystem& fs, Workload& workload)
+{
+    if (!fs.committer.balance.status().active()) {
+        snapshots_.push_back(workload.state());
+        if (begin_balance(fs, prng_).ok()) {
+            recorder_.mark(snapshots_.size() - 1, "acknowledged begin of a balance");
+            workload.use(fs);
+        } else {
+            snapshots_.pop_back();
+        }
+    }
+    continue_balance(fs, 6, false);
+    report_.balances += fs.committer.balance.status().state == BalanceStatus::State::kFinished ? 1 : 0;
+    return {};
+}
+
+// What recovery found goes on to its end, or as far as there is room.
+std::string Replay::finish_balance(Filesystem& fs, const DirectoryState& state)
+{
+    continue_balance(fs, 300, true);
+    DirectoryState balanced;
+    std::string why;
+    if (!read_state(fs, balanced, why))
+        return "while balancing: " + why;
+    return balanced == state ? std::string() : "balancing changed files";
 }
 
 // Some between two commits; most are records of the fsync log.
@@ -324,6 +356,9 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
         if (cleaned != state)
             return "cleaning changed files";
     }
+    if (writable && options_.balance)
+        if (std::string problem = finish_balance(**fs, state); !problem.empty())
+            return problem;
     if (writable && options_.catch_up) {
         const uint64_t before = stale_groups(**fs);
         catch_up(**fs, INT_MAX);

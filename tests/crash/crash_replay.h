@@ -25,6 +25,7 @@ struct CrashOptions {
     // A member is away for a third of the commits; members lost before recovery come back after it.
     bool returning = false;
     bool catch_up = false;  // and what they missed is written to them, also after recovery
+    bool balance = false;  // balances all the time, also after recovery
     bool join_rows = false;  // data goes into rows that hold committed blocks wherever there are some
 };
 
@@ -36,6 +37,7 @@ struct CrashReport {
     uint64_t fsync_records = 0, replayed_records = 0;
     // Mounts with members back; of those checked, with stale columns; mounts refused for what a member lacks.
     uint64_t returned = 0, stale_returns = 0, refused = 0;
+    uint64_t balances = 0;  // that ended, of the workload
     uint64_t caught_up = 0;  // mounts that wrote what members had missed, and called them current
     uint64_t violations = 0;
     std::string first_violation;

@@ -209,9 +209,38 @@ void Actor::catch_up()
     }
 }
 
+// Its begin is a commit. It goes on, after mounts too, until it ends.
+void Actor::balance()
+{
+    Balance& work = fs().committer.balance;
+    if (!work.status().active() && prng().chance(1, 2)) {
+        world_.in_commit = true;
+        world_.note("begin balance");
+        const Status status = begin_balance(fs(), prng());
+        if (!world_.returned(Event::kCommit))
+            return;
+        // Where there is no room for it, and too few members, it is refused.
+        if (!status.ok() && status.err() != Err::kNoSpace && status.err() != Err::kInvalid)
+            world_.settle("begin of a balance", status.err(), Err::kOk);
+        if (!status.ok())
+            return;
+        world_.committed();
+        world_.events.add(Event::kBalanceBegun);
+        world_.in_commit = false;
+    }
+    if (work.status().state != BalanceStatus::State::kRunning)
+        return;
+    world_.note("balance");
+    continue_balance(fs(), static_cast<int>(prng().between(1, 8)), false);
+    if (!world_.returned())
+        return;
+    world_.events.add(Event::kBalanceStep);
+    world_.events.add(Event::kBalanced, work.status().state == BalanceStatus::State::kFinished ? 1 : 0);
+}
+
 void Actor::step_durability()
 {
-    const uint64_t choice = prng().below(5);
+    const uint64_t choice = prng().below(6);
     if (choice == 0)
         flush();
     else if (choice == 1)
@@ -220,6 +249,8 @@ void Actor::step_durability()
         clean();
     else if (choice == 3)
         catch_up();
+    else if (choice == 4)
+        balance();
     else
         scrub();
 }

@@ -102,6 +102,7 @@ private:
     void flush();
     void clean();
     void scrub();
+    void balance();
     void catch_up();
     void check_data_durable(InodeNumber file);
 

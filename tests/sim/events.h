@@ -83,6 +83,9 @@ namespace cowraid::test {
     X(kAbsent, "fault: member absent at mount", 100)                                                         \
     X(kFaultHit, "requests hit by a fault", 5000)                                                            \
     X(kCleanStep, "step of the cleaner", 10000)                                                              \
+    X(kBalanceStep, "steps of a balance", 5000)                                                              \
+    X(kBalanceBegun, "balance begun", 500)                                                                   \
+    X(kBalanced, "balance ended", 100)                                                                       \
     X(kScrubStep, "piece of a scrub", 10000)                                                                 \
     X(kCatchUpStep, "piece of what a member missed", 1000)                                                   \
     X(kCaughtUp, "all that members missed", 100)                                                             \

@@ -76,4 +76,50 @@ void SimVolume::power_cut(Prng& prng, const PowerCutOptions& options)
         member->power_cut(prng, options);
 }
 
+namespace {
+
+// With the same tolerance; itself where there is no other.
+ProfileId other_profile(ProfileId profile)
+{
+    switch (profile) {
+    case ProfileId::kRaid1:
+        return ProfileId::kRaid5;
+    case ProfileId::kRaid5:
+        return ProfileId::kRaid1;
+    case ProfileId::kRaid1c3:
+        return ProfileId::kRaid6;
+    case ProfileId::kRaid6:
+        return ProfileId::kRaid1c3;
+    default:
+        return profile;
+    }
+}
+
+}  // namespace
+
+Status begin_balance(Filesystem& fs, Prng& prng)
+{
+    BalanceOptions options;
+    options.profiles = fs.volume->profiles();
+    options.convert = prng.chance(1, 2);
+    options.content = kGroupData;
+    if (options.convert)
+        options.profiles.data = other_profile(options.profiles.data);
+    else
+        options.content |= kGroupMetadata | kGroupSystem;
+    std::string why;
+    return fs.committer.balance.start(options, why);
+}
+
+void continue_balance(Filesystem& fs, int steps, bool commits)
+{
+    while (steps-- > 0 && fs.committer.balance.status().state == BalanceStatus::State::kRunning) {
+        const CleanProgress progress = fs.balance_step();
+        if (progress == CleanProgress::kNothing || (progress == CleanProgress::kNeedsCommit && !commits))
+            return;
+        if (progress == CleanProgress::kNeedsCommit && !fs.step(true).ok())
+            return;
+    }
+}
+
 }  // namespace cowraid::test

@@ -41,6 +41,11 @@ int command_scrub_status(int argc, char** argv, CommandOptions options);
 int command_scrub_pause(int argc, char** argv, CommandOptions options);
 int command_scrub_resume(int argc, char** argv, CommandOptions options);
 int command_scrub_cancel(int argc, char** argv, CommandOptions options);
+int command_balance(int argc, char** argv, CommandOptions options);
+int command_balance_status(int argc, char** argv, CommandOptions options);
+int command_balance_pause(int argc, char** argv, CommandOptions options);
+int command_balance_resume(int argc, char** argv, CommandOptions options);
+int command_balance_cancel(int argc, char** argv, CommandOptions options);
 int command_replace_start(int argc, char** argv, CommandOptions options);
 int command_bench_raid56(int argc, char** argv, CommandOptions options);
 

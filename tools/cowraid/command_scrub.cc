@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: MIT
 // cowraid scrub, and scrub start, status, pause, resume, cancel
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <ctime>
-#include <optional>
 
 #include "base/print.h"
 #include "control/scrub_json.h"
-#include "control/volume_json.h"
-#include "tools/cowraid/command.h"
-#include "tools/cowraid/load_report.h"
+#include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
 
 namespace {
 
 constexpr int kKeyLimit = 256;
-constexpr useconds_t kLookMicroseconds = 500000;
 
 struct StartOptions {
     CommandOptions common;
@@ -26,13 +20,6 @@ struct StartOptions {
     bool given = false;  // how it scrubs
     ScrubOptions scrub;
 };
-
-volatile sig_atomic_t interrupted = 0;
-
-void on_interrupt(int)
-{
-    interrupted = 1;
-}
 
 constexpr argp_option kStartOptions[] = {
     {nullptr, 'B', nullptr, 0, "wait for its end; exit with 3 when something is damaged and stays so", 0},
@@ -82,49 +69,10 @@ bool parse_start(int argc, char** argv, const char* doc, StartOptions& options)
     return argp_parse(&parser, argc, argv, 0, nullptr, &options) == 0;
 }
 
-// The volume that is named; without a name the one that the working directory is in, or the only mounted one.
-Result<VolumeTarget> target_of(const CommandOptions& options, std::string& why)
-{
-    if (options.operands.size() == 1)
-        return find_target(options.operands, why);
-    const std::vector<MountedVolume> mounted = list_mounted_volumes();
-    if (mounted.size() == 1)
-        return VolumeTarget{.uuid = mounted.front().uuid, .mounted = true, .members = {}, .named_device = {}};
-    if (auto here = find_target({"./"}, why); here.ok())
-        return here;
-    why = mounted.empty() ? "no volume is mounted"
-                          : std::to_string(mounted.size()) + " volumes are mounted; name one";
-    return Err::kNotFound;
-}
-
-Result<ControlClient> connect(const CommandOptions& options, std::string& why)
-{
-    CW_ASSIGN(const VolumeTarget target, target_of(options, why));
-    return connect_target(target, why);
-}
-
 Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t* arguments, std::string& why)
 {
     CW_ASSIGN(const Json answer, client.call(command, arguments, why));
     return decode_scrub(answer.get());
-}
-
-std::string time_text(uint64_t seconds)
-{
-    const auto time = static_cast<time_t>(seconds);
-    struct tm local { };
-    char out[64] = "";
-    if (localtime_r(&time, &local) != nullptr)
-        strftime(out, sizeof out, "%Y-%m-%d %H:%M:%S", &local);
-    return out;
-}
-
-std::string duration_text(uint64_t ms)
-{
-    const uint64_t seconds = ms / 1000;
-    return text_format("%llu:%02llu:%02llu", static_cast<unsigned long long>(seconds / 3600),
-                       static_cast<unsigned long long>(seconds / 60 % 60),
-                       static_cast<unsigned long long>(seconds % 60));
 }
 
 uint64_t rate_of(const ScrubStatus& status)
@@ -168,11 +116,6 @@ std::string result_text(const ScrubStatus& status)
     return "no errors found";
 }
 
-void print_field(const char* name, const std::string& value)
-{
-    print_line(stdout, "%-18s%s", name, value.c_str());
-}
-
 void print_status(const ScrubStatus& status, SizeStyle sizes)
 {
     if (status.state == ScrubState::kNone) {
@@ -214,25 +157,14 @@ void print(const CommandOptions& options, const ScrubStatus& status)
 
 void print_progress(const ScrubStatus& status, SizeStyle sizes)
 {
-    constexpr unsigned kCells = 30;
-    const unsigned done = percent(status);
-    std::string bar(size_t{done} * kCells / 100, '=');
-    bar.resize(kCells, ' ');
-    const std::string line =
-        text_format("[%s] %3u%%  %s/s  %s left", bar.c_str(), done, size_text(rate_of(status), sizes).c_str(),
-                    duration_text(left_ms(status)).c_str());
-    print_over(stderr, line);
+    print_over(stderr, progress_text(percent(status), rate_of(status), left_ms(status), sizes));
 }
 
 // Until it ends, or is paused by somebody else, or the user has seen enough.
 Result<ScrubStatus> follow(ControlClient& client, const CommandOptions& options, std::string& why)
 {
     const bool shows = options.format == OutputFormat::kText && isatty(STDERR_FILENO) == 1;
-    struct sigaction action = {};
-    action.sa_handler = on_interrupt;
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGINT, &action, nullptr);
-    sigaction(SIGTERM, &action, nullptr);
+    notice_interrupts();
     while (true) {
         auto asked = ask(client, "scrub-status", nullptr, why);
         if (!asked.ok()) {
@@ -244,7 +176,7 @@ Result<ScrubStatus> follow(ControlClient& client, const CommandOptions& options,
         const ScrubStatus& status = *asked;
         if (shows && status.state == ScrubState::kRunning)
             print_progress(status, options.sizes);
-        if (status.state != ScrubState::kRunning || interrupted != 0) {
+        if (status.state != ScrubState::kRunning || interrupted()) {
             if (shows)
                 print_over(stderr, "");
             return status;
@@ -271,14 +203,6 @@ int finish(ControlClient& client, const CommandOptions& options)
     return status->damaged() || status->state == ScrubState::kFinished ? kExitFindings : kExitFailed;
 }
 
-bool one_volume(const CommandOptions& options)
-{
-    if (options.operands.size() <= 1)
-        return true;
-    print_error(kProgram, options.format, Err::kInvalid, "one volume at a time");
-    return false;
-}
-
 Json arguments_of(const ScrubOptions& options)
 {
     Json arguments = json_make_object();
@@ -293,7 +217,7 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
     if (!parse_common(argc, argv, "[VOLUME]", doc, options) || !one_volume(options))
         return kExitUsage;
     std::string why;
-    auto client = connect(options, why);
+    auto client = connect_mounted(options, why);
     if (!client.ok())
         return command_failed(options, client.err(), why);
     const auto status = ask(*client, command, nullptr, why);
@@ -312,7 +236,7 @@ int command_scrub(int argc, char** argv, CommandOptions common)
         !one_volume(options.common))
         return kExitUsage;
     std::string why;
-    auto client = connect(options.common, why);
+    auto client = connect_mounted(options.common, why);
     if (!client.ok())
         return command_failed(options.common, client.err(), why);
     const Json arguments = arguments_of(options.scrub);
@@ -336,7 +260,7 @@ int command_scrub_start(int argc, char** argv, CommandOptions common)
         !one_volume(options.common))
         return kExitUsage;
     std::string why;
-    auto client = connect(options.common, why);
+    auto client = connect_mounted(options.common, why);
     if (!client.ok())
         return command_failed(options.common, client.err(), why);
     const Json arguments = arguments_of(options.scrub);

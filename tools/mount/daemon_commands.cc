@@ -3,8 +3,11 @@
 
 #include <unistd.h>
 
+#include "base/text.h"
+#include "control/balance_json.h"
 #include "control/scrub_json.h"
 #include "control/volume_json.h"
+#include "fs/make_volume.h"
 #include "tools/mount/partial_write_options.h"
 
 namespace cowraid {
@@ -20,6 +23,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"scrub-pause", true, &VolumeControl::scrub_pause},
     {"scrub-resume", true, &VolumeControl::scrub_resume},
     {"scrub-cancel", true, &VolumeControl::scrub_cancel},
+    {"balance", true, &VolumeControl::balance},
     {"shutdown-wait", false, &VolumeControl::shutdown_wait},
 };
 
@@ -193,6 +197,76 @@ Status VolumeControl::scrub_resume(const json_t*, ControlAnswer& answer, std::st
 Status VolumeControl::scrub_cancel(const json_t*, ControlAnswer& answer, std::string& why)
 {
     return answer_scrub(filesystem_.committer.scrub.cancel(), "no scrub is running or paused", answer, why);
+}
+
+namespace {
+
+// The profile that a request names, else `usual`. kInvalid: there is none of that name.
+Result<ProfileId> requested_profile(const json_t* request, const char* key, ProfileId usual, std::string& why)
+{
+    const std::string name = json_get_text(request, key);
+    if (name.empty())
+        return usual;
+    const Profile* const profile = find_profile(std::string_view(name));
+    if (profile != nullptr)
+        return profile->id;
+    why = "there is no profile " + quoted(name);
+    return Err::kInvalid;
+}
+
+}  // namespace
+
+Status VolumeControl::balance_start(const json_t* request, std::string& why)
+{
+    const VolumeProfiles now = filesystem_.volume->profiles();
+    BalanceOptions options;
+    options.convert = json_get_flag(request, "convert");
+    options.force = json_get_flag(request, "force");
+    options.usage_max =
+        static_cast<uint32_t>(std::min<uint64_t>(json_get_integer(request, "usage_max"), 100));
+    options.content = (json_get_flag(request, "data") ? kGroupData : 0) |
+                      (json_get_flag(request, "metadata") ? kGroupMetadata | kGroupSystem : 0);
+    CW_ASSIGN(options.profiles.data, requested_profile(request, "data_profile", now.data, why));
+    ProfileId usual = now.metadata;
+    const size_t members = filesystem_.volume->superblock().members.size();
+    const ProfileId raised = default_metadata_profile(options.profiles.data, members);
+    if (options.profiles.data != now.data && json_get_text(request, "metadata_profile").empty() &&
+        find_profile(raised)->tolerance > find_profile(usual)->tolerance &&
+        find_profile(options.profiles.data)->tolerance > find_profile(usual)->tolerance) {
+        usual = raised;
+        options.content |= kGroupMetadata | kGroupSystem;
+    }
+    CW_ASSIGN(options.profiles.metadata, requested_profile(request, "metadata_profile", usual, why));
+    if (options.content == 0) {
+        why = "nothing is to be balanced: neither data nor metadata";
+        return Err::kInvalid;
+    }
+    return filesystem_.committer.balance.start(options, why);
+}
+
+Status VolumeControl::balance(const json_t* request, ControlAnswer& answer, std::string& why)
+{
+    Balance& work = filesystem_.committer.balance;
+    const std::string action = json_get_text(request, "action");
+    Status status = Err::kInvalid;
+    why.clear();
+    if (action == "start")
+        status = balance_start(request, why);
+    else if (action == "status")
+        status = {};
+    else if (action == "pause")
+        status = work.pause(why);
+    else if (action == "resume")
+        status = work.resume(why);
+    else if (action == "cancel")
+        status = work.cancel(why);
+    else
+        why = "no such action";
+    if (!status.ok() && why.empty())
+        why = not_writable_text(status.err());
+    if (status.ok())
+        answer.result = encode_balance(work.status());
+    return status;
 }
 
 Status VolumeControl::shutdown_wait(const json_t*, ControlAnswer& answer, std::string&)

@@ -14,8 +14,10 @@ namespace cowraid {
 
 // Commands: mount, info, sync, stats-reset (answers as info did before it), remount (read_only: true|false),
 // scrub-start (repair: true|false, limit: bytes a second), scrub-status, scrub-pause, scrub-resume,
-// scrub-cancel (each answers with the status), shutdown-wait (holds the connection; "closing" is announced,
-// then "closed").
+// scrub-cancel (each answers with the status), balance (action: start, status, pause, resume, cancel; answers
+// with the status. start: data_profile, metadata_profile, data, metadata, convert, usage_max, force; without
+// a profile it stays as it is, metadata rises to what data tolerate), shutdown-wait (holds the connection;
+// "closing" is announced, then "closed").
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -48,6 +50,8 @@ private:
     Status scrub_pause(const json_t* request, ControlAnswer& answer, std::string& why);
     Status scrub_resume(const json_t* request, ControlAnswer& answer, std::string& why);
     Status scrub_cancel(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status balance(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status balance_start(const json_t* request, std::string& why);
     Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
     Status shutdown_wait(const json_t* request, ControlAnswer& answer, std::string& why);
     Json report();

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+// Who asked for it, and whether it may be. What it does is in balance_step.cc.
+#include "fs/maintain/balance.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "base/log.h"
+#include "fs/txn/group_planning.h"
+
+namespace cowraid {
+
+namespace {
+
+using State = BalanceStatus::State;
+
+std::string mebibytes(uint64_t blocks)
+{
+    return std::to_string(divide_up(blocks * kBlockBytes, kMiB)) + " MiB";
+}
+
+VolumeProfiles committed_profiles(const Volume& volume)
+{
+    return {volume.superblock().data_profile, volume.superblock().metadata_profile};
+}
+
+State state_of(const BalanceRecord& record)
+{
+    return record.state == BalanceState::kNone      ? State::kNone
+           : record.state == BalanceState::kRunning ? State::kRunning
+                                                    : State::kPaused;
+}
+
+}  // namespace
+
+const char* balance_state_name(BalanceStatus::State state)
+{
+    constexpr const char* kNames[] = {"none", "running", "paused", "finished", "cancelled"};
+    return kNames[static_cast<size_t>(state)];
+}
+
+Balance::Balance(Store& store, Cleaner& cleaner) : store_(store), cleaner_(cleaner)
+{
+    const BalanceRecord& record = store.volume.superblock().balance;
+    enter(state_of(record), record, committed_profiles(store.volume));
+}
+
+void Balance::enter(State state, const BalanceRecord& record, const VolumeProfiles& profiles)
+{
+    MutexLock lock(mutex_);
+    const bool was_active = status_.active();
+    status_.state = state;
+    status_.profiles = profiles;
+    if (!status_.active()) {
+        status_.ended = static_cast<uint64_t>(std::time(nullptr));
+        return;
+    }
+    status_.content = record.content;
+    status_.usage_max = record.usage_max;
+    status_.convert = record.before.value == 0;
+    status_.bytes_total = record.total_bytes;
+    if (was_active)
+        return;
+    status_.started = static_cast<uint64_t>(std::time(nullptr));
+    status_.ended = 0;
+    status_.bytes_left = record.total_bytes;
+}
+
+BalanceStatus Balance::status() const
+{
+    MutexLock lock(mutex_);
+    return status_;
+}
+
+// A commit that had begun already does not carry it out.
+Status Balance::carry_out(const Order& order, std::string& why)
+{
+    MutexLock one_at_a_time(orders_mutex_);
+    {
+        MutexLock lock(mutex_);
+        order_ = order;
+        answer_.reset();
+    }
+    while (true) {
+        Status status = store_.service.check_writable();
+        if (status.ok())
+            status = force_commit(store_);
+        MutexLock lock(mutex_);
+        if (!answer_ && status.ok())
+            continue;
+        order_.reset();
+        if (!status.ok())
+            return status;
+        why = answer_->why;
+        return answer_->status;
+    }
+}
+
+Status Balance::start(const BalanceOptions& options, std::string& why)
+{
+    return carry_out({State::kRunning, options}, why);
+}
+
+Status Balance::pause(std::string& why)
+{
+    return carry_out({State::kPaused, {}}, why);
+}
+
+Status Balance::resume(std::string& why)
+{
+    return carry_out({State::kRunning, {}}, why);
+}
+
+Status Balance::cancel(std::string& why)
+{
+    return carry_out({State::kCancelled, {}}, why);
+}
+
+bool Balance::apply()
+{
+    Order order;
+    {
+        MutexLock lock(mutex_);
+        if (!order_)
+            return false;
+        order = *std::exchange(order_, {});
+    }
+    Answer answer = order.options.content != 0 ? begin(order.options) : change(order.next);
+    MutexLock lock(mutex_);
+    answer_ = std::move(answer);
+    return answer_->status.ok();
+}
+
+Balance::Answer Balance::begin(const BalanceOptions& options)
+{
+    if (status().active())
+        return {Err::kBusy, "a balance is under way; see cowraid balance status"};
+    BalanceRecord record{.state = BalanceState::kRunning,
+                         .content = options.content,
+                         .usage_max = options.usage_max,
+                         .before =
+                             options.convert ? Generation{} : store_.volume.superblock().generation.next(),
+                         .total_bytes = 0};
+    Answer answer = assess(options, record);
+    if (!answer.status.ok())
+        return answer;
+    uint64_t live_blocks = 0;
+    for (const GroupNumbers& numbers :
+         store_.allocator.group_numbers(kGroupData | kGroupMetadata | kGroupSystem)) {
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+        if (group && store_.volume.selects(record, options.profiles, group->record) &&
+            numbers.live_blocks * 100 <= record.usage_max * numbers.total_blocks)
+            live_blocks += numbers.live_blocks;
+    }
+    record.total_bytes = live_blocks * kBlockBytes;
+    store_.volume.set_balance(record, options.profiles);
+    stuck_.clear();
+    position_ = {};
+    enter(State::kRunning, record, options.profiles);
+    CW_LOG_INFO("balance begins: new block groups are %s for data, %s for metadata",
+                find_profile(options.profiles.data)->name, find_profile(options.profiles.metadata)->name);
+    return answer;
+}
+
+Balance::Answer Balance::change(State next)
+{
+    const State now = status().state;
+    BalanceRecord record = store_.volume.superblock().balance;
+    if (next == State::kPaused && now != State::kRunning)
+        return {Err::kInvalid, "no balance is running"};
+    if (next == State::kRunning && now != State::kPaused)
+        return {Err::kInvalid, "no balance is paused"};
+    if (next == State::kCancelled && now != State::kRunning && now != State::kPaused)
+        return {Err::kInvalid, "no balance is running or paused"};
+    record.state = next == State::kPaused ? BalanceState::kPaused : BalanceState::kRunning;
+    if (next == State::kCancelled) {
+        reopen_groups();
+        record = {};
+    }
+    store_.volume.set_balance(record, committed_profiles(store_.volume));
+    enter(next, record, committed_profiles(store_.volume));
+    return {};
+}
+
+// Those that it has not begun to empty.
+void Balance::reopen_groups()
+{
+    const VolumeProfiles profiles = committed_profiles(store_.volume);
+    for (const GroupNumbers& numbers :
+         store_.allocator.group_numbers(kGroupData | kGroupMetadata | kGroupSystem)) {
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+        if (group && numbers.closed && numbers.live_blocks > 0 &&
+            !store_.remap.is_emptying(numbers.address) &&
+            store_.volume.selects(store_.volume.superblock().balance, profiles, group->record))
+            store_.allocator.set_group_state(numbers.address, Allocator::GroupState::kOpen);
+    }
+    close_degraded_groups(store_);
+    refresh_budget(store_);
+}
+
+Balance::Answer Balance::assess(const BalanceOptions& options, const BalanceRecord& record) const
+{
+    const VolumeProfiles now = committed_profiles(store_.volume);
+    for (const auto& [before, after] :
+         {std::pair(now.data, options.profiles.data), std::pair(now.metadata, options.profiles.metadata)})
+        if (Answer answer = assess_profile(*find_profile(before), *find_profile(after), options.force);
+            !answer.status.ok())
+            return answer;
+    const bool parity =
+        find_profile(now.metadata)->parity > 0 || find_profile(options.profiles.metadata)->parity > 0;
+    if (parity && now.metadata != options.profiles.metadata)
+        return {Err::kInvalid,
+                "metadata cannot be converted from or to RAID5 and RAID6 yet; choose a mirror"};
+    return assess_room(options, record);
+}
+
+Balance::Answer Balance::assess_profile(const Profile& now, const Profile& then, bool force) const
+{
+    if (now.id == then.id)
+        return {};
+    if (!then.allocatable)
+        return {Err::kInvalid, std::string("this version makes no block groups of profile ") + then.name};
+    const size_t members = store_.volume.superblock().members.size() - store_.volume.missing_members().size();
+    if (members < then.min_members)
+        return {Err::kInvalid, std::string(then.name) + " needs " + std::to_string(then.min_members) +
+                                   " devices; the volume has " + std::to_string(members) + " in service"};
+    if (then.tolerance < now.tolerance && !force)
+        return {Err::kInvalid, std::string("after converting ") + now.name + " to " + then.name +
+                                   " the volume survives the loss of " + std::to_string(then.tolerance) +
+                                   " devices instead of " + std::to_string(now.tolerance) +
+                                   "; --force does it all the same"};
+    return {};
+}
+
+// Room for the first group there must be now. Room for the last one there must be while its own slots are not
+// back; what is in between needs no more, because the emptiest come first.
+Balance::Answer Balance::assess_room(const BalanceOptions& options, const BalanceRecord& record) const
+{
+    const Profile& profile = *find_profile(options.profiles.data);
+    const auto members =
+        static_cast<double>(std::max<size_t>(profile.min_members, store_.volume.superblock().members.size()));
+    const double share = (members - profile.parity) / members / profile.copies;  // of slots that is data
+    uint64_t moving = 0, staying = 0,
+             largest = 0;  // of these: free, in groups that stay; slots of one, as data
+    uint64_t first = UINT64_MAX;  // room for the emptiest
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData)) {
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+        if (group && store_.volume.selects(record, options.profiles, group->record)) {
+            moving += numbers.live_blocks + numbers.pinned_blocks;
+            const uint64_t slots = group->geometry.columns() * group->geometry.row_count();
+            largest = std::max(largest, static_cast<uint64_t>(share * static_cast<double>(slots)));
+            first = numbers.live_blocks > 0 ? std::min(first, cleaner_.room_for(numbers)) : first;
+        } else if (numbers.open()) {
+            staying += numbers.free_row_blocks;
+        }
+    }
+    if (moving == 0)
+        return {};
+    const uint64_t now = staying + store_.volume.potential_in_balance(record, options.profiles, false);
+    const uint64_t after = staying + store_.volume.potential_in_balance(record, options.profiles, true);
+    const uint64_t dirty = store_.ledger.dirty_blocks();
+    const bool begins = first == UINT64_MAX || now >= first + dirty;
+    if (!begins || after < moving + largest + dirty)
+        return {Err::kNoSpace,
+                "there is no room for it: " + mebibytes(begins ? moving + largest + dirty : first + dirty) +
+                    " would be needed, and there are " + mebibytes(begins ? after : now) +
+                    "; remove files or add devices"};
+    const SpaceNumbers data = store_.allocator.numbers(kGroupData);
+    const uint64_t offered = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
+                             data.degraded_partial_row_blocks +
+                             store_.volume.potential_in_balance(record, options.profiles, false);
+    if (!store_.ledger.try_lower_room(offered))
+        return {Err::kNoSpace, "there is no room for what is being written; try again, or remove files"};
+    return {};
+}
+
+}  // namespace cowraid

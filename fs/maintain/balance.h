@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// A balance: block groups are emptied into groups made as new ones are made now, of another profile, over
+// more members, or fuller. Nothing of a file or a tree changes but where blocks lie.
+//
+// What is to be done is in the superblock, so that a mount goes on with it: which groups, by their profile or
+// by when they were made. There is no position: what is left is what is left to be done.
+//
+// The way of a group: it takes no blocks any more, as soon as what is reserved has room elsewhere; data moves
+// as the cleaner moves it (fs/maintain/cleaner.h); nodes get new places by commits that write them anew; what
+// holds nothing leaves the map (fs/maintain/empty_groups.h).
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "fs/maintain/cleaner.h"
+#include "fs/maintain/node_search.h"
+
+namespace cowraid {
+
+struct BalanceOptions {
+    VolumeProfiles profiles;  // of groups made from now on
+    uint32_t content = 0;  // kGroupData | ...
+    uint32_t usage_max = 100;  // percent
+    bool convert = false;  // only groups of another profile
+    bool force = false;  // fewer members may be lost afterwards
+};
+
+struct BalanceStatus {
+    enum class State : uint8_t { kNone, kRunning, kPaused, kFinished, kCancelled };
+    State state = State::kNone;
+    VolumeProfiles profiles{};
+    uint32_t content = 0;
+    uint32_t usage_max = 100;
+    bool convert = false;
+    uint64_t started = 0, ended = 0;  // by this mount; seconds since 1970; 0: not yet
+    uint64_t bytes_total = 0, bytes_left = 0;  // in use in the groups that it empties: when it began, and now
+    uint64_t groups_left = 0;  // of them
+    uint64_t groups_stuck = 0;  // with blocks that cannot be moved
+    bool waits_for_room = false;  // nothing goes on before space comes free
+
+    [[nodiscard]] bool active() const { return state == State::kRunning || state == State::kPaused; }
+};
+const char* balance_state_name(BalanceStatus::State state);
+
+class Balance {
+public:
+    Balance(Store& store, Cleaner& cleaner);
+
+    // Any thread without locks, as pause(), resume(), cancel(): returns when it is durable. kBusy: one is
+    // under way. kInvalid: it may not be; kNoSpace: what is in these groups would have no room; kReadOnly,
+    // kShutdown. `why`: one line for the user.
+    Status start(const BalanceOptions& options, std::string& why);
+    // kInvalid: there is none to be paused, resumed, cancelled. A group that is being emptied goes on. After
+    // cancel() groups of both kinds stay, new ones are made as it said.
+    Status pause(std::string& why);
+    Status resume(std::string& why);
+    Status cancel(std::string& why);
+    [[nodiscard]] BalanceStatus status() const;
+
+    // Commit thread, no commit under way. What was asked for, in the next superblock. True: something was.
+    bool apply();
+    // One bounded step. `idle`: nobody has changed anything for a while.
+    CleanProgress step(bool idle);
+    // Nodes for the open transaction to move, with room reserved for them.
+    void plan_moves();
+
+private:
+    // What is asked of the commit thread, and its answer.
+    struct Order {
+        BalanceStatus::State next = BalanceStatus::State::kNone;
+        BalanceOptions options;
+    };
+    struct Answer {
+        Status status;
+        std::string why;
+    };
+    Status carry_out(const Order& order, std::string& why);
+    Answer begin(const BalanceOptions& options);
+    Answer change(BalanceStatus::State next);
+    void reopen_groups();
+    void enter(BalanceStatus::State state, const BalanceRecord& record, const VolumeProfiles& profiles);
+    [[nodiscard]] Answer assess(const BalanceOptions& options, const BalanceRecord& record) const;
+    [[nodiscard]] Answer assess_profile(const Profile& now, const Profile& then, bool force) const;
+    [[nodiscard]] Answer assess_room(const BalanceOptions& options, const BalanceRecord& record) const;
+    [[nodiscard]] std::vector<GroupNumbers> chosen(uint32_t content) const;
+    void close_data();
+    void close_nodes(uint32_t content);
+    // Groups that are closed and hold nodes that can be moved.
+    [[nodiscard]] std::set<VolumeAddress> node_groups() const;
+    [[nodiscard]] bool is_stuck(VolumeAddress group) const;
+    // Whether a group that it empties has only commits to wait for.
+    bool count_left();
+    void end_pass();
+
+    Store& store_;
+    Cleaner& cleaner_;
+    Mutex orders_mutex_{LockRank::kScrub};  // one order at a time
+    mutable Mutex mutex_{LockRank::kLeaf};
+    std::optional<Order> order_ CW_GUARDED_BY(mutex_);
+    std::optional<Answer> answer_ CW_GUARDED_BY(mutex_);
+    BalanceStatus status_ CW_GUARDED_BY(mutex_);
+
+    // Commit thread.
+    NodePosition position_;
+    bool found_any_ = false;  // nodes, since the search began at the first tree
+    uint32_t empty_passes_ = 0;  // over all trees, that found none
+    std::set<VolumeAddress> stuck_;  // with nodes that no tree has, or that cannot be read
+};
+
+}  // namespace cowraid

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+// The steps of a balance.
+#include <algorithm>
+
+#include "base/log.h"
+#include "fs/maintain/balance.h"
+#include "fs/txn/group_planning.h"
+
+namespace cowraid {
+
+namespace {
+
+// Of one commit: 8 MiB. Fewer are not worth the nodes above them.
+constexpr uint64_t kNodesMax = 512;
+constexpr uint64_t kNodesMin = 8;
+// Over all trees: commits between its pieces may have moved what it looked for.
+constexpr uint32_t kEmptyPassesMax = 3;
+constexpr uint32_t kAllContent = kGroupData | kGroupMetadata | kGroupSystem;
+
+}  // namespace
+
+// Those of a content that the balance empties.
+std::vector<GroupNumbers> Balance::chosen(uint32_t content) const
+{
+    std::vector<GroupNumbers> groups = store_.allocator.group_numbers(content);
+    groups.erase(std::remove_if(groups.begin(), groups.end(),
+                                [&](const GroupNumbers& numbers) { return !is_in_balance(store_, numbers); }),
+                 groups.end());
+    return groups;
+}
+
+bool Balance::is_stuck(VolumeAddress group) const
+{
+    return stuck_.count(group) != 0 || cleaner_.is_set_aside(group);
+}
+
+// They take no data any more, the emptiest first, as long as there are rows elsewhere for what is reserved
+// and for the blocks of the next one to be emptied.
+void Balance::close_data()
+{
+    std::vector<GroupNumbers> groups = chosen(kGroupData);
+    uint64_t next_room = UINT64_MAX;
+    for (const GroupNumbers& numbers : groups)
+        if (numbers.live_blocks > 0 && !numbers.broken && !is_stuck(numbers.address))
+            next_room = std::min(next_room, cleaner_.room_for(numbers));
+    std::sort(groups.begin(), groups.end(),
+              [](const GroupNumbers& a, const GroupNumbers& b) { return a.live_blocks < b.live_blocks; });
+    uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
+                    store_.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
+    rows -= std::min(rows, store_.ledger.dirty_blocks());
+    for (const GroupNumbers& numbers : groups) {
+        if (numbers.closed || numbers.planned || numbers.broken)
+            continue;
+        const uint64_t own_rows = numbers.degraded ? 0 : numbers.free_row_blocks;
+        const uint64_t offered = numbers.free_row_blocks + numbers.partial_row_blocks;
+        const bool room = next_room == UINT64_MAX || rows >= own_rows + next_room;
+        if (!room || store_.data_turns.exclusive() || !store_.ledger.reserve_data(offered))
+            return;
+        store_.allocator.set_group_state(numbers.address, Allocator::GroupState::kClosed);
+        refresh_budget(store_);
+        store_.ledger.release_data(offered);
+        rows -= std::min(rows, own_rows);
+    }
+}
+
+// They take no nodes any more once others have what is kept ahead for commits.
+void Balance::close_nodes(uint32_t content)
+{
+    for (const GroupNumbers& numbers : chosen(content)) {
+        if (numbers.closed || numbers.planned || numbers.broken)
+            continue;
+        if (lasting_room(store_, content) < metadata_ahead(store_, content) / 2)
+            return;
+        const bool given = give_up_node_room(store_, content, numbers.free_row_blocks);
+        if (given)
+            store_.allocator.set_group_state(numbers.address, Allocator::GroupState::kClosed);
+        refresh_budget(store_);
+        if (!given)
+            return;
+    }
+}
+
+std::set<VolumeAddress> Balance::node_groups() const
+{
+    std::set<VolumeAddress> groups;
+    for (const uint32_t content : {kGroupMetadata, kGroupSystem})
+        for (const GroupNumbers& numbers : chosen(content))
+            if (numbers.closed && numbers.live_blocks > 0 && !is_stuck(numbers.address))
+                groups.insert(numbers.address);
+    return groups;
+}
+
+bool Balance::count_left()
+{
+    const std::vector<GroupNumbers> groups = chosen(kAllContent);
+    uint64_t blocks = 0;
+    uint64_t stuck = 0;
+    bool waits_for_commit = false;
+    for (const GroupNumbers& numbers : groups) {
+        blocks += numbers.live_blocks;
+        const bool stays = numbers.broken || (is_stuck(numbers.address) && numbers.live_blocks > 0);
+        stuck += stays ? 1 : 0;
+        waits_for_commit =
+            waits_for_commit || numbers.planned || (numbers.closed && numbers.live_blocks == 0);
+    }
+    MutexLock lock(mutex_);
+    status_.bytes_left = blocks * kBlockBytes;
+    status_.groups_left = groups.size();
+    status_.groups_stuck = stuck;
+    return waits_for_commit;
+}
+
+CleanProgress Balance::step(bool idle)
+{
+    const BalanceRecord& record = store_.volume.superblock().balance;
+    if (record.state != BalanceState::kRunning || status().state != BalanceStatus::State::kRunning ||
+        !store_.service.writing())
+        return CleanProgress::kNothing;
+    close_data();
+    close_nodes(kGroupMetadata);
+    if (!store_.volume.system_is_metadata())
+        close_nodes(kGroupSystem);
+    const bool waits_for_commit = count_left();
+    if (const BalanceStatus now = status(); now.groups_left == now.groups_stuck) {
+        const VolumeProfiles profiles = now.profiles;
+        store_.volume.set_balance({}, profiles);
+        enter(BalanceStatus::State::kFinished, {}, profiles);
+        log_message(now.groups_stuck > 0 ? LogLevel::kWarning : LogLevel::kInfo,
+                    "balance finished: %llu block groups could not be emptied",
+                    static_cast<unsigned long long>(now.groups_stuck));
+        return CleanProgress::kNeedsCommit;
+    }
+    CleanProgress progress = cleaner_.step(CleanWhen::kBalance, idle);
+    // A changed map: slots come free with it.
+    if (progress == CleanProgress::kNothing &&
+        (waits_for_commit || store_.volume.map_changed() || !node_groups().empty()))
+        progress = CleanProgress::kNeedsCommit;
+    MutexLock lock(mutex_);
+    status_.waits_for_room = progress == CleanProgress::kNothing;
+    return progress;
+}
+
+// Nodes that are still there are in no tree, or below one that cannot be read.
+void Balance::end_pass()
+{
+    position_ = {};
+    empty_passes_ = found_any_ ? 0 : empty_passes_ + 1;
+    found_any_ = false;
+    if (empty_passes_ < kEmptyPassesMax)
+        return;
+    empty_passes_ = 0;
+    for (const VolumeAddress address : node_groups()) {
+        CW_LOG_WARNING("block group %llu cannot be emptied: nodes in it cannot be reached; run cowraid check",
+                       static_cast<unsigned long long>(address.value));
+        stuck_.insert(address);
+    }
+}
+
+void Balance::plan_moves()
+{
+    if (store_.volume.superblock().balance.state != BalanceState::kRunning)
+        return;
+    const std::set<VolumeAddress> groups = node_groups();
+    if (groups.empty())
+        return;
+    const View view = store_.timeline.view();
+    Transaction& open = *view.open;
+    for (uint64_t count = kNodesMax; count >= kNodesMin; count /= 2) {
+        ChangeReservation reservation(store_.ledger);
+        if (!reservation.take({.moved_nodes = count, .moved_system_nodes = count}, Leave::kReserve))
+            continue;
+        if (!find_nodes(store_, view, groups, count, position_, open.moved_keys).ok())
+            CW_LOG_WARNING("a tree node cannot be read: the block group it is in may stay");
+        uint64_t system_nodes = 0;
+        for (uint32_t tree = 0; tree < kTreeCount; ++tree)
+            if (tree != static_cast<uint32_t>(TreeIndex::kFiles))
+                system_nodes += open.moved_keys[tree].size();
+        open.emptied_file_nodes = open.moved_keys[static_cast<size_t>(TreeIndex::kFiles)].size();
+        open.emptied_system_nodes = system_nodes;
+        found_any_ = found_any_ || open.emptied_file_nodes + system_nodes > 0;
+        open.dirty = true;
+        if (position_.tree >= kTreeCount)
+            end_pass();
+        return;
+    }
+}
+
+}  // namespace cowraid

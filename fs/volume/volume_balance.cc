@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// What a balance says of groups: which it empties, and as what new ones are made meanwhile.
+#include "fs/volume/volume.h"
+
+namespace cowraid {
+
+VolumeProfiles Volume::profiles() const
+{
+    MutexLock lock(mutex_);
+    return {committed_.data_profile, committed_.metadata_profile};
+}
+
+void Volume::set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles)
+{
+    next_.balance = balance;
+    next_.data_profile = profiles.data;
+    next_.metadata_profile = profiles.metadata;
+    map_changed_ = true;
+}
+
+// Others plan by them.
+void Volume::profiles_are_committed()
+{
+    if (committed_.data_profile == next_.data_profile &&
+        committed_.metadata_profile == next_.metadata_profile)
+        return;
+    MutexLock lock(mutex_);
+    committed_.data_profile = next_.data_profile;
+    committed_.metadata_profile = next_.metadata_profile;
+    forget_potential();
+}
+
+bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                     const GroupRecord& group) const
+{
+    if (balance.state == BalanceState::kNone || (group.content & balance.content) == 0)
+        return false;
+    if (balance.before.value != 0)
+        return group.created_generation < balance.before;
+    if ((group.content & kGroupData) != 0)
+        return group.profile != profiles.data;
+    const Profile& metadata = *find_profile(profiles.metadata);
+    const bool is_system = (group.content & kGroupMetadata) == 0;
+    return group.profile != (is_system ? system_profile_of(metadata) : metadata).id;
+}
+
+uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                      bool emptied) const
+{
+    MutexLock lock(mutex_);
+    note_present();
+    SlotAllocator slots = slots_;
+    for (const GroupRecord& group : map_.groups)
+        if (emptied && (group.content & kGroupData) != 0 && selects(balance, profiles, group))
+            slots.give_back(group);
+    return slots.potential_blocks(*find_profile(profiles.data), committed_.chunk_bytes,
+                                  left_by(kGroupData, SlotMembers::kPresentFirst),
+                                  SlotMembers::kPresentFirst);
+}
+
+}  // namespace cowraid

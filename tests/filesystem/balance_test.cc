@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: MIT
+// Balances of whole volumes on simulated members: from profile to profile, interrupted, beside writers, where
+// there is no room, where something is lost.
+#include <sys/stat.h>
+
+#include <map>
+
+#include "tests/filesystem/volume_steps.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+using State = BalanceStatus::State;
+
+constexpr uint64_t kMemberBytes = 160 * kMiB;
+constexpr uint32_t kChunkBytes = 16 * kKiB;
+constexpr uint32_t kNodes = kGroupMetadata | kGroupSystem;
+
+using Contents = std::map<std::string, std::vector<std::byte>>;
+
+std::vector<std::byte> random_content(Prng& prng, size_t bytes)
+{
+    std::vector<std::byte> content(bytes);
+    prng.fill(content.data(), bytes);
+    return content;
+}
+
+InodeNumber find_file(Filesystem& fs, const std::string& name)
+{
+    const Result<Attributes> found = fs.names.lookup(kRoot, name);
+    REQUIRE(found.ok());
+    fs.names.forget(found->inode, 1);
+    return found->inode;
+}
+
+void write_file(Filesystem& fs, const std::string& name, const std::vector<std::byte>& content)
+{
+    const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
+    fs.names.forget(made->inode, 1);
+}
+
+// A large file, and small ones of which every other one goes again, so that rows are partly free.
+Contents fill(Filesystem& fs, Prng& prng, size_t large_bytes)
+{
+    Contents contents;
+    contents["large"] = random_content(prng, large_bytes);
+    for (int index = 0; index < 120; ++index)
+        contents["small" + std::to_string(index)] = random_content(prng, 1 + prng.below(30000));
+    for (const auto& [name, content] : contents)
+        write_file(fs, name, content);
+    REQUIRE(fs.step(true).ok());
+    for (int index = 0; index < 120; index += 2) {
+        const std::string name = "small" + std::to_string(index);
+        REQUIRE(fs.names.unlink(kRoot, name).ok());
+        contents.erase(name);
+    }
+    REQUIRE(fs.step(true).ok());
+    return contents;
+}
+
+void require_contents(Filesystem& fs, const Contents& contents)
+{
+    for (const auto& [name, content] : contents) {
+        std::vector<std::byte> read(content.size());
+        const Result<size_t> bytes = fs.files.read(find_file(fs, name), 0, read);
+        REQUIRE(bytes.ok());
+        REQUIRE(*bytes == content.size());
+        REQUIRE(read == content);
+    }
+}
+
+Status start(Filesystem& fs, const BalanceOptions& options)
+{
+    std::string why;
+    const Status status = fs.committer.balance.start(options, why);
+    CHECK_MESSAGE(status.ok() == why.empty(), why);
+    return status;
+}
+
+BalanceOptions conversion(ProfileId data, ProfileId metadata, bool force = false)
+{
+    return {.profiles = {data, metadata}, .content = kGroupData | kNodes, .convert = true, .force = force};
+}
+
+BalanceStatus finish(Filesystem& fs)
+{
+    for (int step = 0; step < 20000; ++step) {
+        const CleanProgress progress = fs.balance_step();
+        if (progress == CleanProgress::kNeedsCommit)
+            REQUIRE(fs.step(true).ok());
+        if (const BalanceStatus status = fs.committer.balance.status(); status.state != State::kRunning) {
+            REQUIRE(fs.step(true).ok());
+            return status;
+        }
+        if (progress == CleanProgress::kNothing)
+            break;
+    }
+    FAIL("the balance does not end");
+    return fs.committer.balance.status();
+}
+
+void require_profiles(Filesystem& fs, ProfileId data, ProfileId metadata)
+{
+    CHECK(fs.volume->profiles().data == data);
+    CHECK(fs.volume->profiles().metadata == metadata);
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
+        CHECK(group->record.profile == ((group->record.content & kGroupData) != 0 ? data : metadata));
+}
+
+void require_clean(SimVolume& volume, const std::vector<uint32_t>& absent = {})
+{
+    CheckReport report;
+    std::string why;
+    REQUIRE_MESSAGE(volume.check(report, why, absent).ok(), why);
+    CHECK(report.clean());
+}
+
+MountOptions degraded_options()
+{
+    MountOptions options = manual_options();
+    options.degraded = true;
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("balance: from profile to profile, and every byte is there when as many members are lost as may be")
+{
+    struct Case {
+        ProfileId data, metadata, then_data, then_metadata;
+        uint32_t members;
+    };
+    for (const Case& one :
+         {Case{ProfileId::kRaid5, ProfileId::kRaid1, ProfileId::kRaid6, ProfileId::kRaid1c3, 4},
+          Case{ProfileId::kRaid6, ProfileId::kRaid1c3, ProfileId::kRaid5, ProfileId::kRaid1, 5},
+          Case{ProfileId::kRaid1, ProfileId::kRaid1, ProfileId::kRaid5, ProfileId::kRaid1, 3},
+          Case{ProfileId::kRaid5, ProfileId::kRaid1, ProfileId::kRaid1, ProfileId::kRaid1, 3},
+          Case{ProfileId::kSingle, ProfileId::kSingle, ProfileId::kRaid1, ProfileId::kRaid1, 2},
+          Case{ProfileId::kRaid1c3, ProfileId::kRaid1c3, ProfileId::kSingle, ProfileId::kSingle, 4}}) {
+        const uint32_t tolerance =
+            std::min(find_profile(one.then_data)->tolerance, find_profile(one.then_metadata)->tolerance);
+        CAPTURE(find_profile(one.data)->name);
+        CAPTURE(find_profile(one.then_data)->name);
+        SimVolume volume({one.members, kMemberBytes, one.data, one.metadata, kChunkBytes});
+        make_and_mount(volume);
+        Prng prng(seed());
+        const Contents contents = fill(volume.fs(), prng, 9 * kMiB);
+        REQUIRE(start(volume.fs(), conversion(one.then_data, one.then_metadata, true)).ok());
+        CHECK(start(volume.fs(), conversion(one.then_data, one.then_metadata)).err() == Err::kBusy);
+        const BalanceStatus status = finish(volume.fs());
+        CHECK(status.state == State::kFinished);
+        CHECK(status.bytes_total >= 9 * kMiB);
+        CHECK(status.bytes_left == 0);
+        CHECK(status.groups_stuck == 0);
+        require_profiles(volume.fs(), one.then_data, one.then_metadata);
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+        std::vector<uint32_t> absent;
+        for (uint32_t member = 0; member < tolerance; ++member)
+            absent.push_back(member);
+        mount(volume, absent.empty() ? manual_options() : degraded_options(), absent);
+        require_contents(volume.fs(), contents);
+        require_profiles(volume.fs(), one.then_data, one.then_metadata);
+    }
+}
+
+TEST_CASE("balance: killed after any number of steps it goes on by itself")
+{
+    Prng prng(seed());
+    for (const int steps : {0, 1, 2, 3, 5, 8, 13, 21, 34, 55}) {
+        CAPTURE(steps);
+        SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+        make_and_mount(volume);
+        const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+        REQUIRE(start(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+        // Killed later every time: it comes to its end.
+        for (int mounts = 0; mounts < 200; ++mounts) {
+            if (volume.fs().committer.balance.status().state != State::kRunning)
+                break;
+            continue_balance(volume.fs(), steps + mounts, true);
+            require_contents(volume.fs(), contents);
+            if (prng.chance(1, 2))
+                volume.kill();
+            else
+                volume.power_cut(prng);
+            mount(volume, manual_options());
+        }
+        CHECK(volume.fs().committer.balance.status().state == State::kNone);
+        require_profiles(volume.fs(), ProfileId::kRaid6, ProfileId::kRaid1c3);
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}
+
+TEST_CASE("balance: beside writers")
+{
+    SimVolume volume({5, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents = fill(fs, prng, 7 * kMiB);
+    for (const auto& [data, metadata] :
+         {std::pair(ProfileId::kRaid6, ProfileId::kRaid1c3), std::pair(ProfileId::kRaid1, ProfileId::kRaid1),
+          std::pair(ProfileId::kRaid5, ProfileId::kRaid1)}) {
+        REQUIRE(start(fs, conversion(data, metadata, true)).ok());
+        for (int number = 0; number < 5000; ++number) {
+            if (fs.committer.balance.status().state != State::kRunning)
+                break;
+            if (fs.balance_step() == CleanProgress::kNeedsCommit || prng.chance(1, 8))
+                REQUIRE(fs.step(true).ok());
+            const auto at = std::next(contents.begin(), static_cast<ptrdiff_t>(prng.below(contents.size())));
+            const std::vector<std::byte> piece = random_content(prng, 1 + prng.below(60000));
+            const uint64_t offset = prng.below(at->second.size());
+            REQUIRE(fs.files.write(find_file(fs, at->first), offset, piece, {}, {}).ok());
+            if (at->second.size() < offset + piece.size())
+                at->second.resize(offset + piece.size());
+            std::copy(piece.begin(), piece.end(), at->second.begin() + static_cast<ptrdiff_t>(offset));
+            if (prng.chance(1, 6))
+                REQUIRE(fs.step(false).ok());
+            if (prng.chance(1, 10) && contents.size() > 10 && at->first != "large") {
+                REQUIRE(fs.names.unlink(kRoot, at->first).ok());
+                contents.erase(at);
+            }
+        }
+        REQUIRE(fs.step(true).ok());
+        require_profiles(fs, data, metadata);
+        require_contents(fs, contents);
+    }
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
+TEST_CASE("balance: paused it rests over mounts; cancelled, groups of both kinds stay and take blocks")
+{
+    SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Prng prng(seed());
+    Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+    std::string why;
+    CHECK(volume.fs().committer.balance.pause(why).err() == Err::kInvalid);
+    CHECK(volume.fs().committer.balance.resume(why).err() == Err::kInvalid);
+    CHECK(volume.fs().committer.balance.cancel(why).err() == Err::kInvalid);
+    REQUIRE(start(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+    continue_balance(volume.fs(), 3, true);
+    REQUIRE(volume.fs().committer.balance.pause(why).ok());
+    CHECK(volume.fs().balance_step() == CleanProgress::kNothing);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+    CHECK(volume.fs().committer.balance.status().state == State::kPaused);
+    CHECK(volume.fs().balance_step() == CleanProgress::kNothing);
+    REQUIRE(volume.fs().committer.balance.resume(why).ok());
+    continue_balance(volume.fs(), 2, true);
+    REQUIRE(volume.fs().committer.balance.cancel(why).ok());
+    CHECK(volume.fs().committer.balance.status().state == State::kCancelled);
+    CHECK(volume.fs().balance_step() == CleanProgress::kNothing);
+    contents["later"] = random_content(prng, 3 * kMiB);
+    write_file(volume.fs(), "later", contents["later"]);
+    REQUIRE(volume.fs().step(true).ok());
+    require_contents(volume.fs(), contents);
+    CHECK(volume.fs().volume->profiles().data == ProfileId::kRaid6);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+    mount(volume, manual_options());
+    CHECK(volume.fs().committer.balance.status().state == State::kNone);
+    require_contents(volume.fs(), contents);
+}
+
+TEST_CASE("balance: what cannot be is refused, and nothing changes")
+{
+    SimVolume volume({2, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const Contents contents = fill(fs, prng, 4 * kMiB);
+    const auto refused = [&](const BalanceOptions& options, Err err, const char* text) {
+        std::string why;
+        CHECK(fs.committer.balance.start(options, why).err() == err);
+        CHECK_MESSAGE(why.find(text) != std::string::npos, why);
+        CHECK(fs.committer.balance.status().state == State::kNone);
+        CHECK(fs.volume->superblock().balance == BalanceRecord());
+        require_profiles(fs, ProfileId::kRaid1, ProfileId::kRaid1);
+    };
+    refused(conversion(ProfileId::kRaid6, ProfileId::kRaid1), Err::kInvalid, "raid6 needs 3 devices");
+    refused(conversion(ProfileId::kSingle, ProfileId::kRaid1), Err::kInvalid, "--force");
+    refused(conversion(ProfileId::kRaid1, ProfileId::kSingle), Err::kInvalid, "--force");
+    refused(conversion(ProfileId::kRaid1, ProfileId::kRaid5), Err::kInvalid, "metadata cannot be converted");
+    refused(conversion(ProfileId::kRaid0, ProfileId::kRaid1, true), Err::kInvalid, "makes no block groups");
+    require_contents(fs, contents);
+}
+
+TEST_CASE("balance: a conversion that would not fit is refused; one that just fits ends")
+{
+    for (const bool fits : {false, true}) {
+        CAPTURE(fits);
+        SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Prng prng(seed());
+        const uint64_t available = fs.statistics().available_blocks * kBlockBytes;
+        // RAID6 has two thirds of what RAID5 has.
+        const Contents contents = fill(fs, prng, fits ? available / 20 * 9 : available / 10 * 8);
+        if (!fits) {
+            CHECK(start(fs, conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).err() == Err::kNoSpace);
+            require_profiles(fs, ProfileId::kRaid5, ProfileId::kRaid1);
+            continue;
+        }
+        REQUIRE(start(fs, conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+        CHECK(finish(fs).state == State::kFinished);
+        require_profiles(fs, ProfileId::kRaid6, ProfileId::kRaid1c3);
+        require_contents(fs, contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}
+
+TEST_CASE("balance: of groups that are not too full, and of all of them, which gives slots back")
+{
+    SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents = fill(fs, prng, 60 * kMiB);
+    for (int index = 0; index < 80; ++index)
+        contents["mega" + std::to_string(index)] = random_content(prng, kMiB);
+    for (int index = 0; index < 80; ++index)
+        write_file(fs, "mega" + std::to_string(index), contents["mega" + std::to_string(index)]);
+    REQUIRE(fs.step(true).ok());
+    for (int index = 0; index < 80; index += index % 8 == 6 ? 2 : 1) {
+        REQUIRE(fs.names.unlink(kRoot, "mega" + std::to_string(index)).ok());
+        contents.erase("mega" + std::to_string(index));
+    }
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.step(true).ok());
+    std::vector<VolumeAddress> full;
+    for (const GroupNumbers& numbers : fs.store.allocator.group_numbers(kGroupData))
+        if (numbers.live_blocks * 100 > 30 * numbers.total_blocks)
+            full.push_back(numbers.address);
+    BalanceOptions options{.profiles = fs.volume->profiles(), .content = kGroupData, .usage_max = 30};
+    REQUIRE(start(fs, options).ok());
+    CHECK(finish(fs).state == State::kFinished);
+    for (const VolumeAddress address : full)
+        CHECK(fs.volume->array().group_at(address));
+    const std::vector<Ref<const ArrayGroup>> before = fs.volume->array().groups();
+    options = {.profiles = fs.volume->profiles(), .content = kGroupData | kNodes};
+    REQUIRE(start(fs, options).ok());
+    CHECK(finish(fs).state == State::kFinished);
+    for (const Ref<const ArrayGroup>& group : before)
+        CHECK_FALSE(fs.volume->array().group_at(group->record.address));
+    require_contents(fs, contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
+TEST_CASE("balance: blocks that are lost keep their group; the rest moves")
+{
+    SimVolume volume({3, kMemberBytes, ProfileId::kSingle, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents = fill(fs, prng, 40 * kMiB);
+    // One block of the large file, wherever it is.
+    const uint64_t begin = fs.volume->superblock().members.front().slots_offset;
+    bool spoilt = false;
+    const std::span lost(contents["large"].data() + 5 * kMiB, kBlockBytes);
+    std::vector<std::byte> block(kBlockBytes);
+    for (uint32_t member = 0; member < 3 && !spoilt; ++member)
+        for (uint64_t offset = begin; offset < kMemberBytes && !spoilt; offset += kBlockBytes) {
+            volume.member(member).peek(offset, block);
+            spoilt = std::equal(block.begin(), block.end(), lost.begin());
+            if (spoilt)
+                volume.member(member).poke(offset, random_content(prng, kBlockBytes));
+        }
+    REQUIRE(spoilt);
+    REQUIRE(start(fs, conversion(ProfileId::kRaid1, ProfileId::kRaid1)).ok());
+    const BalanceStatus status = finish(fs);
+    CHECK(status.state == State::kFinished);
+    CHECK(status.groups_stuck == 1);
+    CHECK(status.bytes_left == kBlockBytes);
+    std::vector<std::byte> read(4 * kMiB);
+    REQUIRE(fs.files.read(find_file(fs, "large"), 0, read).ok());
+    CHECK(std::equal(read.begin(), read.end(), contents["large"].begin()));
+    CHECK_FALSE(fs.files.read(find_file(fs, "large"), 5 * kMiB, block).ok());
+    contents.erase("large");
+    require_contents(fs, contents);
+}
+
+TEST_CASE("balance: with a member away it uses those that are there")
+{
+    SimVolume volume({5, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Prng prng(seed());
+    const Contents contents = fill(volume.fs(), prng, 6 * kMiB);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, degraded_options(), {3});
+    REQUIRE(start(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+    CHECK(finish(volume.fs()).state == State::kFinished);
+    require_profiles(volume.fs(), ProfileId::kRaid6, ProfileId::kRaid1c3);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, degraded_options(), {0, 3});
+    require_contents(volume.fs(), contents);
+}

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: MIT
+"""Balances on real mounts: beside writers, over kill -9, and how they are asked for."""
+
+import itertools
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from conftest import run, tool
+from test_catch_up import without
+from test_redundancy import fill, verify
+
+
+def balance(volume, *arguments, check=True):
+    return tool("cowraid", "balance", *arguments, volume.mount_point, check=check)
+
+
+def state(volume):
+    return json.loads(tool("cowraid", "balance", "status", "--json", volume.mount_point).stdout)
+
+
+def profiles(volume):
+    usage = json.loads(tool("cowraid", "filesystem", "usage", "--json", volume.mount_point).stdout)
+    return {space["profile"] for space in usage["spaces"] if space["total_bytes"] > 0}
+
+
+class Writer(threading.Thread):
+    """Overwrites pieces of files of its own until it is told to end; knows what they must hold."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.paths = [folder / f"written{number}" for number in range(4)]
+        self.contents = [bytearray(os.urandom(4 << 20)) for _ in self.paths]
+        for path, content in zip(self.paths, self.contents):
+            path.write_bytes(content)
+        self.ending = threading.Event()
+        self.failure = None
+
+    def run(self):
+        try:
+            for round_number in itertools.count():
+                if self.ending.is_set():
+                    return
+                number = round_number % len(self.paths)
+                offset = int.from_bytes(os.urandom(4), "little") % (4 << 20)
+                piece = os.urandom(min(100000, (4 << 20) - offset))
+                with open(self.paths[number], "r+b") as file:
+                    file.seek(offset)
+                    file.write(piece)
+                    if round_number % 7 == 0:
+                        os.fsync(file.fileno())
+                self.contents[number][offset:offset + len(piece)] = piece
+        except OSError as error:
+            self.failure = error
+
+    def finish(self):
+        self.ending.set()
+        self.join()
+        assert self.failure is None
+
+    def verify(self):
+        for path, content in zip(self.paths, self.contents):
+            assert path.read_bytes() == content
+
+
+def test_raid5_becomes_raid6_beside_a_writer(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=512)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=80)
+    big = os.urandom(150 << 20)
+    (volume.mount_point / "big").write_bytes(big)
+    writer = Writer(volume.mount_point)
+    run("sync", "-f", volume.mount_point)
+    writer.start()
+    try:
+        done = balance(volume, "--convert", "raid6")
+    finally:
+        writer.finish()
+    assert "100%" in done.stdout and "done" in done.stdout
+    assert profiles(volume) == {"raid6", "raid1c3"}
+    verify(sums)
+    writer.verify()
+    assert (volume.mount_point / "big").read_bytes() == big
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+    volume.unmount()
+    volume.check()
+    for pair in ([0, 1], [1, 3]):
+        volume.hide(pair)
+        volume.mount(without(volume, pair), "degraded,ro")
+        verify(sums)
+        writer.verify()
+        assert (volume.mount_point / "big").read_bytes() == big
+        volume.unmount()
+        volume.unhide(pair)
+
+
+def test_killed_it_goes_on_by_itself(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=512)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=80)
+    big = os.urandom(250 << 20)
+    (volume.mount_point / "big").write_bytes(big)
+    run("sync", "-f", volume.mount_point)
+    balance(volume, "--convert", "raid6", "--background")
+    for _ in range(3):
+        deadline = time.monotonic() + 60
+        begun = state(volume)["bytes_left"]
+        while state(volume)["state"] == "running" and state(volume)["bytes_left"] >= begun:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        volume.kill()
+        volume.mount()
+        assert (volume.mount_point / "big").read_bytes() == big
+    deadline = time.monotonic() + 120
+    while state(volume)["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert profiles(volume) == {"raid6", "raid1c3"}
+    verify(sums)
+    assert (volume.mount_point / "big").read_bytes() == big
+    volume.unmount()
+    volume.check()
+
+
+def test_how_it_is_asked_for(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "file").write_bytes(b"x" * (40 << 20))
+    run("sync", "-f", volume.mount_point)
+    assert "no balance is under way" in balance(volume, "status").stdout
+    for arguments, code, text in (
+            (["--convert", "raid7"], 2, "no profile 'raid7'"),
+            (["--convert", "single"], 1, "--force"),
+            (["start", "-dlimit=2"], 2, "no filter 'limit=2'"),
+            (["start", "-dusage=101"], 2, "number of percent"),
+            (["--metadata", "raid5"], 1, "metadata cannot be converted"),
+            (["pause"], 1, "no balance is running"),
+            (["resume"], 1, "no balance is paused"),
+            (["cancel"], 1, "no balance is running or paused")):
+        said = balance(volume, *arguments, check=False)
+        assert (said.returncode, text in said.stderr) == (code, True), said.stderr
+    assert state(volume)["state"] == "none"
+    balance(volume, "start", "-dconvert=raid1,soft", "-mconvert=raid1", "--bg")
+    balance(volume, "pause")
+    assert state(volume)["state"] == "paused"
+    busy = balance(volume, "--convert", "raid1", check=False)
+    assert busy.returncode == 1 and "under way" in busy.stderr
+    volume.unmount()
+    volume.mount()
+    assert state(volume)["state"] == "paused"
+    balance(volume, "resume")
+    deadline = time.monotonic() + 60
+    while state(volume)["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert profiles(volume) == {"raid1"}
+    assert (volume.mount_point / "file").read_bytes() == b"x" * (40 << 20)
+    done = balance(volume, "start", "--full-balance")
+    assert "done" in done.stdout
+    assert (volume.mount_point / "file").read_bytes() == b"x" * (40 << 20)
+    volume.unmount()
+    volume.check()
+
+
+@pytest.mark.parametrize("fill_percent,fits", [(85, False), (45, True)])
+def test_a_conversion_that_does_not_fit_is_refused(make_volume, fill_percent, fits):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    space = os.statvfs(volume.mount_point)
+    content = os.urandom(space.f_bavail * space.f_frsize * fill_percent // 100)
+    (volume.mount_point / "file").write_bytes(content)
+    run("sync", "-f", volume.mount_point)
+    said = balance(volume, "--convert", "raid6", check=False)
+    assert (volume.mount_point / "file").read_bytes() == content
+    assert profiles(volume) == ({"raid6", "raid1c3"} if fits else {"raid5", "raid1"})
+    assert said.returncode == (0 if fits else 1)
+    assert fits or "no room" in said.stderr
+    volume.unmount()
+    volume.check()

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// What commands share that ask the daemon of one volume for work that takes long.
+#pragma once
+
+#include <unistd.h>
+
+#include <string>
+
+#include "control/control_client.h"
+#include "tools/cowraid/command.h"
+
+namespace cowraid {
+
+// Between two looks at how far the work is.
+inline constexpr useconds_t kLookMicroseconds = 500000;
+
+// At most one operand. False: said so.
+bool one_volume(const CommandOptions& options);
+// The volume that is named; without a name the one that the working directory is in, or the only mounted one.
+// `why` on failure.
+Result<ControlClient> connect_mounted(const CommandOptions& options, std::string& why);
+
+// From now on Ctrl-C and SIGTERM end waiting, not the program.
+void notice_interrupts();
+bool interrupted();
+
+std::string time_text(uint64_t seconds);  // since 1970, local time
+std::string duration_text(uint64_t ms);
+// "[====    ]  40%  1.00GiB/s  0:00:12 left"
+std::string progress_text(unsigned percent, uint64_t bytes_per_second, uint64_t left_ms, SizeStyle sizes);
+// One line of a table: "NAME   VALUE".
+void print_field(const char* name, const std::string& value);
+
+}  // namespace cowraid
