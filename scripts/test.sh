@@ -123,7 +123,7 @@ run_meson() {
     rm -f "$log"
     meson test -C "$folder" --print-errorlogs --num-processes "$jobs" "$@" >"$logs/tests" 2>&1 || status=$?
     grep -v -E '^(ninja: .*|\[[0-9]+/[0-9]+\].*|[A-Z][A-Za-z ]*: +[0-9]+ *|Full log.*|)$' "$logs/tests"
-    [ ! -s "$log" ] || count_files "$log"
+    [ ! -s "$log" ] || { count_files "$log"; scripts/test_count.py --slowest 10 "$log"; }
     return $status
 }
 
@@ -147,7 +147,7 @@ start_mount_tests() {
     local python
     python=$(python_with_pytest) || { echo "no Python with pytest"; return 1; }
     COWRAID_BUILD_DIR=$PWD/build-test env --default-signal=INT "$python" -m pytest -q -p no:cacheprovider \
-        --junitxml="$logs/mount.xml" tests/mount >"$logs/mount" 2>&1 &
+        --durations=12 --junitxml="$logs/mount.xml" tests/mount >"$logs/mount" 2>&1 &
     mount_tests=$!
 }
 

@@ -1,6 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Counts test cases in Meson's testlog.json and in JUnit files: prints "PASSED FAILED"."""
+"""Counts test cases in Meson's testlog.json and in JUnit files: prints "PASSED FAILED".
+
+usage: test_count.py FILE...
+       test_count.py --slowest COUNT TESTLOG     prints the tests that took longest, and their seconds
+"""
 
 import json
 import re
@@ -36,7 +40,18 @@ def count_junit(path):
     return counts
 
 
+def print_slowest(count, path):
+    with open(path, encoding="utf-8") as file:
+        results = [json.loads(line) for line in file if line.strip()]
+    results.sort(key=lambda result: -result["duration"])
+    print("slowest:", ", ".join(f"{result['name'].split(' / ')[-1]} {result['duration']:.0f} s"
+                                for result in results[:count]))
+
+
 def main():
+    if sys.argv[1] == "--slowest":
+        print_slowest(int(sys.argv[2]), sys.argv[3])
+        return
     passed = failed = 0
     for path in sys.argv[1:]:
         for more_passed, more_failed in count_junit(path) if path.endswith(".xml") else count_meson(path):

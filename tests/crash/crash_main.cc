@@ -119,6 +119,10 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.caught_up),
            static_cast<unsigned long long>(report.balances), static_cast<unsigned long long>(report.refused),
            static_cast<unsigned long long>(report.violations));
+    if (report.violations != 0) {
+        printf("first violation: %s\n", report.first_violation.c_str());
+        return 1;
+    }
     if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
         printf("no row was written in place: nothing was tested\n");
         return 1;
@@ -136,18 +140,15 @@ int run_once(const CrashOptions& options)
         return 1;
     }
     const uint64_t lacking = options.catch_up ? report.caught_up : report.stale_returns;
-    if (options.returning && report.violations == 0 && (report.returned == 0 || lacking == 0)) {
+    if (options.returning && (report.returned == 0 || lacking == 0)) {
         printf("no member came back with anything missing: nothing was tested\n");
         return 1;
     }
-    if (report.violations == 0 && (report.fsync_records == 0 || report.replayed_records == 0)) {
+    if (report.fsync_records == 0 || report.replayed_records == 0) {
         printf("no fsync was replayed: nothing of the fsync log was tested\n");
         return 1;
     }
-    if (report.violations == 0)
-        return 0;
-    printf("first violation: %s\n", report.first_violation.c_str());
-    return 1;
+    return 0;
 }
 
 // Full within most commits.

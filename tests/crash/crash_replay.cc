@@ -359,7 +359,8 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     if (writable && options_.balance)
         if (std::string problem = finish_balance(**fs, state); !problem.empty())
             return problem;
-    if (writable && options_.catch_up) {
+    // Half of the members and fewer are read only.
+    if (mounted_for_writing_ && options_.catch_up) {
         const uint64_t before = stale_groups(**fs);
         catch_up(**fs, INT_MAX);
         if (!(*fs)->step(true).ok())
