@@ -46,7 +46,7 @@ struct Allocator::Impl final : BitmapMemory {
     // attempt.unloaded must be loaded first.
     Status serve(const SpaceGroupList& list, Attempt& attempt, TransactionId transaction);
     // Asks the groups in turn from the stream's current one. False: attempt.unloaded must be loaded first.
-    bool take_from_groups(const SpaceGroupList& list, SpaceGroup::Pass pass, Attempt& attempt);
+    bool take_from_groups(const SpaceGroupList& list, SpaceGroup::Pass pass, bool avoided, Attempt& attempt);
     void finish(const Attempt& attempt, TransactionId transaction);
     static void cancel(const Attempt& attempt);
 
@@ -179,6 +179,12 @@ void Allocator::set_group_state(VolumeAddress group_address, GroupState state)
     group->set_state(state);
 }
 
+void Allocator::set_avoided(VolumeAddress group_address, bool avoided)
+{
+    if (const Ref<SpaceGroup> group = impl_->find(group_address); group)
+        group->set_avoided(avoided);
+}
+
 void Allocator::degrade_group(VolumeAddress group_address)
 {
     const Ref<SpaceGroup> group = impl_->find(group_address);
@@ -196,7 +202,8 @@ Status Allocator::remove_group(VolumeAddress group_address)
     return {};
 }
 
-bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup::Pass pass, Attempt& attempt)
+bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup::Pass pass, bool avoided,
+                                       Attempt& attempt)
 {
     SpaceRequest& request = attempt.request;
     const auto stream = static_cast<size_t>(request.stream);
@@ -205,7 +212,7 @@ bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup:
     const size_t start = groups.lower_bound(current);
     for (size_t step = 0; step < count && request.units > 0; ++step) {
         SpaceGroup& group = *groups.groups[(start + step) % count];
-        if ((group.content() & kContentOfStream[stream]) == 0 ||
+        if ((group.content() & kContentOfStream[stream]) == 0 || group.avoided() != avoided ||
             !may_have(group, pass, group.address() == current))
             continue;
         group.note_use(clock.fetch_add(1, std::memory_order_relaxed));
@@ -225,8 +232,10 @@ bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup:
 
 Status Allocator::Impl::serve(const SpaceGroupList& groups, Attempt& attempt, TransactionId transaction)
 {
-    const bool asked_all = take_from_groups(groups, SpaceGroup::Pass::kStripes, attempt) &&
-                           take_from_groups(groups, SpaceGroup::Pass::kFragments, attempt);
+    bool asked_all = true;
+    for (const bool avoided : {false, true})
+        for (const SpaceGroup::Pass pass : {SpaceGroup::Pass::kStripes, SpaceGroup::Pass::kFragments})
+            asked_all = asked_all && take_from_groups(groups, pass, avoided, attempt);
     if (asked_all && attempt.request.units == 0) {
         finish(attempt, transaction);
         return {};
@@ -308,8 +317,10 @@ uint64_t Allocator::allocate_in_partial_rows(uint64_t block_count, TransactionId
     const std::vector<Ref<SpaceGroup>>& groups = list->groups;
     const size_t start = list->lower_bound({impl_->partial_group.load(std::memory_order_relaxed)});
     uint64_t taken = 0;
-    for (size_t step = 0; step < groups.size() && taken < block_count; ++step) {
+    for (size_t step = 0; step < 2 * groups.size() && taken < block_count; ++step) {
         SpaceGroup& group = *groups[(start + step) % groups.size()];
+        if (group.avoided() != (step >= groups.size()))
+            continue;
         std::vector<BlockRange> ranges;
         SpaceGroup::TakeResult result = SpaceGroup::TakeResult::kNotLoaded;
         while (group.partial_row_blocks() > 0 && result == SpaceGroup::TakeResult::kNotLoaded) {

@@ -130,6 +130,8 @@ public:
     // windows turn out not to add up to it gives no space.
     void add_group(const GroupRecord& group, const GroupUsage& usage, GroupState state);
     void set_group_state(VolumeAddress group_address, GroupState state);
+    // An avoided group takes blocks only when no other has room. Ignored when there is no such group.
+    void set_avoided(VolumeAddress group_address, bool avoided);
     // A member of the group is missing: kOpen becomes kDegraded, other states stay.
     void degrade_group(VolumeAddress group_address);
     // Only when nothing of it is used or pinned; kBusy otherwise.

@@ -64,6 +64,9 @@ public:
     }
     [[nodiscard]] uint64_t last_used() const { return last_used_.load(std::memory_order_relaxed); }
     void note_use(uint64_t tick) { last_used_.store(tick, std::memory_order_relaxed); }
+    // Asked after all that are not.
+    [[nodiscard]] bool avoided() const { return avoided_.load(std::memory_order_relaxed); }
+    void set_avoided(bool avoided) { avoided_.store(avoided, std::memory_order_relaxed); }
 
     void set_state(State state);
     void degrade();
@@ -159,6 +162,7 @@ private:
     std::atomic<uint64_t> free_stripes_hint_{0};
     std::atomic<uint64_t> partial_rows_hint_{0};
     std::atomic<uint64_t> last_used_{0};
+    std::atomic<bool> avoided_{false};
     std::atomic<bool> dirty_{false};  // has deltas, or collected changes that are not released
 
     Mutex mutex_{LockRank::kGroupSpace};

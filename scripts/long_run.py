@@ -5,8 +5,8 @@
     scripts/long_run.py simulator FIRST..LAST          250 seeds a shard
     scripts/long_run.py crash PROFILE STATES           10,000 states a shard; each seed is another workload;
                                                        --join: writes in place, --clean: with the cleaner,
-                                                       --returning: members come back; --catch-up: and what
-                                                       they missed is written to them;
+                                                       --balance: balances; --returning: members come back;
+                                                       --catch-up: and what they missed is written;
                                                        --log-blocks N: write-intent logs that wrap
     scripts/long_run.py kill PROFILE ROUNDS            20 rounds of kill -9 under load a shard; needs root
 
@@ -38,7 +38,7 @@ SHARD_SECONDS_MAX = 7200
 LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-MODES_OF_CRASH = ("join", "clean", "returning", "catch-up")
+MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance")
 PROFILES_OF_KILL = ("raid5", "raid6")
 
 # name: how the results file knows it; command, environment: run it; pattern: the line that sums it up.

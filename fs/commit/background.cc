@@ -81,7 +81,8 @@ bool CleanPace::balance(uint64_t begin, bool is_idle)
     if (progress == CleanProgress::kNeedsCommit)
         committer_.commit().ignore();  // an error has stopped the filesystem
     const uint64_t end = clock_us();
-    next_us_ = end + (is_idle ? 0 : end - begin);
+    const uint64_t least = progress == CleanProgress::kNeedsCommit ? kCleanPauseUs : 0;
+    next_us_ = end + std::max(least, is_idle ? 0 : end - begin);
     return true;
 }
 

@@ -114,6 +114,7 @@ Status apply_balance(Committer& committer)
     if (committer.fsync_log)
         committer.fsync_log->set_tolerance(committer.store.volume.tolerance());
     refresh_budget(committer.store);
+    committer.balance.applied();
     return {};
 }
 

@@ -15,6 +15,8 @@ namespace {
 
 using State = BalanceStatus::State;
 
+constexpr uint32_t kAllContent = kGroupData | kGroupMetadata | kGroupSystem;
+
 std::string mebibytes(uint64_t blocks)
 {
     return std::to_string(divide_up(blocks * kBlockBytes, kMiB)) + " MiB";
@@ -127,9 +129,19 @@ bool Balance::apply()
         order = *std::exchange(order_, {});
     }
     Answer answer = order.options.content != 0 ? begin(order.options) : change(order.next);
+    if (answer.status.ok()) {
+        pending_answer_ = std::move(answer);
+        return true;
+    }
     MutexLock lock(mutex_);
     answer_ = std::move(answer);
-    return answer_->status.ok();
+    return false;
+}
+
+void Balance::applied()
+{
+    MutexLock lock(mutex_);
+    answer_ = std::move(pending_answer_);
 }
 
 Balance::Answer Balance::begin(const BalanceOptions& options)
@@ -146,17 +158,14 @@ Balance::Answer Balance::begin(const BalanceOptions& options)
     if (!answer.status.ok())
         return answer;
     uint64_t live_blocks = 0;
-    for (const GroupNumbers& numbers :
-         store_.allocator.group_numbers(kGroupData | kGroupMetadata | kGroupSystem)) {
-        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
-        if (group && store_.volume.selects(record, options.profiles, group->record) &&
-            numbers.live_blocks * 100 <= record.usage_max * numbers.total_blocks)
-            live_blocks += numbers.live_blocks;
-    }
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kAllContent))
+        live_blocks += selects(record, options.profiles, numbers) ? numbers.live_blocks : 0;
     record.total_bytes = live_blocks * kBlockBytes;
     store_.volume.set_balance(record, options.profiles);
     stuck_.clear();
     position_ = {};
+    found_any_ = false;
+    empty_passes_ = 0;
     enter(State::kRunning, record, options.profiles);
     CW_LOG_INFO("balance begins: new block groups are %s for data, %s for metadata",
                 find_profile(options.profiles.data)->name, find_profile(options.profiles.metadata)->name);
@@ -174,25 +183,26 @@ Balance::Answer Balance::change(State next)
     if (next == State::kCancelled && now != State::kRunning && now != State::kPaused)
         return {Err::kInvalid, "no balance is running or paused"};
     record.state = next == State::kPaused ? BalanceState::kPaused : BalanceState::kRunning;
-    if (next == State::kCancelled) {
+    if (next != State::kRunning)
         reopen_groups();
+    if (next == State::kCancelled)
         record = {};
-    }
     store_.volume.set_balance(record, committed_profiles(store_.volume));
     enter(next, record, committed_profiles(store_.volume));
     return {};
 }
 
-// Those that it has not begun to empty.
+// All take blocks as ever, but those of data that the cleaner is emptying.
 void Balance::reopen_groups()
 {
+    const BalanceRecord& balance = store_.volume.superblock().balance;
     const VolumeProfiles profiles = committed_profiles(store_.volume);
-    for (const GroupNumbers& numbers :
-         store_.allocator.group_numbers(kGroupData | kGroupMetadata | kGroupSystem)) {
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kAllContent)) {
+        store_.allocator.set_avoided(numbers.address, false);
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
-        if (group && numbers.closed && numbers.live_blocks > 0 &&
+        if (group && numbers.closed && numbers.live_blocks + numbers.pinned_blocks > 0 &&
             !store_.remap.is_emptying(numbers.address) &&
-            store_.volume.selects(store_.volume.superblock().balance, profiles, group->record))
+            store_.volume.selects(balance, profiles, group->record))
             store_.allocator.set_group_state(numbers.address, Allocator::GroupState::kOpen);
     }
     close_degraded_groups(store_);
@@ -233,6 +243,15 @@ Balance::Answer Balance::assess_profile(const Profile& now, const Profile& then,
     return {};
 }
 
+// Whether a balance would empty the group.
+bool Balance::selects(const BalanceRecord& record, const VolumeProfiles& profiles,
+                      const GroupNumbers& numbers) const
+{
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+    return group && store_.volume.selects(record, profiles, group->record) &&
+           numbers.live_blocks * 100 <= record.usage_max * numbers.total_blocks;
+}
+
 // Room for the first group there must be now. Room for the last one there must be while its own slots are not
 // back; what is in between needs no more, because the emptiest come first.
 Balance::Answer Balance::assess_room(const BalanceOptions& options, const BalanceRecord& record) const
@@ -243,33 +262,36 @@ Balance::Answer Balance::assess_room(const BalanceOptions& options, const Balanc
     const double share = (members - profile.parity) / members / profile.copies;  // of slots that is data
     uint64_t moving = 0, staying = 0,
              largest = 0;  // of these: free, in groups that stay; slots of one, as data
-    uint64_t first = UINT64_MAX;  // room for the emptiest
+    uint64_t rows = 0;  // free ones in all groups
+    uint64_t first = UINT64_MAX, first_rows = 0;  // room for the emptiest, and its own
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData)) {
+        rows += numbers.open() ? numbers.free_row_blocks : 0;
+        if (!selects(record, options.profiles, numbers)) {
+            staying += numbers.open() ? numbers.free_row_blocks : 0;
+            continue;
+        }
+        moving += numbers.live_blocks + numbers.pinned_blocks;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
-        if (group && store_.volume.selects(record, options.profiles, group->record)) {
-            moving += numbers.live_blocks + numbers.pinned_blocks;
-            const uint64_t slots = group->geometry.columns() * group->geometry.row_count();
-            largest = std::max(largest, static_cast<uint64_t>(share * static_cast<double>(slots)));
-            first = numbers.live_blocks > 0 ? std::min(first, cleaner_.room_for(numbers)) : first;
-        } else if (numbers.open()) {
-            staying += numbers.free_row_blocks;
+        const uint64_t slots = group->geometry.columns() * group->geometry.row_count();
+        largest = std::max(largest, static_cast<uint64_t>(share * static_cast<double>(slots)));
+        if (numbers.live_blocks > 0 && cleaner_.room_for(numbers) < first) {
+            first = cleaner_.room_for(numbers);
+            first_rows = numbers.open() ? numbers.free_row_blocks : 0;
         }
     }
-    if (moving == 0)
-        return {};
-    const uint64_t now = staying + store_.volume.potential_in_balance(record, options.profiles, false);
+    const uint64_t slots_now = store_.volume.potential_in_balance(record, options.profiles, false);
+    const uint64_t now = rows - first_rows + slots_now;
     const uint64_t after = staying + store_.volume.potential_in_balance(record, options.profiles, true);
     const uint64_t dirty = store_.ledger.dirty_blocks();
     const bool begins = first == UINT64_MAX || now >= first + dirty;
-    if (!begins || after < moving + largest + dirty)
+    if (moving > 0 && (!begins || after < moving + largest + dirty))
         return {Err::kNoSpace,
                 "there is no room for it: " + mebibytes(begins ? moving + largest + dirty : first + dirty) +
                     " would be needed, and there are " + mebibytes(begins ? after : now) +
                     "; remove files or add devices"};
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
     const uint64_t offered = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
-                             data.degraded_partial_row_blocks +
-                             store_.volume.potential_in_balance(record, options.profiles, false);
+                             data.degraded_partial_row_blocks + slots_now;
     if (!store_.ledger.try_lower_room(offered))
         return {Err::kNoSpace, "there is no room for what is being written; try again, or remove files"};
     return {};

@@ -5,9 +5,10 @@
 // What is to be done is in the superblock, so that a mount goes on with it: which groups, by their profile or
 // by when they were made. There is no position: what is left is what is left to be done.
 //
-// The way of a group: it takes no blocks any more, as soon as what is reserved has room elsewhere; data moves
-// as the cleaner moves it (fs/maintain/cleaner.h); nodes get new places by commits that write them anew; what
-// holds nothing leaves the map (fs/maintain/empty_groups.h).
+// The way of a group: it takes blocks only when no other has room. Data moves as the cleaner moves it, one
+// group after the other, the emptiest first (fs/maintain/cleaner.h). Of groups of nodes one at a time is
+// closed, and commits write what is in it anew, elsewhere. What holds nothing leaves the map
+// (fs/maintain/empty_groups.h).
 #pragma once
 
 #include <optional>
@@ -59,8 +60,10 @@ public:
     Status cancel(std::string& why);
     [[nodiscard]] BalanceStatus status() const;
 
-    // Commit thread, no commit under way. What was asked for, in the next superblock. True: something was.
+    // Commit thread, no commit under way. What was asked for, in the next superblock. True: something was,
+    // and applied() is due when that is durable.
     bool apply();
+    void applied();
     // One bounded step. `idle`: nobody has changed anything for a while.
     CleanProgress step(bool idle);
     // Nodes for the open transaction to move, with room reserved for them.
@@ -83,9 +86,11 @@ private:
     void enter(BalanceStatus::State state, const BalanceRecord& record, const VolumeProfiles& profiles);
     [[nodiscard]] Answer assess(const BalanceOptions& options, const BalanceRecord& record) const;
     [[nodiscard]] Answer assess_profile(const Profile& now, const Profile& then, bool force) const;
+    [[nodiscard]] bool selects(const BalanceRecord& record, const VolumeProfiles& profiles,
+                               const GroupNumbers& numbers) const;
     [[nodiscard]] Answer assess_room(const BalanceOptions& options, const BalanceRecord& record) const;
     [[nodiscard]] std::vector<GroupNumbers> chosen(uint32_t content) const;
-    void close_data();
+    void avoid_groups();
     void close_nodes(uint32_t content);
     // Groups that are closed and hold nodes that can be moved.
     [[nodiscard]] std::set<VolumeAddress> node_groups() const;
@@ -103,6 +108,9 @@ private:
     BalanceStatus status_ CW_GUARDED_BY(mutex_);
 
     // Commit thread.
+    Answer pending_answer_;
+    bool wants_moves_ = false;  // the next commit moves nodes
+    bool no_room_for_moves_ = false;  // the last one that should could not
     NodePosition position_;
     bool found_any_ = false;  // nodes, since the search began at the first tree
     uint32_t empty_passes_ = 0;  // over all trees, that found none

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The steps of a balance.
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "fs/maintain/balance.h"
@@ -15,7 +16,7 @@ constexpr uint64_t kNodesMax = 512;
 constexpr uint64_t kNodesMin = 8;
 // Over all trees: commits between its pieces may have moved what it looked for.
 constexpr uint32_t kEmptyPassesMax = 3;
-constexpr uint32_t kAllContent = kGroupData | kGroupMetadata | kGroupSystem;
+constexpr uint32_t kEveryContent = kGroupData | kGroupMetadata | kGroupSystem;
 
 }  // namespace
 
@@ -34,50 +35,33 @@ bool Balance::is_stuck(VolumeAddress group) const
     return stuck_.count(group) != 0 || cleaner_.is_set_aside(group);
 }
 
-// They take no data any more, the emptiest first, as long as there are rows elsewhere for what is reserved
-// and for the blocks of the next one to be emptied.
-void Balance::close_data()
+// What moves, and what others write meanwhile, goes elsewhere as long as there is room.
+void Balance::avoid_groups()
 {
-    std::vector<GroupNumbers> groups = chosen(kGroupData);
-    uint64_t next_room = UINT64_MAX;
-    for (const GroupNumbers& numbers : groups)
-        if (numbers.live_blocks > 0 && !numbers.broken && !is_stuck(numbers.address))
-            next_room = std::min(next_room, cleaner_.room_for(numbers));
-    std::sort(groups.begin(), groups.end(),
-              [](const GroupNumbers& a, const GroupNumbers& b) { return a.live_blocks < b.live_blocks; });
-    uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
-                    store_.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
-    rows -= std::min(rows, store_.ledger.dirty_blocks());
-    for (const GroupNumbers& numbers : groups) {
-        if (numbers.closed || numbers.planned || numbers.broken)
-            continue;
-        const uint64_t own_rows = numbers.degraded ? 0 : numbers.free_row_blocks;
-        const uint64_t offered = numbers.free_row_blocks + numbers.partial_row_blocks;
-        const bool room = next_room == UINT64_MAX || rows >= own_rows + next_room;
-        if (!room || store_.data_turns.exclusive() || !store_.ledger.reserve_data(offered))
-            return;
-        store_.allocator.set_group_state(numbers.address, Allocator::GroupState::kClosed);
-        refresh_budget(store_);
-        store_.ledger.release_data(offered);
-        rows -= std::min(rows, own_rows);
-    }
+    for (const GroupNumbers& numbers : chosen(kEveryContent))
+        store_.allocator.set_avoided(numbers.address, true);
 }
 
-// They take no nodes any more once others have what is kept ahead for commits.
+// The emptiest takes no nodes any more, when others have room for what is in it beside what commits are kept
+// ahead of. One at a time: what comes free in a closed group is of no use to anybody.
 void Balance::close_nodes(uint32_t content)
 {
+    std::optional<GroupNumbers> next;
     for (const GroupNumbers& numbers : chosen(content)) {
-        if (numbers.closed || numbers.planned || numbers.broken)
+        if (is_stuck(numbers.address) || numbers.planned || numbers.broken)
             continue;
-        if (lasting_room(store_, content) < metadata_ahead(store_, content) / 2)
+        if (numbers.closed && numbers.live_blocks + numbers.pinned_blocks > 0)
             return;
-        const bool given = give_up_node_room(store_, content, numbers.free_row_blocks);
-        if (given)
-            store_.allocator.set_group_state(numbers.address, Allocator::GroupState::kClosed);
-        refresh_budget(store_);
-        if (!given)
-            return;
+        if (!numbers.closed && (!next || numbers.live_blocks < next->live_blocks))
+            next = numbers;
     }
+    if (!next ||
+        lasting_room(store_, content) < metadata_ahead(store_, content) / 2 + next->live_blocks * 5 / 4)
+        return;
+    const bool given = give_up_node_room(store_, content, next->free_row_blocks);
+    if (given)
+        store_.allocator.set_group_state(next->address, Allocator::GroupState::kClosed);
+    refresh_budget(store_);
 }
 
 std::set<VolumeAddress> Balance::node_groups() const
@@ -92,7 +76,7 @@ std::set<VolumeAddress> Balance::node_groups() const
 
 bool Balance::count_left()
 {
-    const std::vector<GroupNumbers> groups = chosen(kAllContent);
+    const std::vector<GroupNumbers> groups = chosen(kEveryContent);
     uint64_t blocks = 0;
     uint64_t stuck = 0;
     bool waits_for_commit = false;
@@ -116,13 +100,14 @@ CleanProgress Balance::step(bool idle)
     if (record.state != BalanceState::kRunning || status().state != BalanceStatus::State::kRunning ||
         !store_.service.writing())
         return CleanProgress::kNothing;
-    close_data();
+    avoid_groups();
     close_nodes(kGroupMetadata);
     if (!store_.volume.system_is_metadata())
         close_nodes(kGroupSystem);
     const bool waits_for_commit = count_left();
     if (const BalanceStatus now = status(); now.groups_left == now.groups_stuck) {
         const VolumeProfiles profiles = now.profiles;
+        reopen_groups();
         store_.volume.set_balance({}, profiles);
         enter(BalanceStatus::State::kFinished, {}, profiles);
         log_message(now.groups_stuck > 0 ? LogLevel::kWarning : LogLevel::kInfo,
@@ -132,9 +117,13 @@ CleanProgress Balance::step(bool idle)
     }
     CleanProgress progress = cleaner_.step(CleanWhen::kBalance, idle);
     // A changed map: slots come free with it.
-    if (progress == CleanProgress::kNothing &&
-        (waits_for_commit || store_.volume.map_changed() || !node_groups().empty()))
+    if (progress == CleanProgress::kNothing && (waits_for_commit || store_.volume.map_changed()))
         progress = CleanProgress::kNeedsCommit;
+    const bool moves = !std::exchange(no_room_for_moves_, false) && !node_groups().empty();
+    if (progress != CleanProgress::kWorked && moves) {
+        wants_moves_ = store_.timeline.open()->dirty = true;
+        progress = CleanProgress::kNeedsCommit;
+    }
     MutexLock lock(mutex_);
     status_.waits_for_room = progress == CleanProgress::kNothing;
     return progress;
@@ -158,11 +147,10 @@ void Balance::end_pass()
 
 void Balance::plan_moves()
 {
-    if (store_.volume.superblock().balance.state != BalanceState::kRunning)
+    if (!std::exchange(wants_moves_, false) ||
+        store_.volume.superblock().balance.state != BalanceState::kRunning)
         return;
     const std::set<VolumeAddress> groups = node_groups();
-    if (groups.empty())
-        return;
     const View view = store_.timeline.view();
     Transaction& open = *view.open;
     for (uint64_t count = kNodesMax; count >= kNodesMin; count /= 2) {
@@ -183,6 +171,7 @@ void Balance::plan_moves()
             end_pass();
         return;
     }
+    no_room_for_moves_ = true;
 }
 
 }  // namespace cowraid

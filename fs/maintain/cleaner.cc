@@ -52,7 +52,9 @@ std::vector<GroupNumbers> Cleaner::candidates() const
     std::vector<GroupNumbers> groups = store_.allocator.group_numbers(kGroupData);
     const auto unfit = [&](const GroupNumbers& numbers) {
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
-        return !group || group->record.content != kGroupData || store_.remap.is_emptying(numbers.address);
+        const bool leaves = numbers.closed && numbers.live_blocks == 0;  // fs/maintain/empty_groups.h
+        return !group || leaves || group->record.content != kGroupData ||
+               store_.remap.is_emptying(numbers.address);
     };
     groups.erase(std::remove_if(groups.begin(), groups.end(), unfit), groups.end());
     return groups;

@@ -54,6 +54,8 @@ public:
     [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
     // Its blocks, or some of them, cannot be moved: it stays for this mount.
     [[nodiscard]] bool is_set_aside(VolumeAddress group) const { return set_aside_.count(group) != 0; }
+    // No group is emptied any more in this mount.
+    [[nodiscard]] bool failed() const { return failed_; }
     [[nodiscard]] const CleanPolicy& policy() const { return policy_; }
     [[nodiscard]] const CleanerCounts& counts() const { return counts_; }
 

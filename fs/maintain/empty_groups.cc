@@ -35,16 +35,16 @@ bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
     return give_up_node_room(store_, content, blocks);
 }
 
-// Groups that a balance has closed offer nothing to anybody.
-std::set<VolumeAddress> EmptyGroups::closed_by_balance(uint32_t content) const
+// Those that the balance under way empties; and whether it has closed them, so that they offer nothing.
+std::map<VolumeAddress, bool> EmptyGroups::in_balance(uint32_t content) const
 {
-    std::set<VolumeAddress> closed;
+    std::map<VolumeAddress, bool> groups;
     if (store_.volume.superblock().balance.state != BalanceState::kRunning)
-        return closed;
+        return groups;
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(content))
-        if (numbers.closed && is_in_balance(store_, numbers))
-            closed.insert(numbers.address);
-    return closed;
+        if (is_in_balance(store_, numbers))
+            groups.emplace(numbers.address, numbers.closed);
+    return groups;
 }
 
 void EmptyGroups::let_go(VolumeAddress address, uint32_t content, uint64_t blocks)
@@ -56,10 +56,9 @@ void EmptyGroups::let_go(VolumeAddress address, uint32_t content, uint64_t block
 
 void EmptyGroups::choose(uint32_t content)
 {
-    const std::set<VolumeAddress> closed = closed_by_balance(content);
-    const SpaceNumbers numbers = store_.allocator.numbers(content);
-    uint64_t whole = numbers.free_row_blocks;  // what plan_ahead() looks at
-    uint64_t room = whole + numbers.degraded_row_blocks;
+    const std::map<VolumeAddress, bool> balanced = in_balance(content);
+    uint64_t whole = lasting_room(store_, content);  // what plan_ahead() looks at
+    uint64_t room = whole + store_.allocator.numbers(content).degraded_row_blocks;
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
         // A group that holds data and nodes is chosen once.
         const bool is_leaving = std::find(leaving_.begin(), leaving_.end(), address) != leaving_.end();
@@ -67,14 +66,18 @@ void EmptyGroups::choose(uint32_t content)
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
         const uint64_t blocks = group->geometry.data_blocks();
-        if (closed.count(address) != 0) {
+        const auto chosen = balanced.find(address);
+        if (chosen != balanced.end() && chosen->second) {
             let_go(address, content, blocks);
             continue;
         }
         // Less with every group of nodes that goes.
-        const uint64_t ahead = content == kGroupData ? data_ahead(store_) : metadata_ahead(store_, content);
+        const uint64_t ahead = content == kGroupData
+                                   ? data_ahead(store_)
+                                   : metadata_ahead(store_, content) + nodes_to_move(store_, content);
         const bool is_whole = store_.volume.array().missing_columns(*group) == 0;
-        const bool spare = !kept(content, blocks) && (is_whole ? whole : room) >= ahead + blocks;
+        const bool spare = chosen != balanced.end() ||
+                           (!kept(content, blocks) && (is_whole ? whole : room) >= ahead + blocks);
         // A writer who waits alone gets what there is for data.
         if ((!spare && !replaceable(address)) || (content == kGroupData && store_.data_turns.exclusive()))
             continue;

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <atomic>
-#include <set>
+#include <map>
 #include <vector>
 
 #include "fs/txn/transaction.h"
@@ -30,7 +30,7 @@ public:
 
 private:
     void choose(uint32_t content);
-    [[nodiscard]] std::set<VolumeAddress> closed_by_balance(uint32_t content) const;
+    [[nodiscard]] std::map<VolumeAddress, bool> in_balance(uint32_t content) const;
     void let_go(VolumeAddress group, uint32_t content, uint64_t blocks);
     [[nodiscard]] bool replaceable(VolumeAddress group) const;
     [[nodiscard]] bool kept(uint32_t content, uint64_t blocks) const;

@@ -33,6 +33,8 @@ Status find_leftovers(Store& store, const View& view, VolumeAddress address, Gro
     if (left.checksums.size() == kWindowsPerCommit)
         return {};
     const Ref<const ArrayGroup> group = store.volume.array().group_at(address);
+    if (!group)
+        return Err::kNotFound;
     const uint64_t end = address.value + group->record.span_bytes();
     const auto checksums = static_cast<uint8_t>(ItemType::kChecksums);
     const auto windows = static_cast<uint8_t>(ItemType::kSpaceWindow);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "btree/key_range.h"
+
 namespace cowraid {
 
 namespace {
@@ -21,9 +23,9 @@ public:
     [[nodiscard]] uint64_t left() const { return left_; }
 
 private:
-    void look_at(const BlockRef& ref, const Key& key);
-    Result<bool> descend(const BlockRef& ref, const Key& key, int level, bool resuming);
-    Result<bool> look_below(const Node& node, bool resuming);
+    Result<bool> descend(const BlockRef& ref, const Key& key, int level, const KeyRange& range,
+                         bool resuming);
+    Result<bool> look_below(const Node& node, const KeyRange& range, bool resuming);
 
     Store& store_;
     const std::set<VolumeAddress>& groups_;
@@ -33,29 +35,25 @@ private:
     Key from_{}, next_{};
 };
 
-void NodeSearch::look_at(const BlockRef& ref, const Key& key)
+// `key` is below the node, `resuming`: the node itself was looked at before, and children before the
+// position. False: enough. A node that is found is read, too: the commit that moves it must be able to.
+Result<bool> NodeSearch::descend(const BlockRef& ref, const Key& key, int level, const KeyRange& range,
+                                 bool resuming)
 {
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(ref.address);
-    if (!group || groups_.count(group->record.address) == 0)
-        return;
-    left_ -= left_ > 0 ? 1 : 0;
-    keys_.push_back(key);
-}
-
-// `key` is below the node, `resuming`: the node itself was looked at before, and children before the
-// position. False: enough.
-Result<bool> NodeSearch::descend(const BlockRef& ref, const Key& key, int level, bool resuming)
-{
-    if (!resuming)
-        look_at(ref, key);
-    if (level == 0)
+    const bool found = !resuming && group && groups_.count(group->record.address) != 0;
+    if (level == 0 && !found)
         return true;
-    CW_ASSIGN(const Ref<const Node> node, store_.cache.get(ref, tree_id_, level));
+    CW_ASSIGN(const Ref<const Node> node, read_inside(store_.cache, ref, tree_id_, level, range));
     reads_left_ -= reads_left_ > 0 ? 1 : 0;
-    return node->is_leaf() ? Result<bool>(true) : look_below(*node, resuming);
+    if (found) {
+        left_ -= left_ > 0 ? 1 : 0;
+        keys_.push_back(key);
+    }
+    return node->is_leaf() ? Result<bool>(true) : look_below(*node, range, resuming);
 }
 
-Result<bool> NodeSearch::look_below(const Node& node, bool resuming)
+Result<bool> NodeSearch::look_below(const Node& node, const KeyRange& range, bool resuming)
 {
     const uint32_t first = resuming ? node.child_for(from_) : 0;
     for (uint32_t index = first; index < node.item_count(); ++index) {
@@ -67,7 +65,8 @@ Result<bool> NodeSearch::look_below(const Node& node, bool resuming)
         // Where to go on if it cannot be read.
         next_ = index + 1 < node.item_count() ? node.key(index + 1) : next_;
         CW_ASSIGN(const bool ended,
-                  descend(node.child(index), node.key(index), static_cast<int>(node.level()) - 1, inside));
+                  descend(node.child(index), node.key(index), static_cast<int>(node.level()) - 1,
+                          child_range(node, index, range), inside));
         if (!ended)
             return false;
     }
@@ -81,7 +80,7 @@ Result<bool> NodeSearch::run(const TreeRoot& tree, const Key& from, Key& next)
     tree_id_ = tree.tree_id;
     from_ = from;
     next_ = kMaxKey;
-    Result<bool> ended = descend(tree.root, Key{}, -1, from != Key{});
+    Result<bool> ended = descend(tree.root, Key{}, -1, {}, from != Key{});
     next = next_;
     return ended;
 }
@@ -100,6 +99,7 @@ Status find_nodes(Store& store, const View& view, const std::set<VolumeAddress>&
         NodeSearch search(store, groups, count, found);
         const TreeRoot& tree = view.committed->tree(static_cast<TreeIndex>(position.tree));
         const Result<bool> ended = search.run(tree, position.key, position.key);
+        std::sort(found.begin(), found.end());
         found.erase(std::unique(found.begin(), found.end()), found.end());
         count = search.left();
         const bool whole = ended.ok() ? *ended : position.key == kMaxKey;

@@ -122,6 +122,17 @@ uint64_t lasting_room(const Store& store, uint32_t content)
     return room - std::min(room, free_rows_in_balance(store, content));
 }
 
+uint64_t nodes_to_move(const Store& store, uint32_t content)
+{
+    if (store.volume.superblock().balance.state != BalanceState::kRunning)
+        return 0;
+    uint64_t least = UINT64_MAX;
+    for (const GroupNumbers& numbers : store.allocator.group_numbers(content))
+        if (!numbers.broken && is_in_balance(store, numbers))
+            least = std::min(least, numbers.live_blocks);
+    return least == UINT64_MAX ? 0 : least + least / 4;
+}
+
 uint64_t blocks_of_whole_groups(const Store& store, uint32_t content)
 {
     uint64_t blocks = 0;
@@ -158,7 +169,7 @@ namespace {
 // only where that is too little the members that are away take part.
 Status plan_nodes_ahead(Store& store, uint32_t content)
 {
-    const uint64_t ahead = metadata_ahead(store, content);
+    const uint64_t ahead = metadata_ahead(store, content) + nodes_to_move(store, content);
     uint64_t room = lasting_room(store, content);
     CW_TRY(plan_until(store, content, ahead, {Slots::kBesideKept, SlotMembers::kPresent}, room));
     room += store.allocator.numbers(content).degraded_row_blocks;

@@ -20,6 +20,9 @@ uint64_t metadata_ahead(const Store& store, uint32_t content);
 bool is_in_balance(const Store& store, const GroupNumbers& numbers);
 // Free room of one content in groups that take blocks and stay. Commit thread.
 uint64_t lasting_room(const Store& store, uint32_t content);
+// What the next group of nodes that the balance empties needs elsewhere: what is in it, and copies of nodes
+// above. Commit thread.
+uint64_t nodes_to_move(const Store& store, uint32_t content);
 // Of groups of that content that are neither degraded nor closed.
 uint64_t blocks_of_whole_groups(const Store& store, uint32_t content);
 // Plans data groups until `wanted_blocks` are free or the slots for data run out. For `taken_blocks` of them,

@@ -282,17 +282,19 @@ uint64_t Volume::dropped_blocks() const
 MetadataNeed Volume::metadata_need_when_full(SlotMembers members) const
 {
     std::optional<MetadataNeed>& known = need_[static_cast<size_t>(members)];
-    if (known)
-        return *known;
-    const Profile& data = data_profile();
+    if (!known)
+        known = metadata_need_of(data_profile(), metadata_profile(), members);
+    return *known;
+}
+
+MetadataNeed Volume::metadata_need_of(const Profile& data, const Profile& metadata, SlotMembers members) const
+{
     uint64_t blocks = slots_.potential_blocks(data, committed_.chunk_bytes, {}, members);
     for (const GroupRecord& group : map_.groups)
         blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
     const auto columns = static_cast<double>(std::max<size_t>(data.min_members, committed_.members.size()));
-    known = metadata_need(blocks, columns / (columns - data.parity));
-    if (system_is_metadata())
-        known = {known->file_blocks + known->system_blocks, 0};
-    return *known;
+    const MetadataNeed need = metadata_need(blocks, columns / (columns - data.parity));
+    return metadata.parity == 0 ? MetadataNeed{need.file_blocks + need.system_blocks, 0} : need;
 }
 
 std::vector<SlotAllocator::Share> Volume::left_by(uint32_t content, SlotMembers members,
@@ -300,6 +302,12 @@ std::vector<SlotAllocator::Share> Volume::left_by(uint32_t content, SlotMembers 
 {
     if ((content & kGroupData) == 0)
         return {};
+    return left_for_nodes(metadata_need_when_full(members), metadata_profile(), another);
+}
+
+std::vector<SlotAllocator::Share> Volume::left_for_nodes(const MetadataNeed& need, const Profile& profile,
+                                                         const GroupRecord* another) const
+{
     uint64_t metadata = 0;
     uint64_t system = 0;
     const auto count = [&](const GroupRecord& group) {
@@ -310,9 +318,8 @@ std::vector<SlotAllocator::Share> Volume::left_by(uint32_t content, SlotMembers 
         count(group);
     if (another != nullptr)
         count(*another);
-    const MetadataNeed need = metadata_need_when_full(members);
-    return {{&metadata_profile(), need.file_blocks - std::min(need.file_blocks, metadata)},
-            {&system_profile(), need.system_blocks - std::min(need.system_blocks, system)}};
+    return {{&profile, need.file_blocks - std::min(need.file_blocks, metadata)},
+            {&system_profile_of(profile), need.system_blocks - std::min(need.system_blocks, system)}};
 }
 
 uint64_t Volume::known_potential(size_t content_index, SlotMembers members) const

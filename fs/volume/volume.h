@@ -226,6 +226,11 @@ private:
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
+    [[nodiscard]] MetadataNeed metadata_need_of(const Profile& data, const Profile& metadata,
+                                                SlotMembers members) const CW_REQUIRES(mutex_);
+    // As left_by(), for nodes of that profile.
+    [[nodiscard]] std::vector<SlotAllocator::Share>
+    left_for_nodes(const MetadataNeed& need, const Profile& profile, const GroupRecord* another) const;
     // What groups of data leave: groups of metadata that are to come, beside those there are and `another`.
     // Other groups leave nothing.
     [[nodiscard]] std::vector<SlotAllocator::Share> left_by(uint32_t content, SlotMembers members,

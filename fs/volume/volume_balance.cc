@@ -53,8 +53,10 @@ uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const Volume
     for (const GroupRecord& group : map_.groups)
         if (emptied && (group.content & kGroupData) != 0 && selects(balance, profiles, group))
             slots.give_back(group);
-    return slots.potential_blocks(*find_profile(profiles.data), committed_.chunk_bytes,
-                                  left_by(kGroupData, SlotMembers::kPresentFirst),
+    const Profile& data = *find_profile(profiles.data);
+    const Profile& metadata = *find_profile(profiles.metadata);
+    const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresentFirst);
+    return slots.potential_blocks(data, committed_.chunk_bytes, left_for_nodes(need, metadata, nullptr),
                                   SlotMembers::kPresentFirst);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Balances of whole volumes on simulated members: from profile to profile, interrupted, beside writers, where
 // there is no room, where something is lost.
+#include <linux/falloc.h>
 #include <sys/stat.h>
 
 #include <map>
@@ -404,4 +405,110 @@ TEST_CASE("balance: with a member away it uses those that are there")
     REQUIRE(volume.unmount().ok());
     mount(volume, degraded_options(), {0, 3});
     require_contents(volume.fs(), contents);
+}
+
+TEST_CASE("balance: nodes alone, on a volume that nobody writes to")
+{
+    SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    // Some 30 MiB of nodes: several groups, and many times what one commit moves.
+    for (int index = 0; index < 500; ++index) {
+        const std::string name = "file" + std::to_string(index);
+        const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        REQUIRE(fs.names.set_xattr(made->inode, "user.a", random_content(prng, 60000), 0).ok());
+        fs.names.forget(made->inode, 1);
+        if (index % 50 == 49)
+            REQUIRE(fs.step(true).ok());
+    }
+    REQUIRE(
+        start(fs, {.profiles = {ProfileId::kRaid5, ProfileId::kRaid1c3}, .content = kNodes, .convert = true})
+            .ok());
+    const BalanceStatus status = finish(fs);
+    CHECK(status.state == State::kFinished);
+    CHECK(status.bytes_total > 25 * kMiB);
+    CHECK(status.groups_stuck == 0);
+    require_profiles(fs, ProfileId::kRaid5, ProfileId::kRaid1c3);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
+TEST_CASE("balance: a node that cannot be read keeps its group, and the volume goes on")
+{
+    SimVolume volume({3, kMemberBytes, ProfileId::kSingle, ProfileId::kSingle, kChunkBytes});
+    make_and_mount(volume);
+    Prng prng(seed());
+    const std::string names[] = {"first", "second", "third"};
+    std::map<std::string, std::vector<std::byte>> values;
+    for (const std::string& name : names) {
+        const Result<Attributes> made = volume.fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        values[name] = random_content(prng, 60000);
+        REQUIRE(volume.fs().names.set_xattr(made->inode, "user.a", values[name], 0).ok());
+        volume.fs().names.forget(made->inode, 1);
+    }
+    REQUIRE(volume.unmount().ok());
+    // A block in the middle of the second value lies inside a leaf.
+    const std::span lost(values["second"].data() + 30000, 64);
+    std::vector<std::byte> block(kBlockBytes);
+    bool spoilt = false;
+    for (uint32_t member = 0; member < 3; ++member)
+        for (uint64_t offset = 0; offset < kMemberBytes; offset += kBlockBytes) {
+            volume.member(member).peek(offset, block);
+            if (std::search(block.begin(), block.end(), lost.begin(), lost.end()) == block.end())
+                continue;
+            volume.member(member).poke(offset, random_content(prng, kBlockBytes));
+            spoilt = true;
+        }
+    REQUIRE(spoilt);
+    mount(volume, manual_options());
+    Filesystem& fs = volume.fs();
+    REQUIRE(
+        start(fs, {.profiles = {ProfileId::kSingle, ProfileId::kRaid1}, .content = kNodes, .convert = true})
+            .ok());
+    const BalanceStatus status = finish(fs);
+    CHECK(status.state == State::kFinished);
+    CHECK(status.groups_stuck == 1);
+    CHECK_FALSE(fs.store.service.stopped());
+    write_file(fs, "later", values["first"]);
+    REQUIRE(fs.step(true).ok());
+}
+
+TEST_CASE("balance: writers keep the room that they were promised")
+{
+    SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const uint64_t available = fs.statistics().available_blocks * kBlockBytes;
+    const Result<Attributes> made = fs.names.make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    REQUIRE(fs.files.allocate_range(made->inode, 0, 0, available / 100 * 75).ok());
+    REQUIRE(fs.step(true).ok());
+    // RAID1 has two thirds of what RAID5 has.
+    CHECK(start(fs, conversion(ProfileId::kRaid1, ProfileId::kRaid1)).err() == Err::kNoSpace);
+    const std::vector<std::byte> content = random_content(prng, available / 100 * 70);
+    REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
+    REQUIRE(fs.step(true).ok());
+    // Groups that are half free are all emptied, and meanwhile what is free in them is for everybody.
+    for (uint64_t offset = 0; offset < content.size(); offset += 128 * kKiB)
+        REQUIRE(
+            fs.files
+                .allocate_range(made->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, 64 * kKiB)
+                .ok());
+    for (int commit = 0; commit < 3; ++commit)
+        REQUIRE(fs.step(true).ok());
+    const uint64_t before = fs.statistics().available_blocks;
+    REQUIRE(start(fs, {.profiles = fs.volume->profiles(), .content = kGroupData}).ok());
+    uint64_t least = before;
+    for (int step = 0; step < 20000 && fs.committer.balance.status().state == State::kRunning; ++step) {
+        if (fs.balance_step() == CleanProgress::kNeedsCommit)
+            REQUIRE(fs.step(true).ok());
+        least = std::min(least, fs.statistics().available_blocks);
+    }
+    CHECK(fs.committer.balance.status().state == State::kFinished);
+    CHECK(least * 2 > before);
+    CHECK(fs.statistics().available_blocks * 20 > before * 19);
 }
