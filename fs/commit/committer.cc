@@ -11,8 +11,8 @@ Committer::Committer(Names& volume_names)
       files(volume_names.files),
       names(volume_names),
       cleaner(store, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
-      balance(store, cleaner),
       empty_groups(store),
+      balance(store, empty_groups, cleaner),
       scrub(store, ScrubScope::kAll),
       catch_up(store, ScrubScope::kStale),
       background(*this)

@@ -66,8 +66,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     // One change between reading and writing at a time: its commits are made by the caller's thread.
     Mutex remount_mutex{LockRank::kRemount};
     Cleaner cleaner;
-    Balance balance;
     EmptyGroups empty_groups;
+    Balance balance;
     Scrub scrub, catch_up;
     // Null until the filesystem is written to; then it stays.
     std::unique_ptr<FsyncLog> fsync_log;

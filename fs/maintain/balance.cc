@@ -42,7 +42,8 @@ const char* balance_state_name(BalanceStatus::State state)
     return kNames[static_cast<size_t>(state)];
 }
 
-Balance::Balance(Store& store, Cleaner& cleaner) : store_(store), cleaner_(cleaner)
+Balance::Balance(Store& store, const EmptyGroups& empty_groups, Cleaner& cleaner)
+    : store_(store), empty_groups_(empty_groups), cleaner_(cleaner)
 {
     const BalanceRecord& record = store.volume.superblock().balance;
     enter(state_of(record), record, committed_profiles(store.volume));
@@ -192,7 +193,7 @@ Balance::Answer Balance::change(State next)
     return {};
 }
 
-// All take blocks as ever, but those of data that the cleaner is emptying.
+// All take blocks as ever, but those that are about to leave.
 void Balance::reopen_groups()
 {
     const BalanceRecord& balance = store_.volume.superblock().balance;
@@ -200,7 +201,7 @@ void Balance::reopen_groups()
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(kAllContent)) {
         store_.allocator.set_avoided(numbers.address, false);
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
-        if (group && numbers.closed && numbers.live_blocks + numbers.pinned_blocks > 0 &&
+        if (group && numbers.closed && !empty_groups_.is_leaving(numbers.address) &&
             !store_.remap.is_emptying(numbers.address) &&
             store_.volume.selects(balance, profiles, group->record))
             store_.allocator.set_group_state(numbers.address, Allocator::GroupState::kOpen);
@@ -282,13 +283,13 @@ Balance::Answer Balance::assess_room(const BalanceOptions& options, const Balanc
     const uint64_t slots_now = store_.volume.potential_in_balance(record, options.profiles, false);
     const uint64_t now = rows - first_rows + slots_now;
     const uint64_t after = staying + store_.volume.potential_in_balance(record, options.profiles, true);
-    const uint64_t dirty = store_.ledger.dirty_blocks();
-    const bool begins = first == UINT64_MAX || now >= first + dirty;
-    if (moving > 0 && (!begins || after < moving + largest + dirty))
-        return {Err::kNoSpace,
-                "there is no room for it: " + mebibytes(begins ? moving + largest + dirty : first + dirty) +
-                    " would be needed, and there are " + mebibytes(begins ? after : now) +
-                    "; remove files or add devices"};
+    const uint64_t reserved = store_.ledger.reserved_data();
+    const bool begins = first == UINT64_MAX || now >= first + reserved;
+    if (moving > 0 && (!begins || after < moving + largest + reserved))
+        return {Err::kNoSpace, "there is no room for it: " +
+                                   mebibytes(begins ? moving + largest + reserved : first + reserved) +
+                                   " would be needed, and there are " + mebibytes(begins ? after : now) +
+                                   "; remove files or add devices"};
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
     const uint64_t offered = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
                              data.degraded_partial_row_blocks + slots_now;

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "fs/maintain/cleaner.h"
+#include "fs/maintain/empty_groups.h"
 #include "fs/maintain/node_search.h"
 
 namespace cowraid {
@@ -47,7 +48,7 @@ const char* balance_state_name(BalanceStatus::State state);
 
 class Balance {
 public:
-    Balance(Store& store, Cleaner& cleaner);
+    Balance(Store& store, const EmptyGroups& empty_groups, Cleaner& cleaner);
 
     // Any thread without locks, as pause(), resume(), cancel(): returns when it is durable. kBusy: one is
     // under way. kInvalid: it may not be; kNoSpace: what is in these groups would have no room; kReadOnly,
@@ -95,11 +96,14 @@ private:
     // Groups that are closed and hold nodes that can be moved.
     [[nodiscard]] std::set<VolumeAddress> node_groups() const;
     [[nodiscard]] bool is_stuck(VolumeAddress group) const;
+    [[nodiscard]] bool stays(const GroupNumbers& numbers) const;
+    void finish();
     // Whether a group that it empties has only commits to wait for.
     bool count_left();
     void end_pass();
 
     Store& store_;
+    const EmptyGroups& empty_groups_;
     Cleaner& cleaner_;
     Mutex orders_mutex_{LockRank::kScrub};  // one order at a time
     mutable Mutex mutex_{LockRank::kLeaf};

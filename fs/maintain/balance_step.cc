@@ -30,9 +30,20 @@ std::vector<GroupNumbers> Balance::chosen(uint32_t content) const
     return groups;
 }
 
-bool Balance::is_stuck(VolumeAddress group) const
+// Its blocks, or some of them, cannot be moved by this mount.
+bool Balance::is_stuck(VolumeAddress address) const
 {
-    return stuck_.count(group) != 0 || cleaner_.is_set_aside(group);
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
+    const bool by_cleaner = group && group->record.content == kGroupData;
+    return stuck_.count(address) != 0 || cleaner_.is_set_aside(address) || (by_cleaner && cleaner_.failed());
+}
+
+// This mount cannot empty it, or take it out of the map.
+bool Balance::stays(const GroupNumbers& numbers) const
+{
+    if (numbers.broken || numbers.live_blocks > 0)
+        return numbers.broken || is_stuck(numbers.address);
+    return store_.remap.is_emptying(numbers.address) ? cleaner_.failed() : empty_groups_.failed();
 }
 
 // What moves, and what others write meanwhile, goes elsewhere as long as there is room.
@@ -82,10 +93,10 @@ bool Balance::count_left()
     bool waits_for_commit = false;
     for (const GroupNumbers& numbers : groups) {
         blocks += numbers.live_blocks;
-        const bool stays = numbers.broken || (is_stuck(numbers.address) && numbers.live_blocks > 0);
-        stuck += stays ? 1 : 0;
-        waits_for_commit =
-            waits_for_commit || numbers.planned || (numbers.closed && numbers.live_blocks == 0);
+        const bool stuck_here = stays(numbers);
+        stuck += stuck_here ? 1 : 0;
+        waits_for_commit = waits_for_commit || numbers.planned ||
+                           (!stuck_here && numbers.closed && numbers.live_blocks == 0);
     }
     MutexLock lock(mutex_);
     status_.bytes_left = blocks * kBlockBytes;
@@ -94,9 +105,23 @@ bool Balance::count_left()
     return waits_for_commit;
 }
 
+void Balance::finish()
+{
+    const BalanceStatus now = status();
+    enter(BalanceStatus::State::kFinished, {}, now.profiles);
+    if (now.groups_stuck == 0)
+        CW_LOG_INFO("balance finished");
+    else
+        CW_LOG_WARNING("balance finished: %llu block groups could not be emptied",
+                       static_cast<unsigned long long>(now.groups_stuck));
+}
+
 CleanProgress Balance::step(bool idle)
 {
     const BalanceRecord& record = store_.volume.superblock().balance;
+    // The last superblock says so: nobody is told before that.
+    if (record.state == BalanceState::kNone && status().state == BalanceStatus::State::kRunning)
+        finish();
     if (record.state != BalanceState::kRunning || status().state != BalanceStatus::State::kRunning ||
         !store_.service.writing())
         return CleanProgress::kNothing;
@@ -106,13 +131,8 @@ CleanProgress Balance::step(bool idle)
         close_nodes(kGroupSystem);
     const bool waits_for_commit = count_left();
     if (const BalanceStatus now = status(); now.groups_left == now.groups_stuck) {
-        const VolumeProfiles profiles = now.profiles;
         reopen_groups();
-        store_.volume.set_balance({}, profiles);
-        enter(BalanceStatus::State::kFinished, {}, profiles);
-        log_message(now.groups_stuck > 0 ? LogLevel::kWarning : LogLevel::kInfo,
-                    "balance finished: %llu block groups could not be emptied",
-                    static_cast<unsigned long long>(now.groups_stuck));
+        store_.volume.set_balance({}, now.profiles);
         return CleanProgress::kNeedsCommit;
     }
     CleanProgress progress = cleaner_.step(CleanWhen::kBalance, idle);

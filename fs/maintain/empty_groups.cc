@@ -47,6 +47,11 @@ std::map<VolumeAddress, bool> EmptyGroups::in_balance(uint32_t content) const
     return groups;
 }
 
+bool EmptyGroups::is_leaving(VolumeAddress group) const
+{
+    return std::find(leaving_.begin(), leaving_.end(), group) != leaving_.end();
+}
+
 void EmptyGroups::let_go(VolumeAddress address, uint32_t content, uint64_t blocks)
 {
     leaving_.push_back(address);
@@ -61,8 +66,7 @@ void EmptyGroups::choose(uint32_t content)
     uint64_t room = whole + store_.allocator.numbers(content).degraded_row_blocks;
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
         // A group that holds data and nodes is chosen once.
-        const bool is_leaving = std::find(leaving_.begin(), leaving_.end(), address) != leaving_.end();
-        if (is_leaving || store_.remap.is_emptying(address))
+        if (is_leaving(address) || store_.remap.is_emptying(address))
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
         const uint64_t blocks = group->geometry.data_blocks();

@@ -27,6 +27,9 @@ public:
     [[nodiscard]] bool wants_commit() const;
     // Data blocks of groups on their way that are still in the map. By anybody.
     [[nodiscard]] uint64_t leaving_blocks() const { return leaving_blocks_; }
+    [[nodiscard]] bool is_leaving(VolumeAddress group) const;  // commit thread
+    // No group leaves any more in this mount. Commit thread.
+    [[nodiscard]] bool failed() const { return failed_; }
 
 private:
     void choose(uint32_t content);

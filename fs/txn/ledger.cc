@@ -220,6 +220,12 @@ bool Ledger::try_lower_room(uint64_t room)
     return true;
 }
 
+uint64_t Ledger::reserved_data() const
+{
+    MutexLock lock(mutex_);
+    return reserved_data_;
+}
+
 uint64_t Ledger::data_available() const
 {
     MutexLock lock(mutex_);

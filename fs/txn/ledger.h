@@ -91,6 +91,7 @@ public:
     // Reservations must be content with `room` at most from now on, until data_taken(). False, and nothing
     // changes, when they are more. Commit thread.
     [[nodiscard]] bool try_lower_room(uint64_t room);
+    [[nodiscard]] uint64_t reserved_data() const;
     // Blocks that could still be reserved.
     [[nodiscard]] uint64_t data_available() const;
 

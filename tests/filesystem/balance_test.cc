@@ -120,6 +120,22 @@ void require_clean(SimVolume& volume, const std::vector<uint32_t>& absent = {})
     CHECK(report.clean());
 }
 
+// Overwrites all nodes of a tree, those that no commit refers to as well; says how many.
+int spoil_nodes(SimVolume& volume, uint64_t tree, Prng& prng)
+{
+    int count = 0;
+    DiskNodeHeader header;
+    for (uint32_t member = 0; member < volume.member_count(); ++member)
+        for (uint64_t offset = 0; offset < kMemberBytes; offset += kBlockBytes) {
+            volume.member(member).peek(offset, std::as_writable_bytes(std::span(&header, 1)));
+            if (header.magic != kNodeMagic || header.tree_id != tree)
+                continue;
+            volume.member(member).poke(offset, random_content(prng, kBlockBytes));
+            ++count;
+        }
+    return count;
+}
+
 MountOptions degraded_options()
 {
     MountOptions options = manual_options();
@@ -474,6 +490,48 @@ TEST_CASE("balance: a node that cannot be read keeps its group, and the volume g
     CHECK_FALSE(fs.store.service.stopped());
     write_file(fs, "later", values["first"]);
     REQUIRE(fs.step(true).ok());
+}
+
+// A tree whose nodes cannot be read, first by who lets groups go that hold nothing, then by the cleaner.
+TEST_CASE("balance: it ends when groups cannot leave")
+{
+    for (const bool cleaner : {false, true}) {
+        CAPTURE(cleaner);
+        SimVolume volume({3, kMemberBytes, ProfileId::kRaid5, ProfileId::kSingle, kChunkBytes});
+        make_and_mount(volume);
+        Prng prng(seed());
+        write_file(volume.fs(), "file", random_content(prng, 8 * kMiB));
+        REQUIRE(volume.fs().step(true).ok());
+        const BalanceOptions options{.profiles = volume.fs().volume->profiles(), .content = kGroupData};
+        if (cleaner) {
+            // Everything has moved, nothing has left.
+            REQUIRE(start(volume.fs(), options).ok());
+            for (int step = 0; step < 1000; ++step) {
+                const auto groups = volume.fs().store.allocator.group_numbers(kGroupData);
+                const bool moved = std::any_of(groups.begin(), groups.end(), [&](const GroupNumbers& group) {
+                    return volume.fs().store.remap.is_emptying(group.address) && group.live_blocks == 0;
+                });
+                if (moved)
+                    break;
+                if (volume.fs().balance_step() == CleanProgress::kNeedsCommit)
+                    REQUIRE(volume.fs().step(true).ok());
+            }
+        } else {
+            REQUIRE(volume.fs().names.unlink(kRoot, "file").ok());
+            REQUIRE(volume.fs().step(true).ok());
+            REQUIRE(volume.fs().step(true).ok());
+        }
+        REQUIRE(volume.unmount().ok());
+        REQUIRE(spoil_nodes(volume, kChecksumTree, prng) > 0);
+        mount(volume, manual_options());
+        if (!cleaner)
+            REQUIRE(start(volume.fs(), options).ok());
+        const BalanceStatus status = finish(volume.fs());
+        CHECK(status.state == State::kFinished);
+        CHECK(status.groups_stuck == 1);
+        CHECK_FALSE(volume.fs().store.service.stopped());
+        CHECK(volume.fs().volume->superblock().balance == BalanceRecord());
+    }
 }
 
 TEST_CASE("balance: writers keep the room that they were promised")
