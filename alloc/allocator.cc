@@ -70,7 +70,6 @@ struct Allocator::Impl final : BitmapMemory {
 
 namespace {
 
-constexpr uint32_t kContentBits = kGroupData | kGroupMetadata | kGroupSystem;
 constexpr uint32_t kContentOfStream[kStreamCount] = {kGroupData, kGroupMetadata, kGroupSystem, kGroupData};
 // Beyond every volume; keeps the arithmetic far from overflow.
 constexpr uint64_t kMaxUnits = uint64_t{1} << 48;
@@ -168,7 +167,7 @@ Allocator::~Allocator() = default;
 
 void Allocator::add_group(const GroupRecord& group, const GroupUsage& usage, GroupState state)
 {
-    ContentTotals& totals = impl_->totals[group.content & kContentBits];
+    ContentTotals& totals = impl_->totals[group.content & kAllContent];
     impl_->insert(make_ref<SpaceGroup>(group, usage, state, totals));
 }
 

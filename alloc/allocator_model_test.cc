@@ -59,8 +59,7 @@ public:
 
     void check_numbers()
     {
-        for (const uint32_t content :
-             {kGroupData, kGroupMetadata, kGroupData | kGroupMetadata | kGroupSystem}) {
+        for (const uint32_t content : {kGroupData, kGroupMetadata, kAllContent}) {
             const SpaceNumbers is = allocator_->numbers(content);
             const SpaceNumbers should = model_.numbers(content);
             CHECK(is.total_blocks == should.total_blocks);
@@ -116,8 +115,7 @@ private:
         const uint64_t stripe_blocks = chunk / kBlockBytes * shape.data_columns;
         const uint64_t stripes = random_.between(1, std::max<uint64_t>(4, 5000 / stripe_blocks));
         static constexpr uint32_t kContents[] = {kGroupData, kGroupData | kGroupMetadata,
-                                                 kGroupMetadata | kGroupSystem,
-                                                 kGroupData | kGroupMetadata | kGroupSystem};
+                                                 kGroupMetadata | kGroupSystem, kAllContent};
         ModelGroup group;
         group.record = test_group({next_address_}, shape.profile, shape.data_columns, chunk, stripes,
                                   kContents[random_.below(std::size(kContents))]);

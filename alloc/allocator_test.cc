@@ -14,7 +14,7 @@ constexpr VolumeAddress kFirst = {16 * kMiB};
 constexpr TransactionId kOne = {1};
 constexpr TransactionId kTwo = {2};
 constexpr TransactionId kThree = {3};
-constexpr uint32_t kAnything = kGroupData | kGroupMetadata | kGroupSystem;
+constexpr uint32_t kAnything = kAllContent;
 
 // An allocator over one disk, with shorthands.
 struct Fixture {

@@ -65,7 +65,7 @@ public:
             {ProfileId::kRaid5, 3, 64 * kKiB, kGroupData},
             {ProfileId::kRaid6, 5, 16 * kKiB, kGroupData | kGroupMetadata},
             {ProfileId::kRaid1, 1, 64 * kKiB, kGroupMetadata | kGroupSystem},
-            {ProfileId::kRaid6, 2, 4 * kKiB, kGroupData | kGroupMetadata | kGroupSystem},
+            {ProfileId::kRaid6, 2, 4 * kKiB, kAllContent},
         };
         uint64_t address = kMiB;
         for (const auto& shape : shapes) {

@@ -42,9 +42,22 @@ void SlotAllocator::add_member(const MemberRecord& member, bool present)
     members_.push_back({
         .record = member,
         .present = present,
+        .leaving = false,
         .taken = std::vector<bool>(member.slot_count, false),
         .free_slots = member.slot_count,
     });
+}
+
+void SlotAllocator::remove_member(MemberId id)
+{
+    const Member* const member = find(id);
+    CW_ASSERT(member != nullptr && member->free_slots == member->record.slot_count);
+    members_.erase(members_.begin() + (member - members_.data()));
+}
+
+void SlotAllocator::set_leaving(MemberId member, bool leaving)
+{
+    find(member)->leaving = leaving;
 }
 
 bool SlotAllocator::set_present(MemberId member, bool present)
@@ -112,7 +125,7 @@ std::vector<MemberRoom> SlotAllocator::rooms(SlotMembers members) const
             .id = member.record.id,
             .slot_bytes = member.record.slot_bytes,
             .slot_count = member.record.slot_count,
-            .free_slots = member.free_slots,
+            .free_slots = member.leaving ? 0 : member.free_slots,
             .usable = member.present || members == SlotMembers::kAll,
             .away = !member.present,
         });

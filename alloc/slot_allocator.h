@@ -27,8 +27,12 @@ class SlotAllocator {
 public:
     // Each member once.
     void add_member(const MemberRecord& member, bool present);
+    // All its slots are free.
+    void remove_member(MemberId member);
     // True when that is new.
     bool set_present(MemberId member, bool present);
+    // No new group takes any of its slots.
+    void set_leaving(MemberId member, bool leaving);
     // Marks the slots of an existing group; kCorrupt, and nothing is marked, when one is taken twice or does
     // not exist.
     Status take(const GroupRecord& group);
@@ -59,6 +63,7 @@ private:
     struct Member {
         MemberRecord record;
         bool present;
+        bool leaving;
         std::vector<bool> taken;
         uint64_t free_slots;
     };

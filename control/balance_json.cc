@@ -40,6 +40,7 @@ Json encode_balance(const BalanceStatus& status)
     json_put_flag(out.get(), "metadata", (status.content & kGroupMetadata) != 0);
     json_put_flag(out.get(), "convert", status.convert);
     json_put_integer(out.get(), "usage_max", status.usage_max);
+    json_put_integer(out.get(), "member", status.member.value);
     json_put_flag(out.get(), "waits_for_room", status.waits_for_room);
     for (const BalanceNumberField& number : kBalanceNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
@@ -60,6 +61,7 @@ Result<BalanceStatus> decode_balance(const json_t* object)
                      (json_get_flag(object, "metadata") ? kGroupMetadata | kGroupSystem : 0);
     status.convert = json_get_flag(object, "convert");
     status.usage_max = static_cast<uint32_t>(json_get_integer(object, "usage_max"));
+    status.member = {static_cast<uint32_t>(json_get_integer(object, "member"))};
     status.waits_for_room = json_get_flag(object, "waits_for_room");
     for (const BalanceNumberField& number : kBalanceNumbers)
         status.*number.field = json_get_integer(object, number.key);

@@ -205,21 +205,23 @@ bool ControlServer::serve_request(Client& client)
 {
     const FrameLimits limits{.bytes_max = kControlRequestBytesMax,
                              .milliseconds = options_.deadline_milliseconds};
-    const auto frame = read_frame(client.fd.get(), limits);
+    ControlRequest request;
+    const auto frame = read_frame(client.fd.get(), limits, &request.descriptor);
     if (!frame.ok()) {
         if (frame.err() == Err::kTooBig)
             send(client, make_error(Err::kTooBig, "request is empty or too large").get());
         return false;
     }
-    const auto request = json_parse_object(*frame);
-    const std::string command = request.ok() ? json_get_text(request->get(), "command") : std::string();
-    if (command.empty()) {
+    if (auto parsed = json_parse_object(*frame); parsed.ok())
+        request.body = parsed.take();
+    request.command = json_get_text(request.body.get(), "command");
+    if (request.command.empty()) {
         send(client, make_error(Err::kInvalid, "request is not a JSON object with a command").get());
         return false;
     }
     ControlAnswer answer;
     std::string why;
-    const Status status = handler_.handle(command, request->get(), answer, why);
+    const Status status = handler_.handle(request, answer, why);
     if (!status.ok()) {
         send(client, make_error(status.err(), why).get());
         return true;

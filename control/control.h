@@ -18,6 +18,12 @@
 
 namespace cowraid {
 
+struct ControlRequest {
+    std::string command;
+    Json body;  // an object: the command and its arguments
+    UniqueFd descriptor;  // that came with it, or invalid
+};
+
 struct ControlAnswer {
     Json result;  // an object; null: an empty one
     // The connection stays open and silent after this answer, until announce() or the end of the program.
@@ -28,8 +34,7 @@ class ControlHandler {
 public:
     virtual ~ControlHandler() = default;
     // Carries out one command; called by one thread per client. On failure `why` is one line for the user.
-    virtual Status handle(std::string_view command, const json_t* request, ControlAnswer& answer,
-                          std::string& why) = 0;
+    virtual Status handle(ControlRequest& request, ControlAnswer& answer, std::string& why) = 0;
 };
 
 struct ControlOptions {

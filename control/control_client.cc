@@ -81,17 +81,18 @@ Result<Json> ControlClient::next(uint32_t milliseconds)
     return json_parse_object(frame);
 }
 
-Result<Json> ControlClient::call(const std::string& command, const json_t* arguments, std::string& why)
+Result<Json> ControlClient::call(const std::string& command, const json_t* arguments, std::string& why,
+                                 int descriptor)
 {
-    return exchange(command, arguments, 0, why);
+    return exchange(command, arguments, descriptor, 0, why);
 }
 
 Result<Json> ControlClient::ask(const std::string& command, std::string& why)
 {
-    return exchange(command, nullptr, kAskMilliseconds, why);
+    return exchange(command, nullptr, -1, kAskMilliseconds, why);
 }
 
-Result<Json> ControlClient::exchange(const std::string& command, const json_t* arguments,
+Result<Json> ControlClient::exchange(const std::string& command, const json_t* arguments, int descriptor,
                                      uint32_t milliseconds, std::string& why)
 {
     Json request = json_make_object();
@@ -99,7 +100,7 @@ Result<Json> ControlClient::exchange(const std::string& command, const json_t* a
         CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
     json_put_text(request.get(), "command", command);
     why = "the daemon of the volume does not answer; see the system log";
-    CW_TRY(write_frame(fd_.get(), json_print(request.get()), {}));
+    CW_TRY(write_frame(fd_.get(), json_print(request.get()), {}, descriptor));
     auto answer = next(milliseconds);
     if (answer.err() == Err::kInterrupted) {
         why = "the daemon of the volume did not answer within " + std::to_string(milliseconds / 1000) +

@@ -30,8 +30,10 @@ public:
     static Result<ControlClient> connect(const Uuid& volume);
 
     // Sends {"command": command} with the members of `arguments` (may be null) and waits for the answer
-    // without limit, because a sync may take long. On failure `why` is what the daemon said.
-    Result<Json> call(const std::string& command, const json_t* arguments, std::string& why);
+    // without limit, because a sync may take long. A copy of `descriptor` goes with it, unless that is
+    // negative. On failure `why` is what the daemon said.
+    Result<Json> call(const std::string& command, const json_t* arguments, std::string& why,
+                      int descriptor = -1);
     // The same without arguments, for commands that wait for nothing: "mount", "info" and "shutdown-wait".
     // kInterrupted after ten seconds without an answer; the connection is of no use then.
     Result<Json> ask(const std::string& command, std::string& why);
@@ -45,8 +47,8 @@ public:
 
 private:
     explicit ControlClient(UniqueFd fd) : fd_(std::move(fd)) { }
-    Result<Json> exchange(const std::string& command, const json_t* arguments, uint32_t milliseconds,
-                          std::string& why);
+    Result<Json> exchange(const std::string& command, const json_t* arguments, int descriptor,
+                          uint32_t milliseconds, std::string& why);
 
     UniqueFd fd_;
 };

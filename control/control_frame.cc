@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/clock.h"
+#include "control/descriptor_message.h"
 
 namespace cowraid {
 
@@ -51,13 +52,21 @@ private:
     uint64_t end_;
 };
 
+// As recv(), with a descriptor that comes along.
+ssize_t receive(int fd, std::span<char> out, UniqueFd* descriptor)
+{
+    iovec piece{out.data(), out.size()};
+    return descriptor == nullptr ? recv(fd, out.data(), out.size(), MSG_DONTWAIT)
+                                 : receive_message(fd, {&piece, 1}, *descriptor, MSG_DONTWAIT);
+}
+
 // Reads all of `out`; returns the bytes had when the peer closed.
-Result<size_t> read_all(int fd, std::span<char> out, const Deadline& deadline)
+Result<size_t> read_all(int fd, std::span<char> out, const Deadline& deadline, UniqueFd* descriptor = nullptr)
 {
     size_t used = 0;
     while (used < out.size()) {
         CW_TRY(deadline.wait(fd, POLLIN));
-        const ssize_t count = recv(fd, out.data() + used, out.size() - used, MSG_DONTWAIT);
+        const ssize_t count = receive(fd, out.subspan(used), descriptor);
         if (count == 0)
             return used;
         if (count < 0 && errno != EINTR && errno != EAGAIN)
@@ -68,26 +77,29 @@ Result<size_t> read_all(int fd, std::span<char> out, const Deadline& deadline)
     return used;
 }
 
-Status write_all(int fd, std::string_view bytes, const Deadline& deadline)
+Status write_all(int fd, std::string_view bytes, const Deadline& deadline, int descriptor)
 {
     while (!bytes.empty()) {
         CW_TRY(deadline.wait(fd, POLLOUT));
-        const ssize_t count = send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+        const ssize_t count = send_message(fd, {&piece, 1}, descriptor, MSG_DONTWAIT);
         if (count < 0 && errno != EINTR && errno != EAGAIN)
             return Err::kIo;
-        if (count > 0)
-            bytes.remove_prefix(static_cast<size_t>(count));
+        if (count <= 0)
+            continue;
+        bytes.remove_prefix(static_cast<size_t>(count));
+        descriptor = -1;
     }
     return {};
 }
 
 }  // namespace
 
-Result<std::string> read_frame(int fd, const FrameLimits& limits)
+Result<std::string> read_frame(int fd, const FrameLimits& limits, UniqueFd* descriptor)
 {
     const Deadline deadline(limits.milliseconds);
     char header[kHeaderBytes];
-    CW_ASSIGN(const size_t header_bytes, read_all(fd, header, deadline));
+    CW_ASSIGN(const size_t header_bytes, read_all(fd, header, deadline, descriptor));
     if (header_bytes == 0)
         return Err::kNotFound;
     if (header_bytes != kHeaderBytes)
@@ -104,7 +116,7 @@ Result<std::string> read_frame(int fd, const FrameLimits& limits)
     return body;
 }
 
-Status write_frame(int fd, std::string_view body, const FrameLimits& limits)
+Status write_frame(int fd, std::string_view body, const FrameLimits& limits, int descriptor)
 {
     if (body.empty() || body.size() > limits.bytes_max)
         return Err::kTooBig;
@@ -113,7 +125,7 @@ Status write_frame(int fd, std::string_view body, const FrameLimits& limits)
     for (size_t i = 0; i < kHeaderBytes; ++i)
         frame[i] = static_cast<char>((body.size() >> (8 * i)) & 0xff);
     frame += body;
-    return write_all(fd, frame, deadline);
+    return write_all(fd, frame, deadline, descriptor);
 }
 
 }  // namespace cowraid

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace cowraid {
 
@@ -25,8 +26,10 @@ struct FrameLimits {
 
 // kNotFound: the peer closed before the first byte. kTooBig: a length above the limit or of 0. kInterrupted:
 // the time ran out. kIo: closed inside a frame, or a socket error. After an error the stream is unusable.
-Result<std::string> read_frame(int fd, const FrameLimits& limits);
-// kTooBig, kInterrupted and kIo as above. Never raises SIGPIPE.
-Status write_frame(int fd, std::string_view body, const FrameLimits& limits);
+// `descriptor`, unless null: the one that came with the frame, if any; others are closed.
+Result<std::string> read_frame(int fd, const FrameLimits& limits, UniqueFd* descriptor = nullptr);
+// kTooBig, kInterrupted and kIo as above. Never raises SIGPIPE. A copy of `descriptor` goes with it, unless
+// that is negative.
+Status write_frame(int fd, std::string_view body, const FrameLimits& limits, int descriptor = -1);
 
 }  // namespace cowraid

@@ -2,6 +2,7 @@
 #include "control/control.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 #include "control/control_frame.h"
@@ -33,22 +35,33 @@ void write_raw(int fd, std::string_view bytes)
     REQUIRE(::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
 }
 
-// Answers "echo", refuses "fail", holds "hold".
+// What is in the file whose descriptor came with the request.
+Status read_file(const ControlRequest& request, ControlAnswer& answer)
+{
+    char bytes[64] = "";
+    const ssize_t count = pread(request.descriptor.get(), bytes, sizeof bytes - 1, 0);
+    answer.result = json_make_object();
+    json_put_text(answer.result.get(), "text", count < 0 ? "none" : bytes);
+    return {};
+}
+
+// Answers "echo" and "file", refuses "fail", holds "hold".
 class TestHandler final : public ControlHandler {
 public:
-    Status handle(std::string_view command, const json_t* request, ControlAnswer& answer,
-                  std::string& why) override
+    Status handle(ControlRequest& request, ControlAnswer& answer, std::string& why) override
     {
         calls.fetch_add(1);
-        if (command == "fail") {
+        if (request.command == "fail") {
             why = "because";
             return Err::kReadOnly;
         }
-        if (command != "echo" && command != "hold")
+        if (request.command == "file")
+            return read_file(request, answer);
+        if (request.command != "echo" && request.command != "hold")
             return Err::kUnsupported;
         answer.result = json_make_object();
-        json_put_text(answer.result.get(), "text", json_get_text(request, "text"));
-        answer.hold = command == "hold";
+        json_put_text(answer.result.get(), "text", json_get_text(request.body.get(), "text"));
+        answer.hold = request.command == "hold";
         return {};
     }
     std::atomic<int> calls{0};
@@ -196,6 +209,26 @@ TEST_CASE("control: commands and errors")
     // The connection outlives errors of commands.
     CHECK(json_get_flag(ask(fd.get(), R"({"command": "echo"})").get(), "ok"));
     CHECK(fixture.handler.calls.load() == 4);
+}
+
+TEST_CASE("control: a descriptor goes with a request, one at a time")
+{
+    Fixture fixture;
+    const UniqueFd fd = fixture.connect();
+    const UniqueFd file(open(fixture.directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    REQUIRE(file.valid());
+    REQUIRE(write(file.get(), "inside", 6) == 6);
+    for (int round = 0; round < 100; ++round) {
+        REQUIRE(write_frame(fd.get(), R"({"command":"file"})", {}, file.get()).ok());
+        CHECK(json_get_text(json_get(receive(fd.get()).get(), "result"), "text") == "inside");
+        CHECK(json_get_text(json_get(ask(fd.get(), R"({"command":"file"})").get(), "result"), "text") ==
+              "none");
+    }
+    // None of them stayed open.
+    size_t open_files = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+        ++open_files;
+    CHECK(open_files < 50);
 }
 
 TEST_CASE("control: malformed requests end the connection, not the server")

@@ -10,11 +10,14 @@
 namespace cowraid {
 
 struct MemberSet::Member {
+    static bool precedes(const Member* one, MemberId id) { return one->id < id; }
+
     MemberId id;
     std::unique_ptr<BlockDevice> device;  // kept after a failure: others may still be inside perform()
     std::atomic<BlockDevice*> in_service{nullptr};
     std::atomic<bool> failed{false};
     std::atomic<bool> culprit{false};
+    std::atomic<bool> leaving{false};
     std::array<std::atomic<uint64_t>, kMemberCounterCount> counters{};
 };
 
@@ -69,8 +72,19 @@ const char* counted_events(MemberCounter counter)
 
 }  // namespace
 
-MemberSet::MemberSet() = default;
+MemberSet::MemberSet()
+{
+    MutexLock lock(mutex_);
+    publish({});
+}
+
 MemberSet::~MemberSet() = default;
+
+void MemberSet::publish(Table table)
+{
+    tables_.push_back(std::make_unique<const Table>(std::move(table)));
+    table_.store(tables_.back().get(), std::memory_order_release);
+}
 
 void MemberSet::add(MemberId id, std::unique_ptr<BlockDevice> device, const MemberCounters& counters)
 {
@@ -81,16 +95,39 @@ void MemberSet::add(MemberId id, std::unique_ptr<BlockDevice> device, const Memb
     member->device = std::move(device);
     for (size_t index = 0; index < counters.size(); ++index)
         member->counters[index].store(counters[index], std::memory_order_relaxed);
-    const auto place = std::lower_bound(members_.begin(), members_.end(), id,
-                                        [](const auto& have, MemberId want) { return have->id < want; });
-    members_.insert(place, std::move(member));
+    MutexLock lock(mutex_);
+    Table with = table();
+    with.insert(std::lower_bound(with.begin(), with.end(), id, Member::precedes), member.get());
+    members_.push_back(std::move(member));
+    publish(std::move(with));
+}
+
+void MemberSet::remove(MemberId id)
+{
+    leave_out(id);
+    MutexLock lock(mutex_);
+    Table without = table();
+    std::erase_if(without, [=](const Member* member) { return member->id == id; });
+    publish(std::move(without));
+}
+
+void MemberSet::set_leaving(MemberId id, bool leaving)
+{
+    if (Member* const member = find(id); member != nullptr)
+        member->leaving.store(leaving, std::memory_order_relaxed);
+}
+
+bool MemberSet::leaving(MemberId id) const
+{
+    const Member* const member = find(id);
+    return member != nullptr && member->leaving.load(std::memory_order_relaxed);
 }
 
 MemberSet::Member* MemberSet::find(MemberId id) const
 {
-    const auto place = std::lower_bound(members_.begin(), members_.end(), id,
-                                        [](const auto& have, MemberId want) { return have->id < want; });
-    return place != members_.end() && (*place)->id == id ? place->get() : nullptr;
+    const Table& members = table();
+    const auto place = std::lower_bound(members.begin(), members.end(), id, Member::precedes);
+    return place != members.end() && (*place)->id == id ? *place : nullptr;
 }
 
 BlockDevice* MemberSet::device(MemberId id) const
@@ -123,7 +160,7 @@ bool MemberSet::spared(std::span<const MemberId> leaving) const
 
 bool MemberSet::take_out(std::span<const MemberId> leaving)
 {
-    if (in_service(ids()).size() < needed_ + leaving.size() || !spared(leaving))
+    if (in_service(ids()).size() < needed_.load() + leaving.size() || !spared(leaving))
         return false;
     const bool logs = !recorded_.load(std::memory_order_relaxed);
     for (const MemberId id : leaving) {
@@ -201,8 +238,9 @@ bool MemberSet::failed(MemberId id) const
 std::vector<MemberId> MemberSet::ids() const
 {
     std::vector<MemberId> all;
-    all.reserve(members_.size());
-    for (const auto& member : members_)
+    const Table& members = table();
+    all.reserve(members.size());
+    for (const Member* member : members)
         all.push_back(member->id);
     return all;
 }

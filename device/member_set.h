@@ -51,16 +51,20 @@ public:
     MemberSet(const MemberSet&) = delete;
     MemberSet& operator=(const MemberSet&) = delete;
 
-    // Called while a volume is assembled, before other threads use the set. `device` may be null: the
-    // member is known but absent. Ids must be distinct and not 0.
+    // `device` may be null: the member is known but absent. Ids must be distinct and not 0.
     void add(MemberId id, std::unique_ptr<BlockDevice> device, const MemberCounters& counters);
 
     // The device, or null when the member is absent, failed or unknown. The pointer stays valid as long as
     // the set (a failed member's device is kept until then). Lock-free; thread-safe.
     [[nodiscard]] BlockDevice* device(MemberId id) const;
-    // How many members must stay in service (0 unless set), and who else must agree (null: nobody). Before
-    // other threads use the set; `policy` is in place until it is replaced.
-    void set_needed(size_t count) { needed_ = count; }
+    // No member any more: out of service and unknown. The device is kept as that of one that failed.
+    void remove(MemberId id);
+    // A member that is about to be removed: nothing new should come to depend on it.
+    void set_leaving(MemberId id, bool leaving);
+    [[nodiscard]] bool leaving(MemberId id) const;
+    // How many members must stay in service (0 unless set), and who else must agree (null: nobody), in place
+    // until it is replaced.
+    void set_needed(size_t count) { needed_.store(count); }
     void set_failure_policy(const FailurePolicy* policy);
 
     // The one rule for members that failed, whatever failed on them. `ids`: all that failed in one step, in
@@ -100,6 +104,9 @@ public:
 
 private:
     struct Member;
+    using Table = std::vector<Member*>;  // by rising id
+    [[nodiscard]] const Table& table() const { return *table_.load(std::memory_order_acquire); }
+    void publish(Table table) CW_REQUIRES(mutex_);
     [[nodiscard]] Member* find(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> in_service(std::span<const MemberId> ids) const;
     [[nodiscard]] bool spared(std::span<const MemberId> leaving) const CW_REQUIRES(mutex_);
@@ -107,8 +114,11 @@ private:
     void stop(std::span<const MemberId> culprits) CW_REQUIRES(mutex_);
 
     std::vector<std::unique_ptr<BlockDevice>> replaced_ CW_GUARDED_BY(mutex_);
-    std::vector<std::unique_ptr<Member>> members_;  // by rising id; constant after assembly
-    size_t needed_ = 0;
+    std::vector<std::unique_ptr<Member>> members_ CW_GUARDED_BY(mutex_);  // those that were removed, too
+    // Never changed: who adds or removes a member publishes another one. All stay, for who still reads them.
+    std::vector<std::unique_ptr<const Table>> tables_ CW_GUARDED_BY(mutex_);
+    std::atomic<const Table*> table_;
+    std::atomic<size_t> needed_{0};
     std::atomic<bool> recorded_{false};
     std::atomic<bool> stopped_{false};
     std::atomic<const char*> stop_reason_{""};

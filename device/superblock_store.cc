@@ -27,14 +27,15 @@ AlignedBuffer aligned_copy(std::span<const std::byte> bytes)
 
 }  // namespace
 
-Status write_superblocks(MemberSet& members, const Superblock& superblock)
+Status write_superblocks(MemberSet& members, const Superblock& superblock, std::span<const MemberId> only)
 {
     const uint64_t slot = superblock.generation.value % kSuperblockSlotCount;
     std::vector<AlignedBuffer> copies;  // moving a buffer leaves its bytes where they are
     MemberBatch batch(members, MemberCounter::kWriteErrors);
     Superblock own = superblock;
     for (const MemberRecord& record : superblock.members) {
-        if (members.device(record.id) == nullptr)
+        const bool wanted = only.empty() || std::find(only.begin(), only.end(), record.id) != only.end();
+        if (!wanted || members.device(record.id) == nullptr)
             continue;
         own.member_id = record.id;
         const AlignedBuffer& copy = copies.emplace_back(aligned_copy(encode_superblock(own)));

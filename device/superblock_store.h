@@ -36,11 +36,13 @@ std::string unsupported_reason(BlockDevice& device);
 Status erase_rings(BlockDevice& device);
 
 // Writes `superblock` (its member_id set per member) into both rings of every member that `members` has in
-// service, as one batch, without flushing. Members that fail are counted and handed to MemberSet::fail()
-// together; kTooManyFaults when the volume cannot do without them, and, with nothing written, after any such
-// failure. Both copies of a slot are in flight at once: to change the content of a generation that was ever
-// acknowledged, raise the generation; only identical bytes may be written again.
-Status write_superblocks(MemberSet& members, const Superblock& superblock);
+// service, or of those in `only` unless that is empty, as one batch, without flushing. Members that fail are
+// counted and handed to MemberSet::fail() together; kTooManyFaults when the volume cannot do without them,
+// and, with nothing written, after any such failure. Both copies of a slot are in flight at once: to change
+// the content of a generation that was ever acknowledged, raise the generation; only identical bytes may be
+// written again.
+Status write_superblocks(MemberSet& members, const Superblock& superblock,
+                         std::span<const MemberId> only = {});
 
 // Writes map bytes into place `place` of every member in service, as one batch, without flushing. Failure
 // as for write_superblocks(). kNoSpace, with nothing written, when the map is longer than the room that a

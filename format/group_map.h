@@ -25,6 +25,7 @@ enum class ProfileId : uint32_t {
 inline constexpr uint32_t kGroupData = 1;
 inline constexpr uint32_t kGroupMetadata = 2;
 inline constexpr uint32_t kGroupSystem = 4;  // checksum, free-space and root trees; always mirrored or single
+inline constexpr uint32_t kAllContent = kGroupData | kGroupMetadata | kGroupSystem;
 
 inline constexpr uint32_t kGroupReadOnly = 1;  // flags: closed for allocation (migration)
 // flags: closed for good; its blocks move, so that an address in it may have an entry in the remap tree

@@ -12,7 +12,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kContentBits = kGroupData | kGroupMetadata | kGroupSystem;
 constexpr uint32_t kFlagBits = kGroupReadOnly | kGroupEmptying;
 
 // Walks a byte range; every take checks what is left.
@@ -100,7 +99,7 @@ bool decode_group(Cursor& cursor, GroupRecord& group)
 bool shape_valid(const GroupRecord& group)
 {
     const Profile* profile = find_profile(group.profile);
-    if (profile == nullptr || group.content == 0 || (group.content & ~kContentBits) != 0 ||
+    if (profile == nullptr || group.content == 0 || (group.content & ~kAllContent) != 0 ||
         (group.flags & ~kFlagBits) != 0)
         return false;
     // Nodes are known by their address.

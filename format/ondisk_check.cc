@@ -53,7 +53,7 @@ CW_STRUCT(DiskBalance, 32);
 CW_FIELD(DiskBalance, state, 0, 4);
 CW_FIELD(DiskBalance, content, 4, 4);
 CW_FIELD(DiskBalance, usage_max, 8, 4);
-CW_FIELD(DiskBalance, reserved, 12, 4);
+CW_FIELD(DiskBalance, member, 12, 4);
 CW_FIELD(DiskBalance, before, 16, 8);
 CW_FIELD(DiskBalance, total_bytes, 24, 8);
 

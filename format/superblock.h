@@ -86,7 +86,7 @@ struct DiskBalance {
     le32 state;  // BalanceState
     le32 content;  // kGroupData | ...: groups that may hold any of it
     le32 usage_max;  // percent: groups with more of their blocks in use stay
-    le32 reserved;
+    le32 member;  // groups with a column on it, which leaves the volume at the end; 0: on any
     le64 before;  // groups made by earlier commits than this one; 0: of another profile than new ones
     le64 total_bytes;  // in use in these groups when it began
 };

@@ -131,10 +131,10 @@ bool balance_valid(const Superblock& superblock)
     const BalanceRecord& balance = superblock.balance;
     if (balance.state == BalanceState::kNone)
         return balance == BalanceRecord();
-    constexpr uint32_t kContent = kGroupData | kGroupMetadata | kGroupSystem;
     return (balance.state == BalanceState::kRunning || balance.state == BalanceState::kPaused) &&
-           balance.content != 0 && (balance.content & ~kContent) == 0 && balance.usage_max <= 100 &&
-           balance.before <= superblock.generation.next();
+           balance.content != 0 && (balance.content & ~kAllContent) == 0 && balance.usage_max <= 100 &&
+           balance.before <= superblock.generation.next() &&
+           (balance.member.value == 0 || superblock.member(balance.member) != nullptr);
 }
 
 bool superblock_valid(const Superblock& superblock)
@@ -200,6 +200,7 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
     superblock.balance = {.state = static_cast<BalanceState>(disk.balance.state.get()),
                           .content = disk.balance.content,
                           .usage_max = disk.balance.usage_max,
+                          .member = {disk.balance.member},
                           .before = {disk.balance.before},
                           .total_bytes = disk.balance.total_bytes};
 }
@@ -237,6 +238,7 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.balance.state = static_cast<uint32_t>(superblock.balance.state);
     disk.balance.content = superblock.balance.content;
     disk.balance.usage_max = superblock.balance.usage_max;
+    disk.balance.member = superblock.balance.member.value;
     disk.balance.before = superblock.balance.before.value;
     disk.balance.total_bytes = superblock.balance.total_bytes;
     std::memcpy(disk.label, superblock.label.data(), superblock.label.size());

@@ -71,6 +71,7 @@ struct BalanceRecord {
     BalanceState state = BalanceState::kNone;
     uint32_t content = 0;  // 0 only without one
     uint32_t usage_max = 0;  // percent, up to 100
+    MemberId member;  // that is to be removed, or 0
     Generation before;
     uint64_t total_bytes = 0;
 

@@ -99,8 +99,8 @@ Result<ScrubStatus> Filesystem::catch_up_step()
 
 Status Filesystem::reset_counters()
 {
-    for (const MemberRecord& member : volume->superblock().members)
-        volume->members().reset_counters(member.id);
+    for (const MemberId id : volume->members().ids())
+        volume->members().reset_counters(id);
     return store.service.read_only() ? Status() : force_commit(store);
 }
 

@@ -36,7 +36,7 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
 std::vector<MemberInfo> member_infos(Filesystem& filesystem)
 {
     std::vector<MemberInfo> infos;
-    for (const MemberRecord& record : filesystem.volume->superblock().members) {
+    for (const MemberRecord& record : filesystem.volume->member_table()) {
         MemberInfo info;
         info.id = record.id;
         info.size_bytes = record.size_bytes;
@@ -74,8 +74,7 @@ std::vector<SpaceInfo> space_infos(Filesystem& filesystem)
         space_of(infos, kGroupMetadata, metadata.id);
         space_of(infos, kGroupSystem, Volume::system_profile_of(metadata).id);
     }
-    for (const GroupNumbers& numbers :
-         filesystem.store.allocator.group_numbers(kGroupData | kGroupMetadata | kGroupSystem)) {
+    for (const GroupNumbers& numbers : filesystem.store.allocator.group_numbers(kAllContent)) {
         const Ref<const ArrayGroup> group = filesystem.volume->array().group_at(numbers.address);
         if (!group)
             continue;

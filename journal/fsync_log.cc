@@ -3,6 +3,12 @@
 
 namespace cowraid {
 
+void FsyncLog::add_member(const MemberRecord& record)
+{
+    MutexLock lock(mutex_);
+    ring_.add_member(record);
+}
+
 Status FsyncLog::append(std::span<const std::byte> record, Generation generation, uint64_t epoch)
 {
     if (record.size() > kMaxFsyncRecordBytes)

@@ -37,6 +37,8 @@ public:
     // There will be no commit any more: whoever waits for one, and all later calls, get kShutdown.
     void stop();
 
+    // What is appended from now on may be on that member, too. Thread-safe, as the next.
+    void add_member(const MemberRecord& record);
     // What is appended from now on survives that many members.
     void set_tolerance(uint32_t tolerance);
 

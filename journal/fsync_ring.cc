@@ -52,11 +52,11 @@ FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t 
         logs_.push_back({MemberRing(record, LogKind::kFsync)});
 }
 
-// In service, and without a copy of this batch.
+// In service, there to stay, and without a copy of this batch.
 bool FsyncRing::usable(const MemberLog& log, const RecordWrite& write) const
 {
     const MemberId member = log.ring.member();
-    return members_.device(member) != nullptr &&
+    return members_.device(member) != nullptr && !members_.leaving(member) &&
            std::none_of(write.copies.begin(), write.copies.end(),
                         [=](const RecordWrite::Copy& copy) { return copy.member == member; });
 }

@@ -69,6 +69,9 @@ public:
     // Records of generations up to this one are in a durable commit.
     void retire(Generation committed);
 
+    // Batches that begin from now on may go to it, too.
+    void add_member(const MemberRecord& record) { logs_.push_back({MemberRing(record, LogKind::kFsync)}); }
+
     // Batches that begin from now on go to that many members and one more.
     void set_tolerance(uint32_t tolerance) { copies_ = tolerance + 1; }
 

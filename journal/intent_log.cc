@@ -57,18 +57,24 @@ IntentLog::IntentLog(MemberSet& members, const Superblock& superblock, uint64_t 
       floor_(first_sequence)
 {
     CW_ASSERT(first_sequence > 0);
-    for (const MemberRecord& record : superblock.members) {
-        logs_.push_back({MemberRing(record, LogKind::kIntent)});
-        batch_rows_ = std::clamp<size_t>(logs_.back().ring.block_count() / 8, 1, batch_rows_);
-    }
+    for (const MemberRecord& record : superblock.members)
+        add_member(record);
+}
+
+void IntentLog::add_member(const MemberRecord& record)
+{
+    MutexLock lock(mutex_);
+    logs_.push_back({MemberRing(record, LogKind::kIntent)});
+    uint64_t least = UINT64_MAX;
+    for (const MemberLog& log : logs_)
+        least = std::min<uint64_t>(least, log.ring.block_count());
+    const size_t batch = std::clamp<size_t>(least / 8, 1, kMaxBatchRows);
+    batch_rows_.store(batch, std::memory_order_relaxed);
     // A row takes two blocks at most: its partial parity, and a descriptor that it may not share. What an
     // append does not fit into before the end is left over, and one block is for a floor.
-    const uint64_t left_over = 2 * batch_rows_ + 1;
-    for (const MemberLog& log : logs_) {
-        const uint64_t blocks = log.ring.block_count();
-        row_count_min_ = std::min(row_count_min_, (blocks - std::min(blocks, left_over)) / 2);
-    }
-    row_count_min_ = std::max<uint64_t>(row_count_min_, 1);
+    const uint64_t left_over = 2 * batch + 1;
+    const uint64_t rows = (least - std::min(least, left_over)) / 2;
+    row_count_min_.store(std::max<uint64_t>(rows, 1), std::memory_order_relaxed);
 }
 
 IntentLog::MemberLog* IntentLog::find(MemberId member)

@@ -4,6 +4,7 @@
 // member of every parity column of the row.
 #pragma once
 
+#include <atomic>
 #include <set>
 #include <span>
 #include <vector>
@@ -41,8 +42,11 @@ public:
     // found.
     IntentLog(MemberSet& members, const Superblock& superblock, uint64_t first_sequence);
 
+    // Before a block group with a column on that member is written to. Thread-safe.
+    void add_member(const MemberRecord& record);
+
     // How many rows to give to one append(): every log has room for several such batches.
-    [[nodiscard]] size_t batch_rows() const { return batch_rows_; }
+    [[nodiscard]] size_t batch_rows() const { return batch_rows_.load(std::memory_order_relaxed); }
 
     // Makes the entries durable: one sequential, durable write per member. No row may be in two calls at
     // once. Ok when every copy is durable. kIo when some are not: their members are counted and out of
@@ -62,7 +66,7 @@ public:
     // What live entries take.
     [[nodiscard]] LogUsage usage() const;
     // Rows for which every log, when empty, surely has room, wherever their parity is.
-    [[nodiscard]] uint64_t row_count_min() const { return row_count_min_; }
+    [[nodiscard]] uint64_t row_count_min() const { return row_count_min_.load(std::memory_order_relaxed); }
 
 private:
     struct MemberLog {
@@ -87,8 +91,8 @@ private:
 
     MemberSet& members_;
     const Uuid volume_uuid_;
-    size_t batch_rows_ = kMaxBatchRows;  // constant after construction, as the next
-    uint64_t row_count_min_ = UINT64_MAX;
+    std::atomic<size_t> batch_rows_{kMaxBatchRows};  // changed under the mutex, as the next
+    std::atomic<uint64_t> row_count_min_{UINT64_MAX};
     mutable Mutex mutex_{LockRank::kIntentLog};
     std::vector<MemberLog> logs_ CW_GUARDED_BY(mutex_);
     uint64_t next_sequence_ CW_GUARDED_BY(mutex_);

@@ -105,16 +105,16 @@ Status publish_map(Store& store)
                         covered);
 }
 
-// From here on groups are made as it says.
-Status apply_balance(Committer& committer)
+Status apply_orders(Committer& committer)
 {
-    if (!committer.balance.apply())
+    if (!committer.orders.apply())
         return {};
     CW_TRY(publish_map(committer.store));
+    // From here on groups are made as it says.
     if (committer.fsync_log)
         committer.fsync_log->set_tolerance(committer.store.volume.tolerance());
     refresh_budget(committer.store);
-    committer.balance.applied();
+    committer.orders.applied();
     return {};
 }
 
@@ -247,8 +247,8 @@ Status Committer::commit()
     if (store.service.keeps_log())
         return {};
     release_freed(store);
-    if (const Status begun = apply_balance(*this); !begun.ok())
-        return stop_for(*this, "writing superblocks failed", begun);
+    if (const Status applied = apply_orders(*this); !applied.ok())
+        return stop_for(*this, "writing superblocks failed", applied);
     empty_groups.step();
     if (const Status planned = plan_ahead(store); !planned.ok())
         return stop_for(*this, "planning block groups failed", planned);

@@ -12,7 +12,8 @@ Committer::Committer(Names& volume_names)
       names(volume_names),
       cleaner(store, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
       empty_groups(store),
-      balance(store, empty_groups, cleaner),
+      orders(store),
+      balance(store, empty_groups, orders, cleaner),
       scrub(store, ScrubScope::kAll),
       catch_up(store, ScrubScope::kStale),
       background(*this)

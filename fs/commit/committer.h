@@ -36,6 +36,11 @@ struct Committer final : public CommitDriver, public FlushHost {
     // ro -> rw and back. rw -> ro commits first. `why`: one line for the user. Thread-safe.
     Status remount(bool read_only, std::string& why);
 
+    // One member more, in service at once: new block groups use it. `device`: nobody else's, overwritten. As
+    // for CommitOrders::carry_out(); kInvalid: the device will not do; kIo: it failed. `why`: one line for
+    // the user.
+    Result<MemberId> add_member(std::unique_ptr<BlockDevice> device, std::string& why);
+
     Status commit() override;
     Status flush() override;
     Status finish_removals() override;
@@ -67,6 +72,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     Mutex remount_mutex{LockRank::kRemount};
     Cleaner cleaner;
     EmptyGroups empty_groups;
+    CommitOrders orders;
     Balance balance;
     Scrub scrub, catch_up;
     // Null until the filesystem is written to; then it stays.

@@ -15,8 +15,6 @@ namespace {
 
 using State = BalanceStatus::State;
 
-constexpr uint32_t kAllContent = kGroupData | kGroupMetadata | kGroupSystem;
-
 std::string mebibytes(uint64_t blocks)
 {
     return std::to_string(divide_up(blocks * kBlockBytes, kMiB)) + " MiB";
@@ -25,6 +23,12 @@ std::string mebibytes(uint64_t blocks)
 VolumeProfiles committed_profiles(const Volume& volume)
 {
     return {volume.superblock().data_profile, volume.superblock().metadata_profile};
+}
+
+Status refuse(std::string& why, Err err, std::string text)
+{
+    why = std::move(text);
+    return err;
 }
 
 State state_of(const BalanceRecord& record)
@@ -42,8 +46,25 @@ const char* balance_state_name(BalanceStatus::State state)
     return kNames[static_cast<size_t>(state)];
 }
 
-Balance::Balance(Store& store, const EmptyGroups& empty_groups, Cleaner& cleaner)
-    : store_(store), empty_groups_(empty_groups), cleaner_(cleaner)
+// A new balance, or what becomes of the one there is.
+class Balance::Order final : public CommitOrder {
+public:
+    Order(Balance& balance, const BalanceOptions& options) : balance_(balance), options_(options) { }
+    Order(Balance& balance, State next) : balance_(balance), next_(next) { }
+
+    Status apply(std::string& why) override
+    {
+        return next_ == State::kNone ? balance_.begin(options_, why) : balance_.change(next_, why);
+    }
+
+private:
+    Balance& balance_;
+    const BalanceOptions options_{};
+    const State next_ = State::kNone;
+};
+
+Balance::Balance(Store& store, const EmptyGroups& empty_groups, CommitOrders& orders, Cleaner& cleaner)
+    : store_(store), empty_groups_(empty_groups), cleaner_(cleaner), orders_(orders)
 {
     const BalanceRecord& record = store.volume.superblock().balance;
     enter(state_of(record), record, committed_profiles(store.volume));
@@ -61,7 +82,8 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     }
     status_.content = record.content;
     status_.usage_max = record.usage_max;
-    status_.convert = record.before.value == 0;
+    status_.convert = record.before.value == 0 && record.member.value == 0;
+    status_.member = record.member;
     status_.bytes_total = record.total_bytes;
     if (was_active)
         return;
@@ -76,88 +98,42 @@ BalanceStatus Balance::status() const
     return status_;
 }
 
-// A commit that had begun already does not carry it out.
-Status Balance::carry_out(const Order& order, std::string& why)
-{
-    MutexLock one_at_a_time(orders_mutex_);
-    {
-        MutexLock lock(mutex_);
-        order_ = order;
-        answer_.reset();
-    }
-    while (true) {
-        Status status = store_.service.check_writable();
-        if (status.ok())
-            status = force_commit(store_);
-        MutexLock lock(mutex_);
-        if (!answer_ && status.ok())
-            continue;
-        order_.reset();
-        if (!status.ok())
-            return status;
-        why = answer_->why;
-        return answer_->status;
-    }
-}
-
 Status Balance::start(const BalanceOptions& options, std::string& why)
 {
-    return carry_out({State::kRunning, options}, why);
+    return orders_.carry_out(Ref<CommitOrder>(new Order(*this, options)), why);
 }
 
 Status Balance::pause(std::string& why)
 {
-    return carry_out({State::kPaused, {}}, why);
+    return orders_.carry_out(Ref<CommitOrder>(new Order(*this, State::kPaused)), why);
 }
 
 Status Balance::resume(std::string& why)
 {
-    return carry_out({State::kRunning, {}}, why);
+    return orders_.carry_out(Ref<CommitOrder>(new Order(*this, State::kRunning)), why);
 }
 
 Status Balance::cancel(std::string& why)
 {
-    return carry_out({State::kCancelled, {}}, why);
+    return orders_.carry_out(Ref<CommitOrder>(new Order(*this, State::kCancelled)), why);
 }
 
-bool Balance::apply()
-{
-    Order order;
-    {
-        MutexLock lock(mutex_);
-        if (!order_)
-            return false;
-        order = *std::exchange(order_, {});
-    }
-    Answer answer = order.options.content != 0 ? begin(order.options) : change(order.next);
-    if (answer.status.ok()) {
-        pending_answer_ = std::move(answer);
-        return true;
-    }
-    MutexLock lock(mutex_);
-    answer_ = std::move(answer);
-    return false;
-}
-
-void Balance::applied()
-{
-    MutexLock lock(mutex_);
-    answer_ = std::move(pending_answer_);
-}
-
-Balance::Answer Balance::begin(const BalanceOptions& options)
+Status Balance::begin(const BalanceOptions& options, std::string& why)
 {
     if (status().active())
-        return {Err::kBusy, "a balance is under way; see cowraid balance status"};
+        return refuse(
+            why, Err::kBusy,
+            std::string(status().member.value != 0 ? "a member is being removed" : "a balance is under way") +
+                "; see cowraid balance status");
     BalanceRecord record{.state = BalanceState::kRunning,
                          .content = options.content,
                          .usage_max = options.usage_max,
-                         .before =
-                             options.convert ? Generation{} : store_.volume.superblock().generation.next(),
+                         .member = options.member,
+                         .before = options.convert || options.member.value != 0
+                                       ? Generation{}
+                                       : store_.volume.superblock().generation.next(),
                          .total_bytes = 0};
-    Answer answer = assess(options, record);
-    if (!answer.status.ok())
-        return answer;
+    CW_TRY(assess(options, record, why));
     uint64_t live_blocks = 0;
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(kAllContent))
         live_blocks += selects(record, options.profiles, numbers) ? numbers.live_blocks : 0;
@@ -168,21 +144,24 @@ Balance::Answer Balance::begin(const BalanceOptions& options)
     found_any_ = false;
     empty_passes_ = 0;
     enter(State::kRunning, record, options.profiles);
-    CW_LOG_INFO("balance begins: new block groups are %s for data, %s for metadata",
-                find_profile(options.profiles.data)->name, find_profile(options.profiles.metadata)->name);
-    return answer;
+    if (options.member.value != 0)
+        CW_LOG_INFO("%s is emptied, to be removed", store_.volume.members().name(options.member).c_str());
+    else
+        CW_LOG_INFO("balance begins: new block groups are %s for data, %s for metadata",
+                    find_profile(options.profiles.data)->name, find_profile(options.profiles.metadata)->name);
+    return {};
 }
 
-Balance::Answer Balance::change(State next)
+Status Balance::change(State next, std::string& why)
 {
     const State now = status().state;
     BalanceRecord record = store_.volume.superblock().balance;
     if (next == State::kPaused && now != State::kRunning)
-        return {Err::kInvalid, "no balance is running"};
+        return refuse(why, Err::kInvalid, "no balance is running");
     if (next == State::kRunning && now != State::kPaused)
-        return {Err::kInvalid, "no balance is paused"};
+        return refuse(why, Err::kInvalid, "no balance is paused");
     if (next == State::kCancelled && now != State::kRunning && now != State::kPaused)
-        return {Err::kInvalid, "no balance is running or paused"};
+        return refuse(why, Err::kInvalid, "no balance is running or paused");
     record.state = next == State::kPaused ? BalanceState::kPaused : BalanceState::kRunning;
     if (next != State::kRunning)
         reopen_groups();
@@ -210,37 +189,66 @@ void Balance::reopen_groups()
     refresh_budget(store_);
 }
 
-Balance::Answer Balance::assess(const BalanceOptions& options, const BalanceRecord& record) const
+Status Balance::assess(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const
 {
     const VolumeProfiles now = committed_profiles(store_.volume);
     for (const auto& [before, after] :
          {std::pair(now.data, options.profiles.data), std::pair(now.metadata, options.profiles.metadata)})
-        if (Answer answer = assess_profile(*find_profile(before), *find_profile(after), options.force);
-            !answer.status.ok())
-            return answer;
+        CW_TRY(assess_profile(*find_profile(before), *find_profile(after), options.force, why));
+    if (options.member.value != 0)
+        CW_TRY(assess_removal(options, why));
     const bool parity =
         find_profile(now.metadata)->parity > 0 || find_profile(options.profiles.metadata)->parity > 0;
     if (parity && now.metadata != options.profiles.metadata)
-        return {Err::kInvalid,
-                "metadata cannot be converted from or to RAID5 and RAID6 yet; choose a mirror"};
-    return assess_room(options, record);
+        return refuse(why, Err::kInvalid,
+                      "metadata cannot be converted from or to RAID5 and RAID6 yet; choose a mirror");
+    return assess_room(options, record, why);
 }
 
-Balance::Answer Balance::assess_profile(const Profile& now, const Profile& then, bool force) const
+Status Balance::assess_profile(const Profile& now, const Profile& then, bool force, std::string& why) const
 {
     if (now.id == then.id)
         return {};
     if (!then.allocatable)
-        return {Err::kInvalid, std::string("this version makes no block groups of profile ") + then.name};
+        return refuse(why, Err::kInvalid,
+                      std::string("this version makes no block groups of profile ") + then.name);
     const size_t members = store_.volume.superblock().members.size() - store_.volume.missing_members().size();
     if (members < then.min_members)
-        return {Err::kInvalid, std::string(then.name) + " needs " + std::to_string(then.min_members) +
-                                   " devices; the volume has " + std::to_string(members) + " in service"};
+        return refuse(why, Err::kInvalid,
+                      std::string(then.name) + " needs " + std::to_string(then.min_members) +
+                          " devices; the volume has " + std::to_string(members) + " in service");
     if (then.tolerance < now.tolerance && !force)
-        return {Err::kInvalid, std::string("after converting ") + now.name + " to " + then.name +
-                                   " the volume survives the loss of " + std::to_string(then.tolerance) +
-                                   " devices instead of " + std::to_string(now.tolerance) +
-                                   "; --force does it all the same"};
+        return refuse(why, Err::kInvalid,
+                      std::string("after converting ") + now.name + " to " + then.name +
+                          " the volume survives the loss of " + std::to_string(then.tolerance) +
+                          " devices instead of " + std::to_string(now.tolerance) +
+                          "; --force does it all the same");
+    return {};
+}
+
+// The others can have everything, and a majority is left.
+Status Balance::assess_removal(const BalanceOptions& options, std::string& why) const
+{
+    const Volume& volume = store_.volume;
+    const std::string member = "member " + std::to_string(options.member.value);
+    if (volume.superblock().member(options.member) == nullptr)
+        return refuse(why, Err::kInvalid, "there is no " + member + "; see cowraid filesystem show");
+    if (!volume.may_remove_member(options.member))
+        return refuse(why, Err::kInvalid,
+                      "without " + member +
+                          " too few devices are in service; remove those that are missing "
+                          "first, or add one");
+    std::vector<MemberId> gone = volume.missing_members();
+    if (std::find(gone.begin(), gone.end(), options.member) == gone.end())
+        gone.push_back(options.member);
+    const size_t left = volume.superblock().members.size() - gone.size();
+    for (const Profile* profile :
+         {&volume.data_profile(), &volume.metadata_profile(), &volume.system_profile()})
+        if (left < profile->min_members)
+            return refuse(why, Err::kInvalid,
+                          std::string(profile->name) + " needs " + std::to_string(profile->min_members) +
+                              " devices; without " + member + " there are " + std::to_string(left) +
+                              "; convert first, or add one");
     return {};
 }
 
@@ -255,11 +263,12 @@ bool Balance::selects(const BalanceRecord& record, const VolumeProfiles& profile
 
 // Room for the first group there must be now. Room for the last one there must be while its own slots are not
 // back; what is in between needs no more, because the emptiest come first.
-Balance::Answer Balance::assess_room(const BalanceOptions& options, const BalanceRecord& record) const
+Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& record,
+                            std::string& why) const
 {
     const Profile& profile = *find_profile(options.profiles.data);
-    const auto members =
-        static_cast<double>(std::max<size_t>(profile.min_members, store_.volume.superblock().members.size()));
+    const size_t left = store_.volume.superblock().members.size() - (options.member.value != 0 ? 1 : 0);
+    const auto members = static_cast<double>(std::max<size_t>(profile.min_members, left));
     const double share = (members - profile.parity) / members / profile.copies;  // of slots that is data
     uint64_t moving = 0, staying = 0,
              largest = 0;  // of these: free, in groups that stay; slots of one, as data
@@ -271,7 +280,7 @@ Balance::Answer Balance::assess_room(const BalanceOptions& options, const Balanc
             staying += numbers.open() ? numbers.free_row_blocks : 0;
             continue;
         }
-        moving += numbers.live_blocks + numbers.pinned_blocks;
+        moving += numbers.live_blocks;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
         const uint64_t slots = group->geometry.columns() * group->geometry.row_count();
         largest = std::max(largest, static_cast<uint64_t>(share * static_cast<double>(slots)));
@@ -283,18 +292,22 @@ Balance::Answer Balance::assess_room(const BalanceOptions& options, const Balanc
     const uint64_t slots_now = store_.volume.potential_in_balance(record, options.profiles, false);
     const uint64_t now = rows - first_rows + slots_now;
     const uint64_t after = staying + store_.volume.potential_in_balance(record, options.profiles, true);
-    const uint64_t reserved = store_.ledger.reserved_data();
+    // By others than the cleaner, which has reserved for a group that is counted here.
+    const uint64_t all_reserved = store_.ledger.reserved_data();
+    const uint64_t reserved = all_reserved - std::min<uint64_t>(all_reserved, store_.moving_blocks);
     const bool begins = first == UINT64_MAX || now >= first + reserved;
     if (moving > 0 && (!begins || after < moving + largest + reserved))
-        return {Err::kNoSpace, "there is no room for it: " +
-                                   mebibytes(begins ? moving + largest + reserved : first + reserved) +
-                                   " would be needed, and there are " + mebibytes(begins ? after : now) +
-                                   "; remove files or add devices"};
+        return refuse(
+            why, Err::kNoSpace,
+            "there is no room for it: " + mebibytes(begins ? moving + largest + reserved : first + reserved) +
+                " would be needed, and there are " + mebibytes(begins ? after : now) +
+                "; remove files or add devices");
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
     const uint64_t offered = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
                              data.degraded_partial_row_blocks + slots_now;
     if (!store_.ledger.try_lower_room(offered))
-        return {Err::kNoSpace, "there is no room for what is being written; try again, or remove files"};
+        return refuse(why, Err::kNoSpace,
+                      "there is no room for what is being written; try again, or remove files");
     return {};
 }
 

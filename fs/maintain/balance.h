@@ -2,8 +2,9 @@
 // A balance: block groups are emptied into groups made as new ones are made now, of another profile, over
 // more members, or fuller. Nothing of a file or a tree changes but where blocks lie.
 //
-// What is to be done is in the superblock, so that a mount goes on with it: which groups, by their profile or
-// by when they were made. There is no position: what is left is what is left to be done.
+// What is to be done is in the superblock, so that a mount goes on with it: which groups, by their profile,
+// by a member that is to be removed, or by when they were made. There is no position: what is left is what is
+// left to be done.
 //
 // The way of a group: it takes blocks only when no other has room. Data moves as the cleaner moves it, one
 // group after the other, the emptiest first (fs/maintain/cleaner.h). Of groups of nodes one at a time is
@@ -18,6 +19,7 @@
 #include "fs/maintain/cleaner.h"
 #include "fs/maintain/empty_groups.h"
 #include "fs/maintain/node_search.h"
+#include "fs/txn/commit_orders.h"
 
 namespace cowraid {
 
@@ -26,6 +28,7 @@ struct BalanceOptions {
     uint32_t content = 0;  // kGroupData | ...
     uint32_t usage_max = 100;  // percent
     bool convert = false;  // only groups of another profile
+    MemberId member;  // 0, or only groups with a column on it: it is removed at the end
     bool force = false;  // fewer members may be lost afterwards
 };
 
@@ -36,6 +39,7 @@ struct BalanceStatus {
     uint32_t content = 0;
     uint32_t usage_max = 100;
     bool convert = false;
+    MemberId member;
     uint64_t started = 0, ended = 0;  // by this mount; seconds since 1970; 0: not yet
     uint64_t bytes_total = 0, bytes_left = 0;  // in use in the groups that it empties: when it began, and now
     uint64_t groups_left = 0;  // of them
@@ -48,7 +52,7 @@ const char* balance_state_name(BalanceStatus::State state);
 
 class Balance {
 public:
-    Balance(Store& store, const EmptyGroups& empty_groups, Cleaner& cleaner);
+    Balance(Store& store, const EmptyGroups& empty_groups, CommitOrders& orders, Cleaner& cleaner);
 
     // Any thread without locks, as pause(), resume(), cancel(): returns when it is durable. kBusy: one is
     // under way. kInvalid: it may not be; kNoSpace: what is in these groups would have no room; kReadOnly,
@@ -61,35 +65,23 @@ public:
     Status cancel(std::string& why);
     [[nodiscard]] BalanceStatus status() const;
 
-    // Commit thread, no commit under way. What was asked for, in the next superblock. True: something was,
-    // and applied() is due when that is durable.
-    bool apply();
-    void applied();
-    // One bounded step. `idle`: nobody has changed anything for a while.
+    // Commit thread, no commit under way. One bounded step. `idle`: nobody has changed anything for a while.
     CleanProgress step(bool idle);
     // Nodes for the open transaction to move, with room reserved for them.
     void plan_moves();
 
 private:
-    // What is asked of the commit thread, and its answer.
-    struct Order {
-        BalanceStatus::State next = BalanceStatus::State::kNone;
-        BalanceOptions options;
-    };
-    struct Answer {
-        Status status;
-        std::string why;
-    };
-    Status carry_out(const Order& order, std::string& why);
-    Answer begin(const BalanceOptions& options);
-    Answer change(BalanceStatus::State next);
+    class Order;
+    Status begin(const BalanceOptions& options, std::string& why);
+    Status change(BalanceStatus::State next, std::string& why);
     void reopen_groups();
     void enter(BalanceStatus::State state, const BalanceRecord& record, const VolumeProfiles& profiles);
-    [[nodiscard]] Answer assess(const BalanceOptions& options, const BalanceRecord& record) const;
-    [[nodiscard]] Answer assess_profile(const Profile& now, const Profile& then, bool force) const;
+    Status assess(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const;
+    Status assess_profile(const Profile& now, const Profile& then, bool force, std::string& why) const;
+    Status assess_removal(const BalanceOptions& options, std::string& why) const;
     [[nodiscard]] bool selects(const BalanceRecord& record, const VolumeProfiles& profiles,
                                const GroupNumbers& numbers) const;
-    [[nodiscard]] Answer assess_room(const BalanceOptions& options, const BalanceRecord& record) const;
+    Status assess_room(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const;
     [[nodiscard]] std::vector<GroupNumbers> chosen(uint32_t content) const;
     void avoid_groups();
     void close_nodes(uint32_t content);
@@ -105,14 +97,11 @@ private:
     Store& store_;
     const EmptyGroups& empty_groups_;
     Cleaner& cleaner_;
-    Mutex orders_mutex_{LockRank::kScrub};  // one order at a time
+    CommitOrders& orders_;
     mutable Mutex mutex_{LockRank::kLeaf};
-    std::optional<Order> order_ CW_GUARDED_BY(mutex_);
-    std::optional<Answer> answer_ CW_GUARDED_BY(mutex_);
     BalanceStatus status_ CW_GUARDED_BY(mutex_);
 
     // Commit thread.
-    Answer pending_answer_;
     bool wants_moves_ = false;  // the next commit moves nodes
     bool no_room_for_moves_ = false;  // the last one that should could not
     NodePosition position_;

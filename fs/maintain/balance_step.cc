@@ -16,7 +16,6 @@ constexpr uint64_t kNodesMax = 512;
 constexpr uint64_t kNodesMin = 8;
 // Over all trees: commits between its pieces may have moved what it looked for.
 constexpr uint32_t kEmptyPassesMax = 3;
-constexpr uint32_t kEveryContent = kGroupData | kGroupMetadata | kGroupSystem;
 
 }  // namespace
 
@@ -49,7 +48,7 @@ bool Balance::stays(const GroupNumbers& numbers) const
 // What moves, and what others write meanwhile, goes elsewhere as long as there is room.
 void Balance::avoid_groups()
 {
-    for (const GroupNumbers& numbers : chosen(kEveryContent))
+    for (const GroupNumbers& numbers : chosen(kAllContent))
         store_.allocator.set_avoided(numbers.address, true);
 }
 
@@ -87,7 +86,7 @@ std::set<VolumeAddress> Balance::node_groups() const
 
 bool Balance::count_left()
 {
-    const std::vector<GroupNumbers> groups = chosen(kEveryContent);
+    const std::vector<GroupNumbers> groups = chosen(kAllContent);
     uint64_t blocks = 0;
     uint64_t stuck = 0;
     bool waits_for_commit = false;
@@ -131,7 +130,12 @@ CleanProgress Balance::step(bool idle)
         close_nodes(kGroupSystem);
     const bool waits_for_commit = count_left();
     if (const BalanceStatus now = status(); now.groups_left == now.groups_stuck) {
+        const bool removes = record.member.value != 0 && now.groups_stuck == 0;
+        if (removes && !store_.volume.may_remove_member(record.member))
+            return CleanProgress::kNothing;
         reopen_groups();
+        if (removes)
+            store_.volume.remove_member(record.member);
         store_.volume.set_balance({}, now.profiles);
         return CleanProgress::kNeedsCommit;
     }

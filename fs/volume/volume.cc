@@ -80,6 +80,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     array_options.read_only = options.read_only || volume->read_only_advised();
     volume->array_ = std::make_unique<Array>(volume->members_, array_options);
     CW_TRY(volume->install_groups(why));
+    volume->balance_is_committed();
     return volume;
 }
 
@@ -102,6 +103,7 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
         const MemberRecord& record = superblock.members[i];
         volume->members_.add(record.id, std::move(devices[i]), record.counters);
         volume->slots_.add_member(record, true);
+        volume->settled_.push_back(record.id);
     }
     volume->members_.set_needed(volume->quorum());
     volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
@@ -111,8 +113,10 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
 Status Volume::install_groups(std::string& why)
 {
     MutexLock lock(mutex_);
-    for (const MemberRecord& record : committed_.members)
+    for (const MemberRecord& record : committed_.members) {
         slots_.add_member(record, members_.device(record.id) != nullptr);
+        settled_.push_back(record.id);
+    }
     newly_stale_.clear();
     for (const GroupRecord& group : map_.groups) {
         const bool absent = std::any_of(group.columns.begin(), group.columns.end(), [&](const auto& column) {
@@ -153,15 +157,6 @@ uint32_t Volume::chunk_bytes_for(uint32_t content) const
 {
     const uint32_t chunk_bytes = committed_.chunk_bytes;
     return (content & kGroupData) != 0 ? chunk_bytes : std::max<uint32_t>(chunk_bytes, kNodeBytes);
-}
-
-std::vector<MemberId> Volume::missing_members() const
-{
-    std::vector<MemberId> missing;
-    for (const MemberRecord& record : committed_.members)
-        if (members_.device(record.id) == nullptr)
-            missing.push_back(record.id);
-    return missing;
 }
 
 bool Volume::member_failed_since_commit() const

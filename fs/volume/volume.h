@@ -92,7 +92,9 @@ public:
     [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                                 bool emptied) const;
 
-    // Members not in service: absent or failed.
+    // A copy, for any thread: it changes with commits.
+    [[nodiscard]] std::vector<MemberRecord> member_table() const;
+    // Members not in service: absent or failed. Thread-safe.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
     // A member failed since the last superblock was written.
@@ -143,6 +145,13 @@ public:
     // lacks everything. Commit thread.
     void disown_member(MemberId id);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
+    // One member more or less, with the next superblock. A majority of the members before and of those after
+    // must write it; when that is not to be had, or there is no room for one more, they may not be called.
+    // What is added has no superblock. What is removed has no column of any group. Commit thread.
+    [[nodiscard]] bool may_add_member(const MemberRecord& record) const;
+    MemberId add_member(MemberRecord record, std::unique_ptr<BlockDevice> device);
+    [[nodiscard]] bool may_remove_member(MemberId id) const;
+    void remove_member(MemberId id);
     // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
     // next one calls them current, those that went out of service meanwhile excepted (I-32). Thread-safe.
     void caught_up(std::vector<StaleColumn> columns);
@@ -202,7 +211,14 @@ private:
     Status flush_data(uint64_t& covered);
     Status write_superblock(Generation generation, const BlockRef& root);
     void next_is_committed();
+    // Parts of it, for what others read meanwhile.
     void profiles_are_committed();
+    void balance_is_committed();
+    void member_table_is_committed();
+    // Nothing new comes to lie on a member that leaves.
+    void set_leaving(MemberId id, bool leaving);
+    void settle_members(const std::vector<MemberId>& before);
+    void give_dropped_back();
     Status publish_map();
     void note_member_states(Generation generation);
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
@@ -263,7 +279,8 @@ private:
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
     // Changed by the mount and by the commit thread.
-    Superblock committed_;  // written last; found by open(), or what mkfs begins with; profiles: mutex_, too
+    // Written last; found by open(), or what mkfs begins with. Profiles and members: mutex_, too.
+    Superblock committed_;
     Superblock next_;  // that of the next commit, as far as it is known
     bool renew_log_epoch_ = false;
     // Groups come and go with mutex_ held: who holds it may read which there are, and where.
@@ -274,6 +291,7 @@ private:
     std::vector<VolumeAddress> reopened_;  // groups that the next durable map lets open
     // Groups with a column on an absent member since open(): nothing was written that a column lacks.
     std::set<VolumeAddress> closed_;
+    std::vector<MemberId> settled_;  // the member table that is durable, by rising id
     std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
     std::vector<GroupRecord> newly_stale_;  // changed, unknown to the array
     std::vector<StaleColumn> caught_up_flushed_;

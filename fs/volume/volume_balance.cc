@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a balance says of groups: which it empties, and as what new ones are made meanwhile.
+#include <algorithm>
+
 #include "fs/volume/volume.h"
 
 namespace cowraid {
@@ -35,6 +37,9 @@ bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profile
 {
     if (balance.state == BalanceState::kNone || (group.content & balance.content) == 0)
         return false;
+    if (balance.member.value != 0)
+        return std::any_of(group.columns.begin(), group.columns.end(),
+                           [&](const GroupColumn& column) { return column.member == balance.member; });
     if (balance.before.value != 0)
         return group.created_generation < balance.before;
     if ((group.content & kGroupData) != 0)
@@ -50,6 +55,8 @@ uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const Volume
     MutexLock lock(mutex_);
     note_present();
     SlotAllocator slots = slots_;
+    if (balance.member.value != 0)
+        slots.set_leaving(balance.member, true);
     for (const GroupRecord& group : map_.groups)
         if (emptied && (group.content & kGroupData) != 0 && selects(balance, profiles, group))
             slots.give_back(group);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What makes a volume's state durable: map, superblocks, member states, in which order.
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "base/random.h"
@@ -27,16 +28,9 @@ void Volume::next_is_committed()
     if (committed_.log_epoch != next_.log_epoch)
         committed_.log_epoch = next_.log_epoch;
     committed_.unmounted = next_.unmounted;
-    committed_.balance = next_.balance;
+    balance_is_committed();
     profiles_are_committed();
-    for (const MemberRecord& from : next_.members) {
-        MemberRecord& record = *committed_.member(from.id);
-        if (record.uuid != from.uuid)
-            record.uuid = from.uuid;
-        record.state = from.state;
-        record.missing_since = from.missing_since;
-        record.counters = from.counters;
-    }
+    member_table_is_committed();
 }
 
 Status Volume::write_map(MapWrite how, Generation generation)
@@ -54,7 +48,7 @@ Status Volume::write_map(MapWrite how, Generation generation)
     next_.map = reference;
     if (how == MapWrite::kPrepare)
         return {};
-    return write_group_map(members_, committed_, bytes, place);
+    return write_group_map(members_, next_, bytes, place);
 }
 
 Status Volume::flush()
@@ -122,6 +116,15 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
     next_.generation = generation;
     next_.root = root;
     note_member_states(generation);
+    // A new member has it first: no crash leaves a member table that names a device without a superblock.
+    std::vector<MemberId> added;
+    for (const MemberRecord& record : next_.members)
+        if (committed_.member(record.id) == nullptr)
+            added.push_back(record.id);
+    if (!added.empty()) {
+        CW_TRY(write_superblocks(members_, next_, added));
+        CW_TRY(flush());
+    }
     CW_TRY(write_superblocks(members_, next_));
     next_is_committed();
     return {};
@@ -159,6 +162,16 @@ void Volume::commit_done(Allocator& allocator)
             allocator.set_group_state(address, Allocator::GroupState::kOpen);
         groups->clear();
     }
+    give_dropped_back();
+    std::vector<MemberId> table;
+    for (const MemberRecord& record : committed_.members)
+        table.push_back(record.id);
+    if (table != settled_)
+        settle_members(std::exchange(settled_, table));
+}
+
+void Volume::give_dropped_back()
+{
     MutexLock lock(mutex_);
     if (dropped_.empty())
         return;

@@ -87,24 +87,6 @@ bool Volume::has_caught_up() const
     return has_caught_up_.load();
 }
 
-void Volume::disown_member(MemberId id)
-{
-    next_.member(id)->uuid = uuid_random();
-    for (GroupRecord& group : map_.groups) {
-        mark_stale(group, id, group.created_generation);
-        closed_.erase(group.address);
-    }
-    map_changed_ = true;
-    publish_stale();
-}
-
-void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
-{
-    map_changed_ = true;
-    std::erase(away_, id);
-    members_.replace(id, std::move(device));
-}
-
 std::vector<StaleColumn> Volume::take_caught_up()
 {
     MutexLock lock(mutex_);

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Balances of whole volumes on simulated members: from profile to profile, interrupted, beside writers, where
 // there is no room, where something is lost.
+#include "tests/filesystem/volume_contents.h"
 #include <linux/falloc.h>
-#include <sys/stat.h>
-
-#include <map>
-
-#include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -19,89 +15,9 @@ constexpr uint64_t kMemberBytes = 160 * kMiB;
 constexpr uint32_t kChunkBytes = 16 * kKiB;
 constexpr uint32_t kNodes = kGroupMetadata | kGroupSystem;
 
-using Contents = std::map<std::string, std::vector<std::byte>>;
-
-std::vector<std::byte> random_content(Prng& prng, size_t bytes)
-{
-    std::vector<std::byte> content(bytes);
-    prng.fill(content.data(), bytes);
-    return content;
-}
-
-InodeNumber find_file(Filesystem& fs, const std::string& name)
-{
-    const Result<Attributes> found = fs.names.lookup(kRoot, name);
-    REQUIRE(found.ok());
-    fs.names.forget(found->inode, 1);
-    return found->inode;
-}
-
-void write_file(Filesystem& fs, const std::string& name, const std::vector<std::byte>& content)
-{
-    const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
-    REQUIRE(made.ok());
-    REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
-    fs.names.forget(made->inode, 1);
-}
-
-// A large file, and small ones of which every other one goes again, so that rows are partly free.
-Contents fill(Filesystem& fs, Prng& prng, size_t large_bytes)
-{
-    Contents contents;
-    contents["large"] = random_content(prng, large_bytes);
-    for (int index = 0; index < 120; ++index)
-        contents["small" + std::to_string(index)] = random_content(prng, 1 + prng.below(30000));
-    for (const auto& [name, content] : contents)
-        write_file(fs, name, content);
-    REQUIRE(fs.step(true).ok());
-    for (int index = 0; index < 120; index += 2) {
-        const std::string name = "small" + std::to_string(index);
-        REQUIRE(fs.names.unlink(kRoot, name).ok());
-        contents.erase(name);
-    }
-    REQUIRE(fs.step(true).ok());
-    return contents;
-}
-
-void require_contents(Filesystem& fs, const Contents& contents)
-{
-    for (const auto& [name, content] : contents) {
-        std::vector<std::byte> read(content.size());
-        const Result<size_t> bytes = fs.files.read(find_file(fs, name), 0, read);
-        REQUIRE(bytes.ok());
-        REQUIRE(*bytes == content.size());
-        REQUIRE(read == content);
-    }
-}
-
-Status start(Filesystem& fs, const BalanceOptions& options)
-{
-    std::string why;
-    const Status status = fs.committer.balance.start(options, why);
-    CHECK_MESSAGE(status.ok() == why.empty(), why);
-    return status;
-}
-
 BalanceOptions conversion(ProfileId data, ProfileId metadata, bool force = false)
 {
-    return {.profiles = {data, metadata}, .content = kGroupData | kNodes, .convert = true, .force = force};
-}
-
-BalanceStatus finish(Filesystem& fs)
-{
-    for (int step = 0; step < 20000; ++step) {
-        const CleanProgress progress = fs.balance_step();
-        if (progress == CleanProgress::kNeedsCommit)
-            REQUIRE(fs.step(true).ok());
-        if (const BalanceStatus status = fs.committer.balance.status(); status.state != State::kRunning) {
-            REQUIRE(fs.step(true).ok());
-            return status;
-        }
-        if (progress == CleanProgress::kNothing)
-            break;
-    }
-    FAIL("the balance does not end");
-    return fs.committer.balance.status();
+    return {.profiles = {data, metadata}, .content = kAllContent, .convert = true, .force = force};
 }
 
 void require_profiles(Filesystem& fs, ProfileId data, ProfileId metadata)
@@ -110,14 +26,6 @@ void require_profiles(Filesystem& fs, ProfileId data, ProfileId metadata)
     CHECK(fs.volume->profiles().metadata == metadata);
     for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
         CHECK(group->record.profile == ((group->record.content & kGroupData) != 0 ? data : metadata));
-}
-
-void require_clean(SimVolume& volume, const std::vector<uint32_t>& absent = {})
-{
-    CheckReport report;
-    std::string why;
-    REQUIRE_MESSAGE(volume.check(report, why, absent).ok(), why);
-    CHECK(report.clean());
 }
 
 // Overwrites all nodes of a tree, those that no commit refers to as well; says how many.
@@ -134,13 +42,6 @@ int spoil_nodes(SimVolume& volume, uint64_t tree, Prng& prng)
             ++count;
         }
     return count;
-}
-
-MountOptions degraded_options()
-{
-    MountOptions options = manual_options();
-    options.degraded = true;
-    return options;
 }
 
 }  // namespace
@@ -166,8 +67,8 @@ TEST_CASE("balance: from profile to profile, and every byte is there when as man
         make_and_mount(volume);
         Prng prng(seed());
         const Contents contents = fill(volume.fs(), prng, 9 * kMiB);
-        REQUIRE(start(volume.fs(), conversion(one.then_data, one.then_metadata, true)).ok());
-        CHECK(start(volume.fs(), conversion(one.then_data, one.then_metadata)).err() == Err::kBusy);
+        REQUIRE(start_balance(volume.fs(), conversion(one.then_data, one.then_metadata, true)).ok());
+        CHECK(start_balance(volume.fs(), conversion(one.then_data, one.then_metadata)).err() == Err::kBusy);
         const BalanceStatus status = finish(volume.fs());
         CHECK(status.state == State::kFinished);
         CHECK(status.bytes_total >= 9 * kMiB);
@@ -194,7 +95,7 @@ TEST_CASE("balance: killed after any number of steps it goes on by itself")
         SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
         make_and_mount(volume);
         const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
-        REQUIRE(start(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+        REQUIRE(start_balance(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
         // Killed later every time: it comes to its end.
         for (int mounts = 0; mounts < 200; ++mounts) {
             if (volume.fs().committer.balance.status().state != State::kRunning)
@@ -225,25 +126,13 @@ TEST_CASE("balance: beside writers")
     for (const auto& [data, metadata] :
          {std::pair(ProfileId::kRaid6, ProfileId::kRaid1c3), std::pair(ProfileId::kRaid1, ProfileId::kRaid1),
           std::pair(ProfileId::kRaid5, ProfileId::kRaid1)}) {
-        REQUIRE(start(fs, conversion(data, metadata, true)).ok());
+        REQUIRE(start_balance(fs, conversion(data, metadata, true)).ok());
         for (int number = 0; number < 5000; ++number) {
             if (fs.committer.balance.status().state != State::kRunning)
                 break;
             if (fs.balance_step() == CleanProgress::kNeedsCommit || prng.chance(1, 8))
                 REQUIRE(fs.step(true).ok());
-            const auto at = std::next(contents.begin(), static_cast<ptrdiff_t>(prng.below(contents.size())));
-            const std::vector<std::byte> piece = random_content(prng, 1 + prng.below(60000));
-            const uint64_t offset = prng.below(at->second.size());
-            REQUIRE(fs.files.write(find_file(fs, at->first), offset, piece, {}, {}).ok());
-            if (at->second.size() < offset + piece.size())
-                at->second.resize(offset + piece.size());
-            std::copy(piece.begin(), piece.end(), at->second.begin() + static_cast<ptrdiff_t>(offset));
-            if (prng.chance(1, 6))
-                REQUIRE(fs.step(false).ok());
-            if (prng.chance(1, 10) && contents.size() > 10 && at->first != "large") {
-                REQUIRE(fs.names.unlink(kRoot, at->first).ok());
-                contents.erase(at);
-            }
+            change_one(fs, prng, contents);
         }
         REQUIRE(fs.step(true).ok());
         require_profiles(fs, data, metadata);
@@ -263,7 +152,7 @@ TEST_CASE("balance: paused it rests over mounts; cancelled, groups of both kinds
     CHECK(volume.fs().committer.balance.pause(why).err() == Err::kInvalid);
     CHECK(volume.fs().committer.balance.resume(why).err() == Err::kInvalid);
     CHECK(volume.fs().committer.balance.cancel(why).err() == Err::kInvalid);
-    REQUIRE(start(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+    REQUIRE(start_balance(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
     continue_balance(volume.fs(), 3, true);
     REQUIRE(volume.fs().committer.balance.pause(why).ok());
     CHECK(volume.fs().balance_step() == CleanProgress::kNothing);
@@ -323,11 +212,12 @@ TEST_CASE("balance: a conversion that would not fit is refused; one that just fi
         // RAID6 has two thirds of what RAID5 has.
         const Contents contents = fill(fs, prng, fits ? available / 20 * 9 : available / 10 * 8);
         if (!fits) {
-            CHECK(start(fs, conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).err() == Err::kNoSpace);
+            CHECK(start_balance(fs, conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).err() ==
+                  Err::kNoSpace);
             require_profiles(fs, ProfileId::kRaid5, ProfileId::kRaid1);
             continue;
         }
-        REQUIRE(start(fs, conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+        REQUIRE(start_balance(fs, conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
         CHECK(finish(fs).state == State::kFinished);
         require_profiles(fs, ProfileId::kRaid6, ProfileId::kRaid1c3);
         require_contents(fs, contents);
@@ -359,13 +249,13 @@ TEST_CASE("balance: of groups that are not too full, and of all of them, which g
         if (numbers.live_blocks * 100 > 30 * numbers.total_blocks)
             full.push_back(numbers.address);
     BalanceOptions options{.profiles = fs.volume->profiles(), .content = kGroupData, .usage_max = 30};
-    REQUIRE(start(fs, options).ok());
+    REQUIRE(start_balance(fs, options).ok());
     CHECK(finish(fs).state == State::kFinished);
     for (const VolumeAddress address : full)
         CHECK(fs.volume->array().group_at(address));
     const std::vector<Ref<const ArrayGroup>> before = fs.volume->array().groups();
-    options = {.profiles = fs.volume->profiles(), .content = kGroupData | kNodes};
-    REQUIRE(start(fs, options).ok());
+    options = {.profiles = fs.volume->profiles(), .content = kAllContent};
+    REQUIRE(start_balance(fs, options).ok());
     CHECK(finish(fs).state == State::kFinished);
     for (const Ref<const ArrayGroup>& group : before)
         CHECK_FALSE(fs.volume->array().group_at(group->record.address));
@@ -394,7 +284,7 @@ TEST_CASE("balance: blocks that are lost keep their group; the rest moves")
                 volume.member(member).poke(offset, random_content(prng, kBlockBytes));
         }
     REQUIRE(spoilt);
-    REQUIRE(start(fs, conversion(ProfileId::kRaid1, ProfileId::kRaid1)).ok());
+    REQUIRE(start_balance(fs, conversion(ProfileId::kRaid1, ProfileId::kRaid1)).ok());
     const BalanceStatus status = finish(fs);
     CHECK(status.state == State::kFinished);
     CHECK(status.groups_stuck == 1);
@@ -415,7 +305,7 @@ TEST_CASE("balance: with a member away it uses those that are there")
     const Contents contents = fill(volume.fs(), prng, 6 * kMiB);
     REQUIRE(volume.unmount().ok());
     mount(volume, degraded_options(), {3});
-    REQUIRE(start(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+    REQUIRE(start_balance(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
     CHECK(finish(volume.fs()).state == State::kFinished);
     require_profiles(volume.fs(), ProfileId::kRaid6, ProfileId::kRaid1c3);
     REQUIRE(volume.unmount().ok());
@@ -440,7 +330,8 @@ TEST_CASE("balance: nodes alone, on a volume that nobody writes to")
             REQUIRE(fs.step(true).ok());
     }
     REQUIRE(
-        start(fs, {.profiles = {ProfileId::kRaid5, ProfileId::kRaid1c3}, .content = kNodes, .convert = true})
+        start_balance(
+            fs, {.profiles = {ProfileId::kRaid5, ProfileId::kRaid1c3}, .content = kNodes, .convert = true})
             .ok());
     const BalanceStatus status = finish(fs);
     CHECK(status.state == State::kFinished);
@@ -481,9 +372,9 @@ TEST_CASE("balance: a node that cannot be read keeps its group, and the volume g
     REQUIRE(spoilt);
     mount(volume, manual_options());
     Filesystem& fs = volume.fs();
-    REQUIRE(
-        start(fs, {.profiles = {ProfileId::kSingle, ProfileId::kRaid1}, .content = kNodes, .convert = true})
-            .ok());
+    REQUIRE(start_balance(
+                fs, {.profiles = {ProfileId::kSingle, ProfileId::kRaid1}, .content = kNodes, .convert = true})
+                .ok());
     const BalanceStatus status = finish(fs);
     CHECK(status.state == State::kFinished);
     CHECK(status.groups_stuck == 1);
@@ -505,7 +396,7 @@ TEST_CASE("balance: it ends when groups cannot leave")
         const BalanceOptions options{.profiles = volume.fs().volume->profiles(), .content = kGroupData};
         if (cleaner) {
             // Everything has moved, nothing has left.
-            REQUIRE(start(volume.fs(), options).ok());
+            REQUIRE(start_balance(volume.fs(), options).ok());
             for (int step = 0; step < 1000; ++step) {
                 const auto groups = volume.fs().store.allocator.group_numbers(kGroupData);
                 const bool moved = std::any_of(groups.begin(), groups.end(), [&](const GroupNumbers& group) {
@@ -525,7 +416,7 @@ TEST_CASE("balance: it ends when groups cannot leave")
         REQUIRE(spoil_nodes(volume, kChecksumTree, prng) > 0);
         mount(volume, manual_options());
         if (!cleaner)
-            REQUIRE(start(volume.fs(), options).ok());
+            REQUIRE(start_balance(volume.fs(), options).ok());
         const BalanceStatus status = finish(volume.fs());
         CHECK(status.state == State::kFinished);
         CHECK(status.groups_stuck == 1);
@@ -546,7 +437,7 @@ TEST_CASE("balance: writers keep the room that they were promised")
     REQUIRE(fs.files.allocate_range(made->inode, 0, 0, available / 100 * 75).ok());
     REQUIRE(fs.step(true).ok());
     // RAID1 has two thirds of what RAID5 has.
-    CHECK(start(fs, conversion(ProfileId::kRaid1, ProfileId::kRaid1)).err() == Err::kNoSpace);
+    CHECK(start_balance(fs, conversion(ProfileId::kRaid1, ProfileId::kRaid1)).err() == Err::kNoSpace);
     const std::vector<std::byte> content = random_content(prng, available / 100 * 70);
     REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
     REQUIRE(fs.step(true).ok());
@@ -559,7 +450,7 @@ TEST_CASE("balance: writers keep the room that they were promised")
     for (int commit = 0; commit < 3; ++commit)
         REQUIRE(fs.step(true).ok());
     const uint64_t before = fs.statistics().available_blocks;
-    REQUIRE(start(fs, {.profiles = fs.volume->profiles(), .content = kGroupData}).ok());
+    REQUIRE(start_balance(fs, {.profiles = fs.volume->profiles(), .content = kGroupData}).ok());
     uint64_t least = before;
     for (int step = 0; step < 20000 && fs.committer.balance.status().state == State::kRunning; ++step) {
         if (fs.balance_step() == CleanProgress::kNeedsCommit)

@@ -33,7 +33,7 @@ constexpr FreeField kFreeFields[] = {
     {"DiskSuperblock", "balance.state", "a balance that rests"},
     {"DiskSuperblock", "balance.content", "which groups a balance empties"},
     {"DiskSuperblock", "balance.usage_max", "which groups a balance empties"},
-    {"DiskSuperblock", "balance.reserved", "ignored"},
+    {"DiskSuperblock", "balance.member", "which groups a balance empties"},
     {"DiskSuperblock", "balance.before", "which groups a balance empties"},
     {"DiskSuperblock", "balance.total_bytes", "what its progress is told by"},
     {"DiskSuperblock", "reserved2", "ignored"},

@@ -75,6 +75,15 @@ class Volume:
     def attach(image):
         return run("losetup", "-f", "--show", "--direct-io=on", image).stdout.strip()
 
+    def another(self, mebibytes):
+        """One more device, which is no member yet."""
+        image = self.folder / f"member{len(self.images) + 1}.img"
+        with open(image, "wb") as file:
+            file.truncate(mebibytes << 20)
+        self.images.append(image)
+        self.loops.append(self.attach(image))
+        return self.loops[-1]
+
     @property
     def devices(self):
         return self.loops or [str(image) for image in self.images]

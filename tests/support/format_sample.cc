@@ -149,12 +149,11 @@ Superblock sample_superblock(Prng& prng, size_t member_count)
     superblock.log_epoch = prng.next() | 1;
     superblock.unmounted = prng.chance(1, 2);
     if (prng.chance(1, 4))
-        superblock.balance = {
-            .state = prng.chance(1, 2) ? BalanceState::kRunning : BalanceState::kPaused,
-            .content = static_cast<uint32_t>(prng.between(1, kGroupData | kGroupMetadata | kGroupSystem)),
-            .usage_max = static_cast<uint32_t>(prng.between(0, 100)),
-            .before = {prng.between(0, superblock.generation.value)},
-            .total_bytes = prng.next()};
+        superblock.balance = {.state = prng.chance(1, 2) ? BalanceState::kRunning : BalanceState::kPaused,
+                              .content = static_cast<uint32_t>(prng.between(1, kAllContent)),
+                              .usage_max = static_cast<uint32_t>(prng.between(0, 100)),
+                              .before = {prng.between(0, superblock.generation.value)},
+                              .total_bytes = prng.next()};
     superblock.label.resize(prng.below(kLabelBytes));
     for (char& character : superblock.label)
         character = static_cast<char>(prng.between(1, 127));

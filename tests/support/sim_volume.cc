@@ -16,12 +16,22 @@ MountOptions manual_options()
 
 SimVolume::SimVolume(const VolumeShape& shape) : shape_(shape)
 {
-    for (uint32_t i = 0; i < shape.member_count; ++i) {
-        members_.push_back(
-            std::make_unique<SimDevice>("member" + std::to_string(i + 1), shape.member_bytes, &power_));
-        cables_.push_back(
-            std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*members_.back()), i));
-    }
+    while (members_.size() < shape.member_count)
+        add_device(shape.member_bytes);
+}
+
+uint32_t SimVolume::add_device(uint64_t bytes)
+{
+    const auto index = static_cast<uint32_t>(members_.size());
+    members_.push_back(std::make_unique<SimDevice>("member" + std::to_string(index + 1), bytes, &power_));
+    cables_.push_back(
+        std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*members_.back()), index));
+    return index;
+}
+
+std::unique_ptr<BlockDevice> SimVolume::borrow_one(uint32_t index)
+{
+    return std::make_unique<BorrowedDevice>(*cables_[index]);
 }
 
 SimVolume::~SimVolume() = default;
@@ -39,7 +49,7 @@ std::vector<std::unique_ptr<BlockDevice>> SimVolume::borrow(const std::vector<ui
     std::vector<std::unique_ptr<BlockDevice>> devices;
     for (uint32_t i = 0; i < members_.size(); ++i)
         if (std::find(absent.begin(), absent.end(), i) == absent.end())
-            devices.push_back(std::make_unique<BorrowedDevice>(*cables_[i]));
+            devices.push_back(borrow_one(i));
     return devices;
 }
 

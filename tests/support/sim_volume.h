@@ -34,6 +34,10 @@ public:
     SimVolume& operator=(const SimVolume&) = delete;
 
     Status make(std::string& why);
+    // One more device, which mounts find, too; its index.
+    uint32_t add_device(uint64_t bytes);
+    // Its requests, for somebody else to own.
+    std::unique_ptr<BlockDevice> borrow_one(uint32_t index);
     // Leaves out the members whose index (from 0) is in `absent`.
     Status mount(const MountOptions& options, std::string& why, const std::vector<uint32_t>& absent = {});
     // Closes: everything durable.

@@ -34,6 +34,8 @@ int command_usage(int argc, char** argv, CommandOptions options);
 int command_df(int argc, char** argv, CommandOptions options);
 int command_sync(int argc, char** argv, CommandOptions options);
 int command_stats(int argc, char** argv, CommandOptions options);
+int command_device_add(int argc, char** argv, CommandOptions options);
+int command_device_remove(int argc, char** argv, CommandOptions options);
 int command_check(int argc, char** argv, CommandOptions options);
 int command_scrub(int argc, char** argv, CommandOptions options);
 int command_scrub_start(int argc, char** argv, CommandOptions options);

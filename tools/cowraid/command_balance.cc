@@ -20,7 +20,6 @@ using State = BalanceStatus::State;
 
 constexpr int kKeyConvert = 256;
 constexpr int kKeyMetadata = 257;
-constexpr int kKeyBackground = 258;
 constexpr int kKeyFullBalance = 259;
 
 // What is said of data, or of metadata.
@@ -199,6 +198,8 @@ unsigned percent(const BalanceStatus& status)
 
 std::string purpose_text(const BalanceStatus& status)
 {
+    if (status.member.value != 0)
+        return "empties member " + std::to_string(status.member.value) + " and removes it";
     std::string text = status.convert ? "converts" : "moves";
     if ((status.content & kGroupData) != 0)
         text += status.convert ? std::string(" data to ") + profile_name(status.profiles.data) : " data";
@@ -215,7 +216,8 @@ std::string result_text(const BalanceStatus& status)
 {
     if (status.groups_stuck > 0)
         return count_text(status.groups_stuck, "block group") +
-               " cannot be emptied: something in them cannot be read; run cowraid scrub";
+               " cannot be emptied: something in them cannot be read; run cowraid scrub" +
+               (status.member.value != 0 ? "; the member stays" : "");
     if (status.waits_for_room && status.state == State::kRunning)
         return "waits for room: remove files, or add devices";
     return status.state == State::kFinished ? "done" : "";
@@ -257,8 +259,7 @@ Result<BalanceStatus> follow_balance(ControlClient& client, const CommandOptions
         auto asked = ask_balance(client, "status", why);
         if (!asked.ok()) {
             why = "the daemon of the volume ended meanwhile: by umount, or see the system log; the balance "
-                  "goes "
-                  "on when it is mounted";
+                  "goes on when it is mounted";
             return asked.err();
         }
         const uint64_t done = bytes_done(*asked);
@@ -324,15 +325,23 @@ int command_balance(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(arguments.common, why);
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
-    const auto started = ask_balance(*client, request.get(), why);
+    return run_balance(*client, arguments.common, request.get(),
+                       arguments.background ? Wait::kNot : Wait::kForEnd);
+}
+
+int run_balance(ControlClient& client, const CommandOptions& options, const json_t* request, Wait wait)
+{
+    std::string why;
+    const auto started = ask_balance(client, request, why);
     if (!started.ok())
-        return command_failed(arguments.common, started.err(), why);
-    if (!arguments.background)
-        return wait_for_balance(*client, arguments.common);
-    if (arguments.common.format == OutputFormat::kJson)
+        return command_failed(options, started.err(), why);
+    if (wait == Wait::kForEnd)
+        return wait_for_balance(client, options);
+    if (options.format == OutputFormat::kJson)
         print_json(encode_balance(*started).get());
     else
-        print_line(stdout, "balance started; see cowraid balance status");
+        print_line(stdout, "%s; see cowraid balance status",
+                   started->member.value != 0 ? "the member is being emptied" : "balance started");
     return kExitOk;
 }
 

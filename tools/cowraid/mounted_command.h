@@ -14,11 +14,18 @@ namespace cowraid {
 // Between two looks at how far the work is.
 inline constexpr useconds_t kLookMicroseconds = 500000;
 
+// The key of --background.
+inline constexpr int kKeyBackground = 258;
+
 // At most one operand. False: said so.
 bool one_volume(const CommandOptions& options);
 // The volume that is named; without a name the one that the working directory is in, or the only mounted one.
 // `why` on failure.
 Result<ControlClient> connect_mounted(const CommandOptions& options, std::string& why);
+
+enum class Wait : uint8_t { kNot, kForEnd };
+// Asks for a balance, or for what is carried out as one, says how it is, and returns the exit code.
+int run_balance(ControlClient& client, const CommandOptions& options, const json_t* request, Wait wait);
 
 // From now on Ctrl-C and SIGTERM end waiting, not the program.
 void notice_interrupts();

@@ -7,6 +7,7 @@
 #include "control/balance_json.h"
 #include "control/scrub_json.h"
 #include "control/volume_json.h"
+#include "device/open_member.h"
 #include "fs/make_volume.h"
 #include "tools/mount/partial_write_options.h"
 
@@ -24,6 +25,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"scrub-resume", true, &VolumeControl::scrub_resume},
     {"scrub-cancel", true, &VolumeControl::scrub_cancel},
     {"balance", true, &VolumeControl::balance},
+    {"device-add", true, &VolumeControl::device_add},
     {"shutdown-wait", false, &VolumeControl::shutdown_wait},
 };
 
@@ -47,11 +49,10 @@ void VolumeControl::close_gate()
     WriteLock wait_for_commands(gate_);
 }
 
-Status VolumeControl::handle(std::string_view command, const json_t* request, ControlAnswer& answer,
-                             std::string& why)
+Status VolumeControl::handle(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     for (const Command& candidate : kCommands) {
-        if (candidate.name != command)
+        if (candidate.name != request.command)
             continue;
         if (!candidate.needs_filesystem)
             return (this->*candidate.run)(request, answer, why);
@@ -62,11 +63,11 @@ Status VolumeControl::handle(std::string_view command, const json_t* request, Co
         }
         return (this->*candidate.run)(request, answer, why);
     }
-    why = "unknown command '" + std::string(command) + "'; is the daemon of another version?";
+    why = "unknown command '" + request.command + "'; is the daemon of another version?";
     return Err::kUnsupported;
 }
 
-Status VolumeControl::mount(const json_t*, ControlAnswer& answer, std::string&)
+Status VolumeControl::mount(ControlRequest&, ControlAnswer& answer, std::string&)
 {
     answer.result = json_with_schema("mount");
     json_t* const out = answer.result.get();
@@ -93,13 +94,13 @@ Json VolumeControl::report()
     return encode_report(report);
 }
 
-Status VolumeControl::info(const json_t*, ControlAnswer& answer, std::string&)
+Status VolumeControl::info(ControlRequest&, ControlAnswer& answer, std::string&)
 {
     answer.result = report();
     return {};
 }
 
-Status VolumeControl::sync(const json_t*, ControlAnswer&, std::string& why)
+Status VolumeControl::sync(ControlRequest&, ControlAnswer&, std::string& why)
 {
     const Status status = filesystem_.committer.sync();
     if (!status.ok())
@@ -107,7 +108,7 @@ Status VolumeControl::sync(const json_t*, ControlAnswer&, std::string& why)
     return status;
 }
 
-Status VolumeControl::stats_reset(const json_t*, ControlAnswer& answer, std::string& why)
+Status VolumeControl::stats_reset(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
     answer.result = report();
     const Status status = filesystem_.reset_counters();
@@ -116,9 +117,9 @@ Status VolumeControl::stats_reset(const json_t*, ControlAnswer& answer, std::str
     return status;
 }
 
-Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string& why)
+Status VolumeControl::remount(ControlRequest& request, ControlAnswer&, std::string& why)
 {
-    const json_t* const read_only = json_get(request, "read_only");
+    const json_t* const read_only = json_get(request.body.get(), "read_only");
     if (!json_is_boolean(read_only)) {
         why = "remount needs read_only: true or false";
         return Err::kInvalid;
@@ -127,7 +128,7 @@ Status VolumeControl::remount(const json_t* request, ControlAnswer&, std::string
     bool any = false;
     const char* name;
     json_t* value;
-    json_object_foreach(const_cast<json_t*>(json_get(request, "options")), name, value)
+    json_object_foreach(const_cast<json_t*>(json_get(request.body.get(), "options")), name, value)
     {
         const char* const text = json_string_value(value);
         CW_TRY(set_partial_write_option(name, text != nullptr ? text : "", options, why));
@@ -162,12 +163,12 @@ Status VolumeControl::answer_scrub(Status status, const char* refusal, ControlAn
     return {};
 }
 
-Status VolumeControl::scrub_start(const json_t* request, ControlAnswer& answer, std::string& why)
+Status VolumeControl::scrub_start(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
-    const json_t* const repair = json_get(request, "repair");
+    const json_t* const repair = json_get(request.body.get(), "repair");
     const ScrubOptions options = {
         .mode = json_is_false(repair) ? ScrubMode::kLook : ScrubMode::kRepair,
-        .limit = json_get_integer(request, "limit"),
+        .limit = json_get_integer(request.body.get(), "limit"),
     };
     const Status status = filesystem_.committer.scrub.start(options);
     const bool paused = filesystem_.committer.scrub.status().state == ScrubState::kPaused;
@@ -177,24 +178,24 @@ Status VolumeControl::scrub_start(const json_t* request, ControlAnswer& answer, 
                         why);
 }
 
-Status VolumeControl::scrub_status(const json_t*, ControlAnswer& answer, std::string& why)
+Status VolumeControl::scrub_status(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
     return answer_scrub({}, "", answer, why);
 }
 
-Status VolumeControl::scrub_pause(const json_t*, ControlAnswer& answer, std::string& why)
+Status VolumeControl::scrub_pause(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
     return answer_scrub(filesystem_.committer.scrub.pause(), "no scrub is running", answer, why);
 }
 
-Status VolumeControl::scrub_resume(const json_t*, ControlAnswer& answer, std::string& why)
+Status VolumeControl::scrub_resume(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
     const Status status = filesystem_.committer.scrub.resume();
     const bool none = status.err() == Err::kInvalid;
     return answer_scrub(status, none ? "no scrub is paused" : not_writable_text(status.err()), answer, why);
 }
 
-Status VolumeControl::scrub_cancel(const json_t*, ControlAnswer& answer, std::string& why)
+Status VolumeControl::scrub_cancel(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
     return answer_scrub(filesystem_.committer.scrub.cancel(), "no scrub is running or paused", answer, why);
 }
@@ -216,6 +217,21 @@ Result<ProfileId> requested_profile(const json_t* request, const char* key, Prof
 
 }  // namespace
 
+Status VolumeControl::remove_member(const json_t* request, std::string& why)
+{
+    const BalanceOptions options = {
+        .profiles = filesystem_.volume->profiles(),
+        .content = kAllContent,
+        .member = {static_cast<uint32_t>(
+            std::min<uint64_t>(json_get_integer(request, "member"), UINT32_MAX))},
+    };
+    if (options.member.value == 0) {
+        why = "no member is named";
+        return Err::kInvalid;
+    }
+    return filesystem_.committer.balance.start(options, why);
+}
+
 Status VolumeControl::balance_start(const json_t* request, std::string& why)
 {
     const VolumeProfiles now = filesystem_.volume->profiles();
@@ -228,7 +244,7 @@ Status VolumeControl::balance_start(const json_t* request, std::string& why)
                       (json_get_flag(request, "metadata") ? kGroupMetadata | kGroupSystem : 0);
     CW_ASSIGN(options.profiles.data, requested_profile(request, "data_profile", now.data, why));
     ProfileId usual = now.metadata;
-    const size_t members = filesystem_.volume->superblock().members.size();
+    const size_t members = filesystem_.volume->member_table().size();
     const ProfileId raised = default_metadata_profile(options.profiles.data, members);
     if (options.profiles.data != now.data && json_get_text(request, "metadata_profile").empty() &&
         find_profile(raised)->tolerance > find_profile(usual)->tolerance &&
@@ -244,14 +260,16 @@ Status VolumeControl::balance_start(const json_t* request, std::string& why)
     return filesystem_.committer.balance.start(options, why);
 }
 
-Status VolumeControl::balance(const json_t* request, ControlAnswer& answer, std::string& why)
+Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     Balance& work = filesystem_.committer.balance;
-    const std::string action = json_get_text(request, "action");
+    const std::string action = json_get_text(request.body.get(), "action");
     Status status = Err::kInvalid;
     why.clear();
     if (action == "start")
-        status = balance_start(request, why);
+        status = balance_start(request.body.get(), why);
+    else if (action == "remove")
+        status = remove_member(request.body.get(), why);
     else if (action == "status")
         status = {};
     else if (action == "pause")
@@ -269,7 +287,28 @@ Status VolumeControl::balance(const json_t* request, ControlAnswer& answer, std:
     return status;
 }
 
-Status VolumeControl::shutdown_wait(const json_t*, ControlAnswer& answer, std::string&)
+Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    const std::string path = json_get_text(request.body.get(), "path");
+    if (path.empty() || !request.descriptor.valid()) {
+        why = "device-add needs a path and a descriptor";
+        return Err::kInvalid;
+    }
+    CW_ASSIGN(auto device, make_device_from_fd(std::move(request.descriptor), path, {}, why));
+    const auto added = filesystem_.committer.add_member(std::move(device), why);
+    if (!added.ok()) {
+        if (why.empty())
+            why = not_writable_text(added.err());
+        return added.err();
+    }
+    answer.result = json_with_schema("device-add");
+    json_put_text(answer.result.get(), "uuid", uuid_text(uuid_));
+    json_put_integer(answer.result.get(), "member", added->value);
+    json_put_text(answer.result.get(), "path", path);
+    return {};
+}
+
+Status VolumeControl::shutdown_wait(ControlRequest&, ControlAnswer& answer, std::string&)
 {
     answer.result = json_make_object();
     json_put_flag(answer.result.get(), "closing", closing_.load());

@@ -14,10 +14,11 @@ namespace cowraid {
 
 // Commands: mount, info, sync, stats-reset (answers as info did before it), remount (read_only: true|false),
 // scrub-start (repair: true|false, limit: bytes a second), scrub-status, scrub-pause, scrub-resume,
-// scrub-cancel (each answers with the status), balance (action: start, status, pause, resume, cancel; answers
-// with the status. start: data_profile, metadata_profile, data, metadata, convert, usage_max, force; without
-// a profile it stays as it is, metadata rises to what data tolerate), shutdown-wait (holds the connection;
-// "closing" is announced, then "closed").
+// scrub-cancel (each answers with the status), balance (action: start, remove, status, pause, resume, cancel;
+// answers with the status. start: data_profile, metadata_profile, data, metadata, convert, usage_max, force;
+// without a profile it stays as it is, metadata rises to what data tolerate. remove: member), device-add
+// (path, with the device's descriptor, open as open_member_fd() opens; answers with the member),
+// shutdown-wait (holds the connection; "closing" is announced, then "closed").
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -28,32 +29,33 @@ public:
     // Waits for commands that use the filesystem and refuses later ones.
     void close_gate();
 
-    Status handle(std::string_view command, const json_t* request, ControlAnswer& answer,
-                  std::string& why) override;
+    Status handle(ControlRequest& request, ControlAnswer& answer, std::string& why) override;
 
 private:
     struct Command {
         std::string_view name;
         // False: answers even while the volume closes.
         bool needs_filesystem;
-        Status (VolumeControl::*run)(const json_t* request, ControlAnswer& answer, std::string& why);
+        Status (VolumeControl::*run)(ControlRequest& request, ControlAnswer& answer, std::string& why);
     };
     static const Command kCommands[];
 
-    Status mount(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status info(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status sync(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status stats_reset(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status remount(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status scrub_start(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status scrub_status(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status scrub_pause(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status scrub_resume(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status scrub_cancel(const json_t* request, ControlAnswer& answer, std::string& why);
-    Status balance(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status mount(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status info(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status sync(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status stats_reset(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status remount(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status scrub_start(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status scrub_status(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status scrub_pause(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status scrub_resume(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status scrub_cancel(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance_start(const json_t* request, std::string& why);
+    Status remove_member(const json_t* request, std::string& why);
+    Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
-    Status shutdown_wait(const json_t* request, ControlAnswer& answer, std::string& why);
+    Status shutdown_wait(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Json report();
 
     Filesystem& filesystem_;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#include "fs/txn/commit_orders.h"
+
+#include <utility>
+
+#include "fs/txn/store.h"
+
+namespace cowraid {
+
+// A commit that had begun already does not carry it out.
+Status CommitOrders::carry_out(Ref<CommitOrder> order, std::string& why)
+{
+    MutexLock one_at_a_time(one_at_a_time_);
+    {
+        MutexLock lock(mutex_);
+        order_ = std::move(order);
+        answer_.reset();
+    }
+    while (true) {
+        Status status = store_.service.check_writable();
+        if (status.ok())
+            status = force_commit(store_);
+        MutexLock lock(mutex_);
+        if (!answer_ && status.ok())
+            continue;
+        order_.reset();
+        if (!status.ok())
+            return status;
+        why = answer_->why;
+        return answer_->status;
+    }
+}
+
+void CommitOrders::answer(Answer answer)
+{
+    MutexLock lock(mutex_);
+    answer_ = std::move(answer);
+}
+
+bool CommitOrders::apply()
+{
+    {
+        MutexLock lock(mutex_);
+        applying_ = std::exchange(order_, {});
+    }
+    if (!applying_)
+        return false;
+    Answer refusal;
+    refusal.status = applying_->apply(refusal.why);
+    if (refusal.status.ok())
+        return true;
+    answer(std::move(refusal));
+    return false;
+}
+
+void CommitOrders::applied()
+{
+    applying_->applied();
+    answer({});
+}
+
+}  // namespace cowraid

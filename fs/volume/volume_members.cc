@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// Members come and go (I-35): a superblock that changes the member table is on a majority of the members
+// before and of those after, so that whoever can write the volume by either table has seen it.
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "device/superblock_store.h"
+#include "fs/volume/volume.h"
+
+namespace cowraid {
+
+std::vector<MemberRecord> Volume::member_table() const
+{
+    MutexLock lock(mutex_);
+    return committed_.members;
+}
+
+std::vector<MemberId> Volume::missing_members() const
+{
+    MutexLock lock(mutex_);
+    std::vector<MemberId> missing;
+    for (const MemberRecord& record : committed_.members)
+        if (members_.device(record.id) == nullptr)
+            missing.push_back(record.id);
+    return missing;
+}
+
+void Volume::disown_member(MemberId id)
+{
+    next_.member(id)->uuid = uuid_random();
+    for (GroupRecord& group : map_.groups) {
+        mark_stale(group, id, group.created_generation);
+        closed_.erase(group.address);
+    }
+    map_changed_ = true;
+    publish_stale();
+}
+
+void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
+{
+    map_changed_ = true;
+    std::erase(away_, id);
+    members_.replace(id, std::move(device));
+}
+
+bool Volume::may_add_member(const MemberRecord& record) const
+{
+    MapRef ignored;
+    return next_.members.size() < kMaxMembers && next_.next_member_id < UINT32_MAX &&
+           encode_group_map(map_, next_.volume_uuid, ignored).size() <= record.map_bytes &&
+           committed_.members.size() - missing_members().size() >= quorum();
+}
+
+MemberId Volume::add_member(MemberRecord record, std::unique_ptr<BlockDevice> device)
+{
+    CW_ASSERT(may_add_member(record));
+    // With one more in service that is a majority of those after, too.
+    members_.set_needed(quorum() + 1);
+    record.id = {next_.next_member_id++};
+    record.uuid = uuid_random();
+    record.state = MemberState::kPresent;
+    members_.add(record.id, std::move(device), {});
+    next_.members.push_back(record);
+    map_changed_ = true;
+    return record.id;
+}
+
+bool Volume::may_remove_member(MemberId id) const
+{
+    const std::vector<MemberId> missing = missing_members();
+    const bool is_missing = std::find(missing.begin(), missing.end(), id) != missing.end();
+    return committed_.members.size() - missing.size() - (is_missing ? 0 : 1) >= quorum();
+}
+
+void Volume::remove_member(MemberId id)
+{
+    CW_ASSERT(may_remove_member(id));
+    for (const GroupRecord& group : map_.groups)
+        for (const GroupColumn& column : group.columns)
+            CW_ASSERT(column.member != id);
+    members_.set_needed(quorum() + (members_.device(id) != nullptr ? 1 : 0));
+    std::erase_if(next_.members, [=](const MemberRecord& record) { return record.id == id; });
+    map_changed_ = true;
+}
+
+void Volume::set_leaving(MemberId id, bool leaving)
+{
+    members_.set_leaving(id, leaving);
+    MutexLock lock(mutex_);
+    slots_.set_leaving(id, leaving);
+    forget_potential();
+}
+
+void Volume::balance_is_committed()
+{
+    const BalanceRecord before = std::exchange(committed_.balance, next_.balance);
+    const auto leaves = [](const BalanceRecord& balance) {
+        return balance.state == BalanceState::kRunning && balance.member.value != 0;
+    };
+    if (leaves(before))
+        set_leaving(before.member, false);
+    if (leaves(committed_.balance))
+        set_leaving(committed_.balance.member, true);
+}
+
+void Volume::member_table_is_committed()
+{
+    MutexLock lock(mutex_);
+    committed_.next_member_id = next_.next_member_id;
+    committed_.members = next_.members;
+}
+
+// The superblock with this table is durable.
+void Volume::settle_members(const std::vector<MemberId>& before)
+{
+    for (const MemberRecord& record : committed_.members) {
+        if (std::find(before.begin(), before.end(), record.id) != before.end())
+            continue;
+        if (intent_log_)
+            intent_log_->add_member(record);
+        MutexLock lock(mutex_);
+        slots_.add_member(record, members_.device(record.id) != nullptr);
+        forget_potential();
+    }
+    for (const MemberId id : before) {
+        if (committed_.member(id) != nullptr)
+            continue;
+        const std::string name = members_.name(id);
+        BlockDevice* const device = members_.device(id);
+        members_.remove(id);
+        std::erase(away_, id);
+        // So that nobody takes it for a member.
+        const bool erased = device != nullptr && erase_rings(*device).ok();
+        CW_LOG_INFO("%s is removed%s", name.c_str(), erased ? "; its superblocks are erased" : "");
+        MutexLock lock(mutex_);
+        slots_.remove_member(id);
+        forget_potential();
+    }
+    members_.set_needed(quorum());
+}
+
+}  // namespace cowraid

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT
+// Devices that become members of a mounted volume, and members that are removed from it.
+#include "device/superblock_store.h"
+#include "tests/filesystem/volume_contents.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+using State = BalanceStatus::State;
+
+constexpr uint64_t kMemberBytes = 160 * kMiB;
+constexpr VolumeShape kRaid5{4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
+constexpr VolumeShape kRaid6{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB};
+constexpr VolumeShape kNodesUnderParity{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid6, 16 * kKiB};
+constexpr VolumeShape kMirrors{3, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB};
+constexpr VolumeShape kSingle{2, kMemberBytes, ProfileId::kSingle, ProfileId::kRaid1, 16 * kKiB};
+
+Result<MemberId> add(SimVolume& volume, uint32_t device)
+{
+    std::string why;
+    auto added = volume.fs().committer.add_member(volume.borrow_one(device), why);
+    CHECK_MESSAGE(added.ok() == why.empty(), why);
+    return added;
+}
+
+Status start_removal(Filesystem& fs, MemberId member, std::string& why)
+{
+    return fs.committer.balance.start(
+        {.profiles = fs.volume->profiles(), .content = kAllContent, .member = member}, why);
+}
+
+void remove(Filesystem& fs, MemberId member)
+{
+    std::string why;
+    const Status started = start_removal(fs, member, why);
+    REQUIRE_MESSAGE(started.ok(), why);
+    const BalanceStatus status = finish(fs);
+    CHECK(status.state == State::kFinished);
+    CHECK(status.groups_stuck == 0);
+}
+
+std::vector<uint32_t> member_ids(Filesystem& fs)
+{
+    std::vector<uint32_t> ids;
+    for (const MemberRecord& record : fs.volume->member_table())
+        ids.push_back(record.id.value);
+    return ids;
+}
+
+bool has_column_on(Filesystem& fs, MemberId member)
+{
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
+        for (const GroupColumn& column : group->record.columns)
+            if (column.member == member)
+                return true;
+    return false;
+}
+
+bool is_blank(SimVolume& volume, uint32_t device)
+{
+    std::vector<std::byte> ring(kSuperblockSlotBytes * kSuperblockSlotCount);
+    for (const uint64_t offset : kSuperblockRingOffset) {
+        volume.member(device).peek(offset, ring);
+        if (std::any_of(ring.begin(), ring.end(), [](std::byte byte) { return byte != std::byte{0}; }))
+            return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE("members: one is added, new groups use it, and as many may be lost as before")
+{
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kNodesUnderParity, kMirrors, kSingle}) {
+        CAPTURE(find_profile(shape.data_profile)->name);
+        CAPTURE(find_profile(shape.metadata_profile)->name);
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Prng prng(seed());
+        Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+        const uint64_t before = volume.fs().statistics().total_blocks;
+        const uint32_t device = volume.add_device(kMemberBytes);
+        const auto added = add(volume, device);
+        REQUIRE(added.ok());
+        CHECK(added->value == shape.member_count + 1);
+        CHECK(volume.fs().statistics().total_blocks > before);
+        // Whatever there is moves into groups over all members.
+        REQUIRE(
+            start_balance(volume.fs(), {.profiles = volume.fs().volume->profiles(), .content = kAllContent})
+                .ok());
+        CHECK(finish(volume.fs()).state == State::kFinished);
+        CHECK(has_column_on(volume.fs(), *added));
+        contents["later"] = random_content(prng, 3 * kMiB);
+        write_file(volume.fs(), "later", contents["later"]);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+        std::vector<uint32_t> absent;
+        for (uint32_t member = 0; member < find_profile(shape.data_profile)->tolerance; ++member)
+            absent.push_back(member);
+        mount(volume, absent.empty() ? manual_options() : degraded_options(), absent);
+        require_contents(volume.fs(), contents);
+    }
+}
+
+TEST_CASE("members: one is removed, and as many of the others may be lost as before")
+{
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kNodesUnderParity, kMirrors}) {
+        CAPTURE(find_profile(shape.data_profile)->name);
+        CAPTURE(find_profile(shape.metadata_profile)->name);
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Prng prng(seed());
+        const Contents contents = fill(volume.fs(), prng, 9 * kMiB);
+        REQUIRE(has_column_on(volume.fs(), {2}));
+        remove(volume.fs(), {2});
+        CHECK(member_ids(volume.fs()).size() == shape.member_count - 1);
+        CHECK_FALSE(has_column_on(volume.fs(), {2}));
+        CHECK(is_blank(volume, 1));
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {1});
+        std::vector<uint32_t> absent = {1};
+        for (uint32_t member = 0; absent.size() <= find_profile(shape.data_profile)->tolerance; member += 2)
+            absent.push_back(member);
+        mount(volume, degraded_options(), absent);
+        require_contents(volume.fs(), contents);
+    }
+}
+
+TEST_CASE("members: one that is missing is removed, and the volume is whole again")
+{
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors}) {
+        CAPTURE(find_profile(shape.data_profile)->name);
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Prng prng(seed());
+        const Contents contents = fill(volume.fs(), prng, 9 * kMiB);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, degraded_options(), {2});
+        CHECK(volume.fs().volume->degraded());
+        remove(volume.fs(), {3});
+        CHECK_FALSE(volume.fs().volume->degraded());
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        // When its device is there again it is nobody's.
+        mount(volume, manual_options());
+        CHECK(member_ids(volume.fs()).size() == shape.member_count - 1);
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {2});
+    }
+}
+
+TEST_CASE("members: killed or cut off at any time, a removal goes on by itself")
+{
+    Prng prng(seed());
+    for (const int steps : {0, 1, 2, 3, 5, 8, 13, 21}) {
+        CAPTURE(steps);
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+        std::string why;
+        REQUIRE(start_removal(volume.fs(), {1}, why).ok());
+        bool removed = false;
+        for (int mounts = 0; mounts < 200 && !removed; ++mounts) {
+            continue_balance(volume.fs(), steps + mounts, true);
+            require_contents(volume.fs(), contents);
+            if (prng.chance(1, 2))
+                volume.kill();
+            else
+                volume.power_cut(prng);
+            // Its superblocks are erased once it is nobody's; until then it is a member.
+            const bool blank = is_blank(volume, 0);
+            std::vector<uint32_t> without;
+            if (blank)
+                without.push_back(0);
+            mount(volume, manual_options(), without);
+            removed = member_ids(volume.fs()).size() == 3;
+            CHECK((removed || !blank));
+        }
+        CHECK(removed);
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {0});
+    }
+}
+
+TEST_CASE("members: power fails at every write of adding one; before or after, all is there")
+{
+    Prng prng(seed());
+    uint64_t events = 0;
+    uint32_t with = 0, without = 0;
+    for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+        CAPTURE(cut);
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        Contents contents;
+        contents["file"] = random_content(prng, 600 * kKiB);
+        write_file(volume.fs(), "file", contents["file"]);
+        REQUIRE(volume.fs().step(true).ok());
+        const uint32_t device = volume.add_device(kMemberBytes);
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        std::string why;
+        const auto added = volume.fs().committer.add_member(volume.borrow_one(device), why);
+        if (cut == 0) {
+            REQUIRE(added.ok());
+            events = volume.power().events() - begin;
+        }
+        CHECK((added.ok() || cut > 0));
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        // A scan finds what has a superblock.
+        const bool found = read_rings(*volume.borrow_one(device)).ok();
+        mount(volume, manual_options(), found ? std::vector<uint32_t>{} : std::vector<uint32_t>{device});
+        const size_t members = member_ids(volume.fs()).size();
+        CHECK((members == 5 || (members == 4 && !added.ok())));
+        (members == 5 ? with : without) += 1;
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, members == 5 ? std::vector<uint32_t>{} : std::vector<uint32_t>{device});
+    }
+    CHECK(with > 2);
+    CHECK(without > 2);
+}
+
+TEST_CASE("members: what would not do is refused, and nothing changes")
+{
+    SimVolume volume(kMirrors);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const Contents contents = fill(fs, prng, 4 * kMiB);
+    std::string why;
+    CHECK(fs.committer.add_member(volume.borrow_one(volume.add_device(32 * kMiB)), why).err() ==
+          Err::kInvalid);
+    CHECK(why.find("members have 64 MiB") != std::string::npos);
+    const uint32_t dead = volume.add_device(kMemberBytes);
+    volume.cable(dead).add_rule({.kinds = kFaultWrites});
+    CHECK(fs.committer.add_member(volume.borrow_one(dead), why).err() == Err::kIo);
+    CHECK(why.find("cannot be written") != std::string::npos);
+    CHECK(member_ids(fs).size() == 3);
+    CHECK(start_removal(fs, {7}, why).err() == Err::kInvalid);
+    CHECK(why.find("there is no member 7") != std::string::npos);
+    CHECK(fs.volume->superblock().balance == BalanceRecord());
+    remove(fs, {1});
+    CHECK(start_removal(fs, {2}, why).err() == Err::kInvalid);
+    CHECK_MESSAGE(why.find("too few devices") != std::string::npos, why);
+    CHECK(member_ids(fs) == std::vector<uint32_t>{2, 3});
+    require_contents(fs, contents);
+    // A member comes in its place, with a number of its own.
+    const uint32_t device = volume.add_device(kMemberBytes);
+    const auto added = add(volume, device);
+    REQUIRE(added.ok());
+    CHECK(added->value == 4);
+    remove(fs, {2});
+    CHECK(member_ids(fs) == std::vector<uint32_t>{3, 4});
+    require_contents(fs, contents);
+}
+
+TEST_CASE("members: a removal that would not fit is refused; cancelled, the member takes blocks again")
+{
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const uint64_t available = fs.statistics().available_blocks * kBlockBytes;
+    const Contents contents = fill(fs, prng, available / 10 * 8);
+    std::string why;
+    CHECK(start_removal(fs, {1}, why).err() == Err::kNoSpace);
+    CHECK(why.find("add devices") != std::string::npos);
+    const uint32_t device = volume.add_device(kMemberBytes);
+    REQUIRE(add(volume, device).ok());
+    REQUIRE(start_removal(fs, {1}, why).ok());
+    CHECK(fs.committer.balance.status().member.value == 1);
+    continue_balance(fs, 5, true);
+    REQUIRE(fs.committer.balance.cancel(why).ok());
+    CHECK_FALSE(fs.volume->members().leaving({1}));
+    const Status again = start_removal(fs, {1}, why);
+    REQUIRE_MESSAGE(again.ok(), why);
+    CHECK(fs.volume->members().leaving({1}));
+    CHECK(finish(fs).state == State::kFinished);
+    CHECK(member_ids(fs) == std::vector<uint32_t>{2, 3, 4, 5});
+    require_contents(fs, contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume, {0});
+}
+
+TEST_CASE("members: beside writers, one comes and one goes, again and again")
+{
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents = fill(fs, prng, 7 * kMiB);
+    std::vector<uint32_t> gone;
+    for (uint32_t oldest = 1; oldest <= 4; ++oldest) {
+        REQUIRE(add(volume, volume.add_device(kMemberBytes)).ok());
+        std::string why;
+        REQUIRE(start_removal(fs, {oldest}, why).ok());
+        for (int number = 0; number < 5000; ++number) {
+            if (fs.committer.balance.status().state != State::kRunning)
+                break;
+            if (fs.balance_step() == CleanProgress::kNeedsCommit || prng.chance(1, 8))
+                REQUIRE(fs.step(true).ok());
+            change_one(fs, prng, contents);
+            if (prng.chance(1, 4))
+                REQUIRE(fs.committer.fsync(find_file(fs, contents.begin()->first), Committer::SyncWhat::kAll)
+                            .ok());
+        }
+        CHECK(fs.committer.balance.status().state == State::kFinished);
+        gone.push_back(oldest - 1);
+        REQUIRE(fs.step(true).ok());
+        require_contents(fs, contents);
+    }
+    CHECK(member_ids(fs) == std::vector<uint32_t>{5, 6, 7, 8});
+    volume.power_cut(prng);
+    mount(volume, manual_options(), gone);
+    require_contents(volume.fs(), contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume, gone);
+}

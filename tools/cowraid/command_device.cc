@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// cowraid device add, device remove
+#include "base/print.h"
+#include "control/volume_json.h"
+#include "device/open_member.h"
+#include "tools/common/new_member.h"
+#include "tools/cowraid/load_report.h"
+#include "tools/cowraid/mounted_command.h"
+
+namespace cowraid {
+
+namespace {
+
+struct DeviceArguments {
+    CommandOptions common;
+    bool force = false;
+    bool background = false;
+};
+
+constexpr argp_option kAddOptions[] = {
+    {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
+    {},
+};
+constexpr argp_option kRemoveOptions[] = {
+    {"background", kKeyBackground, nullptr, 0, "do not wait for its end", 0},
+    {"bg", kKeyBackground, nullptr, OPTION_ALIAS, nullptr, 0},
+    {},
+};
+
+error_t parse_device_option(int key, char*, argp_state* state)
+{
+    auto& arguments = *static_cast<DeviceArguments*>(state->input);
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &arguments.common;
+        return 0;
+    case 'f':
+        arguments.force = true;
+        return 0;
+    case kKeyBackground:
+        arguments.background = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+bool parse_device(int argc, char** argv, const argp_option* options, const char* operands, const char* doc,
+                  DeviceArguments& arguments)
+{
+    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
+    const argp parser = {.options = options,
+                         .parser = parse_device_option,
+                         .args_doc = operands,
+                         .doc = doc,
+                         .children = children,
+                         .help_filter = nullptr,
+                         .argp_domain = nullptr};
+    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+}
+
+// The last operand names the volume where there are several. What is left is for the command.
+std::vector<std::string> take_operands(CommandOptions& options)
+{
+    std::vector<std::string> rest = std::move(options.operands);
+    options.operands.clear();
+    if (rest.size() > 1) {
+        options.operands.push_back(std::move(rest.back()));
+        rest.pop_back();
+    }
+    return rest;
+}
+
+int nothing_named(const DeviceArguments& arguments, const char* what)
+{
+    print_error(kProgram, arguments.common.format, Err::kInvalid, what);
+    return kExitUsage;
+}
+
+Result<Json> add_device(ControlClient& client, const std::string& path, bool force, std::string& why)
+{
+    CW_ASSIGN(const NewMember device, open_new_member(path, force, why));
+    CW_TRY(wipe_old_signatures(device, why));
+    const Json request = json_make_object();
+    json_put_text(request.get(), "path", device.path);
+    return client.call("device-add", request.get(), why, device.fd.get());
+}
+
+// The member that the user means: by its number, its device, or as the only one that is missing.
+Result<MemberId> find_member(ControlClient& client, const std::string& text, std::string& why)
+{
+    CW_ASSIGN(const Json answer, client.ask("info", why));
+    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
+    const auto number = parse_size(text);
+    const auto wanted = identify_member(text);
+    std::vector<MemberId> missing;
+    for (const MemberInfo& member : report.info.members) {
+        const auto device = identify_member(member.path);
+        if ((number.ok() && *number == member.id.value) || (wanted.ok() && device.ok() && *device == *wanted))
+            return member.id;
+        if (member.state != MemberState::kPresent)
+            missing.push_back(member.id);
+    }
+    if (text == "missing" && missing.size() == 1)
+        return missing.front();
+    why = text != "missing"
+              ? quoted(text) + " is no member; give the id or the device that cowraid filesystem "
+                               "show tells, or missing"
+          : missing.empty()
+              ? "no member is missing"
+              : std::to_string(missing.size()) + " members are missing; give the id of one, which "
+                                                 "cowraid filesystem show tells";
+    return Err::kInvalid;
+}
+
+}  // namespace
+
+int command_device_add(int argc, char** argv, CommandOptions common)
+{
+    DeviceArguments arguments{.common = std::move(common)};
+    if (!parse_device(
+            argc, argv, kAddOptions, "DEVICE... VOLUME",
+            "Make each DEVICE a member of a mounted volume. New block groups use it at once; cowraid "
+            "balance moves what is there over all members. VOLUME may be left out with one DEVICE, "
+            "when one volume is mounted.",
+            arguments))
+        return kExitUsage;
+    const std::vector<std::string> devices = take_operands(arguments.common);
+    if (devices.empty())
+        return nothing_named(arguments, "name the device, and the volume");
+    std::string why;
+    auto client = connect_mounted(arguments.common, why);
+    if (!client.ok())
+        return command_failed(arguments.common, client.err(), why);
+    for (const std::string& path : devices) {
+        const auto added = add_device(*client, path, arguments.force, why);
+        if (!added.ok())
+            return command_failed(arguments.common, added.err(), why);
+        if (arguments.common.format == OutputFormat::kJson)
+            print_json(added->get());
+        else
+            print_line(stdout, "%s is member %llu now", json_get_text(added->get(), "path").c_str(),
+                       static_cast<unsigned long long>(json_get_integer(added->get(), "member")));
+    }
+    return kExitOk;
+}
+
+int command_device_remove(int argc, char** argv, CommandOptions common)
+{
+    DeviceArguments arguments{.common = std::move(common)};
+    if (!parse_device(
+            argc, argv, kRemoveOptions, "DEVICE|ID|missing VOLUME",
+            "Move what is on a member of a mounted volume to the others, and remove it. cowraid "
+            "balance status, pause, resume and cancel are for this, too. VOLUME may be left out when "
+            "one volume is mounted.",
+            arguments))
+        return kExitUsage;
+    const std::vector<std::string> members = take_operands(arguments.common);
+    if (members.size() != 1)
+        return nothing_named(arguments, "name one member (its device, its id, or missing), and the volume");
+    std::string why;
+    auto client = connect_mounted(arguments.common, why);
+    if (!client.ok())
+        return command_failed(arguments.common, client.err(), why);
+    const auto member = find_member(*client, members.front(), why);
+    if (!member.ok())
+        return command_failed(arguments.common, member.err(), why);
+    const Json request = json_make_object();
+    json_put_text(request.get(), "action", "remove");
+    json_put_integer(request.get(), "member", member->value);
+    return run_balance(*client, arguments.common, request.get(),
+                       arguments.background ? Wait::kNot : Wait::kForEnd);
+}
+
+}  // namespace cowraid
