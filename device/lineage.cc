@@ -34,9 +34,18 @@ bool same_content(const Superblock& a, const Superblock& b)
            a.map.checksum == b.map.checksum;
 }
 
+// A device that was about to become a member in a commit that its volume does not know of: power failed. It
+// had that superblock first, and nobody else did.
+bool never_added(const Superblock& head, MemberId id)
+{
+    return head.member(id) == nullptr && id.value >= head.next_member_id;
+}
+
 // Whether a slot of head has the commit number and epoch of `other`, but another content.
 bool contradicted(const RingReading& head_reading, const Superblock& other)
 {
+    if (never_added(head_reading.valid.front(), other.member_id))
+        return false;
     return std::any_of(head_reading.valid.begin(), head_reading.valid.end(), [&](const Superblock& older) {
         return older.generation == other.generation &&
                older.epochs.front().epoch == other.epochs.front().epoch && !same_content(older, other);

@@ -2,6 +2,7 @@
 #include "device/member_set.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -136,6 +137,32 @@ BlockDevice* MemberSet::device(MemberId id) const
     return member == nullptr ? nullptr : member->in_service.load(std::memory_order_acquire);
 }
 
+bool MemberSet::hold(const std::vector<Quorum>& quorums, std::span<const MemberId> leaving) const
+{
+    return std::all_of(quorums.begin(), quorums.end(), [&](const Quorum& quorum) {
+        const auto stay = [&](MemberId id) {
+            return device(id) != nullptr && std::find(leaving.begin(), leaving.end(), id) == leaving.end();
+        };
+        return static_cast<size_t>(std::count_if(quorum.members.begin(), quorum.members.end(), stay)) >=
+               quorum.count;
+    });
+}
+
+void MemberSet::set_quorums(std::vector<Quorum> quorums)
+{
+    MutexLock lock(mutex_);
+    quorums_ = std::move(quorums);
+}
+
+bool MemberSet::require(std::vector<Quorum> quorums)
+{
+    MutexLock lock(mutex_);
+    const bool holds = hold(quorums, {});
+    if (holds)
+        quorums_ = std::move(quorums);
+    return holds;
+}
+
 void MemberSet::set_failure_policy(const FailurePolicy* policy)
 {
     MutexLock lock(mutex_);
@@ -160,7 +187,7 @@ bool MemberSet::spared(std::span<const MemberId> leaving) const
 
 bool MemberSet::take_out(std::span<const MemberId> leaving)
 {
-    if (in_service(ids()).size() < needed_.load() + leaving.size() || !spared(leaving))
+    if (!hold(quorums_, leaving) || !spared(leaving))
         return false;
     const bool logs = !recorded_.load(std::memory_order_relaxed);
     for (const MemberId id : leaving) {

@@ -62,9 +62,15 @@ public:
     // A member that is about to be removed: nothing new should come to depend on it.
     void set_leaving(MemberId id, bool leaving);
     [[nodiscard]] bool leaving(MemberId id) const;
-    // How many members must stay in service (0 unless set), and who else must agree (null: nobody), in place
-    // until it is replaced.
-    void set_needed(size_t count) { needed_.store(count); }
+    // How many of which members must stay in service, in place until it is replaced; at first nobody must.
+    struct Quorum {
+        std::vector<MemberId> members;
+        size_t count;
+    };
+    void set_quorums(std::vector<Quorum> quorums);
+    // The same, unless fewer are in service now: false, and nothing changes.
+    [[nodiscard]] bool require(std::vector<Quorum> quorums);
+    // Who else must agree (null: nobody), until it is replaced.
     void set_failure_policy(const FailurePolicy* policy);
 
     // The one rule for members that failed, whatever failed on them. `ids`: all that failed in one step, in
@@ -110,6 +116,8 @@ private:
     [[nodiscard]] Member* find(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> in_service(std::span<const MemberId> ids) const;
     [[nodiscard]] bool spared(std::span<const MemberId> leaving) const CW_REQUIRES(mutex_);
+    // Whether they hold without `leaving`.
+    [[nodiscard]] bool hold(const std::vector<Quorum>& quorums, std::span<const MemberId> leaving) const;
     bool take_out(std::span<const MemberId> leaving) CW_REQUIRES(mutex_);
     void stop(std::span<const MemberId> culprits) CW_REQUIRES(mutex_);
 
@@ -118,7 +126,7 @@ private:
     // Never changed: who adds or removes a member publishes another one. All stay, for who still reads them.
     std::vector<std::unique_ptr<const Table>> tables_ CW_GUARDED_BY(mutex_);
     std::atomic<const Table*> table_;
-    std::atomic<size_t> needed_{0};
+    std::vector<Quorum> quorums_ CW_GUARDED_BY(mutex_);
     std::atomic<bool> recorded_{false};
     std::atomic<bool> stopped_{false};
     std::atomic<const char*> stop_reason_{""};

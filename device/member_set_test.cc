@@ -77,7 +77,7 @@ TEST_CASE("members that failed together leave service together or not at all")
         set.add({id}, std::make_unique<SimDevice>("disk", kMiB), {});
     Policy policy;
     set.set_failure_policy(&policy);
-    set.set_needed(3);
+    set.set_quorums({{set.ids(), 3}});
     const MemberId both[] = {{1}, {2}};
     const MemberId third[] = {{3}, {3}};
     CHECK_FALSE(set.fail_if_spared(both));
@@ -96,7 +96,7 @@ TEST_CASE("members that failed together leave service together or not at all")
     CHECK(set.device({1}) != nullptr);
     CHECK_FALSE(set.failed({1}));
     CHECK(set.stopped());
-    set.set_needed(0);
+    set.set_quorums({{set.ids(), 0}});
     CHECK_FALSE(set.fail(first));  // once stopped, for good
     CHECK_FALSE(set.fail({}));
     CHECK_FALSE(set.fail_if_spared(first));

@@ -200,7 +200,7 @@ TEST_CASE("rings: a member taken into a new volume shows only the new one")
 TEST_CASE("store: a member that cannot be written is counted, marked and left behind")
 {
     FaultyVolume faulty;
-    faulty.members.set_needed(2);
+    faulty.members.set_quorums({{faulty.members.ids(), 2}});
     Superblock next = faulty.volume.state;
     next.generation = {2};
     const FaultRule second_ring{.action = FaultAction::kError,
@@ -230,7 +230,7 @@ TEST_CASE("store: a member that cannot be written is counted, marked and left be
 TEST_CASE("store: a failed flush takes the member out and is not repeated")
 {
     FaultyVolume faulty;
-    faulty.members.set_needed(2);
+    faulty.members.set_quorums({{faulty.members.ids(), 2}});
     const size_t rule = faulty.faults[0]->add_rule({.action = FaultAction::kError, .kinds = kFaultFlushes});
     CHECK(flush_members(faulty.members).ok());
     CHECK(faulty.members.failed({1}));
@@ -242,7 +242,7 @@ TEST_CASE("store: a failed flush takes the member out and is not repeated")
 TEST_CASE("store: members that fail one flush leave together or not at all, and no later flush counts")
 {
     FaultyVolume faulty;
-    faulty.members.set_needed(2);
+    faulty.members.set_quorums({{faulty.members.ids(), 2}});
     size_t rules[2];
     for (const size_t index : {0, 2})
         rules[index / 2] = faulty.faults[index]->add_rule({.kinds = kFaultFlushes, .limit = 1});

@@ -134,7 +134,9 @@ bool balance_valid(const Superblock& superblock)
     return (balance.state == BalanceState::kRunning || balance.state == BalanceState::kPaused) &&
            balance.content != 0 && (balance.content & ~kAllContent) == 0 && balance.usage_max <= 100 &&
            balance.before <= superblock.generation.next() &&
-           (balance.member.value == 0 || superblock.member(balance.member) != nullptr);
+           (balance.member.value == 0 ||
+            (superblock.member(balance.member) != nullptr && balance.content == kAllContent &&
+             balance.usage_max == 100 && balance.before.value == 0));
 }
 
 bool superblock_valid(const Superblock& superblock)

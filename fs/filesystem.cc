@@ -69,6 +69,8 @@ Status Filesystem::replace_member(MemberId id, std::unique_ptr<BlockDevice> devi
 {
     CW_ASSERT(store.options.manual_commit);
     CW_TRY(store.service.check_writable());
+    if (volume->superblock().balance.member == id)
+        return Err::kBusy;
     if (device->size_bytes() < volume->superblock().member(id)->size_bytes)
         return Err::kNoSpace;
     CW_TRY(erase_rings(*device));

@@ -15,7 +15,7 @@ namespace cowraid {
 namespace {
 
 // All columns of the rows read at a time; at least one run.
-constexpr uint64_t kWindowBytes = 8 * kMiB;
+constexpr uint64_t kReadBytesMax = 8 * kMiB;
 
 // One run of rows in memory.
 struct ScannedRun {
@@ -255,7 +255,7 @@ Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows
         uint64_t bytes = 0;
         do {
             bytes += rows[end++].row_count * row_bytes;
-        } while (end < rows.size() && bytes + rows[end].row_count * row_bytes <= kWindowBytes);
+        } while (end < rows.size() && bytes + rows[end].row_count * row_bytes <= kReadBytesMax);
         ScrubScan(call, rows.subspan(first, end - first)).run();
         first = end;
     }

@@ -22,7 +22,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan_checks:malloc_context_size=5}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}
 # Of each libFuzzer target: the whole corpus, and what is found on the way.
-export COWRAID_FUZZ_SECONDS=${COWRAID_FUZZ_SECONDS:-20}
+export COWRAID_FUZZ_SECONDS=${COWRAID_FUZZ_SECONDS:-10}
 
 # A compile job takes up to 1.5 GiB with a sanitizer.
 default_jobs() {
@@ -121,7 +121,9 @@ run_meson() {
     local folder=$1 log=$1/meson-logs/testlog.json status=0
     shift
     rm -f "$log"
-    meson test -C "$folder" --print-errorlogs --num-processes "$jobs" "$@" >"$logs/tests" 2>&1 || status=$?
+    # One more than there are processors: some tests wait.
+    meson test -C "$folder" --print-errorlogs --num-processes "$((jobs + 1))" "$@" >"$logs/tests" 2>&1 ||
+        status=$?
     grep -v -E '^(ninja: .*|\[[0-9]+/[0-9]+\].*|[A-Z][A-Za-z ]*: +[0-9]+ *|Full log.*|)$' "$logs/tests"
     [ ! -s "$log" ] || { count_files "$log"; scripts/test_count.py --slowest 10 "$log"; }
     return $status
@@ -190,7 +192,7 @@ stages_all() {
         build build-asan "${asan_options[@]}" "-Dfuzz_targets=$fuzzed" &&
         stage "unit and simulator tests, address and undefined sanitizer" \
             run_meson build-asan --timeout-multiplier 5 --no-suite crash --no-suite mutant \
-            --no-suite model --no-suite fuzz-all --no-suite libfuzzer
+            --no-suite model --no-suite space --no-suite fuzz-all --no-suite libfuzzer
     [ -z "$mount_tests" ] || stage "mount tests, beside the sanitizer's" finish_mount_tests
     ! $fuzzed || stage "libFuzzer targets" run_meson build-asan --suite libfuzzer
     stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
@@ -200,10 +202,10 @@ stages_all() {
 # Warnings are errors here and nowhere else: another compiler has others, which must not stop who
 # only installs.
 common_options=(-Dwerror=true -Ddebug_checks=true -Dmutants=true)
-# Twelve files of a target are compiled as one, which takes a third of the time: the headers are compiled once
-# for all of them. That no file lives on includes of another is for scripts/style to show.
+# Up to 60 files of a target are compiled as one, which takes a quarter of the time: the headers are compiled
+# once for all of them. That no file lives on includes of another is for scripts/style to show.
 # -g1 is what reports need, functions and lines; -g takes a quarter longer.
-unity_options=(-Dunity=on -Dunity_size=12)
+unity_options=(-Dunity=on -Dunity_size=60)
 # GCC takes the anonymous namespace of a file that is compiled with others for one in a header.
 test_options=("${common_options[@]}" "${unity_options[@]}" -Dbuildtype=debugoptimized
     '-Dcpp_args=-g1 -Wno-subobject-linkage')

@@ -107,6 +107,9 @@ Status publish_map(Store& store)
 
 Status apply_orders(Committer& committer)
 {
+    // An order is decided by what is durable: what was decided since the last commit comes first.
+    if (committer.orders.waiting() && committer.store.volume.map_changed())
+        CW_TRY(publish_map(committer.store));
     if (!committer.orders.apply())
         return {};
     CW_TRY(publish_map(committer.store));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "fs/txn/group_planning.h"
 
 namespace cowraid {
@@ -14,11 +15,6 @@ namespace cowraid {
 namespace {
 
 using State = BalanceStatus::State;
-
-std::string mebibytes(uint64_t blocks)
-{
-    return std::to_string(divide_up(blocks * kBlockBytes, kMiB)) + " MiB";
-}
 
 VolumeProfiles committed_profiles(const Volume& volume)
 {
@@ -54,6 +50,7 @@ public:
 
     Status apply(std::string& why) override
     {
+        balance_.notice_end();
         return next_ == State::kNone ? balance_.begin(options_, why) : balance_.change(next_, why);
     }
 
@@ -154,14 +151,20 @@ Status Balance::begin(const BalanceOptions& options, std::string& why)
 
 Status Balance::change(State next, std::string& why)
 {
-    const State now = status().state;
     BalanceRecord record = store_.volume.superblock().balance;
+    const State now = status().state;
     if (next == State::kPaused && now != State::kRunning)
         return refuse(why, Err::kInvalid, "no balance is running");
     if (next == State::kRunning && now != State::kPaused)
         return refuse(why, Err::kInvalid, "no balance is paused");
     if (next == State::kCancelled && now != State::kRunning && now != State::kPaused)
         return refuse(why, Err::kInvalid, "no balance is running or paused");
+    // Meanwhile the member's room was for everybody.
+    if (next == State::kRunning && record.member.value != 0)
+        CW_TRY(assess({.profiles = committed_profiles(store_.volume),
+                       .content = record.content,
+                       .member = record.member},
+                      record, why));
     record.state = next == State::kPaused ? BalanceState::kPaused : BalanceState::kRunning;
     if (next != State::kRunning)
         reopen_groups();
@@ -297,11 +300,11 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
     const uint64_t reserved = all_reserved - std::min<uint64_t>(all_reserved, store_.moving_blocks);
     const bool begins = first == UINT64_MAX || now >= first + reserved;
     if (moving > 0 && (!begins || after < moving + largest + reserved))
-        return refuse(
-            why, Err::kNoSpace,
-            "there is no room for it: " + mebibytes(begins ? moving + largest + reserved : first + reserved) +
-                " would be needed, and there are " + mebibytes(begins ? after : now) +
-                "; remove files or add devices");
+        return refuse(why, Err::kNoSpace,
+                      "there is no room for it: " +
+                          size_text((begins ? moving + largest + reserved : first + reserved) * kBlockBytes) +
+                          " would be needed, and there are " +
+                          size_text((begins ? after : now) * kBlockBytes) + "; remove files or add devices");
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
     const uint64_t offered = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
                              data.degraded_partial_row_blocks + slots_now;

@@ -89,7 +89,8 @@ private:
     [[nodiscard]] std::set<VolumeAddress> node_groups() const;
     [[nodiscard]] bool is_stuck(VolumeAddress group) const;
     [[nodiscard]] bool stays(const GroupNumbers& numbers) const;
-    void finish();
+    void notice_end();
+    CleanProgress rest();
     // Whether a group that it empties has only commits to wait for.
     bool count_left();
     void end_pass();

@@ -104,9 +104,13 @@ bool Balance::count_left()
     return waits_for_commit;
 }
 
-void Balance::finish()
+// The last superblock says so: nobody is told before that.
+void Balance::notice_end()
 {
     const BalanceStatus now = status();
+    if (store_.volume.superblock().balance.state != BalanceState::kNone ||
+        now.state != BalanceStatus::State::kRunning)
+        return;
     enter(BalanceStatus::State::kFinished, {}, now.profiles);
     if (now.groups_stuck == 0)
         CW_LOG_INFO("balance finished");
@@ -115,27 +119,36 @@ void Balance::finish()
                        static_cast<unsigned long long>(now.groups_stuck));
 }
 
+// Another member failed: this one is needed.
+CleanProgress Balance::rest()
+{
+    const MemberId member = store_.volume.superblock().balance.member;
+    CW_LOG_WARNING("the removal of %s is paused: without it too few members are in service; cowraid balance "
+                   "resume lets it go on",
+                   store_.volume.members().name(member).c_str());
+    std::string ignored;
+    return change(BalanceStatus::State::kPaused, ignored).ok() ? CleanProgress::kNeedsCommit
+                                                               : CleanProgress::kNothing;
+}
+
 CleanProgress Balance::step(bool idle)
 {
     const BalanceRecord& record = store_.volume.superblock().balance;
-    // The last superblock says so: nobody is told before that.
-    if (record.state == BalanceState::kNone && status().state == BalanceStatus::State::kRunning)
-        finish();
+    notice_end();
     if (record.state != BalanceState::kRunning || status().state != BalanceStatus::State::kRunning ||
         !store_.service.writing())
         return CleanProgress::kNothing;
+    if (record.member.value != 0 && !store_.volume.may_remove_member(record.member))
+        return rest();
     avoid_groups();
     close_nodes(kGroupMetadata);
     if (!store_.volume.system_is_metadata())
         close_nodes(kGroupSystem);
     const bool waits_for_commit = count_left();
     if (const BalanceStatus now = status(); now.groups_left == now.groups_stuck) {
-        const bool removes = record.member.value != 0 && now.groups_stuck == 0;
-        if (removes && !store_.volume.may_remove_member(record.member))
-            return CleanProgress::kNothing;
+        if (record.member.value != 0 && now.groups_stuck == 0 && !store_.volume.remove_member(record.member))
+            return rest();
         reopen_groups();
-        if (removes)
-            store_.volume.remove_member(record.member);
         store_.volume.set_balance({}, now.profiles);
         return CleanProgress::kNeedsCommit;
     }

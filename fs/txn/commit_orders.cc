@@ -21,13 +21,14 @@ Status CommitOrders::carry_out(Ref<CommitOrder> order, std::string& why)
         if (status.ok())
             status = force_commit(store_);
         MutexLock lock(mutex_);
-        if (!answer_ && status.ok())
+        if (answer_) {
+            why = answer_->why;
+            return answer_->status;
+        }
+        if (status.ok())
             continue;
         order_.reset();
-        if (!status.ok())
-            return status;
-        why = answer_->why;
-        return answer_->status;
+        return status;
     }
 }
 
@@ -35,6 +36,12 @@ void CommitOrders::answer(Answer answer)
 {
     MutexLock lock(mutex_);
     answer_ = std::move(answer);
+}
+
+bool CommitOrders::waiting() const
+{
+    MutexLock lock(mutex_);
+    return static_cast<bool>(order_);
 }
 
 bool CommitOrders::apply()

@@ -32,6 +32,7 @@ public:
     // kShutdown: the volume takes no changes.
     Status carry_out(Ref<CommitOrder> order, std::string& why);
 
+    [[nodiscard]] bool waiting() const;
     // Commit thread, no commit under way. True: the next superblock says something new, and applied() is due
     // when it is durable.
     bool apply();
@@ -46,7 +47,7 @@ private:
 
     Store& store_;
     Mutex one_at_a_time_{LockRank::kScrub};
-    Mutex mutex_{LockRank::kLeaf};
+    mutable Mutex mutex_{LockRank::kLeaf};
     Ref<CommitOrder> order_ CW_GUARDED_BY(mutex_);
     std::optional<Answer> answer_ CW_GUARDED_BY(mutex_);
     Ref<CommitOrder> applying_;  // commit thread

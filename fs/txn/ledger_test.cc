@@ -42,7 +42,7 @@ void add_dirty(Ledger& ledger, uint64_t blocks, int64_t runs)
 }
 
 // Appends its number to a list when it is answered.
-class Writer final : public Completion {
+class HeldWriter final : public Completion {
 public:
     void wait(Ledger& ledger, int number, std::vector<int>& answered)
     {
@@ -210,7 +210,7 @@ TEST_CASE("ledger: room in memory answers the oldest, as many as one write each 
 {
     Ledger ledger(32 * kMiB);
     std::vector<int> answered;
-    std::vector<Writer> writers(6);
+    std::vector<HeldWriter> writers(6);
     writers[0].wait(ledger, 0, answered);
     CHECK(answered == std::vector<int>{0});
 
@@ -234,7 +234,7 @@ TEST_CASE("ledger: whoever waits is answered when nothing will be flushed any mo
 {
     Ledger ledger(32 * kMiB);
     std::vector<int> answered;
-    std::vector<Writer> writers(3);
+    std::vector<HeldWriter> writers(3);
     add_dirty(ledger, 32 * kMiBBlocks, 1);
     writers[0].wait(ledger, 0, answered);
     writers[1].wait(ledger, 1, answered);

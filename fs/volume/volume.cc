@@ -48,7 +48,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         // One that missed commits serves what it has: the map says which columns lack something.
         volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
-    volume->members_.set_needed(volume->quorum());
+    volume->members_.set_quorums({quorum_of(volume->committed_, volume->committed_)});
     volume->damaged_rings_ = std::move(assembly.damaged_rings);
     Result<GroupMap> map = read_group_map(volume->members_, superblock);
     if (!map.ok()) {
@@ -105,7 +105,7 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
         volume->slots_.add_member(record, true);
         volume->settled_.push_back(record.id);
     }
-    volume->members_.set_needed(volume->quorum());
+    volume->members_.set_quorums({quorum_of(volume->committed_, volume->committed_)});
     volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
     return volume;
 }

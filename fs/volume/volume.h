@@ -145,13 +145,17 @@ public:
     // lacks everything. Commit thread.
     void disown_member(MemberId id);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
-    // One member more or less, with the next superblock. A majority of the members before and of those after
-    // must write it; when that is not to be had, or there is no room for one more, they may not be called.
-    // What is added has no superblock. What is removed has no column of any group. Commit thread.
+    // One member more or less, with the next superblock, which must be on a majority of the members before
+    // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
+    // no room for another.
     [[nodiscard]] bool may_add_member(const MemberRecord& record) const;
+    // What is added has no superblock. If it fails, or too few are in service, the superblock that comes has
+    // no such member.
     MemberId add_member(MemberRecord record, std::unique_ptr<BlockDevice> device);
+    // Whether enough others are in service.
     [[nodiscard]] bool may_remove_member(MemberId id) const;
-    void remove_member(MemberId id);
+    // What is removed has no column of any group. False: too few others are in service.
+    [[nodiscard]] bool remove_member(MemberId id);
     // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
     // next one calls them current, those that went out of service meanwhile excepted (I-32). Thread-safe.
     void caught_up(std::vector<StaleColumn> columns);
@@ -217,6 +221,7 @@ private:
     void member_table_is_committed();
     // Nothing new comes to lie on a member that leaves.
     void set_leaving(MemberId id, bool leaving);
+    Status write_to_new_members();
     void settle_members(const std::vector<MemberId>& before);
     void give_dropped_back();
     Status publish_map();
@@ -237,8 +242,7 @@ private:
     // Those that a flush which begins now covers.
     std::vector<StaleColumn> take_caught_up();
     Status install_groups(std::string& why);
-    // Members that must stay in service while the volume is written: a majority of the member table.
-    [[nodiscard]] size_t quorum() const { return majority(superblock()); }
+    static MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of);
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);

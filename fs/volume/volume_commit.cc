@@ -116,15 +116,7 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
     next_.generation = generation;
     next_.root = root;
     note_member_states(generation);
-    // A new member has it first: no crash leaves a member table that names a device without a superblock.
-    std::vector<MemberId> added;
-    for (const MemberRecord& record : next_.members)
-        if (committed_.member(record.id) == nullptr)
-            added.push_back(record.id);
-    if (!added.empty()) {
-        CW_TRY(write_superblocks(members_, next_, added));
-        CW_TRY(flush());
-    }
+    CW_TRY(write_to_new_members());
     CW_TRY(write_superblocks(members_, next_));
     next_is_committed();
     return {};

@@ -46,19 +46,26 @@ void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
     members_.replace(id, std::move(device));
 }
 
+// Of the members of `table` as many must stay as are a majority in `majority_of`.
+MemberSet::Quorum Volume::quorum_of(const Superblock& table, const Superblock& majority_of)
+{
+    MemberSet::Quorum quorum{{}, majority(majority_of)};
+    for (const MemberRecord& record : table.members)
+        quorum.members.push_back(record.id);
+    return quorum;
+}
+
 bool Volume::may_add_member(const MemberRecord& record) const
 {
     MapRef ignored;
-    return next_.members.size() < kMaxMembers && next_.next_member_id < UINT32_MAX &&
-           encode_group_map(map_, next_.volume_uuid, ignored).size() <= record.map_bytes &&
-           committed_.members.size() - missing_members().size() >= quorum();
+    return next_.members.size() == committed_.members.size() && next_.members.size() < kMaxMembers &&
+           next_.next_member_id < UINT32_MAX &&
+           encode_group_map(map_, next_.volume_uuid, ignored).size() <= record.map_bytes;
 }
 
 MemberId Volume::add_member(MemberRecord record, std::unique_ptr<BlockDevice> device)
 {
     CW_ASSERT(may_add_member(record));
-    // With one more in service that is a majority of those after, too.
-    members_.set_needed(quorum() + 1);
     record.id = {next_.next_member_id++};
     record.uuid = uuid_random();
     record.state = MemberState::kPresent;
@@ -72,18 +79,47 @@ bool Volume::may_remove_member(MemberId id) const
 {
     const std::vector<MemberId> missing = missing_members();
     const bool is_missing = std::find(missing.begin(), missing.end(), id) != missing.end();
-    return committed_.members.size() - missing.size() - (is_missing ? 0 : 1) >= quorum();
+    return committed_.members.size() - missing.size() - (is_missing ? 0 : 1) >= majority(committed_);
 }
 
-void Volume::remove_member(MemberId id)
+bool Volume::remove_member(MemberId id)
 {
-    CW_ASSERT(may_remove_member(id));
+    CW_ASSERT(next_.members.size() == committed_.members.size());
     for (const GroupRecord& group : map_.groups)
         for (const GroupColumn& column : group.columns)
             CW_ASSERT(column.member != id);
-    members_.set_needed(quorum() + (members_.device(id) != nullptr ? 1 : 0));
-    std::erase_if(next_.members, [=](const MemberRecord& record) { return record.id == id; });
+    Superblock without = next_;
+    std::erase_if(without.members, [=](const MemberRecord& record) { return record.id == id; });
+    // It is not written to the member that leaves. A majority of more members is one of fewer, too.
+    if (!members_.require({quorum_of(without, committed_)}))
+        return false;
+    next_.members = std::move(without.members);
     map_changed_ = true;
+    return true;
+}
+
+// The next superblock goes to new members first: no crash leaves a member table that names a device without a
+// superblock. One that fails before is no member, and its number is nobody's.
+Status Volume::write_to_new_members()
+{
+    std::vector<MemberId> added;
+    for (const MemberRecord& record : next_.members)
+        if (committed_.member(record.id) == nullptr)
+            added.push_back(record.id);
+    if (added.empty())
+        return {};
+    CW_TRY(write_superblocks(members_, next_, added));
+    CW_TRY(flush());
+    const std::vector<MemberSet::Quorum> both = {quorum_of(committed_, committed_), quorum_of(next_, next_)};
+    const bool in_service = members_.device(added.front()) != nullptr;
+    if (in_service && members_.require(both))
+        return {};
+    std::erase_if(next_.members, [&](const MemberRecord& record) { return record.id == added.front(); });
+    BlockDevice* const device = members_.device(added.front());
+    members_.remove(added.front());
+    if (device != nullptr)
+        erase_rings(*device).ignore();  // its superblock is of a commit that never comes
+    return {};
 }
 
 void Volume::set_leaving(MemberId id, bool leaving)
@@ -100,7 +136,8 @@ void Volume::balance_is_committed()
     const auto leaves = [](const BalanceRecord& balance) {
         return balance.state == BalanceState::kRunning && balance.member.value != 0;
     };
-    if (leaves(before))
+    // A member that this superblock removes is left alone to its end.
+    if (leaves(before) && next_.member(before.member) != nullptr)
         set_leaving(before.member, false);
     if (leaves(committed_.balance))
         set_leaving(committed_.balance.member, true);
@@ -110,6 +147,12 @@ void Volume::member_table_is_committed()
 {
     MutexLock lock(mutex_);
     committed_.next_member_id = next_.next_member_id;
+    // Groups are made on new members once this superblock is durable.
+    for (const MemberRecord& record : next_.members)
+        if (committed_.member(record.id) == nullptr) {
+            slots_.add_member(record, members_.device(record.id) != nullptr);
+            slots_.set_leaving(record.id, true);
+        }
     committed_.members = next_.members;
 }
 
@@ -122,9 +165,10 @@ void Volume::settle_members(const std::vector<MemberId>& before)
         if (intent_log_)
             intent_log_->add_member(record);
         MutexLock lock(mutex_);
-        slots_.add_member(record, members_.device(record.id) != nullptr);
+        slots_.set_leaving(record.id, false);
         forget_potential();
     }
+    members_.set_quorums({quorum_of(committed_, committed_)});
     for (const MemberId id : before) {
         if (committed_.member(id) != nullptr)
             continue;
@@ -139,7 +183,6 @@ void Volume::settle_members(const std::vector<MemberId>& before)
         slots_.remove_member(id);
         forget_potential();
     }
-    members_.set_needed(quorum());
 }
 
 }  // namespace cowraid

@@ -213,8 +213,12 @@ TEST_CASE("members: power fails at every write of adding one; before or after, a
         CHECK((added.ok() || cut > 0));
         volume.power_cut(prng);
         volume.power().turn_on();
-        // A scan finds what has a superblock.
+        // A scan finds what has a superblock. Before, the others may be used without the new one.
         const bool found = read_rings(*volume.borrow_one(device)).ok();
+        if (std::string ignored; volume.mount(manual_options(), ignored, {device}).ok()) {
+            write_file(volume.fs(), "alone", contents["file"]);
+            REQUIRE(volume.unmount().ok());
+        }
         mount(volume, manual_options(), found ? std::vector<uint32_t>{} : std::vector<uint32_t>{device});
         const size_t members = member_ids(volume.fs()).size();
         CHECK((members == 5 || (members == 4 && !added.ok())));
@@ -227,6 +231,123 @@ TEST_CASE("members: power fails at every write of adding one; before or after, a
     CHECK(without > 2);
 }
 
+TEST_CASE("members: a device that fails while it is added is no member, and the volume goes on")
+{
+    Prng prng(seed());
+    for (const VolumeShape& shape : {kSingle, kMirrors, kRaid5}) {
+        CAPTURE(shape.member_count);
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        const Contents contents = fill(fs, prng, 3 * kMiB);
+        std::vector<uint32_t> others;
+        for (uint64_t good = 0;; ++good) {
+            REQUIRE(good < 100);
+            const uint32_t device = volume.add_device(kMemberBytes);
+            volume.cable(device).add_rule({.kinds = kFaultWrites | kFaultFlushes, .skip = good});
+            std::string why;
+            const auto added = fs.committer.add_member(volume.borrow_one(device), why);
+            CHECK_FALSE(fs.store.service.stopped());
+            if (added.ok())
+                break;
+            CHECK(added.err() == Err::kIo);
+            CHECK(member_ids(fs).size() == shape.member_count);
+            CHECK_FALSE(fs.volume->degraded());
+            REQUIRE(fs.step(true).ok());
+            others.push_back(device);
+        }
+        CHECK(others.size() > 2);
+        CHECK(member_ids(fs).size() == shape.member_count + 1);
+        require_contents(fs, contents);
+        others.push_back(others.back() + 1);
+        volume.kill();
+        mount(volume, degraded_options(), others);
+        require_contents(volume.fs(), contents);
+    }
+}
+
+TEST_CASE("members: a removal is asked to rest between any of its steps, and ends all the same")
+{
+    Prng prng(seed());
+    int too_late = 0;
+    for (int round = 0; round < 24; ++round) {
+        const VolumeShape& shape = round % 2 == 0 ? kRaid5 : kMirrors;
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        const Contents contents = fill(fs, prng, 5 * kMiB);
+        std::string why;
+        REQUIRE(start_removal(fs, {1}, why).ok());
+        for (int step = 0; step < 2000 && fs.committer.balance.status().state == State::kRunning; ++step) {
+            const bool commits = fs.balance_step() == CleanProgress::kNeedsCommit;
+            if (!commits || prng.chance(3, 4)) {
+                REQUIRE((!commits || fs.step(true).ok()));
+                continue;
+            }
+            const Status paused = fs.committer.balance.pause(why);
+            CHECK((paused.ok() || paused.err() == Err::kInvalid));
+            too_late += paused.ok() ? 0 : 1;
+            if (paused.ok())
+                REQUIRE(fs.committer.balance.resume(why).ok());
+        }
+        CHECK(fs.committer.balance.status().state == State::kFinished);
+        CHECK(member_ids(fs).size() == shape.member_count - 1);
+        require_contents(fs, contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {0});
+    }
+    CHECK(too_late > 2);  // between its last step and the commit that it asked for
+}
+
+TEST_CASE("members: resuming a removal asks for room anew")
+{
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const Contents contents = fill(fs, prng, 5 * kMiB);
+    std::string why;
+    REQUIRE(start_removal(fs, {1}, why).ok());
+    REQUIRE(fs.committer.balance.pause(why).ok());
+    const Result<Attributes> made = fs.names.make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    const uint64_t available = fs.statistics().available_blocks * kBlockBytes;
+    REQUIRE(fs.files.allocate_range(made->inode, 0, 0, available / 100 * 90).ok());
+    REQUIRE(fs.step(true).ok());
+    CHECK(fs.committer.balance.resume(why).err() == Err::kNoSpace);
+    CHECK_MESSAGE(why.find("no room") != std::string::npos, why);
+    CHECK(fs.committer.balance.status().state == State::kPaused);
+    REQUIRE(fs.files.write(made->inode, 0, random_content(prng, available / 100 * 90), {}, {}).ok());
+    REQUIRE(fs.step(true).ok());
+    require_contents(fs, contents);
+}
+
+TEST_CASE("members: a removal rests when another member fails, because its own is needed then")
+{
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const Contents contents = fill(fs, prng, 5 * kMiB);
+    std::string why;
+    REQUIRE(start_removal(fs, {1}, why).ok());
+    fs.balance_step();
+    volume.cable(2).add_rule({.kinds = kFaultWrites | kFaultFlushes});
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.volume->degraded());
+    continue_balance(fs, 100, true);
+    CHECK(fs.committer.balance.status().state == State::kPaused);
+    CHECK_FALSE(fs.volume->members().leaving({1}));
+    CHECK(fs.committer.balance.resume(why).err() == Err::kInvalid);
+    CHECK_MESSAGE(why.find("too few devices") != std::string::npos, why);
+    // First the one that failed, then this one.
+    REQUIRE(fs.committer.balance.cancel(why).ok());
+    REQUIRE(fs.step(true).ok());
+    remove(fs, {3});
+    require_contents(fs, contents);
+    CHECK(member_ids(fs) == std::vector<uint32_t>{1, 2, 4});
+}
+
 TEST_CASE("members: what would not do is refused, and nothing changes")
 {
     SimVolume volume(kMirrors);
@@ -237,7 +358,7 @@ TEST_CASE("members: what would not do is refused, and nothing changes")
     std::string why;
     CHECK(fs.committer.add_member(volume.borrow_one(volume.add_device(32 * kMiB)), why).err() ==
           Err::kInvalid);
-    CHECK(why.find("members have 64 MiB") != std::string::npos);
+    CHECK(why.find("members have 64.00MiB") != std::string::npos);
     const uint32_t dead = volume.add_device(kMemberBytes);
     volume.cable(dead).add_rule({.kinds = kFaultWrites});
     CHECK(fs.committer.add_member(volume.borrow_one(dead), why).err() == Err::kIo);

@@ -51,13 +51,12 @@ std::string name_of_case(const MultiCase& multi)
 
 void Count::add(const Verdict& verdict, bool problem)
 {
-    using Step = Verdict::Step;
     ++cases;
     problems += problem ? 1 : 0;
-    if (verdict.check == Step::kRefused || verdict.read_only == Step::kRefused)
+    if (verdict.check == Verdict::Step::kRefused || verdict.read_only == Verdict::Step::kRefused)
         ++refused;
     else
-        ++(verdict.check == Step::kGood ? accepted : reported);
+        ++(verdict.check == Verdict::Step::kGood ? accepted : reported);
     longest_seconds = std::max(longest_seconds, verdict.seconds);
     largest_bytes = std::max(largest_bytes, verdict.memory_bytes);
     largest_use_bytes = std::max(largest_use_bytes, verdict.use_memory_bytes);

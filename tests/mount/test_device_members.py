@@ -127,6 +127,8 @@ def test_what_would_not_do_is_refused(make_volume):
     sums = fill(volume.mount_point, 1, file_count=40)
     spare, small = volume.another(256), volume.another(32)
     run("mkfs.ext4", "-q", spare)
+    inside = volume.mount_point / "inside.img"
+    run("truncate", "-s", "128M", inside)
     for arguments, code, text in (
             (["add"], 2, "name the device"),
             (["add", spare, volume.mount_point], 1, "to overwrite it use -f"),
@@ -135,6 +137,7 @@ def test_what_would_not_do_is_refused(make_volume):
             (["add", "/dev/null", volume.mount_point], 1, "neither a block device"),
             (["add", "/nonexistent", volume.mount_point], 1, "does not exist"),
             (["add", spare, "/nonexistent"], 1, "/nonexistent"),
+            (["add", inside, volume.mount_point], 1, "lies on the volume itself"),
             (["remove", "1", "2", volume.mount_point], 2, "name one member"),
             (["remove", "7", volume.mount_point], 1, "'7' is no member"),
             (["remove", spare, volume.mount_point], 1, "is no member"),
@@ -151,6 +154,8 @@ def test_what_would_not_do_is_refused(make_volume):
     volume.unmount()
     read_only = without(volume, [0, 4])
     volume.mount(read_only, "ro")
-    said = device("add", small, volume.mount_point, check=False)
-    assert said.returncode == 1
+    run("mkfs.ext4", "-q", volume.devices[0])
+    said = device("add", "-f", volume.devices[0], volume.mount_point, check=False)
+    assert (said.returncode, "read-only" in said.stderr) == (1, True), said.stderr
+    assert "ext4" in run("blkid", "-p", volume.devices[0]).stdout
     verify(sums)

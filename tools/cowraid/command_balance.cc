@@ -220,6 +220,8 @@ std::string result_text(const BalanceStatus& status)
                (status.member.value != 0 ? "; the member stays" : "");
     if (status.waits_for_room && status.state == State::kRunning)
         return "waits for room: remove files, or add devices";
+    if (status.state == State::kFinished && status.member.value != 0)
+        return "done; the device stays in use until the volume is unmounted";
     return status.state == State::kFinished ? "done" : "";
 }
 

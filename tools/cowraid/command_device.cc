@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // cowraid device add, device remove
+#include <sys/stat.h>
+
 #include "base/print.h"
 #include "control/volume_json.h"
+#include "device/loop_backing.h"
 #include "device/open_member.h"
 #include "tools/common/new_member.h"
 #include "tools/cowraid/load_report.h"
@@ -77,8 +80,31 @@ int nothing_named(const DeviceArguments& arguments, const char* what)
     return kExitUsage;
 }
 
+// A file on the volume, or a loop device over one, cannot hold a part of it.
+bool lies_on(const std::string& mount, const std::string& path)
+{
+    struct stat info { };
+    if (stat(path.c_str(), &info) != 0)
+        return false;
+    if (!S_ISBLK(info.st_mode))
+        return device_text(info) == mount;
+    const std::string backing = backing_file_of(info.st_rdev);
+    return !backing.empty() && stat(backing.c_str(), &info) == 0 && device_text(info) == mount;
+}
+
 Result<Json> add_device(ControlClient& client, const std::string& path, bool force, std::string& why)
 {
+    CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
+    if (lies_on(mounted.device, path)) {
+        why = path + " lies on the volume itself; name another device";
+        return Err::kInvalid;
+    }
+    CW_ASSIGN(const Json answer, client.ask("info", why));
+    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
+    if (report.info.read_only) {
+        why = "the volume is read-only: " + report.info.read_only_reason;
+        return Err::kReadOnly;
+    }
     CW_ASSIGN(const NewMember device, open_new_member(path, force, why));
     CW_TRY(wipe_old_signatures(device, why));
     const Json request = json_make_object();

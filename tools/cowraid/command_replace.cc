@@ -130,6 +130,8 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
         status = closed;
     if (status.err() == Err::kIo)
         why = replaced.path + " cannot be written; replace the member by another device";
+    else if (status.err() == Err::kBusy)
+        why = member_text(id) + " is being removed; mount the volume and end that: cowraid balance cancel";
     else if (!status.ok())
         why = "the volume could not be written: " + std::string(err_text(status.err())) +
               "; see cowraid filesystem show";

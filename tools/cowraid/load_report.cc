@@ -32,11 +32,6 @@ Result<VolumeTarget> target_of_device(const std::string& text, const std::string
     return Err::kNotFound;
 }
 
-std::string device_text(const struct stat& info)
-{
-    return std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
-}
-
 VolumeInfo info_of_superblock(const Assembly& assembly)
 {
     const Superblock& superblock = assembly.superblock;
@@ -104,6 +99,11 @@ const MountEntry* cowraid_mount_at(const std::vector<MountEntry>& table, const s
 }
 
 }  // namespace
+
+std::string device_text(const struct stat& info)
+{
+    return std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev));
+}
 
 Result<VolumeMembers> find_unmounted(const std::vector<std::string>& operands, Mounted mounted,
                                      const char* advice, std::string& why)

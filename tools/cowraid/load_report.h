@@ -2,6 +2,8 @@
 // What there is to know of a volume: from its daemon when it is mounted, else from its members.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <string>
 #include <vector>
 
@@ -19,6 +21,9 @@ struct VolumeTarget {
     VolumeMembers members;  // empty when named by a mount point
     std::string named_device;  // absolute path when exactly one member was named
 };
+
+// "major:minor" of the device that the file is on, as MountedVolume::device.
+std::string device_text(const struct stat& info);
 
 // For commands that need a volume nobody has mounted. One operand is as for find_target(), several are
 // members. kBusy when it is mounted and that is refused: `why` ends in `advice`, behind "unmount it".
