@@ -102,6 +102,9 @@ void run_io(std::span<IoRequest> batch);
 // Reads as a batch of one.
 Status read_device(BlockDevice& device, DeviceOffset offset, std::span<std::byte> out);
 
+// Writes as a batch of one, without flushing.
+Status write_device(BlockDevice& device, DeviceOffset offset, std::span<std::byte> bytes);
+
 // What run_io() did since the program started; for `cowraid status`, tests and benchmarks.
 struct IoStatistics {
     uint64_t reads, read_bytes, writes, write_bytes, flushes, discards, batches, ring_enters;

@@ -145,6 +145,14 @@ Status read_device(BlockDevice& device, DeviceOffset offset, std::span<std::byte
     return request.result;
 }
 
+Status write_device(BlockDevice& device, DeviceOffset offset, std::span<std::byte> bytes)
+{
+    const iovec vector{bytes.data(), bytes.size()};
+    IoRequest request{.kind = IoKind::kWrite, .device = &device, .offset = offset, .vectors = {&vector, 1}};
+    run_io({&request, 1});
+    return request.result;
+}
+
 IoStatistics io_statistics()
 {
     const auto get = [](const std::atomic<uint64_t>& counter) {

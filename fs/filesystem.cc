@@ -2,7 +2,6 @@
 #include "fs/filesystem.h"
 
 #include "base/assert.h"
-#include "device/superblock_store.h"
 #include "fs/commit/mount.h"
 #include "fs/names/removal.h"
 
@@ -63,22 +62,6 @@ CleanProgress Filesystem::balance_step()
 {
     CW_ASSERT(store.options.manual_commit);
     return committer.balance.step(true);
-}
-
-Status Filesystem::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
-{
-    CW_ASSERT(store.options.manual_commit);
-    CW_TRY(store.service.check_writable());
-    if (volume->superblock().balance.member == id)
-        return Err::kBusy;
-    if (device->size_bytes() < volume->superblock().member(id)->size_bytes)
-        return Err::kNoSpace;
-    CW_TRY(erase_rings(*device));
-    volume->disown_member(id);
-    CW_TRY(committer.commit());
-    volume->replace_member(id, std::move(device));
-    CW_TRY(committer.commit());
-    return volume->members().device(id) != nullptr ? Status() : Status(Err::kIo);
 }
 
 ScrubStatus Filesystem::scrub_step()

@@ -33,10 +33,6 @@ public:
     VolumeStatistics statistics();
     VolumeInfo info();
     Status reset_counters();
-    // Another device for a member that is not in service, durably; what the member held is written to it once
-    // the volume is mounted. Only with options.manual_commit. kReadOnly, kShutdown; kNoSpace: the device is
-    // smaller than the member was; kIo: it cannot be written, another one must be found.
-    Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
 
     // Simulator, only with options.manual_commit: one round of what the threads would do, a flush and with
     // `commit` a commit; one bounded step of the cleaner; one of a scrub, which begins again after its end;

@@ -30,6 +30,8 @@ struct MemberInfo {
     uint64_t stale_groups = 0, stale_bytes = 0;  // of them, columns that missed writes
     MemberState state = MemberState::kPresent;
     std::array<uint64_t, kMemberCounterCount> counters{};
+
+    [[nodiscard]] bool in_service() const { return state == MemberState::kPresent; }
 };
 
 struct SpaceInfo {

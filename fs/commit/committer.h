@@ -41,6 +41,10 @@ struct Committer final : public CommitDriver, public FlushHost {
     // the user.
     Result<MemberId> add_member(std::unique_ptr<BlockDevice> device, std::string& why);
 
+    // Another device for a member that is out of service, which lacks everything until it is caught up; that
+    // begins. The device: as for add_member(). kNoSpace: it is smaller than the member.
+    Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
+
     Status commit() override;
     Status flush() override;
     Status finish_removals() override;

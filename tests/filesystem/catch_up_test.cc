@@ -236,7 +236,9 @@ void replace(StaleWorld& world, uint32_t member)
         world.prng.fill(block.data(), block.size());
         device.poke(offset, block);
     }
-    REQUIRE(world.fs->replace_member({member + 1}, std::make_unique<BorrowedDevice>(device)).ok());
+    std::string why;
+    REQUIRE(
+        world.fs->committer.replace_member({member + 1}, std::make_unique<BorrowedDevice>(device), why).ok());
 }
 
 }  // namespace
@@ -280,6 +282,56 @@ TEST_CASE("replacing: what lost members held is written to new devices, and as m
     }
 }
 
+TEST_CASE("replacing: members that fail are replaced while the volume is used, and power may fail meanwhile")
+{
+    for (const bool power_fails : {false, true})
+        for (const Case& one : {Case{kRaid5, {1}}, Case{kRaid6, {0, 3}}, Case{kNodesUnderParity, {1, 2}},
+                                Case{kMirrors, {1}}}) {
+            CAPTURE(power_fails);
+            CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
+            CAPTURE(static_cast<uint32_t>(one.shape.metadata_profile));
+            StaleWorld world(one.shape);
+            write_before(world);
+            world.mount();
+            world.write("meanwhile", kMiB);
+            for (const uint32_t member : one.away)
+                world.fail_writes(member);
+            world.write("without", 2 * kMiB);
+            REQUIRE(world.fs->info().degraded);
+            for (const uint32_t member : one.away) {
+                replace(world, member);
+                world.write("between", 300 * kKiB);
+            }
+            CHECK_FALSE(world.fs->info().degraded);
+            // Beside writers, who go on in what is written already and in what is not.
+            for (int step = 0; step < (power_fails ? 3 : 40); ++step) {
+                world.fs->catch_up_step().status().ignore();
+                world.write("file" + std::to_string(world.prng.below(6)), 1 + world.prng.below(400 * kKiB));
+            }
+            if (power_fails) {
+                world.fs.reset();
+                world.volume.power_cut(world.prng);
+                world.mount();
+            }
+            for (int round = 0; round < 10 && stale_groups(world) > 0; ++round)
+                CHECK_FALSE(catch_up(world).damaged());
+            CHECK(stale_groups(world) == 0);
+            CHECK(world.read_back() == 0);
+            for (uint32_t member = 0; member < one.shape.member_count; ++member)
+                CHECK(world.wrong_blocks(member) == 0);
+            world.unmount();
+            const CheckReport report = world.check();
+            CHECK(report.clean());
+            CHECK(report.stale_columns == 0);
+            Members others;
+            for (uint32_t member = 0; others.size() < one.away.size(); ++member)
+                if (std::find(one.away.begin(), one.away.end(), member) == one.away.end())
+                    others.push_back(member);
+            world.mount(degraded_options(), others);
+            CHECK(world.read_back() == 0);
+        }
+}
+
 TEST_CASE("replacing: the old device is left out when it is back, and a smaller one is refused")
 {
     StaleWorld world(kRaid5);
@@ -288,15 +340,16 @@ TEST_CASE("replacing: the old device is left out when it is back, and a smaller 
     std::vector<std::byte> old(device.size_bytes());
     device.peek(0, old);
     world.mount(degraded_options(), {1});
-    CHECK(world.fs->replace_member({2}, std::make_unique<SimDevice>("small", 64 * kMiB)).err() ==
-          Err::kNoSpace);
+    std::string why;
+    CHECK(
+        world.fs->committer.replace_member({2}, std::make_unique<SimDevice>("small", 64 * kMiB), why).err() ==
+        Err::kNoSpace);
     replace(world, 1);
     world.unmount();
     SimDevice back("back", device.size_bytes());
     back.poke(0, old);
     std::vector<std::unique_ptr<BlockDevice>> devices = world.volume.borrow({});
     devices.push_back(std::make_unique<BorrowedDevice>(back));
-    std::string why;
     const Result<Assembly> assembly = assemble(std::move(devices), why);
     REQUIRE_MESSAGE(assembly.ok(), why);
     CHECK(assembly->notes == std::vector<std::string>{"back was member 2 and has been replaced: left out"});

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from conftest import run, tool
+from test_balance import Writer
 from test_catch_up import without
 from test_redundancy import fill, verify
 
@@ -30,7 +31,7 @@ def test_a_lost_member_is_replaced(make_volume, data, metadata, count, lost):
     big = (volume.mount_point / "big").read_bytes()
     last = volume.devices[-1]
     mounted = tool("cowraid", "replace", "start", "1", "/dev/null", last, check=False)
-    assert mounted.returncode == 1 and "unmount it first" in mounted.stderr
+    assert mounted.returncode == 1 and "is in service; cowraid device add" in mounted.stderr
     volume.unmount()
     volume.hide(lost)
     for index in lost:
@@ -108,3 +109,41 @@ def test_what_cannot_be_replaced_is_refused(make_volume):
     volume.check()
     assert "ext4" in run("blkid", "-p", other).stdout
     volume.mount(three, "degraded")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_lost_member_is_replaced_beside_a_writer(make_volume, killed):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=512)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=80)
+    big = os.urandom(200 << 20)
+    (volume.mount_point / "big").write_bytes(big)
+    volume.unmount()
+    volume.hide([1])
+    volume.mount(without(volume, [1]), "degraded")
+    writer = Writer(volume.mount_point)
+    writer.start()
+    try:
+        target = volume.another(512)
+        run("mkfs.ext4", "-q", target)
+        refused = tool("cowraid", "replace", "start", "2", target, volume.mount_point, check=False)
+        assert (refused.returncode, "to overwrite it use -f" in refused.stderr) == (1, True)
+        said = tool("cowraid", "replace", "start", "-f", "missing", target, volume.mount_point)
+        assert said.stdout.startswith(f"{target} is member 2 now")
+    finally:
+        writer.finish()
+    if killed:
+        run("sync", "-f", volume.mount_point)
+        volume.kill()
+        volume.mount(without(volume, [1]))
+    volume.wait_caught_up()
+    verify(sums)
+    writer.verify()
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+    volume.unmount()
+    volume.hide([0, 3])
+    volume.mount(without(volume, [0, 1, 3]), "degraded,ro")
+    verify(sums)
+    writer.verify()
+    assert (volume.mount_point / "big").read_bytes() == big

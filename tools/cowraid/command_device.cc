@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cowraid device add, device remove
-#include <sys/stat.h>
-
 #include "base/print.h"
-#include "control/volume_json.h"
-#include "device/loop_backing.h"
-#include "device/open_member.h"
-#include "tools/common/new_member.h"
-#include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
@@ -80,65 +73,6 @@ int nothing_named(const DeviceArguments& arguments, const char* what)
     return kExitUsage;
 }
 
-// A file on the volume, or a loop device over one, cannot hold a part of it.
-bool lies_on(const std::string& mount, const std::string& path)
-{
-    struct stat info { };
-    if (stat(path.c_str(), &info) != 0)
-        return false;
-    if (!S_ISBLK(info.st_mode))
-        return device_text(info) == mount;
-    const std::string backing = backing_file_of(info.st_rdev);
-    return !backing.empty() && stat(backing.c_str(), &info) == 0 && device_text(info) == mount;
-}
-
-Result<Json> add_device(ControlClient& client, const std::string& path, bool force, std::string& why)
-{
-    CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
-    if (lies_on(mounted.device, path)) {
-        why = path + " lies on the volume itself; name another device";
-        return Err::kInvalid;
-    }
-    CW_ASSIGN(const Json answer, client.ask("info", why));
-    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
-    if (report.info.read_only) {
-        why = "the volume is read-only: " + report.info.read_only_reason;
-        return Err::kReadOnly;
-    }
-    CW_ASSIGN(const NewMember device, open_new_member(path, force, why));
-    CW_TRY(wipe_old_signatures(device, why));
-    const Json request = json_make_object();
-    json_put_text(request.get(), "path", device.path);
-    return client.call("device-add", request.get(), why, device.fd.get());
-}
-
-// The member that the user means: by its number, its device, or as the only one that is missing.
-Result<MemberId> find_member(ControlClient& client, const std::string& text, std::string& why)
-{
-    CW_ASSIGN(const Json answer, client.ask("info", why));
-    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
-    const auto number = parse_size(text);
-    const auto wanted = identify_member(text);
-    std::vector<MemberId> missing;
-    for (const MemberInfo& member : report.info.members) {
-        const auto device = identify_member(member.path);
-        if ((number.ok() && *number == member.id.value) || (wanted.ok() && device.ok() && *device == *wanted))
-            return member.id;
-        if (member.state != MemberState::kPresent)
-            missing.push_back(member.id);
-    }
-    if (text == "missing" && missing.size() == 1)
-        return missing.front();
-    why = text != "missing"
-              ? quoted(text) + " is no member; give the id or the device that cowraid filesystem "
-                               "show tells, or missing"
-          : missing.empty()
-              ? "no member is missing"
-              : std::to_string(missing.size()) + " members are missing; give the id of one, which "
-                                                 "cowraid filesystem show tells";
-    return Err::kInvalid;
-}
-
 }  // namespace
 
 int command_device_add(int argc, char** argv, CommandOptions common)
@@ -159,7 +93,7 @@ int command_device_add(int argc, char** argv, CommandOptions common)
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
     for (const std::string& path : devices) {
-        const auto added = add_device(*client, path, arguments.force, why);
+        const auto added = hand_over_device(*client, "device-add", nullptr, path, arguments.force, why);
         if (!added.ok())
             return command_failed(arguments.common, added.err(), why);
         if (arguments.common.format == OutputFormat::kJson)
@@ -193,7 +127,7 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
         return command_failed(arguments.common, member.err(), why);
     const Json request = json_make_object();
     json_put_text(request.get(), "action", "remove");
-    json_put_integer(request.get(), "member", member->value);
+    json_put_integer(request.get(), "member", member->id.value);
     return run_balance(*client, arguments.common, request.get(),
                        arguments.background ? Wait::kNot : Wait::kForEnd);
 }

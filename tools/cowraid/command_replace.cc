@@ -10,6 +10,7 @@
 #include "tools/common/new_member.h"
 #include "tools/cowraid/command.h"
 #include "tools/cowraid/load_report.h"
+#include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
 
@@ -46,9 +47,11 @@ bool parse(int argc, char** argv, ReplaceArguments& arguments)
     static const argp parser = {
         .options = kReplaceOptions,
         .parser = parse_replace_option,
-        .args_doc = "ID|missing DEVICE MEMBER...|LABEL|UUID",
-        .doc = "Put DEVICE in the place of the member ID of an unmounted volume, or of the only one that is "
-               "missing. The next mount writes to it what the member held, while the volume is used.",
+        .args_doc = "ID|missing DEVICE VOLUME|MEMBER...",
+        .doc =
+            "Put DEVICE in the place of the member ID of a volume, or of the only one that is missing. What "
+            "the member held is written to it while the volume is mounted. Of a volume that is not mounted "
+            "the member is left out by naming all others.",
         .children = children,
         .help_filter = nullptr,
         .argp_domain = nullptr};
@@ -99,9 +102,31 @@ Status check_size(const NewMember& device, const MemberRecord& record, std::stri
                             " had " + size_text(record.size_bytes) + "; use one that is not smaller");
 }
 
+// The same while it is mounted: its daemon writes what the member held, beside everything else.
+Result<Replaced> replace_mounted(const ReplaceArguments& arguments, const VolumeTarget& target,
+                                 std::string& why)
+{
+    const std::vector<std::string>& operands = arguments.common.operands;
+    CW_ASSIGN(ControlClient client, connect_target(target, why));
+    CW_ASSIGN(const MemberInfo member, find_member(client, operands[0], why));
+    if (member.in_service())
+        return invalid(why, member_text(member.id) + " is in service; cowraid device add " + operands[1] +
+                                ", and then cowraid device remove " + std::to_string(member.id.value));
+    const Json request = json_make_object();
+    json_put_integer(request.get(), "member", member.id.value);
+    CW_ASSIGN(const Json answer,
+              hand_over_device(client, "device-replace", request.get(), operands[1], arguments.force, why));
+    return Replaced{member.id, target.uuid, json_get_text(answer.get(), "path")};
+}
+
 Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
 {
     const std::vector<std::string>& operands = arguments.common.operands;
+    if (operands.size() == 3) {
+        CW_ASSIGN(const VolumeTarget target, find_target({operands[2]}, why));
+        if (target.mounted)
+            return replace_mounted(arguments, target, why);
+    }
     CW_ASSIGN(const VolumeMembers volume,
               find_unmounted({operands.begin() + 2, operands.end()}, Mounted::kRefused,
                              " first; the next mount fills the new member", why));
@@ -125,14 +150,10 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
     }
     CW_TRY(wipe_old_signatures(target, why));
     CW_ASSIGN(auto device, make_device_from_fd(std::move(target.fd), target.path, {}, why));
-    Status status = filesystem->replace_member(id, std::move(device));
+    Status status = filesystem->committer.replace_member(id, std::move(device), why);
     if (const Status closed = filesystem->close(); status.ok())
         status = closed;
-    if (status.err() == Err::kIo)
-        why = replaced.path + " cannot be written; replace the member by another device";
-    else if (status.err() == Err::kBusy)
-        why = member_text(id) + " is being removed; mount the volume and end that: cowraid balance cancel";
-    else if (!status.ok())
+    if (!status.ok() && why.empty())
         why = "the volume could not be written: " + std::string(err_text(status.err())) +
               "; see cowraid filesystem show";
     return status.ok() ? Result<Replaced>(replaced) : Result<Replaced>(status.err());
@@ -161,7 +182,7 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
         json_put_text(out.get(), "path", replaced->path);
         print_json(out.get());
     } else {
-        print_line(stdout, "%s is member %u now; mount the volume: it is filled while mounted",
+        print_line(stdout, "%s is member %u now; it is filled while the volume is mounted",
                    replaced->path.c_str(), replaced->id.value);
     }
     return kExitOk;

@@ -2,11 +2,15 @@
 #include "tools/cowraid/mounted_command.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <ctime>
 
 #include "base/print.h"
+#include "device/loop_backing.h"
+#include "device/open_member.h"
+#include "tools/common/new_member.h"
 #include "tools/cowraid/load_report.h"
 
 namespace cowraid {
@@ -34,6 +38,18 @@ Result<VolumeTarget> target_of(const CommandOptions& options, std::string& why)
     return Err::kNotFound;
 }
 
+// A file on the volume, or a loop device over one, cannot hold a part of it.
+bool lies_on(const std::string& mount, const std::string& path)
+{
+    struct stat info { };
+    if (stat(path.c_str(), &info) != 0)
+        return false;
+    if (!S_ISBLK(info.st_mode))
+        return device_text(info) == mount;
+    const std::string backing = backing_file_of(info.st_rdev);
+    return !backing.empty() && stat(backing.c_str(), &info) == 0 && device_text(info) == mount;
+}
+
 }  // namespace
 
 bool one_volume(const CommandOptions& options)
@@ -48,6 +64,55 @@ Result<ControlClient> connect_mounted(const CommandOptions& options, std::string
 {
     CW_ASSIGN(const VolumeTarget target, target_of(options, why));
     return connect_target(target, why);
+}
+
+Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why)
+{
+    CW_ASSIGN(const Json answer, client.ask("info", why));
+    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
+    const auto number = parse_size(text);
+    const auto wanted = identify_member(text);
+    std::vector<MemberInfo> missing;
+    for (const MemberInfo& member : report.info.members) {
+        const auto device = identify_member(member.path);
+        if ((number.ok() && *number == member.id.value) || (wanted.ok() && device.ok() && *device == *wanted))
+            return member;
+        if (!member.in_service())
+            missing.push_back(member);
+    }
+    if (text == "missing" && missing.size() == 1)
+        return missing.front();
+    why = text != "missing"
+              ? quoted(text) + " is no member; give the id or the device that cowraid filesystem "
+                               "show tells, or missing"
+          : missing.empty()
+              ? "no member is missing"
+              : std::to_string(missing.size()) + " members are missing; give the id of one, which "
+                                                 "cowraid filesystem show tells";
+    return Err::kInvalid;
+}
+
+Result<Json> hand_over_device(ControlClient& client, const char* command, const json_t* arguments,
+                              const std::string& path, bool force, std::string& why)
+{
+    CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
+    if (lies_on(mounted.device, path)) {
+        why = path + " lies on the volume itself; name another device";
+        return Err::kInvalid;
+    }
+    CW_ASSIGN(const Json answer, client.ask("info", why));
+    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
+    if (report.info.read_only) {
+        why = "the volume is read-only: " + report.info.read_only_reason;
+        return Err::kReadOnly;
+    }
+    CW_ASSIGN(const NewMember device, open_new_member(path, force, why));
+    CW_TRY(wipe_old_signatures(device, why));
+    const Json request = json_make_object();
+    if (arguments != nullptr)
+        CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
+    json_put_text(request.get(), "path", device.path);
+    return client.call(command, request.get(), why, device.fd.get());
 }
 
 void notice_interrupts()

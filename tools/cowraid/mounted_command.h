@@ -7,6 +7,7 @@
 #include <string>
 
 #include "control/control_client.h"
+#include "control/volume_json.h"
 #include "tools/cowraid/command.h"
 
 namespace cowraid {
@@ -22,6 +23,13 @@ bool one_volume(const CommandOptions& options);
 // The volume that is named; without a name the one that the working directory is in, or the only mounted one.
 // `why` on failure.
 Result<ControlClient> connect_mounted(const CommandOptions& options, std::string& why);
+
+// The member that the user means: by its number, its device, or as the only one that is missing.
+Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why);
+// Opens a device that is to become a member and sends it to the daemon with a command; wipes what was on it,
+// if `force`. `arguments`: of the command, or null.
+Result<Json> hand_over_device(ControlClient& client, const char* command, const json_t* arguments,
+                              const std::string& path, bool force, std::string& why);
 
 enum class Wait : uint8_t { kNot, kForEnd };
 // Asks for a balance, or for what is carried out as one, says how it is, and returns the exit code.

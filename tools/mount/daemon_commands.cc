@@ -26,6 +26,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"scrub-cancel", true, &VolumeControl::scrub_cancel},
     {"balance", true, &VolumeControl::balance},
     {"device-add", true, &VolumeControl::device_add},
+    {"device-replace", true, &VolumeControl::device_replace},
     {"shutdown-wait", false, &VolumeControl::shutdown_wait},
 };
 
@@ -202,6 +203,11 @@ Status VolumeControl::scrub_cancel(ControlRequest&, ControlAnswer& answer, std::
 
 namespace {
 
+MemberId member_of(const json_t* request)
+{
+    return {static_cast<uint32_t>(std::min<uint64_t>(json_get_integer(request, "member"), UINT32_MAX))};
+}
+
 // The profile that a request names, else `usual`. kInvalid: there is none of that name.
 Result<ProfileId> requested_profile(const json_t* request, const char* key, ProfileId usual, std::string& why)
 {
@@ -287,25 +293,49 @@ Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, st
     return status;
 }
 
-Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer, std::string& why)
+namespace {
+
+Result<std::unique_ptr<BlockDevice>> device_of(ControlRequest& request, std::string& why)
 {
     const std::string path = json_get_text(request.body.get(), "path");
     if (path.empty() || !request.descriptor.valid()) {
-        why = "device-add needs a path and a descriptor";
+        why = "a path and a descriptor must come with the request";
         return Err::kInvalid;
     }
     CW_ASSIGN(auto device, make_device_from_fd(std::move(request.descriptor), path, {}, why));
-    const auto added = filesystem_.committer.add_member(std::move(device), why);
-    if (!added.ok()) {
+    return std::unique_ptr<BlockDevice>(std::move(device));
+}
+
+}  // namespace
+
+Status VolumeControl::answer_device(const ControlRequest& request, Status status, MemberId member,
+                                    ControlAnswer& answer, std::string& why)
+{
+    if (!status.ok()) {
         if (why.empty())
-            why = not_writable_text(added.err());
-        return added.err();
+            why = not_writable_text(status.err());
+        return status;
     }
-    answer.result = json_with_schema("device-add");
+    answer.result = json_with_schema(request.command.c_str());
     json_put_text(answer.result.get(), "uuid", uuid_text(uuid_));
-    json_put_integer(answer.result.get(), "member", added->value);
-    json_put_text(answer.result.get(), "path", path);
+    json_put_integer(answer.result.get(), "member", member.value);
+    json_put_text(answer.result.get(), "path", json_get_text(request.body.get(), "path"));
     return {};
+}
+
+Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    CW_ASSIGN(auto device, device_of(request, why));
+    const auto added = filesystem_.committer.add_member(std::move(device), why);
+    return answer_device(request, added.status(), added.ok() ? *added : MemberId(), answer, why);
+}
+
+Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    CW_ASSIGN(auto device, device_of(request, why));
+    const MemberId member = member_of(request.body.get());
+    const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why);
+    return answer_device(request, replaced, member, answer, why);
 }
 
 Status VolumeControl::shutdown_wait(ControlRequest&, ControlAnswer& answer, std::string&)

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// A device becomes a member of a mounted volume, or takes the place of one that is out of service.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/buffer.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "device/superblock_store.h"
+#include "fs/commit/committer.h"
+
+namespace cowraid {
+
+namespace {
+
+class AddMember final : public CommitOrder {
+public:
+    AddMember(Committer& committer, const MemberRecord& record, std::unique_ptr<BlockDevice> device)
+        : committer_(committer), record_(record), device_(std::move(device))
+    {
+    }
+
+    Status apply(std::string& why) override
+    {
+        Volume& volume = committer_.store.volume;
+        if (!volume.may_add_member(record_)) {
+            why = "the volume has as many members as it can, or the device is too small for its map";
+            return Err::kInvalid;
+        }
+        record_.id = volume.add_member(record_, std::move(device_));
+        return {};
+    }
+
+    void applied() override
+    {
+        if (committer_.store.volume.superblock().member(record_.id) == nullptr)
+            return;
+        added_ = true;
+        if (committer_.fsync_log)
+            committer_.fsync_log->add_member(record_);
+        CW_LOG_INFO("%s is added", committer_.store.volume.members().name(record_.id).c_str());
+    }
+
+    [[nodiscard]] bool added() const { return added_; }
+    [[nodiscard]] MemberId id() const { return record_.id; }
+
+private:
+    Committer& committer_;
+    MemberRecord record_;
+    std::unique_ptr<BlockDevice> device_;
+    bool added_ = false;
+};
+
+// The device that the member had is nobody's any more, and its columns lack everything.
+class DisownMember final : public CommitOrder {
+public:
+    DisownMember(Volume& volume, MemberId id) : volume_(volume), id_(id) { }
+
+    Status apply(std::string& why) override
+    {
+        if (volume_.members().device(id_) != nullptr || volume_.superblock().member(id_) == nullptr) {
+            why = volume_.members().name(id_) + " is in service";
+            return Err::kInvalid;
+        }
+        if (volume_.superblock().balance.member == id_) {
+            why = volume_.members().name(id_) + " is being removed; cowraid balance cancel ends that";
+            return Err::kBusy;
+        }
+        volume_.disown_member(id_);
+        return {};
+    }
+
+private:
+    Volume& volume_;
+    const MemberId id_;
+};
+
+class ReplaceMember final : public CommitOrder {
+public:
+    ReplaceMember(Volume& volume, MemberId id, std::unique_ptr<BlockDevice> device)
+        : volume_(volume), id_(id), device_(std::move(device))
+    {
+    }
+
+    Status apply(std::string&) override
+    {
+        volume_.replace_member(id_, std::move(device_));
+        return {};
+    }
+
+private:
+    Volume& volume_;
+    const MemberId id_;
+    std::unique_ptr<BlockDevice> device_;
+};
+
+// What another volume, or this one in other days, left there must not look like a commit or an entry of this
+// one.
+Status erase_for(BlockDevice& device, const MemberRecord& record)
+{
+    AlignedBuffer zeros = AlignedBuffer::zeroed(kMiB);
+    for (const auto& [begin, bytes] : {std::pair(record.intent_log_offset, record.intent_log_bytes),
+                                       std::pair(record.fsync_log_offset, record.fsync_log_bytes)})
+        for (uint64_t done = 0; done < bytes; done += zeros.size())
+            CW_TRY(write_device(device, {begin + done},
+                                zeros.span().subspan(0, std::min<uint64_t>(zeros.size(), bytes - done))));
+    return erase_rings(device);  // flushes
+}
+
+}  // namespace
+
+Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std::string& why)
+{
+    CW_TRY(store.service.check_writable());
+    const std::string name = device->name();
+    const auto record = plan_member_layout(device->size_bytes());
+    if (!record.ok()) {
+        why = name + " has " + size_text(device->size_bytes()) + "; members have " +
+              size_text(kMinMemberBytes) + " to " + size_text(kMaxMemberBytes);
+        return record.err();
+    }
+    if (!erase_for(*device, *record).ok()) {
+        why = name + " cannot be written; use another device";
+        return Err::kIo;
+    }
+    const Ref<AddMember> order = make_ref<AddMember>(*this, *record, std::move(device));
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(order.get()), why));
+    if (order->added())
+        return order->id();
+    why = name + " failed while it was added, or too many members did: it is no member; see the system log";
+    return Err::kIo;
+}
+
+Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
+{
+    CW_TRY(store.service.check_writable());
+    const std::string name = device->name();
+    const std::vector<MemberRecord> table = store.volume.member_table();
+    const auto record =
+        std::find_if(table.begin(), table.end(), [=](const MemberRecord& member) { return member.id == id; });
+    if (record == table.end()) {
+        why = "there is no member " + std::to_string(id.value);
+        return Err::kInvalid;
+    }
+    if (device->size_bytes() < record->size_bytes) {
+        why = name + " has " + size_text(device->size_bytes()) + ", the member had " +
+              size_text(record->size_bytes) + "; use one that is not smaller";
+        return Err::kNoSpace;
+    }
+    if (store.volume.members().device(id) != nullptr) {
+        why = store.volume.members().name(id) +
+              " is in service; cowraid device add the new one, and cowraid device remove this one";
+        return Err::kInvalid;
+    }
+    if (!erase_for(*device, *record).ok()) {
+        why = name + " cannot be written; use another device";
+        return Err::kIo;
+    }
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(new DisownMember(store.volume, id)), why));
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(new ReplaceMember(store.volume, id, std::move(device))), why));
+    if (store.volume.members().device(id) == nullptr) {
+        why = name + " cannot be written; replace the member by another device";
+        return Err::kIo;
+    }
+    if (store.options.manual_commit)
+        return {};
+    catch_up.cancel().ignore();  // of other members: it begins again
+    return catch_up.start({});
+}
+
+}  // namespace cowraid
