@@ -27,6 +27,7 @@ constexpr NumberField kNumbers[] = {
     {"unallocated_raw_bytes", &VolumeInfo::unallocated_raw_bytes},
     {"available_bytes", &VolumeInfo::available_bytes},
     {"reserve_bytes", &VolumeInfo::reserve_bytes},
+    {"may_fail", &VolumeInfo::may_fail},
 };
 constexpr NumberField kStatistics[] = {
     {"full_stripes", &VolumeInfo::full_stripes},

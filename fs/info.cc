@@ -54,6 +54,25 @@ std::vector<MemberInfo> member_infos(Filesystem& filesystem)
     return infos;
 }
 
+// What the block groups can still do without, and the majority that superblocks need.
+uint64_t may_fail(Filesystem& filesystem)
+{
+    Volume& volume = *filesystem.volume;
+    const uint64_t members = volume.member_table().size();
+    const uint64_t in_service = members - volume.missing_members().size();
+    uint64_t left = in_service - std::min(in_service, members / 2 + 1);
+    for (const Ref<const ArrayGroup>& group : volume.array().groups()) {
+        const auto lacks = [&](const GroupColumn& column) {
+            return column.stale() || volume.members().device(column.member) == nullptr;
+        };
+        const auto lost = static_cast<uint64_t>(
+            std::count_if(group->record.columns.begin(), group->record.columns.end(), lacks));
+        const uint64_t tolerance = find_profile(group->record.profile)->tolerance;
+        left = std::min(left, tolerance - std::min(tolerance, lost));
+    }
+    return left;
+}
+
 SpaceInfo& space_of(std::vector<SpaceInfo>& infos, uint32_t content, ProfileId profile)
 {
     for (SpaceInfo& info : infos)
@@ -130,6 +149,7 @@ VolumeInfo Filesystem::info()
     info.degraded = volume->degraded();
     info.degraded_reason = volume->degraded_reason();
     info.members = member_infos(*this);
+    info.may_fail = may_fail(*this);
     info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)
         info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);

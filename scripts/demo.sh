@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Builds cowraid, makes a raid6 volume of four members, fills it, takes one member away, reads everything
-# back by checksum, and prints what it saw. Run as root; installs what it needs; leaves nothing behind.
+# The life of a volume. Builds cowraid, makes raid5 of four members, fills it, adds a fifth, converts to
+# raid6, takes two members away, replaces one, removes the other, scrubs, reads everything back by checksum at
+# each step, and prints what it saw. Run as root; installs what it needs; leaves nothing behind.
 #   scripts/demo.sh
-# TMPDIR chooses where the members live (about 1.5 GiB).
+# TMPDIR chooses where the members live (about 2.5 GiB).
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
@@ -14,6 +15,7 @@ readonly mkfs=$build/tools/mkfs.cowraid mount_cowraid=$build/tools/mount.cowraid
 readonly umount_cowraid=$build/tools/umount.fuse.cowraid cowraid=$build/tools/cowraid
 
 work=
+with_loops=true
 images=()
 loops=()
 members=()
@@ -82,40 +84,32 @@ choose_tree() {
     fail "no tree of 2 to $tree_mib_max MiB to copy"
 }
 
-make_members() {
-    local number image loop
-    for ((number = 1; number <= member_count; number++)); do
-        image=$work/member$number.img
-        truncate -s "${member_mib}M" "$image"
-        images+=("$image")
-        if loop=$(losetup --find --show "$image" 2>/dev/null) && [ -b "$loop" ]; then
-            loops+=("$loop")
-        fi
-    done
-    members=("${loops[@]}")
-    if [ "${#loops[@]}" -ne "$member_count" ]; then
-        echo "   no loop devices here: the members are plain image files"
-        [ "${#loops[@]}" -eq 0 ] || losetup -d "${loops[@]}"
-        loops=()
-        members=("${images[@]}")
+# new_member NUMBER: a device that is no member yet, as ${members[NUMBER - 1]}.
+new_member() {
+    local image=$work/member$1.img
+    truncate -s "${member_mib}M" "$image"
+    images[$1 - 1]=$image
+    members[$1 - 1]=$image
+    if "$with_loops"; then
+        loops[$1 - 1]=$(losetup --find --show "$image")
+        members[$1 - 1]=${loops[$1 - 1]}
     fi
 }
 
-take_last_member_away() {
-    local last=$((member_count - 1))
-    [ "${#loops[@]}" -eq 0 ] || losetup -d "${loops[$last]}"
-    mkdir "$work/away"
-    mv "${images[$last]}" "$work/away/"
-    loops=("${loops[@]:0:$last}")
+make_members() {
+    local number
+    losetup --find >/dev/null 2>&1 || with_loops=false
+    "$with_loops" || echo "   no loop devices here: the members are plain image files"
+    for ((number = 1; number <= member_count; number++)); do
+        new_member "$number"
+    done
 }
 
-bring_last_member_back() {
-    local last=$((member_count - 1)) loop
-    mv "$work/away/$(basename "${images[$last]}")" "${images[$last]}"
-    [ "${#loops[@]}" -gt 0 ] || return 0
-    loop=$(losetup --find --show "${images[$last]}")
-    loops+=("$loop")
-    members[last]=$loop
+# lose_member NUMBER: nobody finds it any more.
+lose_member() {
+    ! "$with_loops" || losetup -d "${loops[$1 - 1]}"
+    rm "${images[$1 - 1]}"
+    unset "loops[$1 - 1]" "images[$1 - 1]" "members[$1 - 1]"
 }
 
 now_ms() {
@@ -174,49 +168,67 @@ fill() {
     note "files checked by sha256" "$(wc -l <"$work/sums")"
 }
 
-without_a_member() {
-    step "taking ${members[member_count - 1]} away"
-    take_last_member_away
-    if "$mount_cowraid" "${members[@]:0:member_count - 1}" "$work/mnt" 2>"$work/refused"; then
-        fail "mounted without a member although nobody said -o degraded"
-    fi
-    sed 's/^/   refused: /' "$work/refused"
-    "$mount_cowraid" "${members[@]:0:member_count - 1}" "$work/mnt" -o degraded
-    drop_caches
-    timed "read back without one member" $((big_file_mib + tree_mib)) verify
-    "$cowraid" filesystem show "$work/mnt" | sed 's/^/   /'
+# show COMMAND...: what a command of cowraid says.
+show() {
+    "$cowraid" "$@" "$work/mnt" | sed 's/^/   /'
+}
+
+grow_and_convert() {
+    step "adding a fifth member, converting data to raid6 and metadata to raid1c3"
+    new_member 5
+    "$cowraid" device add "${members[4]}" "$work/mnt" | sed 's/^/   /'
+    timed "converted to raid6" $((big_file_mib + tree_mib)) show balance --convert raid6
+    verify
     unmount
 }
 
-# A member that missed commits stays out until replacement is there; then the mount says so.
-with_it_again() {
-    step "mounting with it again"
-    bring_last_member_back
-    if ! "$mount_cowraid" "${members[@]}" "$work/mnt" 2>"$work/refused"; then
-        sed 's/^/   refused: /' "$work/refused"
-        "$mount_cowraid" "${members[@]}" "$work/mnt" -o degraded
-        note "member that was away" "is back but missed commits: mounted degraded"
+lose_two() {
+    step "losing ${members[1]} and ${members[3]}"
+    lose_member 2
+    lose_member 4
+    if "$mount_cowraid" "${members[@]}" "$work/mnt" 2>"$work/refused"; then
+        fail "mounted without members although nobody said -o degraded"
     fi
+    sed 's/^/   refused: /' "$work/refused"
+    "$mount_cowraid" "${members[@]}" "$work/mnt" -o degraded
     drop_caches
-    timed "read back with it again" $((big_file_mib + tree_mib)) verify
-    "$cowraid" filesystem usage "$work/mnt" | sed 's/^/   /'
-    "$cowraid" device stats "$work/mnt" | sed 's/^/   /'
+    timed "read back without two members" $((big_file_mib + tree_mib)) verify
+}
+
+# Until no member lacks anything.
+wait_until_filled() {
+    while "$cowraid" filesystem show "$work/mnt" | grep -q STALE; do
+        sleep 0.1
+    done
+}
+
+replace_and_remove() {
+    step "replacing one by a new device, removing the other"
+    new_member 6
+    "$cowraid" replace start 2 "${members[5]}" "$work/mnt" | sed 's/^/   /'
+    timed "new member filled" $(((big_file_mib + tree_mib) / 3)) wait_until_filled
+    timed "lost member removed" $((big_file_mib + tree_mib)) show device remove missing
+    show filesystem show
+    show scrub
+    drop_caches
+    timed "read back" $((big_file_mib + tree_mib)) verify
+    show filesystem usage
     unmount
+    step "checking the unmounted volume"
+    "$cowraid" check "${members[@]}" | sed 's/^/   /'
 }
 
 demonstrate() {
     local started=$SECONDS
-    step "making $member_count members of $member_mib MiB"
+    step "making raid5 of $member_count members of $member_mib MiB"
     make_members
     mkdir "$work/mnt"
-    "$mkfs" -d raid6 -m raid1c3 -L demo "${members[@]}" | sed 's/^/   /'
+    "$mkfs" -d raid5 -m raid1 -L demo "${members[@]}" | sed 's/^/   /'
     "$mount_cowraid" "${members[@]}" "$work/mnt"
     fill
-    unmount
-    step "checking the unmounted volume"
-    "$cowraid" check "${members[@]}" | sed 's/^/   /'
-    without_a_member
-    with_it_again
+    grow_and_convert
+    lose_two
+    replace_and_remove
     note "time without the build" "$((SECONDS - started)) s"
 }
 
@@ -228,7 +240,7 @@ main() {
     build_release
     demonstrate
     echo
-    echo "cowraid demo: raid6 over ${#members[@]} members, one was away, every byte came back"
+    echo "cowraid demo: raid5 became raid6, two members were lost, every byte came back"
     printf '  %s\n' "${report[@]}"
 }
 

@@ -58,6 +58,7 @@ class Volume:
         self.mount_point = self.folder / "mnt"
         self.mount_point.mkdir()
         self.images, self.loops = [], []
+        self.hidden = set()  # of loops: their numbers may be somebody else's by now
         self.member_files = {index: MemberFile(member_mib << 20) for index in may_fail}
         for index in range(member_count):
             if index in may_fail:
@@ -155,10 +156,12 @@ class Volume:
         """Takes members away: no program can find them until unhide()."""
         for index in indexes:
             run("losetup", "-d", self.loops[index])
+            self.hidden.add(index)
 
     def unhide(self, indexes):
         for index in indexes:
             self.loops[index] = self.attach(self.images[index])
+            self.hidden.discard(index)
 
     def fail_writes(self):
         """From now on, of all members that may fail; MemberFile says what fails."""
@@ -185,8 +188,9 @@ class Volume:
             pass
         for _ in range(self.mount_count()):
             run("umount", "-i", "-l", self.mount_point, check=False)
-        for device in self.loops:
-            run("losetup", "-d", device, check=False)
+        for index, device in enumerate(self.loops):
+            if index not in self.hidden:
+                run("losetup", "-d", device, check=False)
         for file in self.member_files.values():
             file.close()
         shutil.rmtree(self.folder, ignore_errors=True)

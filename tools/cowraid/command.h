@@ -30,6 +30,7 @@ struct Command {
 };
 
 int command_show(int argc, char** argv, CommandOptions options);
+int command_status(int argc, char** argv, CommandOptions options);
 int command_usage(int argc, char** argv, CommandOptions options);
 int command_df(int argc, char** argv, CommandOptions options);
 int command_sync(int argc, char** argv, CommandOptions options);

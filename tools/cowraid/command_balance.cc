@@ -316,6 +316,14 @@ int run_action(int argc, char** argv, CommandOptions options, const char* doc, c
 
 }  // namespace
 
+std::string balance_summary(const BalanceStatus& status)
+{
+    const std::string result = result_text(status);
+    return std::string(balance_state_name(status.state)) + ", " + purpose_text(status) + ", " +
+           std::to_string(percent(status)) + "% done" +
+           (result.empty() || result == "done" ? "" : "; " + result);
+}
+
 int command_balance(int argc, char** argv, CommandOptions common)
 {
     BalanceArguments arguments{.common = std::move(common)};

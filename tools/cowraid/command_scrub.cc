@@ -229,6 +229,17 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
 
 }  // namespace
 
+std::string scrub_summary(const ScrubStatus& status)
+{
+    if (status.state == ScrubState::kNone)
+        return "none since the volume was mounted";
+    const bool ended = status.state == ScrubState::kFinished || status.state == ScrubState::kCancelled;
+    const std::string place = ended ? " " + time_text(status.ended)
+                                    : ", " + std::to_string(percent(status)) + "% done, " +
+                                          duration_text(left_ms(status)) + " left";
+    return scrub_state_name(status.state) + place + ", " + result_text(status);
+}
+
 int command_scrub(int argc, char** argv, CommandOptions common)
 {
     StartOptions options{.common = std::move(common)};

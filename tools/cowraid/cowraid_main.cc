@@ -16,6 +16,7 @@ namespace cowraid {
 namespace {
 
 constexpr Command kCommands[] = {
+    {nullptr, "status", "how mounted volumes are, and what to do about them", command_status},
     {"filesystem", "show", "volumes, their members, and which are missing", command_show},
     {"filesystem", "usage", "where the space is", command_usage},
     {"filesystem", "df", "space per profile", command_df},

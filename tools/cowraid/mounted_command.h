@@ -6,7 +6,9 @@
 
 #include <string>
 
+#include "control/balance_json.h"
 #include "control/control_client.h"
+#include "control/scrub_json.h"
 #include "control/volume_json.h"
 #include "tools/cowraid/command.h"
 
@@ -38,6 +40,10 @@ int run_balance(ControlClient& client, const CommandOptions& options, const json
 // From now on Ctrl-C and SIGTERM end waiting, not the program.
 void notice_interrupts();
 bool interrupted();
+
+// One line: how far it is, or how it ended.
+std::string scrub_summary(const ScrubStatus& status);
+std::string balance_summary(const BalanceStatus& status);
 
 std::string time_text(uint64_t seconds);  // since 1970, local time
 std::string duration_text(uint64_t ms);

@@ -16,6 +16,7 @@ namespace cowraid {
 const VolumeControl::Command VolumeControl::kCommands[] = {
     {"mount", false, &VolumeControl::mount},
     {"info", true, &VolumeControl::info},
+    {"status", true, &VolumeControl::status},
     {"sync", true, &VolumeControl::sync},
     {"stats-reset", true, &VolumeControl::stats_reset},
     {"remount", true, &VolumeControl::remount},
@@ -98,6 +99,15 @@ Json VolumeControl::report()
 Status VolumeControl::info(ControlRequest&, ControlAnswer& answer, std::string&)
 {
     answer.result = report();
+    return {};
+}
+
+Status VolumeControl::status(ControlRequest&, ControlAnswer& answer, std::string&)
+{
+    answer.result = report();
+    json_put(answer.result.get(), "scrub", encode_scrub(filesystem_.committer.scrub.status()));
+    json_put(answer.result.get(), "catch_up", encode_scrub(filesystem_.committer.catch_up.status()));
+    json_put(answer.result.get(), "balance", encode_balance(filesystem_.committer.balance.status()));
     return {};
 }
 

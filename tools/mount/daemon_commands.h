@@ -12,13 +12,14 @@
 
 namespace cowraid {
 
-// Commands: mount, info, sync, stats-reset (answers as info did before it), remount (read_only: true|false),
-// scrub-start (repair: true|false, limit: bytes a second), scrub-status, scrub-pause, scrub-resume,
-// scrub-cancel (each answers with the status), balance (action: start, remove, status, pause, resume, cancel;
-// answers with the status. start: data_profile, metadata_profile, data, metadata, convert, usage_max, force;
-// without a profile it stays as it is, metadata rises to what data tolerate. remove: member), device-add
-// (path, with the device's descriptor, open as open_member_fd() opens; answers with the member),
-// shutdown-wait (holds the connection; "closing" is announced, then "closed").
+// Commands: mount, info, status (info, and scrub, catch_up and balance), sync, stats-reset (answers as info
+// did before it), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second),
+// scrub-status, scrub-pause, scrub-resume, scrub-cancel (each answers with the status), balance (action:
+// start, remove, status, pause, resume, cancel; answers with the status. start: data_profile,
+// metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it is, metadata
+// rises to what data tolerate. remove: member), device-add (path, with the device's descriptor, open as
+// open_member_fd() opens; answers with the member), shutdown-wait (holds the connection; "closing" is
+// announced, then "closed").
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -42,6 +43,7 @@ private:
 
     Status mount(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status info(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status status(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status sync(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status stats_reset(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status remount(ControlRequest& request, ControlAnswer& answer, std::string& why);

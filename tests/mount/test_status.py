@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""cowraid status: what it says of volumes that are well, degraded, being filled, and with errors."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+from conftest import TOOLS, run, tool
+from test_catch_up import without
+from test_redundancy import fill
+
+
+def status(volume, *arguments):
+    return tool("cowraid", "status", *arguments, volume.mount_point).stdout
+
+
+def health(volume):
+    shown = json.loads(status(volume, "--json"))
+    assert len(shown["volumes"]) == 1
+    return shown["volumes"][0]["health"]
+
+
+def line(text, name):
+    return [words.split(maxsplit=1)[1] for words in text.splitlines() if words.startswith(name)][0]
+
+
+def test_from_healthy_to_degraded_and_back(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=256)
+    volume.make("-L", "told")
+    refused = tool("cowraid", "status", volume.devices[0], check=False)
+    assert (refused.returncode, "not mounted" in refused.stderr) == (1, True), refused.stderr
+    volume.mount()
+    fill(volume.mount_point, 1, file_count=60)
+    text = status(volume)
+    assert line(text, "State:") == "ONLINE" and "Action:" not in text
+    assert line(text, "Scrub:") == "none since the volume was mounted"
+    assert "any 2 members" in text and "raid6 for data, raid1c3 for metadata" in text
+    for device in volume.devices:
+        assert f"{device}  online        0      0      0" in text
+    assert status(volume, "-x") == "all volumes are healthy\n"
+    tool("cowraid", "scrub", volume.mount_point)
+    assert "no errors found" in line(status(volume), "Scrub:")
+    volume.unmount()
+    volume.hide([1])
+    volume.mount(without(volume, [1]), "degraded")
+    text = status(volume, "-x")
+    assert line(text, "State:") == "DEGRADED" and "1 member out of service" in text
+    assert "cowraid replace start ID DEVICE" in text and "any 1 member" in text
+    assert health(volume) == "DEGRADED"
+    (volume.mount_point / "meanwhile").write_bytes(os.urandom(8 << 20))
+    run("sync", "-f", volume.mount_point)
+    tool("cowraid", "replace", "start", "missing", volume.another(256), volume.mount_point)
+    volume.wait_caught_up()
+    assert health(volume) == "ONLINE"
+    tool("cowraid", "balance", "start", "-dusage=10", volume.mount_point)
+    assert "finished, moves data" in line(status(volume), "Balance:")
+
+
+def test_errors_are_told_with_their_member(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make()
+    volume.mount()
+    fill(volume.mount_point, 1, file_count=60)
+    (volume.mount_point / "big").write_bytes(os.urandom(64 << 20))
+    volume.unmount()
+    with open(volume.images[1], "r+b") as file:
+        file.seek(24 << 20)
+        file.write(os.urandom(64 << 20))
+    volume.drop_caches()
+    volume.mount()
+    tool("cowraid", "scrub", volume.mount_point, check=False)
+    shown = json.loads(status(volume, "--json"))["volumes"][0]
+    assert shown["health"] == "ONLINE" and shown["problem"] == "errors were met and repaired"
+    text = status(volume)
+    wrong = {member["id"]: member["errors"]["corruption_errs"] for member in shown["members"]}
+    assert wrong[2] > 0 and wrong[1] == wrong[3] == 0
+    assert "cowraid device stats -z" in text and "nothing is lost" in line(text, "Scrub:")
+    tool("cowraid", "device", "stats", "-z", volume.mount_point)
+    assert line(status(volume), "State:") == "ONLINE" and "Action:" not in status(volume)
+
+
+def test_watch_ends_with_an_interrupt(make_volume):
+    volume = make_volume(data="raid1", metadata="raid1", member_count=2, member_mib=128)
+    volume.make()
+    volume.mount()
+    command = [TOOLS / "cowraid", "status", "--watch=1", volume.mount_point]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        time.sleep(2.5)
+        watching.send_signal(signal.SIGINT)
+        text = watching.communicate(timeout=10)[0]
+        assert watching.returncode == 0
+    assert text.count("State:") >= 2
+    bad = tool("cowraid", "status", "--watch=soon", volume.mount_point, check=False)
+    assert bad.returncode == 2
