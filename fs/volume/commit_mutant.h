@@ -33,6 +33,7 @@ enum class CommitMutant : uint32_t {
     kStaleUnrecorded,  // the map does not say what members miss
     kCaughtUpUnread,  // members are called current although nothing was written to them
     kCaughtUpNoNodes,  // of what they missed nodes are left out
+    kNewMemberLast,  // a new member gets its first superblock after the others
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "device/superblock_store.h"
+#include "fs/volume/commit_mutant.h"
 #include "fs/volume/volume.h"
 
 namespace cowraid {
@@ -108,6 +109,12 @@ Status Volume::write_to_new_members()
             added.push_back(record.id);
     if (added.empty())
         return {};
+    if (is_mutant(CommitMutant::kNewMemberLast)) {
+        std::vector<MemberId> others;
+        for (const MemberRecord& record : committed_.members)
+            others.push_back(record.id);
+        CW_TRY(write_superblocks(members_, next_, others));
+    }
     CW_TRY(write_superblocks(members_, next_, added));
     CW_TRY(flush());
     const std::vector<MemberSet::Quorum> both = {quorum_of(committed_, committed_), quorum_of(next_, next_)};

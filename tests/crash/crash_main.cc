@@ -36,6 +36,7 @@ enum Option {
     kReturningMembers = 'r',
     kCatchUp = 'u',
     kBalance = 'b',
+    kChangeMembers = 'a',
     kLogBlocks = 'l'
 };
 
@@ -78,6 +79,9 @@ error_t parse_option(int key, char* text, argp_state* state)
         return 0;
     case kBalance:
         arguments.crash.balance = true;
+        return 0;
+    case kChangeMembers:
+        arguments.crash.change_members = true;
         return 0;
     case kReturningMembers:
         arguments.crash.returning = true;
@@ -135,6 +139,10 @@ int run_once(const CrashOptions& options)
         printf("no block group was emptied: nothing was tested\n");
         return 1;
     }
+    if (options.change_members && report.balances < 2) {
+        printf("no member was removed: nothing was tested\n");
+        return 1;
+    }
     if (options.balance && (report.moved_blocks == 0 || report.balances < 2)) {
         printf("no balance ended: nothing was tested\n");
         return 1;
@@ -173,6 +181,7 @@ int run_mutants(CrashOptions options, uint32_t only)
         options.catch_up = mutant == CommitMutant::kCaughtUpUnread;
         options.returning = options.catch_up || mutant == CommitMutant::kStaleUnrecorded;
         options.join_rows = options.returning || full_log;
+        options.change_members = mutant == CommitMutant::kNewMemberLast;
         // Without half of its members raid6 over four cannot be written: nobody could come back.
         const ProfileId profile = options.returning ? ProfileId::kRaid5 : data_profile;
         options.shape.data_profile = profile;
@@ -200,6 +209,7 @@ int main(int argc, char** argv)
          "run every wrong protocol, or one; all must be caught", 0},
         {"clean", kClean, nullptr, 0, "empty block groups all the time", 0},
         {"balance", kBalance, nullptr, 0, "balance block groups all the time", 0},
+        {"change-members", kChangeMembers, nullptr, 0, "add and remove members all the time", 0},
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {"catch-up", kCatchUp, nullptr, 0, "members come back, and what they missed is written to them", 0},

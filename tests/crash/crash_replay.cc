@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <climits>
 #include <unordered_set>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/checksum.h"
@@ -75,6 +76,8 @@ private:
     static void clean(Filesystem& fs);
     static void catch_up(Filesystem& fs, int steps);
     Status balance(Filesystem& fs, Workload& workload);
+    Status change_table(Filesystem& fs, Workload& workload);
+    Status acknowledged(Filesystem& fs, Workload& workload, const Status& status, const char* what);
     static std::string finish_balance(Filesystem& fs, const DirectoryState& state);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
     void try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses);
@@ -99,6 +102,8 @@ private:
     size_t next_loss_ = 0;
     uint32_t tolerance_ = 0;
     size_t left_at_ = SIZE_MAX;  // the first snapshot without the member that returns
+    std::vector<uint32_t> device_of_;  // by member id
+    uint32_t spare_ = UINT32_MAX;  // index of the device that is no member, if there is one
     std::vector<uint32_t> ever_away_;  // before this crash or during its recovery, by index
     bool mounted_for_writing_ = false;  // the last time
     CrashReport report_;
@@ -114,7 +119,8 @@ Result<std::unique_ptr<Filesystem>> Replay::open_recording(const std::vector<uin
     options.join_above = options_.join_rows ? 0 : -1;
     options.degraded = !absent.empty();
     std::string why;
-    Result<Assembly> assembly = assemble(std::move(devices), why);
+    Result<Assembly> assembly =
+        assemble(std::move(devices), why, {.strangers = Strangers::kSkip, .named = {}});
     CW_ASSERT(assembly.ok());
     return Filesystem::open(assembly.take(), options, why);
 }
@@ -151,7 +157,11 @@ Status Replay::record()
     SimVolume volume(options_.shape);
     std::string why;
     CW_ASSERT(volume.make(why).ok());
-    for (uint32_t i = 0; i < options_.shape.member_count; ++i) {
+    device_of_.push_back(UINT32_MAX);
+    if (options_.change_members)
+        spare_ = volume.add_device(options_.shape.member_bytes);
+    for (uint32_t i = 0; i < volume.member_count(); ++i) {
+        device_of_.push_back(i);
         SimDevice& member = volume.member(i);
         auto recording =
             std::make_unique<RecordingDevice>(recorder_, std::make_unique<BorrowedDevice>(member));
@@ -176,6 +186,8 @@ Status Replay::record()
             catch_up(*fs, 2);
         if (options_.balance)
             CW_TRY(balance(*fs, workload));
+        if (options_.change_members)
+            CW_TRY(change_table(*fs, workload));
         snapshots_.push_back(workload.state());
         CW_TRY(fs->step(true));
         recorder_.mark(snapshots_.size() - 1, "acknowledged");
@@ -213,17 +225,51 @@ void Replay::catch_up(Filesystem& fs, int steps)
     }
 }
 
+// What the caller did with the snapshot that was taken last was a commit, unless it was refused.
+Status Replay::acknowledged(Filesystem& fs, Workload& workload, const Status& status, const char* what)
+{
+    if (!status.ok()) {
+        snapshots_.pop_back();
+        return fs.store.service.check_writable();
+    }
+    recorder_.mark(snapshots_.size() - 1, what);
+    workload.use(fs);
+    return {};
+}
+
+// The spare device becomes a member, then any member leaves, and its device is the spare one.
+Status Replay::change_table(Filesystem& fs, Workload& workload)
+{
+    std::string why;
+    const BalanceStatus status = fs.committer.balance.status();
+    if (status.state == BalanceStatus::State::kFinished && spare_ == UINT32_MAX) {
+        spare_ = device_of_[status.member.value];
+        ++report_.balances;
+    }
+    if (status.active()) {
+        continue_balance(fs, 6, false);
+        return {};
+    }
+    snapshots_.push_back(workload.state());
+    if (spare_ != UINT32_MAX) {
+        const auto added = fs.committer.add_member(std::make_unique<BorrowedDevice>(*recorded_[spare_]), why);
+        if (added.ok())
+            device_of_.push_back(std::exchange(spare_, UINT32_MAX));
+        return acknowledged(fs, workload, added.status(), "acknowledged that a member is added");
+    }
+    const std::vector<MemberRecord> table = fs.volume->member_table();
+    const MemberId member = table[prng_.below(table.size())].id;
+    const Status started = fs.committer.balance.start(
+        {.profiles = fs.volume->profiles(), .content = kAllContent, .member = member}, why);
+    return acknowledged(fs, workload, started, "acknowledged begin of a removal");
+}
+
 // One after another. Its begin is a commit.
 Status Replay::balance(Filesystem& fs, Workload& workload)
 {
     if (!fs.committer.balance.status().active()) {
         snapshots_.push_back(workload.state());
-        if (begin_balance(fs, prng_).ok()) {
-            recorder_.mark(snapshots_.size() - 1, "acknowledged begin of a balance");
-            workload.use(fs);
-        } else {
-            snapshots_.pop_back();
-        }
+        CW_TRY(acknowledged(fs, workload, begin_balance(fs, prng_), "acknowledged begin of a balance"));
     }
     continue_balance(fs, 6, false);
     report_.balances += fs.committer.balance.status().state == BalanceStatus::State::kFinished ? 1 : 0;
@@ -275,7 +321,8 @@ std::string Replay::prove_refusal(std::vector<std::unique_ptr<ReplayDevice>>& de
 {
     const MutantScope right(CommitMutant::kNone);
     std::string why;
-    Result<Assembly> assembly = assemble(borrow(devices, absent), why);
+    Result<Assembly> assembly =
+        assemble(borrow(devices, absent), why, {.strangers = Strangers::kSkip, .named = {}});
     MountOptions options = manual_options();
     options.degraded = options.read_only = options.rescue = true;
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
@@ -315,7 +362,8 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
                             const std::vector<uint32_t>& absent, bool writable, size_t acknowledged)
 {
     std::string why;
-    Result<Assembly> assembly = assemble(borrow(devices, absent), why);
+    Result<Assembly> assembly =
+        assemble(borrow(devices, absent), why, {.strangers = Strangers::kSkip, .named = {}});
     if (!assembly.ok())
         return "assembly refused: " + why;
     MountOptions options = manual_options();
@@ -356,7 +404,7 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
         if (cleaned != state)
             return "cleaning changed files";
     }
-    if (writable && options_.balance)
+    if (writable && (options_.balance || options_.change_members))
         if (std::string problem = finish_balance(**fs, state); !problem.empty())
             return problem;
     // Half of the members and fewer are read only.
@@ -377,7 +425,8 @@ std::string Replay::check(std::vector<std::unique_ptr<ReplayDevice>>& devices,
                           const std::vector<uint32_t>& absent)
 {
     std::string why;
-    Result<Assembly> assembly = assemble(borrow(devices, absent), why);
+    Result<Assembly> assembly =
+        assemble(borrow(devices, absent), why, {.strangers = Strangers::kSkip, .named = {}});
     if (!assembly.ok())
         return "assembly after recovery refused: " + why;
     CheckReport report;
@@ -507,7 +556,7 @@ CrashReport Replay::run()
     }
     tolerance_ = std::min(find_profile(options_.shape.data_profile)->tolerance,
                           find_profile(options_.shape.metadata_profile)->tolerance);
-    losses_ = all_losses(options_.shape.member_count, tolerance_);
+    losses_ = all_losses(static_cast<uint32_t>(recorder_.device_count()), tolerance_);
     ReplayCursor cursor(recorder_);
     const std::vector<uint64_t> instants = recorder_.instants();
     for (size_t i = options_.shard; i < instants.size(); i += options_.shard_count) {

@@ -26,6 +26,7 @@ struct CrashOptions {
     bool returning = false;
     bool catch_up = false;  // and what they missed is written to them, also after recovery
     bool balance = false;  // balances all the time, also after recovery
+    bool change_members = false;  // one is added, one removed, all the time; removals go on after recovery
     bool join_rows = false;  // data goes into rows that hold committed blocks wherever there are some
 };
 
