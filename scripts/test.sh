@@ -143,7 +143,7 @@ have_mount_tests() {
     [ "$(id -u)" -eq 0 ] || { echo "skipped: mount tests, not root"; return 1; }
 }
 
-# start_mount_tests, finish_mount_tests: beside other stages, because they wait most of their time. What the
+# start_mount_tests, finish_mount_tests: beside all other stages, because they wait most of their time. What the
 # shell starts so would ignore SIGINT.
 start_mount_tests() {
     local python
@@ -179,8 +179,8 @@ stages_all() {
     stage "self-tests of scripts/style" run_pytest tests/style
     stage "style" check_style
     if stage "build (g++)" build build-test "${test_options[@]}"; then
-        stage "unit, simulator, crash and mutant tests" run_meson build-test --timeout-multiplier 2
         have_mount_tests && stage "mount tests, start" start_mount_tests
+        stage "unit, simulator, crash and mutant tests" run_meson build-test --timeout-multiplier 2
     fi
     # The sanitizer builds are also the check that clang compiles everything without a warning.
     export CXX=$clang
@@ -193,10 +193,10 @@ stages_all() {
         stage "unit and simulator tests, address and undefined sanitizer" \
             run_meson build-asan --timeout-multiplier 5 --no-suite crash --no-suite mutant \
             --no-suite model --no-suite space --no-suite fuzz-all --no-suite libfuzzer
-    [ -z "$mount_tests" ] || stage "mount tests, beside the sanitizer's" finish_mount_tests
     ! $fuzzed || stage "libFuzzer targets" run_meson build-asan --suite libfuzzer
     stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
         stage "threaded tests, thread sanitizer" run_meson_tsan
+    [ -z "$mount_tests" ] || stage "mount tests, end" finish_mount_tests
 }
 
 # Warnings are errors here and nowhere else: another compiler has others, which must not stop who

@@ -129,8 +129,12 @@ def test_a_lost_member_is_replaced_beside_a_writer(make_volume, killed):
         run("mkfs.ext4", "-q", target)
         refused = tool("cowraid", "replace", "start", "2", target, volume.mount_point, check=False)
         assert (refused.returncode, "to overwrite it use -f" in refused.stderr) == (1, True)
-        said = tool("cowraid", "replace", "start", "-f", "missing", target, volume.mount_point)
+        waits = [] if killed else ["-B"]
+        said = tool("cowraid", "replace", "start", "-f", *waits, "missing", target, volume.mount_point)
         assert said.stdout.startswith(f"{target} is member 2 now")
+        assert killed or "filling members: finished" in said.stdout
+        told = tool("cowraid", "replace", "status", volume.mount_point).stdout
+        assert told.startswith("filling members: ")
     finally:
         writer.finish()
     if killed:

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 #include "base/print.h"
 #include "control/balance_json.h"
@@ -250,40 +251,25 @@ void print(const CommandOptions& options, const BalanceStatus& status)
         print_status(status, options.sizes);
 }
 
-// Until it ends, or rests, or the user has seen enough.
-Result<BalanceStatus> follow_balance(ControlClient& client, const CommandOptions& options, std::string& why)
+Result<BalanceStatus> ask_balance_status(ControlClient& client, std::string& why)
 {
-    const bool shows = options.format == OutputFormat::kText && isatty(STDERR_FILENO) == 1;
-    notice_interrupts();
-    uint64_t waited_ms = 0;
-    uint64_t first_done = UINT64_MAX;
-    while (true) {
-        auto asked = ask_balance(client, "status", why);
-        if (!asked.ok()) {
-            why = "the daemon of the volume ended meanwhile: by umount, or see the system log; the balance "
-                  "goes on when it is mounted";
-            return asked.err();
-        }
-        const uint64_t done = bytes_done(*asked);
-        first_done = std::min(first_done, done);
-        const uint64_t rate = waited_ms == 0 ? 0 : (done - first_done) * 1000 / waited_ms;
-        if (shows && asked->state == State::kRunning)
-            print_over(stderr, progress_text(percent(*asked), rate,
-                                             rate == 0 ? 0 : asked->bytes_left * 1000 / rate, options.sizes));
-        if (asked->state != State::kRunning || interrupted()) {
-            if (shows)
-                print_over(stderr, "");
-            return asked;
-        }
-        usleep(kLookMicroseconds);
-        waited_ms += kLookMicroseconds / 1000;
-    }
+    return ask_balance(client, "status", why);
+}
+
+WorkProgress balance_progress(const BalanceStatus& status)
+{
+    const auto now = static_cast<uint64_t>(time(nullptr));
+    const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
+    const uint64_t rate = bytes_done(status) / seconds;
+    return {status.state == State::kRunning, percent(status), rate,
+            rate == 0 ? 0 : status.bytes_left * 1000 / rate};
 }
 
 int wait_for_balance(ControlClient& client, const CommandOptions& options)
 {
     std::string why;
-    const auto status = follow_balance(client, options, why);
+    const auto status = follow_work<BalanceStatus>(client, options, ask_balance_status, balance_progress,
+                                                   "the balance goes on when it is mounted", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
     print(options, *status);

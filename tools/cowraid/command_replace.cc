@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cowraid replace start
+// cowraid replace start, replace status
 #include <algorithm>
 
 #include "base/print.h"
@@ -19,10 +19,12 @@ namespace {
 struct ReplaceArguments {
     CommandOptions common;
     bool force = false;
+    bool wait = false;
 };
 
 constexpr argp_option kReplaceOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite a device that holds something, wiping its signature", 0},
+    {"wait", 'B', nullptr, 0, "until it is filled, where the volume is mounted", 0},
     {},
 };
 
@@ -35,6 +37,9 @@ error_t parse_replace_option(int key, char*, argp_state* state)
         return 0;
     case 'f':
         arguments.force = true;
+        return 0;
+    case 'B':
+        arguments.wait = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -159,6 +164,37 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
     return status.ok() ? Result<Replaced>(replaced) : Result<Replaced>(status.err());
 }
 
+Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why)
+{
+    CW_ASSIGN(const Json answer, client.ask("status", why));
+    return decode_scrub(json_get(answer.get(), "catch_up"));
+}
+
+// How members are being filled, or how that ended.
+int print_filling(const CommandOptions& options, const ScrubStatus& status)
+{
+    if (options.format == OutputFormat::kJson)
+        print_json(encode_scrub(status).get());
+    else
+        print_line(stdout, "%s",
+                   status.state == ScrubState::kNone ? "no member was filled since the volume was mounted"
+                                                     : ("filling members: " + scrub_summary(status)).c_str());
+    return status.damaged() ? kExitFindings : kExitOk;
+}
+
+int wait_until_filled(const CommandOptions& options, const Uuid& volume)
+{
+    std::string why;
+    auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
+    if (!client.ok())
+        return command_failed(options, client.err(), why);
+    const auto status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
+                                                 "the member is filled when it is mounted", why);
+    if (!status.ok())
+        return command_failed(options, status.err(), why);
+    return print_filling(options, *status);
+}
+
 }  // namespace
 
 int command_replace_start(int argc, char** argv, CommandOptions common)
@@ -185,7 +221,22 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
         print_line(stdout, "%s is member %u now; it is filled while the volume is mounted",
                    replaced->path.c_str(), replaced->id.value);
     }
-    return kExitOk;
+    return arguments.wait && find_mounted_volume(replaced->volume).has_value()
+               ? wait_until_filled(arguments.common, replaced->volume)
+               : kExitOk;
+}
+
+int command_replace_status(int argc, char** argv, CommandOptions options)
+{
+    if (!parse_common(argc, argv, "[VOLUME]", "Show how far members are filled.", options) ||
+        !one_volume(options))
+        return kExitUsage;
+    std::string why;
+    auto client = connect_mounted(options, why);
+    if (!client.ok())
+        return command_failed(options, client.err(), why);
+    const auto status = ask_filling(*client, why);
+    return status.ok() ? print_filling(options, *status) : command_failed(options, status.err(), why);
 }
 
 }  // namespace cowraid

@@ -75,6 +75,11 @@ Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t
     return decode_scrub(answer.get());
 }
 
+Result<ScrubStatus> ask_status(ControlClient& client, std::string& why)
+{
+    return ask(client, "scrub-status", nullptr, why);
+}
+
 uint64_t rate_of(const ScrubStatus& status)
 {
     return status.run_ms == 0 ? 0 : status.bytes_done * 1000 / status.run_ms;
@@ -155,40 +160,11 @@ void print(const CommandOptions& options, const ScrubStatus& status)
         print_status(status, options.sizes);
 }
 
-void print_progress(const ScrubStatus& status, SizeStyle sizes)
-{
-    print_over(stderr, progress_text(percent(status), rate_of(status), left_ms(status), sizes));
-}
-
-// Until it ends, or is paused by somebody else, or the user has seen enough.
-Result<ScrubStatus> follow(ControlClient& client, const CommandOptions& options, std::string& why)
-{
-    const bool shows = options.format == OutputFormat::kText && isatty(STDERR_FILENO) == 1;
-    notice_interrupts();
-    while (true) {
-        auto asked = ask(client, "scrub-status", nullptr, why);
-        if (!asked.ok()) {
-            why = "the daemon of the volume ended while it scrubbed: by umount, or see the system log; mount "
-                  "the "
-                  "volume and start the scrub again";
-            return asked.err();
-        }
-        const ScrubStatus& status = *asked;
-        if (shows && status.state == ScrubState::kRunning)
-            print_progress(status, options.sizes);
-        if (status.state != ScrubState::kRunning || interrupted()) {
-            if (shows)
-                print_over(stderr, "");
-            return status;
-        }
-        usleep(kLookMicroseconds);
-    }
-}
-
 int finish(ControlClient& client, const CommandOptions& options)
 {
     std::string why;
-    const auto status = follow(client, options, why);
+    const auto status = follow_work<ScrubStatus>(client, options, ask_status, scrub_progress,
+                                                 "mount the volume and start the scrub again", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
     print(options, *status);
@@ -228,6 +204,11 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
 }
 
 }  // namespace
+
+WorkProgress scrub_progress(const ScrubStatus& status)
+{
+    return {status.state == ScrubState::kRunning, percent(status), rate_of(status), left_ms(status)};
+}
 
 std::string scrub_summary(const ScrubStatus& status)
 {

@@ -147,13 +147,20 @@ std::string duration_text(uint64_t ms)
                        static_cast<unsigned long long>(seconds % 60));
 }
 
-std::string progress_text(unsigned percent, uint64_t bytes_per_second, uint64_t left_ms, SizeStyle sizes)
+void show_progress(const CommandOptions& options, const WorkProgress& progress)
 {
+    if (options.format != OutputFormat::kText || isatty(STDERR_FILENO) != 1)
+        return;
+    if (!progress.running) {
+        print_over(stderr, "");
+        return;
+    }
     constexpr unsigned kCells = 30;
-    std::string bar(size_t{percent} * kCells / 100, '=');
+    std::string bar(size_t{progress.percent} * kCells / 100, '=');
     bar.resize(kCells, ' ');
-    return text_format("[%s] %3u%%  %s/s  %s left", bar.c_str(), percent,
-                       size_text(bytes_per_second, sizes).c_str(), duration_text(left_ms).c_str());
+    print_over(stderr, text_format("[%s] %3u%%  %s/s  %s left", bar.c_str(), progress.percent,
+                                   size_text(progress.rate, options.sizes).c_str(),
+                                   duration_text(progress.left_ms).c_str()));
 }
 
 void print_field(const char* name, const std::string& value)

@@ -45,10 +45,44 @@ bool interrupted();
 std::string scrub_summary(const ScrubStatus& status);
 std::string balance_summary(const BalanceStatus& status);
 
+// How far work is; for a progress line.
+struct WorkProgress {
+    bool running = false;
+    unsigned percent = 0;
+    uint64_t rate = 0;  // bytes a second
+    uint64_t left_ms = 0;
+};
+WorkProgress scrub_progress(const ScrubStatus& status);
+// "[====    ]  40%  1.00GiB/s  0:00:12 left", in place of the one before, on a terminal; nothing when it does
+// not run.
+void show_progress(const CommandOptions& options, const WorkProgress& progress);
+
+// Asks again and again, and shows progress on a terminal, until the work does not run any more or the user
+// has seen enough. Errors of `ask`; `why` is that the daemon ended, and `after` it.
+template <typename Answer>
+Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
+                           Result<Answer> (*ask)(ControlClient&, std::string&),
+                           WorkProgress (*progress)(const Answer&), const char* after, std::string& why)
+{
+    notice_interrupts();
+    while (true) {
+        Result<Answer> answer = ask(client, why);
+        if (!answer.ok()) {
+            why =
+                std::string("the daemon of the volume ended meanwhile: by umount, or see the system log; ") +
+                after;
+            return answer;
+        }
+        const WorkProgress now = progress(*answer);
+        show_progress(options, now);
+        if (!now.running || interrupted())
+            return answer;
+        usleep(kLookMicroseconds);
+    }
+}
+
 std::string time_text(uint64_t seconds);  // since 1970, local time
 std::string duration_text(uint64_t ms);
-// "[====    ]  40%  1.00GiB/s  0:00:12 left"
-std::string progress_text(unsigned percent, uint64_t bytes_per_second, uint64_t left_ms, SizeStyle sizes);
 // One line of a table: "NAME   VALUE".
 void print_field(const char* name, const std::string& value);
 
