@@ -315,6 +315,10 @@ Status Assembler::check_table()
                 return refuse_head(candidate);
             continue;
         }
+        if (line->uuid != newest.member(newest.member_id)->uuid && !was_named(candidate)) {
+            unknown = &candidate;
+            continue;
+        }
         ++known;
         if (line->uuid == newest.member(newest.member_id)->uuid)
             continue;
@@ -374,6 +378,10 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
     const MemberRecord* line = superblock_.member(newest.member_id);
     if (line == nullptr) {
         assembly.notes.push_back(name + " was " + member + " and has been removed: left out");
+        return;
+    }
+    if (line->uuid != newest.member(newest.member_id)->uuid) {
+        assembly.notes.push_back(name + " was " + member + " and is being replaced: left out");
         return;
     }
     const auto slot = std::find_if(assembly.members.begin(), assembly.members.end(),

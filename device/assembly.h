@@ -73,9 +73,10 @@ struct AssemblyOptions {
 //    superblocks are left on it;
 //  - a device without a superblock, or one that cannot be read, is left out when it can be one of the absent
 //    members, and refused (kInvalid) when none is absent, unless the options say to skip it.
-//  - a device whose member id is not in the head's table is left out, as a member that was removed; it is
-//    refused (kInvalid) when the user named it, or when the head knows no more than half of the devices:
-//    whoever writes a superblock with a higher generation must not turn the other members out.
+//  - a device whose member id is not in the head's table, or is another device's there, is left out, as a
+//    member that was removed or is being replaced; it is refused (kInvalid) when the user named it, or when
+//    the head knows no more than half of the devices: whoever writes a superblock with a higher generation
+//    must not turn the other members out.
 // kUnsupported: another format. kNotFound: no device carries a superblock. On failure `why` holds one line
 // for the user, with the next step.
 Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why,

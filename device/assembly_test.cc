@@ -41,7 +41,7 @@ struct Arranged {
 struct Scenario {
     const char* name;
     void (*arrange)(Arranged& arranged);
-    uint64_t generation;  // 0: refused
+    uint64_t generation = 0;  // refused
     Ids stale = {};
     Ids missing = {};  // stale ones included
     Ids damaged = {};
@@ -473,6 +473,15 @@ void forge_a_volume_of_one(Arranged& arranged)
     arranged.volume.commit(forged, {4});
 }
 
+void another_third_device(Arranged& a)
+{
+    Superblock other = a.volume.state;
+    other.members[2].uuid.bytes[0] ^= 1;
+    a.volume.commit_states(other, {3}, {3});
+    a.volume.commit_states(a.volume.state, {1, 2, 4}, {1, 2, 4});
+    a.give({1, 2, 3, 4});
+}
+
 const Scenario kRefused[] = {
     {.name = "a named member that the newest commit does not know",
      .arrange =
@@ -482,7 +491,6 @@ const Scenario kRefused[] = {
              a.options.named = {"/dev/m3"};
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"does not know member 3, /dev/m3: leave out"},
      .err = Err::kInvalid},
     {.name = "one device with a newer commit turns the others out",
@@ -491,7 +499,6 @@ const Scenario kRefused[] = {
              forge_a_volume_of_one(a);
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"/dev/m4 has the newest commit", "does not know member"},
      .err = Err::kInvalid},
     {.name = "one device with a newer commit turns a single other out",
@@ -500,7 +507,6 @@ const Scenario kRefused[] = {
              forge_a_volume_of_one(a);
              a.give({2, 4});
          },
-     .generation = 0,
      .said = {"/dev/m4 has the newest commit", "does not know member 2"},
      .err = Err::kInvalid},
     {.name = "both halves written",
@@ -512,7 +518,6 @@ const Scenario kRefused[] = {
              go_on(a.volume, other, {3, 4}, 2);
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4", "-o degraded"},
      .err = Err::kInvalid},
     {.name = "one half written, the other mounted 200 times without a commit and then written",
@@ -526,7 +531,6 @@ const Scenario kRefused[] = {
              commits(a.volume, other, {3, 4}, 2);
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4", "-o degraded"},
      .err = Err::kInvalid},
     {.name = "both halves mounted 200 times without a commit and then written",
@@ -540,7 +544,6 @@ const Scenario kRefused[] = {
              commits(a.volume, other, {3, 4}, 1);
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4", "-o degraded"},
      .err = Err::kInvalid},
     {.name = "both halves written, one of each given",
@@ -551,7 +554,6 @@ const Scenario kRefused[] = {
              go_on(a.volume, other, {3, 4}, 1);
              a.give({2, 3});
          },
-     .generation = 0,
      .said = {"split brain: ", "/dev/m2", "/dev/m3"},
      .err = Err::kInvalid},
     {.name = "went on without a failed member, which was then mounted alone",
@@ -564,7 +566,6 @@ const Scenario kRefused[] = {
              go_on(a.volume, alone, {4}, 9);
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"split brain: ", "/dev/m1 /dev/m2 /dev/m3"},
      .err = Err::kInvalid},
     {.name = "the same with a single commit on each side",
@@ -577,7 +578,6 @@ const Scenario kRefused[] = {
              go_on(a.volume, alone, {4}, 1);
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"split brain: "},
      .err = Err::kInvalid},
     {.name = "an image of all members written apart: one commit number, two contents",
@@ -589,7 +589,6 @@ const Scenario kRefused[] = {
              a.volume.commit(other, {3, 4});
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"split brain: "},
      .err = Err::kInvalid},
     {.name = "the same, and one side went on",
@@ -601,7 +600,6 @@ const Scenario kRefused[] = {
              a.volume.commit(other, {3, 4});
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4"},
      .err = Err::kInvalid},
     {.name = "a clone beside its original",
@@ -610,7 +608,6 @@ const Scenario kRefused[] = {
              a.give({1, 2, 3, 4});
              a.devices.push_back(a.volume.disk(2).clone("/dev/copy"));
          },
-     .generation = 0,
      .said = {"/dev/m2", "/dev/copy", "both are member 2"},
      .err = Err::kInvalid},
     {.name = "a stale clone beside its original",
@@ -620,7 +617,6 @@ const Scenario kRefused[] = {
              commits(a.volume, a.volume.state, {1, 2, 3, 4}, 4);
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"/dev/m2", "/dev/copy", "both are member 2"},
      .err = Err::kInvalid},
     {.name = "a member of another volume",
@@ -630,19 +626,15 @@ const Scenario kRefused[] = {
              a.devices.push_back(other.disk(3).clone("/dev/foreign"));
              a.give({1, 2, 4});
          },
-     .generation = 0,
      .said = {"/dev/foreign belongs to volume ", "members of one volume"},
      .err = Err::kInvalid},
     {.name = "another device under a known member id",
-     .arrange =
-         [](Arranged& a) {
-             Superblock other = a.volume.state;
-             other.members[2].uuid.bytes[0] ^= 1;
-             a.volume.commit_states(other, {3}, {3});
-             a.volume.commit_states(a.volume.state, {1, 2, 4}, {1, 2, 4});
-             a.give({1, 2, 3, 4});
-         },
-     .generation = 0,
+     .arrange = another_third_device,
+     .generation = 2,
+     .missing = {3},
+     .said = {"/dev/m3 was member 3 and is being replaced: left out", "member 3 is absent"}},
+    {.name = "another device under a known member id, named",
+     .arrange = [](Arranged& a) { another_third_device(a), a.options.named = {"/dev/m3"}; },
      .said = {"/dev/m3 says it is member 3", "another device"},
      .err = Err::kInvalid},
     {.name = "a blank device too many",
@@ -651,23 +643,19 @@ const Scenario kRefused[] = {
              a.give({1, 2, 3, 4});
              a.devices.push_back(std::make_unique<SimDevice>("/dev/blank", kGiB));
          },
-     .generation = 0,
      .said = {"/dev/blank carries no cowraid superblock", "leave it out"},
      .err = Err::kInvalid},
     {.name = "only blank devices",
      .arrange = [](Arranged& a) { a.devices.push_back(std::make_unique<SimDevice>("/dev/blank", kGiB)); },
-     .generation = 0,
      .said = {"no superblock of a cowraid volume on /dev/blank", "mkfs.cowraid"},
      .err = Err::kNotFound},
     {.name = "a device smaller than a superblock",
      .arrange =
          [](Arranged& a) { a.devices.push_back(std::make_unique<SimDevice>("/dev/tiny", kBlockBytes)); },
-     .generation = 0,
      .said = {"/dev/tiny"},
      .err = Err::kNotFound},
     {.name = "no devices at all",
      .arrange = [](Arranged&) {},
-     .generation = 0,
      .said = {"name at least one member"},
      .err = Err::kNotFound},
     {.name = "a newer format version",
@@ -677,7 +665,6 @@ const Scenario kRefused[] = {
              forge(a.volume, 3, 2, [](DiskSuperblock& disk) { disk.version = 4; });
              a.give({1, 2, 3, 4});
          },
-     .generation = 0,
      .said = {"/dev/m3 needs format version 4, this program knows 3: use a newer version"},
      .err = Err::kUnsupported},
     {.name = "a feature this version does not handle",
@@ -687,7 +674,6 @@ const Scenario kRefused[] = {
              forge(a.volume, 1, 2, [](DiskSuperblock& disk) { disk.incompat_features = 4 | 1u << 30; });
              a.give({1});
          },
-     .generation = 0,
      .said = {"/dev/m1 needs features zstd, bit 30"},
      .err = Err::kUnsupported},
 };

@@ -28,7 +28,9 @@ Status MemberBatch::run(const char* what)
     for (size_t index = 0; index < requests_.size(); ++index) {
         if (ok(index))
             continue;
-        failed.push_back(ids_[index]);
+        // Another device may have come in its place meanwhile.
+        if (requests_[index].device == members_.device(ids_[index]))
+            failed.push_back(ids_[index]);
         members_.count(ids_[index], counter_);
         CW_LOG_ERROR("member %u (%s): %s: %s", ids_[index].value, requests_[index].device->name(), what,
                      err_text(requests_[index].result.err()));

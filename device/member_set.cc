@@ -15,6 +15,7 @@ struct MemberSet::Member {
 
     MemberId id;
     std::unique_ptr<BlockDevice> device;  // kept after a failure: others may still be inside perform()
+    std::atomic<const BlockDevice*> named{nullptr};  // the same, for who only wants its name
     std::atomic<BlockDevice*> in_service{nullptr};
     std::atomic<bool> failed{false};
     std::atomic<bool> culprit{false};
@@ -93,6 +94,7 @@ void MemberSet::add(MemberId id, std::unique_ptr<BlockDevice> device, const Memb
     auto member = std::make_unique<Member>();
     member->id = id;
     member->in_service.store(device.get(), std::memory_order_release);
+    member->named.store(device.get(), std::memory_order_release);
     member->device = std::move(device);
     for (size_t index = 0; index < counters.size(); ++index)
         member->counters[index].store(counters[index], std::memory_order_relaxed);
@@ -236,7 +238,7 @@ bool MemberSet::fail_if_spared(std::span<const MemberId> ids)
 void MemberSet::leave_out(MemberId id)
 {
     Member* member = find(id);
-    if (member == nullptr || member->device == nullptr)
+    if (member == nullptr || member->named.load(std::memory_order_acquire) == nullptr)
         return;
     member->failed.store(true, std::memory_order_release);
     member->in_service.store(nullptr, std::memory_order_release);
@@ -251,6 +253,7 @@ void MemberSet::replace(MemberId id, std::unique_ptr<BlockDevice> device)
     if (member->device)
         replaced_.push_back(std::move(member->device));
     member->device = std::move(device);
+    member->named.store(member->device.get(), std::memory_order_release);
     member->failed.store(false);
     member->culprit.store(false);
     member->in_service.store(member->device.get(), std::memory_order_release);
@@ -281,7 +284,9 @@ bool MemberSet::stopped_it(MemberId id) const
 std::string MemberSet::path(MemberId id) const
 {
     const Member* member = find(id);
-    return member == nullptr || member->device == nullptr ? "" : member->device->name();
+    const BlockDevice* const device =
+        member == nullptr ? nullptr : member->named.load(std::memory_order_acquire);
+    return device == nullptr ? "" : device->name();
 }
 
 std::string MemberSet::name(MemberId id) const

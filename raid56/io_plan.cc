@@ -154,8 +154,10 @@ void IoPlan::leave_out_gone()
 {
     std::vector<MemberId> gone;
     for (size_t i = 0; i < runs_.size(); ++i)
-        if (requests_[i].result == Status(Err::kMemberGone))
-            gone.push_back(parts_[runs_[i].first_part].member);
+        // Another device may have come in its place meanwhile.
+        if (const MemberId member = parts_[runs_[i].first_part].member;
+            requests_[i].result == Status(Err::kMemberGone) && requests_[i].device == members_.device(member))
+            gone.push_back(member);
     if (!gone.empty())
         members_.fail_if_spared(gone);
 }

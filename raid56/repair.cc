@@ -158,7 +158,8 @@ void StripeRepair::write()
         if (part.result.ok())
             continue;
         todo_[part.owner] = false;
-        failed.push_back(part.member);
+        if (part.device == state_.members.device(part.member))
+            failed.push_back(part.member);
     }
     // A member that cannot store a repair goes, unless that costs more than the bad block: its other blocks
     // are still worth having where redundancy is used up.

@@ -143,8 +143,8 @@ have_mount_tests() {
     [ "$(id -u)" -eq 0 ] || { echo "skipped: mount tests, not root"; return 1; }
 }
 
-# start_mount_tests, finish_mount_tests: beside all other stages, because they wait most of their time. What the
-# shell starts so would ignore SIGINT.
+# start_mount_tests, finish_mount_tests: beside all other stages, because they wait most of their time. What
+# the shell starts so would ignore SIGINT.
 start_mount_tests() {
     local python
     python=$(python_with_pytest) || { echo "no Python with pytest"; return 1; }

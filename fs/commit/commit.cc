@@ -105,10 +105,12 @@ Status publish_map(Store& store)
                         covered);
 }
 
-Status apply_orders(Committer& committer)
+Status apply_orders(Committer& committer, CommitOrder::When when)
 {
     // An order is decided by what is durable: what was decided since the last commit comes first.
-    if (committer.orders.waiting() && committer.store.volume.map_changed())
+    if (!committer.orders.waiting(when))
+        return {};
+    if (committer.store.volume.map_changed())
         CW_TRY(publish_map(committer.store));
     if (!committer.orders.apply())
         return {};
@@ -250,7 +252,7 @@ Status Committer::commit()
     if (store.service.keeps_log())
         return {};
     release_freed(store);
-    if (const Status applied = apply_orders(*this); !applied.ok())
+    if (const Status applied = apply_orders(*this, CommitOrder::When::kBefore); !applied.ok())
         return stop_for(*this, "writing superblocks failed", applied);
     empty_groups.step();
     if (const Status planned = plan_ahead(store); !planned.ok())
@@ -270,6 +272,8 @@ Status Committer::commit()
         keep_unwritten(*this, closed.batch);
         return stop_for(*this, "a commit failed", status);
     }
+    if (const Status applied = apply_orders(*this, CommitOrder::When::kAfter); !applied.ok())
+        return stop_for(*this, "writing superblocks failed", applied);
     close_degraded_groups(store);
     const TransactionId id = closed.transaction->id;
     let_go(files, closed.batch);

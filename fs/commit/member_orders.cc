@@ -67,31 +67,53 @@ public:
             why = volume_.members().name(id_) + " is being removed; cowraid balance cancel ends that";
             return Err::kBusy;
         }
-        volume_.disown_member(id_);
+        uuid_ = volume_.disown_member(id_);
         return {};
+    }
+
+    // Whether nobody else has done anything about the member since.
+    [[nodiscard]] bool stands() const
+    {
+        const MemberRecord* const record = volume_.superblock().member(id_);
+        return record != nullptr && record->uuid == uuid_ && volume_.members().device(id_) == nullptr &&
+               volume_.superblock().balance.member != id_;
     }
 
 private:
     Volume& volume_;
     const MemberId id_;
+    Uuid uuid_;
 };
 
+// All that was written without it is committed, so that who catches up from now on sees it.
 class ReplaceMember final : public CommitOrder {
 public:
-    ReplaceMember(Volume& volume, MemberId id, std::unique_ptr<BlockDevice> device)
-        : volume_(volume), id_(id), device_(std::move(device))
+    ReplaceMember(Volume& volume, MemberId id, Ref<DisownMember> disowned,
+                  std::unique_ptr<BlockDevice> device)
+        : CommitOrder(When::kAfter),
+          volume_(volume),
+          id_(id),
+          disowned_(std::move(disowned)),
+          device_(std::move(device))
     {
     }
 
-    Status apply(std::string&) override
+    Status apply(std::string& why) override
     {
+        if (!disowned_->stands()) {
+            why = "the member was changed meanwhile; see cowraid status";
+            return Err::kBusy;
+        }
         volume_.replace_member(id_, std::move(device_));
         return {};
     }
 
+    void applied() override { volume_.members().set_leaving(id_, false); }
+
 private:
     Volume& volume_;
     const MemberId id_;
+    const Ref<DisownMember> disowned_;
     std::unique_ptr<BlockDevice> device_;
 };
 
@@ -153,20 +175,27 @@ Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> devic
               " is in service; cowraid device add the new one, and cowraid device remove this one";
         return Err::kInvalid;
     }
+    if (balance.status().active() && balance.status().member == id) {
+        why = store.volume.members().name(id) + " is being removed; cowraid balance cancel ends that";
+        return Err::kBusy;
+    }
     if (!erase_for(*device, *record).ok()) {
         why = name + " cannot be written; use another device";
         return Err::kIo;
     }
-    CW_TRY(orders.carry_out(Ref<CommitOrder>(new DisownMember(store.volume, id)), why));
-    CW_TRY(orders.carry_out(Ref<CommitOrder>(new ReplaceMember(store.volume, id, std::move(device))), why));
+    const Ref<DisownMember> disown = make_ref<DisownMember>(store.volume, id);
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(disown.get()), why));
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(new ReplaceMember(store.volume, id, disown, std::move(device))),
+                            why));
     if (store.volume.members().device(id) == nullptr) {
         why = name + " cannot be written; replace the member by another device";
         return Err::kIo;
     }
-    if (store.options.manual_commit)
-        return {};
-    catch_up.cancel().ignore();  // of other members: it begins again
-    return catch_up.start({});
+    if (!store.options.manual_commit) {
+        catch_up.cancel().ignore();  // of other members: it begins again
+        catch_up.start({}).ignore();  // perhaps there is nothing; a mount looks again
+    }
+    return {};
 }
 
 }  // namespace cowraid

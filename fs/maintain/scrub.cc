@@ -152,11 +152,13 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
 
 namespace {
 
-void add_stale_columns(const GroupRecord& group, std::vector<StaleColumn>& out)
+// Those that a pass can write to.
+void add_stale_columns(const MemberSet& members, const GroupRecord& group, std::vector<StaleColumn>& out)
 {
     for (const GroupColumn& column : group.columns)
-        if (column.stale())
-            out.push_back({group.address, column.member, column.stale_since});
+        if (const BlockDevice* const device = members.device(column.member);
+            column.stale() && device != nullptr)
+            out.push_back({group.address, column.member, column.stale_since, device});
 }
 
 constexpr VolumeAddress kNodesOfAllGroups{0};
@@ -168,7 +170,7 @@ std::vector<StaleColumn> Scrub::node_columns()
     std::vector<StaleColumn> columns;
     for (const Ref<const ArrayGroup>& group : store_.volume.array().groups())
         if (has_mirrored_nodes(*group))
-            add_stale_columns(group->record, columns);
+            add_stale_columns(store_.volume.members(), group->record, columns);
     return columns;
 }
 
@@ -231,7 +233,7 @@ bool Scrub::begin(Step& step)
     if (!next_piece(store_, step.order, position, step.piece, step.report, step.counts).ok())
         ++step.counts.unreadable_nodes;
     if (step.piece.group)
-        add_stale_columns(step.piece.group->record, step.columns);
+        add_stale_columns(store_.volume.members(), step.piece.group->record, step.columns);
     MutexLock lock(mutex_);
     if (step.number != number_)
         return true;

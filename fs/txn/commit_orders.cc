@@ -38,10 +38,10 @@ void CommitOrders::answer(Answer answer)
     answer_ = std::move(answer);
 }
 
-bool CommitOrders::waiting() const
+bool CommitOrders::waiting(CommitOrder::When when) const
 {
     MutexLock lock(mutex_);
-    return static_cast<bool>(order_);
+    return order_ && order_->when == when;
 }
 
 bool CommitOrders::apply()

@@ -15,12 +15,18 @@ struct Store;
 
 class CommitOrder : public RefCounted<CommitOrder> {
 public:
+    // Before what is open is committed, or right after: then all that was written is in the last commit.
+    enum class When : uint8_t { kBefore, kAfter };
+
+    explicit CommitOrder(When moment = When::kBefore) : when(moment) { }
     virtual ~CommitOrder() = default;
     // Commit thread, no commit under way. Changes what the next superblock and map say; refused, nothing.
     // `why`: one line for the user.
     virtual Status apply(std::string& why) = 0;
     // Commit thread: that superblock is durable.
     virtual void applied() { }
+
+    const When when;
 };
 
 // One order at a time.
@@ -32,7 +38,7 @@ public:
     // kShutdown: the volume takes no changes.
     Status carry_out(Ref<CommitOrder> order, std::string& why);
 
-    [[nodiscard]] bool waiting() const;
+    [[nodiscard]] bool waiting(CommitOrder::When when) const;
     // Commit thread, no commit under way. True: the next superblock says something new, and applied() is due
     // when it is durable.
     bool apply();

@@ -44,6 +44,7 @@ struct StaleColumn {
     VolumeAddress group;
     MemberId member;
     Generation since;
+    const BlockDevice* device = nullptr;  // that the member had then; of MemberSet, which keeps all
 };
 
 class Volume {
@@ -142,8 +143,8 @@ public:
     Status make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered);
     // Another device for a member that is not in service, in two steps, each followed by a commit. The first
     // makes the old device nobody's: in no crash do both count. With the second the new one is in service and
-    // lacks everything. Commit thread.
-    void disown_member(MemberId id);
+    // lacks everything. No record of the fsync log goes to it before set_leaving(id, false). Commit thread.
+    Uuid disown_member(MemberId id);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is

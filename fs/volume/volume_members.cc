@@ -29,21 +29,23 @@ std::vector<MemberId> Volume::missing_members() const
     return missing;
 }
 
-void Volume::disown_member(MemberId id)
+Uuid Volume::disown_member(MemberId id)
 {
-    next_.member(id)->uuid = uuid_random();
+    const Uuid nobody = next_.member(id)->uuid = uuid_random();
     for (GroupRecord& group : map_.groups) {
         mark_stale(group, id, group.created_generation);
         closed_.erase(group.address);
     }
     map_changed_ = true;
     publish_stale();
+    return nobody;
 }
 
 void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
 {
     map_changed_ = true;
     std::erase(away_, id);
+    members_.set_leaving(id, true);
     members_.replace(id, std::move(device));
 }
 

@@ -99,7 +99,9 @@ void Volume::apply_caught_up()
     for (const StaleColumn& at : std::exchange(caught_up_flushed_, {})) {
         const auto group = std::find_if(map_.groups.begin(), map_.groups.end(),
                                         [&](const GroupRecord& have) { return have.address == at.group; });
-        if (group == map_.groups.end() || members_.device(at.member) == nullptr)
+        // Another device that came meanwhile has nothing of it.
+        const BlockDevice* const device = members_.device(at.member);
+        if (group == map_.groups.end() || device == nullptr || device != at.device)
             continue;
         for (GroupColumn& column : group->columns)
             if (column.member == at.member && column.stale_since == at.since) {

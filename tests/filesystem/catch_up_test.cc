@@ -332,6 +332,40 @@ TEST_CASE("replacing: members that fail are replaced while the volume is used, a
         }
 }
 
+TEST_CASE("replacing: a scrub that met the device before calls nothing of the next one current")
+{
+    for (int before = 1; before <= 8; ++before) {
+        CAPTURE(before);
+        StaleWorld world(kRaid5);
+        write_before(world);
+        world.mount();
+        world.fail_writes(1);
+        world.write("without", 4 * kMiB);
+        SimDevice& device = world.volume.member(1);
+        auto cable = std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(device), seed());
+        FaultDevice& fault = *cable;
+        std::string why;
+        REQUIRE(world.fs->committer.replace_member({2}, std::move(cable), why).ok());
+        ScrubStatus scrub;
+        for (int step = 0; step < before; ++step)
+            scrub = world.fs->scrub_step();
+        fault.add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
+        world.write("without", kMiB);
+        REQUIRE(world.fs->info().degraded);
+        replace(world, 1);
+        for (int step = 0; step < 1000 && scrub.state == ScrubState::kRunning; ++step)
+            scrub = world.fs->scrub_step();
+        REQUIRE(scrub.state == ScrubState::kFinished);
+        REQUIRE(world.fs->step(true).ok());
+        REQUIRE(world.fs->step(true).ok());
+        // What is called current is.
+        const bool current = stale_groups(world) == 0;
+        world.unmount();
+        world.mount(degraded_options(), current ? Members{0} : Members{});
+        CHECK(world.read_back() == 0);
+    }
+}
+
 TEST_CASE("replacing: the old device is left out when it is back, and a smaller one is refused")
 {
     StaleWorld world(kRaid5);

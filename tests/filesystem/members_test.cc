@@ -231,6 +231,41 @@ TEST_CASE("members: power fails at every write of adding one; before or after, a
     CHECK(without > 2);
 }
 
+TEST_CASE("members: power fails at every write of a replacement, with the old device still there")
+{
+    Prng prng(seed());
+    uint64_t events = 0;
+    int old = 0, renewed = 0;
+    for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+        CAPTURE(cut);
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        Contents contents = fill(volume.fs(), prng, kMiB);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, degraded_options(), {1});
+        const uint32_t device = volume.add_device(kMemberBytes);
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        std::string why;
+        const Status replaced = volume.fs().committer.replace_member({2}, volume.borrow_one(device), why);
+        if (cut == 0)
+            events = volume.power().events() - begin;
+        CHECK((replaced.ok() || cut > 0));
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        const bool found = read_rings(*volume.borrow_one(device)).ok();
+        mount(volume, degraded_options(), found ? std::vector<uint32_t>{} : std::vector<uint32_t>{device});
+        const bool in_service = volume.fs().volume->members().device({2}) != nullptr;
+        (in_service && volume.fs().volume->members().path({2}) == "member5" ? renewed : old) += 1;
+        CHECK((!replaced.ok() || in_service));
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+    }
+    CHECK(old > 5);
+    CHECK(renewed > 1);
+}
+
 TEST_CASE("members: a device that fails while it is added is no member, and the volume goes on")
 {
     Prng prng(seed());

@@ -93,7 +93,7 @@ int command_device_add(int argc, char** argv, CommandOptions common)
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
     for (const std::string& path : devices) {
-        const auto added = hand_over_device(*client, "device-add", nullptr, path, arguments.force, why);
+        const auto added = hand_over_device(*client, "device-add", nullptr, path, arguments.force, 0, why);
         if (!added.ok())
             return command_failed(arguments.common, added.err(), why);
         if (arguments.common.format == OutputFormat::kJson)

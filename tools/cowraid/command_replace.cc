@@ -119,8 +119,8 @@ Result<Replaced> replace_mounted(const ReplaceArguments& arguments, const Volume
                                 ", and then cowraid device remove " + std::to_string(member.id.value));
     const Json request = json_make_object();
     json_put_integer(request.get(), "member", member.id.value);
-    CW_ASSIGN(const Json answer,
-              hand_over_device(client, "device-replace", request.get(), operands[1], arguments.force, why));
+    CW_ASSIGN(const Json answer, hand_over_device(client, "device-replace", request.get(), operands[1],
+                                                  arguments.force, member.size_bytes, why));
     return Replaced{member.id, target.uuid, json_get_text(answer.get(), "path")};
 }
 
@@ -182,7 +182,7 @@ int print_filling(const CommandOptions& options, const ScrubStatus& status)
     return status.damaged() ? kExitFindings : kExitOk;
 }
 
-int wait_until_filled(const CommandOptions& options, const Uuid& volume)
+int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id)
 {
     std::string why;
     auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
@@ -192,7 +192,12 @@ int wait_until_filled(const CommandOptions& options, const Uuid& volume)
                                                  "the member is filled when it is mounted", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
-    return print_filling(options, *status);
+    const int code = print_filling(options, *status);
+    const auto member = find_member(*client, std::to_string(id.value), why);
+    if (!member.ok() || member->in_service())
+        return code;
+    return command_failed(options, Err::kIo,
+                          member_text(id) + " failed meanwhile; replace it by another device");
 }
 
 }  // namespace
@@ -222,7 +227,7 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
                    replaced->path.c_str(), replaced->id.value);
     }
     return arguments.wait && find_mounted_volume(replaced->volume).has_value()
-               ? wait_until_filled(arguments.common, replaced->volume)
+               ? wait_until_filled(arguments.common, replaced->volume, replaced->id)
                : kExitOk;
 }
 

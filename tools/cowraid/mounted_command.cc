@@ -93,7 +93,7 @@ Result<MemberInfo> find_member(ControlClient& client, const std::string& text, s
 }
 
 Result<Json> hand_over_device(ControlClient& client, const char* command, const json_t* arguments,
-                              const std::string& path, bool force, std::string& why)
+                              const std::string& path, bool force, uint64_t bytes_min, std::string& why)
 {
     CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
     if (lies_on(mounted.device, path)) {
@@ -107,6 +107,9 @@ Result<Json> hand_over_device(ControlClient& client, const char* command, const 
         return Err::kReadOnly;
     }
     CW_ASSIGN(const NewMember device, open_new_member(path, force, why));
+    if (device.size_bytes < bytes_min)
+        return invalid(why, device.path + " has " + size_text(device.size_bytes) + ", the member has " +
+                                size_text(bytes_min) + "; use one that is not smaller");
     CW_TRY(wipe_old_signatures(device, why));
     const Json request = json_make_object();
     if (arguments != nullptr)

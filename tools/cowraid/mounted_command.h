@@ -29,9 +29,9 @@ Result<ControlClient> connect_mounted(const CommandOptions& options, std::string
 // The member that the user means: by its number, its device, or as the only one that is missing.
 Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why);
 // Opens a device that is to become a member and sends it to the daemon with a command; wipes what was on it,
-// if `force`. `arguments`: of the command, or null.
+// if `force`. `arguments`: of the command, or null. kInvalid: it is smaller than `bytes_min`.
 Result<Json> hand_over_device(ControlClient& client, const char* command, const json_t* arguments,
-                              const std::string& path, bool force, std::string& why);
+                              const std::string& path, bool force, uint64_t bytes_min, std::string& why);
 
 enum class Wait : uint8_t { kNot, kForEnd };
 // Asks for a balance, or for what is carried out as one, says how it is, and returns the exit code.
