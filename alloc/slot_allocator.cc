@@ -48,6 +48,17 @@ void SlotAllocator::add_member(const MemberRecord& member, bool present)
     });
 }
 
+bool SlotAllocator::grow_member(const MemberRecord& record)
+{
+    Member* const member = find(record.id);
+    CW_ASSERT(member != nullptr && record.slot_count >= member->record.slot_count);
+    const uint64_t more = record.slot_count - member->record.slot_count;
+    member->free_slots += more;
+    member->taken.resize(record.slot_count, false);
+    member->record = record;
+    return more > 0;
+}
+
 void SlotAllocator::remove_member(MemberId id)
 {
     const Member* const member = find(id);

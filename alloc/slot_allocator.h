@@ -27,6 +27,8 @@ class SlotAllocator {
 public:
     // Each member once.
     void add_member(const MemberRecord& member, bool present);
+    // It has as many slots as before, or more: true.
+    bool grow_member(const MemberRecord& member);
     // All its slots are free.
     void remove_member(MemberId member);
     // True when that is new.

@@ -39,6 +39,16 @@ struct Cursor {
     }
 };
 
+// In whole blocks.
+Result<uint64_t> size_of(int fd, bool is_block_device)
+{
+    uint64_t size = 0;
+    struct stat info;
+    if (is_block_device ? ioctl(fd, BLKGETSIZE64, &size) != 0 : fstat(fd, &info) != 0)
+        return Err::kIo;
+    return round_down(is_block_device ? size : static_cast<uint64_t>(info.st_size), kBlockBytes);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string name)
@@ -46,27 +56,29 @@ Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string n
     struct stat info;
     if (fstat(fd.get(), &info) != 0)
         return Err::kIo;
-    std::unique_ptr<FileDevice> device(new FileDevice);
-    uint64_t size = 0;
-    if (S_ISBLK(info.st_mode)) {
-        device->is_block_device_ = true;
-        if (ioctl(fd.get(), BLKGETSIZE64, &size) != 0)
-            return Err::kIo;
-    } else if (S_ISREG(info.st_mode)) {
-        size = static_cast<uint64_t>(info.st_size);
-    } else {
+    if (!S_ISBLK(info.st_mode) && !S_ISREG(info.st_mode))
         return Err::kInvalid;
-    }
+    std::unique_ptr<FileDevice> device(new FileDevice);
+    device->is_block_device_ = S_ISBLK(info.st_mode);
+    CW_ASSIGN(const uint64_t size, size_of(fd.get(), device->is_block_device_));
     device->buffered_ = reopen_buffered(fd.get(), O_RDONLY);
     device->fd_ = std::move(fd);
     device->name_ = std::move(name);
-    device->size_bytes_ = round_down(size, kBlockBytes);
+    device->size_bytes_ = size;
     return device;
 }
 
 FileDevice::~FileDevice()
 {
     ring_forget_file(fd_.get());
+}
+
+uint64_t FileDevice::look_at_size()
+{
+    const auto size = size_of(fd_.get(), is_block_device_);
+    if (size.ok() && *size > size_bytes())
+        size_bytes_.store(*size, std::memory_order_relaxed);
+    return size_bytes();
 }
 
 Result<std::string> FileDevice::foreign_content(ContentArea area) const
@@ -81,7 +93,8 @@ void FileDevice::perform(IoRequest& request)
     request.result = Err::kOk;
     const uint64_t bytes = request.kind == IoKind::kDiscard ? request.discard_bytes : request.bytes();
     const bool ranged = request.kind != IoKind::kFlush;
-    if (ranged && (bytes > size_bytes_ || request.offset.value > size_bytes_ - bytes)) {
+    const uint64_t size = size_bytes();
+    if (ranged && (bytes > size || request.offset.value > size - bytes)) {
         request.result = Err::kIo;
         return;
     }

@@ -2,6 +2,7 @@
 // A member that is a block device or an image file.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -20,7 +21,8 @@ public:
     static Result<std::unique_ptr<FileDevice>> adopt(UniqueFd fd, std::string name);
     ~FileDevice() override;
 
-    [[nodiscard]] uint64_t size_bytes() const override { return size_bytes_; }
+    [[nodiscard]] uint64_t size_bytes() const override { return size_bytes_.load(std::memory_order_relaxed); }
+    uint64_t look_at_size() override;
     [[nodiscard]] const char* name() const override { return name_.c_str(); }
     [[nodiscard]] Result<std::string> foreign_content(ContentArea area) const override;
     void perform(IoRequest& request) override;
@@ -36,7 +38,7 @@ private:
     UniqueFd fd_;
     UniqueFd buffered_;  // opened at once: a confined process may not do it later
     std::string name_;
-    uint64_t size_bytes_ = 0;
+    std::atomic<uint64_t> size_bytes_{0};  // never less than it was
     bool is_block_device_ = false;
 };
 

@@ -136,4 +136,15 @@ Result<MemberRecord> plan_member_layout(uint64_t size_bytes)
     return record;
 }
 
+Status grow_member_layout(MemberRecord& record, uint64_t size_bytes)
+{
+    if (size_bytes <= record.size_bytes || size_bytes > kMaxMemberBytes)
+        return Err::kInvalid;
+    record.size_bytes = size_bytes;
+    const uint64_t fit = (size_bytes - record.slots_offset) / record.slot_bytes;
+    record.slot_count = record.slot_bytes < kMaxSlotBytes ? std::min(fit, kMaxSmallSlots) : fit;
+    CW_ASSERT(member_layout_valid(record));
+    return {};
+}
+
 }  // namespace cowraid

@@ -116,6 +116,10 @@ struct Superblock {
 // state are the caller's.
 Result<MemberRecord> plan_member_layout(uint64_t size_bytes);
 
+// The slots that a member has once its device has `size_bytes`; kInvalid when that is no more than it had, or
+// more than a member can have.
+Status grow_member_layout(MemberRecord& record, uint64_t size_bytes);
+
 // Beyond this a generation can only be forged; the limit keeps next() and sums from wrapping.
 inline constexpr uint64_t kMaxGeneration = (uint64_t{1} << 62) - 1;
 // No map is longer, so that a forged length cannot ask for memory that nobody has.

@@ -45,6 +45,10 @@ struct Committer final : public CommitDriver, public FlushHost {
     // begins. The device: as for add_member(). kNoSpace: it is smaller than the member.
     Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
 
+    // The member uses all of a device that has grown; its size. kInvalid: it has not, or is not in service.
+    // Errors and `why` as for add_member().
+    Result<uint64_t> grow_member(MemberId id, std::string& why);
+
     Status commit() override;
     Status flush() override;
     Status finish_removals() override;

@@ -117,6 +117,28 @@ private:
     std::unique_ptr<BlockDevice> device_;
 };
 
+class GrowMember final : public CommitOrder {
+public:
+    GrowMember(Volume& volume, MemberId id, uint64_t size_bytes)
+        : volume_(volume), id_(id), size_bytes_(size_bytes)
+    {
+    }
+
+    Status apply(std::string& why) override
+    {
+        if (volume_.grow_member(id_, size_bytes_))
+            return {};
+        why = volume_.members().name(id_) + " has " + size_text(size_bytes_) +
+              ", of which it can use no more than before";
+        return Err::kInvalid;
+    }
+
+private:
+    Volume& volume_;
+    const MemberId id_;
+    const uint64_t size_bytes_;
+};
+
 // What another volume, or this one in other days, left there must not look like a commit or an entry of this
 // one.
 Status erase_for(BlockDevice& device, const MemberRecord& record)
@@ -196,6 +218,19 @@ Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> devic
         catch_up.start({}).ignore();  // perhaps there is nothing; a mount looks again
     }
     return {};
+}
+
+Result<uint64_t> Committer::grow_member(MemberId id, std::string& why)
+{
+    CW_TRY(store.service.check_writable());
+    BlockDevice* const device = store.volume.members().device(id);
+    if (device == nullptr) {
+        why = "member " + std::to_string(id.value) + " is not in service";
+        return Err::kInvalid;
+    }
+    const uint64_t size_bytes = device->look_at_size();
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(new GrowMember(store.volume, id, size_bytes)), why));
+    return size_bytes;
 }
 
 }  // namespace cowraid

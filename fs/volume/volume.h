@@ -157,6 +157,9 @@ public:
     [[nodiscard]] bool may_remove_member(MemberId id) const;
     // What is removed has no column of any group. False: too few others are in service.
     [[nodiscard]] bool remove_member(MemberId id);
+    // The member's device has grown to that: more slots with the next superblock. False: it has not, or more
+    // is of no use. Commit thread.
+    [[nodiscard]] bool grow_member(MemberId id, uint64_t size_bytes);
     // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
     // next one calls them current, those that went out of service meanwhile excepted (I-32). Thread-safe.
     void caught_up(std::vector<StaleColumn> columns);

@@ -160,6 +160,10 @@ void Volume::commit_done(Allocator& allocator)
         table.push_back(record.id);
     if (table != settled_)
         settle_members(std::exchange(settled_, table));
+    MutexLock lock(mutex_);
+    for (const MemberRecord& record : committed_.members)
+        if (slots_.grow_member(record))
+            forget_potential();
 }
 
 void Volume::give_dropped_back()

@@ -383,6 +383,48 @@ TEST_CASE("members: a removal rests when another member fails, because its own i
     CHECK(member_ids(fs) == std::vector<uint32_t>{1, 2, 4});
 }
 
+TEST_CASE("members: a device that has grown is used, and power may fail at every write of that")
+{
+    Prng prng(seed());
+    uint64_t events = 0;
+    int grown = 0, as_before = 0;
+    for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+        CAPTURE(cut);
+        SimVolume volume(kMirrors);
+        make_and_mount(volume);
+        const Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint64_t before = volume.fs().statistics().total_blocks;
+        std::string why;
+        CHECK(volume.fs().committer.grow_member({1}, why).err() == Err::kInvalid);
+        CHECK(why.find("no more than before") != std::string::npos);
+        for (uint32_t member = 0; member < 3; ++member)
+            volume.member(member).enlarge(2 * kMemberBytes);
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        const auto size = volume.fs().committer.grow_member({1}, why);
+        if (cut == 0) {
+            REQUIRE(size.ok());
+            CHECK(*size == 2 * kMemberBytes);
+            events = volume.power().events() - begin;
+            REQUIRE(volume.fs().committer.grow_member({2}, why).ok());
+            CHECK(volume.fs().statistics().total_blocks > before + kMemberBytes / kBlockBytes / 10 * 9);
+            CHECK(volume.fs().committer.grow_member({4}, why).err() == Err::kInvalid);
+        }
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        mount(volume, manual_options());
+        const bool now = volume.fs().volume->member_table().front().size_bytes == 2 * kMemberBytes;
+        CHECK((now || !size.ok()));
+        (now ? grown : as_before) += 1;
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+    CHECK(grown > 1);
+    CHECK(as_before > 2);
+}
+
 TEST_CASE("members: what would not do is refused, and nothing changes")
 {
     SimVolume volume(kMirrors);

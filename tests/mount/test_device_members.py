@@ -159,3 +159,35 @@ def test_what_would_not_do_is_refused(make_volume):
     assert (said.returncode, "read-only" in said.stderr) == (1, True), said.stderr
     assert "ext4" in run("blkid", "-p", volume.devices[0]).stdout
     verify(sums)
+
+
+def test_devices_that_have_grown_are_used(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=40)
+    before = available(volume)
+
+    def resize(*arguments, check=True):
+        return tool("cowraid", "filesystem", "resize", *arguments, volume.mount_point, check=check)
+
+    for what, code, text in (("max", 1, "no more than before"), ("1:max", 1, "no more than before"),
+                             ("7:max", 1, "'7' is no member"), ("1:-10M", 2, "cannot be made smaller"),
+                             ("5G", 2, "cannot be made smaller")):
+        said = resize(what, check=False)
+        assert (said.returncode, text in said.stderr) == (code, True), (what, said.stderr)
+    for image, loop in zip(volume.images, volume.loops):
+        run("truncate", "-s", "512M", image)
+        run("losetup", "-c", loop)
+    assert resize("1:max").stdout == f"member 1 ({volume.devices[0]}) uses 512.00MiB now\n"
+    assert [line.split()[1] for line in resize("max").stdout.splitlines()] == ["2", "3"]
+    assert available(volume) > before * 2
+    big = big_file(volume, 500)
+    verify(sums)
+    assert (volume.mount_point / "big").read_bytes() == big
+    volume.unmount()
+    volume.check()
+    volume.hide([0])
+    volume.mount(without(volume, [0]), "degraded,ro")
+    verify(sums)
+    assert (volume.mount_point / "big").read_bytes() == big

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cowraid device add, device remove
+// cowraid device add, device remove, filesystem resize
 #include "base/print.h"
 #include "tools/cowraid/mounted_command.h"
 
@@ -73,6 +73,24 @@ int nothing_named(const DeviceArguments& arguments, const char* what)
     return kExitUsage;
 }
 
+// The one that was named, or all in service.
+Result<std::vector<MemberInfo>> members_to_grow(ControlClient& client, const std::string& name,
+                                                std::string& why)
+{
+    std::vector<MemberInfo> members;
+    if (!name.empty()) {
+        CW_ASSIGN(MemberInfo member, find_member(client, name, why));
+        members.push_back(std::move(member));
+        return members;
+    }
+    CW_ASSIGN(const Json answer, client.ask("info", why));
+    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
+    for (const MemberInfo& member : report.info.members)
+        if (member.in_service())
+            members.push_back(member);
+    return members;
+}
+
 }  // namespace
 
 int command_device_add(int argc, char** argv, CommandOptions common)
@@ -130,6 +148,51 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     json_put_integer(request.get(), "member", member->id.value);
     return run_balance(*client, arguments.common, request.get(),
                        arguments.background ? Wait::kNot : Wait::kForEnd);
+}
+
+int command_resize(int argc, char** argv, CommandOptions options)
+{
+    if (!parse_common(
+            argc, argv, "[MEMBER:]max [VOLUME]",
+            "Use all of a device that has grown, or of all that have. MEMBER is an id or a device. To "
+            "use less of one, remove it and add it again.",
+            options))
+        return kExitUsage;
+    const std::string what = options.operands.empty() ? "" : options.operands.front();
+    const std::string name =
+        what.substr(0, what.find_last_of(':') == std::string::npos ? 0 : what.find_last_of(':'));
+    const bool to_max = what == "max" || (!name.empty() && what == name + ":max");
+    if (!to_max || options.operands.size() > 2) {
+        print_error(kProgram, options.format, Err::kInvalid,
+                    "name max, or MEMBER:max, and the volume; members cannot be made smaller");
+        return kExitUsage;
+    }
+    options.operands.erase(options.operands.begin());
+    std::string why;
+    auto client = connect_mounted(options, why);
+    if (!client.ok())
+        return command_failed(options, client.err(), why);
+    const auto members = members_to_grow(*client, name, why);
+    if (!members.ok())
+        return command_failed(options, members.err(), why);
+    bool any = false;
+    for (const MemberInfo& member : *members) {
+        const Json request = json_make_object();
+        json_put_integer(request.get(), "member", member.id.value);
+        const auto grown = client->call("member-grow", request.get(), why);
+        if (!grown.ok() && (!name.empty() || grown.err() != Err::kIo))
+            return command_failed(options, grown.err(), why);
+        if (!grown.ok())
+            continue;
+        any = true;
+        if (options.format == OutputFormat::kJson)
+            print_json(grown->get());
+        else
+            print_line(stdout, "member %u (%s) uses %s now", member.id.value, member.path.c_str(),
+                       size_text(json_get_integer(grown->get(), "size_bytes"), options.sizes).c_str());
+    }
+    return any ? kExitOk
+               : command_failed(options, Err::kInvalid, why.empty() ? "no member is in service" : why);
 }
 
 }  // namespace cowraid

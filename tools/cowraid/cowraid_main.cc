@@ -21,6 +21,7 @@ constexpr Command kCommands[] = {
     {"filesystem", "usage", "where the space is", command_usage},
     {"filesystem", "df", "space per profile", command_df},
     {"filesystem", "sync", "commit what is written", command_sync},
+    {"filesystem", "resize", "use all of devices that have grown", command_resize},
     {"device", "stats", "error counters of members", command_stats},
     {"device", "add", "make devices members of a mounted volume", command_device_add},
     {"device", "remove", "empty a member of a mounted volume and remove it", command_device_remove},

@@ -28,6 +28,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"balance", true, &VolumeControl::balance},
     {"device-add", true, &VolumeControl::device_add},
     {"device-replace", true, &VolumeControl::device_replace},
+    {"member-grow", true, &VolumeControl::member_grow},
     {"shutdown-wait", false, &VolumeControl::shutdown_wait},
 };
 
@@ -346,6 +347,22 @@ Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& ans
     const MemberId member = member_of(request.body.get());
     const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why);
     return answer_device(request, replaced, member, answer, why);
+}
+
+Status VolumeControl::member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    const MemberId member = member_of(request.body.get());
+    const auto grown = filesystem_.committer.grow_member(member, why);
+    if (!grown.ok()) {
+        if (why.empty())
+            why = not_writable_text(grown.err());
+        return grown.err();
+    }
+    answer.result = json_with_schema("member-grow");
+    json_put_text(answer.result.get(), "uuid", uuid_text(uuid_));
+    json_put_integer(answer.result.get(), "member", member.value);
+    json_put_integer(answer.result.get(), "size_bytes", *grown);
+    return {};
 }
 
 Status VolumeControl::shutdown_wait(ControlRequest&, ControlAnswer& answer, std::string&)

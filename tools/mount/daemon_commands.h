@@ -57,6 +57,7 @@ private:
     Status remove_member(const json_t* request, std::string& why);
     Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status answer_device(const ControlRequest& request, Status status, MemberId member, ControlAnswer& answer,
                          std::string& why);
     Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
