@@ -351,6 +351,25 @@ TEST_CASE("a volume that grows never runs out of groups")
     CHECK(groups > 500);
 }
 
+TEST_CASE("a member that grows costs no room, however large it becomes")
+{
+    for (const char* name : {"single", "raid1", "raid1c3", "raid5", "raid6"})
+        for (const uint64_t slots_each : {uint64_t{6}, uint64_t{190}, uint64_t{3000}})
+            for (const uint64_t factor : {2, 100, 5000}) {
+                CAPTURE(std::string(name));
+                CAPTURE(slots_each);
+                CAPTURE(factor);
+                SlotAllocator slots;
+                for (uint32_t id = 1; id <= 4; ++id)
+                    slots.add_member(member_of_slots(id, slots_each), true);
+                const uint64_t before = slots.potential_blocks(profile(name), kDefaultChunkBytes);
+                const uint64_t grown = std::min(slots_each * factor, uint64_t{1} << 20);
+                CHECK(slots.grow_member(member_of_slots(1, grown)));
+                CHECK(slots.potential_blocks(profile(name), kDefaultChunkBytes) >= before);
+                CHECK(slots.free_bytes({1}) == grown * kMinSlotBytes);
+            }
+}
+
 TEST_CASE("existing groups take their slots, once, and give them back")
 {
     SlotAllocator slots = with_members({member_of_slots(1, 10), member_of_slots(2, 10)});

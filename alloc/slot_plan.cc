@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
+#include <utility>
 
 #include "format/group_map.h"
 #include "format/member_layout.h"
@@ -15,29 +17,6 @@ namespace {
 constexpr uint64_t kColumnsPerMember = 64;
 constexpr uint64_t kUsualMaxColumnBytes = kGiB;
 constexpr uint64_t kAimedGroups = uint64_t{kMaxGroups} / 8 * 3;
-
-// Bytes per member that groups of the profile take when they use up `bytes`: divided by the size of a column
-// this is the number of groups. Profiles of any width go on until fewer than min_members members have room;
-// others spread over all members.
-uint64_t bytes_in_series(const Profile& profile, std::vector<uint64_t> bytes)
-{
-    if (bytes.size() < profile.min_members)
-        return 0;
-    if (profile.max_columns == 0) {
-        const auto decisive = bytes.begin() + static_cast<ptrdiff_t>(profile.min_members - 1);
-        std::nth_element(bytes.begin(), decisive, bytes.end(), [](uint64_t a, uint64_t b) { return a > b; });
-        return *decisive;
-    }
-    uint64_t sum = 0;
-    for (const uint64_t part : bytes)
-        sum += part / profile.max_columns;
-    return sum;
-}
-
-uint64_t column_for(uint64_t bytes, uint64_t groups)
-{
-    return std::bit_ceil(std::max(kMinSlotBytes, divide_up(bytes, groups)));
-}
 
 // Bytes of data that mirrors of `copies` members each can hold at best: the largest n for which the sum of
 // min(free, n) is n * copies. Members with more than n take part in every group.
@@ -53,6 +32,28 @@ uint64_t mirror_bytes(std::vector<uint64_t> free, uint64_t copies)
     while (free[full] > sum / (copies - full))
         sum -= free[full++];
     return sum / (copies - full);
+}
+
+// Bytes per member that groups of the profile take when they use up `bytes`: divided by the size of a column
+// this is the number of groups. Profiles of any width go on until fewer than min_members members have room;
+// others spread over all members, mirrors as far as there are others for the copies.
+uint64_t bytes_in_series(const Profile& profile, std::vector<uint64_t> bytes)
+{
+    if (bytes.size() < profile.min_members)
+        return 0;
+    if (profile.max_columns == 0) {
+        const auto decisive = bytes.begin() + static_cast<ptrdiff_t>(profile.min_members - 1);
+        std::nth_element(bytes.begin(), decisive, bytes.end(), [](uint64_t a, uint64_t b) { return a > b; });
+        return *decisive;
+    }
+    if (profile.max_columns > 1)
+        return mirror_bytes(std::move(bytes), profile.copies);
+    return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
+}
+
+uint64_t column_for(uint64_t bytes, uint64_t groups)
+{
+    return std::bit_ceil(std::max(kMinSlotBytes, divide_up(bytes, groups)));
 }
 
 struct ColumnLimits {

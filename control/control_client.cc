@@ -113,7 +113,8 @@ Result<Json> ControlClient::exchange(const std::string& command, const json_t* a
         const json_t* const error = json_get(answer->get(), "error");
         if (const std::string message = json_get_text(error, "message"); !message.empty())
             why = message;
-        return json_get_text(error, "code") == "EBUSY" ? Err::kBusy : Err::kIo;
+        const std::string code = json_get_text(error, "code");
+        return code == "EBUSY" ? Err::kBusy : code == "EINVAL" ? Err::kInvalid : Err::kIo;
     }
     why.clear();
     return Json(json_incref(json_object_get(answer->get(), "result")));

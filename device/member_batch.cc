@@ -29,9 +29,10 @@ Status MemberBatch::run(const char* what)
         if (ok(index))
             continue;
         // Another device may have come in its place meanwhile.
-        if (requests_[index].device == members_.device(ids_[index]))
+        if (requests_[index].device == members_.device(ids_[index])) {
             failed.push_back(ids_[index]);
-        members_.count(ids_[index], counter_);
+            members_.count(ids_[index], counter_);
+        }
         CW_LOG_ERROR("member %u (%s): %s: %s", ids_[index].value, requests_[index].device->name(), what,
                      err_text(requests_[index].result.err()));
     }

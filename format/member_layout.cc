@@ -140,10 +140,17 @@ Status grow_member_layout(MemberRecord& record, uint64_t size_bytes)
 {
     if (size_bytes <= record.size_bytes || size_bytes > kMaxMemberBytes)
         return Err::kInvalid;
-    record.size_bytes = size_bytes;
-    const uint64_t fit = (size_bytes - record.slots_offset) / record.slot_bytes;
-    record.slot_count = record.slot_bytes < kMaxSlotBytes ? std::min(fit, kMaxSmallSlots) : fit;
-    CW_ASSERT(member_layout_valid(record));
+    MemberRecord grown = record;
+    grown.size_bytes = size_bytes;
+    grown.slot_count = (size_bytes - record.slots_offset) / record.slot_bytes;
+    if (record.slot_bytes < kMaxSlotBytes && grown.slot_count > kMaxSmallSlots) {
+        grown.slot_count = kMaxSmallSlots;
+        grown.size_bytes = record.slots_offset + kMaxSmallSlots * record.slot_bytes;
+    }
+    if (grown.slot_count <= record.slot_count)
+        return Err::kInvalid;
+    CW_ASSERT(member_layout_valid(grown));
+    record = grown;
     return {};
 }
 

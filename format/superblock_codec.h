@@ -116,8 +116,8 @@ struct Superblock {
 // state are the caller's.
 Result<MemberRecord> plan_member_layout(uint64_t size_bytes);
 
-// The slots that a member has once its device has `size_bytes`; kInvalid when that is no more than it had, or
-// more than a member can have.
+// The slots that a member has once its device has `size_bytes`; kInvalid, and nothing changes, when these are
+// no more than it had, or the device is larger than a member can be.
 Status grow_member_layout(MemberRecord& record, uint64_t size_bytes);
 
 // Beyond this a generation can only be forged; the limit keeps next() and sums from wrapping.

@@ -119,24 +119,31 @@ private:
 
 class GrowMember final : public CommitOrder {
 public:
-    GrowMember(Volume& volume, MemberId id, uint64_t size_bytes)
-        : volume_(volume), id_(id), size_bytes_(size_bytes)
-    {
-    }
+    GrowMember(Volume& volume, MemberId id) : volume_(volume), id_(id) { }
 
     Status apply(std::string& why) override
     {
-        if (volume_.grow_member(id_, size_bytes_))
-            return {};
-        why = volume_.members().name(id_) + " has " + size_text(size_bytes_) +
-              ", of which it can use no more than before";
-        return Err::kInvalid;
+        BlockDevice* const device = volume_.members().device(id_);
+        if (device == nullptr) {
+            why = "member " + std::to_string(id_.value) + " is not in service";
+            return Err::kInvalid;
+        }
+        const uint64_t device_bytes = device->look_at_size();
+        if (!volume_.grow_member(id_, device_bytes)) {
+            why = volume_.members().name(id_) + " has " + size_text(device_bytes) +
+                  ", of which it can use no more than before";
+            return Err::kInvalid;
+        }
+        return {};
     }
+
+    void applied() override { size_bytes_ = volume_.superblock().member(id_)->size_bytes; }
+    [[nodiscard]] uint64_t size_bytes() const { return size_bytes_; }
 
 private:
     Volume& volume_;
     const MemberId id_;
-    const uint64_t size_bytes_;
+    uint64_t size_bytes_ = 0;
 };
 
 // What another volume, or this one in other days, left there must not look like a commit or an entry of this
@@ -223,14 +230,9 @@ Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> devic
 Result<uint64_t> Committer::grow_member(MemberId id, std::string& why)
 {
     CW_TRY(store.service.check_writable());
-    BlockDevice* const device = store.volume.members().device(id);
-    if (device == nullptr) {
-        why = "member " + std::to_string(id.value) + " is not in service";
-        return Err::kInvalid;
-    }
-    const uint64_t size_bytes = device->look_at_size();
-    CW_TRY(orders.carry_out(Ref<CommitOrder>(new GrowMember(store.volume, id, size_bytes)), why));
-    return size_bytes;
+    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id);
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(order.get()), why));
+    return order->size_bytes();
 }
 
 }  // namespace cowraid

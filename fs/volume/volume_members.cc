@@ -81,8 +81,7 @@ MemberId Volume::add_member(MemberRecord record, std::unique_ptr<BlockDevice> de
 bool Volume::grow_member(MemberId id, uint64_t size_bytes)
 {
     MemberRecord* const record = next_.member(id);
-    const uint64_t slots = record == nullptr ? 0 : record->slot_count;
-    if (record == nullptr || !grow_member_layout(*record, size_bytes).ok() || record->slot_count == slots)
+    if (record == nullptr || !grow_member_layout(*record, size_bytes).ok())
         return false;
     map_changed_ = true;
     return true;

@@ -243,6 +243,9 @@ TEST_CASE("members: power fails at every write of a replacement, with the old de
         Contents contents = fill(volume.fs(), prng, kMiB);
         REQUIRE(volume.unmount().ok());
         mount(volume, degraded_options(), {1});
+        contents["without"] = random_content(prng, 300 * kKiB);
+        write_file(volume.fs(), "without", contents["without"]);
+        REQUIRE(volume.fs().step(true).ok());
         const uint32_t device = volume.add_device(kMemberBytes);
         const uint64_t begin = volume.power().events();
         if (cut > 0)
@@ -397,6 +400,11 @@ TEST_CASE("members: a device that has grown is used, and power may fail at every
         std::string why;
         CHECK(volume.fs().committer.grow_member({1}, why).err() == Err::kInvalid);
         CHECK(why.find("no more than before") != std::string::npos);
+        // Less than a slot is of no use, and nobody says that it is used.
+        volume.member(0).enlarge(kMemberBytes + kMinSlotBytes / 2);
+        CHECK(volume.fs().committer.grow_member({1}, why).err() == Err::kInvalid);
+        REQUIRE(volume.fs().step(true).ok());
+        CHECK(volume.fs().volume->member_table().front().size_bytes == kMemberBytes);
         for (uint32_t member = 0; member < 3; ++member)
             volume.member(member).enlarge(2 * kMemberBytes);
         const uint64_t begin = volume.power().events();
@@ -410,6 +418,14 @@ TEST_CASE("members: a device that has grown is used, and power may fail at every
             REQUIRE(volume.fs().committer.grow_member({2}, why).ok());
             CHECK(volume.fs().statistics().total_blocks > before + kMemberBytes / kBlockBytes / 10 * 9);
             CHECK(volume.fs().committer.grow_member({4}, why).err() == Err::kInvalid);
+            // Into the new slots.
+            const uint64_t room = volume.fs().statistics().available_blocks * kBlockBytes;
+            const std::vector<std::byte> large = random_content(prng, room / 10 * 9);
+            write_file(volume.fs(), "beyond", large);
+            REQUIRE(volume.fs().step(true).ok());
+            volume.kill();
+            mount(volume, manual_options());
+            require_contents(volume.fs(), {{"beyond", large}});
         }
         volume.power_cut(prng);
         volume.power().turn_on();

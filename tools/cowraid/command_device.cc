@@ -180,7 +180,7 @@ int command_resize(int argc, char** argv, CommandOptions options)
         const Json request = json_make_object();
         json_put_integer(request.get(), "member", member.id.value);
         const auto grown = client->call("member-grow", request.get(), why);
-        if (!grown.ok() && (!name.empty() || grown.err() != Err::kIo))
+        if (!grown.ok() && (!name.empty() || grown.err() != Err::kInvalid))
             return command_failed(options, grown.err(), why);
         if (!grown.ok())
             continue;

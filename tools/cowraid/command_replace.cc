@@ -182,22 +182,44 @@ int print_filling(const CommandOptions& options, const ScrubStatus& status)
     return status.damaged() ? kExitFindings : kExitOk;
 }
 
+constexpr unsigned kSettleLooks = 60;
+
+// Commits that say so come after the last write.
+bool lacks_nothing(ControlClient& client, MemberId id)
+{
+    std::string ignored;
+    for (unsigned look = 0; look < kSettleLooks; ++look) {
+        const auto member = find_member(client, std::to_string(id.value), ignored);
+        if (!member.ok() || !member->in_service())
+            return false;
+        if (member->stale_groups == 0)
+            return true;
+        usleep(kLookMicroseconds);
+    }
+    return false;
+}
+
 int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id)
 {
     std::string why;
     auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
     if (!client.ok())
         return command_failed(options, client.err(), why);
-    const auto status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
-                                                 "the member is filled when it is mounted", why);
+    auto status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
+                                           "the member is filled when it is mounted", why);
+    // Another member was replaced: all begin anew.
+    while (status.ok() && status->state == ScrubState::kCancelled && !interrupted())
+        status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
+                                          "the member is filled when it is mounted", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
-    const int code = print_filling(options, *status);
-    const auto member = find_member(*client, std::to_string(id.value), why);
-    if (!member.ok() || member->in_service())
-        return code;
-    return command_failed(options, Err::kIo,
-                          member_text(id) + " failed meanwhile; replace it by another device");
+    if (interrupted()) {
+        print_line(stderr, "cowraid: the member is being filled; see cowraid replace status");
+        return kExitFailed;
+    }
+    if (lacks_nothing(*client, id))
+        return kExitOk;
+    return command_failed(options, Err::kIo, member_text(id) + " is not filled; see cowraid status");
 }
 
 }  // namespace

@@ -93,11 +93,14 @@ Health health_of(const VolumeStatus& status)
     const VolumeInfo& info = status.report.info;
     const uint64_t missing = count_members(info, [](const MemberInfo& one) { return !one.in_service(); });
     const uint64_t stale = count_members(info, [](const MemberInfo& one) { return one.stale_groups > 0; });
-    const uint64_t lost = status.scrub.lost + status.scrub.unreadable_nodes + info.blocks_unrecoverable;
+    const uint64_t lost = status.scrub.lost + status.scrub.unreadable_nodes + status.catch_up.lost +
+                          status.catch_up.unreadable_nodes;
     if (info.read_only && !info.read_only_reason.empty())
         return {"READ-ONLY", info.read_only_reason, "unmount it, look at the members, mount it again"};
-    if (lost > 0)
-        return {"DAMAGED", count_text(lost, "block") + " cannot be had from any redundancy",
+    if (lost + info.blocks_unrecoverable > 0)
+        return {"DAMAGED",
+                lost > 0 ? count_text(lost, "block") + " cannot be had from any redundancy"
+                         : "blocks were read that cannot be had from any redundancy",
                 "unmount it and run cowraid check, which names the files; restore them from elsewhere"};
     if (missing > 0)
         return {
@@ -106,7 +109,9 @@ Health health_of(const VolumeStatus& status)
             "does without it; one that was only unplugged takes part again at the next mount"};
     if (stale > 0)
         return {"DEGRADED", count_text(stale, "member") + " without writes that it missed",
-                "wait: they are being written to it"};
+                status.catch_up.state == ScrubState::kRunning
+                    ? "wait: they are being written to it"
+                    : "mount it again, for writing: they are written to it then; see the system log"};
     if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
         return {"ONLINE", "errors were met and repaired",
                 "look at the members that have them; cowraid device stats -z sets the counters to 0"};
