@@ -46,26 +46,28 @@ void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file
 Status write_regions(Store& store, Transaction& transaction, std::span<const RegionWrite> writes)
 {
     TransactionChecksumSink sink(transaction);
-    std::vector<RowWrite> rows(writes.size());
-    // Who owns stripes of mirrors never waits for stripes under parity (docs/LOCKING.md).
-    CW_DEBUG_ASSERT(std::all_of(writes.begin(), writes.end(), [&](const RegionWrite& write) {
-        return (write.region.geometry.parity > 0) == (writes.front().region.geometry.parity > 0);
-    }));
-    for (size_t i = 0; i < writes.size(); ++i) {
-        const RowRegion& region = writes[i].region;
-        rows[i].group_address = region.group_address;
-        rows[i].first_stripe = region.first_stripe;
-        rows[i].stripe_count = region.stripe_count;
-        rows[i].first_row = region.first_row;
-        rows[i].row_count = region.row_count;
-        rows[i].blocks = writes[i].blocks;
+    // Who owns stripes of mirrors never waits for stripes under parity (docs/LOCKING.md): one kind after the
+    // other. While groups are converted there are both.
+    std::vector<RowWrite> parity, mirrors;
+    for (const RegionWrite& write : writes) {
+        const RowRegion& region = write.region;
+        RowWrite& row = (region.geometry.parity > 0 ? parity : mirrors).emplace_back();
+        row.group_address = region.group_address;
+        row.first_stripe = region.first_stripe;
+        row.stripe_count = region.stripe_count;
+        row.first_row = region.first_row;
+        row.row_count = region.row_count;
+        row.blocks = write.blocks;
         // Mirrored nodes are known by their pointers' checksums; data, and all that parity covers, by
         // address.
         const Ref<const ArrayGroup> group = store.volume.array().group_at(region.group_address);
         if (region.geometry.parity > 0 || (group && (group->record.content & kGroupData) != 0))
-            rows[i].sink = &sink;
+            row.sink = &sink;
     }
-    return store.volume.array().write_rows(rows);
+    for (std::vector<RowWrite>* rows : {&parity, &mirrors})
+        if (!rows->empty())
+            CW_TRY(store.volume.array().write_rows(*rows));
+    return {};
 }
 
 std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max)

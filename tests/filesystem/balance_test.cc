@@ -142,6 +142,43 @@ TEST_CASE("balance: beside writers")
     require_clean(volume);
 }
 
+TEST_CASE("balance: one flush goes into mirrors and under parity")
+{
+    for (const bool to_mirrors : {true, false}) {
+        CAPTURE(to_mirrors);
+        const ProfileId first = to_mirrors ? ProfileId::kRaid5 : ProfileId::kRaid1;
+        const ProfileId then = to_mirrors ? ProfileId::kRaid1 : ProfileId::kRaid5;
+        SimVolume volume({4, kMemberBytes, first, ProfileId::kRaid1, kChunkBytes});
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Prng prng(seed());
+        // Groups that are mostly free, none of them empty, and no slots for many others.
+        const uint64_t available = fs.statistics().available_blocks * kBlockBytes;
+        write_file(fs, "space", random_content(prng, available / 10 * 8));
+        Contents contents = fill(fs, prng, kMiB);
+        for (uint64_t offset = 0; offset < available / 10 * 8; offset += kMiB)
+            REQUIRE(fs.files
+                        .allocate_range(find_file(fs, "space"), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                        offset, kMiB / 16 * 15)
+                        .ok());
+        for (int commit = 0; commit < 3; ++commit)
+            REQUIRE(fs.step(true).ok());
+        REQUIRE(start_balance(fs, conversion(then, ProfileId::kRaid1, true)).ok());
+        const uint64_t room = fs.statistics().available_blocks * kBlockBytes;
+        for (int piece = 0; piece < 60; ++piece) {
+            const std::string name = "piece" + std::to_string(piece);
+            contents[name] = random_content(prng, room / 80);
+            write_file(fs, name, contents[name]);
+            REQUIRE(fs.step(piece % 2 == 0).ok());
+        }
+        require_contents(fs, contents);
+        continue_balance(fs, 2000, true);
+        require_contents(fs, contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}
+
 TEST_CASE("balance: paused it rests over mounts; cancelled, groups of both kinds stay and take blocks")
 {
     SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});

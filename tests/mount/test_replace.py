@@ -40,6 +40,7 @@ def test_a_lost_member_is_replaced(make_volume, data, metadata, count, lost):
         said = tool("cowraid", "replace", "start", "--json", str(index + 1), target, last)
         assert json.loads(said.stdout)["member"] == index + 1
         volume.images[index], volume.loops[index] = image, target
+        volume.hidden.discard(index)
     volume.mount()
     shown = tool("cowraid", "filesystem", "show", volume.mount_point).stdout
     assert "missing" not in shown
