@@ -103,6 +103,7 @@ private:
     uint32_t tolerance_ = 0;
     size_t left_at_ = SIZE_MAX;  // the first snapshot without the member that returns
     std::vector<uint32_t> device_of_;  // by member id
+    bool removes_ = false;  // a removal has begun, and its device is not the spare one yet
     uint32_t spare_ = UINT32_MAX;  // index of the device that is no member, if there is one
     std::vector<uint32_t> ever_away_;  // before this crash or during its recovery, by index
     bool mounted_for_writing_ = false;  // the last time
@@ -242,7 +243,7 @@ Status Replay::change_table(Filesystem& fs, Workload& workload)
 {
     std::string why;
     const BalanceStatus status = fs.committer.balance.status();
-    if (status.state == BalanceStatus::State::kFinished && spare_ == UINT32_MAX) {
+    if (status.state == BalanceStatus::State::kFinished && std::exchange(removes_, false)) {
         spare_ = device_of_[status.member.value];
         ++report_.balances;
     }
@@ -261,6 +262,7 @@ Status Replay::change_table(Filesystem& fs, Workload& workload)
     const MemberId member = table[prng_.below(table.size())].id;
     const Status started = fs.committer.balance.start(
         {.profiles = fs.volume->profiles(), .content = kAllContent, .member = member}, why);
+    removes_ = started.ok();
     return acknowledged(fs, workload, started, "acknowledged begin of a removal");
 }
 
