@@ -156,9 +156,9 @@ namespace {
 void add_stale_columns(const MemberSet& members, const GroupRecord& group, std::vector<StaleColumn>& out)
 {
     for (const GroupColumn& column : group.columns)
-        if (const BlockDevice* const device = members.device(column.member);
-            column.stale() && device != nullptr)
-            out.push_back({group.address, column.member, column.stale_since, device});
+        if (const uint64_t arrivals = members.arrivals(column.member);
+            column.stale() && members.device(column.member) != nullptr)
+            out.push_back({group.address, column.member, column.stale_since, arrivals});
 }
 
 constexpr VolumeAddress kNodesOfAllGroups{0};

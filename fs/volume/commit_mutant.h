@@ -33,6 +33,8 @@ enum class CommitMutant : uint32_t {
     kStaleUnrecorded,  // the map does not say what members miss
     kCaughtUpUnread,  // members are called current although nothing was written to them
     kCaughtUpNoNodes,  // of what they missed nodes are left out
+    kEarlierPassCounts,  // what was written to a member before it failed makes it current when it is back
+    kOlderCopyTrusted,  // a member that comes back has all from before it went, whatever its superblocks say
     kNewMemberLast,  // a new member gets its first superblock after the others
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches

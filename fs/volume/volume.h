@@ -44,7 +44,7 @@ struct StaleColumn {
     VolumeAddress group;
     MemberId member;
     Generation since;
-    const BlockDevice* device = nullptr;  // that the member had then; of MemberSet, which keeps all
+    uint64_t arrivals = 0;  // of the member, then (MemberSet)
 };
 
 class Volume {
@@ -146,6 +146,11 @@ public:
     // lacks everything. No record of the fsync log goes to it before set_leaving(id, false). Commit thread.
     Uuid disown_member(MemberId id);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
+    // A member that is not in service is there again, on `device` or (null) on the one that it had, whose
+    // logs hold nothing. With the next superblock it is in service; its columns lack what the map says and,
+    // unless that is 0, what was written from `lacks_from` on. set_leaving() as for replace_member(). Commit
+    // thread.
+    void return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from);
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.
