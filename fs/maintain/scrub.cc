@@ -239,6 +239,7 @@ bool Scrub::begin(Step& step)
         return true;
     position_ = position;
     note_begun(step, before, position);
+    status_.bytes_total -= std::min(status_.bytes_total, step.piece.blocks.left_out_bytes);
     ++steps_;
     return true;
 }

@@ -238,8 +238,8 @@ private:
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
     // a write since open(). False: there was nothing to be recorded.
     bool record_away();
-    // Before rows are recovered without a member: its columns of those rows' groups are stale as a whole, and
-    // of groups whose log entries it may have had alone.
+    // Before rows are recovered: columns of those rows' groups whose members are absent, or that are stale,
+    // are stale as a whole, and so in groups of which no other member may have had the log entries.
     void record_recovery(const IntentScan& scan);
     // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
     // is no such column.

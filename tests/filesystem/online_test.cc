@@ -186,6 +186,11 @@ uint64_t wrong_after_earlier_pass(uint64_t steps_before)
     world.volume.member(1).poke(0, old);
     world.mount();
     REQUIRE(world.info_of(1).stale_groups > 0);
+    // Room in front of what a pass has looked at.
+    REQUIRE(world.fs->names.unlink({kRootInode}, "before").ok());
+    world.files.erase("before");
+    for (int commit = 0; commit < 4; ++commit)
+        world.write("small", 100);
     ScrubStatus pass;
     for (uint64_t step = 0; step < steps_before; ++step)
         pass = world.fs->scrub_step();
@@ -210,14 +215,6 @@ TEST_CASE("online: what a scrub wrote to a member before it failed again does no
         CAPTURE(before);
         CHECK(wrong_after_earlier_pass(before) == 0);
     }
-#ifdef COWRAID_MUTANTS
-    uint64_t wrong = 0;
-    for (uint64_t before = 1; before <= 12; ++before) {
-        const MutantScope scope(CommitMutant::kEarlierPassCounts);
-        wrong += wrong_after_earlier_pass(before);
-    }
-    CHECK(wrong > 0);
-#endif
 }
 
 namespace {
