@@ -166,7 +166,7 @@ Status Committer::ensure_room(uint64_t data_blocks, uint64_t node_blocks)
 namespace {
 
 // The blocks themselves belong to the commit that the flush is for; parity, and what a crash would leave of
-// the blocks, to this one.
+// the blocks, to this one (I-36).
 void note_rewritten(Allocator& allocator, Transaction& in_place)
 {
     for (const BlockTable::Entry& entry : in_place.checksums.sorted()) {

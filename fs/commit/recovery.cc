@@ -40,7 +40,8 @@ Status begin_writing(Recovery& recovery)
     return {};
 }
 
-// What recovery records counts as a write of its window: a member that fails before the commit may lack it.
+// What recovery records counts as a write of its window (I-36): a member that fails before the commit may
+// lack it.
 class RecoverySink final : public TransactionChecksumSink {
 public:
     RecoverySink(Transaction& transaction, Allocator& allocator)

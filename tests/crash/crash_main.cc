@@ -177,11 +177,11 @@ int run_mutants(CrashOptions options, uint32_t only)
             continue;
         options.mutant = mutant;
         options.clean = mutant >= CommitMutant::kEmptyingUnmarked && mutant <= CommitMutant::kLeftoversStay;
-        const bool full_log = mutant == CommitMutant::kFloorBeforeCommit ||
-                              mutant == CommitMutant::kBetweenUnnoted;
-        options.catch_up = mutant == CommitMutant::kCaughtUpUnread ||
-                           (mutant >= CommitMutant::kFirstMissedLeftOut &&
-                            mutant <= CommitMutant::kStaleNotWhole);
+        const bool full_log =
+            mutant == CommitMutant::kFloorBeforeCommit || mutant == CommitMutant::kBetweenUnnoted;
+        options.catch_up =
+            mutant == CommitMutant::kCaughtUpUnread ||
+            (mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kStaleNotWhole);
         options.returning = options.catch_up || mutant == CommitMutant::kStaleUnrecorded;
         options.join_rows = options.returning || full_log;
         options.change_members = mutant == CommitMutant::kNewMemberLast;
