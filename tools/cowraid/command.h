@@ -36,6 +36,8 @@ int command_df(int argc, char** argv, CommandOptions options);
 int command_sync(int argc, char** argv, CommandOptions options);
 int command_stats(int argc, char** argv, CommandOptions options);
 int command_device_add(int argc, char** argv, CommandOptions options);
+int command_device_online(int argc, char** argv, CommandOptions options);
+int command_device_offline(int argc, char** argv, CommandOptions options);
 int command_device_remove(int argc, char** argv, CommandOptions options);
 int command_resize(int argc, char** argv, CommandOptions options);
 int command_check(int argc, char** argv, CommandOptions options);

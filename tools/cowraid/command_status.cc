@@ -115,8 +115,9 @@ Health health_of(const VolumeStatus& status)
     if (missing > 0)
         return {
             "DEGRADED", count_text(missing, "member") + " out of service",
-            "cowraid replace start ID DEVICE puts a new device in the place of one; cowraid device remove ID "
-            "does without it; one that was only unplugged takes part again at the next mount"};
+            "attach it and run cowraid device online DEVICE, or ID after a passing failure; cowraid replace "
+            "start ID DEVICE puts a new device in the place of one; cowraid device remove ID does without "
+            "it"};
     if (stale > 0)
         return {"DEGRADED", count_text(stale, "member") + " without writes that it missed",
                 status.catch_up.state == ScrubState::kRunning

@@ -24,6 +24,8 @@ constexpr Command kCommands[] = {
     {"filesystem", "resize", "use all of devices that have grown", command_resize},
     {"device", "stats", "error counters of members", command_stats},
     {"device", "add", "make devices members of a mounted volume", command_device_add},
+    {"device", "online", "bring a member back that was away or failed", command_device_online},
+    {"device", "offline", "take a member out of service", command_device_offline},
     {"device", "remove", "empty a member of a mounted volume and remove it", command_device_remove},
     {"device", "delete", "the same", command_device_remove},
     {"scrub", "", "verify and repair a mounted volume, and wait for it", command_scrub},
