@@ -212,9 +212,6 @@ Status Balance::assess_profile(const Profile& now, const Profile& then, bool for
 {
     if (now.id == then.id)
         return {};
-    if (!then.allocatable)
-        return refuse(why, Err::kInvalid,
-                      std::string("this version makes no block groups of profile ") + then.name);
     const size_t members = store_.volume.superblock().members.size() - store_.volume.missing_members().size();
     if (members < then.min_members)
         return refuse(why, Err::kInvalid,

@@ -16,8 +16,7 @@ bool EmptyGroups::replaceable(VolumeAddress address) const
 {
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
     const uint32_t width = store_.volume.planned_width_without(address);
-    return store_.volume.array().missing_columns(*group) > 0 ? width > 0
-                                                             : width > group->geometry.data_columns;
+    return store_.volume.array().missing_columns(*group) > 0 ? width > 0 : width > group->record.data_columns;
 }
 
 // Data could not have its slots: they are kept for nodes.

@@ -233,7 +233,8 @@ TEST_CASE("balance: what cannot be is refused, and nothing changes")
     refused(conversion(ProfileId::kSingle, ProfileId::kRaid1), Err::kInvalid, "--force");
     refused(conversion(ProfileId::kRaid1, ProfileId::kSingle), Err::kInvalid, "--force");
     refused(conversion(ProfileId::kRaid1, ProfileId::kRaid5), Err::kInvalid, "metadata cannot be converted");
-    refused(conversion(ProfileId::kRaid0, ProfileId::kRaid1, true), Err::kInvalid, "makes no block groups");
+    refused(conversion(ProfileId::kRaid10, ProfileId::kRaid1c4), Err::kInvalid, "raid1c4 needs 4 devices");
+    refused(conversion(ProfileId::kRaid0, ProfileId::kRaid1), Err::kInvalid, "--force");
     require_contents(fs, contents);
 }
 
