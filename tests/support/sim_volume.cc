@@ -107,10 +107,13 @@ Status begin_balance(Filesystem& fs, Prng& prng)
     options.profiles = fs.volume->profiles();
     options.convert = prng.chance(1, 2);
     options.content = kGroupData;
-    if (options.convert)
-        options.profiles.data = other_profile(*fs.volume, options.profiles.data, prng);
-    else
+    if (!options.convert || prng.chance(1, 2))
         options.content |= kGroupMetadata | kGroupSystem;
+    if (options.convert) {
+        options.profiles.data = other_profile(*fs.volume, options.profiles.data, prng);
+        if ((options.content & kGroupMetadata) != 0)
+            options.profiles.metadata = other_profile(*fs.volume, options.profiles.metadata, prng);
+    }
     std::string why;
     return fs.committer.balance.start(options, why);
 }
