@@ -46,7 +46,7 @@ def check_clean(report):
 
 @pytest.mark.parametrize("data,metadata,count,tolerance",
                          [("raid5", "raid1", 4, 1), ("raid6", "raid1c3", 5, 2), ("raid1c3", "raid1c3", 4, 2),
-                          ("raid6", "raid6", 5, 2)])
+                          ("raid6", "raid6", 5, 2), ("raid10", "raid10", 5, 1)])
 def test_one_pass_repairs_everything(make_volume, data, metadata, count, tolerance):
     volume = make_volume(data=data, metadata=metadata, member_count=count, member_mib=128)
     volume.make()
