@@ -32,6 +32,11 @@ Result<VolumeReport> decode_report(const json_t* object);
 
 // "data", "metadata", "system", "data+metadata".
 std::string content_name(uint32_t content);
+// An array of such words, and back; unknown ones are left out.
+Json encode_content(uint32_t content);
+uint32_t decode_content(const json_t* array);
+// The profile that a member of `object` names; single for an unknown one.
+ProfileId decode_profile(const json_t* object, const char* key);
 // As typed: "raid6"; "unknown" for a number that is none.
 const char* profile_name(ProfileId id);
 const char* profile_title(ProfileId id);

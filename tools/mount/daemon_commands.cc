@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "control/balance_json.h"
+#include "control/layout_json.h"
 #include "control/scrub_json.h"
 #include "control/volume_json.h"
 #include "device/open_member.h"
@@ -17,6 +18,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"mount", false, &VolumeControl::mount},
     {"info", true, &VolumeControl::info},
     {"status", true, &VolumeControl::status},
+    {"layout", true, &VolumeControl::layout},
     {"sync", true, &VolumeControl::sync},
     {"stats-reset", true, &VolumeControl::stats_reset},
     {"remount", true, &VolumeControl::remount},
@@ -109,6 +111,17 @@ Status VolumeControl::status(ControlRequest&, ControlAnswer& answer, std::string
     json_put(answer.result.get(), "scrub", encode_scrub(filesystem_.committer.scrub.status()));
     json_put(answer.result.get(), "catch_up", encode_scrub(filesystem_.committer.catch_up.status()));
     json_put(answer.result.get(), "balance", encode_balance(filesystem_.committer.balance.status()));
+    return {};
+}
+
+// Some groups at a time: an answer has a bound.
+Status VolumeControl::layout(ControlRequest& request, ControlAnswer& answer, std::string&)
+{
+    constexpr uint64_t kItemsAtOnce = 16384;
+    const VolumeAddress from{json_get_integer(request.body.get(), "from")};
+    const bool stripes = json_get_flag(request.body.get(), "stripes");
+    answer.result = encode_layout(
+        volume_layout(filesystem_, from, stripes ? Occupancy::kStripes : Occupancy::kGroups, kItemsAtOnce));
     return {};
 }
 

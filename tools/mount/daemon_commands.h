@@ -13,7 +13,8 @@
 namespace cowraid {
 
 // Commands: mount, info, status (info, and scrub, catch_up and balance), sync, stats-reset (answers as info
-// did before it), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second),
+// did before it), layout (from: an address, 0 at first, stripes: true|false; answers with some groups and
+// `next`), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second),
 // scrub-status, scrub-pause, scrub-resume, scrub-cancel (each answers with the status), balance (action:
 // start, remove, status, pause, resume, cancel; answers with the status. start: data_profile,
 // metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it is, metadata
@@ -44,6 +45,7 @@ private:
     Status mount(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status info(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status status(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status layout(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status sync(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status stats_reset(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status remount(ControlRequest& request, ControlAnswer& answer, std::string& why);
