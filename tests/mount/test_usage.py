@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""cowraid filesystem usage -T and --layout: every slot of every member, of a mounted volume and without it."""
+"""cowraid filesystem usage -T and --layout: every slot of every member, mounted or not."""
 
 import json
 import os

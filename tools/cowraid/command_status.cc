@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/print.h"
+#include "control/volume_status.h"
 #include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
@@ -60,73 +61,6 @@ bool parse_status(int argc, char** argv, StatusArguments& arguments)
                                 .help_filter = nullptr,
                                 .argp_domain = nullptr};
     return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
-}
-
-struct VolumeStatus {
-    VolumeReport report;
-    ScrubStatus scrub, catch_up;
-    BalanceStatus balance;
-};
-
-struct Health {
-    const char* state;
-    std::string what;  // is not as it should be; empty: nothing
-    std::string action;
-};
-
-uint64_t errors_of(const MemberInfo& member)
-{
-    uint64_t errors = 0;
-    for (size_t counter = 0; counter < static_cast<size_t>(MemberCounter::kRepaired); ++counter)
-        errors += member.counters[counter];
-    return errors;
-}
-
-uint64_t count_members(const VolumeInfo& info, bool (*which)(const MemberInfo&))
-{
-    return static_cast<uint64_t>(std::count_if(info.members.begin(), info.members.end(), which));
-}
-
-// The worst first.
-Health health_of(const VolumeStatus& status)
-{
-    const VolumeInfo& info = status.report.info;
-    const uint64_t missing = count_members(info, [](const MemberInfo& one) { return !one.in_service(); });
-    const uint64_t stale = count_members(info, [](const MemberInfo& one) { return one.stale_groups > 0; });
-    const uint64_t lost = status.scrub.lost + status.scrub.unreadable_nodes + status.catch_up.lost +
-                          status.catch_up.unreadable_nodes;
-    if (info.read_only && !info.read_only_reason.empty())
-        return {"READ-ONLY", info.read_only_reason, "unmount it, look at the members, mount it again"};
-    if (lost + info.blocks_unrecoverable > 0)
-        return {"DAMAGED",
-                lost > 0 ? count_text(lost, "block") + " cannot be had from any redundancy"
-                         : "blocks were read that cannot be had from any redundancy",
-                "unmount it and run cowraid check, which names the files; restore them from elsewhere"};
-    if (missing > 0)
-        return {
-            "DEGRADED", count_text(missing, "member") + " out of service",
-            "cowraid replace start ID DEVICE puts a new device in the place of one; cowraid device remove ID "
-            "does without it; one that was only unplugged takes part again at the next mount"};
-    if (stale > 0)
-        return {"DEGRADED", count_text(stale, "member") + " without writes that it missed",
-                status.catch_up.state == ScrubState::kRunning
-                    ? "wait: they are being written to it"
-                    : "mount it again, for writing: they are written to it then; see the system log"};
-    if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
-        return {"ONLINE", "errors were met and repaired",
-                "look at the members that have them; cowraid device stats -z sets the counters to 0"};
-    return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
-}
-
-const char* state_of(const MemberInfo& member)
-{
-    if (member.path.empty() && !member.unusable)
-        return "missing";
-    if (member.unusable)
-        return "unusable";
-    if (!member.in_service())
-        return member.state == MemberState::kFailed ? "failed" : "missing";
-    return member.stale_groups > 0 ? "filling" : "online";
 }
 
 std::string note_of(const MemberInfo& member, SizeStyle sizes)
@@ -196,11 +130,7 @@ Result<VolumeStatus> ask_status(const Uuid& uuid, Json& answer, std::string& why
               connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
     CW_ASSIGN(answer, client.ask("status", why));
     why = "the daemon answers in another format; is it of another version?";
-    VolumeStatus status;
-    CW_ASSIGN(status.report, decode_report(answer.get()));
-    CW_ASSIGN(status.scrub, decode_scrub(json_get(answer.get(), "scrub")));
-    CW_ASSIGN(status.catch_up, decode_scrub(json_get(answer.get(), "catch_up")));
-    CW_ASSIGN(status.balance, decode_balance(json_get(answer.get(), "balance")));
+    CW_ASSIGN(VolumeStatus status, decode_status(answer.get()));
     const Health health = health_of(status);
     json_put_text(answer.get(), "health", health.state);
     json_put_text(answer.get(), "problem", health.what);

@@ -4,10 +4,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "control/balance_json.h"
 #include "control/layout_json.h"
-#include "control/scrub_json.h"
-#include "control/volume_json.h"
 #include "device/open_member.h"
 #include "fs/make_volume.h"
 #include "tools/mount/partial_write_options.h"
@@ -31,6 +28,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"device-add", true, &VolumeControl::device_add},
     {"device-replace", true, &VolumeControl::device_replace},
     {"member-grow", true, &VolumeControl::member_grow},
+    {"events", false, &VolumeControl::events},
     {"shutdown-wait", false, &VolumeControl::shutdown_wait},
 };
 
@@ -89,28 +87,57 @@ Status VolumeControl::mount(ControlRequest&, ControlAnswer& answer, std::string&
     return {};
 }
 
-Json VolumeControl::report()
+VolumeReport VolumeControl::report()
 {
     VolumeReport report;
     report.info = filesystem_.info();
     report.mounted = true;
     report.has_usage = true;
     report.mount_point = mount_point_;
-    return encode_report(report);
+    return report;
+}
+
+VolumeStatus VolumeControl::volume_status()
+{
+    return {.report = report(),
+            .scrub = filesystem_.committer.scrub.status(),
+            .catch_up = filesystem_.committer.catch_up.status(),
+            .balance = filesystem_.committer.balance.status()};
 }
 
 Status VolumeControl::info(ControlRequest&, ControlAnswer& answer, std::string&)
 {
-    answer.result = report();
+    answer.result = encode_report(report());
     return {};
 }
 
 Status VolumeControl::status(ControlRequest&, ControlAnswer& answer, std::string&)
 {
-    answer.result = report();
-    json_put(answer.result.get(), "scrub", encode_scrub(filesystem_.committer.scrub.status()));
-    json_put(answer.result.get(), "catch_up", encode_scrub(filesystem_.committer.catch_up.status()));
-    json_put(answer.result.get(), "balance", encode_balance(filesystem_.committer.balance.status()));
+    answer.result = encode_status(volume_status());
+    return {};
+}
+
+void VolumeControl::look_for_events()
+{
+    ReadLock in_use(gate_);
+    if (closing_.load())
+        return;
+    const VolumeStatus status = volume_status();
+    degraded_.store(missing_members(status.report.info) + stale_members(status.report.info) > 0);
+    events_.add(finder_.look(status, static_cast<uint64_t>(time(nullptr))));
+}
+
+Status VolumeControl::events(ControlRequest& request, ControlAnswer& answer, std::string&)
+{
+    const EventLog::Answer found = events_.since(json_get_integer(request.body.get(), "since"));
+    answer.result = json_with_schema("events");
+    json_put_integer(answer.result.get(), "last", found.last);
+    json_put_integer(answer.result.get(), "dropped", found.dropped);
+    json_put_flag(answer.result.get(), "degraded", degraded_.load());
+    Json events = json_make_array();
+    for (const VolumeEvent& event : found.events)
+        json_array_append_new(events.get(), encode_event(event).release());
+    json_put(answer.result.get(), "events", std::move(events));
     return {};
 }
 
@@ -135,7 +162,7 @@ Status VolumeControl::sync(ControlRequest&, ControlAnswer&, std::string& why)
 
 Status VolumeControl::stats_reset(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
-    answer.result = report();
+    answer.result = encode_report(report());
     const Status status = filesystem_.reset_counters();
     if (!status.ok())
         why = std::string("the counters stay: ") + err_text(status.err());

@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "control/control.h"
+#include "control/events.h"
 #include "fs/filesystem.h"
 
 namespace cowraid {
@@ -20,7 +21,8 @@ namespace cowraid {
 // metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it is, metadata
 // rises to what data tolerate. remove: member), device-add (path, with the device's descriptor, open as
 // open_member_fd() opens; answers with the member), shutdown-wait (holds the connection; "closing" is
-// announced, then "closed").
+// announced, then "closed"), events (since: a sequence; answers with those behind it, how many were dropped,
+// and whether the volume is degraded).
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -32,6 +34,9 @@ public:
     void close_gate();
 
     Status handle(ControlRequest& request, ControlAnswer& answer, std::string& why) override;
+
+    // Logs what happened since the last call, for `events`. One thread.
+    void look_for_events();
 
 private:
     struct Command {
@@ -64,7 +69,9 @@ private:
                          std::string& why);
     Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
     Status shutdown_wait(ControlRequest& request, ControlAnswer& answer, std::string& why);
-    Json report();
+    Status events(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    VolumeReport report();
+    VolumeStatus volume_status();
 
     Filesystem& filesystem_;
     const Uuid uuid_;
@@ -74,6 +81,9 @@ private:
     std::atomic<bool> closing_{false};
     Mutex device_mutex_{LockRank::kLeaf};
     std::string device_ CW_GUARDED_BY(device_mutex_);
+    EventFinder finder_;  // of who looks for events
+    EventLog events_;
+    std::atomic<bool> degraded_{false};  // at the last look
 };
 
 }  // namespace cowraid
