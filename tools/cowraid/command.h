@@ -39,6 +39,7 @@ int command_device_add(int argc, char** argv, CommandOptions options);
 int command_device_remove(int argc, char** argv, CommandOptions options);
 int command_resize(int argc, char** argv, CommandOptions options);
 int command_events(int argc, char** argv, CommandOptions options);
+int command_metrics(int argc, char** argv, CommandOptions options);
 int command_check(int argc, char** argv, CommandOptions options);
 int command_scrub(int argc, char** argv, CommandOptions options);
 int command_scrub_start(int argc, char** argv, CommandOptions options);

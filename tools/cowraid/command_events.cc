@@ -9,7 +9,6 @@
 #include "base/print.h"
 #include "control/events.h"
 #include "tools/cowraid/hook.h"
-#include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
@@ -208,17 +207,6 @@ void EventReader::look()
     first_round_ = false;
 }
 
-Result<std::vector<Uuid>> chosen_by(const CommandOptions& options, std::string& why)
-{
-    std::vector<Uuid> volumes;
-    for (const std::string& operand : options.operands) {
-        CW_ASSIGN(const VolumeTarget target, find_target({operand}, why));
-        CW_TRY(connect_target(target, why).status());
-        volumes.push_back(target.uuid);
-    }
-    return volumes;
-}
-
 }  // namespace
 
 int command_events(int argc, char** argv, CommandOptions common)
@@ -230,10 +218,14 @@ int command_events(int argc, char** argv, CommandOptions common)
     if (!arguments.program.empty())
         if (const Status hook = validate_hook(arguments.program, why); !hook.ok())
             return command_failed(arguments.common, hook.err(), why);
-    auto chosen = chosen_by(arguments.common, why);
-    if (!chosen.ok())
-        return command_failed(arguments.common, chosen.err(), why);
-    EventReader reader(arguments, chosen.take());
+    std::vector<Uuid> chosen;  // none: all, those that are mounted later, too
+    if (!arguments.common.operands.empty()) {
+        auto named = chosen_volumes(arguments.common, why);
+        if (!named.ok())
+            return command_failed(arguments.common, named.err(), why);
+        chosen = named.take();
+    }
+    EventReader reader(arguments, std::move(chosen));
     reader.look();
     notice_interrupts();
     while (arguments.follow && !interrupted()) {

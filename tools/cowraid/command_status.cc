@@ -6,8 +6,6 @@
 #include <cstdlib>
 
 #include "base/print.h"
-#include "control/volume_status.h"
-#include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
@@ -124,35 +122,6 @@ void print_status(const VolumeStatus& status, SizeStyle sizes)
     print_empty_line(stdout);
 }
 
-Result<VolumeStatus> ask_status(const Uuid& uuid, Json& answer, std::string& why)
-{
-    CW_ASSIGN(ControlClient client,
-              connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
-    CW_ASSIGN(answer, client.ask("status", why));
-    why = "the daemon answers in another format; is it of another version?";
-    CW_ASSIGN(VolumeStatus status, decode_status(answer.get()));
-    const Health health = health_of(status);
-    json_put_text(answer.get(), "health", health.state);
-    json_put_text(answer.get(), "problem", health.what);
-    why.clear();
-    return status;
-}
-
-// Those that were named, or all that are mounted.
-Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why)
-{
-    std::vector<Uuid> volumes;
-    for (const std::string& operand : options.operands) {
-        CW_ASSIGN(const VolumeTarget target, find_target({operand}, why));
-        CW_TRY(connect_target(target, why).status());
-        volumes.push_back(target.uuid);
-    }
-    if (options.operands.empty())
-        for (const MountedVolume& mounted : list_mounted_volumes())
-            volumes.push_back(mounted.uuid);
-    return volumes;
-}
-
 int show_once(const StatusArguments& arguments)
 {
     const CommandOptions& options = arguments.common;
@@ -165,7 +134,7 @@ int show_once(const StatusArguments& arguments)
     Json list = json_make_array();
     for (const Uuid& uuid : *volumes) {
         Json answer;
-        const auto status = ask_status(uuid, answer, why);
+        const auto status = ask_volume_status(uuid, answer, why);
         if (!status.ok()) {
             code = command_failed(options, status.err(), "volume " + uuid_text(uuid) + ": " + why);
             continue;

@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {nullptr, "status", "how mounted volumes are, and what to do about them", command_status},
     {nullptr, "events", "what happened to mounted volumes; -f goes on, --program calls a hook",
      command_events},
+    {nullptr, "metrics", "mounted volumes in numbers, as Prometheus reads them", command_metrics},
     {"filesystem", "show", "volumes, their members, and which are missing", command_show},
     {"filesystem", "usage", "where the space is", command_usage},
     {"filesystem", "df", "space per profile", command_df},

@@ -2,13 +2,15 @@
 #include "tools/cowraid/hook.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+
+#include "base/unique_fd.h"
 
 namespace cowraid {
 
@@ -21,9 +23,10 @@ public:
     {
         char name[] = "/tmp/cowraid-hook-XXXXXX";
         folder_ = mkdtemp(name);
-        std::ofstream(path()) << "#!/bin/sh\nfor word; do echo \"<$word>\"; done >" + folder_ + "/out\n" +
-                                     more;
-        chmod(path().c_str(), 0755);
+        const std::string text =
+            "#!/bin/sh\nfor word; do echo \"<$word>\"; done >" + folder_ + "/out\n" + more;
+        const UniqueFd file(open(path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0755));
+        REQUIRE(write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
     }
     ~Hook() { std::filesystem::remove_all(folder_); }
     Hook(const Hook&) = delete;
@@ -33,8 +36,10 @@ public:
     [[nodiscard]] std::string path() const { return folder_ + "/hook"; }
     [[nodiscard]] std::string output() const
     {
-        std::ifstream file(folder_ + "/out");
-        return {std::istreambuf_iterator<char>(file), {}};
+        const UniqueFd file(open((folder_ + "/out").c_str(), O_RDONLY | O_CLOEXEC));
+        char bytes[256];
+        const ssize_t count = read(file.get(), bytes, sizeof bytes);
+        return {bytes, static_cast<size_t>(std::max<ssize_t>(count, 0))};
     }
 
 private:

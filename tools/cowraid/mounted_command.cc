@@ -66,6 +66,34 @@ Result<ControlClient> connect_mounted(const CommandOptions& options, std::string
     return connect_target(target, why);
 }
 
+Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why)
+{
+    std::vector<Uuid> volumes;
+    for (const std::string& operand : options.operands) {
+        CW_ASSIGN(const VolumeTarget target, find_target({operand}, why));
+        CW_TRY(connect_target(target, why).status());
+        volumes.push_back(target.uuid);
+    }
+    if (options.operands.empty())
+        for (const MountedVolume& mounted : list_mounted_volumes())
+            volumes.push_back(mounted.uuid);
+    return volumes;
+}
+
+Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::string& why)
+{
+    CW_ASSIGN(ControlClient client,
+              connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
+    CW_ASSIGN(answer, client.ask("status", why));
+    why = "the daemon answers in another format; is it of another version?";
+    CW_ASSIGN(VolumeStatus status, decode_status(answer.get()));
+    const Health health = health_of(status);
+    json_put_text(answer.get(), "health", health.state);
+    json_put_text(answer.get(), "problem", health.what);
+    why.clear();
+    return status;
+}
+
 Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why)
 {
     CW_ASSIGN(const Json answer, client.ask("info", why));

@@ -6,10 +6,8 @@
 
 #include <string>
 
-#include "control/balance_json.h"
 #include "control/control_client.h"
-#include "control/scrub_json.h"
-#include "control/volume_json.h"
+#include "control/volume_status.h"
 #include "tools/cowraid/command.h"
 
 namespace cowraid {
@@ -25,6 +23,11 @@ bool one_volume(const CommandOptions& options);
 // The volume that is named; without a name the one that the working directory is in, or the only mounted one.
 // `why` on failure.
 Result<ControlClient> connect_mounted(const CommandOptions& options, std::string& why);
+
+// Those that are named, each of which must be mounted, or all that are.
+Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why);
+// How a mounted volume is. `answer` is the same as JSON, with "health" and "problem".
+Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::string& why);
 
 // The member that the user means: by its number, its device, or as the only one that is missing.
 Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why);
