@@ -10,22 +10,6 @@
 
 namespace cowraid {
 
-namespace {
-
-bool print_all(const std::string& text)
-{
-    size_t written = 0;
-    while (written < text.size()) {
-        const ssize_t count = write(STDOUT_FILENO, text.data() + written, text.size() - written);
-        if (count < 0 && errno != EINTR)
-            return false;
-        written += count > 0 ? static_cast<size_t>(count) : 0;
-    }
-    return true;
-}
-
-}  // namespace
-
 int command_metrics(int argc, char** argv, CommandOptions options)
 {
     if (!parse_common(argc, argv, "[VOLUME...]",
@@ -54,7 +38,7 @@ int command_metrics(int argc, char** argv, CommandOptions options)
         print_json(out.get());
         return kExitOk;
     }
-    if (!print_all(metrics_text(volumes)))
+    if (!write_all(STDOUT_FILENO, metrics_text(volumes)))
         return command_failed(options, Err::kIo, std::string("standard output: ") + strerror(errno));
     return kExitOk;
 }

@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {nullptr, "events", "what happened to mounted volumes; -f goes on, --program calls a hook",
      command_events},
     {nullptr, "metrics", "mounted volumes in numbers, as Prometheus reads them", command_metrics},
+    {nullptr, "map", "a picture of how full which stripes are, on which members", command_map},
     {"filesystem", "show", "volumes, their members, and which are missing", command_show},
     {"filesystem", "usage", "where the space is", command_usage},
     {"filesystem", "df", "space per profile", command_df},

@@ -10,7 +10,7 @@ namespace cowraid {
 namespace {
 
 // Three members, of which the third is larger and in larger slots; raid5 over all, raid1 over two.
-VolumeLayout sample()
+VolumeLayout drawn_layout()
 {
     VolumeLayout layout;
     layout.label = "sample";
@@ -43,7 +43,7 @@ VolumeLayout sample()
 
 TEST_CASE("slots of a member are drawn as the groups they belong to")
 {
-    const std::vector<std::string> lines = draw_layout(sample(), SizeStyle::kIec, 16);
+    const std::vector<std::string> lines = draw_layout(drawn_layout(), SizeStyle::kIec, 16);
     REQUIRE(lines.size() == 13);
     CHECK(lines[0] == "Member 1 (/dev/a): 8.00MiB in slots of 1.00MiB");
     CHECK(lines[1] == "  AA.BBBB.");
@@ -58,7 +58,7 @@ TEST_CASE("slots of a member are drawn as the groups they belong to")
 
 TEST_CASE("a narrow line has several slots in a character, the group with most of them")
 {
-    const std::vector<std::string> lines = draw_layout(sample(), SizeStyle::kIec, 4);
+    const std::vector<std::string> lines = draw_layout(drawn_layout(), SizeStyle::kIec, 4);
     REQUIRE(lines.size() > 5);
     CHECK(lines[1] == "  AB");
     CHECK(lines[3] == "  BB");
@@ -70,7 +70,7 @@ TEST_CASE("the table has what each member holds of each profile")
 {
     VolumeInfo info;
     info.members.resize(3);
-    const VolumeLayout layout = sample();
+    const VolumeLayout layout = drawn_layout();
     for (size_t i = 0; i < info.members.size(); ++i) {
         info.members[i].id = layout.members[i].id;
         info.members[i].path = layout.members[i].path;
@@ -91,7 +91,7 @@ TEST_CASE("the table has what each member holds of each profile")
 
 TEST_CASE("a layout survives its way through JSON")
 {
-    const VolumeLayout before = sample();
+    const VolumeLayout before = drawn_layout();
     const auto after = decode_layout(encode_layout(before).get());
     REQUIRE(after.ok());
     CHECK(after->label == "sample");

@@ -11,7 +11,7 @@ namespace cowraid {
 
 namespace {
 
-VolumeStatus sample(uint8_t number)
+VolumeStatus counted_status(uint8_t number)
 {
     VolumeStatus status;
     VolumeInfo& info = status.report.info;
@@ -38,7 +38,7 @@ bool has(const std::string& text, const std::string& line)
 
 TEST_CASE("metrics of two volumes")
 {
-    const std::string text = metrics_text({sample(1), sample(2)});
+    const std::string text = metrics_text({counted_status(1), counted_status(2)});
     const std::string first = "{volume=\"00000000-0000-0000-0000-000000000001\"";
     const std::string second = "{volume=\"00000000-0000-0000-0000-000000000002\"";
     CHECK(has(text, "# TYPE cowraid_commits_total counter"));
@@ -60,7 +60,7 @@ TEST_CASE("metrics of two volumes")
 
 TEST_CASE("each metric has one HELP and one TYPE, in front of all its samples")
 {
-    const std::string text = metrics_text({sample(1), sample(2)});
+    const std::string text = metrics_text({counted_status(1), counted_status(2)});
     std::set<std::string> names, samples;
     std::string current;
     size_t lines = 0;
