@@ -154,8 +154,10 @@ void encode_identity(const VolumeReport& report, json_t* object)
     json_put_text(object, "data_profile", profile_name(info.data_profile));
     json_put_text(object, "metadata_profile", profile_name(info.metadata_profile));
     json_put_flag(object, "mounted", report.mounted);
-    if (report.mounted)
+    if (report.mounted) {
         json_put_text(object, "mount_point", report.mount_point);
+        json_put_text(object, "mount_options", report.mount_options);
+    }
     json_put_flag(object, "read_only", info.read_only);
     json_put_flag(object, "degraded", info.degraded);
     json_put_text(object, "read_only_reason", info.read_only_reason);
@@ -268,6 +270,7 @@ Result<VolumeReport> decode_report(const json_t* object)
     info.metadata_profile = decode_profile(object, "metadata_profile");
     report.mounted = json_get_flag(object, "mounted");
     report.mount_point = json_get_text(object, "mount_point");
+    report.mount_options = json_get_text(object, "mount_options");
     info.read_only = json_get_flag(object, "read_only");
     info.degraded = json_get_flag(object, "degraded");
     info.read_only_reason = json_get_text(object, "read_only_reason");

@@ -19,6 +19,7 @@ struct VolumeReport {
     // Space inside the groups is known only to who opened the trees.
     bool has_usage = false;
     std::string mount_point;
+    std::string mount_options;  // that it goes by, as -o takes them
     std::string mount_text;  // "mounted at /mnt", or where else it is served; for messages, not in the JSON
     std::string problem;  // why has_usage is false, for a volume that cannot be opened
 };

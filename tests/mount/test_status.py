@@ -35,6 +35,7 @@ def test_from_healthy_to_degraded_and_back(make_volume):
     fill(volume.mount_point, 1, file_count=60)
     text = status(volume)
     assert line(text, "State:") == "ONLINE" and "Action:" not in text
+    assert line(text, "Options:").startswith("rw,relatime,commit=5,")
     assert line(text, "Scrub:") == "none since the volume was mounted"
     assert "any 2 members" in text and "raid6 for data, raid1c3 for metadata" in text
     members = [words.split()[1:] for words in text.splitlines() if "/dev/loop" in words]
@@ -46,6 +47,7 @@ def test_from_healthy_to_degraded_and_back(make_volume):
     volume.hide([1])
     volume.mount(without(volume, [1]), "degraded")
     text = status(volume, "-x")
+    assert line(text, "Options:").startswith("rw,degraded,relatime,")
     assert line(text, "State:") == "DEGRADED" and "1 member out of service" in text
     assert "cowraid replace start ID DEVICE" in text and "any 1 member" in text
     assert health(volume) == "DEGRADED"

@@ -172,6 +172,8 @@ bool make_request(const BalanceArguments& arguments, json_t* request)
     return true;
 }
 
+constexpr const char* kStatusAction = "status";  // waits for nothing: a command of its own
+
 Result<BalanceStatus> ask_balance(ControlClient& client, const json_t* request, std::string& why)
 {
     CW_ASSIGN(const Json answer, client.call("balance", request, why));
@@ -180,6 +182,10 @@ Result<BalanceStatus> ask_balance(ControlClient& client, const json_t* request, 
 
 Result<BalanceStatus> ask_balance(ControlClient& client, const char* action, std::string& why)
 {
+    if (std::string_view(action) == kStatusAction) {
+        CW_ASSIGN(const Json answer, client.ask("balance-status", why));
+        return decode_balance(answer.get());
+    }
     const Json request = json_make_object();
     json_put_text(request.get(), "action", action);
     return ask_balance(client, request.get(), why);
@@ -253,7 +259,7 @@ void print(const CommandOptions& options, const BalanceStatus& status)
 
 Result<BalanceStatus> ask_balance_status(ControlClient& client, std::string& why)
 {
-    return ask_balance(client, "status", why);
+    return ask_balance(client, kStatusAction, why);
 }
 
 WorkProgress balance_progress(const BalanceStatus& status)
@@ -343,7 +349,7 @@ int run_balance(ControlClient& client, const CommandOptions& options, const json
 
 int command_balance_status(int argc, char** argv, CommandOptions options)
 {
-    return run_action(argc, argv, std::move(options), "Show how far the balance is.", "status");
+    return run_action(argc, argv, std::move(options), "Show how far the balance is.", kStatusAction);
 }
 
 int command_balance_pause(int argc, char** argv, CommandOptions options)

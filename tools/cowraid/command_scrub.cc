@@ -77,7 +77,8 @@ Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t
 
 Result<ScrubStatus> ask_status(ControlClient& client, std::string& why)
 {
-    return ask(client, "scrub-status", nullptr, why);
+    CW_ASSIGN(const Json answer, client.ask("scrub-status", why));
+    return decode_scrub(answer.get());
 }
 
 uint64_t rate_of(const ScrubStatus& status)

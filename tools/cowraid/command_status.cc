@@ -103,6 +103,7 @@ void print_status(const VolumeStatus& status, SizeStyle sizes)
     const Health health = health_of(status);
     print_field("Volume:", (info.label.empty() ? "" : quoted(info.label) + "  ") + uuid_text(info.uuid));
     print_field("Mounted:", status.report.mount_point);
+    print_field("Options:", status.report.mount_options);
     print_field("State:", health.state);
     if (!health.what.empty())
         print_field("Status:", health.what);

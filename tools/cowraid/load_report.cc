@@ -247,10 +247,9 @@ Result<VolumeLayout> load_layout(const VolumeTarget& target, Occupancy occupancy
     do {
         const Json request = json_make_object();
         json_put_integer(request.get(), "from", layout.next.value);
-        json_put_flag(request.get(), "stripes", occupancy == Occupancy::kStripes);
         CW_ASSIGN(const Json answer, occupancy == Occupancy::kGroups
                                          ? client.ask("layout", why, request.get())
-                                         : client.call("layout", request.get(), why));
+                                         : client.call("stripe-layout", request.get(), why));
         why = "the daemon answers in another format; is it of another version?";
         CW_ASSIGN(layout, decode_layout(answer.get()));
         std::move(layout.groups.begin(), layout.groups.end(), std::back_inserter(groups));

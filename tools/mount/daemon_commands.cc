@@ -7,29 +7,32 @@
 #include "control/layout_json.h"
 #include "device/open_member.h"
 #include "fs/make_volume.h"
+#include "tools/mount/effective_options.h"
 #include "tools/mount/partial_write_options.h"
 
 namespace cowraid {
 
 const VolumeControl::Command VolumeControl::kCommands[] = {
-    {"mount", false, &VolumeControl::mount},
-    {"info", true, &VolumeControl::info},
-    {"status", true, &VolumeControl::status},
-    {"layout", true, &VolumeControl::layout},
-    {"sync", true, &VolumeControl::sync},
-    {"stats-reset", true, &VolumeControl::stats_reset},
-    {"remount", true, &VolumeControl::remount},
-    {"scrub-start", true, &VolumeControl::scrub_start},
-    {"scrub-status", true, &VolumeControl::scrub_status},
-    {"scrub-pause", true, &VolumeControl::scrub_pause},
-    {"scrub-resume", true, &VolumeControl::scrub_resume},
-    {"scrub-cancel", true, &VolumeControl::scrub_cancel},
-    {"balance", true, &VolumeControl::balance},
-    {"device-add", true, &VolumeControl::device_add},
-    {"device-replace", true, &VolumeControl::device_replace},
-    {"member-grow", true, &VolumeControl::member_grow},
-    {"events", false, &VolumeControl::events},
-    {"shutdown-wait", false, &VolumeControl::shutdown_wait},
+    {"mount", false, false, &VolumeControl::mount},
+    {"info", true, false, &VolumeControl::info},
+    {"status", true, false, &VolumeControl::status},
+    {"layout", true, false, &VolumeControl::layout},
+    {"stripe-layout", true, true, &VolumeControl::layout},
+    {"sync", true, true, &VolumeControl::sync},
+    {"stats-reset", true, true, &VolumeControl::stats_reset},
+    {"remount", true, true, &VolumeControl::remount},
+    {"scrub-start", true, true, &VolumeControl::scrub_start},
+    {"scrub-status", true, false, &VolumeControl::scrub_status},
+    {"scrub-pause", true, true, &VolumeControl::scrub_pause},
+    {"scrub-resume", true, true, &VolumeControl::scrub_resume},
+    {"scrub-cancel", true, true, &VolumeControl::scrub_cancel},
+    {"balance", true, true, &VolumeControl::balance},
+    {"balance-status", true, false, &VolumeControl::balance_status},
+    {"device-add", true, true, &VolumeControl::device_add},
+    {"device-replace", true, true, &VolumeControl::device_replace},
+    {"member-grow", true, true, &VolumeControl::member_grow},
+    {"events", false, false, &VolumeControl::events},
+    {"shutdown-wait", false, false, &VolumeControl::shutdown_wait},
 };
 
 VolumeControl::VolumeControl(Filesystem& filesystem, std::string mount_point)
@@ -59,15 +62,31 @@ Status VolumeControl::handle(ControlRequest& request, ControlAnswer& answer, std
             continue;
         if (!candidate.needs_filesystem)
             return (this->*candidate.run)(request, answer, why);
-        ReadLock in_use(gate_);
-        if (closing_.load()) {
-            why = "the volume is being unmounted";
+        why = "the volume is being unmounted";
+        if (closing_.load())  // close_gate() may wait for others, and nobody passes it
             return Err::kShutdown;
-        }
-        return (this->*candidate.run)(request, answer, why);
+        ReadLock in_use(gate_);
+        if (closing_.load())
+            return Err::kShutdown;
+        why.clear();
+        return candidate.waits ? run_waiting(candidate, request, answer, why)
+                               : (this->*candidate.run)(request, answer, why);
     }
     why = "unknown command '" + request.command + "'; is the daemon of another version?";
     return Err::kUnsupported;
+}
+
+// What waits for members that hang leaves room for those who ask how the volume is.
+Status VolumeControl::run_waiting(const Command& command, ControlRequest& request, ControlAnswer& answer,
+                                  std::string& why)
+{
+    Status status = Err::kBusy;
+    if (waiting_.fetch_add(1) < kWaitingMax)
+        status = (this->*command.run)(request, answer, why);
+    else
+        why = "too many commands wait for members; see cowraid status";
+    waiting_.fetch_sub(1);
+    return status;
 }
 
 Status VolumeControl::mount(ControlRequest&, ControlAnswer& answer, std::string&)
@@ -94,6 +113,7 @@ VolumeReport VolumeControl::report()
     report.mounted = true;
     report.has_usage = true;
     report.mount_point = mount_point_;
+    report.mount_options = effective_options(filesystem_);
     return report;
 }
 
@@ -146,7 +166,7 @@ Status VolumeControl::layout(ControlRequest& request, ControlAnswer& answer, std
 {
     constexpr uint64_t kItemsAtOnce = 16384;
     const VolumeAddress from{json_get_integer(request.body.get(), "from")};
-    const bool stripes = json_get_flag(request.body.get(), "stripes");
+    const bool stripes = request.command == "stripe-layout";
     answer.result = encode_layout(
         volume_layout(filesystem_, from, stripes ? Occupancy::kStripes : Occupancy::kGroups, kItemsAtOnce));
     return {};
@@ -317,6 +337,12 @@ Status VolumeControl::balance_start(const json_t* request, std::string& why)
     return filesystem_.committer.balance.start(options, why);
 }
 
+Status VolumeControl::balance_status(ControlRequest&, ControlAnswer& answer, std::string&)
+{
+    answer.result = encode_balance(filesystem_.committer.balance.status());
+    return {};
+}
+
 Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     Balance& work = filesystem_.committer.balance;
@@ -327,8 +353,6 @@ Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, st
         status = balance_start(request.body.get(), why);
     else if (action == "remove")
         status = remove_member(request.body.get(), why);
-    else if (action == "status")
-        status = {};
     else if (action == "pause")
         status = work.pause(why);
     else if (action == "resume")

@@ -14,10 +14,10 @@
 namespace cowraid {
 
 // Commands: mount, info, status (info, and scrub, catch_up and balance), sync, stats-reset (answers as info
-// did before it), layout (from: an address, 0 at first, stripes: true|false; answers with some groups and
-// `next`), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second),
-// scrub-status, scrub-pause, scrub-resume, scrub-cancel (each answers with the status), balance (action:
-// start, remove, status, pause, resume, cancel; answers with the status. start: data_profile,
+// did before it), layout and stripe-layout (from: an address, 0 at first; answer with some groups
+// and `next`), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second),
+// scrub-status, scrub-pause, scrub-resume, scrub-cancel (each answers with the status), balance-status,
+// balance (action: start, remove, pause, resume, cancel; answers with the status. start: data_profile,
 // metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it is, metadata
 // rises to what data tolerate. remove: member), device-add (path, with the device's descriptor, open as
 // open_member_fd() opens; answers with the member), shutdown-wait (holds the connection; "closing" is
@@ -43,9 +43,16 @@ private:
         std::string_view name;
         // False: answers even while the volume closes.
         bool needs_filesystem;
+        // For members, perhaps: at most kWaitingMax of these are carried out at a time.
+        bool waits;
         Status (VolumeControl::*run)(ControlRequest& request, ControlAnswer& answer, std::string& why);
     };
     static const Command kCommands[];
+    // Fewer than clients of the socket.
+    static constexpr uint32_t kWaitingMax = 12;
+
+    Status run_waiting(const Command& command, ControlRequest& request, ControlAnswer& answer,
+                       std::string& why);
 
     Status mount(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status info(ControlRequest& request, ControlAnswer& answer, std::string& why);
@@ -59,6 +66,7 @@ private:
     Status scrub_pause(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status scrub_resume(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status scrub_cancel(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status balance_status(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance_start(const json_t* request, std::string& why);
     Status remove_member(const json_t* request, std::string& why);
@@ -79,6 +87,7 @@ private:
     const std::string mount_point_;
     RwLock gate_{LockRank::kSession};  // shared by commands that use the filesystem
     std::atomic<bool> closing_{false};
+    std::atomic<uint32_t> waiting_{0};  // commands that may wait for members
     Mutex device_mutex_{LockRank::kLeaf};
     std::string device_ CW_GUARDED_BY(device_mutex_);
     EventFinder finder_;  // of who looks for events
