@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The control socket answers although no member does. The members are images on another volume, whose daemon is
-stopped meanwhile: every read and write of them waits."""
+"""The control socket answers although no member does. The members are images on another volume, whose daemon
+is stopped meanwhile: every read and write of them waits."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 class HangingMembers:
-    """A volume whose members hang between stop() and go_on(), at most 60 s: a test is to fail, not to hang."""
+    """A volume whose members hang between stop() and go_on(), for 60 s: a test is to fail, not to hang."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -196,13 +196,6 @@ uint64_t bytes_done(const BalanceStatus& status)
     return status.bytes_total - std::min(status.bytes_total, status.bytes_left);
 }
 
-unsigned percent(const BalanceStatus& status)
-{
-    if (status.state == State::kFinished)
-        return 100;
-    return status.bytes_total == 0 ? 0 : static_cast<unsigned>(bytes_done(status) * 100 / status.bytes_total);
-}
-
 std::string purpose_text(const BalanceStatus& status)
 {
     if (status.member.value != 0)
@@ -242,8 +235,13 @@ void print_status(const BalanceStatus& status, SizeStyle sizes)
     print_field("What:", purpose_text(status));
     if (status.started != 0)
         print_field("Since:", time_text(status.started));
-    print_field("Done:", std::to_string(percent(status)) + "%, " + size_text(bytes_done(status), sizes) +
+    const WorkProgress progress = balance_progress(status);
+    print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(bytes_done(status), sizes) +
                              " of " + size_text(status.bytes_total, sizes));
+    if (progress.running) {
+        print_field("Rate:", size_text(progress.rate, sizes) + "/s");
+        print_field("Time left:", duration_text(progress.left_ms));
+    }
     print_field("Block groups left:", std::to_string(status.groups_left));
     if (const std::string result = result_text(status); !result.empty())
         print_field("Result:", result);
@@ -260,15 +258,6 @@ void print(const CommandOptions& options, const BalanceStatus& status)
 Result<BalanceStatus> ask_balance_status(ControlClient& client, std::string& why)
 {
     return ask_balance(client, kStatusAction, why);
-}
-
-WorkProgress balance_progress(const BalanceStatus& status)
-{
-    const auto now = static_cast<uint64_t>(time(nullptr));
-    const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
-    const uint64_t rate = bytes_done(status) / seconds;
-    return {status.state == State::kRunning, percent(status), rate,
-            rate == 0 ? 0 : status.bytes_left * 1000 / rate};
 }
 
 int wait_for_balance(ControlClient& client, const CommandOptions& options)
@@ -308,11 +297,23 @@ int run_action(int argc, char** argv, CommandOptions options, const char* doc, c
 
 }  // namespace
 
+WorkProgress balance_progress(const BalanceStatus& status)
+{
+    const auto now = static_cast<uint64_t>(time(nullptr));
+    const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
+    WorkProgress progress = progress_of(bytes_done(status), status.bytes_total, seconds * 1000);
+    progress.running = status.state == State::kRunning;
+    if (status.state == State::kFinished)
+        progress.percent = 100;
+    return progress;
+}
+
 std::string balance_summary(const BalanceStatus& status)
 {
     const std::string result = result_text(status);
+    const WorkProgress progress = balance_progress(status);
     return std::string(balance_state_name(status.state)) + ", " + purpose_text(status) + ", " +
-           std::to_string(percent(status)) + "% done" +
+           (progress.running ? progress_text(progress) : std::to_string(progress.percent) + "% done") +
            (result.empty() || result == "done" ? "" : "; " + result);
 }
 
