@@ -129,8 +129,10 @@ void EventFinder::begin(const VolumeStatus& status)
     for (const MemberInfo& member : info.members)
         errors_[member.id].value = errors_of(member);
     before_ = status;
-    // What goes on was begun before the first look.
-    before_.scrub = before_.catch_up = {};
+    // A scrub goes on from the mount before; filling and balance begin with this one.
+    if (before_.scrub.state == ScrubState::kRunning)
+        before_.scrub.state = ScrubState::kPaused;
+    before_.catch_up = {};
     before_.balance = {};
 }
 
@@ -185,9 +187,6 @@ void EventFinder::compare_volume(const VolumeStatus& status)
     if (grew(lost_, lost)) {
         add("DataLost", count_text(lost, "block") + " cannot be had from any redundancy");
         lost_.value = lost;
-    } else if (lost == 0 && grew(unrecoverable_, info.blocks_unrecoverable)) {
-        add("DataLost", "blocks were read that cannot be had from any redundancy");
-        unrecoverable_.value = info.blocks_unrecoverable;
     }
     const uint64_t room = free_percent(info);
     if (!nearly_full_ && room < kNearlyFullPercent) {

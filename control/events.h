@@ -57,7 +57,7 @@ private:
     bool begun_ = false, degraded_ = false, nearly_full_ = false;
     VolumeStatus before_;
     std::map<MemberId, Reported> errors_;
-    Reported lost_, unrecoverable_;
+    Reported lost_;
     unsigned rebuilt_percent_ = 0;  // told last
     std::vector<VolumeEvent> found_;
 };

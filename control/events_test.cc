@@ -88,6 +88,20 @@ TEST_CASE("what was wrong before is told with the first look")
     CHECK(look(finder, status) == "");
 }
 
+TEST_CASE("a scrub that goes on after a mount, and one that ended before it")
+{
+    EventFinder goes_on, ended;
+    VolumeStatus status = healthy();
+    status.scrub = {.state = ScrubState::kRunning, .started = 10};
+    CHECK(look(goes_on, status) == "NewArray ScrubResumed");
+    status.scrub.state = ScrubState::kFinished;
+    CHECK(look(ended, status) == "NewArray");
+    CHECK(look(goes_on, status) == "ScrubFinished");
+    status.report.info.damaged_blocks = 1;
+    EventFinder damaged;
+    CHECK(look(damaged, status) == "NewArray DataLost");
+}
+
 TEST_CASE("errors that go on are told once a minute with their sum")
 {
     EventFinder finder;
@@ -121,6 +135,7 @@ TEST_CASE("a scrub, and what it finds")
     status.scrub.state = ScrubState::kRunning;
     CHECK(look(finder, status) == "ScrubResumed");
     status.scrub.lost = 2;
+    status.report.info.damaged_blocks = 2;
     status.scrub.state = ScrubState::kFinished;
     CHECK(look(finder, status) == "DataLost ScrubFinished");
     // Begun and ended between two looks.

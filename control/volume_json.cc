@@ -56,6 +56,7 @@ constexpr NumberField kStatistics[] = {
     {"blocks_reconstructed", &VolumeInfo::blocks_reconstructed},
     {"blocks_repaired", &VolumeInfo::blocks_repaired},
     {"blocks_unrecoverable", &VolumeInfo::blocks_unrecoverable},
+    {"damaged_blocks", &VolumeInfo::damaged_blocks},
     {"device_reads", &VolumeInfo::device_reads},
     {"device_read_bytes", &VolumeInfo::device_read_bytes},
     {"device_writes", &VolumeInfo::device_writes},

@@ -45,7 +45,7 @@ uint64_t count_members(const VolumeInfo& info, bool (*which)(const MemberInfo&))
 
 uint64_t lost_blocks(const VolumeStatus& status)
 {
-    return status.scrub.lost + status.scrub.unreadable_nodes + status.catch_up.lost +
+    return status.report.info.damaged_blocks + status.scrub.unreadable_nodes +
            status.catch_up.unreadable_nodes;
 }
 
@@ -64,14 +64,17 @@ Health health_of(const VolumeStatus& status)
     const VolumeInfo& info = status.report.info;
     const uint64_t missing = missing_members(info);
     const uint64_t stale = stale_members(info);
-    const uint64_t lost = lost_blocks(status);
+    const uint64_t nodes = status.scrub.unreadable_nodes + status.catch_up.unreadable_nodes;
     if (info.read_only && !info.read_only_reason.empty())
         return {"READ-ONLY", info.read_only_reason, "unmount it, look at the members, mount it again"};
-    if (lost + info.blocks_unrecoverable > 0)
-        return {"DAMAGED",
-                lost > 0 ? count_text(lost, "block") + " cannot be had from any redundancy"
-                         : "blocks were read that cannot be had from any redundancy",
-                "unmount it and run cowraid check, which names the files; restore them from elsewhere"};
+    if (nodes > 0)
+        return {"DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
+                "unmount it and run cowraid check, which says what is lost; restore it from elsewhere"};
+    if (info.damaged_blocks > 0)
+        return {
+            "DAMAGED", count_text(info.damaged_blocks, "block") + " cannot be had from any redundancy",
+            "cowraid status -v names the files: restore them from elsewhere, or delete them; a scrub says "
+            "when nothing is damaged any more"};
     if (missing > 0)
         return {
             "DEGRADED", count_text(missing, "member") + " out of service",

@@ -2,9 +2,11 @@
 // How a mounted volume is: its numbers, what goes on in it, and what that means for who looks after it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "control/balance_json.h"
+#include "control/damage_json.h"
 #include "control/scrub_json.h"
 #include "control/volume_json.h"
 
@@ -14,6 +16,7 @@ struct VolumeStatus {
     VolumeReport report;
     ScrubStatus scrub, catch_up;
     BalanceStatus balance;
+    std::optional<DamagedFiles> damage;  // when it was asked for; not part of the JSON below
 };
 
 // The report with "scrub", "catch_up" and "balance" in it.
@@ -33,7 +36,7 @@ Health health_of(const VolumeStatus& status);
 const char* state_of(const MemberInfo& member);
 // All that went wrong on it; repairs are not counted.
 uint64_t errors_of(const MemberInfo& member);
-// Blocks that no redundancy has any more, as far as this mount knows.
+// Blocks of the list of damage, and tree nodes, that no redundancy has any more.
 uint64_t lost_blocks(const VolumeStatus& status);
 // Members out of service, and those in service that lack writes.
 uint64_t missing_members(const VolumeInfo& info);

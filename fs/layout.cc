@@ -95,7 +95,8 @@ VolumeLayout volume_layout(Filesystem& filesystem, VolumeAddress from, Occupancy
                           .data_columns = record.data_columns,
                           .column_bytes = record.column_bytes,
                           .total_bytes = record.data_bytes(),
-                          .columns = record.columns};
+                          .columns = record.columns,
+                          .verified = record.verified_seconds};
         if (const auto found = numbers.find(record.address); found != numbers.end())
             group.used_bytes = found->second.live_blocks * kBlockBytes;
         if (occupancy == Occupancy::kStripes)

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/print.h"
+#include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
@@ -17,11 +18,13 @@ constexpr int kKeyWatch = 259;
 struct StatusArguments {
     CommandOptions common;
     bool only_problems = false;
+    bool names_files = false;
     unsigned watch_seconds = 0;  // 0: once
 };
 
 constexpr argp_option kStatusOptions[] = {
     {nullptr, 'x', nullptr, 0, "only volumes that are not as they should be", 0},
+    {nullptr, 'v', nullptr, 0, "name damaged files", 0},
     {"watch", kKeyWatch, "SECONDS", OPTION_ARG_OPTIONAL, "again every second, or so many, until interrupted",
      0},
     {},
@@ -36,6 +39,9 @@ error_t parse_status_option(int key, char* text, argp_state* state)
         return 0;
     case 'x':
         arguments.only_problems = true;
+        return 0;
+    case 'v':
+        arguments.names_files = true;
         return 0;
     case kKeyWatch:
         arguments.watch_seconds = text == nullptr ? 1 : static_cast<unsigned>(strtoul(text, nullptr, 10));
@@ -97,6 +103,23 @@ void print_members(const VolumeInfo& info, SizeStyle sizes)
     }
 }
 
+void print_damage(const DamagedFiles& damage)
+{
+    print_line(stdout, "Damaged files:");
+    for (const DamagedFile& file : damage.files)
+        for (const std::string& path : file.paths)
+            print_line(stdout, "  %s: %s, bytes %llu to %llu", quoted(path).c_str(),
+                       count_text(file.blocks, "block").c_str(),
+                       static_cast<unsigned long long>(file.range.first),
+                       static_cast<unsigned long long>(file.range.last));
+    if (damage.file_count > damage.files.size())
+        print_line(stdout, "  and %llu more",
+                   static_cast<unsigned long long>(damage.file_count - damage.files.size()));
+    if (damage.file_count == 0)
+        print_line(stdout, "  none: what is damaged belongs to files that are deleted or changed by now");
+    print_empty_line(stdout);
+}
+
 void print_status(const VolumeStatus& status, SizeStyle sizes)
 {
     const VolumeInfo& info = status.report.info;
@@ -121,6 +144,21 @@ void print_status(const VolumeStatus& status, SizeStyle sizes)
     print_empty_line(stdout);
     print_members(info, sizes);
     print_empty_line(stdout);
+    if (status.damage && info.damaged_blocks > 0)
+        print_damage(*status.damage);
+}
+
+Result<VolumeStatus> ask_shown(const Uuid& uuid, bool names_files, Json& answer, std::string& why)
+{
+    CW_ASSIGN(VolumeStatus status, ask_volume_status(uuid, answer, why));
+    if (!names_files)
+        return status;
+    CW_ASSIGN(ControlClient client,
+              connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
+    CW_ASSIGN(Json damage, client.call("damage", nullptr, why));
+    CW_ASSIGN(status.damage, decode_damage(damage.get()));
+    json_put(answer.get(), "damage", std::move(damage));
+    return status;
 }
 
 int show_once(const StatusArguments& arguments)
@@ -135,7 +173,7 @@ int show_once(const StatusArguments& arguments)
     Json list = json_make_array();
     for (const Uuid& uuid : *volumes) {
         Json answer;
-        const auto status = ask_volume_status(uuid, answer, why);
+        const auto status = ask_shown(uuid, arguments.names_files, answer, why);
         if (!status.ok()) {
             code = command_failed(options, status.err(), "volume " + uuid_text(uuid) + ": " + why);
             continue;

@@ -138,8 +138,8 @@ void add_volume(MetricList& list, const VolumeStatus& status)
                    std::string_view(health.state).substr(0, std::string_view(health.state).find(',')),
                    {"ONLINE", "DEGRADED", "DAMAGED", "READ-ONLY"});
     list.add("cowraid_read_only", kGauge, "1 when nothing can be written.", info.read_only ? 1 : 0);
-    list.add("cowraid_lost_blocks", kGauge, "Blocks in use that scrubs of this mount found lost.",
-             lost_blocks(status));
+    list.add("cowraid_lost_blocks", kGauge,
+             "Blocks in use that no redundancy has, as cowraid status -v lists them.", lost_blocks(status));
     for (const NumberMetric& number : kNumbers)
         list.add(number.name, number.type, number.help, info.*number.field);
     for (const SpaceInfo& space : info.spaces) {
@@ -186,7 +186,7 @@ constexpr ScrubMetric kScrubNumbers[] = {
     {"_unrepaired_blocks", "Blocks that could not be written.", &ScrubStatus::unrepaired},
     {"_unverified_blocks", "Blocks on members out of service.", &ScrubStatus::unverified},
     {"_lost_blocks", "Blocks that redundancy does not have.", &ScrubStatus::lost},
-    {"_started_timestamp_seconds", "When it began; 0: none since mounting.", &ScrubStatus::started},
+    {"_started_timestamp_seconds", "When it began; 0: none yet.", &ScrubStatus::started},
 };
 
 void add_scrub(MetricList& list, const std::string& prefix, const char* what, const ScrubStatus& status)
@@ -198,7 +198,7 @@ void add_scrub(MetricList& list, const std::string& prefix, const char* what, co
     for (const ScrubMetric& metric : kScrubNumbers)
         list.add((prefix + metric.name).c_str(), kGauge, metric.help, status.*metric.field);
     list.add((prefix + "_finished_timestamp_seconds").c_str(), kGauge,
-             "When the last one reached its end; 0: none since mounting, or one is under way.",
+             "When the last one reached its end; 0: none yet, or one is under way.",
              status.state == ScrubState::kFinished ? status.ended : 0);
 }
 

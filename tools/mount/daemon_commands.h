@@ -14,13 +14,14 @@
 namespace cowraid {
 
 // Commands: mount, info, status (info, and scrub, catch_up and balance), sync, stats-reset (answers as info
-// did before it), layout and stripe-layout (from: an address, 0 at first; answer with some groups
-// and `next`), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second),
-// scrub-status, scrub-pause, scrub-resume, scrub-cancel (each answers with the status), balance-status,
-// balance (action: start, remove, pause, resume, cancel; answers with the status. start: data_profile,
-// metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it is, metadata
-// rises to what data tolerate. remove: member), device-add (path, with the device's descriptor, open as
-// open_member_fd() opens; answers with the member), shutdown-wait (holds the connection; "closing" is
+// did before it), layout and stripe-layout (from: an address, 0 at first; answer with some groups and
+// `next`), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second, plan:
+// full, percent, new, bad; percent, older_than: seconds), scrub-status, scrub-pause, scrub-resume,
+// scrub-cancel (each answers with the status), damage (which files the list of damage is about),
+// balance-status, balance (action: start, remove, pause, resume, cancel; answers with the status. start:
+// data_profile, metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it
+// is, metadata rises to what data tolerate. remove: member), device-add (path, with the device's descriptor,
+// open as open_member_fd() opens; answers with the member), shutdown-wait (holds the connection; "closing" is
 // announced, then "closed"), events (since: a sequence; answers with those behind it, how many were dropped,
 // and whether the volume is degraded).
 class VolumeControl final : public ControlHandler {
@@ -66,6 +67,7 @@ private:
     Status scrub_pause(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status scrub_resume(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status scrub_cancel(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status damage(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance_status(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance_start(const json_t* request, std::string& why);
