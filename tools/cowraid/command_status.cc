@@ -8,6 +8,7 @@
 #include "base/print.h"
 #include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
+#include "tools/mount/effective_options.h"
 
 namespace cowraid {
 
@@ -120,13 +121,26 @@ void print_damage(const DamagedFiles& damage)
     print_empty_line(stdout);
 }
 
+// Those that nobody has to ask for are left out, but for the first two.
+std::string options_shown(const std::string& options)
+{
+    const std::string usual = mount_options_text({});
+    const std::vector<std::string_view> left_out = split(usual, ',');
+    constexpr size_t kAlways = 2;  // rw, relatime
+    std::string out;
+    for (const std::string_view option : split(options, ','))
+        if (std::find(left_out.begin() + kAlways, left_out.end(), option) == left_out.end())
+            out += (out.empty() ? "" : ",") + std::string(option);
+    return out;
+}
+
 void print_status(const VolumeStatus& status, SizeStyle sizes)
 {
     const VolumeInfo& info = status.report.info;
     const Health health = health_of(status);
     print_field("Volume:", (info.label.empty() ? "" : quoted(info.label) + "  ") + uuid_text(info.uuid));
     print_field("Mounted:", status.report.mount_point);
-    print_field("Options:", status.report.mount_options);
+    print_field("Options:", options_shown(status.report.mount_options));
     print_field("State:", health.state);
     if (!health.what.empty())
         print_field("Status:", health.what);

@@ -31,12 +31,14 @@ struct Named {
 constexpr Named kContents[] = {{"#0072b2", "data"}, {"#e69f00", "metadata"}, {"#cc79a7", "system"}};
 struct Age {
     uint64_t days_max;
-    Named named;
+    const char* colour;
 };
-constexpr Age kAges[] = {{7, {"#009e73", "7 days"}},
-                         {30, {"#f0e442", "30 days"}},
-                         {90, {"#d55e00", "90 days"}},
-                         {UINT64_MAX, {"#7f0000", "longer"}}};
+constexpr Age kAges[] = {{7, "#009e73"}, {30, "#f0e442"}, {90, "#d55e00"}, {UINT64_MAX, "#7f0000"}};
+constexpr Named kAgeLegend[] = {{"#009e73", "verified within 7 days"},
+                                {"#f0e442", "within 30 days"},
+                                {"#d55e00", "within 90 days"},
+                                {"#7f0000", "longer ago"},
+                                {kUnknown, "never"}};
 constexpr uint64_t kDaySeconds = 86400;
 
 const char* heat_colour(uint64_t used, uint64_t total)
@@ -58,7 +60,7 @@ const char* age_colour(const LayoutGroup& group, uint64_t now)
     const uint64_t days = (now - std::min(now, group.verified)) / kDaySeconds;
     const auto age =
         std::find_if(std::begin(kAges), std::end(kAges), [=](const Age& one) { return days < one.days_max; });
-    return age->named.colour;
+    return age->colour;
 }
 
 // What of a member is in one cell of its row.
@@ -171,12 +173,10 @@ std::string legend(size_t y, bool ages)
         x += 110;
     }
     x = kLeft;
-    for (const Age& age : kAges) {
+    for (const Named& age : kAgeLegend) {
         if (!ages)
             break;
-        const std::string text =
-            age.days_max == UINT64_MAX ? "ago or longer" : std::string("verified within ") + age.named.name;
-        out += rectangle(x, y + 40, kSwatch, 12, age.named.colour) + words(x + 30, y + 51, text);
+        out += rectangle(x, y + 40, kSwatch, 12, age.colour) + words(x + 30, y + 51, age.name);
         x += 180;
     }
     return out;

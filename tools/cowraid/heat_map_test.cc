@@ -74,7 +74,8 @@ TEST_CASE("how long ago groups were verified is drawn once it is known of one")
     layout.groups[0].verified = kNow - uint64_t{40} * 86400;
     const std::string old = draw_heat_map(layout, kNow);
     CHECK(has_rectangle(old, 210, 78, 400, "#d55e00"));
-    CHECK(old.find("verified within 30 days") != std::string::npos);
+    CHECK(old.find("verified within 7 days") != std::string::npos);
+    CHECK(old.find(">never<") != std::string::npos);
 }
 
 }  // namespace cowraid
