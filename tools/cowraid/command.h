@@ -37,6 +37,8 @@ int command_sync(int argc, char** argv, CommandOptions options);
 int command_stats(int argc, char** argv, CommandOptions options);
 int command_device_add(int argc, char** argv, CommandOptions options);
 int command_device_remove(int argc, char** argv, CommandOptions options);
+int command_device_probe(int argc, char** argv, CommandOptions options);
+int command_device_wipe(int argc, char** argv, CommandOptions options);
 int command_resize(int argc, char** argv, CommandOptions options);
 int command_check(int argc, char** argv, CommandOptions options);
 int command_scrub(int argc, char** argv, CommandOptions options);
