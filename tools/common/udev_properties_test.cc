@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace cowraid {
 
@@ -59,10 +60,13 @@ TEST_CASE("udev: labels are encoded as udev does it")
     CHECK(value_of(std::string(255, '\x01'), "ID_FS_LABEL_ENC").size() == 4 * 255);
     for (int byte = 1; byte < 256; ++byte) {
         const std::string label(3, static_cast<char>(byte));
-        for (const auto& [name, value] : udev_properties(member_two(label)))
-            CHECK(std::none_of(value.begin(), value.end(), [](unsigned char letter) {
-                return letter < 0x20 || letter == '"' || letter == '\'' || letter == 0x7f;
-            }));
+        for (const auto& [name, value] : udev_properties(member_two(label))) {
+            CHECK(value.find_first_of("\n\r") == std::string::npos);
+            if (name.ends_with("_ENC"))
+                CHECK(std::none_of(value.begin(), value.end(), [](unsigned char letter) {
+                    return letter <= 0x20 || letter == 0x7f || std::strchr("\"'/$;&|", letter) != nullptr;
+                }));
+        }
     }
 }
 
