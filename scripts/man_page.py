@@ -91,7 +91,8 @@ def print_commands(program):
         entry = helps[name]
         yield f'.SS "{Path(program).name} {name}"'
         if not entry.options:
-            yield f"{escape(summary[0].upper() + summary[1:])}. Options as of \\fB{Path(program).name} {name} start\\fP."
+            start = f"{Path(program).name} {name} start"
+            yield f"{escape(summary[0].upper() + summary[1:])}. Options as of \\fB{start}\\fP."
             continue
         yield from print_usages(entry.usages)
         yield ".PP"

@@ -15,7 +15,8 @@ scripts/install-deps.sh --package
 mkdir "$work/cowraid"
 tar -c --exclude-vcs --exclude='./build*' --exclude=__pycache__ . | tar -x -C "$work/cowraid"
 mkdir -p "$out"
-if ! (cd "$work/cowraid" && dpkg-buildpackage --no-sign --build=binary) >"$out/build.log" 2>&1; then
+if ! (cd "$work/cowraid" &&
+    DEB_BUILD_OPTIONS=noautodbgsym dpkg-buildpackage --no-sign --build=binary) >"$out/build.log" 2>&1; then
     tail -n 30 "$out/build.log"
     exit 1
 fi

@@ -21,7 +21,8 @@ OPTION = re.compile(r"(?<![\w/-])(--[a-z][a-z-]*|-[A-Za-z])(?![\w-])")
 
 
 def help_of(program, *words):
-    return tool(program, *words, "--help", env=dict(os.environ, ARGP_HELP_FMT="rmargin=5000", LC_ALL="C")).stdout
+    environment = dict(os.environ, ARGP_HELP_FMT="rmargin=5000", LC_ALL="C")
+    return tool(program, *words, "--help", env=environment).stdout
 
 
 def options_in_help(program, *words):
