@@ -73,6 +73,22 @@ def test_what_is_no_member_is_not_known(made):
     assert probe(made.devices[0], expect=1) == {}
 
 
+def test_nothing_is_read_before_the_process_is_confined(made):
+    log = made.folder / "calls"
+    device = made.devices[0]
+    run("strace", "-f", "-o", log, TOOLS / "cowraid", "device", "probe", device)
+    calls = log.read_text().splitlines()
+    opened = next(number for number, call in enumerate(calls) if f'"{device}"' in call and "openat(" in call)
+    confined = next(number for number, call in enumerate(calls) if "PR_SET_NO_NEW_PRIVS" in call)
+    reads = [number for number, call in enumerate(calls)
+             if number > opened and re.search(r"\b(p?read\w*|io_uring_enter)\(", call)]
+    assert opened < confined and len(reads) > 2
+    assert not [number for number in reads if number < confined and "io_uring" in calls[number]]
+    descriptor = calls[opened].rpartition("= ")[2]
+    assert not [number for number in reads if number < confined
+                and re.search(rf"read\w*\({descriptor},", calls[number])]
+
+
 def test_the_rule_asks_the_program_and_udev_reads_what_it_says(made):
     """As udev carries out the rule; where no device manager runs, as far as that goes."""
     text = RULE.read_text(encoding="ascii")

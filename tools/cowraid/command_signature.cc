@@ -6,6 +6,7 @@
 #include "device/signature.h"
 #include "tools/common/udev_properties.h"
 #include "tools/cowraid/command.h"
+#include "tools/mount/confinement.h"
 
 namespace cowraid {
 
@@ -58,10 +59,12 @@ bool parse_wipe(int argc, char** argv, WipeArguments& arguments)
     return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
 }
 
-// What somebody made of a member who did not know it counts, and not what is left of the member.
+// What somebody made of a member who did not know it counts, and not what is left of the member. udev asks
+// about every medium that is plugged in: nothing of it is read before this process is confined.
 Result<FoundMember> probe_member(const std::string& path, std::string& why)
 {
     CW_ASSIGN(const auto device, open_member(path, {.read_only = true, .exclusive = false}, why));
+    (void)Confinement().enter();
     const auto foreign = device->foreign_content(ContentArea::kHead);
     if (!foreign.ok())
         why = path + " cannot be read; check the device";
@@ -69,7 +72,7 @@ Result<FoundMember> probe_member(const std::string& path, std::string& why)
         why = path + " holds " + *foreign + " and is no member of cowraid";
     if (!foreign.ok() || !foreign->empty())
         return foreign.ok() ? Err::kNotFound : foreign.err();
-    return inspect_member(path, why);
+    return inspect_device(*device, why);
 }
 
 Result<Wiped> open_to_wipe(const std::string& path, bool force, std::string& why)
