@@ -68,13 +68,14 @@ boot() {
         sleep 0.1
     done
     tail -n 20 "$work/console"
+    inside systemctl list-jobs --no-pager || true
     fail "the container does not boot"
 }
 
 shut_down() {
     local process
     process=$(cat "$work/nspawn.pid")
-    inside systemctl poweroff
+    inside systemctl poweroff 2>>"$work/console"  # which is gone before it answers
     for _ in $(seq 900); do
         [ -d "/proc/$process" ] || break
         sleep 0.1
@@ -86,7 +87,10 @@ shut_down() {
 remove_cgroup() {
     unshare -m bash -c '
         umount -l /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup
-        [ ! -d "/sys/fs/cgroup/$1" ] || find "/sys/fs/cgroup/$1" -depth -type d -exec rmdir {} +
+        for _ in $(seq 50); do
+            [ -d "/sys/fs/cgroup/$1" ] || break
+            find "/sys/fs/cgroup/$1" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.1
+        done
         ' - "${work##*/}" || true
 }
 
@@ -122,6 +126,20 @@ make_root() {
         >"$work/log" 2>&1 || { tail -n 20 "$work/log"; fail "debootstrap"; }
     rm -f "$root/etc/machine-id"
     touch "$root/etc/machine-id"
+    # There is no console. And where /dev is no devtmpfs systemd listens to udev only when that is there
+    # before it.
+    ln -s /dev/null "$root/etc/systemd/system/console-getty.service"
+    cat >"$root/etc/systemd/system/see-udev.service" <<-END
+	[Unit]
+	DefaultDependencies=no
+	After=systemd-udevd-control.socket
+	Before=systemd-udev-trigger.service
+	[Service]
+	Type=oneshot
+	ExecStart=systemctl daemon-reexec
+	END
+    mkdir -p "$root/etc/systemd/system/sysinit.target.wants"
+    ln -s ../see-udev.service "$root/etc/systemd/system/sysinit.target.wants"
 }
 
 # All names below the root but logs, caches and what the package manager writes down.
@@ -220,7 +238,7 @@ boot_again() {
     inside journalctl --no-pager -b -1 -o cat -t cowraid | grep -c "unmounted from /srv" | grep -qx 2 ||
         fail "the daemons did not say that they unmounted"
     note "at shutdown" "service stopped, last commit, daemons ended; content equal"
-    inside systemctl -q disable --now writer.service cowraid-scrub@srv-tank.timer
+    inside systemctl -q disable --now writer.service
     rm "$root/etc/systemd/system/writer.service"
     inside umount /srv/tank /srv/vault
     inside cowraid check "${loops[0]}" | tail -n 1 | sed 's/^/   tank: /'

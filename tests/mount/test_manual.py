@@ -185,9 +185,9 @@ def test_mounted_volumes_are_completed(ask, volume):
     assert str(volume.mount_point) not in ask("mkfs.cowraid", "")
 
 
-def test_bash_expands_nothing(tmp_path, make_volume):
+def test_bash_expands_nothing(make_volume):
     volume = make_volume()
-    volume.mount_point = volume.folder / "$(touch ran)"
+    volume.mount_point = volume.folder / "$(touch${IFS}ran)"
     volume.mount_point.mkdir()
     volume.make()
     volume.mount()
