@@ -55,6 +55,7 @@ constexpr NumberField kStatistics[] = {
     {"blocks_reconstructed", &VolumeInfo::blocks_reconstructed},
     {"blocks_repaired", &VolumeInfo::blocks_repaired},
     {"blocks_unrecoverable", &VolumeInfo::blocks_unrecoverable},
+    {"damaged_blocks", &VolumeInfo::damaged_blocks},
     {"node_cache_hits", &VolumeInfo::node_cache_hits},
     {"node_cache_misses", &VolumeInfo::node_cache_misses},
     {"node_cache_bytes", &VolumeInfo::node_cache_bytes},

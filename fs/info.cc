@@ -140,7 +140,7 @@ VolumeInfo Filesystem::info()
     VolumeInfo info;
     info.uuid = superblock.volume_uuid;
     info.label = superblock.label;
-    info.generation = superblock.generation;
+    info.generation = volume->generation();
     info.chunk_bytes = superblock.chunk_bytes;
     info.data_profile = volume->profiles().data;
     info.metadata_profile = volume->profiles().metadata;
@@ -164,6 +164,7 @@ VolumeInfo Filesystem::info()
     info.blocks_reconstructed = array.blocks_reconstructed;
     info.blocks_repaired = array.blocks_repaired;
     info.blocks_unrecoverable = array.blocks_unrecoverable;
+    info.damaged_blocks = store.damage.block_count();
     const PartialWriteStatistics partial = volume->array().partial_write_statistics();
     info.joined_blocks = store.allocator.statistics().joined_blocks;
     info.rmw_rows = partial.rmw_rows;

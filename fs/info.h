@@ -73,6 +73,7 @@ struct VolumeInfo {
     // Block groups that the cleaner emptied, blocks it moved, blocks it could not read: by this mount.
     uint64_t emptied_groups = 0, moved_blocks = 0, unmovable_blocks = 0;
     uint64_t blocks_reconstructed = 0, blocks_repaired = 0, blocks_unrecoverable = 0;
+    uint64_t damaged_blocks = 0;  // that the list of damage has
     uint64_t node_cache_hits = 0, node_cache_misses = 0, node_cache_bytes = 0;
 };
 

@@ -22,11 +22,12 @@ struct ClosedTransaction {
     FlushBatch batch;  // its view: the transaction, and nothing newer
     VolumeCounters counters;
     PendingChanges changes;
+    Scrub::Progress scrubbed;
     uint64_t change = 0;  // number of the newest change in it
     bool log_ready = false;  // what comes after it may be logged, once it is committed
 };
 
-bool nothing_to_commit(Store& store)
+bool nothing_changed(Store& store)
 {
     return !store.timeline.open()->dirty && !store.volume.map_changed() &&
            !store.volume.member_failed_since_commit();
@@ -131,6 +132,13 @@ Status publish_caught_up(Store& store)
     return {};
 }
 
+// A scrub has come on, and nothing else changed.
+Status publish_scrub(Store& store, const Scrub::Progress& progress)
+{
+    store.volume.note_scrub(progress.record, progress.verified);
+    return publish_map(store);
+}
+
 // By which the bound may rise while room is made: lines about new groups.
 constexpr uint64_t kNodeSlackBlocks = 64 * (kNodeBytes / kBlockBytes);
 
@@ -213,6 +221,7 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
         committer.store.volume.set_tree_commits(number.value);
     if (closed.log_ready && !is_mutant(CommitMutant::kLogNotLive))
         committer.store.volume.set_fsync_log_live(true);
+    committer.store.volume.note_scrub(closed.scrubbed.record, closed.scrubbed.verified);
     uint64_t covered = 0;
     CW_TRY(make_durable(committer.store, generation, trees.root, covered));
     committer.store.volume.array().retire(covered);
@@ -259,13 +268,22 @@ Status Committer::commit()
         return stop_for(*this, "planning block groups failed", planned);
     if (const Status current = publish_caught_up(store); !current.ok())
         return stop_for(*this, "writing superblocks failed", current);
-    if (nothing_to_commit(store)) {
+    if (nothing_changed(store) && !scrub.wants_commit() && !store.damage.changed()) {
         answer_writers(store);  // a flush asked for beside this commit is not made
         return {};
+    }
+    // What the scrub has recorded anew and found lost so far is in what is committed now.
+    Scrub::Progress scrubbed = scrub.take_progress();
+    store.damage.store_changes(store);
+    if (nothing_changed(store)) {
+        answer_writers(store);
+        const Status published = publish_scrub(store, scrubbed);
+        return published.ok() ? published : stop_for(*this, "writing superblocks failed", published);
     }
     plan_node_moves(store);
     balance.plan_moves();
     ClosedTransaction closed = close_transaction(*this);
+    closed.scrubbed = std::move(scrubbed);
     store.commits.begun(closed.transaction->id);
     const Status status = run_commit(*this, closed);
     if (!status.ok()) {

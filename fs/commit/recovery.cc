@@ -220,6 +220,7 @@ Status Committer::start(std::string& why)
     const char* const reason = store.volume.read_only_reason();
     if (reason != nullptr)
         store.service.set_reason(reason);
+    store.damage.load(store).ignore();  // where it cannot be read, a scrub finds the damage again
     if (store.options.read_only || reason != nullptr) {
         CW_TRY(run_recovery(*this, kReadingPasses, why));
         become_read_only(*this);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "format/items.h"
 #include "format/window_codec.h"
+#include "fs/maintain/scrub_heads.h"
 #include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
@@ -236,12 +237,30 @@ private:
     bool rewritten_ = false;
 };
 
-// The first group at or after the position that has rows to be scrubbed.
-Ref<const ArrayGroup> next_group(Store& store, ScrubScope scope, VolumeAddress from)
+bool selected(Store& store, const ScrubSelection& selection, const GroupRecord& group)
 {
-    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
-        if (group->record.address >= from && !has_mirrored_nodes(*group) && in_scope(store, scope, *group))
+    return (selection.verified_before == 0 || group.verified_seconds < selection.verified_before) &&
+           (!selection.new_only || group.verified_seconds == 0) &&
+           (!selection.damaged_only ||
+            store.damage.touches(group.address, group.address + group.span_bytes()));
+}
+
+// The first group at or after the position that has rows to be scrubbed. One that was begun is read to its
+// end.
+Ref<const ArrayGroup> next_group(Store& store, const ScrubOrder& order, const ScrubPosition& position)
+{
+    const uint64_t bytes_max = order.selection.bytes_max;
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups()) {
+        if (group->record.address < position.group || has_mirrored_nodes(*group) ||
+            !in_scope(store, order.scope, *group))
+            continue;
+        if (group->record.address == position.group && position.stripe > 0)
             return group;
+        if (bytes_max > 0 && order.bytes_begun >= bytes_max)
+            return {};
+        if (selected(store, order.selection, group->record))
+            return group;
+    }
     return {};
 }
 
@@ -263,9 +282,10 @@ void leave_group(const ArrayGroup& group, ScrubPosition& position)
 
 Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece)
 {
-    Ref<const ArrayGroup> group = next_group(store, order.scope, position.group);
+    Ref<const ArrayGroup> group = next_group(store, order, position);
     if (!group) {
-        position.done = true;
+        position.rows_done = true;
+        position.done = order.scope == ScrubScope::kStale;
         return {};
     }
     if (group->record.address != position.group)
@@ -283,6 +303,8 @@ Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position,
     }
     position.group = group->record.address;
     position.stripe = piece.blocks.first_stripe + piece.blocks.stripe_count;
+    for (const StripeRows& rows : piece.blocks.rows)
+        piece.bytes += uint64_t{rows.row_count} * group->geometry.columns() * kBlockBytes;
     return {};
 }
 
@@ -301,6 +323,11 @@ bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group)
 Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
                   ScrubReport& report, ScrubWalkCounts& counts)
 {
+    if (position.rows_done) {
+        piece.head = position.head++;
+        position.done = position.head >= head_piece_count(store);
+        return {};
+    }
     if (position.tree >= kTreeCount)
         return next_rows(store, order, position, piece);
     const Generation since = order.scope == ScrubScope::kStale ? nodes_in_doubt_since(store) : Generation{};
@@ -324,16 +351,60 @@ void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubRepo
         .ignore();
 }
 
-uint64_t scrub_bytes(Store& store, ScrubScope scope)
-{
+namespace {
+
+// What a scrub reads of a group, roughly.
+struct GroupBytes {
+    Ref<const ArrayGroup> group;
     uint64_t bytes = 0;
-    for (const uint32_t content : {kGroupData, kGroupMetadata, kGroupSystem})
-        for (const GroupNumbers& numbers : store.allocator.group_numbers(content))
-            if (const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
-                group && in_scope(store, scope, *group))
-                bytes += numbers.live_blocks * kBlockBytes * group->geometry.columns() /
-                         group->geometry.data_columns;
-    return bytes;
+};
+
+std::vector<GroupBytes> group_bytes(Store& store, ScrubScope scope)
+{
+    std::vector<GroupBytes> all;
+    for (const GroupNumbers& numbers : store.allocator.group_numbers(kAllContent))
+        if (Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
+            group && in_scope(store, scope, *group)) {
+            const Geometry& geometry = group->geometry;
+            const uint64_t live = numbers.live_blocks * kBlockBytes;
+            all.push_back({std::move(group), live * geometry.columns() / geometry.data_columns});
+        }
+    return all;
+}
+
+}  // namespace
+
+uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selection)
+{
+    uint64_t nodes = 0, rows = 0;
+    for (const GroupBytes& one : group_bytes(store, scope)) {
+        if (has_mirrored_nodes(*one.group))
+            nodes += one.bytes;
+        else if (selected(store, selection, one.group->record))
+            rows += one.bytes;
+    }
+    if (selection.bytes_max > 0)
+        rows = std::min(rows, selection.bytes_max);
+    return nodes + rows + (scope == ScrubScope::kAll ? head_bytes(store) : 0);
+}
+
+void select_oldest(Store& store, uint64_t percent, ScrubSelection& selection)
+{
+    std::vector<GroupBytes> groups = group_bytes(store, ScrubScope::kAll);
+    std::erase_if(groups, [](const GroupBytes& one) { return has_mirrored_nodes(*one.group); });
+    std::sort(groups.begin(), groups.end(), [](const GroupBytes& a, const GroupBytes& b) {
+        return a.group->record.verified_seconds < b.group->record.verified_seconds;
+    });
+    uint64_t total = 0, chosen = 0;
+    for (const GroupBytes& one : groups)
+        total += one.bytes;
+    selection.bytes_max = std::max<uint64_t>(1, total * percent / 100);
+    for (const GroupBytes& one : groups) {
+        if (chosen >= selection.bytes_max)
+            break;
+        chosen += one.bytes;
+        selection.verified_before = one.group->record.verified_seconds + 1;
+    }
 }
 
 }  // namespace cowraid

@@ -35,7 +35,7 @@ const char* unwritable(const Superblock& superblock)
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
-    volume->committed_ = volume->next_ = std::move(assembly.superblock);
+    volume->begin_with(std::move(assembly.superblock));
     volume->next_.unmounted = false;
     const Superblock& superblock = volume->committed_;
     for (AssembledMember& member : assembly.members) {
@@ -84,6 +84,13 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     return volume;
 }
 
+void Volume::begin_with(Superblock superblock)
+{
+    committed_ = next_ = std::move(superblock);
+    generation_.store(committed_.generation.value);
+    may_have_moved_blocks_.store((committed_.incompat_features & feature_bit("remap")) != 0);
+}
+
 MemberReason Volume::reason_of(MemberId id) const
 {
     for (const auto& [member, reason] : reasons_)
@@ -97,7 +104,7 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
 {
     CW_ASSERT(devices.size() == superblock.members.size());
     std::unique_ptr<Volume> volume(new Volume());
-    volume->committed_ = volume->next_ = superblock;
+    volume->begin_with(superblock);
     MutexLock lock(volume->mutex_);
     for (size_t i = 0; i < devices.size(); ++i) {
         const MemberRecord& record = superblock.members[i];
@@ -232,7 +239,7 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
 
 bool Volume::may_have_moved_blocks() const
 {
-    return (next_.incompat_features & feature_bit("remap")) != 0;
+    return may_have_moved_blocks_.load(std::memory_order_relaxed);
 }
 
 void Volume::set_emptying(VolumeAddress address)
@@ -242,6 +249,7 @@ void Volume::set_emptying(VolumeAddress address)
     CW_ASSERT(at != map_.groups.end());
     at->flags |= kGroupEmptying;
     next_.incompat_features |= feature_bit("remap");
+    may_have_moved_blocks_.store(true, std::memory_order_relaxed);
     map_changed_ = true;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,12 @@ enum class Slots : uint8_t {
 // What new groups are made as.
 struct VolumeProfiles {
     ProfileId data, metadata;
+};
+
+// All that the last commit had in the group was as it must be, when a scrub read it.
+struct VerifiedGroup {
+    VolumeAddress address;
+    uint64_t seconds = 0;  // since 1970: when reading it began
 };
 
 // A column that the map calls stale.
@@ -93,6 +100,14 @@ public:
     [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                                 bool emptied) const;
 
+    // What the next superblock says of the last scrub, and the next map of groups that it found as they must
+    // be. Address 0 stands for all groups with mirrored nodes.
+    void note_scrub(const ScrubRecord& scrub, std::span<const VerifiedGroup> groups);
+    // The next commit writes the map anew, to its other place.
+    void renew_map() { map_changed_ = true; }
+
+    // Of the superblock written last; for any thread.
+    [[nodiscard]] Generation generation() const { return {generation_.load()}; }
     // A copy, for any thread: it changes with commits.
     [[nodiscard]] std::vector<MemberRecord> member_table() const;
     // Members not in service: absent or failed. Thread-safe.
@@ -209,6 +224,7 @@ public:
 
 private:
     Volume() = default;
+    void begin_with(Superblock superblock);
     void set_live(uint32_t log, bool live);
     void begin_log_epoch();
     // Which columns lack what a device of an older state cannot have.
@@ -291,6 +307,8 @@ private:
     Superblock committed_;
     Superblock next_;  // that of the next commit, as far as it is known
     bool renew_log_epoch_ = false;
+    std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
+    std::atomic<uint64_t> generation_{0};  // of committed_
     // Groups come and go with mutex_ held: who holds it may read which there are, and where.
     GroupMap map_;
     bool map_changed_ = false;

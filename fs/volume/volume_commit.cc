@@ -18,6 +18,7 @@ void Volume::next_is_committed()
 {
     committed_.incompat_features = next_.incompat_features;
     committed_.generation = next_.generation;
+    generation_.store(next_.generation.value);
     committed_.epochs = next_.epochs;
     committed_.next_group_address = next_.next_group_address;
     committed_.root = next_.root;
@@ -28,6 +29,7 @@ void Volume::next_is_committed()
     if (committed_.log_epoch != next_.log_epoch)
         committed_.log_epoch = next_.log_epoch;
     committed_.unmounted = next_.unmounted;
+    committed_.scrub = next_.scrub;
     balance_is_committed();
     profiles_are_committed();
     member_table_is_committed();

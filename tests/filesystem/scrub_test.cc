@@ -2,9 +2,8 @@
 // A scrub of whole volumes on simulated members.
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <sys/stat.h>
 
-#include "tests/filesystem/volume_steps.h"
+#include "tests/filesystem/scrub_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -12,35 +11,6 @@ using namespace cowraid::test;
 namespace {
 
 constexpr uint64_t kChunkBytes = 16 * kKiB, kStripeBytes = 3 * kChunkBytes;
-
-std::vector<std::byte> random_content(Prng& prng, size_t bytes)
-{
-    std::vector<std::byte> content(bytes);
-    prng.fill(content.data(), bytes);
-    return content;
-}
-
-InodeNumber write_file(Filesystem& fs, const char* name, const std::vector<std::byte>& content)
-{
-    const InodeNumber file = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {})->inode;
-    REQUIRE(fs.files.write(file, 0, content, {}, {}).ok());
-    return file;
-}
-
-Status read_file(Filesystem& fs, InodeNumber file, std::vector<std::byte>& content)
-{
-    return fs.files.read(file, 0, content).status();
-}
-
-// A pass from begin to end.
-ScrubStatus scrub(Filesystem& fs)
-{
-    for (int step = 0; step < 1000; ++step)
-        if (const ScrubStatus status = fs.scrub_step(); status.state == ScrubState::kFinished)
-            return status;
-    FAIL("the scrub does not end");
-    return {};
-}
 
 void require_quiet(const ScrubStatus& status)
 {
@@ -57,17 +27,6 @@ std::vector<std::vector<std::byte>> images(SimVolume& volume)
         volume.member(member).peek(0, all.back());
     }
     return all;
-}
-
-void rot(SimVolume& volume, Prng& prng, uint32_t member, uint64_t offset)
-{
-    volume.member(member).poke(offset, random_content(prng, kBlockBytes));
-}
-
-// Where block groups begin, on every member.
-uint64_t slots_offset(Filesystem& fs)
-{
-    return fs.volume->superblock().members.front().slots_offset;
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "base/print.h"
+#include "control/damage_json.h"
 #include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
@@ -18,11 +20,13 @@ constexpr int kKeyWatch = 259;
 struct StatusArguments {
     CommandOptions common;
     bool only_problems = false;
+    bool names_files = false;
     unsigned watch_seconds = 0;  // 0: once
 };
 
 constexpr argp_option kStatusOptions[] = {
     {nullptr, 'x', nullptr, 0, "only volumes that are not as they should be", 0},
+    {nullptr, 'v', nullptr, 0, "name damaged files", 0},
     {"watch", kKeyWatch, "SECONDS", OPTION_ARG_OPTIONAL, "again every second, or so many, until interrupted",
      0},
     {},
@@ -37,6 +41,9 @@ error_t parse_status_option(int key, char* text, argp_state* state)
         return 0;
     case 'x':
         arguments.only_problems = true;
+        return 0;
+    case 'v':
+        arguments.names_files = true;
         return 0;
     case kKeyWatch:
         arguments.watch_seconds = text == nullptr ? 1 : static_cast<unsigned>(strtoul(text, nullptr, 10));
@@ -66,6 +73,7 @@ struct VolumeStatus {
     VolumeReport report;
     ScrubStatus scrub, catch_up;
     BalanceStatus balance;
+    std::optional<DamagedFiles> damage;  // when it was asked for
 };
 
 struct Health {
@@ -93,15 +101,17 @@ Health health_of(const VolumeStatus& status)
     const VolumeInfo& info = status.report.info;
     const uint64_t missing = count_members(info, [](const MemberInfo& one) { return !one.in_service(); });
     const uint64_t stale = count_members(info, [](const MemberInfo& one) { return one.stale_groups > 0; });
-    const uint64_t lost = status.scrub.lost + status.scrub.unreadable_nodes + status.catch_up.lost +
-                          status.catch_up.unreadable_nodes;
+    const uint64_t nodes = status.scrub.unreadable_nodes + status.catch_up.unreadable_nodes;
     if (info.read_only && !info.read_only_reason.empty())
         return {"READ-ONLY", info.read_only_reason, "unmount it, look at the members, mount it again"};
-    if (lost + info.blocks_unrecoverable > 0)
-        return {"DAMAGED",
-                lost > 0 ? count_text(lost, "block") + " cannot be had from any redundancy"
-                         : "blocks were read that cannot be had from any redundancy",
-                "unmount it and run cowraid check, which names the files; restore them from elsewhere"};
+    if (nodes > 0)
+        return {"DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
+                "unmount it and run cowraid check, which says what is lost; restore it from elsewhere"};
+    if (info.damaged_blocks > 0)
+        return {
+            "DAMAGED", count_text(info.damaged_blocks, "block") + " cannot be had from any redundancy",
+            "cowraid status -v names the files: restore them from elsewhere, or delete them; a scrub says "
+            "when nothing is damaged any more"};
     if (missing > 0)
         return {
             "DEGRADED", count_text(missing, "member") + " out of service",
@@ -165,6 +175,23 @@ void print_members(const VolumeInfo& info, SizeStyle sizes)
     }
 }
 
+void print_damage(const DamagedFiles& damage)
+{
+    print_line(stdout, "Damaged files:");
+    for (const DamagedFile& file : damage.files)
+        for (const std::string& path : file.paths)
+            print_line(stdout, "  %s: %s, bytes %llu to %llu", quoted(path).c_str(),
+                       count_text(file.blocks, "block").c_str(),
+                       static_cast<unsigned long long>(file.range.first),
+                       static_cast<unsigned long long>(file.range.last));
+    if (damage.file_count > damage.files.size())
+        print_line(stdout, "  and %llu more",
+                   static_cast<unsigned long long>(damage.file_count - damage.files.size()));
+    if (damage.file_count == 0)
+        print_line(stdout, "  none: what is damaged belongs to files that are deleted or changed by now");
+    print_empty_line(stdout);
+}
+
 void print_status(const VolumeStatus& status, SizeStyle sizes)
 {
     const VolumeInfo& info = status.report.info;
@@ -188,9 +215,11 @@ void print_status(const VolumeStatus& status, SizeStyle sizes)
     print_empty_line(stdout);
     print_members(info, sizes);
     print_empty_line(stdout);
+    if (status.damage && info.damaged_blocks > 0)
+        print_damage(*status.damage);
 }
 
-Result<VolumeStatus> ask_status(const Uuid& uuid, Json& answer, std::string& why)
+Result<VolumeStatus> ask_status(const Uuid& uuid, bool names_files, Json& answer, std::string& why)
 {
     CW_ASSIGN(ControlClient client,
               connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
@@ -204,6 +233,11 @@ Result<VolumeStatus> ask_status(const Uuid& uuid, Json& answer, std::string& why
     const Health health = health_of(status);
     json_put_text(answer.get(), "health", health.state);
     json_put_text(answer.get(), "problem", health.what);
+    if (names_files) {
+        CW_ASSIGN(Json damage, client.call("damage", nullptr, why));
+        CW_ASSIGN(status.damage, decode_damage(damage.get()));
+        json_put(answer.get(), "damage", std::move(damage));
+    }
     why.clear();
     return status;
 }
@@ -235,7 +269,7 @@ int show_once(const StatusArguments& arguments)
     Json list = json_make_array();
     for (const Uuid& uuid : *volumes) {
         Json answer;
-        const auto status = ask_status(uuid, answer, why);
+        const auto status = ask_status(uuid, arguments.names_files, answer, why);
         if (!status.ok()) {
             code = command_failed(options, status.err(), "volume " + uuid_text(uuid) + ": " + why);
             continue;

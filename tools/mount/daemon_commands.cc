@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "control/balance_json.h"
+#include "control/damage_json.h"
 #include "control/scrub_json.h"
 #include "control/volume_json.h"
 #include "device/open_member.h"
@@ -25,6 +26,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"scrub-pause", true, &VolumeControl::scrub_pause},
     {"scrub-resume", true, &VolumeControl::scrub_resume},
     {"scrub-cancel", true, &VolumeControl::scrub_cancel},
+    {"damage", true, &VolumeControl::damage},
     {"balance", true, &VolumeControl::balance},
     {"device-add", true, &VolumeControl::device_add},
     {"device-replace", true, &VolumeControl::device_replace},
@@ -178,10 +180,18 @@ Status VolumeControl::answer_scrub(Status status, const char* refusal, ControlAn
 Status VolumeControl::scrub_start(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const json_t* const repair = json_get(request.body.get(), "repair");
-    const ScrubOptions options = {
+    ScrubOptions options = {
         .mode = json_is_false(repair) ? ScrubMode::kLook : ScrubMode::kRepair,
         .limit = json_get_integer(request.body.get(), "limit"),
+        .percent = static_cast<uint32_t>(
+            std::clamp<uint64_t>(json_get_integer(request.body.get(), "percent"), 1, 100)),
+        .older_than = json_get_integer(request.body.get(), "older_than"),
     };
+    const std::string plan = json_get_text(request.body.get(), "plan");
+    if (!plan.empty() && !parse_scrub_plan(plan, options.plan)) {
+        why = "there is no plan " + quoted(plan);
+        return Err::kInvalid;
+    }
     const Status status = filesystem_.committer.scrub.start(options);
     const bool paused = filesystem_.committer.scrub.status().state == ScrubState::kPaused;
     const char* const busy = paused ? "a scrub is paused; cowraid scrub resume or cancel it"
@@ -210,6 +220,17 @@ Status VolumeControl::scrub_resume(ControlRequest&, ControlAnswer& answer, std::
 Status VolumeControl::scrub_cancel(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
     return answer_scrub(filesystem_.committer.scrub.cancel(), "no scrub is running or paused", answer, why);
+}
+
+Status VolumeControl::damage(ControlRequest&, ControlAnswer& answer, std::string& why)
+{
+    const auto found = find_damaged_files(filesystem_.store, kDamagedFilesMax);
+    if (!found.ok()) {
+        why = "the file tree cannot be read; see the system log";
+        return found.err();
+    }
+    answer.result = encode_damage(*found);
+    return {};
 }
 
 namespace {

@@ -13,9 +13,10 @@
 namespace cowraid {
 
 // Commands: mount, info, status (info, and scrub, catch_up and balance), sync, stats-reset (answers as info
-// did before it), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second),
-// scrub-status, scrub-pause, scrub-resume, scrub-cancel (each answers with the status), balance (action:
-// start, remove, status, pause, resume, cancel; answers with the status. start: data_profile,
+// did before it), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second,
+// plan: full, percent, new, bad; percent, older_than: seconds), scrub-status, scrub-pause, scrub-resume,
+// scrub-cancel (each answers with the status), damage (which files the list of damage is about), balance
+// (action: start, remove, status, pause, resume, cancel; answers with the status. start: data_profile,
 // metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it is, metadata
 // rises to what data tolerate. remove: member), device-add (path, with the device's descriptor, open as
 // open_member_fd() opens; answers with the member), shutdown-wait (holds the connection; "closing" is
@@ -52,6 +53,7 @@ private:
     Status scrub_pause(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status scrub_resume(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status scrub_cancel(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status damage(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance_start(const json_t* request, std::string& why);
     Status remove_member(const json_t* request, std::string& why);
