@@ -195,9 +195,10 @@ make_volumes() {
         fail "lsblk does not know the labels"
     note "labels known to udev" "$(inside sh -c 'cd /dev/disk/by-label && echo *')"
     mkdir -p "$root/srv/tank" "$root/srv/vault"
+    local settle=,x-systemd.requires=systemd-udev-settle.service
     cat >>"$root/etc/fstab" <<-END
-	LABEL=tank     /srv/tank   cowraid  defaults                                               0 2
-	cowraid:vault  /srv/vault  cowraid  defaults,x-systemd.requires=systemd-udev-settle.service  0 0
+	LABEL=tank     /srv/tank   cowraid  x-systemd.requires=systemd-udev-settle.service  0 2
+	cowraid:vault  /srv/vault  cowraid  x-systemd.requires=/dev/disk/by-label/vault$settle  0 0
 	END
     write_writer
     inside systemctl daemon-reload
@@ -225,6 +226,11 @@ boot_with_fstab() {
     result=$(inside cowraid scrub status /srv/tank | sed -n 's/^Result: *//p')
     [ "$result" = "no errors found" ] || fail "scrub: $result"
     note "scrub by cowraid-scrub@srv-tank.service" "$result"
+    step "the device that the label leads to vanishes, as udev sees it"
+    inside udevadm trigger --settle --action=remove "$(inside readlink -f /dev/disk/by-label/vault)"
+    sleep 1
+    inside systemctl is-active -q srv-vault.mount || fail "systemd has unmounted the volume"
+    note "a device of cowraid:vault vanished" "still mounted"
     step "shutdown while the service writes"
     shut_down
 }
