@@ -35,6 +35,7 @@ const char* unwritable(const Superblock& superblock)
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
+    volume->half_ = options.half;
     volume->begin_with(std::move(assembly.superblock));
     volume->next_.unmounted = false;
     const Superblock& superblock = volume->committed_;
@@ -48,7 +49,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         // One that missed commits serves what it has: the map says which columns lack something.
         volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
-    volume->members_.set_quorums({quorum_of(volume->committed_, volume->committed_)});
+    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
     volume->damaged_rings_ = std::move(assembly.damaged_rings);
     Result<GroupMap> map = read_group_map(volume->members_, superblock);
     if (!map.ok()) {
@@ -73,7 +74,10 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
-        volume->degraded_reason_ = lacking + "; " + tolerance_text(superblock, volume->map_, away);
+        volume->degraded_reason_ =
+            lacking + "; " +
+            tolerance_text(superblock, volume->map_, away,
+                           needed_for_writing(superblock.members.size(), options.half));
     volume->read_only_reason_ =
         must_be_read_only ? "too few members are present for safe writing" : unwritable(superblock);
     Array::Options array_options;
@@ -112,7 +116,7 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
         volume->slots_.add_member(record, true);
         volume->settled_.push_back(record.id);
     }
-    volume->members_.set_quorums({quorum_of(volume->committed_, volume->committed_)});
+    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
     volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
     return volume;
 }

@@ -168,7 +168,7 @@ void show_progress(const CommandOptions& options, const WorkProgress& progress)
 
 void print_field(const char* name, const std::string& value)
 {
-    print_line(stdout, "%-18s%s", name, value.c_str());
+    print_line(stdout, "%-19s%s", name, value.c_str());
 }
 
 }  // namespace cowraid
