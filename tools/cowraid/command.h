@@ -40,6 +40,8 @@ int command_device_add(int argc, char** argv, CommandOptions options);
 int command_device_online(int argc, char** argv, CommandOptions options);
 int command_device_offline(int argc, char** argv, CommandOptions options);
 int command_device_remove(int argc, char** argv, CommandOptions options);
+int command_device_probe(int argc, char** argv, CommandOptions options);
+int command_device_wipe(int argc, char** argv, CommandOptions options);
 int command_resize(int argc, char** argv, CommandOptions options);
 int command_events(int argc, char** argv, CommandOptions options);
 int command_metrics(int argc, char** argv, CommandOptions options);

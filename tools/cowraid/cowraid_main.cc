@@ -33,6 +33,8 @@ constexpr Command kCommands[] = {
     {"device", "offline", "take a member out of service", command_device_offline},
     {"device", "remove", "empty a member of a mounted volume and remove it", command_device_remove},
     {"device", "delete", "the same", command_device_remove},
+    {"device", "probe", "what udev wants to know of a member", command_device_probe},
+    {"device", "wipe", "overwrite the superblocks of a member that is not in use", command_device_wipe},
     {"scrub", "", "verify and repair a mounted volume, and wait for it", command_scrub},
     {"scrub", "start", "verify and repair a mounted volume", command_scrub_start},
     {"scrub", "status", "how far a scrub is, and what it found", command_scrub_status},
