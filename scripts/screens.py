@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Makes docs/screens/: what cowraid shows of a volume that is healthy, degraded, being filled and damaged, and
-how it lies on its members. Run as root, with the programs built:
+"""Makes docs/screens/: what cowraid shows of a volume that is healthy, degraded, being filled and damaged,
+and how it lies on its members. Run as root, with the programs built:
 
     scripts/screens.py build-release docs/screens
 
-The volume is a live one on image files, in a mount namespace of its own: they are in /srv there, it is mounted
-at /mnt. Each screen is a text file, as it was printed, and the same as an SVG picture; the heat map is an SVG, and
-a PNG where rsvg-convert is."""
+The volume is a live one on image files, in a mount namespace of its own: they are in /srv there, it is
+mounted at /mnt. Each screen is a text file, as it was printed, and the same as an SVG picture; the heat map
+is an SVG, and a PNG where rsvg-convert is."""
 
 import json
 import os
@@ -124,7 +124,8 @@ class Screens:
         assert "DEGRADED" in self.show("status-degraded", "status")
         new = self.new_image()
         self.run("cowraid", "replace", "start", "missing", new, self.mount_point)
-        self.wait(lambda status: status["catch_up"]["bytes_done"] * 3 > status["catch_up"]["bytes_total"] > 0)
+        self.wait(lambda status: status["catch_up"]["bytes_done"] * 3 >
+                  status["catch_up"]["bytes_total"] > 0)
         text = self.show("status-rebuilding", "status")
         assert "Filling members:" in text, text
         self.wait(lambda status: status["health"] == "ONLINE")
@@ -142,7 +143,7 @@ class Screens:
         assert "DAMAGED" in text and ".jpg" in text, text
 
     def clean_up(self):
-        subprocess.run([self.tools / "umount.fuse.cowraid", self.mount_point], capture_output=True, check=False)
+        self.run("umount.fuse.cowraid", self.mount_point, check=False)
         if not os.path.ismount(self.mount_point):
             subprocess.run(["umount", "/srv"], check=True)
             shutil.rmtree(self.folder)
