@@ -29,6 +29,7 @@ constexpr NumberField kNumbers[] = {
     {"available_bytes", &VolumeInfo::available_bytes},
     {"reserve_bytes", &VolumeInfo::reserve_bytes},
     {"may_fail", &VolumeInfo::may_fail},
+    {"may_fail_writing", &VolumeInfo::may_fail_writing},
 };
 constexpr NumberField kStatistics[] = {
     {"full_stripes", &VolumeInfo::full_stripes},

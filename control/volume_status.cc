@@ -66,7 +66,11 @@ Health health_of(const VolumeStatus& status)
     const uint64_t stale = stale_members(info);
     const uint64_t nodes = status.scrub.unreadable_nodes + status.catch_up.unreadable_nodes;
     if (info.read_only && !info.read_only_reason.empty())
-        return {"READ-ONLY", info.read_only_reason, "unmount it, look at the members, mount it again"};
+        return {"READ-ONLY", info.read_only_reason,
+                missing == 0
+                    ? "unmount it, look at the members, mount it again"
+                    : "unmount it and mount it with more members; with half of them -o degraded=force "
+                      "writes, with fewer copy what can be read"};
     if (nodes > 0)
         return {"DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
                 "unmount it and run cowraid check, which says what is lost; restore it from elsewhere"};
@@ -78,15 +82,20 @@ Health health_of(const VolumeStatus& status)
     if (missing > 0)
         return {
             "DEGRADED", count_text(missing, "member") + " out of service",
-            "cowraid replace start ID DEVICE puts a new device in the place of one; cowraid device remove ID "
-            "does without it; one that was only unplugged takes part again at the next mount"};
+            "attach it and run cowraid device online DEVICE, or ID after a passing failure; cowraid replace "
+            "start ID DEVICE puts a new device in the place of one; cowraid device remove ID does without "
+            "it"};
     if (stale > 0)
         return {"DEGRADED", count_text(stale, "member") + " without writes that it missed",
                 status.catch_up.state == ScrubState::kRunning
                     ? "wait: they are being written to it"
                     : "mount it again, for writing: they are written to it then; see the system log"};
+    if (status.scrub.unrepaired > 0)
+        return {"ONLINE",
+                count_text(status.scrub.unrepaired, "block") + " are not as they should be, and can be had",
+                "cowraid scrub repairs them; see cowraid device stats for where"};
     if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
-        return {"ONLINE", "errors were met and repaired",
+        return {"ONLINE", "errors were met; nothing is known to be wrong any more",
                 "look at the members that have them; cowraid device stats -z sets the counters to 0"};
     return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
 }

@@ -58,7 +58,9 @@ struct VolumeInfo {
     uint64_t unallocated_raw_bytes = 0;
     uint64_t available_bytes = 0;
     uint64_t reserve_bytes = 0;  // kept for deleting on a full volume
-    uint64_t may_fail = 0;  // members that may fail beside those that are out of service or lack writes
+    // Members that may fail beside those that are out of service or lack writes: until files are lost, and
+    // until nothing can be written any more.
+    uint64_t may_fail = 0, may_fail_writing = 0;
     uint64_t full_stripes = 0, full_rows = 0, pad_blocks = 0;
     uint64_t data_bytes_written = 0, member_bytes_written = 0;
     // Blocks put into rows that hold others; rows written in place by difference and anew; for that, blocks

@@ -124,8 +124,7 @@ class Screens:
         assert "DEGRADED" in self.show("status-degraded", "status")
         new = self.new_image()
         self.run("cowraid", "replace", "start", "missing", new, self.mount_point)
-        self.wait(lambda status: status["catch_up"]["bytes_done"] * 3 >
-                  status["catch_up"]["bytes_total"] > 0)
+        self.wait(lambda status: status["catch_up"]["bytes_done"] * 3 > status["catch_up"]["bytes_total"] > 0)
         text = self.show("status-rebuilding", "status")
         assert "Filling members:" in text, text
         self.wait(lambda status: status["health"] == "ONLINE")
@@ -143,7 +142,8 @@ class Screens:
         assert "DAMAGED" in text and ".jpg" in text, text
 
     def clean_up(self):
-        self.run("umount.fuse.cowraid", self.mount_point, check=False)
+        subprocess.run([self.tools / "umount.fuse.cowraid", self.mount_point], capture_output=True,
+                       check=False)
         if not os.path.ismount(self.mount_point):
             subprocess.run(["umount", "/srv"], check=True)
             shutil.rmtree(self.folder)

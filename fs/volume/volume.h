@@ -51,7 +51,7 @@ struct StaleColumn {
     VolumeAddress group;
     MemberId member;
     Generation since;
-    const BlockDevice* device = nullptr;  // that the member had then; of MemberSet, which keeps all
+    uint64_t arrivals = 0;  // of the member, then (MemberSet)
 };
 
 class Volume {
@@ -113,6 +113,8 @@ public:
     // Members not in service: absent or failed. Thread-safe.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
+    // Of errors of members, since the last superblock was written. Commit thread.
+    [[nodiscard]] bool counters_changed() const;
     // A member failed since the last superblock was written.
     [[nodiscard]] bool member_failed_since_commit() const;
 
@@ -161,6 +163,11 @@ public:
     // lacks everything. No record of the fsync log goes to it before set_leaving(id, false). Commit thread.
     Uuid disown_member(MemberId id);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
+    // A member that is not in service is there again, on `device` or (null) on the one that it had, whose
+    // logs hold nothing. With the next superblock it is in service; its columns lack what the map says and,
+    // unless that is 0, what was written from `lacks_from` on. set_leaving() as for replace_member(). Commit
+    // thread.
+    void return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from);
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.
@@ -249,8 +256,8 @@ private:
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
     // a write since open(). False: there was nothing to be recorded.
     bool record_away();
-    // Before rows are recovered without a member: its columns of those rows' groups are stale as a whole, and
-    // of groups whose log entries it may have had alone.
+    // Before rows are recovered: columns of those rows' groups whose members are absent, or that are stale,
+    // are stale as a whole, and so in groups of which no other member may have had the log entries.
     void record_recovery(const IntentScan& scan);
     // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
     // is no such column.
@@ -262,7 +269,7 @@ private:
     // Those that a flush which begins now covers.
     std::vector<StaleColumn> take_caught_up();
     Status install_groups(std::string& why);
-    static MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of);
+    MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of) const;
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
@@ -300,6 +307,7 @@ private:
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     const char* read_only_reason_ = nullptr;  // static text
+    bool half_ = false;  // MountOptions::half
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
     // Changed by the mount and by the commit thread.

@@ -104,6 +104,18 @@ void print_members(const VolumeInfo& info, SizeStyle sizes)
     }
 }
 
+std::string may_fail_text(const VolumeInfo& info)
+{
+    if (info.may_fail == 0)
+        return "no member";
+    const std::string text = "any " + count_text(info.may_fail, "member");
+    if (info.read_only || info.may_fail_writing == info.may_fail)
+        return text;
+    return text + (info.may_fail_writing == 0
+                       ? ", but then nothing can be written"
+                       : "; writing goes on without " + count_text(info.may_fail_writing, "member"));
+}
+
 void print_damage(const DamagedFiles& damage)
 {
     print_line(stdout, "Damaged files:");
@@ -148,8 +160,7 @@ void print_status(const VolumeStatus& status, SizeStyle sizes)
         print_field("Action:", health.action);
     print_field("Profiles:", std::string(profile_name(info.data_profile)) + " for data, " +
                                  profile_name(info.metadata_profile) + " for metadata");
-    print_field("May still fail:",
-                info.may_fail == 0 ? "no member" : "any " + count_text(info.may_fail, "member"));
+    print_field("May still fail:", may_fail_text(info));
     print_field("Scrub:", scrub_summary(status.scrub));
     if (status.catch_up.state == ScrubState::kRunning || status.catch_up.state == ScrubState::kPaused)
         print_field("Filling members:", scrub_summary(status.catch_up));

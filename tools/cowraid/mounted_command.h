@@ -44,6 +44,11 @@ int run_balance(ControlClient& client, const CommandOptions& options, const json
 void notice_interrupts();
 bool interrupted();
 
+// How far members are filled with what they lack.
+Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why);
+// Waits until the member lacks nothing, showing progress, and returns the exit code.
+int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id);
+
 // One line: how far it is, or how it ended.
 std::string scrub_summary(const ScrubStatus& status);
 std::string balance_summary(const BalanceStatus& status);

@@ -32,6 +32,8 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"balance-status", true, false, &VolumeControl::balance_status},
     {"device-add", true, true, &VolumeControl::device_add},
     {"device-replace", true, true, &VolumeControl::device_replace},
+    {"device-online", true, true, &VolumeControl::device_online},
+    {"device-offline", true, true, &VolumeControl::device_offline},
     {"member-grow", true, true, &VolumeControl::member_grow},
     {"events", false, false, &VolumeControl::events},
     {"shutdown-wait", false, false, &VolumeControl::shutdown_wait},
@@ -432,6 +434,23 @@ Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& ans
     const MemberId member = member_of(request.body.get());
     const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why);
     return answer_device(request, replaced, member, answer, why);
+}
+
+Status VolumeControl::device_online(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    std::unique_ptr<BlockDevice> device;
+    if (request.descriptor.valid()) {
+        CW_ASSIGN(device, device_of(request, why));
+    }
+    const auto member =
+        filesystem_.committer.online_member(member_of(request.body.get()), std::move(device), why);
+    return answer_device(request, member.status(), member.ok() ? *member : MemberId(), answer, why);
+}
+
+Status VolumeControl::device_offline(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    const MemberId member = member_of(request.body.get());
+    return answer_device(request, filesystem_.committer.offline_member(member, why), member, answer, why);
 }
 
 Status VolumeControl::member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why)
