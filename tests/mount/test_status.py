@@ -76,7 +76,7 @@ def test_errors_are_told_with_their_member(make_volume):
     volume.mount()
     tool("cowraid", "scrub", volume.mount_point, check=False)
     shown = json.loads(status(volume, "--json"))["volumes"][0]
-    assert shown["health"] == "ONLINE" and shown["problem"] == "errors were met; nothing is known to be wrong any more"
+    assert shown["health"] == "ONLINE" and "errors were met" in shown["problem"]
     text = status(volume)
     wrong = {member["id"]: member["errors"]["corruption_errs"] for member in shown["members"]}
     assert wrong[2] > 0 and wrong[1] == wrong[3] == 0
