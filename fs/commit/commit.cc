@@ -340,7 +340,7 @@ Status Committer::confirm()
 
 Status Committer::commit_clean()
 {
-    if (store.volume.superblock().unmounted || store.service.failed())
+    if ((store.volume.superblock().unmounted && !store.volume.counters_changed()) || store.service.failed())
         return {};
     {
         WriteLock gate(store.gate);

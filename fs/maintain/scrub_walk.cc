@@ -33,6 +33,9 @@ Generation in_doubt_since(Store& store, const ArrayGroup& group)
     return since;
 }
 
+// Blocks of a group that a piece may span, used or not: its bitmap.
+constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
+
 // Nodes of one tree. Pointers verify their children, so that leaves are not looked into.
 class NodeScrub {
 public:
@@ -157,6 +160,8 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
         const uint64_t end = window.first_stripe + divide_up(window.block_count, stripe_blocks);
         if (window.block_count % stripe_blocks != 0 || end > geometry.stripe_count())
             return Err::kCorrupt;
+        if (!windows.empty() && (end - windows.front().first_stripe) * stripe_blocks > kSpanBlocksMax)
+            break;
         CW_TRY(cursor.next());
         const uint64_t used =
             uint64_t{window.used_count} * kBlockBytes * geometry.columns() / geometry.data_columns;

@@ -20,9 +20,6 @@ const char* unwritable(const Superblock& superblock)
 {
     if (unhandled_features(FeatureClass::kReadOnly, superblock.readonly_features) != 0)
         return "the volume uses features that this version can only read";
-    if (!find_profile(superblock.data_profile)->allocatable ||
-        !find_profile(superblock.metadata_profile)->allocatable)
-        return "this version makes no block groups of the volume's profile";
     // Reached by forgery only.
     if (superblock.generation.value > kMaxGeneration / 2 || superblock.tree_commits > kMaxGeneration / 2 ||
         superblock.next_group_address > kMaxVolumeAddress / 8 * 7)
@@ -35,6 +32,7 @@ const char* unwritable(const Superblock& superblock)
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
+    volume->half_ = options.half;
     volume->begin_with(std::move(assembly.superblock));
     volume->next_.unmounted = false;
     const Superblock& superblock = volume->committed_;
@@ -48,7 +46,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         // One that missed commits serves what it has: the map says which columns lack something.
         volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
-    volume->members_.set_quorums({quorum_of(volume->committed_, volume->committed_)});
+    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
     volume->damaged_rings_ = std::move(assembly.damaged_rings);
     Result<GroupMap> map = read_group_map(volume->members_, superblock);
     if (!map.ok()) {
@@ -73,7 +71,10 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
-        volume->degraded_reason_ = lacking + "; " + tolerance_text(superblock, volume->map_, away);
+        volume->degraded_reason_ =
+            lacking + "; " +
+            tolerance_text(superblock, volume->map_, away,
+                           needed_for_writing(superblock.members.size(), options.half));
     volume->read_only_reason_ =
         must_be_read_only ? "too few members are present for safe writing" : unwritable(superblock);
     Array::Options array_options;
@@ -112,7 +113,7 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
         volume->slots_.add_member(record, true);
         volume->settled_.push_back(record.id);
     }
-    volume->members_.set_quorums({quorum_of(volume->committed_, volume->committed_)});
+    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
     volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
     return volume;
 }
@@ -150,7 +151,7 @@ const Profile& Volume::system_profile_of(const Profile& metadata)
 {
     if (metadata.parity == 0)
         return metadata;
-    return *find_profile(metadata.parity == 1 ? ProfileId::kRaid1 : ProfileId::kRaid1c3);
+    return mirror_of(metadata.tolerance + 1);
 }
 
 const Profile& Volume::profile_for(uint32_t content) const
@@ -228,6 +229,8 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
     }
     next_.next_group_address += group.span_bytes();
     const Geometry geometry = geometry_of(group);
+    if (geometry.sets > 1)
+        next_.incompat_features |= feature_bit("sets");
     allocator.add_group(group, {group.address, 0, geometry.row_count(), geometry.stripe_count()},
                         Allocator::GroupState::kPlanned);
     planned_.push_back(group.address);

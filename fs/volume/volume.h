@@ -113,6 +113,8 @@ public:
     // Members not in service: absent or failed. Thread-safe.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
+    // Of errors of members, since the last superblock was written. Commit thread.
+    [[nodiscard]] bool counters_changed() const;
     // A member failed since the last superblock was written.
     [[nodiscard]] bool member_failed_since_commit() const;
 
@@ -267,7 +269,7 @@ private:
     // Those that a flush which begins now covers.
     std::vector<StaleColumn> take_caught_up();
     Status install_groups(std::string& why);
-    static MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of);
+    MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of) const;
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
@@ -305,6 +307,7 @@ private:
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     const char* read_only_reason_ = nullptr;  // static text
+    bool half_ = false;  // MountOptions::half
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
     // Changed by the mount and by the commit thread.

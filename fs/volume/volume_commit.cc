@@ -58,6 +58,13 @@ Status Volume::flush()
     return flush_members(members_);
 }
 
+bool Volume::counters_changed() const
+{
+    return std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
+        return members_.counters(record.id) != record.counters;
+    });
+}
+
 // Flushes all members, with no write in place under way. `covered`: the log entries whose writes it covers.
 Status Volume::flush_data(uint64_t& covered)
 {
@@ -85,9 +92,10 @@ void Volume::note_member_states(Generation generation)
         record.state = members_.failed(record.id) ? MemberState::kFailed : MemberState::kMissing;
         record.missing_since = generation;
         if (record.state == MemberState::kFailed)
-            CW_LOG_ERROR("%s failed: out of service since commit %llu; %s", members_.name(record.id).c_str(),
-                         static_cast<unsigned long long>(generation.value),
-                         tolerance_text(next_, map_, away_).c_str());
+            CW_LOG_ERROR(
+                "%s failed: out of service since commit %llu; %s", members_.name(record.id).c_str(),
+                static_cast<unsigned long long>(generation.value),
+                tolerance_text(next_, map_, away_, needed_for_writing(next_.members.size(), half_)).c_str());
     }
 }
 

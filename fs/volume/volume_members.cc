@@ -65,9 +65,9 @@ void Volume::return_member(MemberId id, std::unique_ptr<BlockDevice> device, Gen
 }
 
 // Of the members of `table` as many must stay as are a majority in `majority_of`.
-MemberSet::Quorum Volume::quorum_of(const Superblock& table, const Superblock& majority_of)
+MemberSet::Quorum Volume::quorum_of(const Superblock& table, const Superblock& majority_of) const
 {
-    MemberSet::Quorum quorum{{}, majority(majority_of)};
+    MemberSet::Quorum quorum{{}, needed_for_writing(majority_of.members.size(), half_)};
     for (const MemberRecord& record : table.members)
         quorum.members.push_back(record.id);
     return quorum;
@@ -106,7 +106,8 @@ bool Volume::may_remove_member(MemberId id) const
 {
     const std::vector<MemberId> missing = missing_members();
     const bool is_missing = std::find(missing.begin(), missing.end(), id) != missing.end();
-    return committed_.members.size() - missing.size() - (is_missing ? 0 : 1) >= majority(committed_);
+    return committed_.members.size() - missing.size() - (is_missing ? 0 : 1) >=
+           needed_for_writing(committed_.members.size(), half_);
 }
 
 bool Volume::remove_member(MemberId id)

@@ -27,6 +27,7 @@ struct Arguments {
 enum Option {
     kProfile = 'p',
     kMembers = 'm',
+    kMetadata = 'd',
     kSeed = 's',
     kStates = 'n',
     kShard = 'x',
@@ -51,6 +52,13 @@ error_t parse_option(int key, char* text, argp_state* state)
         arguments.crash.shape.data_profile = profile->id;
         arguments.crash.shape.metadata_profile =
             default_metadata_profile(profile->id, arguments.crash.shape.member_count);
+        return 0;
+    }
+    case kMetadata: {
+        const Profile* profile = find_profile(std::string_view(text));
+        if (profile == nullptr)
+            argp_error(state, "unknown profile %s", text);
+        arguments.crash.shape.metadata_profile = profile->id;
         return 0;
     }
     case kMembers:
@@ -205,6 +213,7 @@ int main(int argc, char** argv)
     static const argp_option options[] = {
         {"members", kMembers, "N", 0, "number of members (before --profile)", 0},
         {"profile", kProfile, "NAME", 0, "data profile; metadata follows it", 0},
+        {"metadata", kMetadata, "NAME", 0, "metadata profile (behind --profile)", 0},
         {"seed", kSeed, "N", 0, "seed of the workload and of random subsets", 0},
         {"states", kStates, "N", 0, "distinct states to try", 0},
         {"shard", kShard, "I/N", 0, "only every N-th instant, from the I-th", 0},

@@ -15,6 +15,8 @@ constexpr VolumeShape kRaid5{4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRai
 constexpr VolumeShape kRaid6{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB};
 constexpr VolumeShape kNodesUnderParity{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid6, 16 * kKiB};
 constexpr VolumeShape kMirrors{3, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB};
+constexpr VolumeShape kPairs{5, kMemberBytes, ProfileId::kRaid10, ProfileId::kRaid10, 16 * kKiB};
+constexpr VolumeShape kStriped{3, kMemberBytes, ProfileId::kRaid0, ProfileId::kRaid1, 16 * kKiB};
 constexpr VolumeShape kSingle{2, kMemberBytes, ProfileId::kSingle, ProfileId::kRaid1, 16 * kKiB};
 
 Result<MemberId> add(SimVolume& volume, uint32_t device)
@@ -73,7 +75,8 @@ bool is_blank(SimVolume& volume, uint32_t device)
 
 TEST_CASE("members: one is added, new groups use it, and as many may be lost as before")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6, kNodesUnderParity, kMirrors, kSingle}) {
+    for (const VolumeShape& shape :
+         {kRaid5, kRaid6, kNodesUnderParity, kMirrors, kSingle, kPairs, kStriped}) {
         CAPTURE(find_profile(shape.data_profile)->name);
         CAPTURE(find_profile(shape.metadata_profile)->name);
         SimVolume volume(shape);
@@ -106,7 +109,7 @@ TEST_CASE("members: one is added, new groups use it, and as many may be lost as 
 
 TEST_CASE("members: one is removed, and as many of the others may be lost as before")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6, kNodesUnderParity, kMirrors}) {
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kNodesUnderParity, kMirrors, kPairs}) {
         CAPTURE(find_profile(shape.data_profile)->name);
         CAPTURE(find_profile(shape.metadata_profile)->name);
         SimVolume volume(shape);
@@ -131,7 +134,7 @@ TEST_CASE("members: one is removed, and as many of the others may be lost as bef
 
 TEST_CASE("members: one that is missing is removed, and the volume is whole again")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors}) {
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors, kPairs}) {
         CAPTURE(find_profile(shape.data_profile)->name);
         SimVolume volume(shape);
         make_and_mount(volume);
@@ -324,7 +327,7 @@ TEST_CASE("members: power fails at every write of a member that comes back")
 TEST_CASE("members: a device that fails while it is added is no member, and the volume goes on")
 {
     Prng prng(seed());
-    for (const VolumeShape& shape : {kSingle, kMirrors, kRaid5}) {
+    for (const VolumeShape& shape : {kSingle, kMirrors, kRaid5, kStriped, kPairs}) {
         CAPTURE(shape.member_count);
         SimVolume volume(shape);
         make_and_mount(volume);

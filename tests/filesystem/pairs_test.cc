@@ -245,7 +245,7 @@ TEST_CASE("pairs: any two operations at once, beside writers and power cuts")
                 finish_all(world);
                 cuts += static_cast<int>(world.cuts);
                 find_useless(world);
-                const uint64_t tolerance = world.fs().info().may_fail;
+                const uint64_t tolerance = world.fs().info().may_fail_writing;
                 CHECK(tolerance >= 1);
                 std::vector<uint32_t> lost = world.useless;
                 for (uint64_t count = 0; count < tolerance;) {

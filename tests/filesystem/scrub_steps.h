@@ -4,18 +4,11 @@
 
 #include <sys/stat.h>
 
-#include "tests/filesystem/volume_steps.h"
+#include "tests/filesystem/volume_contents.h"
 
 namespace cowraid::test {
 
-inline std::vector<std::byte> random_content(Prng& prng, size_t bytes)
-{
-    std::vector<std::byte> content(bytes);
-    prng.fill(content.data(), bytes);
-    return content;
-}
-
-inline InodeNumber write_file(Filesystem& fs, const char* name, const std::vector<std::byte>& content)
+inline InodeNumber make_file(Filesystem& fs, const char* name, const std::vector<std::byte>& content)
 {
     const InodeNumber file = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {})->inode;
     REQUIRE(fs.files.write(file, 0, content, {}, {}).ok());
