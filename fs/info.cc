@@ -26,6 +26,8 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
         const MemberReason reason = filesystem.volume->reason_of(record.id);
         info.reason = reason.text;
         info.unusable = reason.unusable;
+        if (info.reason.empty() && record.state == MemberState::kMissing)
+            info.reason = "out of service since commit " + std::to_string(record.missing_since.value);
         if (record.state == MemberState::kPresent)
             info.state = MemberState::kMissing;
     } else if (record.state != MemberState::kPresent) {
