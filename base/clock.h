@@ -13,5 +13,9 @@ inline uint64_t monotonic_ns()
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
+inline uint64_t monotonic_ms()
+{
+    return monotonic_ns() / 1000000;
+}
 
 }  // namespace cowraid

@@ -23,6 +23,7 @@ constexpr ScrubNumberField kScrubNumbers[] = {
     {"data_blocks", &ScrubStatus::data_blocks},
     {"parity_blocks", &ScrubStatus::parity_blocks},
     {"tree_nodes", &ScrubStatus::nodes},
+    {"superblocks_and_maps", &ScrubStatus::heads},
     {"unverified_blocks", &ScrubStatus::unverified},
     {"repaired_blocks", &ScrubStatus::repaired},
     {"unrepaired_blocks", &ScrubStatus::unrepaired},
@@ -41,6 +42,7 @@ Json encode_scrub(const ScrubStatus& status)
     json_put_text(out.get(), "state", scrub_state_name(status.state));
     json_put_flag(out.get(), "repairs", status.options.mode == ScrubMode::kRepair);
     json_put_integer(out.get(), "limit_bytes_per_second", status.options.limit);
+    json_put_text(out.get(), "plan", scrub_plan_name(status.options.plan));
     for (const ScrubNumberField& number : kScrubNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
     Json addresses = json_make_array();
@@ -61,6 +63,7 @@ Result<ScrubStatus> decode_scrub(const json_t* object)
             status.state = state;
     status.options.mode = json_get_flag(object, "repairs") ? ScrubMode::kRepair : ScrubMode::kLook;
     status.options.limit = json_get_integer(object, "limit_bytes_per_second");
+    parse_scrub_plan(json_get_text(object, "plan"), status.options.plan);
     for (const ScrubNumberField& number : kScrubNumbers)
         status.*number.field = json_get_integer(object, number.key);
     const json_t* const addresses = json_get(object, "lost_addresses");

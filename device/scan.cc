@@ -193,11 +193,19 @@ Result<ScanResult> scan_for_uuid(const Uuid& uuid, const ScanOptions& options, s
 
 Result<FoundMember> inspect_place(const Place& place, std::string& why)
 {
-    const std::string& path = place.path;
-    auto device = open_member(path, {.read_only = true, .exclusive = false, .owner = place.owner}, why);
-    if (!device.ok())
-        return device.err();
-    auto reading = read_rings(**device);
+    CW_ASSIGN(const auto device,
+              open_member(place.path, {.read_only = true, .exclusive = false, .owner = place.owner}, why));
+    CW_ASSIGN(FoundMember member, inspect_device(*device, why));
+    member.owner = place.owner;
+    return member;
+}
+
+}  // namespace
+
+Result<FoundMember> inspect_device(BlockDevice& device, std::string& why)
+{
+    const std::string path = device.name();
+    auto reading = read_rings(device);
     if (!reading.ok()) {
         if (reading.err() == Err::kNotFound)
             why = path + " is not a member of a cowraid volume; check the name";
@@ -208,10 +216,8 @@ Result<FoundMember> inspect_place(const Place& place, std::string& why)
         return reading.err();
     }
     CW_ASSERT(!reading->valid.empty());
-    return FoundMember{.path = path, .superblock = std::move(reading->valid.front()), .owner = place.owner};
+    return FoundMember{.path = path, .superblock = std::move(reading->valid.front())};
 }
-
-}  // namespace
 
 Result<FoundMember> inspect_member(const std::string& path, std::string& why)
 {

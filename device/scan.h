@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "base/uuid.h"
+#include "device/block_device.h"
 #include "format/superblock_codec.h"
 
 namespace cowraid {
@@ -51,6 +52,9 @@ ScanResult scan_members(const ScanOptions& options);
 
 // The member at `path`. kNotFound when it is none; other errors as for opening. `why` on failure.
 Result<FoundMember> inspect_member(const std::string& path, std::string& why);
+
+// The same of a device that is open; its name stands for its path.
+Result<FoundMember> inspect_device(BlockDevice& device, std::string& why);
 
 // All members found of the volume that `name` means: a path of any member, a uuid, or a label; the latter two
 // also behind "UUID=" and "LABEL=". Beside an image file its directory is looked at, unless others than the

@@ -117,6 +117,35 @@ Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock
     return failure;
 }
 
+const char* superblock_copy_fault(BlockDevice& device, const Superblock& chosen, const MemberRecord& record,
+                                  uint32_t ring)
+{
+    const uint64_t slot = chosen.generation.value % kSuperblockSlotCount;
+    AlignedBuffer buffer(kSuperblockSlotBytes);
+    if (!read_device(device, {kSuperblockRingOffset[ring] + slot * kSuperblockSlotBytes}, buffer.span()).ok())
+        return "cannot be read";
+    const Result<Superblock> copy = decode_superblock(buffer.span());
+    if (!copy.ok())
+        return "is damaged, or torn by a power cut";
+    if (copy->volume_uuid != chosen.volume_uuid || copy->member_id != record.id)
+        return "belongs to another member";
+    if (copy->generation != chosen.generation)
+        return "is of an older commit";
+    const MapRef& map = copy->map;
+    const bool same_map = map.generation == chosen.map.generation && map.checksum == chosen.map.checksum &&
+                          map.bytes == chosen.map.bytes && map.place == chosen.map.place;
+    return copy->root == chosen.root && same_map ? nullptr : "contradicts those of other members";
+}
+
+const char* map_copy_fault(BlockDevice& device, const Superblock& chosen, const MemberRecord& record)
+{
+    AlignedBuffer buffer(chosen.map.bytes);
+    if (chosen.map.bytes > record.map_bytes ||
+        !read_device(device, {record.map_offset[chosen.map.place]}, buffer.span()).ok())
+        return "cannot be read";
+    return decode_group_map(buffer.span(), chosen.map, chosen).ok() ? nullptr : "is damaged";
+}
+
 Status flush_members(MemberSet& members)
 {
     MemberBatch batch(members, MemberCounter::kFlushErrors);

@@ -70,6 +70,12 @@ Status rewrite_commit(MemberSet& members, const Superblock& superblock, const Gr
 // The map that `superblock` names, from the first member whose copy is right. Bad copies are counted.
 Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock);
 
+// What is wrong with a member's copy, in one of its rings, of the superblock that counts, or with its copy of
+// the map that this names; null: nothing. Nothing is counted.
+const char* superblock_copy_fault(BlockDevice& device, const Superblock& chosen, const MemberRecord& record,
+                                  uint32_t ring);
+const char* map_copy_fault(BlockDevice& device, const Superblock& chosen, const MemberRecord& record);
+
 // Flushes every member in service as one batch. A member whose flush failed is never asked again: failures as
 // for write_superblocks().
 Status flush_members(MemberSet& members);

@@ -55,7 +55,8 @@ struct DiskGroup {
     le32 column_count;  // members: k * copies + parity
     le32 mapping_version;
     le64 created_generation;
-    uint8_t reserved[8];
+    le64 verified_seconds;  // since 1970: when the last scrub that found it as it must be began with it; 0:
+                            // none
     // column_count times: DiskGroupColumn and its DiskSlotRun records.
 };
 static_assert(sizeof(DiskGroup) == 64);

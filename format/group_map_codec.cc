@@ -87,6 +87,7 @@ bool decode_group(Cursor& cursor, GroupRecord& group)
     group.data_columns = disk.data_columns;
     group.mapping_version = disk.mapping_version;
     group.created_generation = {disk.created_generation};
+    group.verified_seconds = disk.verified_seconds;
     group.columns.resize(disk.column_count);
     for (GroupColumn& column : group.columns) {
         if (!decode_column(record, column))
@@ -223,6 +224,7 @@ std::byte* encode_group(const GroupRecord& group, std::byte* place)
     disk.column_count = static_cast<uint32_t>(group.columns.size());
     disk.mapping_version = group.mapping_version;
     disk.created_generation = group.created_generation.value;
+    disk.verified_seconds = group.verified_seconds;
     place = put(place, disk);
     for (const GroupColumn& column : group.columns) {
         place = put(place, DiskGroupColumn{column.member.value, static_cast<uint32_t>(column.runs.size()),

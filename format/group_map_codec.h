@@ -45,6 +45,7 @@ struct GroupRecord {
     uint32_t data_columns = 0;  // k
     uint32_t mapping_version = 0;
     Generation created_generation;
+    uint64_t verified_seconds = 0;  // since 1970; 0: no scrub has found all of it as it must be
     std::vector<GroupColumn> columns;
 
     // Bytes of user addresses: data_columns * column_bytes.

@@ -84,6 +84,11 @@ std::string to_text(const DiskExtent& item)
                        item.disk_blocks.get(), item.compression, item.offset_blocks.get());
 }
 
+std::string to_text(const DiskDamage& item)
+{
+    return text_format("found %" PRIu64 " blocks %" PRIu64, item.found_seconds.get(), item.block_count.get());
+}
+
 std::string to_text(const DiskChecksumWindow& item)
 {
     return text_format("mask %016" PRIx64, item.mask.get());

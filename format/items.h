@@ -27,6 +27,7 @@ enum class ItemType : uint8_t {
     kSymlink = 20,  // inode, 0: the target
     kExtent = 21,  // inode, file offset: DiskExtent
     kOrphan = 22,  // 0, inode: nothing; unlinked while open, removed at the next mount
+    kDamaged = 23,  // 0, address: DiskDamage; where blocks are that no redundancy brings back
     // checksum tree
     kChecksums = 32,  // address of the window, 0: DiskChecksumWindow + checksums
     // free-space tree
@@ -122,6 +123,14 @@ struct DiskExtent {
     le32 offset_blocks;  // into the decompressed extent; 0 when not compressed
 };
 static_assert(sizeof(DiskExtent) == 32);
+
+// Blocks side by side that could not be had from any redundancy. No file is named: whose they are is told by
+// the extents.
+struct DiskDamage {
+    le64 found_seconds;  // since 1970
+    le64 block_count;
+};
+static_assert(sizeof(DiskDamage) == 16);
 
 // Checksums of up to 64 blocks whose addresses share address / 256 KiB. Bit i of the mask: block i has a
 // checksum; the checksums follow in bit order.

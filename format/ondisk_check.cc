@@ -57,6 +57,24 @@ CW_FIELD(DiskBalance, member, 12, 4);
 CW_FIELD(DiskBalance, before, 16, 8);
 CW_FIELD(DiskBalance, total_bytes, 24, 8);
 
+CW_STRUCT(DiskScrub, 224);
+CW_FIELD(DiskScrub, state, 0, 4);
+CW_FIELD(DiskScrub, flags, 4, 4);
+CW_FIELD(DiskScrub, limit, 8, 8);
+CW_FIELD(DiskScrub, started, 16, 8);
+CW_FIELD(DiskScrub, ended, 24, 8);
+CW_FIELD(DiskScrub, run_ms, 32, 8);
+CW_FIELD(DiskScrub, verified_before, 40, 8);
+CW_FIELD(DiskScrub, bytes_max, 48, 8);
+CW_FIELD(DiskScrub, numbers, 56, 128);
+CW_FIELD(DiskScrub, key_object, 184, 8);
+CW_FIELD(DiskScrub, key_offset, 192, 8);
+CW_FIELD(DiskScrub, key_type, 200, 1);
+CW_FIELD(DiskScrub, reserved, 201, 3);
+CW_FIELD(DiskScrub, tree, 204, 4);
+CW_FIELD(DiskScrub, group, 208, 8);
+CW_FIELD(DiskScrub, stripe, 216, 8);
+
 CW_STRUCT(DiskSuperblock, 4096);
 CW_FIELD(DiskSuperblock, checksum, 0, 8);
 CW_FIELD(DiskSuperblock, magic, 8, 8);
@@ -92,7 +110,8 @@ CW_FIELD(DiskSuperblock, tree_commits, 1496, 8);
 CW_FIELD(DiskSuperblock, log_epoch, 1504, 8);
 CW_FIELD(DiskSuperblock, unmounted, 1512, 4);
 CW_FIELD(DiskSuperblock, balance, 1516, 32);
-CW_FIELD(DiskSuperblock, reserved2, 1548, 2548);
+CW_FIELD(DiskSuperblock, scrub, 1548, 224);
+CW_FIELD(DiskSuperblock, reserved2, 1772, 2324);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);
@@ -115,7 +134,7 @@ CW_FIELD(DiskGroup, data_columns, 36, 4);
 CW_FIELD(DiskGroup, column_count, 40, 4);
 CW_FIELD(DiskGroup, mapping_version, 44, 4);
 CW_FIELD(DiskGroup, created_generation, 48, 8);
-CW_FIELD(DiskGroup, reserved, 56, 8);
+CW_FIELD(DiskGroup, verified_seconds, 56, 8);
 
 CW_STRUCT(DiskGroupColumn, 16);
 CW_FIELD(DiskGroupColumn, member_id, 0, 4);
@@ -210,6 +229,10 @@ CW_FIELD(DiskExtent, kind, 24, 1);
 CW_FIELD(DiskExtent, compression, 25, 1);
 CW_FIELD(DiskExtent, reserved1, 26, 2);
 CW_FIELD(DiskExtent, offset_blocks, 28, 4);
+
+CW_STRUCT(DiskDamage, 16);
+CW_FIELD(DiskDamage, found_seconds, 0, 8);
+CW_FIELD(DiskDamage, block_count, 8, 8);
 
 CW_STRUCT(DiskChecksumWindow, 8);
 CW_FIELD(DiskChecksumWindow, mask, 0, 8);

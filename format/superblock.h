@@ -92,6 +92,38 @@ struct DiskBalance {
 };
 static_assert(sizeof(DiskBalance) == 32);
 
+enum class ScrubState : uint32_t { kNone = 0, kRunning = 1, kPaused = 2, kFinished = 3, kCancelled = 4 };
+
+// Flags of a scrub.
+inline constexpr uint32_t kScrubLooks = 1;  // it repairs nothing
+inline constexpr uint32_t kScrubRowsDone = 2;  // only superblocks, maps and logs are left
+inline constexpr uint32_t kScrubDamagedOnly = 4;  // only block groups with blocks that were found lost
+inline constexpr uint32_t kScrubGroupWell = 8;  // all of `group` before `stripe` was as it must be
+inline constexpr uint32_t kScrubNewOnly = 16;  // only block groups that no scrub has verified
+inline constexpr uint32_t kScrubFlagsMask = 31;
+inline constexpr uint32_t kScrubNumberCount = 16;
+
+// The last scrub: what was asked for, how far it is, what it found. Mounts go on with one that runs.
+struct DiskScrub {
+    le32 state;  // ScrubState
+    le32 flags;  // kScrub...
+    le64 limit;  // bytes of members read per second; 0: as fast as they go
+    le64 started;  // seconds since 1970, as is `ended`
+    le64 ended;
+    le64 run_ms;
+    le64 verified_before;  // groups verified at that time or later are left out; 0: none
+    le64 bytes_max;  // it ends when so many bytes of members were verified; 0: when all were
+    le64 numbers[kScrubNumberCount];
+    le64 key_object;  // where in the trees it goes on
+    le64 key_offset;
+    uint8_t key_type;
+    uint8_t reserved[3];
+    le32 tree;
+    le64 group;  // and where in the block groups
+    le64 stripe;  // of `group`, or of what is left a piece
+};
+static_assert(sizeof(DiskScrub) == 224);
+
 struct DiskSuperblock {
     le64 checksum;  // xxh3-64 of the `bytes - 8` bytes after this field
     le64 magic;
@@ -128,7 +160,8 @@ struct DiskSuperblock {
                      // under
     le32 unmounted;  // 1: the mount that made this commit ended with it; else 0
     DiskBalance balance;  // all zero: none is under way
-    uint8_t reserved2[2548];
+    DiskScrub scrub;  // all zero: there was none
+    uint8_t reserved2[2324];
     // DiskMember members[member_count] follows.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);

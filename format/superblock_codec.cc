@@ -139,6 +139,13 @@ bool balance_valid(const Superblock& superblock)
              balance.usage_max == 100 && balance.before.value == 0));
 }
 
+bool scrub_valid(const ScrubRecord& scrub)
+{
+    if (scrub.state == ScrubState::kNone)
+        return scrub == ScrubRecord();
+    return scrub.state <= ScrubState::kCancelled && (scrub.flags & ~kScrubFlagsMask) == 0;
+}
+
 bool superblock_valid(const Superblock& superblock)
 {
     if (superblock.volume_uuid == Uuid{} || superblock.generation.value == 0 ||
@@ -156,7 +163,7 @@ bool superblock_valid(const Superblock& superblock)
     if (superblock.label.size() >= kLabelBytes || superblock.label.find('\0') != std::string::npos)
         return false;
     return root_valid(superblock) && map_ref_valid(superblock) && epochs_valid(superblock) &&
-           balance_valid(superblock) && members_valid(superblock);
+           balance_valid(superblock) && scrub_valid(superblock.scrub) && members_valid(superblock);
 }
 
 // The head of the slot once the checksum over the length it states has been verified.
@@ -173,6 +180,44 @@ Result<DiskSuperblock> read_checked(std::span<const std::byte> slot)
     if (disk.checksum != checksum_of(slot.subspan(sizeof disk.checksum, disk.bytes - sizeof disk.checksum)))
         return Err::kCorrupt;
     return disk;
+}
+
+ScrubRecord decode(const DiskScrub& disk)
+{
+    ScrubRecord scrub{.state = static_cast<ScrubState>(disk.state.get()),
+                      .flags = disk.flags,
+                      .limit = disk.limit,
+                      .started = disk.started,
+                      .ended = disk.ended,
+                      .run_ms = disk.run_ms,
+                      .verified_before = disk.verified_before,
+                      .bytes_max = disk.bytes_max,
+                      .numbers = {},
+                      .key = {disk.key_object, disk.key_type, disk.key_offset},
+                      .tree = disk.tree,
+                      .group = {disk.group},
+                      .stripe = disk.stripe};
+    std::copy(std::begin(disk.numbers), std::end(disk.numbers), scrub.numbers.begin());
+    return scrub;
+}
+
+void encode(const ScrubRecord& scrub, DiskScrub& disk)
+{
+    disk.state = static_cast<uint32_t>(scrub.state);
+    disk.flags = scrub.flags;
+    disk.limit = scrub.limit;
+    disk.started = scrub.started;
+    disk.ended = scrub.ended;
+    disk.run_ms = scrub.run_ms;
+    disk.verified_before = scrub.verified_before;
+    disk.bytes_max = scrub.bytes_max;
+    std::copy(scrub.numbers.begin(), scrub.numbers.end(), std::begin(disk.numbers));
+    disk.key_object = scrub.key.object;
+    disk.key_type = scrub.key.type;
+    disk.key_offset = scrub.key.offset;
+    disk.tree = scrub.tree;
+    disk.group = scrub.group.value;
+    disk.stripe = scrub.stripe;
 }
 
 void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
@@ -205,6 +250,7 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
                           .member = {disk.balance.member},
                           .before = {disk.balance.before},
                           .total_bytes = disk.balance.total_bytes};
+    superblock.scrub = decode(disk.scrub);
 }
 
 void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
@@ -243,6 +289,7 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.balance.member = superblock.balance.member.value;
     disk.balance.before = superblock.balance.before.value;
     disk.balance.total_bytes = superblock.balance.total_bytes;
+    encode(superblock.scrub, disk.scrub);
     std::memcpy(disk.label, superblock.label.data(), superblock.label.size());
     disk.epoch_count = static_cast<uint32_t>(superblock.epochs.size());
     for (size_t index = 0; index < superblock.epochs.size(); ++index)

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "base/uuid.h"
 #include "format/group_map.h"
+#include "format/key.h"
 #include "format/superblock.h"
 
 namespace cowraid {
@@ -78,6 +79,22 @@ struct BalanceRecord {
     friend bool operator==(const BalanceRecord&, const BalanceRecord&) = default;
 };
 
+// The last scrub (DiskScrub).
+struct ScrubRecord {
+    ScrubState state = ScrubState::kNone;
+    uint32_t flags = 0;  // kScrub...
+    uint64_t limit = 0;
+    uint64_t started = 0, ended = 0, run_ms = 0;
+    uint64_t verified_before = 0, bytes_max = 0;
+    std::array<uint64_t, kScrubNumberCount> numbers{};
+    Key key;
+    uint32_t tree = 0;
+    VolumeAddress group;
+    uint64_t stripe = 0;
+
+    friend bool operator==(const ScrubRecord&, const ScrubRecord&) = default;
+};
+
 struct Superblock {
     Uuid volume_uuid;
     uint64_t incompat_features = 0;
@@ -104,6 +121,7 @@ struct Superblock {
     // The mount that made this commit ended with it, after it was durable on all members.
     bool unmounted = false;
     BalanceRecord balance;
+    ScrubRecord scrub;
     std::string label;
     std::vector<MemberRecord> members;  // by rising id
 

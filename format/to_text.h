@@ -36,6 +36,7 @@ std::string to_text(const DiskLink& item);
 std::string to_text(const DiskDirent& item);
 std::string to_text(const DiskXattr& item);
 std::string to_text(const DiskExtent& item);
+std::string to_text(const DiskDamage& item);
 std::string to_text(const DiskChecksumWindow& item);
 std::string to_text(const DiskGroupSummary& item);
 std::string to_text(const DiskSpaceWindow& item);

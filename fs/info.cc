@@ -54,13 +54,11 @@ std::vector<MemberInfo> member_infos(Filesystem& filesystem)
     return infos;
 }
 
-// What the block groups can still do without, and the majority that superblocks need.
+// What the block groups can still do without.
 uint64_t may_fail(Filesystem& filesystem)
 {
     Volume& volume = *filesystem.volume;
-    const uint64_t members = volume.member_table().size();
-    const uint64_t in_service = members - volume.missing_members().size();
-    uint64_t left = in_service - std::min(in_service, members / 2 + 1);
+    uint64_t left = UINT64_MAX;
     for (const Ref<const ArrayGroup>& group : volume.array().groups()) {
         const auto lacks = [&](const GroupColumn& column) {
             return column.stale() || volume.members().device(column.member) == nullptr;
@@ -70,7 +68,7 @@ uint64_t may_fail(Filesystem& filesystem)
         const uint64_t tolerance = find_profile(group->record.profile)->tolerance;
         left = std::min(left, tolerance - std::min(tolerance, lost));
     }
-    return left;
+    return left == UINT64_MAX ? 0 : left;
 }
 
 SpaceInfo& space_of(std::vector<SpaceInfo>& infos, uint32_t content, ProfileId profile)
@@ -140,7 +138,7 @@ VolumeInfo Filesystem::info()
     VolumeInfo info;
     info.uuid = superblock.volume_uuid;
     info.label = superblock.label;
-    info.generation = superblock.generation;
+    info.generation = volume->generation();
     info.chunk_bytes = superblock.chunk_bytes;
     info.data_profile = volume->profiles().data;
     info.metadata_profile = volume->profiles().metadata;
@@ -150,6 +148,9 @@ VolumeInfo Filesystem::info()
     info.degraded_reason = volume->degraded_reason();
     info.members = member_infos(*this);
     info.may_fail = may_fail(*this);
+    const uint64_t in_service = info.members.size() - volume->missing_members().size();
+    const uint64_t needed = needed_for_writing(info.members.size(), store.options.half);
+    info.may_fail_writing = std::min(info.may_fail, in_service - std::min(in_service, needed));
     info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)
         info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
@@ -164,6 +165,7 @@ VolumeInfo Filesystem::info()
     info.blocks_reconstructed = array.blocks_reconstructed;
     info.blocks_repaired = array.blocks_repaired;
     info.blocks_unrecoverable = array.blocks_unrecoverable;
+    info.damaged_blocks = store.damage.block_count();
     const PartialWriteStatistics partial = volume->array().partial_write_statistics();
     info.joined_blocks = store.allocator.statistics().joined_blocks;
     info.rmw_rows = partial.rmw_rows;
@@ -182,6 +184,12 @@ VolumeInfo Filesystem::info()
     info.moved_blocks = committer.cleaner.counts().moved_blocks;
     info.unmovable_blocks = committer.cleaner.counts().unmovable_blocks;
     info.dirty_bytes = store.ledger.dirty_blocks() * kBlockBytes;
+    const IoStatistics io = io_statistics();
+    info.device_reads = io.reads;
+    info.device_read_bytes = io.read_bytes;
+    info.device_writes = io.writes;
+    info.device_write_bytes = io.write_bytes;
+    info.device_flushes = io.flushes;
     const NodeCache::Statistics nodes = store.cache.statistics();
     info.node_cache_hits = nodes.hits;
     info.node_cache_misses = nodes.misses;

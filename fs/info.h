@@ -58,7 +58,9 @@ struct VolumeInfo {
     uint64_t unallocated_raw_bytes = 0;
     uint64_t available_bytes = 0;
     uint64_t reserve_bytes = 0;  // kept for deleting on a full volume
-    uint64_t may_fail = 0;  // members that may fail beside those that are out of service or lack writes
+    // Members that may fail beside those that are out of service or lack writes: until files are lost, and
+    // until nothing can be written any more.
+    uint64_t may_fail = 0, may_fail_writing = 0;
     uint64_t full_stripes = 0, full_rows = 0, pad_blocks = 0;
     uint64_t data_bytes_written = 0, member_bytes_written = 0;
     // Blocks put into rows that hold others; rows written in place by difference and anew; for that, blocks
@@ -73,6 +75,10 @@ struct VolumeInfo {
     // Block groups that the cleaner emptied, blocks it moved, blocks it could not read: by this mount.
     uint64_t emptied_groups = 0, moved_blocks = 0, unmovable_blocks = 0;
     uint64_t blocks_reconstructed = 0, blocks_repaired = 0, blocks_unrecoverable = 0;
+    uint64_t damaged_blocks = 0;  // that the list of damage has
+    // Requests to all members, by this program.
+    uint64_t device_reads = 0, device_read_bytes = 0, device_writes = 0, device_write_bytes = 0;
+    uint64_t device_flushes = 0;
     uint64_t node_cache_hits = 0, node_cache_misses = 0, node_cache_bytes = 0;
 };
 

@@ -17,8 +17,8 @@ struct Frontend;
 struct SessionOptions {
     InodeNumber root;  // of the volume: node id 1
     PageDropperHost& page_dropper_host;  // must outlive the session
-    // Threads above this are not started, however many requests wait. Generous, because a throttled writer
-    // holds its thread.
+    // Threads above this are not started, however many requests wait. Generous, because a request
+    // that reads members holds its thread.
     uint32_t max_threads = 64;
     uint32_t idle_threads = 10;
 };

@@ -39,7 +39,7 @@ std::vector<FsyncLog::Waiter*> FsyncLog::take_batch(uint32_t& content_bytes)
     return batch;
 }
 
-// False when the batch has to wait for members. Lets go of the lock while it flies.
+// False when the batch has to wait for members. Lets go of the lock while it is written.
 bool FsyncLog::lead()
 {
     uint32_t content_bytes = 0;

@@ -48,7 +48,7 @@ private:
     void compare();
     void compare_column(ScannedRun& run, uint32_t column);
     void compare_parity(ScannedRun& run);
-    void count_verified(const ScannedRun& run, uint32_t column, bool there);
+    void count_verified(const ScannedRun& run, uint32_t column, bool in_service);
     [[nodiscard]] bool data_known(const ScannedRun& run, uint32_t row);
 
     ScrubCall& call_;
@@ -56,6 +56,7 @@ private:
     std::vector<ScannedRun> runs_;
     std::vector<BlockExpectation> expected_;
     std::vector<bool> there_;  // by run and column: it was read
+    std::vector<bool> in_service_;  // the same: its member was asked and did not go meanwhile
     BufferPool::Loan loan_;
 };
 
@@ -72,6 +73,7 @@ ScrubScan::ScrubScan(ScrubCall& call, std::span<const StripeRows> rows)
       geometry_(call.group.geometry),
       expected_(blocks_of(rows) * logical_columns()),
       there_(rows.size() * geometry_.columns(), false),
+      in_service_(there_),
       loan_(call.state.buffers, blocks_of(rows) * geometry_.columns() * kBlockBytes)
 {
     uint64_t before = 0;
@@ -94,7 +96,7 @@ void ScrubScan::read()
             const BlockLocation at = locate_block(call_.state, call_.group, place, column % geometry_.copies);
             if (at.device == nullptr)
                 continue;
-            there_[index * columns() + column] = true;
+            there_[index * columns() + column] = in_service_[index * columns() + column] = true;
             plan.add({at.member,
                       at.device,
                       at.offset,
@@ -112,6 +114,7 @@ void ScrubScan::read()
         ScannedRun& run = runs_[part.owner / columns()];
         // It was there when the request was made.
         const bool gone = part.result == Status(Err::kMemberGone);
+        in_service_[part.owner] = !gone;
         call_.report.unsettled += gone ? 1 : 0;
         for (uint32_t row = 0; !gone && row < run.rows.row_count; ++row)
             run.suspicious[row] = true;
@@ -188,13 +191,14 @@ void ScrubScan::compare()
         if (geometry_.parity > 0 && all)
             compare_parity(run);
         for (uint32_t column = 0; column < columns(); ++column)
-            count_verified(run, column, there_[index * columns() + column]);
+            count_verified(run, column, in_service_[index * columns() + column]);
     }
 }
 
-void ScrubScan::count_verified(const ScannedRun& run, uint32_t column, bool there)
+// What could not be read is examined and repaired by scrub_stripe().
+void ScrubScan::count_verified(const ScannedRun& run, uint32_t column, bool in_service)
 {
-    uint64_t& count = !there                                               ? call_.report.unverified
+    uint64_t& count = !in_service                                          ? call_.report.unverified
                       : column < geometry_.data_columns * geometry_.copies ? call_.report.data_blocks
                                                                            : call_.report.parity_blocks;
     for (uint32_t row = 0; row < run.rows.row_count; ++row) {

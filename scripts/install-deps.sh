@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Installs what building and testing need, from the distribution (Debian 12, Ubuntu 24.04 or newer).
-# Calls apt-get only when something is missing. --runtime: only what scripts/demo.sh needs.
+# Calls apt-get only when something is missing. --runtime: only what scripts/demo.sh needs; --package: what
+# scripts/package.sh needs.
 set -euo pipefail
 
 # cmake only because doctest-dev describes itself to Meson that way.
@@ -11,11 +12,12 @@ build_packages=(meson ninja-build pkg-config cmake g++ libfuse3-dev fuse3 liburi
 # Where the distribution has no such version, scripts/test.sh takes another compiler or leaves a check out.
 clang_packages=(clang-14 clang-format-14 libclang-rt-14-dev llvm-14)
 test_packages=(python3-pytest fio rsync sqlite3 git strace
-    attr btrfs-progs tar coreutils)
+    attr btrfs-progs tar coreutils mandoc zsh systemd udev)
+package_packages=(dpkg-dev debhelper lintian)
 bench_packages=(dbench)  # a row of scripts/bench.py
 
 usage() {
-    echo "usage: scripts/install-deps.sh [--runtime]"
+    echo "usage: scripts/install-deps.sh [--runtime | --package]"
 }
 
 installed() {
@@ -62,6 +64,7 @@ main() {
     local packages=("${build_packages[@]}") optional=() missing
     case "${1:-}" in
     --runtime) ;;
+    --package) packages+=("${package_packages[@]}") ;;
     "")
         packages+=("${test_packages[@]}")
         optional=("${clang_packages[@]}" "${bench_packages[@]}")

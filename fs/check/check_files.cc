@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "format/damage_codec.h"
 #include "format/items.h"
 #include "format/member_layout.h"
 #include "fs/check/check_inode.h"
@@ -32,7 +33,7 @@ public:
 private:
     void begin_inode(const Key& key);
     void end_inode();
-    void orphan_item(const Key& key, std::span<const std::byte> payload);
+    void volume_item(const Key& key, std::span<const std::byte> payload);
     void inode_item(const Key& key, std::span<const std::byte> payload);
     void link_item(const Key& key, std::span<const std::byte> payload);
     void entry_item(const Key& key, std::span<const std::byte> payload);
@@ -110,8 +111,10 @@ void FileTreeCheck::take_orphan_mark()
     }
 }
 
-void FileTreeCheck::orphan_item(const Key& key, std::span<const std::byte> payload)
+void FileTreeCheck::volume_item(const Key& key, std::span<const std::byte> payload)
 {
+    if (key.type == static_cast<uint8_t>(ItemType::kDamaged) && decode_damage(payload).ok())
+        return;
     if (key.type != static_cast<uint8_t>(ItemType::kOrphan) || !payload.empty() || key.offset > kMaxInode ||
         (!orphans_.empty() && orphans_.back() >= key.offset)) {
         context_.findings.add("tree", {}, "file tree: an item of unknown kind (0 %u %llu)",
@@ -191,7 +194,7 @@ void FileTreeCheck::target_item(const Key& key, std::span<const std::byte> paylo
 void FileTreeCheck::item(const Key& key, std::span<const std::byte> payload)
 {
     if (key.object == 0)
-        return orphan_item(key, payload);
+        return volume_item(key, payload);
     if (key.object != inode_.number) {
         end_inode();
         begin_inode(key);

@@ -4,7 +4,6 @@
 // power cut may leave torn.
 #include <algorithm>
 
-#include "base/buffer.h"
 #include "device/block_device.h"
 #include "device/superblock_store.h"
 #include "fs/check/check_passes.h"
@@ -22,53 +21,18 @@ std::string absence_of(CheckContext& context, const MemberRecord& record)
     return record.state == MemberState::kPresent ? "" : reason + "; a mount lets it take part again";
 }
 
-// What is wrong with a copy of the superblock, or null.
-const char* examine_superblock(const Superblock& chosen, const MemberRecord& record,
-                               const AlignedBuffer& slot)
-{
-    const Result<Superblock> copy = decode_superblock(slot.span());
-    if (!copy.ok())
-        return "is damaged, or torn by a power cut";
-    if (copy->volume_uuid != chosen.volume_uuid || copy->member_id != record.id)
-        return "belongs to another member";
-    if (copy->generation != chosen.generation)
-        return "is of an older commit";
-    const MapRef& map = copy->map;
-    const bool same_map = map.generation == chosen.map.generation && map.checksum == chosen.map.checksum &&
-                          map.bytes == chosen.map.bytes && map.place == chosen.map.place;
-    return copy->root == chosen.root && same_map ? nullptr : "contradicts those of other members";
-}
-
-void check_rings(CheckContext& context, BlockDevice& device, const MemberRecord& record)
+void check_copies(CheckContext& context, BlockDevice& device, const MemberRecord& record)
 {
     const Superblock& chosen = context.volume.superblock();
-    const uint64_t slot = chosen.generation.value % kSuperblockSlotCount;
-    AlignedBuffer buffer(kSuperblockSlotBytes);
-    for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
-        const uint64_t offset = kSuperblockRingOffset[ring] + slot * kSuperblockSlotBytes;
-        const char* fault = read_device(device, {offset}, buffer.span()).ok()
-                                ? examine_superblock(chosen, record, buffer)
-                                : "cannot be read";
-        if (fault != nullptr)
-            context.findings.add({.kind = "superblock",
-                                  .text = check_text("the newest copy in ring %u %s", ring, fault),
-                                  .member = record.id.value,
-                                  .repairable = true});
-    }
-}
-
-void check_map(CheckContext& context, BlockDevice& device, const MemberRecord& record)
-{
-    const Superblock& chosen = context.volume.superblock();
-    AlignedBuffer buffer(chosen.map.bytes);
-    const char* fault = nullptr;
-    if (chosen.map.bytes > record.map_bytes ||
-        !read_device(device, {record.map_offset[chosen.map.place]}, buffer.span()).ok())
-        fault = "the copy of the block-group map cannot be read";
-    else if (!decode_group_map(buffer.span(), chosen.map, chosen).ok())
-        fault = "the copy of the block-group map is damaged";
-    if (fault != nullptr)
-        context.findings.add({.kind = "map", .text = fault, .member = record.id.value, .repairable = true});
+    const auto add = [&](const char* kind, std::string text) {
+        context.findings.add(
+            {.kind = kind, .text = std::move(text), .member = record.id.value, .repairable = true});
+    };
+    for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring)
+        if (const char* fault = superblock_copy_fault(device, chosen, record, ring); fault != nullptr)
+            add("superblock", check_text("the newest copy in ring %u %s", ring, fault));
+    if (const char* fault = map_copy_fault(device, chosen, record); fault != nullptr)
+        add("map", check_text("the copy of the block-group map %s", fault));
 }
 
 }  // namespace
@@ -89,8 +53,7 @@ void check_members(CheckContext& context)
             continue;
         }
         BlockDevice* device = context.volume.members().device(record.id);
-        check_rings(context, *device, record);
-        check_map(context, *device, record);
+        check_copies(context, *device, record);
     }
 }
 

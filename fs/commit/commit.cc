@@ -22,11 +22,12 @@ struct ClosedTransaction {
     FlushBatch batch;  // its view: the transaction, and nothing newer
     VolumeCounters counters;
     PendingChanges changes;
+    Scrub::Progress scrubbed;
     uint64_t change = 0;  // number of the newest change in it
     bool log_ready = false;  // what comes after it may be logged, once it is committed
 };
 
-bool nothing_to_commit(Store& store)
+bool nothing_changed(Store& store)
 {
     return !store.timeline.open()->dirty && !store.volume.map_changed() &&
            !store.volume.member_failed_since_commit();
@@ -131,6 +132,13 @@ Status publish_caught_up(Store& store)
     return {};
 }
 
+// A scrub has come on, and nothing else changed.
+Status publish_scrub(Store& store, const Scrub::Progress& progress)
+{
+    store.volume.note_scrub(progress.record, progress.verified);
+    return publish_map(store);
+}
+
 // By which the bound may rise while room is made: lines about new groups.
 constexpr uint64_t kNodeSlackBlocks = 64 * (kNodeBytes / kBlockBytes);
 
@@ -155,6 +163,22 @@ Status Committer::ensure_room(uint64_t data_blocks, uint64_t node_blocks)
     return {};
 }
 
+namespace {
+
+// The blocks themselves belong to the commit that the flush is for; parity, and what a crash would leave of
+// the blocks, to this one (I-36).
+void note_rewritten(Allocator& allocator, Transaction& in_place)
+{
+    for (const BlockTable::Entry& entry : in_place.checksums.sorted()) {
+        ++in_place.rewritten_stripes;
+        for (uint32_t block = 0; block < kChecksumWindowBlocks; ++block)
+            if ((entry.window.mask >> block & 1) != 0)
+                allocator.note_rewritten(entry.window_address + uint64_t{block} * kBlockBytes, in_place.id);
+    }
+}
+
+}  // namespace
+
 Status Committer::commit_checksums(FlushBatch& batch)
 {
     uint64_t covered = 0;
@@ -165,6 +189,8 @@ Status Committer::commit_checksums(FlushBatch& batch)
         store.volume.array().retire(barrier.covered);
         return {};
     }
+    if (!is_mutant(CommitMutant::kBetweenUnnoted))
+        note_rewritten(store.allocator, *store.in_place);
     const PendingChanges changes = changes_in(*store.in_place);
     open_node_groups(store, node_blocks_bound(store.ledger.metadata_room(), changes) + kNodeSlackBlocks);
     if (store.volume.map_changed())
@@ -213,6 +239,7 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
         committer.store.volume.set_tree_commits(number.value);
     if (closed.log_ready && !is_mutant(CommitMutant::kLogNotLive))
         committer.store.volume.set_fsync_log_live(true);
+    committer.store.volume.note_scrub(closed.scrubbed.record, closed.scrubbed.verified);
     uint64_t covered = 0;
     CW_TRY(make_durable(committer.store, generation, trees.root, covered));
     committer.store.volume.array().retire(covered);
@@ -259,13 +286,22 @@ Status Committer::commit()
         return stop_for(*this, "planning block groups failed", planned);
     if (const Status current = publish_caught_up(store); !current.ok())
         return stop_for(*this, "writing superblocks failed", current);
-    if (nothing_to_commit(store)) {
+    if (nothing_changed(store) && !scrub.wants_commit() && !store.damage.changed()) {
         answer_writers(store);  // a flush asked for beside this commit is not made
         return {};
+    }
+    // What the scrub has recorded anew and found lost so far is in what is committed now.
+    Scrub::Progress scrubbed = scrub.take_progress();
+    store.damage.store_changes(store);
+    if (nothing_changed(store)) {
+        answer_writers(store);
+        const Status published = publish_scrub(store, scrubbed);
+        return published.ok() ? published : stop_for(*this, "writing superblocks failed", published);
     }
     plan_node_moves(store);
     balance.plan_moves();
     ClosedTransaction closed = close_transaction(*this);
+    closed.scrubbed = std::move(scrubbed);
     store.commits.begun(closed.transaction->id);
     const Status status = run_commit(*this, closed);
     if (!status.ok()) {
@@ -304,7 +340,7 @@ Status Committer::confirm()
 
 Status Committer::commit_clean()
 {
-    if (store.volume.superblock().unmounted || store.service.failed())
+    if ((store.volume.superblock().unmounted && !store.volume.counters_changed()) || store.service.failed())
         return {};
     {
         WriteLock gate(store.gate);

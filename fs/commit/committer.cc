@@ -14,8 +14,8 @@ Committer::Committer(Names& volume_names)
       empty_groups(store),
       orders(store),
       balance(store, empty_groups, orders, cleaner),
-      scrub(store, ScrubScope::kAll),
-      catch_up(store, ScrubScope::kStale),
+      scrub(store, orders, ScrubScope::kAll),
+      catch_up(store, orders, ScrubScope::kStale),
       background(*this)
 {
     store.driver = this;

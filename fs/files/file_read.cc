@@ -2,6 +2,7 @@
 // Reading file data: memory first (dirty, then flushing), then extents, verified and healed by the array.
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 #include "base/log_count.h"
 #include "fs/files/extents.h"
@@ -147,6 +148,23 @@ Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view,
     return find_pieces(store, view, inode.number, gaps, pieces);
 }
 
+// Which of them cannot be had: each is read alone.
+void note_lost_blocks(Store& store, const ReadPiece& piece)
+{
+    const auto now = static_cast<uint64_t>(std::time(nullptr));
+    for (uint32_t block = 0; block < piece.block_count; ++block) {
+        ReadPiece one{.address = piece.address + block * kBlockBytes,
+                      .block_count = 1,
+                      .memory = piece.memory + block * kBlockBytes,
+                      .checksums = piece.checksums + block,
+                      .result = {}};
+        const bool lost = piece.bad_blocks == piece.block_count ||
+                          store.volume.array().read(std::span(&one, 1)).err() == Err::kTooManyFaults;
+        if (lost)
+            store.damage.note(one.address, 1, now);
+    }
+}
+
 Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece>& stored)
 {
     std::vector<std::vector<Checksum>> checksums(stored.size());
@@ -166,7 +184,11 @@ Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece
         pieces[i].memory = stored[i].memory;
         pieces[i].checksums = checksums[i].data();
     }
-    return store.volume.array().read(pieces);
+    const Status status = store.volume.array().read(pieces);
+    for (const ReadPiece& piece : pieces)
+        if (piece.result.err() == Err::kTooManyFaults)
+            note_lost_blocks(store, piece);
+    return status;
 }
 
 void log_damage(Store& store, InodeNumber inode, uint64_t first_block, uint64_t block_count, Err err)

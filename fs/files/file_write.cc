@@ -24,9 +24,11 @@ struct PendingWrite {
     bool in_place = false;
     uint64_t reserved = 0;  // rows for as many blocks
     Ref<SharedBuffer> buffer;  // whole blocks, user data in place, edges still to fill
-    // Content of the first and last block as stored, when they are covered in part; empty until read_edges(),
-    // then valid while the inode's extent_version is `edge_version` and the block is not in memory.
+    // Content of the first and last block as stored, where the write leaves some of it; empty until
+    // read_edges(), then valid while the inode's extent_version is `edge_version` and the block is not in
+    // memory.
     AlignedBuffer edges;
+    bool has_edge[2]{};
     uint64_t edge_version = 0;
 
     [[nodiscard]] uint64_t end() const { return offset + data.size(); }
@@ -34,6 +36,12 @@ struct PendingWrite {
     [[nodiscard]] uint64_t block_count() const { return divide_up(end(), kBlockBytes) - first_block(); }
     [[nodiscard]] bool head_partial() const { return offset % kBlockBytes != 0; }
     [[nodiscard]] bool tail_partial() const { return end() % kBlockBytes != 0; }
+    // Whether a file of that size has content in the block that the write does not replace.
+    [[nodiscard]] bool leaves_content(uint64_t block, uint64_t size_bytes) const
+    {
+        const uint64_t start = block * kBlockBytes;
+        return start < size_bytes && (offset > start || end() < std::min(size_bytes, start + kBlockBytes));
+    }
 };
 
 void fill_buffer(PendingWrite& write)
@@ -96,10 +104,11 @@ bool fill_edge(Inode& inode, PendingWrite& write, uint64_t block)
     const std::byte* base = inode.dirty.find(block);
     if (base == nullptr)
         base = inode.flushing.find(block);
-    if (base == nullptr && block_start < inode.attributes.size_bytes) {
-        if (write.edges.size() == 0 || write.edge_version != inode.extent_version)
+    if (base == nullptr && write.leaves_content(block, inode.attributes.size_bytes)) {
+        const size_t edge = block == write.first_block() ? 0 : 1;
+        if (write.edges.size() == 0 || !write.has_edge[edge] || write.edge_version != inode.extent_version)
             return false;
-        base = write.edges.data() + (block == write.first_block() ? 0 : kBlockBytes);
+        base = write.edges.data() + edge * kBlockBytes;
     }
     if (base == nullptr) {
         std::memset(target, 0, from);
@@ -124,16 +133,18 @@ bool fill_edges(Inode& inode, PendingWrite& write)
 // Reads the stored content of the edge blocks. No locks held.
 Status read_edges(Store& store, Inode& inode, PendingWrite& write)
 {
+    const uint64_t blocks[] = {write.first_block(), write.first_block() + write.block_count() - 1};
     {
         MutexLock lock(inode.mutex);
         write.edge_version = inode.extent_version;
+        for (size_t edge = 0; edge < std::size(blocks); ++edge)
+            write.has_edge[edge] = write.leaves_content(blocks[edge], inode.attributes.size_bytes);
     }
+    write.has_edge[1] = write.has_edge[1] && blocks[1] != blocks[0];
     AlignedBuffer edges(2 * kBlockBytes);
-    if (write.head_partial() || write.block_count() == 1)
-        CW_TRY(read_file_blocks(store, inode, write.first_block(), 1, edges.data()));
-    if (write.tail_partial() && write.block_count() > 1)
-        CW_TRY(read_file_blocks(store, inode, write.first_block() + write.block_count() - 1, 1,
-                                edges.data() + kBlockBytes));
+    for (size_t edge = 0; edge < std::size(blocks); ++edge)
+        if (write.has_edge[edge])
+            CW_TRY(read_file_blocks(store, inode, blocks[edge], 1, edges.data() + edge * kBlockBytes));
     write.edges = std::move(edges);
     return {};
 }

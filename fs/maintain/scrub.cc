@@ -7,17 +7,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/log_count.h"
+#include "fs/maintain/scrub_heads.h"
 
 namespace cowraid {
 
 namespace {
-
-constexpr uint64_t kNanosecondsPerMs = 1000000;
-
-uint64_t clock_ms()
-{
-    return monotonic_ns() / kNanosecondsPerMs;
-}
 
 uint64_t now_seconds()
 {
@@ -46,6 +40,49 @@ const char* scrub_state_name(ScrubState state)
     return kNames[static_cast<size_t>(state)];
 }
 
+const char* scrub_plan_name(ScrubOptions::Plan plan)
+{
+    constexpr const char* kNames[] = {"full", "percent", "new", "bad"};
+    return kNames[static_cast<size_t>(plan)];
+}
+
+bool parse_scrub_plan(std::string_view name, ScrubOptions::Plan& plan)
+{
+    using Plan = ScrubOptions::Plan;
+    for (const Plan one : {Plan::kFull, Plan::kPercent, Plan::kNew, Plan::kBad})
+        if (name == scrub_plan_name(one)) {
+            plan = one;
+            return true;
+        }
+    return false;
+}
+
+Scrub::Scrub(Store& store, CommitOrders& orders, ScrubScope scope)
+    : store_(store), orders_(orders), scope_(scope)
+{
+    if (scope == ScrubScope::kAll)
+        load(store.volume.superblock().scrub);
+}
+
+namespace {
+
+ScrubSelection selection_for(Store& store, const ScrubOptions& options)
+{
+    ScrubSelection selection{.new_only = options.plan == ScrubOptions::Plan::kNew,
+                             .damaged_only = options.plan == ScrubOptions::Plan::kBad};
+    if (options.plan == ScrubOptions::Plan::kPercent)
+        select_oldest(store, options.percent, selection);
+    if (options.older_than > 0) {
+        const uint64_t now = now_seconds();
+        const uint64_t before = std::max<uint64_t>(1, now - std::min(now, options.older_than));
+        selection.verified_before =
+            selection.verified_before == 0 ? before : std::min(selection.verified_before, before);
+    }
+    return selection;
+}
+
+}  // namespace
+
 Status Scrub::start(const ScrubOptions& options)
 {
     CW_TRY(store_.service.check_writable());
@@ -54,46 +91,61 @@ Status Scrub::start(const ScrubOptions& options)
         std::none_of(groups.begin(), groups.end(),
                      [&](const Ref<const ArrayGroup>& group) { return in_scope(store_, scope_, *group); }))
         return Err::kNotFound;
-    const uint64_t bytes = scrub_bytes(store_, scope_);
-    MutexLock lock(mutex_);
-    if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
-        return Err::kBusy;
-    status_ = {};
-    status_.options = options;
-    status_.started = now_seconds();
-    status_.bytes_total = bytes;
-    position_ = {};
-    passes_.clear();
-    ++number_;
-    enter_running();
+    const ScrubSelection selection = selection_for(store_, options);
+    const uint64_t bytes = scrub_bytes(store_, scope_, selection);
+    {
+        MutexLock lock(mutex_);
+        if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
+            return Err::kBusy;
+        status_ = {};
+        status_.options = options;
+        status_.started = now_seconds();
+        status_.bytes_total = bytes;
+        position_ = {};
+        selection_ = selection;
+        bytes_begun_ = 0;
+        passes_.clear();
+        ++number_;
+        enter_running();
+    }
+    store_.commits.request_commit();
     return {};
 }
 
 Status Scrub::pause()
 {
-    MutexLock lock(mutex_);
-    if (status_.state != ScrubState::kRunning)
-        return Err::kInvalid;
-    leave_running(ScrubState::kPaused);
+    {
+        MutexLock lock(mutex_);
+        if (status_.state != ScrubState::kRunning)
+            return Err::kInvalid;
+        leave_running(ScrubState::kPaused);
+    }
+    store_.commits.request_commit();
     return {};
 }
 
 Status Scrub::resume()
 {
     CW_TRY(store_.service.check_writable());
-    MutexLock lock(mutex_);
-    if (status_.state != ScrubState::kPaused)
-        return Err::kInvalid;
-    enter_running();
+    {
+        MutexLock lock(mutex_);
+        if (status_.state != ScrubState::kPaused)
+            return Err::kInvalid;
+        enter_running();
+    }
+    store_.commits.request_commit();
     return {};
 }
 
 Status Scrub::cancel()
 {
-    MutexLock lock(mutex_);
-    if (status_.state != ScrubState::kRunning && status_.state != ScrubState::kPaused)
-        return Err::kInvalid;
-    end(ScrubState::kCancelled);
+    {
+        MutexLock lock(mutex_);
+        if (status_.state != ScrubState::kRunning && status_.state != ScrubState::kPaused)
+            return Err::kInvalid;
+        end(ScrubState::kCancelled);
+    }
+    store_.commits.request_commit();
     return {};
 }
 
@@ -102,13 +154,13 @@ void Scrub::end(ScrubState state)
     leave_running(state);
     status_.ended = now_seconds();
     ++number_;
-    steps_ = 0;
+    issued_.clear();
 }
 
 void Scrub::enter_running()
 {
     status_.state = ScrubState::kRunning;
-    since_ms_ = clock_ms();
+    since_ms_ = monotonic_ms();
     changed_.notify_all();
 }
 
@@ -121,8 +173,8 @@ void Scrub::leave_running(ScrubState state)
 
 uint64_t Scrub::run_ms() const
 {
-    const bool runs = status_.state == ScrubState::kRunning;
-    return status_.run_ms + (runs ? clock_ms() - since_ms_ : 0);
+    const bool runs = status_.state == ScrubState::kRunning && !stopped_;
+    return status_.run_ms + (runs ? monotonic_ms() - since_ms_ : 0);
 }
 
 ScrubStatus Scrub::status() const
@@ -130,15 +182,19 @@ ScrubStatus Scrub::status() const
     MutexLock lock(mutex_);
     ScrubStatus status = status_;
     status.run_ms = run_ms();
+    // The next mount that may write goes on with it.
+    if (status.state == ScrubState::kRunning && !store_.service.writing())
+        status.state = ScrubState::kPaused;
     return status;
 }
 
 void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
 {
-    status_.bytes_done += (report.data_blocks + report.parity_blocks) * kBlockBytes;
+    status_.bytes_done += (report.data_blocks + report.parity_blocks) * kBlockBytes + counts.head_bytes;
     status_.data_blocks += report.data_blocks;
     status_.parity_blocks += report.parity_blocks;
     status_.nodes += counts.nodes;
+    status_.heads += counts.heads;
     status_.repaired += report.repaired;
     status_.unrepaired += report.unrepaired;
     status_.unverified += report.unverified;
@@ -156,9 +212,9 @@ namespace {
 void add_stale_columns(const MemberSet& members, const GroupRecord& group, std::vector<StaleColumn>& out)
 {
     for (const GroupColumn& column : group.columns)
-        if (const BlockDevice* const device = members.device(column.member);
-            column.stale() && device != nullptr)
-            out.push_back({group.address, column.member, column.stale_since, device});
+        if (const uint64_t arrivals = members.arrivals(column.member);
+            column.stale() && members.device(column.member) != nullptr)
+            out.push_back({group.address, column.member, column.stale_since, arrivals});
 }
 
 constexpr VolumeAddress kNodesOfAllGroups{0};
@@ -182,6 +238,7 @@ void Scrub::note_begun(Step& step, const ScrubPosition& before, const ScrubPosit
     Pass& pass = passes_[nodes ? kNodesOfAllGroups : step.piece.group->record.address];
     if (nodes ? before == ScrubPosition() : step.piece.first) {
         pass.begun = true;
+        pass.seconds = now_seconds();
         pass.columns = step.columns;
     }
     pass.issued = nodes ? !after.in_trees() : step.piece.last;
@@ -189,7 +246,7 @@ void Scrub::note_begun(Step& step, const ScrubPosition& before, const ScrubPosit
     step.noted = true;
 }
 
-void Scrub::note_finished(const Step& step, std::vector<StaleColumn>& current)
+void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
 {
     const VolumeAddress address = step.piece.group ? step.piece.group->record.address : kNodesOfAllGroups;
     const auto at = passes_.find(address);
@@ -198,17 +255,22 @@ void Scrub::note_finished(const Step& step, std::vector<StaleColumn>& current)
     Pass& pass = at->second;
     --pass.steps;
     pass.failed = pass.failed || step.failed();
+    pass.unverified = pass.unverified || step.report.unsettled + step.report.unverified > 0;
     if (!pass.complete())
         return;
     if (!pass.failed && step.order.mode == ScrubMode::kRepair)
         current.insert(current.end(), pass.columns.begin(), pass.columns.end());
+    if (!pass.failed && !pass.unverified && scope_ == ScrubScope::kAll)
+        verified_.push_back({address, pass.seconds});
+    step.saw_all = step.piece.group && !pass.unverified;
     passes_.erase(at);
 }
 
 // A limit is kept in steps of a fraction of a second.
 ScrubOrder Scrub::order() const
 {
-    ScrubOrder order{.mode = status_.options.mode, .scope = scope_};
+    ScrubOrder order{
+        .mode = status_.options.mode, .scope = scope_, .selection = selection_, .bytes_begun = bytes_begun_};
     if (status_.options.limit > 0)
         order.piece_bytes = std::clamp(status_.options.limit / 8, kMiB, order.piece_bytes);
     return order;
@@ -226,6 +288,7 @@ bool Scrub::begin(Step& step)
         before = position_;
         step.order = order();
         step.number = number_;
+        step.started = status_.started;
     }
     ScrubPosition position = before;
     if (before == ScrubPosition())
@@ -234,30 +297,49 @@ bool Scrub::begin(Step& step)
         ++step.counts.unreadable_nodes;
     if (step.piece.group)
         add_stale_columns(store_.volume.members(), step.piece.group->record, step.columns);
+    // One that came into service since the piece was chosen.
+    std::erase_if(step.columns, [&](const StaleColumn& column) { return column.since < step.piece.since; });
     MutexLock lock(mutex_);
     if (step.number != number_)
         return true;
     position_ = position;
+    bytes_begun_ += step.piece.bytes;
     note_begun(step, before, position);
-    ++steps_;
+    status_.bytes_total -= std::min(status_.bytes_total, step.piece.blocks.left_out_bytes);
+    step.sequence = ++sequence_;
+    issued_.emplace(step.sequence, Issued{.before = before, .report = {}, .counts = {}});
     return true;
 }
 
 // True: it was the last step of the scrub, which ended so.
-bool Scrub::finish(const Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current)
+bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current)
 {
     MutexLock lock(mutex_);
     if (step.number != number_)
         return false;
-    add(step.report, step.counts);
     note_finished(step, current);
-    --steps_;
+    Issued& own = issued_.at(step.sequence);
+    own.ended = true;
+    own.report = std::move(step.report);
+    own.counts = step.counts;
+    for (auto first = issued_.begin(); first != issued_.end() && first->second.ended;
+         first = issued_.erase(first))
+        add(first->second.report, first->second.counts);
     changed_.notify_all();
-    if (!position_.done || steps_ > 0)
+    if (!position_.done || !issued_.empty())
         return false;
     end(ScrubState::kFinished);
     ended = status_;
     return true;
+}
+
+void Scrub::note_lost(const Step& step)
+{
+    for (const VolumeAddress address : step.report.lost) {
+        store_.damage.note(address, 1, step.started);
+        log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
+                  {.first = address.value, .last = address.value + kBlockBytes - 1});
+    }
 }
 
 bool Scrub::step()
@@ -265,15 +347,21 @@ bool Scrub::step()
     Step step;
     if (!begin(step))
         return false;
-    if (step.piece.group && !step.piece.blocks.rows.empty())
+    if (step.piece.head)
+        scrub_head(store_, orders_, *step.piece.head, step.order.mode, step.report, step.counts);
+    else if (step.piece.group && !step.piece.blocks.rows.empty())
         scrub_rows(store_, step.order.mode, step.piece, step.report);
-    for (const VolumeAddress address : step.report.lost)
-        log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
-                  {.first = address.value, .last = address.value + kBlockBytes - 1});
+    note_lost(step);
     ScrubStatus ended;
     std::vector<StaleColumn> current;
-    if (finish(step, ended, current))
+    if (finish(step, ended, current)) {
         log_end(scope_, ended);
+        store_.commits.request_commit();
+    }
+    if (step.saw_all) {
+        const GroupRecord& group = step.piece.group->record;
+        store_.damage.forget_found_before(step.started, group.address, group.address + group.span_bytes());
+    }
     if (!current.empty()) {
         store_.volume.caught_up(std::move(current));
         store_.commits.request_commit();
@@ -304,9 +392,8 @@ bool Scrub::wait()
 void Scrub::stop()
 {
     MutexLock lock(mutex_);
+    status_.run_ms = run_ms();
     stopped_ = true;
-    if (status_.state == ScrubState::kRunning)
-        leave_running(ScrubState::kPaused);
     changed_.notify_all();
 }
 
@@ -314,6 +401,7 @@ void Scrub::allow()
 {
     MutexLock lock(mutex_);
     stopped_ = false;
+    since_ms_ = monotonic_ms();
 }
 
 }  // namespace cowraid

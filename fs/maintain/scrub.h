@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: MIT
 // A scrub of the mounted volume: who asked for it, where it is, what it found. One at a time of each scope.
+// That of all is in the superblock: a mount goes on with it. What is lost is in the list of damage
+// (fs/txn/damage_list.h).
 // What stale columns lack is written on the way; those of which nothing is left are handed to the volume,
 // which calls them current (docs/DESIGN.md, "Members that missed writes").
 #pragma once
 
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include "base/mutex.h"
 #include "fs/maintain/scrub_walk.h"
+#include "fs/txn/commit_orders.h"
 #include "fs/volume/volume.h"
 
 namespace cowraid {
 
-enum class ScrubState : uint8_t { kNone, kRunning, kPaused, kFinished, kCancelled };
 const char* scrub_state_name(ScrubState state);
 
 struct ScrubOptions {
     ScrubMode mode = ScrubMode::kRepair;
     uint64_t limit = 0;  // bytes of members read per second; 0: as fast as they go
+    // Of what is in block groups and not mirrored nodes: all, about so many percent, those verified longest
+    // ago, what no scrub has verified, or groups with blocks that were found lost.
+    enum class Plan : uint8_t { kFull, kPercent, kNew, kBad };
+    Plan plan = Plan::kFull;
+    uint32_t percent = 100;
+    uint64_t older_than = 0;  // seconds: only what was verified before; 0: all
 };
+
+// "full", "percent", "new", "bad".
+const char* scrub_plan_name(ScrubOptions::Plan plan);
+bool parse_scrub_plan(std::string_view name, ScrubOptions::Plan& plan);
 
 struct ScrubStatus {
     ScrubState state = ScrubState::kNone;
@@ -30,9 +43,11 @@ struct ScrubStatus {
     uint64_t bytes_done = 0, bytes_total = 0;
     // In blocks of 4 KiB; nodes with all copies.
     uint64_t data_blocks = 0, parity_blocks = 0, nodes = 0;
+    uint64_t heads = 0;  // copies of superblocks and block-group maps
     uint64_t repaired = 0, unrepaired = 0, adopted = 0, lost = 0, unreadable_nodes = 0;
     uint64_t unverified = 0;  // blocks on members that are not in service
-    std::vector<VolumeAddress> lost_addresses;  // the first kScrubAddressesMax of the lost blocks
+    // The first kScrubAddressesMax of the lost blocks that this mount found.
+    std::vector<VolumeAddress> lost_addresses;
 
     // What is wrong and stays so.
     [[nodiscard]] bool damaged() const { return unrepaired + lost + unreadable_nodes > 0; }
@@ -47,7 +62,8 @@ inline constexpr size_t kScrubAddressesMax = 4096;
 // Thread-safe.
 class Scrub {
 public:
-    Scrub(Store& store, ScrubScope scope) : store_(store), scope_(scope) { }
+    // Goes on with the scrub that the superblock tells of.
+    Scrub(Store& store, CommitOrders& orders, ScrubScope scope);
 
     // kBusy: one runs or is paused. kReadOnly, kShutdown: nothing is written to the volume, and nobody takes
     // steps. kNotFound: nothing is in its scope.
@@ -63,13 +79,25 @@ public:
     bool step();
     // Of the threads that take the steps: waits for work, and as long as the limit says. False: stop().
     bool wait();
-    void stop();  // a scrub that runs is paused
-    void allow();  // after stop(): again
+    void stop();  // the next mount, or allow(), goes on with a scrub that runs
+    void allow();
+
+    // What a commit makes durable: how far the scrub is, and groups that it found as they must be since the
+    // last call. Taken before the transaction is closed: what was recorded anew on the way is in it.
+    struct Progress {
+        ScrubRecord record;
+        std::vector<VerifiedGroup> verified;
+    };
+    Progress take_progress();
+    // Whether that is worth a commit. Commit thread.
+    [[nodiscard]] bool wants_commit() const;
 
 private:
-    // What a step works on; `number` is of its scrub.
+    // What a step works on; `number` is of its scrub, `sequence` of the step.
     struct Step {
-        uint64_t number = 0;
+        uint64_t number = 0, sequence = 0;
+        uint64_t started = 0;  // when its scrub was
+        bool saw_all = false;  // with it all of a group was read
         bool noted = false;  // in a Pass
         ScrubOrder order;
         ScrubPiece piece;
@@ -88,6 +116,8 @@ private:
         std::vector<StaleColumn> columns;  // stale when it began
         uint32_t steps = 0;  // under way
         bool begun = false, issued = false, failed = false;
+        bool unverified = false;  // some of it could not be read
+        uint64_t seconds = 0;  // when it began
 
         [[nodiscard]] bool complete() const { return begun && issued && steps == 0; }
     };
@@ -96,9 +126,12 @@ private:
     std::vector<StaleColumn> node_columns();
     void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
     // `current`: columns that a pass without a finding ended for.
-    void note_finished(const Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
-    bool finish(const Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
+    void note_finished(Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
+    bool finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
     void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
+    void load(const ScrubRecord& record);
+    [[nodiscard]] ScrubRecord record() const CW_REQUIRES(mutex_);
+    void note_lost(const Step& step);
     void enter_running() CW_REQUIRES(mutex_);
     void leave_running(ScrubState state) CW_REQUIRES(mutex_);
     [[nodiscard]] uint64_t run_ms() const CW_REQUIRES(mutex_);
@@ -106,6 +139,7 @@ private:
     void end(ScrubState state) CW_REQUIRES(mutex_);
 
     Store& store_;
+    CommitOrders& orders_;
     const ScrubScope scope_;
     Mutex walk_mutex_{LockRank::kScrub};  // held by who finds the next piece, which may read nodes
     mutable Mutex mutex_{LockRank::kLeaf};
@@ -114,10 +148,23 @@ private:
     ScrubPosition position_ CW_GUARDED_BY(mutex_);
     uint64_t
         number_ CW_GUARDED_BY(mutex_) = 0;  // of the scrub: a step of one that was cancelled counts no more
-    uint32_t steps_ CW_GUARDED_BY(mutex_) = 0;  // of this scrub, under way
+    // Steps of this scrub under way, in the order of their pieces, and those that have ended before an
+    // earlier one has. What they found counts in that order: with the position it is durable or not.
+    struct Issued {
+        ScrubPosition before;
+        bool ended = false;
+        ScrubReport report;
+        ScrubWalkCounts counts;
+    };
+    std::map<uint64_t, Issued> issued_ CW_GUARDED_BY(mutex_);
+    uint64_t sequence_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t bytes_begun_ CW_GUARDED_BY(mutex_) = 0;
+    ScrubSelection selection_ CW_GUARDED_BY(mutex_);
+    std::vector<VerifiedGroup> verified_ CW_GUARDED_BY(mutex_);
     // By address of the group, while steps of it are to come; of the nodes under address 0.
     std::map<VolumeAddress, Pass> passes_ CW_GUARDED_BY(mutex_);
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
+    uint64_t taken_ms_ CW_GUARDED_BY(mutex_) = 0;  // when its progress was last made durable
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
 };
 

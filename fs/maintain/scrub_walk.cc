@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "format/items.h"
 #include "format/window_codec.h"
+#include "fs/maintain/scrub_heads.h"
 #include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
@@ -31,6 +32,9 @@ Generation in_doubt_since(Store& store, const ArrayGroup& group)
             since = std::min(since, column.stale_since);
     return since;
 }
+
+// Blocks of a group that a piece may span, used or not: its bitmap.
+constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
 
 // Nodes of one tree. Pointers verify their children, so that leaves are not looked into.
 class NodeScrub {
@@ -128,9 +132,19 @@ void add_rows(UsedBlocks& out, const Geometry& geometry, uint64_t stripe)
     }
 }
 
-// Windows of the group from the position on, until they have enough rows in use. False: there are none.
+// A window that is passed over costs its reading and decoding.
+constexpr uint64_t kPassedOverBytes = 64 * kBlockBytes;
+
+bool left_out(const SpaceWindow& window, Generation since)
+{
+    return is_mutant(CommitMutant::kFirstMissedLeftOut) ? window.last_write <= since
+                                                        : window.last_write < since;
+}
+
+// Windows of the group from the position on, until they have enough rows in use; rows of windows that were
+// last written before the commit `since` are left out. False: there are none.
 Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, uint64_t from,
-                       uint64_t piece_bytes, UsedBlocks& out)
+                       Generation since, uint64_t piece_bytes, UsedBlocks& out)
 {
     const auto type = static_cast<uint8_t>(ItemType::kSpaceWindow);
     const VolumeAddress address = group.record.address;
@@ -146,8 +160,13 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
         const uint64_t end = window.first_stripe + divide_up(window.block_count, stripe_blocks);
         if (window.block_count % stripe_blocks != 0 || end > geometry.stripe_count())
             return Err::kCorrupt;
+        if (!windows.empty() && (end - windows.front().first_stripe) * stripe_blocks > kSpanBlocksMax)
+            break;
         CW_TRY(cursor.next());
-        bytes += uint64_t{window.used_count} * kBlockBytes * geometry.columns() / geometry.data_columns;
+        const uint64_t used =
+            uint64_t{window.used_count} * kBlockBytes * geometry.columns() / geometry.data_columns;
+        bytes += left_out(window, since) ? kPassedOverBytes : used;
+        out.left_out_bytes += left_out(window, since) ? used : 0;
         windows.push_back(std::move(window));
     }
     if (windows.empty())
@@ -162,6 +181,8 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
             out.used.set(first, window.block_count);
         else if (window.used_count > 0)
             out.used.load(first, window.block_count, window.bitmap);
+        if (left_out(window, since))
+            continue;
         for (uint64_t stripe = 0; window.used_count > 0 && stripe < window.block_count / stripe_blocks;
              ++stripe)
             add_rows(out, geometry, window.first_stripe + stripe);
@@ -236,12 +257,30 @@ private:
     bool rewritten_ = false;
 };
 
-// The first group at or after the position that has rows to be scrubbed.
-Ref<const ArrayGroup> next_group(Store& store, ScrubScope scope, VolumeAddress from)
+bool selected(Store& store, const ScrubSelection& selection, const GroupRecord& group)
 {
-    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
-        if (group->record.address >= from && !has_mirrored_nodes(*group) && in_scope(store, scope, *group))
+    return (selection.verified_before == 0 || group.verified_seconds < selection.verified_before) &&
+           (!selection.new_only || group.verified_seconds == 0) &&
+           (!selection.damaged_only ||
+            store.damage.touches(group.address, group.address + group.span_bytes()));
+}
+
+// The first group at or after the position that has rows to be scrubbed. One that was begun is read to its
+// end.
+Ref<const ArrayGroup> next_group(Store& store, const ScrubOrder& order, const ScrubPosition& position)
+{
+    const uint64_t bytes_max = order.selection.bytes_max;
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups()) {
+        if (group->record.address < position.group || has_mirrored_nodes(*group) ||
+            !in_scope(store, order.scope, *group))
+            continue;
+        if (group->record.address == position.group && position.stripe > 0)
             return group;
+        if (bytes_max > 0 && order.bytes_begun >= bytes_max)
+            return {};
+        if (selected(store, order.selection, group->record))
+            return group;
+    }
     return {};
 }
 
@@ -263,18 +302,19 @@ void leave_group(const ArrayGroup& group, ScrubPosition& position)
 
 Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece)
 {
-    Ref<const ArrayGroup> group = next_group(store, order.scope, position.group);
+    Ref<const ArrayGroup> group = next_group(store, order, position);
     if (!group) {
-        position.done = true;
+        position.rows_done = true;
+        position.done = order.scope == ScrubScope::kStale;
         return {};
     }
     if (group->record.address != position.group)
         position.stripe = 0;
     piece.first = position.stripe == 0;
     piece.view = store.timeline.view();
-    // All windows: last_write does not cover all that checksums were recorded for (docs/STATUS.md).
+    piece.since = order.scope == ScrubScope::kStale ? in_doubt_since(store, *group) : Generation{};
     const Result<bool> loaded =
-        load_used(store, piece.view, *group, position.stripe, order.piece_bytes, piece.blocks);
+        load_used(store, piece.view, *group, position.stripe, piece.since, order.piece_bytes, piece.blocks);
     piece.last = !loaded.ok() || !*loaded;
     piece.group = group;
     if (piece.last) {
@@ -283,6 +323,8 @@ Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position,
     }
     position.group = group->record.address;
     position.stripe = piece.blocks.first_stripe + piece.blocks.stripe_count;
+    for (const StripeRows& rows : piece.blocks.rows)
+        piece.bytes += uint64_t{rows.row_count} * group->geometry.columns() * kBlockBytes;
     return {};
 }
 
@@ -301,6 +343,11 @@ bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group)
 Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
                   ScrubReport& report, ScrubWalkCounts& counts)
 {
+    if (position.rows_done) {
+        piece.head = position.head++;
+        position.done = position.head >= head_piece_count(store);
+        return {};
+    }
     if (position.tree >= kTreeCount)
         return next_rows(store, order, position, piece);
     const Generation since = order.scope == ScrubScope::kStale ? nodes_in_doubt_since(store) : Generation{};
@@ -324,16 +371,60 @@ void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubRepo
         .ignore();
 }
 
-uint64_t scrub_bytes(Store& store, ScrubScope scope)
-{
+namespace {
+
+// What a scrub reads of a group, roughly.
+struct GroupBytes {
+    Ref<const ArrayGroup> group;
     uint64_t bytes = 0;
-    for (const uint32_t content : {kGroupData, kGroupMetadata, kGroupSystem})
-        for (const GroupNumbers& numbers : store.allocator.group_numbers(content))
-            if (const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
-                group && in_scope(store, scope, *group))
-                bytes += numbers.live_blocks * kBlockBytes * group->geometry.columns() /
-                         group->geometry.data_columns;
-    return bytes;
+};
+
+std::vector<GroupBytes> group_bytes(Store& store, ScrubScope scope)
+{
+    std::vector<GroupBytes> all;
+    for (const GroupNumbers& numbers : store.allocator.group_numbers(kAllContent))
+        if (Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
+            group && in_scope(store, scope, *group)) {
+            const Geometry& geometry = group->geometry;
+            const uint64_t live = numbers.live_blocks * kBlockBytes;
+            all.push_back({std::move(group), live * geometry.columns() / geometry.data_columns});
+        }
+    return all;
+}
+
+}  // namespace
+
+uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selection)
+{
+    uint64_t nodes = 0, rows = 0;
+    for (const GroupBytes& one : group_bytes(store, scope)) {
+        if (has_mirrored_nodes(*one.group))
+            nodes += one.bytes;
+        else if (selected(store, selection, one.group->record))
+            rows += one.bytes;
+    }
+    if (selection.bytes_max > 0)
+        rows = std::min(rows, selection.bytes_max);
+    return nodes + rows + (scope == ScrubScope::kAll ? head_bytes(store) : 0);
+}
+
+void select_oldest(Store& store, uint64_t percent, ScrubSelection& selection)
+{
+    std::vector<GroupBytes> groups = group_bytes(store, ScrubScope::kAll);
+    std::erase_if(groups, [](const GroupBytes& one) { return has_mirrored_nodes(*one.group); });
+    std::sort(groups.begin(), groups.end(), [](const GroupBytes& a, const GroupBytes& b) {
+        return a.group->record.verified_seconds < b.group->record.verified_seconds;
+    });
+    uint64_t total = 0, chosen = 0;
+    for (const GroupBytes& one : groups)
+        total += one.bytes;
+    selection.bytes_max = std::max<uint64_t>(1, total * percent / 100);
+    for (const GroupBytes& one : groups) {
+        if (chosen >= selection.bytes_max)
+            break;
+        chosen += one.bytes;
+        selection.verified_before = one.group->record.verified_seconds + 1;
+    }
 }
 
 }  // namespace cowraid

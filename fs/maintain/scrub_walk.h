@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The way of a scrub through a mounted volume, a bounded piece at a time: mirrored nodes of all trees in key
-// order, then the rows in use of every other block group in address order.
+// order, then the rows in use of every other block group in address order, then the heads of members
+// (fs/maintain/scrub_heads.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "alloc/bitmap.h"
 #include "fs/txn/store.h"
@@ -15,9 +17,18 @@ enum class ScrubScope : uint8_t {
     kStale,  // what stale columns of members in service may lack
 };
 
+// Which block groups a scrub reads; all that is not in block groups, and mirrored nodes, it always reads.
+struct ScrubSelection {
+    uint64_t verified_before = 0;  // seconds since 1970; 0: any
+    uint64_t bytes_max = 0;  // behind so many bytes of members it begins no other group; 0: no limit
+    bool new_only = false, damaged_only = false;
+};
+
 struct ScrubOrder {
     ScrubMode mode = ScrubMode::kRepair;
     ScrubScope scope = ScrubScope::kAll;
+    ScrubSelection selection;
+    uint64_t bytes_begun = 0;  // by pieces before this one
     uint64_t piece_bytes = 32 * kMiB;  // of all members, roughly; at least a window of the free-space tree
 };
 
@@ -27,6 +38,8 @@ struct ScrubPosition {
     Key key{};  // nodes below begin here
     VolumeAddress group;  // the first one at or after this address
     uint64_t stripe = 0;
+    bool rows_done = false;
+    uint32_t head = 0;  // piece of the heads
     bool done = false;
 
     [[nodiscard]] bool in_trees() const { return tree < kTreeCount; }
@@ -35,28 +48,34 @@ struct ScrubPosition {
 
 // What is said of whole pieces that could not be looked at.
 struct ScrubWalkCounts {
+    uint64_t heads = 0;  // copies of the superblock and of the block-group map
+    uint64_t head_bytes = 0;
     uint64_t nodes = 0;  // with all their copies
     uint64_t unreadable_nodes = 0;  // what is below them was not reached
 };
 
-// Used blocks of a run of stripes, as a commit has them, and the rows that hold one.
+// Used blocks of a run of stripes, as a commit has them, and those rows with one that are in scope.
 struct UsedBlocks {
     uint64_t first_stripe = 0, stripe_count = 0;
     Bitmap used;
     std::vector<StripeRows> rows;
+    uint64_t left_out_bytes = 0;  // in rows of these stripes that are not among `rows`, parity included
 };
 
 // Rows of one group, to be scrubbed by scrub_rows(). What the last commit refers to is in it; what came since
 // will be in a later pass.
 struct ScrubPiece {
     View view;  // keeps the addresses from being reused
+    std::optional<uint32_t> head;  // a piece of the heads, and nothing else
     Ref<const ArrayGroup> group;  // null: of no group
+    uint64_t bytes = 0;  // of members, roughly
     UsedBlocks blocks;
+    Generation since;  // rows of windows that were last written before this commit are left out
     bool first = false, last = false;  // of the group; the last one has no rows
 };
 
-// Moves the position behind the next piece. Nodes are scrubbed at once; rows are what the caller gets. An
-// error means that a tree could not be read: the piece is left out. No locks held.
+// Moves the position behind the next piece. Nodes are scrubbed at once; heads and rows are what the caller
+// gets. An error means that a tree could not be read: the piece is left out. No locks held.
 Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
                   ScrubReport& report, ScrubWalkCounts& counts);
 // Several pieces at a time may be under way. No locks held.
@@ -68,6 +87,8 @@ bool has_mirrored_nodes(const ArrayGroup& group);
 bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group);
 
 // Bytes of all members, roughly, that a whole pass reads; at most.
-uint64_t scrub_bytes(Store& store, ScrubScope scope);
+uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selection);
+// So that about `percent` of all are read: groups verified longest ago.
+void select_oldest(Store& store, uint64_t percent, ScrubSelection& selection);
 
 }  // namespace cowraid

@@ -13,15 +13,13 @@ namespace cowraid {
 //
 //               recovered, committed            a commit or flush failed
 //   kStarting ------------------------> kWriting -----------------------> kStopped
-//     |    ^ ^                             |
-//     |    | +--> kCommittingRows          |
-//     |    | remount rw       remount ro   |
-//     |    +---------- kReading <----------+
-//     |    |              ^
-//     |    |              | read-only
-//     |    +----------- kKeepingLog
-//     |                   ^
-//     +-------------------+ read-only over a log in use, or writing could not begin
+//    | | ^ ^ ^                             |
+//    | | | | +--> kCommittingRows          |
+//    | | | | remount rw       remount ro   |
+//    | +-+-+-------------> kReading <------+
+//    |   | mounted read-only
+//    +---+----------> kKeepingLog
+//     read-only over a log in use, or writing could not begin; remount rw
 class ServiceState {
 public:
     enum class Kind : uint8_t {

@@ -13,6 +13,7 @@
 #include "fs/txn/change_counter.h"
 #include "fs/txn/commit_driver.h"
 #include "fs/txn/commit_queue.h"
+#include "fs/txn/damage_list.h"
 #include "fs/txn/item_store.h"
 #include "fs/txn/ledger.h"
 #include "fs/txn/remap.h"
@@ -42,6 +43,7 @@ struct Store {
     Allocator allocator;
     ChecksumLookup checksums;
     RemapLookup remap;
+    DamageList damage;
     ChangeCounter changes;
 
     // Shared by every changing operation; exclusive for the moment in which a transaction is closed.

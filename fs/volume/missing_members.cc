@@ -35,13 +35,13 @@ bool has_stale_columns(const GroupMap& map, MemberId id)
 
 }  // namespace
 
-size_t majority(const Superblock& superblock)
+size_t needed_for_writing(size_t member_count, bool half)
 {
-    return superblock.members.size() / 2 + 1;
+    return half ? (member_count + 1) / 2 : member_count / 2 + 1;
 }
 
 std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
-                           const std::vector<MemberId>& missing)
+                           const std::vector<MemberId>& missing, size_t needed)
 {
     uint32_t left = UINT32_MAX;
     for (const GroupRecord& group : map.groups) {
@@ -53,7 +53,6 @@ std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
     }
     if (left == 0 || left == UINT32_MAX)
         return "no further member may fail";
-    const size_t needed = majority(superblock);
     return std::to_string(left) + (left == 1 ? " more member may fail" : " more members may fail") +
            (superblock.members.size() - missing.size() < needed + left
                 ? ", but writing needs " + std::to_string(needed) + " members"
@@ -89,10 +88,11 @@ std::string assess_missing(const Superblock& superblock, const GroupMap& map,
     }
     if (missing.empty())
         return {};
+    const size_t needed = needed_for_writing(superblock.members.size(), options.half);
     if (!options.degraded && !options.rescue)
         return problem + "; add what is missing, or mount with -o degraded (" +
-               tolerance_text(superblock, map, missing) + " then)";
-    must_be_read_only = superblock.members.size() - missing.size() < majority(superblock);
+               tolerance_text(superblock, map, missing, needed) + " then)";
+    must_be_read_only = superblock.members.size() - missing.size() < needed;
     return {};
 }
 

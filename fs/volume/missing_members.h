@@ -14,17 +14,18 @@ namespace cowraid {
 
 // "1 more member may fail": what the block groups can still do without, columns that lack something counted.
 // When they lack too much, which profile is beyond what it tolerates. Says so when fewer suffice for reading
-// than for writing, which needs a majority.
+// than for writing, which `needed` are.
 std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
-                           const std::vector<MemberId>& missing);
+                           const std::vector<MemberId>& missing, size_t needed);
 
 // "member 2 is absent, member 3 was away since commit 7 (/dev/sdc), member 4 is without writes it missed":
 // what keeps members from having everything. Empty when all have. The assembly's devices may be in `members`
 // already.
 std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map);
 
-// Members that must be there for writing: without that two halves could both go on.
-size_t majority(const Superblock& superblock);
+// Members that must be there for writing: a majority, or with `half` half of them. Without that two halves
+// could both go on.
+size_t needed_for_writing(size_t member_count, bool half);
 
 // Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.
 // `lacking` is what lacking_text() says.

@@ -14,6 +14,9 @@ struct MountOptions {
     bool read_only = false;
     // Mount although members are missing.
     bool degraded = false;
+    // With it: write with exactly half of the members, where a majority is asked for otherwise. Who does that
+    // with both halves has two volumes.
+    bool half = false;
     // With read_only: mount although more members are missing than the profiles tolerate.
     bool rescue = false;
     AccessTime access_time = AccessTime::kRelative;

@@ -32,7 +32,8 @@ const char* unwritable(const Superblock& superblock)
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
-    volume->committed_ = volume->next_ = std::move(assembly.superblock);
+    volume->half_ = options.half;
+    volume->begin_with(std::move(assembly.superblock));
     volume->next_.unmounted = false;
     const Superblock& superblock = volume->committed_;
     for (AssembledMember& member : assembly.members) {
@@ -45,7 +46,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         // One that missed commits serves what it has: the map says which columns lack something.
         volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
-    volume->members_.set_quorums({quorum_of(volume->committed_, volume->committed_)});
+    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
     volume->damaged_rings_ = std::move(assembly.damaged_rings);
     Result<GroupMap> map = read_group_map(volume->members_, superblock);
     if (!map.ok()) {
@@ -70,7 +71,10 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
-        volume->degraded_reason_ = lacking + "; " + tolerance_text(superblock, volume->map_, away);
+        volume->degraded_reason_ =
+            lacking + "; " +
+            tolerance_text(superblock, volume->map_, away,
+                           needed_for_writing(superblock.members.size(), options.half));
     volume->read_only_reason_ =
         must_be_read_only ? "too few members are present for safe writing" : unwritable(superblock);
     Array::Options array_options;
@@ -79,6 +83,13 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     CW_TRY(volume->install_groups(why));
     volume->balance_is_committed();
     return volume;
+}
+
+void Volume::begin_with(Superblock superblock)
+{
+    committed_ = next_ = std::move(superblock);
+    generation_.store(committed_.generation.value);
+    may_have_moved_blocks_.store((committed_.incompat_features & feature_bit("remap")) != 0);
 }
 
 MemberReason Volume::reason_of(MemberId id) const
@@ -94,7 +105,7 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
 {
     CW_ASSERT(devices.size() == superblock.members.size());
     std::unique_ptr<Volume> volume(new Volume());
-    volume->committed_ = volume->next_ = superblock;
+    volume->begin_with(superblock);
     MutexLock lock(volume->mutex_);
     for (size_t i = 0; i < devices.size(); ++i) {
         const MemberRecord& record = superblock.members[i];
@@ -102,7 +113,7 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
         volume->slots_.add_member(record, true);
         volume->settled_.push_back(record.id);
     }
-    volume->members_.set_quorums({quorum_of(volume->committed_, volume->committed_)});
+    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
     volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
     return volume;
 }
@@ -231,7 +242,7 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
 
 bool Volume::may_have_moved_blocks() const
 {
-    return (next_.incompat_features & feature_bit("remap")) != 0;
+    return may_have_moved_blocks_.load(std::memory_order_relaxed);
 }
 
 void Volume::set_emptying(VolumeAddress address)
@@ -241,6 +252,7 @@ void Volume::set_emptying(VolumeAddress address)
     CW_ASSERT(at != map_.groups.end());
     at->flags |= kGroupEmptying;
     next_.incompat_features |= feature_bit("remap");
+    may_have_moved_blocks_.store(true, std::memory_order_relaxed);
     map_changed_ = true;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,12 +40,18 @@ struct VolumeProfiles {
     ProfileId data, metadata;
 };
 
+// All that the last commit had in the group was as it must be, when a scrub read it.
+struct VerifiedGroup {
+    VolumeAddress address;
+    uint64_t seconds = 0;  // since 1970: when reading it began
+};
+
 // A column that the map calls stale.
 struct StaleColumn {
     VolumeAddress group;
     MemberId member;
     Generation since;
-    const BlockDevice* device = nullptr;  // that the member had then; of MemberSet, which keeps all
+    uint64_t arrivals = 0;  // of the member, then (MemberSet)
 };
 
 class Volume {
@@ -93,11 +100,21 @@ public:
     [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                                 bool emptied) const;
 
+    // What the next superblock says of the last scrub, and the next map of groups that it found as they must
+    // be. Address 0 stands for all groups with mirrored nodes.
+    void note_scrub(const ScrubRecord& scrub, std::span<const VerifiedGroup> groups);
+    // The next commit writes the map anew, to its other place.
+    void renew_map() { map_changed_ = true; }
+
+    // Of the superblock written last; for any thread.
+    [[nodiscard]] Generation generation() const { return {generation_.load()}; }
     // A copy, for any thread: it changes with commits.
     [[nodiscard]] std::vector<MemberRecord> member_table() const;
     // Members not in service: absent or failed. Thread-safe.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
+    // Of errors of members, since the last superblock was written. Commit thread.
+    [[nodiscard]] bool counters_changed() const;
     // A member failed since the last superblock was written.
     [[nodiscard]] bool member_failed_since_commit() const;
 
@@ -146,6 +163,11 @@ public:
     // lacks everything. No record of the fsync log goes to it before set_leaving(id, false). Commit thread.
     Uuid disown_member(MemberId id);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
+    // A member that is not in service is there again, on `device` or (null) on the one that it had, whose
+    // logs hold nothing. With the next superblock it is in service; its columns lack what the map says and,
+    // unless that is 0, what was written from `lacks_from` on. set_leaving() as for replace_member(). Commit
+    // thread.
+    void return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from);
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.
@@ -209,6 +231,7 @@ public:
 
 private:
     Volume() = default;
+    void begin_with(Superblock superblock);
     void set_live(uint32_t log, bool live);
     void begin_log_epoch();
     // Which columns lack what a device of an older state cannot have.
@@ -233,8 +256,8 @@ private:
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
     // a write since open(). False: there was nothing to be recorded.
     bool record_away();
-    // Before rows are recovered without a member: its columns of those rows' groups are stale as a whole, and
-    // of groups whose log entries it may have had alone.
+    // Before rows are recovered: columns of those rows' groups whose members are absent, or that are stale,
+    // are stale as a whole, and so in groups of which no other member may have had the log entries.
     void record_recovery(const IntentScan& scan);
     // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
     // is no such column.
@@ -246,7 +269,7 @@ private:
     // Those that a flush which begins now covers.
     std::vector<StaleColumn> take_caught_up();
     Status install_groups(std::string& why);
-    static MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of);
+    MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of) const;
     // The map can take one more group: its bytes, and an address for it.
     [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
@@ -284,6 +307,7 @@ private:
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     const char* read_only_reason_ = nullptr;  // static text
+    bool half_ = false;  // MountOptions::half
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
     // Changed by the mount and by the commit thread.
@@ -291,6 +315,8 @@ private:
     Superblock committed_;
     Superblock next_;  // that of the next commit, as far as it is known
     bool renew_log_epoch_ = false;
+    std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
+    std::atomic<uint64_t> generation_{0};  // of committed_
     // Groups come and go with mutex_ held: who holds it may read which there are, and where.
     GroupMap map_;
     bool map_changed_ = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a balance says of groups: which it empties, and as what new ones are made meanwhile.
+// What a balance says of groups: which it empties, and as what new ones are made meanwhile; and what a scrub
+// says of them.
 #include <algorithm>
 
 #include "fs/volume/volume.h"
@@ -18,6 +19,22 @@ void Volume::set_balance(const BalanceRecord& balance, const VolumeProfiles& pro
     next_.data_profile = profiles.data;
     next_.metadata_profile = profiles.metadata;
     map_changed_ = true;
+}
+
+void Volume::note_scrub(const ScrubRecord& scrub, std::span<const VerifiedGroup> groups)
+{
+    next_.scrub = scrub;
+    for (const VerifiedGroup& verified : groups)
+        for (GroupRecord& group : map_.groups) {
+            const bool mirrored_nodes =
+                find_profile(group.profile)->parity == 0 && group.content != kGroupData;
+            if (group.address != verified.address && (verified.address.valid() || !mirrored_nodes))
+                continue;
+            group.verified_seconds = verified.seconds;
+            map_changed_ = true;
+            newly_stale_.push_back(group);
+        }
+    publish_stale();
 }
 
 // Others plan by them.

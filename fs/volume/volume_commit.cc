@@ -18,6 +18,7 @@ void Volume::next_is_committed()
 {
     committed_.incompat_features = next_.incompat_features;
     committed_.generation = next_.generation;
+    generation_.store(next_.generation.value);
     committed_.epochs = next_.epochs;
     committed_.next_group_address = next_.next_group_address;
     committed_.root = next_.root;
@@ -28,6 +29,7 @@ void Volume::next_is_committed()
     if (committed_.log_epoch != next_.log_epoch)
         committed_.log_epoch = next_.log_epoch;
     committed_.unmounted = next_.unmounted;
+    committed_.scrub = next_.scrub;
     balance_is_committed();
     profiles_are_committed();
     member_table_is_committed();
@@ -54,6 +56,13 @@ Status Volume::write_map(MapWrite how, Generation generation)
 Status Volume::flush()
 {
     return flush_members(members_);
+}
+
+bool Volume::counters_changed() const
+{
+    return std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
+        return members_.counters(record.id) != record.counters;
+    });
 }
 
 // Flushes all members, with no write in place under way. `covered`: the log entries whose writes it covers.
@@ -83,9 +92,10 @@ void Volume::note_member_states(Generation generation)
         record.state = members_.failed(record.id) ? MemberState::kFailed : MemberState::kMissing;
         record.missing_since = generation;
         if (record.state == MemberState::kFailed)
-            CW_LOG_ERROR("%s failed: out of service since commit %llu; %s", members_.name(record.id).c_str(),
-                         static_cast<unsigned long long>(generation.value),
-                         tolerance_text(next_, map_, away_).c_str());
+            CW_LOG_ERROR(
+                "%s failed: out of service since commit %llu; %s", members_.name(record.id).c_str(),
+                static_cast<unsigned long long>(generation.value),
+                tolerance_text(next_, map_, away_, needed_for_writing(next_.members.size(), half_)).c_str());
     }
 }
 

@@ -2,9 +2,8 @@
 // A scrub of whole volumes on simulated members.
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <sys/stat.h>
 
-#include "tests/filesystem/volume_steps.h"
+#include "tests/filesystem/scrub_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -12,35 +11,6 @@ using namespace cowraid::test;
 namespace {
 
 constexpr uint64_t kChunkBytes = 16 * kKiB, kStripeBytes = 3 * kChunkBytes;
-
-std::vector<std::byte> random_content(Prng& prng, size_t bytes)
-{
-    std::vector<std::byte> content(bytes);
-    prng.fill(content.data(), bytes);
-    return content;
-}
-
-InodeNumber write_file(Filesystem& fs, const char* name, const std::vector<std::byte>& content)
-{
-    const InodeNumber file = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {})->inode;
-    REQUIRE(fs.files.write(file, 0, content, {}, {}).ok());
-    return file;
-}
-
-Status read_file(Filesystem& fs, InodeNumber file, std::vector<std::byte>& content)
-{
-    return fs.files.read(file, 0, content).status();
-}
-
-// A pass from begin to end.
-ScrubStatus scrub(Filesystem& fs)
-{
-    for (int step = 0; step < 1000; ++step)
-        if (const ScrubStatus status = fs.scrub_step(); status.state == ScrubState::kFinished)
-            return status;
-    FAIL("the scrub does not end");
-    return {};
-}
 
 void require_quiet(const ScrubStatus& status)
 {
@@ -57,17 +27,6 @@ std::vector<std::vector<std::byte>> images(SimVolume& volume)
         volume.member(member).peek(0, all.back());
     }
     return all;
-}
-
-void rot(SimVolume& volume, Prng& prng, uint32_t member, uint64_t offset)
-{
-    volume.member(member).poke(offset, random_content(prng, kBlockBytes));
-}
-
-// Where block groups begin, on every member.
-uint64_t slots_offset(Filesystem& fs)
-{
-    return fs.volume->superblock().members.front().slots_offset;
 }
 
 }  // namespace
@@ -92,9 +51,9 @@ TEST_CASE("scrub: what some members hold becomes garbage, one pass repairs it, t
         Filesystem& fs = volume.fs();
         Prng prng(seed());
         const std::vector<std::byte> content = random_content(prng, 700 * kKiB);
-        const InodeNumber file = write_file(fs, "file", content);
+        const InodeNumber file = make_file(fs, "file", content);
         for (int index = 0; index < 60; ++index)
-            write_file(fs, ("small" + std::to_string(index)).c_str(), random_content(prng, 3000));
+            make_file(fs, ("small" + std::to_string(index)).c_str(), random_content(prng, 3000));
         REQUIRE(fs.step(true).ok());
         const ScrubStatus clean = scrub(fs);
         require_quiet(clean);
@@ -137,7 +96,7 @@ TEST_CASE("scrub: data of the open transaction that is beyond redundancy stays u
     // Rows of which one block of three is free.
     constexpr uint64_t kStripes = 40;
     std::vector<std::byte> rows = random_content(prng, kStripes * kStripeBytes);
-    const InodeNumber holder = write_file(fs, "rows", rows);
+    const InodeNumber holder = make_file(fs, "rows", rows);
     REQUIRE(fs.step(true).ok());
     for (uint64_t stripe = 0; stripe < kStripes; ++stripe) {
         REQUIRE(fs.files
@@ -150,7 +109,7 @@ TEST_CASE("scrub: data of the open transaction that is beyond redundancy stays u
     REQUIRE(fs.step(true).ok());
     const auto before = images(volume);
     const std::vector<std::byte> content = random_content(prng, 30 * kChunkBytes);
-    const InodeNumber file = write_file(fs, "open", {});
+    const InodeNumber file = make_file(fs, "open", {});
     // Each flush has less than a stripe.
     for (uint64_t offset = 0; offset < content.size(); offset += kChunkBytes) {
         REQUIRE(fs.files.write(file, offset, std::span(content).subspan(offset, kChunkBytes), {}, {}).ok());

@@ -52,6 +52,8 @@ const char* payload_structure(uint8_t type)
         return "DiskXattr";
     case ItemType::kExtent:
         return "DiskExtent";
+    case ItemType::kDamaged:
+        return "DiskDamage";
     case ItemType::kChecksums:
         return "DiskChecksumWindow";
     case ItemType::kGroupSummary:

@@ -151,8 +151,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
         break;
     default:
         print_fitting<DiskNodeHeader, DiskLeafItem, DiskChildItem, DiskTreeRoot, DiskVolume, DiskInode,
-                      DiskLink, DiskDirent, DiskXattr, DiskExtent, DiskChecksumWindow, DiskGroupSummary,
-                      DiskSpaceWindow, DiskRemapWindow>(payload);
+                      DiskLink, DiskDirent, DiskXattr, DiskExtent, DiskDamage, DiskChecksumWindow,
+                      DiskGroupSummary, DiskSpaceWindow, DiskRemapWindow>(payload);
     }
     return 0;
 }

@@ -12,7 +12,7 @@ namespace cowraid {
 
 namespace {
 
-constexpr int kKeyLimit = 256;
+constexpr int kKeyLimit = 256, kKeyPlan = 260, kKeyOlderThan = 261;
 
 struct StartOptions {
     CommandOptions common;
@@ -25,8 +25,37 @@ constexpr argp_option kStartOptions[] = {
     {nullptr, 'B', nullptr, 0, "wait for its end; exit with 3 when something is damaged and stays so", 0},
     {nullptr, 'r', nullptr, 0, "look only: repair nothing", 0},
     {"limit", kKeyLimit, "SIZE", 0, "read this much of all members per second at most, like 100m", 0},
+    {"plan", kKeyPlan, "PLAN", 0,
+     "which block groups: full (all, the default), 10% (about so much of the data, what was verified longest "
+     "ago), "
+     "new (never verified), bad (with damaged blocks); tree nodes and superblocks are always verified",
+     0},
+    {"older-than", kKeyOlderThan, "DAYS", 0, "only block groups not verified for so many days, like 10d", 0},
     {},
 };
+
+// "10%" is a plan by percent.
+bool parse_plan(const std::string& text, ScrubOptions& options)
+{
+    if (!text.ends_with('%'))
+        return parse_scrub_plan(text, options.plan) && options.plan != ScrubOptions::Plan::kPercent;
+    char* end = nullptr;
+    const unsigned long percent = strtoul(text.c_str(), &end, 10);
+    options.plan = ScrubOptions::Plan::kPercent;
+    options.percent = static_cast<uint32_t>(percent);
+    return end == text.c_str() + text.size() - 1 && percent >= 1 && percent <= 100 && text[0] != '-';
+}
+
+// "10d" or "10" are days, "36h" hours.
+bool parse_age(const std::string& text, uint64_t& seconds)
+{
+    char* end = nullptr;
+    const unsigned long number = strtoul(text.c_str(), &end, 10);
+    const std::string unit = end;
+    const uint64_t each = unit.empty() || unit == "d" ? 86400 : unit == "h" ? 3600 : 0;
+    seconds = number * each;
+    return each > 0 && number >= 1 && number <= 100000 && text[0] >= '0' && text[0] <= '9';
+}
 
 error_t parse_start_option(int key, char* argument, argp_state* state)
 {
@@ -51,6 +80,18 @@ error_t parse_start_option(int key, char* argument, argp_state* state)
             options.scrub.limit = *limit;
         return 0;
     }
+    case kKeyPlan:
+        options.given = true;
+        if (!parse_plan(argument, options.scrub))
+            argp_error(state, "--plan is full, new, bad or a percentage like 10%%, not %s",
+                       quoted(argument).c_str());
+        return 0;
+    case kKeyOlderThan:
+        options.given = true;
+        if (!parse_age(argument, options.scrub.older_than))
+            argp_error(state, "--older-than takes days like 10d, or hours like 36h, not %s",
+                       quoted(argument).c_str());
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -77,27 +118,8 @@ Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t
 
 Result<ScrubStatus> ask_status(ControlClient& client, std::string& why)
 {
-    return ask(client, "scrub-status", nullptr, why);
-}
-
-uint64_t rate_of(const ScrubStatus& status)
-{
-    return status.run_ms == 0 ? 0 : status.bytes_done * 1000 / status.run_ms;
-}
-
-uint64_t left_ms(const ScrubStatus& status)
-{
-    const uint64_t left = status.bytes_total - std::min(status.bytes_total, status.bytes_done);
-    const uint64_t by_rate = status.bytes_done == 0 ? 0 : left * status.run_ms / status.bytes_done;
-    return status.options.limit == 0 ? by_rate : std::max(by_rate, left * 1000 / status.options.limit);
-}
-
-unsigned percent(const ScrubStatus& status)
-{
-    if (status.state == ScrubState::kFinished)
-        return 100;
-    const uint64_t done = std::min(status.bytes_total, status.bytes_done);
-    return status.bytes_total == 0 ? 0 : static_cast<unsigned>(done * 100 / status.bytes_total);
+    CW_ASSIGN(const Json answer, client.ask("scrub-status", why));
+    return decode_scrub(answer.get());
 }
 
 // One sentence.
@@ -107,8 +129,7 @@ std::string result_text(const ScrubStatus& status)
     if (status.lost + status.unreadable_nodes > 0)
         return count_text(status.lost, "block") + " of data and " +
                count_text(status.unreadable_nodes, "tree node") +
-               " are lost: redundancy does not have them; unmount and run cowraid check, which names the "
-               "files";
+               " are lost: redundancy does not have them; cowraid status -v names the files";
     if (status.unverified > 0)
         return count_text(status.unverified, "block") +
                " not verified: on members that are not in service; see cowraid filesystem show";
@@ -124,26 +145,32 @@ std::string result_text(const ScrubStatus& status)
 void print_status(const ScrubStatus& status, SizeStyle sizes)
 {
     if (status.state == ScrubState::kNone) {
-        print_line(stdout, "no scrub since the volume was mounted");
+        print_line(stdout, "no scrub was made of this volume");
         return;
     }
     const auto size = [sizes](uint64_t blocks) {
         return size_text(blocks * kBlockBytes, sizes);
     };
+    const WorkProgress progress = scrub_progress(status);
     print_field("Scrub started:", time_text(status.started));
     const bool looks = status.options.mode == ScrubMode::kLook;
-    print_field("Status:", std::string(scrub_state_name(status.state)) + (looks ? ", looks only" : ""));
+    const std::string plan = status.options.plan == ScrubOptions::Plan::kFull
+                                 ? ""
+                                 : std::string(", plan ") + scrub_plan_name(status.options.plan);
+    print_field("Status:",
+                std::string(scrub_state_name(status.state)) + (looks ? ", looks only" : "") + plan);
     print_field("Duration:", duration_text(status.run_ms));
     if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)
-        print_field("Time left:", duration_text(left_ms(status)));
-    print_field("Done:", std::to_string(percent(status)) + "%, " + size_text(status.bytes_done, sizes) +
+        print_field("Time left:", duration_text(progress.left_ms));
+    print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(status.bytes_done, sizes) +
                              " of members");
     const std::string limit =
         status.options.limit == 0 ? "" : " (limit " + size_text(status.options.limit, sizes) + "/s)";
-    print_field("Rate:", size_text(rate_of(status), sizes) + "/s" + limit);
+    print_field("Rate:", size_text(progress.rate, sizes) + "/s" + limit);
     print_field("Data verified:", size(status.data_blocks));
     print_field("Parity verified:", size(status.parity_blocks));
     print_field("Tree nodes:", std::to_string(status.nodes));
+    print_field("Superblocks, maps:", std::to_string(status.heads));
     print_field("Repaired:", std::to_string(status.repaired) + " blocks");
     print_field("Not repaired:", std::to_string(status.unrepaired) + " blocks");
     print_field("Not verified:", std::to_string(status.unverified) + " blocks");
@@ -164,7 +191,7 @@ int finish(ControlClient& client, const CommandOptions& options)
 {
     std::string why;
     const auto status = follow_work<ScrubStatus>(client, options, ask_status, scrub_progress,
-                                                 "mount the volume and start the scrub again", why);
+                                                 "the scrub goes on when it is mounted again", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
     print(options, *status);
@@ -184,6 +211,9 @@ Json arguments_of(const ScrubOptions& options)
     Json arguments = json_make_object();
     json_put_flag(arguments.get(), "repair", options.mode == ScrubMode::kRepair);
     json_put_integer(arguments.get(), "limit", options.limit);
+    json_put_text(arguments.get(), "plan", scrub_plan_name(options.plan));
+    json_put_integer(arguments.get(), "percent", options.percent);
+    json_put_integer(arguments.get(), "older_than", options.older_than);
     return arguments;
 }
 
@@ -207,17 +237,21 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
 
 WorkProgress scrub_progress(const ScrubStatus& status)
 {
-    return {status.state == ScrubState::kRunning, percent(status), rate_of(status), left_ms(status)};
+    WorkProgress progress =
+        progress_of(status.bytes_done, status.bytes_total, status.run_ms, status.options.limit);
+    progress.running = status.state == ScrubState::kRunning;
+    if (status.state == ScrubState::kFinished)
+        progress.percent = 100;
+    return progress;
 }
 
 std::string scrub_summary(const ScrubStatus& status)
 {
     if (status.state == ScrubState::kNone)
-        return "none since the volume was mounted";
+        return "none yet";
     const bool ended = status.state == ScrubState::kFinished || status.state == ScrubState::kCancelled;
-    const std::string place = ended ? " " + time_text(status.ended)
-                                    : ", " + std::to_string(percent(status)) + "% done, " +
-                                          duration_text(left_ms(status)) + " left";
+    const std::string place =
+        ended ? " " + time_text(status.ended) : ", " + progress_text(scrub_progress(status));
     return scrub_state_name(status.state) + place + ", " + result_text(status);
 }
 

@@ -60,7 +60,8 @@ constexpr Rule kRules[] = {
      .action = Action::kDegraded,
      .value = Value::kOptional,
      .help = "mount with members missing, as far as the profiles allow; devices of the list that are gone or "
-             "hold something else are skipped"},
+             "hold something else are skipped. Writing needs more than half of the members; degraded=force "
+             "takes half of them: never write the other half as well"},
     {.name = "rescue",
      .action = Action::kRescue,
      .value = Value::kOptional,
@@ -270,10 +271,13 @@ Status set_degraded(const Option& option, MountRequest& request, std::string& wh
 {
     if (!option.has_value || option.value == "yes" || option.value == "very" || option.value == "on") {
         request.options.degraded = true;
+    } else if (option.value == "force") {
+        request.options.degraded = request.options.half = true;
     } else if (option.value == "no" || option.value == "off") {
         request.options.degraded = false;
     } else {
-        return invalid(why, "degraded=" + std::string(option.value) + ": use degraded or degraded=no");
+        return invalid(why, "degraded=" + std::string(option.value) +
+                                ": use degraded, degraded=force or degraded=no");
     }
     return {};
 }

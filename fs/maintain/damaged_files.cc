@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "fs/maintain/damaged_files.h"
+
+#include <algorithm>
+
+#include "btree/tree.h"
+#include "format/extent_codec.h"
+#include "format/name_codec.h"
+
+namespace cowraid {
+
+namespace {
+
+// Calls `visit` with each name of the inode until it returns false.
+template <typename Visit>
+void for_links(NodeCache& cache, const TreeRoot& files, InodeNumber inode, Visit visit)
+{
+    const Key first = link_key(inode, 0);
+    TreeCursor cursor(cache, files);
+    if (!cursor.seek(first).ok())
+        return;
+    while (cursor.valid() && cursor.key().object == first.object && cursor.key().type == first.type) {
+        const Result<InodeLink> link = decode_link(cursor.payload());
+        if (!link.ok() || !visit(*link) || !cursor.next().ok())
+            return;
+    }
+}
+
+// Empty when the root is not reached.
+std::string directory_path(NodeCache& cache, const TreeRoot& files, InodeNumber directory)
+{
+    constexpr int kDepthMax = 256;  // a damaged tree may have a cycle
+    std::string path = "/";
+    for (int depth = 0; directory.value != kRootInode; ++depth) {
+        bool named = false;
+        for_links(cache, files, directory, [&](const InodeLink& link) {
+            path.insert(0, "/" + link.name);
+            directory = link.parent;
+            named = true;
+            return false;
+        });
+        if (!named || depth == kDepthMax)
+            return "";
+    }
+    return path;
+}
+
+}  // namespace
+
+std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, InodeNumber inode)
+{
+    std::vector<std::string> paths;
+    for_links(cache, files, inode, [&](const InodeLink& link) {
+        if (const std::string directory = directory_path(cache, files, link.parent); !directory.empty())
+            paths.push_back(directory + link.name);
+        return true;
+    });
+    if (paths.empty())
+        paths.push_back("inode " + std::to_string(inode.value));
+    return paths;
+}
+
+void DamagedFileSearch::item(const Key& key, std::span<const std::byte> payload)
+{
+    if (key.type != static_cast<uint8_t>(ItemType::kExtent))
+        return;
+    if (key.object != file_.inode.value)
+        end();
+    file_.inode = {key.object};
+    const Result<FileExtent> extent = decode_extent(key.offset / kBlockBytes, payload);
+    std::vector<RemappedRun> runs;
+    if (!extent.ok() || extent->kind != ExtentKind::kData ||
+        !remap_.resolve(view_, extent->address, extent->block_count, runs).ok())
+        return;
+    uint64_t file_block = extent->file_block;
+    for (const RemappedRun& run : runs)
+        for (uint64_t block = 0; block < run.block_count; ++block, ++file_block) {
+            if (!lost(run.physical + block * kBlockBytes))
+                continue;
+            const uint64_t first = file_block * kBlockBytes;
+            if (file_.blocks++ == 0)
+                file_.range.first = first;
+            file_.range.last = first + kBlockBytes - 1;
+        }
+}
+
+void DamagedFileSearch::end()
+{
+    if (file_.blocks > 0) {
+        file_.paths = paths_of(cache_, files_, file_.inode);
+        found(file_);
+    }
+    file_ = {};
+}
+
+namespace {
+
+class ListedDamage final : public DamagedFileSearch {
+public:
+    ListedDamage(Store& store, const View& view, size_t files_max, DamagedFiles& out)
+        : DamagedFileSearch(store.cache, store.remap, view, view.committed->file_tree),
+          runs_(store.damage.runs()),
+          files_max_(files_max),
+          out_(out)
+    {
+    }
+
+private:
+    bool lost(VolumeAddress physical) override
+    {
+        const auto behind =
+            std::upper_bound(runs_.begin(), runs_.end(), physical,
+                             [](VolumeAddress at, const DamagedRun& run) { return at < run.end(); });
+        return behind != runs_.end() && behind->first <= physical;
+    }
+    void found(const DamagedFile& file) override
+    {
+        ++out_.file_count;
+        if (out_.files.size() < files_max_)
+            out_.files.push_back(file);
+    }
+
+    const std::vector<DamagedRun> runs_;
+    const size_t files_max_;
+    DamagedFiles& out_;
+};
+
+}  // namespace
+
+Result<DamagedFiles> find_damaged_files(Store& store, size_t files_max)
+{
+    DamagedFiles out;
+    if (store.damage.empty())
+        return out;
+    const View view = store.timeline.view();
+    ListedDamage search(store, view, files_max, out);
+    CW_TRY(check_tree(store.cache, view.committed->file_tree, search));
+    search.end();
+    return out;
+}
+
+}  // namespace cowraid

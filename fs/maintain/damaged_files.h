@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Which files hold blocks that no redundancy brings back. Blocks know no owner: a walk over the file tree
+// tells, made when there are such blocks and somebody asks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/log_count.h"
+#include "btree/check.h"
+#include "btree/node_cache.h"
+#include "fs/txn/store.h"
+
+namespace cowraid {
+
+struct DamagedFile {
+    InodeNumber inode;
+    std::vector<std::string> paths;  // from the root of the volume, each beginning with '/'
+    uint64_t blocks = 0;
+    ByteRange range;  // from the first of them to the last
+};
+
+// All names of an inode, as `files` has them; "inode N" for one without, or whose directory cannot be
+// reached.
+std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, InodeNumber inode);
+
+// A walk over one file tree, for check_tree(). end() comes last.
+class DamagedFileSearch : public TreeVisitor {
+public:
+    // All outlive the object; `view` pins the trees.
+    DamagedFileSearch(NodeCache& cache, const RemapLookup& remap, const View& view, const TreeRoot& files)
+        : cache_(cache), remap_(remap), view_(view), files_(files)
+    {
+    }
+    void node(const Node&) override { }
+    void problem(const std::string&) override { }
+    void item(const Key& key, std::span<const std::byte> payload) override;
+    void end();
+
+private:
+    // Whether the block that lies there is lost.
+    virtual bool lost(VolumeAddress physical) = 0;
+    virtual void found(const DamagedFile& file) = 0;
+
+    NodeCache& cache_;
+    const RemapLookup& remap_;
+    const View& view_;
+    const TreeRoot files_;
+    DamagedFile file_;  // whose extents passed by last
+};
+
+struct DamagedFiles {
+    std::vector<DamagedFile> files;  // the first ones
+    uint64_t file_count = 0;
+};
+
+// What the list of damage (Store::damage) means for files, as of the last commit. No locks held. Reads the
+// file tree, unless the list is empty.
+Result<DamagedFiles> find_damaged_files(Store& store, size_t files_max);
+
+}  // namespace cowraid

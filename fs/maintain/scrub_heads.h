@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// What a scrub reads outside of block groups: superblocks and block-group maps, which the next superblock
+// writes anew where they are wrong, and logs, of which only dead entries can be unreadable without harm: the
+// place of one is written when the log comes to it.
+#pragma once
+
+#include <cstdint>
+
+#include "fs/maintain/scrub_walk.h"
+#include "fs/txn/commit_orders.h"
+
+namespace cowraid {
+
+// Pieces are numbered from 0. Members come and go meanwhile: a number may have no piece any more.
+uint32_t head_piece_count(Store& store);
+// Of all members, that are read.
+uint64_t head_bytes(Store& store);
+// The first piece makes a commit. No locks held.
+void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode mode, ScrubReport& report,
+                ScrubWalkCounts& counts);
+
+}  // namespace cowraid

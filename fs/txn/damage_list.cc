@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#include "fs/txn/damage_list.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "format/damage_codec.h"
+#include "format/superblock_codec.h"
+#include "fs/txn/store.h"
+
+namespace cowraid {
+
+namespace {
+
+// Items for which room is reserved at a time.
+constexpr uint32_t kItemsMax = 64;
+
+}  // namespace
+
+Status DamageList::load(Store& store)
+{
+    ItemScan scan(store.items, store.items.view(), damage_key({0}), damage_key({UINT64_MAX}));
+    Status status = scan.next();
+    for (; status.ok(); status = scan.next()) {
+        const Result<DamageRecord> record = decode_damage(scan.value());
+        const VolumeAddress first{scan.key().offset};
+        if (!record.ok() || first.value > kMaxVolumeAddress ||
+            record->block_count > (kMaxVolumeAddress - first.value) / kBlockBytes)
+            continue;
+        MutexLock lock(mutex_);
+        if (first_behind(first) != runs_.end())
+            continue;
+        runs_[first] = {record->block_count, record->found_seconds};
+        block_count_ += record->block_count;
+    }
+    return status.err() == Err::kNotFound ? Status() : status;
+}
+
+DamageList::Runs::const_iterator DamageList::first_behind(VolumeAddress address) const
+{
+    auto at = runs_.upper_bound(address);
+    if (at != runs_.begin())
+        if (const auto before = std::prev(at);
+            before->first + before->second.block_count * kBlockBytes > address)
+            return before;
+    return at;
+}
+
+void DamageList::set(VolumeAddress first, Run run)
+{
+    runs_[first] = run;
+    changed_.insert(first);
+    block_count_ += run.block_count;
+}
+
+// Runs that reach beyond the range keep what is outside.
+void DamageList::remove(VolumeAddress first, VolumeAddress end)
+{
+    for (auto at = first_behind(first); at != runs_.end() && at->first < end; at = first_behind(first)) {
+        const auto [begin, run] = *at;
+        const VolumeAddress run_end = begin + run.block_count * kBlockBytes;
+        runs_.erase(at);
+        changed_.insert(begin);
+        block_count_ -= run.block_count;
+        if (begin < first)
+            set(begin, {(first - begin) / kBlockBytes, run.found_seconds});
+        if (run_end > end)
+            set(end, {(run_end - end) / kBlockBytes, run.found_seconds});
+    }
+}
+
+void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds)
+{
+    MutexLock lock(mutex_);
+    const VolumeAddress end = first + block_count * kBlockBytes;
+    remove(first, end);
+    if (runs_.size() >= kRunsMax) {
+        if (!std::exchange(full_, true))
+            CW_LOG_WARNING("the list of damaged blocks is full: more are damaged than it names");
+        return;
+    }
+    Run run{block_count, found_seconds};
+    // Scrubs find neighbours one after the other.
+    if (const auto before = first_behind({first.value - kBlockBytes});
+        before != runs_.end() && before->first < first && before->second.found_seconds == found_seconds) {
+        run.block_count += before->second.block_count;
+        block_count_ -= before->second.block_count;
+        first = before->first;
+    }
+    set(first, run);
+}
+
+void DamageList::forget(VolumeAddress first, uint64_t block_count)
+{
+    if (empty())
+        return;
+    MutexLock lock(mutex_);
+    remove(first, first + block_count * kBlockBytes);
+}
+
+void DamageList::forget_found_before(uint64_t seconds, VolumeAddress first, VolumeAddress end)
+{
+    for (const DamagedRun& run : runs()) {
+        const VolumeAddress from = std::max(run.first, first), to = std::min(run.end(), end);
+        if (from < to && run.found_seconds < seconds)
+            forget(from, (to - from) / kBlockBytes);
+    }
+}
+
+bool DamageList::touches(VolumeAddress first, VolumeAddress end) const
+{
+    MutexLock lock(mutex_);
+    const auto at = first_behind(first);
+    return at != runs_.end() && at->first < end;
+}
+
+std::vector<DamagedRun> DamageList::runs() const
+{
+    MutexLock lock(mutex_);
+    std::vector<DamagedRun> all;
+    all.reserve(runs_.size());
+    for (const auto& [first, run] : runs_)
+        all.push_back({first, run.block_count, run.found_seconds});
+    return all;
+}
+
+bool DamageList::changed() const
+{
+    MutexLock lock(mutex_);
+    return !changed_.empty();
+}
+
+void DamageList::store_changes(Store& store)
+{
+    while (store_some(store)) { }
+}
+
+// False: there is nothing more, or no room. No record of the fsync log carries these items. What changes
+// meanwhile is for the next commit.
+bool DamageList::store_some(Store& store)
+{
+    std::vector<std::pair<VolumeAddress, std::optional<DamageRecord>>> items;
+    ChangeReservation reserved(store.ledger);
+    if (!changed() || !reserved.take(changes_of_items(kItemsMax), Leave::kReserve))
+        return false;
+    {
+        MutexLock lock(mutex_);
+        while (!changed_.empty() && items.size() < kItemsMax) {
+            const VolumeAddress first = changed_.extract(changed_.begin()).value();
+            const auto run = runs_.find(first);
+            items.emplace_back(first, std::nullopt);
+            if (run != runs_.end())
+                items.back().second = DamageRecord{run->second.found_seconds, run->second.block_count};
+        }
+    }
+    ReadLock gate(store.gate);
+    Transaction& open = store.timeline.open_in_gate();
+    open.loggable = false;
+    open.dirty = true;
+    for (const auto& [first, record] : items) {
+        if (record)
+            open.items.put(damage_key(first), encode_damage(*record));
+        else
+            open.items.erase(damage_key(first));
+    }
+    return true;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// Blocks that could not be had from any redundancy, by where they are. Items of the file tree keep the list
+// over mounts (format/items.h, DiskDamage). A block leaves it when it is freed, or when a scrub finds it
+// good.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/units.h"
+
+namespace cowraid {
+
+struct Store;
+
+struct DamagedRun {
+    VolumeAddress first;
+    uint64_t block_count = 0;
+    uint64_t found_seconds = 0;  // since 1970
+
+    [[nodiscard]] VolumeAddress end() const { return first + block_count * kBlockBytes; }
+};
+
+// Thread-safe.
+class DamageList {
+public:
+    // More are not listed; the log says so.
+    static constexpr size_t kRunsMax = 65536;
+
+    // What the items of the last commit say. An item that cannot be decoded is left out.
+    Status load(Store& store);
+    // `found_seconds`: of a scrub, when it began.
+    void note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds);
+    // Freed, or good again.
+    void forget(VolumeAddress first, uint64_t block_count);
+    // A scrub that began then has seen all of that range: what it did not find lost is good.
+    void forget_found_before(uint64_t seconds, VolumeAddress first, VolumeAddress end);
+
+    [[nodiscard]] bool empty() const { return block_count_.load() == 0; }
+    [[nodiscard]] uint64_t block_count() const { return block_count_.load(); }
+    [[nodiscard]] bool touches(VolumeAddress first, VolumeAddress end) const;
+    // By rising address.
+    [[nodiscard]] std::vector<DamagedRun> runs() const;
+
+    // The items do not say all of it yet.
+    [[nodiscard]] bool changed() const;
+    // Commit thread, before a transaction is closed: what changed becomes items of it, as many as there is
+    // room for.
+    void store_changes(Store& store);
+
+private:
+    bool store_some(Store& store);
+
+    struct Run {
+        uint64_t block_count = 0;
+        uint64_t found_seconds = 0;
+    };
+    using Runs = std::map<VolumeAddress, Run>;
+    // The first run that ends behind `address`.
+    [[nodiscard]] Runs::const_iterator first_behind(VolumeAddress address) const CW_REQUIRES(mutex_);
+    void set(VolumeAddress first, Run run) CW_REQUIRES(mutex_);
+    void remove(VolumeAddress first, VolumeAddress end) CW_REQUIRES(mutex_);
+
+    mutable Mutex mutex_{LockRank::kLeaf};
+    Runs runs_ CW_GUARDED_BY(mutex_);
+    std::set<VolumeAddress> changed_ CW_GUARDED_BY(mutex_);  // runs that begin there came, changed or went
+    bool full_ CW_GUARDED_BY(mutex_) = false;  // the log was told
+    std::atomic<uint64_t> block_count_{0};  // changed under the mutex
+};
+
+}  // namespace cowraid

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+// Writing with half of the members, because a user said so (degraded=force).
+#include "tests/filesystem/scrub_steps.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+MountOptions half_options()
+{
+    MountOptions options = manual_options();
+    options.degraded = options.half = true;
+    return options;
+}
+
+struct Case {
+    ProfileId data, metadata;
+    uint32_t members;
+};
+constexpr Case kCases[] = {{ProfileId::kRaid6, ProfileId::kRaid1c3, 4},
+                           {ProfileId::kRaid1, ProfileId::kRaid1, 2}};
+
+std::vector<uint32_t> second_half(uint32_t members)
+{
+    std::vector<uint32_t> half;
+    for (uint32_t index = members / 2; index < members; ++index)
+        half.push_back(index);
+    return half;
+}
+
+std::vector<uint32_t> first_half(uint32_t members)
+{
+    std::vector<uint32_t> half;
+    for (uint32_t index = 0; index < members / 2; ++index)
+        half.push_back(index);
+    return half;
+}
+
+void require_content(Filesystem& fs, InodeNumber file, const std::vector<std::byte>& content)
+{
+    std::vector<std::byte> read(content.size());
+    REQUIRE(read_file(fs, file, read).ok());
+    REQUIRE(read == content);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "half: without being told nothing is written; with it everything works, power cuts included, until all "
+    "members are replaced")
+{
+    for (const Case& one : kCases) {
+        CAPTURE(static_cast<int>(one.data));
+        SimVolume volume({one.members, 96 * kMiB, one.data, one.metadata, 16 * kKiB});
+        make_and_mount(volume);
+        Prng prng(seed());
+        const std::vector<std::byte> content = random_content(prng, 900 * kKiB);
+        const InodeNumber file = make_file(volume.fs(), "file", content);
+        REQUIRE(volume.unmount().ok());
+        const std::vector<uint32_t> gone = second_half(one.members);
+        MountOptions degraded = manual_options();
+        degraded.degraded = true;
+        mount(volume, degraded, gone);
+        CHECK(volume.fs().store.service.read_only());
+        require_content(volume.fs(), file, content);
+        REQUIRE(volume.unmount().ok());
+
+        mount(volume, half_options(), gone);
+        REQUIRE(volume.fs().store.service.writing());
+        CHECK(volume.fs().info().may_fail_writing == 0);
+        const std::vector<std::byte> more = random_content(prng, 700 * kKiB);
+        const InodeNumber committed = make_file(volume.fs(), "committed", more);
+        REQUIRE(volume.fs().step(true).ok());
+        const InodeNumber logged = make_file(volume.fs(), "logged", more);
+        REQUIRE(volume.fs().committer.fsync(logged, Committer::SyncWhat::kAll).ok());
+        volume.power_cut(prng);
+        mount(volume, half_options(), gone);
+        require_content(volume.fs(), file, content);
+        require_content(volume.fs(), committed, more);
+        require_content(volume.fs(), logged, more);
+        // New devices take the places.
+        std::string why;
+        for (const uint32_t index : gone) {
+            const uint32_t device = volume.add_device(96 * kMiB);
+            REQUIRE_MESSAGE(
+                volume.fs().committer.replace_member({index + 1}, volume.borrow_one(device), why).ok(), why);
+        }
+        for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+            REQUIRE(volume.fs().step(true).ok());
+        CHECK_FALSE(scrub(volume.fs()).damaged());
+        REQUIRE(volume.unmount().ok());
+        // Without the two that were there all the time.
+        std::vector<uint32_t> all_gone = first_half(one.members);
+        all_gone.insert(all_gone.end(), gone.begin(), gone.end());
+        mount(volume, half_options(), all_gone);
+        require_content(volume.fs(), file, content);
+        require_content(volume.fs(), logged, more);
+        REQUIRE(volume.unmount().ok());
+    }
+}
+
+TEST_CASE("half: members that were away come back, and are caught up")
+{
+    for (const Case& one : kCases) {
+        SimVolume volume({one.members, 96 * kMiB, one.data, one.metadata, 16 * kKiB});
+        make_and_mount(volume);
+        Prng prng(seed());
+        REQUIRE(volume.unmount().ok());
+        mount(volume, half_options(), second_half(one.members));
+        const std::vector<std::byte> content = random_content(prng, 900 * kKiB);
+        const InodeNumber file = make_file(volume.fs(), "file", content);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, manual_options());
+        for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+            REQUIRE(volume.fs().step(true).ok());
+        CHECK_FALSE(scrub(volume.fs()).damaged());
+        REQUIRE(volume.unmount().ok());
+        mount(volume, half_options(), first_half(one.members));
+        require_content(volume.fs(), file, content);
+        REQUIRE(volume.unmount().ok());
+    }
+}
+
+TEST_CASE("half: two halves that were written apart are refused together, and each can be had alone")
+{
+    for (const Case& one : kCases) {
+        SimVolume volume({one.members, 96 * kMiB, one.data, one.metadata, 16 * kKiB});
+        make_and_mount(volume);
+        Prng prng(seed());
+        REQUIRE(volume.unmount().ok());
+        std::vector<std::vector<std::byte>> contents;
+        std::vector<InodeNumber> files;
+        const std::vector<std::vector<uint32_t>> absent = {second_half(one.members), first_half(one.members)};
+        for (const auto& gone : absent) {
+            mount(volume, half_options(), gone);
+            contents.push_back(random_content(prng, 300 * kKiB));
+            files.push_back(make_file(volume.fs(), "mine", contents.back()));
+            REQUIRE(volume.unmount().ok());
+        }
+        std::string why;
+        REQUIRE_FALSE(volume.mount(half_options(), why).ok());
+        CAPTURE(why);
+        CHECK(why.find("split brain") != std::string::npos);
+        for (size_t half = 0; half < 2; ++half) {
+            mount(volume, half_options(), absent[half]);
+            require_content(volume.fs(), files[half], contents[half]);
+            REQUIRE(volume.unmount().ok());
+        }
+    }
+}

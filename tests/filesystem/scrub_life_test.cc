@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT
+// What outlives a mount: how far a scrub is, what it found, and which blocks are lost.
+#include <algorithm>
+
+#include "fs/maintain/damaged_files.h"
+#include "tests/filesystem/scrub_steps.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr VolumeShape kShape{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, 16 * kKiB};
+
+std::vector<std::byte> image(SimVolume& volume, uint32_t member)
+{
+    std::vector<std::byte> bytes(volume.shape().member_bytes);
+    volume.member(member).peek(0, bytes);
+    return bytes;
+}
+
+// Blocks of members 0 and 1 that came with one file, and what they held. Nodes have a third copy.
+class Victim {
+public:
+    Victim(SimVolume& volume, Prng& prng, const char* name) : volume_(volume)
+    {
+        const std::vector<std::byte> before[] = {image(volume, 0), image(volume, 1)};
+        content = random_content(prng, 300 * kKiB + 10);
+        file = make_file(volume.fs(), name, content);
+        REQUIRE(volume.fs().step(true).ok());
+        for (uint32_t member = 0; member < 2; ++member) {
+            const std::vector<std::byte> after = image(volume, member);
+            for (uint64_t at = slots_offset(volume.fs()); at < after.size(); at += kBlockBytes) {
+                const auto first = after.begin() + static_cast<ptrdiff_t>(at);
+                if (!std::equal(first, first + kBlockBytes,
+                                before[member].begin() + static_cast<ptrdiff_t>(at)))
+                    blocks_.push_back({member, at, {first, first + kBlockBytes}});
+            }
+        }
+        REQUIRE(blocks_.size() > 40);
+    }
+    void spoil(Prng& prng)
+    {
+        for (const Block& block : blocks_)
+            rot(volume_, prng, block.member, block.offset);
+    }
+    void bring_back()
+    {
+        for (const Block& block : blocks_)
+            volume_.member(block.member).poke(block.offset, block.content);
+    }
+
+    InodeNumber file;
+    std::vector<std::byte> content;
+
+private:
+    struct Block {
+        uint32_t member;
+        uint64_t offset;
+        std::vector<std::byte> content;
+    };
+    SimVolume& volume_;
+    std::vector<Block> blocks_;
+};
+
+DamagedFiles damaged(Filesystem& fs)
+{
+    auto found = find_damaged_files(fs.store, 100);
+    REQUIRE(found.ok());
+    return found.take();
+}
+
+void remount(SimVolume& volume)
+{
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+}
+
+std::vector<uint64_t> verified_times(Filesystem& fs)
+{
+    std::vector<uint64_t> times;
+    for (const GroupRecord& group : fs.volume->map().groups)
+        times.push_back(group.verified_seconds);
+    return times;
+}
+
+}  // namespace
+
+TEST_CASE("scrub life: it goes on where it was after unmounts, and counts everything once")
+{
+    SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * kKiB});
+    make_and_mount(volume);
+    Prng prng(seed());
+    for (int index = 0; index < 24; ++index)
+        make_file(volume.fs(), ("file" + std::to_string(index)).c_str(), random_content(prng, 4 * kMiB));
+    REQUIRE(volume.fs().step(true).ok());
+    const ScrubStatus whole = scrub(volume.fs());
+    CHECK(whole.heads == 4 * 3);
+    CHECK(whole.bytes_done > 100 * kMiB);
+    REQUIRE(volume.fs().committer.scrub.start({.limit = 8 * kMiB}).ok());
+    const uint64_t started = volume.fs().committer.scrub.status().started;
+    int mounts = 0;
+    for (bool ended = false; !ended && mounts < 1000; ++mounts) {
+        for (int step = 0; step < 3 && !ended; ++step) {
+            volume.fs().committer.scrub.step();
+            ended = volume.fs().committer.scrub.status().state == ScrubState::kFinished;
+        }
+        remount(volume);
+    }
+    CHECK(mounts > 5);
+    const ScrubStatus pieces = volume.fs().committer.scrub.status();
+    CHECK(pieces.state == ScrubState::kFinished);
+    CHECK(pieces.started == started);
+    CHECK(pieces.data_blocks == whole.data_blocks);
+    CHECK(pieces.parity_blocks == whole.parity_blocks);
+    CHECK_FALSE(pieces.damaged());
+    for (const uint64_t time : verified_times(volume.fs()))
+        CHECK(time >= started);
+}
+
+TEST_CASE("scrub life: after power cuts it goes on from a commit, and repairs everything")
+{
+    SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * kKiB});
+    make_and_mount(volume);
+    Prng prng(seed());
+    std::vector<std::vector<std::byte>> contents;
+    std::vector<InodeNumber> files;
+    for (int index = 0; index < 12; ++index) {
+        contents.push_back(random_content(prng, 4 * kMiB));
+        files.push_back(make_file(volume.fs(), ("file" + std::to_string(index)).c_str(), contents.back()));
+    }
+    REQUIRE(volume.fs().step(true).ok());
+    const uint64_t begin = slots_offset(volume.fs());
+    uint64_t spoilt = 0;
+    for (uint64_t at = begin; at < volume.shape().member_bytes; at += 7 * kBlockBytes) {
+        std::vector<std::byte> block(kBlockBytes);
+        volume.member(2).peek(at, block);
+        if (block == std::vector<std::byte>(kBlockBytes))
+            continue;
+        rot(volume, prng, 2, at);
+        ++spoilt;
+    }
+    REQUIRE(volume.fs().committer.scrub.start({.limit = 8 * kMiB}).ok());
+    bool ended = false;
+    for (int cuts = 0; !ended && cuts < 200; ++cuts) {
+        for (int step = 0; step < 9 && !ended; ++step) {
+            volume.fs().committer.scrub.step();
+            if (step == 6)
+                REQUIRE(volume.fs().step(true).ok());
+            ended = volume.fs().committer.scrub.status().state == ScrubState::kFinished;
+        }
+        if (ended)
+            break;
+        volume.power_cut(prng);
+        mount(volume, manual_options());
+        REQUIRE(volume.fs().committer.scrub.status().state == ScrubState::kRunning);
+    }
+    REQUIRE(ended);
+    CHECK(volume.fs().committer.scrub.status().repaired > spoilt / 2);
+    const ScrubStatus again = scrub(volume.fs());
+    CHECK(again.repaired == 0);
+    CHECK_FALSE(again.damaged());
+    for (size_t index = 0; index < files.size(); ++index) {
+        std::vector<std::byte> read(contents[index].size());
+        CHECK(read_file(volume.fs(), files[index], read).ok());
+        CHECK(read == contents[index]);
+    }
+}
+
+TEST_CASE("scrub life: files with lost blocks are named by all their paths until they are deleted")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    const InodeNumber folder = volume.fs().names.make_node(kRoot, "folder", S_IFDIR | 0755, 0, {})->inode;
+    Victim victim(volume, prng, "victim");
+    REQUIRE(volume.fs().names.link(victim.file, folder, "other").ok());
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(damaged(volume.fs()).file_count == 0);
+    victim.spoil(prng);
+    const ScrubStatus status = scrub(volume.fs());
+    REQUIRE(status.lost > 20);
+    for (int mounts = 0; mounts < 2; ++mounts) {
+        CHECK(volume.fs().info().damaged_blocks == status.lost);
+        const DamagedFiles found = damaged(volume.fs());
+        REQUIRE(found.file_count == 1);
+        CHECK(found.files[0].inode == victim.file);
+        CHECK(found.files[0].paths == std::vector<std::string>{"/victim", "/folder/other"});
+        CHECK(found.files[0].blocks == status.lost);
+        CHECK(found.files[0].range.last < victim.content.size());
+        remount(volume);
+    }
+    // Another pass finds the same, once.
+    CHECK(scrub(volume.fs()).lost == status.lost);
+    CHECK(volume.fs().info().damaged_blocks == status.lost);
+    // What is written anew is damaged no more.
+    REQUIRE(volume.fs().files.write(victim.file, 0, std::span(victim.content).first(64 * kKiB), {}, {}).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().info().damaged_blocks < status.lost);
+    REQUIRE(volume.fs().names.unlink(kRoot, "victim").ok());
+    REQUIRE(volume.fs().names.unlink(folder, "other").ok());
+    volume.fs().names.forget(victim.file, 1000);
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().info().damaged_blocks == 0);
+    REQUIRE(volume.fs().step(true).ok());
+    remount(volume);
+    CHECK(volume.fs().info().damaged_blocks == 0);
+    CHECK_FALSE(scrub(volume.fs()).damaged());
+    REQUIRE(volume.unmount().ok());
+    CheckReport report;
+    std::string why;
+    REQUIRE(volume.check(report, why).ok());
+    CHECK(report.clean());
+}
+
+// What a write replaces, to the end of the file, need not be read.
+TEST_CASE("scrub life: a damaged file takes its content again, with a last block that is not full")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Victim victim(volume, prng, "victim");
+    victim.spoil(prng);
+    CHECK(scrub(volume.fs()).lost > 20);
+    std::vector<std::byte> read(victim.content.size());
+    CHECK_FALSE(read_file(volume.fs(), victim.file, read).ok());
+    const uint64_t first_lost = damaged(volume.fs()).files.at(0).range.first;
+    CHECK_FALSE(
+        volume.fs().files.write(victim.file, first_lost, std::span(victim.content).first(10), {}, {}).ok());
+    REQUIRE(volume.fs().files.write(victim.file, 0, victim.content, {}, {}).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(read_file(volume.fs(), victim.file, read).ok());
+    CHECK(read == victim.content);
+    CHECK(volume.fs().info().damaged_blocks == 0);
+}
+
+TEST_CASE("scrub life: blocks that are good again leave the list with the next pass")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Victim victim(volume, prng, "victim");
+    victim.spoil(prng);
+    // A reader finds them, too.
+    std::vector<std::byte> read(victim.content.size());
+    CHECK_FALSE(read_file(volume.fs(), victim.file, read).ok());
+    const uint64_t known = volume.fs().info().damaged_blocks;
+    CHECK(known > 20);
+    CHECK(scrub(volume.fs()).lost >= known);
+    victim.bring_back();
+    CHECK(damaged(volume.fs()).file_count == 1);
+    // Times are whole seconds: a pass within the second of the last one keeps what that found.
+    timespec pause{1, 100'000'000};
+    nanosleep(&pause, nullptr);
+    CHECK_FALSE(scrub(volume.fs()).damaged());
+    CHECK(volume.fs().info().damaged_blocks == 0);
+    CHECK(read_file(volume.fs(), victim.file, read).ok());
+    CHECK(read == victim.content);
+}
+
+TEST_CASE("scrub life: superblocks and maps that rot are found on their member and written anew")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    make_file(volume.fs(), "file", random_content(prng, 100 * kKiB));
+    REQUIRE(volume.fs().step(true).ok());
+    const Superblock& superblock = volume.fs().volume->superblock();
+    const uint64_t slot = superblock.generation.value % kSuperblockSlotCount * kSuperblockSlotBytes;
+    // A pass begins with nothing to be committed, so that these are the copies that count at its end.
+    rot(volume, prng, 1, kSuperblockRingOffset[1] + slot);
+    rot(volume, prng, 3, superblock.members[3].map_offset[superblock.map.place]);
+    ScrubStatus status;
+    REQUIRE(volume.fs().committer.scrub.start({}).ok());
+    while (volume.fs().committer.scrub.status().state == ScrubState::kRunning)
+        volume.fs().committer.scrub.step();
+    status = volume.fs().committer.scrub.status();
+    CHECK(status.repaired == 2);
+    for (uint32_t member = 0; member < 4; ++member) {
+        const MemberCounters counters = volume.fs().volume->members().counters({member + 1});
+        const uint64_t expected = member == 1 || member == 3 ? 1 : 0;
+        CHECK(counters[static_cast<size_t>(MemberCounter::kSuperblock)] == expected);
+    }
+    CHECK(scrub(volume.fs()).repaired == 0);
+    REQUIRE(volume.unmount().ok());
+    CheckReport report;
+    std::string why;
+    REQUIRE(volume.check(report, why).ok());
+    CHECK(report.clean());
+}
+
+TEST_CASE("scrub life: plans choose block groups by when they were verified, and by damage")
+{
+    SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, 64 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    for (int index = 0; index < 40; ++index)
+        make_file(fs, ("file" + std::to_string(index)).c_str(), random_content(prng, 8 * kMiB));
+    REQUIRE(fs.step(true).ok());
+    const auto run = [&](const ScrubOptions& options) {
+        REQUIRE(fs.committer.scrub.start(options).ok());
+        while (fs.committer.scrub.status().state == ScrubState::kRunning)
+            fs.committer.scrub.step();
+        REQUIRE(fs.step(true).ok());
+        return fs.committer.scrub.status();
+    };
+    using Plan = ScrubOptions::Plan;
+    const auto unverified = [&] {
+        const std::vector<uint64_t> times = verified_times(fs);
+        return std::count(times.begin(), times.end(), uint64_t{0});
+    };
+    const auto groups = unverified();
+    REQUIRE(groups > 6);
+    const ScrubStatus part = run({.plan = Plan::kPercent, .percent = 20});
+    CHECK(part.data_blocks > 0);
+    const auto left = unverified();
+    CHECK(left < groups);
+    CHECK(left > groups / 2);
+    // The rest, and nothing twice.
+    const ScrubStatus rest = run({.plan = Plan::kNew});
+    CHECK(unverified() == 0);
+    const ScrubStatus whole = run({});
+    CHECK(part.parity_blocks + rest.parity_blocks == whole.parity_blocks);
+    CHECK(run({.plan = Plan::kNew}).parity_blocks == 0);
+    CHECK(run({.plan = Plan::kBad}).parity_blocks == 0);
+    CHECK(run({.older_than = 3600}).parity_blocks == 0);
+    fs.store.damage.note(fs.volume->map().groups.back().address, 1, 1);
+    CHECK(run({.plan = Plan::kBad}).parity_blocks < whole.parity_blocks / 2);
+    CHECK(fs.store.damage.empty());
+}

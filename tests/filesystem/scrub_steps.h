@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// What tests of scrubs share: files, and members that rot.
+#pragma once
+
+#include <sys/stat.h>
+
+#include "tests/filesystem/volume_contents.h"
+
+namespace cowraid::test {
+
+inline InodeNumber make_file(Filesystem& fs, const char* name, const std::vector<std::byte>& content)
+{
+    const InodeNumber file = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {})->inode;
+    REQUIRE(fs.files.write(file, 0, content, {}, {}).ok());
+    return file;
+}
+
+inline Status read_file(Filesystem& fs, InodeNumber file, std::vector<std::byte>& content)
+{
+    return fs.files.read(file, 0, content).status();
+}
+
+// A pass from begin to end, or what is left of one.
+inline ScrubStatus scrub(Filesystem& fs)
+{
+    for (int step = 0; step < 1000; ++step)
+        if (const ScrubStatus status = fs.scrub_step(); status.state == ScrubState::kFinished)
+            return status;
+    FAIL("the scrub does not end");
+    return {};
+}
+
+inline void rot(SimVolume& volume, Prng& prng, uint32_t member, uint64_t offset)
+{
+    volume.member(member).poke(offset, random_content(prng, kBlockBytes));
+}
+
+// Where block groups begin, on every member.
+inline uint64_t slots_offset(Filesystem& fs)
+{
+    return fs.volume->superblock().members.front().slots_offset;
+}
+
+}  // namespace cowraid::test

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: MIT
+"""Manual pages and completion know what the programs know, and nothing else."""
+
+import os
+import re
+import sys
+
+import pytest
+
+from conftest import ROOT, TOOLS, run, tool
+
+sys.path.insert(0, str(ROOT / "scripts"))
+from man_page import commands_of
+
+PAGES = TOOLS.parent / "system"
+COMPLETION = ROOT / "system" / "completion"
+PROGRAMS = ("cowraid", "mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid")
+COMMANDS = [name for name, _ in commands_of(TOOLS / "cowraid")]
+COMMANDS_MIN = 26
+NAMED = re.compile(r"(?:^\.B |\\fB)cowraid ([a-z]+)(?: ([a-z]+))?", re.MULTILINE)
+OPTION = re.compile(r"(?<![\w/-])(--[a-z][a-z-]*|-[A-Za-z])(?![\w-])")
+
+
+def help_of(program, *words):
+    environment = dict(os.environ, ARGP_HELP_FMT="rmargin=5000", LC_ALL="C")
+    return tool(program, *words, "--help", env=environment).stdout
+
+
+def options_in_help(program, *words):
+    """All names of all options; found another way than the pages and the completion find them."""
+    lines = [line.strip() for line in help_of(program, *words).splitlines() if re.match(r" {2,6}-", line)]
+    return {name for line in lines for name in OPTION.findall(re.split("  +", line)[0])}
+
+
+def rendered(page):
+    """What a reader sees, without line breaks that the width makes."""
+    text = run("mandoc", "-T", "ascii", "-O", "width=1000", PAGES / page).stdout
+    return re.sub(".\b", "", text)
+
+
+def sections_of(page):
+    """Text by the titles of sections and subsections."""
+    parts = re.split(r"^((?: {3})?\S.*)$", rendered(page), flags=re.MULTILINE)
+    return {title.strip(): text for title, text in zip(parts[1::2], parts[2::2])}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pages():
+    assert len(COMMANDS) >= COMMANDS_MIN
+    if not (PAGES / "cowraid.8").exists():
+        pytest.skip("the build folder has no manual pages; build all of it")
+    return sorted(path.name for path in PAGES.glob("*.[58]"))
+
+
+def test_pages_are_well_formed(pages):
+    assert len(pages) == 6
+    for page in pages:
+        findings = run("mandoc", "-T", "lint", "-W", "warning", PAGES / page, check=False).stdout.splitlines()
+        # A date would be that of a change nobody notes.
+        assert [line for line in findings if "missing date" not in line] == []
+        assert "@" not in re.sub(r"scrub@|\S+@\S+\.", "", rendered(page)), "a line with @ was left"
+
+
+def test_every_command_and_option_is_in_the_manual():
+    sections = sections_of("cowraid.8")
+    shared = OPTION.findall(sections["Options of all commands"])
+    assert {"--json", "--raw", "-b", "--si", "--iec", "--help"} <= set(shared)
+    for command in COMMANDS:
+        text = sections[f"cowraid {command}"]
+        options = options_in_help("cowraid", *command.split())
+        if not options:
+            assert f"cowraid {command} start" in text
+        assert options <= set(OPTION.findall(text)) | set(shared), command
+    for program in PROGRAMS[1:]:
+        assert options_in_help(program) <= set(OPTION.findall(sections_of(f"{program}.8")["OPTIONS"]))
+
+
+def test_the_manual_names_nothing_that_is_not_there(pages):
+    known = {name for program in PROGRAMS for name in options_in_help(program)}
+    known |= {name for command in COMMANDS for name in options_in_help("cowraid", *command.split())}
+    known |= {"--now", "-p", "-s", "-b", "-t", "--json"}  # systemctl, systemd-escape, truncate, mount
+    alone = {command for command in COMMANDS if " " not in command}
+    named = 0
+    for page in pages:
+        text = rendered(page)
+        assert set(OPTION.findall(text)) <= known, page
+        source = (ROOT / "system" / "man" / f"{page}.in").read_text(encoding="utf-8")
+        for group, command in NAMED.findall(source):
+            assert group in alone or f"{group} {command}" in COMMANDS, f"{page}: cowraid {group} {command}"
+            named += 1
+        for other, section in re.findall(r"\b([\w.]*cowraid)\((\d)\)", text):
+            assert f"{other}.{section}" in pages
+    assert named > 6
+
+
+def test_mount_options_are_in_the_manual():
+    table = tool("mount.cowraid", "--options-table").stdout
+    names = re.findall(r"^\| `([^`]*)`", table, re.MULTILINE)
+    assert len(names) > 20
+    lines = [line.strip() for line in sections_of("mount.cowraid.8")["MOUNT OPTIONS"].splitlines()]
+    for name in names:
+        assert any(line == name or line.startswith(name + " ") for line in lines), name
+
+
+def ask_bash(*words):
+    script = """
+        source "$1"; shift
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+        complete -p "${1##*/}" >/dev/null || exit
+        _cowraid "$1" "${@: -1}" "${@: -2:1}"
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    path = COMPLETION / "cowraid.bash"
+    result = run("bash", "--norc", "-c", script, "bash", path, TOOLS / words[0], *words[1:])
+    assert result.stderr == ""
+    return set(result.stdout.split("\n")) - {""}
+
+
+def ask_zsh(*words):
+    """The completion system is not there without a terminal; what it would be told is printed."""
+    script = """
+        compadd() { while [[ $1 != -- ]]; do shift; done; shift; print -rl -- "$@" }
+        compset() { : }
+        _files() { : }
+        _describe() { [[ $1 == -o ]] && shift 2 || shift; print -rl -- "${(@P)1}" }
+        path_of_completion=$1; shift
+        words=("$@") CURRENT=$#
+        source $path_of_completion
+    """
+    result = run("zsh", "-f", "-c", script, "zsh", COMPLETION / "_cowraid", TOOLS / words[0], *words[1:])
+    assert result.stderr == ""
+    return {line.partition(":")[0] for line in result.stdout.splitlines()} - {""}
+
+
+SHELLS = pytest.mark.parametrize("ask", [ask_bash, ask_zsh])
+
+
+def names(options):
+    return {option.rstrip("=") for option in options} - {"-?"}
+
+
+@SHELLS
+def test_commands_are_completed(ask):
+    assert ask("cowraid", "") == {command.split()[0] for command in COMMANDS}
+    for group in {command.split()[0] for command in COMMANDS}:
+        inside = {command.split()[1] for command in COMMANDS if command.startswith(group + " ")}
+        answers = {word for word in ask("cowraid", group, "") if not word.startswith("/")}
+        assert inside <= answers, group
+        assert not inside or answers <= inside | {"missing", "max"}, group
+
+
+@SHELLS
+def test_options_are_completed(ask):
+    for command in COMMANDS:
+        words = command.split()
+        options = options_in_help("cowraid", *words) or options_in_help("cowraid", *words, "start")
+        assert names(ask("cowraid", *words, "-")) == options, command
+    for program in PROGRAMS[1:]:
+        assert names(ask(program, "-")) == options_in_help(program)
+
+
+@SHELLS
+def test_values_are_completed(ask):
+    profiles = set(re.search(r"profile of data: (.*)", help_of("mkfs.cowraid"))[1].split(", "))
+    assert {"single", "raid1", "raid5", "raid6"} <= profiles
+    assert ask("mkfs.cowraid", "-d", "") == profiles
+    assert ask("cowraid", "balance", "start", "--convert", "") == profiles
+    table = tool("mount.cowraid", "--options-table").stdout
+    options = {re.match(r"[a-z_]+=?", name)[0] for name in re.findall(r"^\| `([^`]*)`", table, re.MULTILINE)}
+    assert ask("mount.cowraid", "-o", "") == options
+    assert "max" in ask("cowraid", "filesystem", "resize", "")
+    assert "missing" in ask("cowraid", "device", "remove", "")
+
+
+def test_bash_takes_the_last_of_several_mount_options_and_what_follows_an_equals_sign():
+    assert ask_bash("mount.cowraid", "-o", "ro,degr") == {"ro,degraded"}
+    assert "raid5" in ask_bash("mkfs.cowraid", "--data", "=")
+    assert ask_bash("mkfs.cowraid", "--data", "=", "raid1c") >= {"raid1c3"}
+    assert ask_bash("cowraid", "st") == {"status"}
+
+
+@SHELLS
+def test_mounted_volumes_are_completed(ask, volume):
+    for words in (("scrub", "start"), ("filesystem", "usage"), ("device", "stats")):
+        assert str(volume.mount_point) in ask("cowraid", *words, "")
+    assert str(volume.mount_point) in ask("umount.fuse.cowraid", "")
+    assert str(volume.mount_point) not in ask("mkfs.cowraid", "")
+
+
+def test_bash_expands_nothing(make_volume):
+    volume = make_volume()
+    volume.mount_point = volume.folder / "$(touch${IFS}ran)"
+    volume.mount_point.mkdir()
+    volume.make()
+    volume.mount()
+    assert str(volume.mount_point) in ask_bash("umount.fuse.cowraid", "")
+    assert not os.path.exists("ran")
