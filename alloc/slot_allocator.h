@@ -45,10 +45,11 @@ public:
         const Profile* profile;
         uint64_t blocks;
     };
-    // A new group of `profile` from free slots of `members` beside `kept`, most free space first, as wide as
-    // the profile allows; column size from the members' slot sizes and the volume's size (slot_plan.h), so
-    // that the volume never needs more than kMaxGroups groups. Takes the slots. Fills everything but address,
-    // content, flags, generation. kNoSpace when fewer than min_members members have room.
+    // A new group of `profile` from free slots of `members` beside `kept`, those with most free space, as
+    // wide as the profile allows; column size from the members' slot sizes and the volume's size
+    // (slot_plan.h), so that the volume never needs more than kMaxGroups groups. Takes the slots. Fills
+    // everything but address, content, flags, generation. kNoSpace when fewer than min_members members have
+    // room.
     Result<GroupRecord> plan_group(const Profile& profile, uint32_t chunk_bytes,
                                    SlotMembers members = SlotMembers::kPresent,
                                    std::span<const Share> kept = {});

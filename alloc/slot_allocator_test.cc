@@ -142,7 +142,16 @@ TEST_CASE("uneven members: the capacity of each profile")
         {"raid1", {2, 2, 3}, (124 + 124 + 188) / 2},
         {"raid1c3", {1, 1, 2, 4}, 60 + 60},
         {"raid1c3", {2, 2, 2, 2}, 124 * 4 / 3},
+        {"raid1c4", {1, 1, 2, 4}, 60},
+        {"raid1c4", {1, 1, 2, 4, 4}, 60 + 60},
+        {"raid1c4", {4, 4, 4}, 0},
         {"single", {1, 2, 4}, 60 + 124 + 252},
+        {"raid0", {1, 2, 4}, 60 + 124 + 252},
+        {"raid10", {1, 1, 2, 4}, 60 * 2 + 64},
+        {"raid10", {1, 1, 1}, 90},
+        {"raid10", {1, 1, 1, 1, 1}, 150},
+        {"raid10", {2, 2, 3}, (124 + 124 + 188) / 2},
+        {"raid10", {4}, 0},
     };
     for (const Row& row : rows) {
         CAPTURE(std::string(row.profile));
@@ -177,7 +186,7 @@ TEST_CASE("random members with slots of one size reach the optimum")
             counts.push_back(random.between(1, uint64_t{4} << random.below(9)));
             members.push_back(member_of_slots(static_cast<uint32_t>(index + 1), counts.back()));
         }
-        for (const char* name : {"single", "raid1", "raid1c3", "raid5", "raid6"}) {
+        for (const char* name : {"single", "raid0", "raid1", "raid1c3", "raid1c4", "raid5", "raid6"}) {
             CAPTURE(std::string(name));
             const Profile& wanted = profile(name);
             SlotAllocator slots = with_members(members);
@@ -188,6 +197,41 @@ TEST_CASE("random members with slots of one size reach the optimum")
             CHECK(filled.data_bytes == expected * kMinSlotBytes);
             groups += filled.groups.size();
         }
+    }
+    CHECK(groups > 1000);
+}
+
+TEST_CASE("raid10 leaves room on one member at most")
+{
+    const uint64_t seed = test_seed();
+    CAPTURE(seed);
+    Prng random(seed);
+    uint64_t groups = 0;
+    for (int round = 0; round < 150; ++round) {
+        CAPTURE(round);
+        std::vector<MemberRecord> members;
+        std::vector<uint64_t> counts;
+        const uint64_t count = random.between(2, 9);
+        for (uint64_t index = 0; index < count; ++index) {
+            counts.push_back(random.between(1, uint64_t{4} << random.below(9)));
+            members.push_back(member_of_slots(static_cast<uint32_t>(index + 1), counts.back()));
+        }
+        SlotAllocator slots = with_members(members);
+        const Filled filled = fill(slots, members, profile("raid10"));
+        uint64_t left = 0, with_room = 0;
+        for (const MemberRecord& member : members) {
+            left += slots.free_bytes(member.id);
+            with_room += slots.free_bytes(member.id) > 0;
+        }
+        CHECK(with_room <= 1);
+        CHECK(filled.data_bytes <= mirror_optimum(counts, 2) * kMinSlotBytes);
+        uint64_t all = 0;
+        for (const uint64_t each : counts)
+            all += each * kMinSlotBytes;
+        CHECK(2 * filled.data_bytes + left == all);
+        for (const GroupRecord& group : filled.groups)
+            CHECK(group.columns.size() == 2 * group.data_columns);
+        groups += filled.groups.size();
     }
     CHECK(groups > 1000);
 }
@@ -353,7 +397,7 @@ TEST_CASE("a volume that grows never runs out of groups")
 
 TEST_CASE("a member that grows costs no room, however large it becomes")
 {
-    for (const char* name : {"single", "raid1", "raid1c3", "raid5", "raid6"})
+    for (const char* name : {"single", "raid0", "raid1", "raid1c3", "raid1c4", "raid10", "raid5", "raid6"})
         for (const uint64_t slots_each : {uint64_t{6}, uint64_t{190}, uint64_t{3000}})
             for (const uint64_t factor : {2, 100, 5000}) {
                 CAPTURE(std::string(name));

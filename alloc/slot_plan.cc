@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <utility>
 
 #include "format/group_map.h"
@@ -35,20 +34,20 @@ uint64_t mirror_bytes(std::vector<uint64_t> free, uint64_t copies)
 }
 
 // Bytes per member that groups of the profile take when they use up `bytes`: divided by the size of a column
-// this is the number of groups. Profiles of any width go on until fewer than min_members members have room;
-// others spread over all members, mirrors as far as there are others for the copies.
+// this is the number of groups, or a few more. Profiles of any width go on until fewer than min_members
+// members have room. A group leaves out fewer than `copies` members, so that of the largest 2 * copies - 1 it
+// has as many as a mirror. Others spread over all members, mirrors as far as there are others for the copies.
 uint64_t bytes_in_series(const Profile& profile, std::vector<uint64_t> bytes)
 {
     if (bytes.size() < profile.min_members)
         return 0;
     if (profile.max_columns == 0) {
-        const auto decisive = bytes.begin() + static_cast<ptrdiff_t>(profile.min_members - 1);
-        std::nth_element(bytes.begin(), decisive, bytes.end(), [](uint64_t a, uint64_t b) { return a > b; });
-        return *decisive;
+        std::sort(bytes.begin(), bytes.end(), [](uint64_t a, uint64_t b) { return a > b; });
+        const uint32_t others = profile.min_members - profile.copies;
+        bytes.resize(std::min<size_t>(bytes.size(), others + 2 * profile.copies - 1));
+        bytes.erase(bytes.begin(), bytes.begin() + others);
     }
-    if (profile.max_columns > 1)
-        return mirror_bytes(std::move(bytes), profile.copies);
-    return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
+    return mirror_bytes(std::move(bytes), profile.copies);
 }
 
 uint64_t column_for(uint64_t bytes, uint64_t groups)
@@ -78,15 +77,15 @@ ColumnLimits column_limits(std::span<const MemberRoom> members, const Profile& p
     limits.target =
         std::clamp(std::bit_floor(largest / kColumnsPerMember), kMinSlotBytes, kUsualMaxColumnBytes);
     limits.target = std::max(limits.target, column_for(bytes_in_series(profile, whole), kAimedGroups));
-    if (profile.max_columns > 1)
+    if (profile.copies > 1)
         limits.target = std::min(limits.target,
                                  std::bit_floor(mirror_bytes(rest, profile.copies) / (profile.copies + 1)));
     limits.target = std::min(std::max(limits.target, limits.least), max_column_bytes(largest));
     return limits;
 }
 
-// Members that can hold a column of that size, most free space first, as many as the profile can use, and no
-// more of those that are away than it tolerates.
+// Members that can hold a column of that size, those with most free space, as many as the profile can use,
+// and no more of those that are away than it tolerates.
 std::vector<size_t> choose_members(std::span<const MemberRoom> members, const Profile& profile,
                                    uint64_t column_bytes)
 {
@@ -110,6 +109,8 @@ std::vector<size_t> choose_members(std::span<const MemberRoom> members, const Pr
         profile.max_columns == 0 ? chosen.size() : std::min<size_t>(chosen.size(), profile.max_columns);
     width -= (width - std::min<size_t>(width, profile.parity)) % profile.copies;
     chosen.resize(width < profile.min_members ? 0 : width);
+    // Sets are neighbours: groups on the same members have the same sets.
+    std::sort(chosen.begin(), chosen.end());
     return chosen;
 }
 

@@ -36,7 +36,7 @@ struct MemberRoom {
 struct GroupShape {
     uint64_t column_bytes = 0;
     uint32_t data_columns = 0;
-    std::vector<size_t> members;  // indices, most free space first
+    std::vector<size_t> members;  // indices, rising
 };
 
 // Nothing when fewer than min_members members have room, or `group_count` groups are all there can be.

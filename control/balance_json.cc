@@ -22,12 +22,6 @@ constexpr BalanceNumberField kBalanceNumbers[] = {
 constexpr State kBalanceStates[] = {State::kNone, State::kRunning, State::kPaused, State::kFinished,
                                     State::kCancelled};
 
-ProfileId profile_of(const json_t* object, const char* key)
-{
-    const Profile* const profile = find_profile(std::string_view(json_get_text(object, key)));
-    return profile == nullptr ? ProfileId::kSingle : profile->id;
-}
-
 }  // namespace
 
 Json encode_balance(const BalanceStatus& status)
@@ -56,7 +50,7 @@ Result<BalanceStatus> decode_balance(const json_t* object)
     for (const State state : kBalanceStates)
         if (name == balance_state_name(state))
             status.state = state;
-    status.profiles = {profile_of(object, "data_profile"), profile_of(object, "metadata_profile")};
+    status.profiles = {decode_profile(object, "data_profile"), decode_profile(object, "metadata_profile")};
     status.content = (json_get_flag(object, "data") ? kGroupData : 0) |
                      (json_get_flag(object, "metadata") ? kGroupMetadata | kGroupSystem : 0);
     status.convert = json_get_flag(object, "convert");

@@ -87,9 +87,9 @@ Result<Json> ControlClient::call(const std::string& command, const json_t* argum
     return exchange(command, arguments, descriptor, 0, why);
 }
 
-Result<Json> ControlClient::ask(const std::string& command, std::string& why)
+Result<Json> ControlClient::ask(const std::string& command, std::string& why, const json_t* arguments)
 {
-    return exchange(command, nullptr, -1, kAskMilliseconds, why);
+    return exchange(command, arguments, -1, kAskMilliseconds, why);
 }
 
 Result<Json> ControlClient::exchange(const std::string& command, const json_t* arguments, int descriptor,

@@ -34,9 +34,10 @@ public:
     // negative. On failure `why` is what the daemon said.
     Result<Json> call(const std::string& command, const json_t* arguments, std::string& why,
                       int descriptor = -1);
-    // The same without arguments, for commands that wait for nothing: "mount", "info" and "shutdown-wait".
+    // The same for commands that wait for nothing: "mount", "info", "status", "layout",
+    // "scrub-status", "balance-status", "events" and "shutdown-wait".
     // kInterrupted after ten seconds without an answer; the connection is of no use then.
-    Result<Json> ask(const std::string& command, std::string& why);
+    Result<Json> ask(const std::string& command, std::string& why, const json_t* arguments = nullptr);
     // One more answer on a held connection; kInterrupted after `milliseconds` (0: no limit), kNotFound when
     // the daemon closed it.
     Result<Json> next(uint32_t milliseconds);

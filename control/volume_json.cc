@@ -16,6 +16,7 @@ constexpr const char* kCounterNames[] = {"write_io_errs",   "read_io_errs",    "
                                          "superblock_errs", "repaired_blocks"};
 static_assert(std::size(kCounterNames) == kMemberCounterCount);
 
+constexpr uint32_t kContents[] = {kGroupData, kGroupMetadata, kGroupSystem};
 constexpr MemberState kStates[] = {MemberState::kPresent, MemberState::kMissing, MemberState::kFailed};
 
 // The plain numbers of a VolumeInfo, once for both directions.
@@ -57,6 +58,11 @@ constexpr NumberField kStatistics[] = {
     {"blocks_repaired", &VolumeInfo::blocks_repaired},
     {"blocks_unrecoverable", &VolumeInfo::blocks_unrecoverable},
     {"damaged_blocks", &VolumeInfo::damaged_blocks},
+    {"device_reads", &VolumeInfo::device_reads},
+    {"device_read_bytes", &VolumeInfo::device_read_bytes},
+    {"device_writes", &VolumeInfo::device_writes},
+    {"device_write_bytes", &VolumeInfo::device_write_bytes},
+    {"device_flushes", &VolumeInfo::device_flushes},
     {"node_cache_hits", &VolumeInfo::node_cache_hits},
     {"node_cache_misses", &VolumeInfo::node_cache_misses},
     {"node_cache_bytes", &VolumeInfo::node_cache_bytes},
@@ -118,42 +124,22 @@ MemberInfo decode_member(const json_t* object)
     return member;
 }
 
-constexpr uint32_t kContents[] = {kGroupData, kGroupMetadata, kGroupSystem};
-
 Json encode_space(const SpaceInfo& space)
 {
     Json object = json_make_object();
     json_put_text(object.get(), "profile", profile_name(space.profile));
-    Json content = json_make_array();
-    for (const uint32_t bit : kContents) {
-        if ((space.content & bit) != 0)
-            json_array_append_new(content.get(), json_string(content_name(bit).c_str()));
-    }
-    json_put(object.get(), "content", std::move(content));
+    json_put(object.get(), "content", encode_content(space.content));
     json_put_integer(object.get(), "total_bytes", space.total_bytes);
     json_put_integer(object.get(), "used_bytes", space.used_bytes);
     json_put_integer(object.get(), "raw_bytes", space.raw_bytes);
     return object;
 }
 
-ProfileId decode_profile(const json_t* object, const char* key)
-{
-    const Profile* const profile = find_profile(json_get_text(object, key));
-    return profile == nullptr ? ProfileId::kSingle : profile->id;
-}
-
 SpaceInfo decode_space(const json_t* object)
 {
     SpaceInfo space{};
     space.profile = decode_profile(object, "profile");
-    const json_t* const content = json_get(object, "content");
-    for (size_t i = 0; i < json_array_size(content); ++i) {
-        const char* const word = json_string_value(json_array_get(content, i));
-        for (const uint32_t bit : kContents) {
-            if (word != nullptr && content_name(bit) == word)
-                space.content |= bit;
-        }
-    }
+    space.content = decode_content(json_get(object, "content"));
     space.total_bytes = json_get_integer(object, "total_bytes");
     space.used_bytes = json_get_integer(object, "used_bytes");
     space.raw_bytes = json_get_integer(object, "raw_bytes");
@@ -170,8 +156,10 @@ void encode_identity(const VolumeReport& report, json_t* object)
     json_put_text(object, "data_profile", profile_name(info.data_profile));
     json_put_text(object, "metadata_profile", profile_name(info.metadata_profile));
     json_put_flag(object, "mounted", report.mounted);
-    if (report.mounted)
+    if (report.mounted) {
         json_put_text(object, "mount_point", report.mount_point);
+        json_put_text(object, "mount_options", report.mount_options);
+    }
     json_put_flag(object, "read_only", info.read_only);
     json_put_flag(object, "degraded", info.degraded);
     json_put_text(object, "read_only_reason", info.read_only_reason);
@@ -197,6 +185,32 @@ std::string content_name(uint32_t content)
     add(kGroupMetadata, "metadata");
     add(kGroupSystem, "system");
     return out;
+}
+
+Json encode_content(uint32_t content)
+{
+    Json out = json_make_array();
+    for (const uint32_t bit : kContents)
+        if ((content & bit) != 0)
+            json_append_text(out.get(), content_name(bit));
+    return out;
+}
+
+uint32_t decode_content(const json_t* array)
+{
+    uint32_t content = 0;
+    for (size_t i = 0; i < json_array_size(array); ++i) {
+        const std::string word = json_text(json_array_get(array, i));
+        for (const uint32_t bit : kContents)
+            content |= content_name(bit) == word ? bit : 0;
+    }
+    return content;
+}
+
+ProfileId decode_profile(const json_t* object, const char* key)
+{
+    const Profile* const profile = find_profile(json_get_text(object, key));
+    return profile == nullptr ? ProfileId::kSingle : profile->id;
 }
 
 const char* profile_name(ProfileId id)
@@ -258,6 +272,7 @@ Result<VolumeReport> decode_report(const json_t* object)
     info.metadata_profile = decode_profile(object, "metadata_profile");
     report.mounted = json_get_flag(object, "mounted");
     report.mount_point = json_get_text(object, "mount_point");
+    report.mount_options = json_get_text(object, "mount_options");
     info.read_only = json_get_flag(object, "read_only");
     info.degraded = json_get_flag(object, "degraded");
     info.read_only_reason = json_get_text(object, "read_only_reason");

@@ -166,8 +166,9 @@ TEST_CASE("mkfs: refusals and warnings")
     CHECK(plan_refusal({.devices = {"a", "b"}, .data_profile = "raid6"}).find("at least 3") !=
           std::string::npos);
     CHECK(plan_refusal({.devices = four, .data_profile = "raid7"}).find("raid1c3") != std::string::npos);
-    CHECK(plan_refusal({.devices = four, .data_profile = "raid0"}).find("cannot be made yet") !=
+    CHECK(plan_refusal({.devices = {"a", "b", "c"}, .metadata_profile = "raid1c4"}).find("at least 4") !=
           std::string::npos);
+    CHECK(plan_refusal({.devices = {"a"}, .data_profile = "raid10"}).find("at least 2") != std::string::npos);
     for (const char* size : {"3K", "2M", "65K", "0", "x"})
         CHECK(plan_refusal({.devices = four, .chunk_size = size}).find("64K") != std::string::npos);
     plan_refusal({.devices = four, .label = std::string(256, 'x')});

@@ -20,6 +20,7 @@ struct MemberSet::Member {
     std::atomic<bool> failed{false};
     std::atomic<bool> culprit{false};
     std::atomic<bool> leaving{false};
+    std::atomic<uint64_t> arrivals{0};
     std::array<std::atomic<uint64_t>, kMemberCounterCount> counters{};
 };
 
@@ -244,19 +245,42 @@ void MemberSet::leave_out(MemberId id)
     member->in_service.store(nullptr, std::memory_order_release);
 }
 
-void MemberSet::replace(MemberId id, std::unique_ptr<BlockDevice> device)
+bool MemberSet::take_offline(MemberId id)
+{
+    if (!fail_if_spared({&id, 1}))
+        return false;
+    find(id)->failed.store(false);
+    return true;
+}
+
+void MemberSet::put_in_service(MemberId id, std::unique_ptr<BlockDevice> device)
 {
     Member* const member = find(id);
     CW_ASSERT(member != nullptr && this->device(id) == nullptr);
-    reset_counters(id);
     MutexLock lock(mutex_);
-    if (member->device)
+    if (device && member->device)
         replaced_.push_back(std::move(member->device));
-    member->device = std::move(device);
+    if (device)
+        member->device = std::move(device);
+    CW_ASSERT(member->device != nullptr);
     member->named.store(member->device.get(), std::memory_order_release);
     member->failed.store(false);
     member->culprit.store(false);
+    member->arrivals.fetch_add(1);
     member->in_service.store(member->device.get(), std::memory_order_release);
+}
+
+uint64_t MemberSet::arrivals(MemberId id) const
+{
+    const Member* const member = find(id);
+    return member == nullptr ? 0 : member->arrivals.load();
+}
+
+BlockDevice* MemberSet::idle_device(MemberId id)
+{
+    const Member* const member = find(id);
+    MutexLock lock(mutex_);
+    return member == nullptr || device(id) != nullptr ? nullptr : member->device.get();
 }
 
 bool MemberSet::failed(MemberId id) const

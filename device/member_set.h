@@ -93,9 +93,16 @@ public:
     bool fail_if_spared(std::span<const MemberId> ids);
     // Takes a member out of service without asking anybody: for tests and measurements.
     void leave_out(MemberId id);
-    // Another device for a member that is not in service; in service from now on, without errors. The old one
-    // is kept as long as the set.
-    void replace(MemberId id, std::unique_ptr<BlockDevice> device);
+    // The same by order of a user, if the others can be had without it: it is missing then, not failed.
+    bool take_offline(MemberId id);
+    // A member that is not in service comes into service, on another device, which is kept beside the old one
+    // as long as the set, or (null) on the one that it had: there must be one.
+    void put_in_service(MemberId id, std::unique_ptr<BlockDevice> device);
+    // How often it did so. What was found out about its content before says nothing about it now.
+    [[nodiscard]] uint64_t arrivals(MemberId id) const;
+    // The device of a member that is out of service; null: it has none. Only who brings members into service
+    // may ask.
+    [[nodiscard]] BlockDevice* idle_device(MemberId id);
     [[nodiscard]] bool failed(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> ids() const;
     // Of the device, also of one that failed; empty when there is none.

@@ -19,12 +19,13 @@ struct Profile {
     uint32_t min_members;  // fewest columns of a group
     uint32_t max_columns;  // 0: as many members as have room
     uint32_t tolerance;  // members that may be lost
-    bool allocatable;  // this version can make groups of it
 };
 
 std::span<const Profile> profiles();
 // Null when the id is unknown (an on-disk value) or the name is not a profile.
 const Profile* find_profile(ProfileId id);
 const Profile* find_profile(std::string_view name);
+// The profile that keeps `copies` of everything, 1 to 4, each on a member, and nothing else.
+const Profile& mirror_of(size_t copies);
 
 }  // namespace cowraid

@@ -184,6 +184,12 @@ VolumeInfo Filesystem::info()
     info.moved_blocks = committer.cleaner.counts().moved_blocks;
     info.unmovable_blocks = committer.cleaner.counts().unmovable_blocks;
     info.dirty_bytes = store.ledger.dirty_blocks() * kBlockBytes;
+    const IoStatistics io = io_statistics();
+    info.device_reads = io.reads;
+    info.device_read_bytes = io.read_bytes;
+    info.device_writes = io.writes;
+    info.device_write_bytes = io.write_bytes;
+    info.device_flushes = io.flushes;
     const NodeCache::Statistics nodes = store.cache.statistics();
     info.node_cache_hits = nodes.hits;
     info.node_cache_misses = nodes.misses;

@@ -76,6 +76,9 @@ struct VolumeInfo {
     uint64_t emptied_groups = 0, moved_blocks = 0, unmovable_blocks = 0;
     uint64_t blocks_reconstructed = 0, blocks_repaired = 0, blocks_unrecoverable = 0;
     uint64_t damaged_blocks = 0;  // that the list of damage has
+    // Requests to all members, by this program.
+    uint64_t device_reads = 0, device_read_bytes = 0, device_writes = 0, device_write_bytes = 0;
+    uint64_t device_flushes = 0;
     uint64_t node_cache_hits = 0, node_cache_misses = 0, node_cache_bytes = 0;
 };
 

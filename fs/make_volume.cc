@@ -33,8 +33,8 @@ Status check_options(const MakeOptions& options, size_t member_count, std::strin
     const Profile* data = find_profile(options.data_profile);
     const Profile* metadata = find_profile(options.metadata_profile);
     for (const Profile* profile : {data, metadata}) {
-        if (profile == nullptr || !profile->allocatable) {
-            why = std::string("profile ") + (profile ? profile->name : "?") + " is not supported";
+        if (profile == nullptr) {
+            why = "there is no such profile";
             return Err::kUnsupported;
         }
         if (member_count < profile->min_members) {
@@ -114,11 +114,8 @@ Status make_root_directory(Filesystem& filesystem, const MakeOptions& options)
 
 ProfileId default_metadata_profile(ProfileId data_profile, size_t member_count)
 {
-    if (member_count == 1)
-        return ProfileId::kSingle;
-    const Profile* data = find_profile(data_profile);
-    return data != nullptr && data->tolerance >= 2 && member_count >= 3 ? ProfileId::kRaid1c3
-                                                                        : ProfileId::kRaid1;
+    const size_t copies = std::max<size_t>(find_profile(data_profile)->tolerance + 1, 2);
+    return mirror_of(std::min(copies, member_count)).id;
 }
 
 Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& devices, const MakeOptions& options,

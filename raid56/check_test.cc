@@ -40,7 +40,7 @@ TEST_CASE("every bad block is reported once, with its kind and member, and nothi
         REQUIRE(volume.write(0, kStripes).ok());
         CHECK(check(volume, kStripes).empty());
         std::set<Finding> expected;
-        const uint32_t columns = shape.data_columns + volume.geometry.parity;
+        const uint32_t columns = volume.geometry.data_columns + volume.geometry.parity;
         for (int i = 0; i < 12; ++i) {
             const BlockPlace place{volume.prng.below(kStripes),
                                    static_cast<uint32_t>(volume.prng.below(columns)),
@@ -56,9 +56,9 @@ TEST_CASE("every bad block is reported once, with its kind and member, and nothi
             const bool latent = i % 3 == 0;
             latent ? volume.latent(place, copy) : volume.rot(place, copy);
             expected.emplace(address, member,
-                             latent                              ? BadBlock::Kind::kReadError
-                             : place.column < shape.data_columns ? BadBlock::Kind::kData
-                                                                 : BadBlock::Kind::kParity);
+                             latent                                        ? BadBlock::Kind::kReadError
+                             : place.column < volume.geometry.data_columns ? BadBlock::Kind::kData
+                                                                           : BadBlock::Kind::kParity);
         }
         volume.forget_requests();
         CHECK(check(volume, kStripes + 2) == expected);

@@ -11,9 +11,10 @@ Geometry geometry_of(const GroupRecord& group)
     const Profile* profile = find_profile(group.profile);
     CW_ASSERT(profile != nullptr);
     return {
-        .data_columns = group.data_columns,
+        .data_columns = profile->parity > 0 ? group.data_columns : 1,
         .parity = profile->parity,
         .copies = profile->copies,
+        .sets = profile->parity > 0 ? 1 : group.data_columns,
         .chunk_bytes = group.chunk_bytes,
         .column_bytes = group.column_bytes,
     };
@@ -21,7 +22,7 @@ Geometry geometry_of(const GroupRecord& group)
 
 BlockPlace place_of(const Geometry& geometry, uint64_t offset)
 {
-    const uint64_t data_bytes = geometry.data_columns * geometry.column_bytes;
+    const uint64_t data_bytes = geometry.data_blocks() * kBlockBytes;
     BlockPlace place;
     if (offset < data_bytes) {
         const uint64_t stripe_bytes = uint64_t{geometry.data_columns} * geometry.chunk_bytes;
@@ -49,12 +50,13 @@ uint64_t offset_of(const Geometry& geometry, const BlockPlace& place)
 uint32_t group_column(const Geometry& geometry, uint64_t stripe, uint32_t column, uint32_t copy)
 {
     const uint32_t columns = geometry.columns();
-    return static_cast<uint32_t>((uint64_t{column} * geometry.copies + copy + stripe % columns) % columns);
+    const uint64_t turned = uint64_t{column} * geometry.copies + copy + geometry.turn_of(stripe) % columns;
+    return geometry.set_of(stripe) * columns + static_cast<uint32_t>(turned % columns);
 }
 
 uint64_t column_offset(const Geometry& geometry, const BlockPlace& place)
 {
-    return place.stripe * geometry.chunk_bytes + uint64_t{place.row} * kBlockBytes;
+    return geometry.turn_of(place.stripe) * geometry.chunk_bytes + uint64_t{place.row} * kBlockBytes;
 }
 
 }  // namespace cowraid

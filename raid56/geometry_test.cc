@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -13,12 +14,13 @@ using namespace cowraid;
 namespace {
 
 struct Layout {
-    uint32_t k, m, copies;
+    uint32_t k, m, copies, sets;
 };
 
 constexpr Layout kLayouts[] = {
-    {1, 0, 1}, {5, 0, 1}, {1, 0, 2},  {1, 0, 3}, {1, 0, 4}, {3, 0, 2}, {8, 0, 2}, {1, 1, 1},  {2, 1, 1},
-    {3, 1, 1}, {7, 1, 1}, {15, 1, 1}, {1, 2, 1}, {2, 2, 1}, {3, 2, 1}, {6, 2, 1}, {14, 2, 1}, {40, 2, 1},
+    {1, 0, 1, 1}, {1, 0, 1, 5}, {1, 0, 2, 1}, {1, 0, 3, 1},  {1, 0, 4, 1},  {1, 0, 2, 2},  {1, 0, 2, 3},
+    {1, 0, 2, 8}, {1, 1, 1, 1}, {2, 1, 1, 1}, {3, 1, 1, 1},  {7, 1, 1, 1},  {15, 1, 1, 1}, {1, 2, 1, 1},
+    {2, 2, 1, 1}, {3, 2, 1, 1}, {6, 2, 1, 1}, {14, 2, 1, 1}, {40, 2, 1, 1},
 };
 
 constexpr uint32_t kChunks[] = {4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576};
@@ -28,6 +30,7 @@ Geometry make(const Layout& layout, uint32_t chunk_bytes, uint64_t stripes)
     return {.data_columns = layout.k,
             .parity = layout.m,
             .copies = layout.copies,
+            .sets = layout.sets,
             .chunk_bytes = chunk_bytes,
             .column_bytes = stripes * chunk_bytes};
 }
@@ -41,7 +44,7 @@ TEST_CASE("every block address is one place, and every place one address")
         for (const uint32_t chunk_bytes : kChunks) {
             const uint64_t stripes = chunk_bytes <= 65536 ? layout.k + layout.m + 3 : 3;
             const Geometry geometry = make(layout, chunk_bytes, stripes);
-            const uint64_t blocks = (layout.k + layout.m) * geometry.row_count();
+            const uint64_t blocks = geometry.data_blocks() + layout.m * geometry.row_count();
             bool good = true;
             uint64_t offset = 0;
             for (uint64_t block = 0; block < blocks; ++block, offset += kBlockBytes) {
@@ -60,7 +63,7 @@ TEST_CASE("every block address is one place, and every place one address")
 
 TEST_CASE("addresses run down a chunk, along the stripe, then parity column by column")
 {
-    const Geometry geometry = make({3, 2, 1}, 16384, 10);
+    const Geometry geometry = make({3, 2, 1, 1}, 16384, 10);
     CHECK(place_of(geometry, 0) == BlockPlace{0, 0, 0});
     CHECK(place_of(geometry, 4096) == BlockPlace{0, 0, 1});
     CHECK(place_of(geometry, 16384) == BlockPlace{0, 1, 0});
@@ -75,7 +78,7 @@ TEST_CASE("addresses run down a chunk, along the stripe, then parity column by c
             CHECK(column_offset(geometry, place_of(geometry, (3 + p) * geometry.column_bytes + at)) == at);
 }
 
-TEST_CASE("a stripe uses every group column exactly once, and its blocks share one column offset")
+TEST_CASE("a stripe uses every column of its set exactly once, and its blocks share one column offset")
 {
     for (const Layout& layout : kLayouts) {
         const Geometry geometry = make(layout, 65536, 3 * (layout.k * layout.copies + layout.m) + 1);
@@ -85,8 +88,12 @@ TEST_CASE("a stripe uses every group column exactly once, and its blocks share o
                 for (uint32_t copy = 0; copy < layout.copies; ++copy)
                     used.insert(group_column(geometry, stripe, column, copy));
             CHECK(used.size() == geometry.columns());
-            CHECK(*used.rbegin() == geometry.columns() - 1);
-            CHECK(column_offset(geometry, {stripe, layout.k, 15}) == stripe * 65536 + 15 * 4096);
+            // Of the set whose turn it is.
+            const uint64_t set = stripe % layout.sets;
+            CHECK(*used.begin() == set * geometry.columns());
+            CHECK(*used.rbegin() == (set + 1) * geometry.columns() - 1);
+            CHECK(column_offset(geometry, {stripe, layout.k, 15}) ==
+                  stripe / layout.sets * 65536 + 15 * 4096);
         }
     }
 }
@@ -95,14 +102,15 @@ TEST_CASE("places on members are distinct: (group column, column offset) is a bi
 {
     for (const Layout& layout : kLayouts) {
         const Geometry geometry = make(layout, 8192, 2 * (layout.k * layout.copies + layout.m) + 1);
-        const uint64_t column_blocks = geometry.row_count();
-        std::vector<uint32_t> hits(geometry.columns() * column_blocks);
-        for (uint64_t offset = 0; offset < (layout.k + layout.m) * geometry.column_bytes;
-             offset += kBlockBytes) {
+        const uint64_t column_blocks = geometry.column_bytes / kBlockBytes;
+        const uint32_t columns = geometry.columns() * layout.sets;
+        std::vector<uint32_t> hits(columns * column_blocks);
+        const uint64_t span = (geometry.data_columns * layout.sets + layout.m) * geometry.column_bytes;
+        for (uint64_t offset = 0; offset < span; offset += kBlockBytes) {
             const BlockPlace place = place_of(geometry, offset);
             for (uint32_t copy = 0; copy < layout.copies; ++copy) {
                 const uint32_t column = group_column(geometry, place.stripe, place.column, copy);
-                REQUIRE(column < geometry.columns());
+                REQUIRE(column < columns);
                 REQUIRE(column_offset(geometry, place) < geometry.column_bytes);
                 ++hits[column * column_blocks + column_offset(geometry, place) / kBlockBytes];
             }
@@ -111,9 +119,30 @@ TEST_CASE("places on members are distinct: (group column, column offset) is a bi
     }
 }
 
+TEST_CASE("chunks of raid0 and raid10 take the sets in turn, and a pair holds the same")
+{
+    const Geometry raid0 = make({1, 0, 1, 3}, 8192, 10);
+    for (uint64_t offset = 0; offset < 30 * 8192; offset += kBlockBytes) {
+        const BlockPlace place = place_of(raid0, offset);
+        CHECK(group_column(raid0, place.stripe, 0) == offset / 8192 % 3);
+        CHECK(column_offset(raid0, place) == offset / 8192 / 3 * 8192 + offset % 8192);
+    }
+    const Geometry raid10 = make({1, 0, 2, 3}, 8192, 10);
+    uint32_t first_copies[6] = {};
+    for (uint64_t stripe = 0; stripe < raid10.stripe_count(); ++stripe) {
+        const uint32_t one = group_column(raid10, stripe, 0, 0);
+        const uint32_t other = group_column(raid10, stripe, 0, 1);
+        CHECK(std::min(one, other) == stripe % 3 * 2);
+        CHECK(std::max(one, other) == stripe % 3 * 2 + 1);
+        ++first_copies[one];
+    }
+    for (const uint32_t count : first_copies)
+        CHECK(count == 5);
+}
+
 TEST_CASE("parity visits every group column equally often")
 {
-    const Geometry geometry = make({6, 2, 1}, 65536, 80);
+    const Geometry geometry = make({6, 2, 1, 1}, 65536, 80);
     std::vector<uint32_t> parity(8);
     for (uint64_t stripe = 0; stripe < 80; ++stripe)
         for (uint32_t column = 6; column < 8; ++column)
@@ -123,7 +152,7 @@ TEST_CASE("parity visits every group column equally often")
 
 TEST_CASE("columns beyond 4 GiB and stripes beyond 2^32 do not wrap")
 {
-    const Geometry geometry = make({14, 2, 1}, 4096, uint64_t{1} << 33);
+    const Geometry geometry = make({14, 2, 1, 1}, 4096, uint64_t{1} << 33);
     const BlockPlace far{(uint64_t{1} << 33) - 1, 13, 0};
     CHECK(place_of(geometry, offset_of(geometry, far)) == far);
     CHECK(offset_of(geometry, far) == 14 * geometry.column_bytes - 4096);
@@ -147,4 +176,11 @@ TEST_CASE("the geometry of a group follows its profile")
     group.data_columns = 1;
     CHECK(geometry_of(group).columns() == 3);
     CHECK(geometry_of(group).copies == 3);
+    group.profile = ProfileId::kRaid10;
+    group.data_columns = 4;
+    const Geometry raid10 = geometry_of(group);
+    CHECK(raid10.columns() == 2);
+    CHECK(raid10.sets == 4);
+    CHECK(raid10.stripe_count() == 4 * 256);
+    CHECK(raid10.data_blocks() * kBlockBytes == group.data_bytes());
 }

@@ -16,14 +16,15 @@ namespace {
 // requests, short enough that one reader keeps all copies busy.
 constexpr uint64_t kCopyRunBytes = kMiB;
 
-// The copy to read first. Copies of a stripe lie on group columns of different remainder modulo `copies`,
-// so choosing a remainder per run of stripes makes each member's share of a run contiguous.
+// The copy to read first. Copy c of the t-th stripe of a set lies on its column (c + t) % copies, so choosing
+// a column per run of stripes makes each member's share of a run contiguous.
 uint32_t preferred_copy(const Geometry& geometry, uint64_t stripe)
 {
     if (geometry.copies == 1)
         return 0;
-    const uint64_t run = stripe * geometry.chunk_bytes / kCopyRunBytes;
-    return static_cast<uint32_t>((run + geometry.copies - stripe % geometry.copies) % geometry.copies);
+    const uint64_t turn = geometry.turn_of(stripe);
+    const uint64_t run = turn * geometry.chunk_bytes / kCopyRunBytes;
+    return static_cast<uint32_t>((run + geometry.copies - turn % geometry.copies) % geometry.copies);
 }
 
 class ReadCall {

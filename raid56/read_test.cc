@@ -81,7 +81,7 @@ TEST_CASE("copies share the reading")
         const uint32_t k = id == ProfileId::kRaid10 ? 2 : 1;
         TestVolume volume({id, k, 65536});
         INFO(describe(volume.shape));
-        REQUIRE(volume.write(0, 96, 0).ok());
+        REQUIRE(volume.write(0, 96 * uint64_t{k}, 0).ok());
         volume.forget_requests();
         REQUIRE(volume.read_back(0, 96 * 16 * k));
         for (const CountingDevice* device : volume.counts) {

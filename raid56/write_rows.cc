@@ -133,7 +133,7 @@ std::vector<StripeKey> WriteCall::stripes() const
     return keys;
 }
 
-// The share of one group column in one stripe.
+// The share of one group column in one stripe of its set.
 void WriteCall::plan_stripe(IoPlan& plan, const WriteUnit& unit, uint32_t column, uint64_t stripe)
 {
     const ArrayGroup& group = *unit.group;
@@ -141,7 +141,8 @@ void WriteCall::plan_stripe(IoPlan& plan, const WriteUnit& unit, uint32_t column
     const uint64_t stripe_number = unit.first_stripe + stripe;
     // The inverse of group_column().
     const uint32_t columns = geometry.columns();
-    const auto turned = static_cast<uint32_t>((column + columns - stripe_number % columns) % columns);
+    const auto turned = static_cast<uint32_t>(
+        (column % columns + columns - geometry.turn_of(stripe_number) % columns) % columns);
     const uint32_t logical = turned / geometry.copies;
     const MemberId member = group.record.columns[column].member;
     BlockDevice* device = state_.members.device(member);
@@ -163,9 +164,13 @@ void WriteCall::plan_stripe(IoPlan& plan, const WriteUnit& unit, uint32_t column
 void WriteCall::plan_unit(IoPlan& plan, uint32_t index)
 {
     const WriteUnit& unit = batch_[index];
-    for (uint32_t column = 0; column < unit.group->geometry.columns(); ++column)
-        for (uint64_t stripe = 0; stripe < unit.stripe_count; ++stripe)
+    const Geometry& geometry = unit.group->geometry;
+    for (uint32_t column = 0; column < unit.group->record.columns.size(); ++column) {
+        const uint32_t set = column / geometry.columns();
+        uint64_t stripe = (set + geometry.sets - geometry.set_of(unit.first_stripe)) % geometry.sets;
+        for (; stripe < unit.stripe_count; stripe += geometry.sets)
             plan_stripe(plan, unit, column, stripe);
+    }
 }
 
 void WriteCall::note_results(IoPlan& plan)

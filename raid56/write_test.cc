@@ -75,7 +75,8 @@ TEST_CASE("a run of stripes is one request per member, also when it comes as sev
     for (const Shape& shape : shapes({4096, 65536})) {
         INFO(describe(shape));
         TestVolume volume(shape);
-        REQUIRE(volume.write(0, 12).ok());
+        const uint64_t sets = volume.geometry.sets;
+        REQUIRE(volume.write(0, 12 * sets).ok());
         for (const CountingDevice* device : volume.counts) {
             const auto writes = device->entries(IoKind::kWrite);
             REQUIRE(writes.size() == 1);
@@ -83,10 +84,11 @@ TEST_CASE("a run of stripes is one request per member, also when it comes as sev
         }
         volume.forget_requests();
         const uint32_t rows = volume.geometry.rows();
-        std::vector<RowWrite> writes{volume.prepare(14, 2, 0, rows, 0), volume.prepare(12, 2, 0, rows, 0)};
-        if (rows > 1) {
-            writes.push_back(volume.prepare(16, 1, 1, rows - 1, 0));
-            writes.push_back(volume.prepare(16, 1, 0, 1, 50));
+        std::vector<RowWrite> writes{volume.prepare(14 * sets, 2 * sets, 0, rows, 0),
+                                     volume.prepare(12 * sets, 2 * sets, 0, rows, 0)};
+        for (uint64_t set = 0; rows > 1 && set < sets; ++set) {
+            writes.push_back(volume.prepare(16 * sets + set, 1, 1, rows - 1, 0));
+            writes.push_back(volume.prepare(16 * sets + set, 1, 0, 1, 50));
         }
         REQUIRE(volume.array->write_rows(writes).ok());
         for (const CountingDevice* device : volume.counts)
@@ -158,7 +160,8 @@ TEST_CASE("every set of failing members within tolerance is carried and taken ou
                 TestVolume volume(shape);
                 volume.faults[first]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
                 volume.faults[second]->add_rule({.action = FaultAction::kError, .kinds = kFaultWrites});
-                const Status status = volume.write(2, 2);
+                const uint64_t stripes = 2 * volume.geometry.sets;
+                const Status status = volume.write(2, stripes);
                 CHECK(status == (carried ? Status() : Status(Err::kTooManyFaults)));
                 for (uint32_t member = 0; member < n; ++member) {
                     const bool bad = member == first || member == second;
@@ -167,8 +170,9 @@ TEST_CASE("every set of failing members within tolerance is carried and taken ou
                 }
                 if (carried) {
                     CHECK(volume.disk_is_right({first, second}));
-                    CHECK(volume.read_back(2 * volume.geometry.stripe_data_blocks(),
-                                           2 * volume.geometry.stripe_data_blocks()));
+                    const uint32_t stripe_blocks = volume.geometry.stripe_data_blocks();
+                    CHECK(
+                        volume.read_back(2 * stripe_blocks, static_cast<uint32_t>(stripes) * stripe_blocks));
                     CHECK(volume.array->missing_columns(*volume.array->group_at(TestVolume::kGroup)) ==
                           (first == second ? 1 : 2));
                 }

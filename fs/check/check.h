@@ -19,6 +19,7 @@ struct CheckFinding {
     std::string text;  // one line
     uint64_t address = 0;  // volume address, when there is one
     uint32_t member = 0;  // member id, when there is one
+    uint64_t block_count = 0;  // bad blocks of that member, when it is about such
     bool repairable = false;  // redundancy is there: reading or scrubbing heals it
 };
 
@@ -32,8 +33,16 @@ struct CheckReport {
     [[nodiscard]] bool clean() const { return findings.empty(); }
 };
 
+// Told how far the reading of stored blocks is, in bytes of members; by the thread that checks.
+class CheckProgress {
+public:
+    virtual ~CheckProgress() = default;
+    virtual void at(uint64_t done_bytes, uint64_t total_bytes) = 0;
+};
+
 struct CheckOptions {
     bool verify_data = true;  // read every block under parity or checksum, not only the trees
+    CheckProgress* progress = nullptr;  // told, unless null
 };
 
 // Trees (structure, keys, references), inodes (link counts, sizes, block counts, names both ways, orphans),

@@ -47,6 +47,7 @@ void report_run(CheckContext& context, const char* data_kind, const char* conten
                           .text = std::move(text),
                           .address = block.address.value,
                           .member = block.member.value,
+                          .block_count = run.block_count,
                           .repairable = run.first.repairable});
 }
 

@@ -23,8 +23,14 @@ public:
     {
     }
     void run();
+    // Of members, that run() reads.
+    [[nodiscard]] uint64_t bytes() const;
 
 private:
+    [[nodiscard]] uint64_t stripe_bytes() const
+    {
+        return uint64_t{geometry_.columns()} * geometry_.chunk_bytes;
+    }
     // Where redundancy is counted: a row under parity, else a block.
     [[nodiscard]] uint64_t unit_of(const BadBlock& bad) const;
     [[nodiscard]] bool row_in_use(const BadBlock& bad) const;
@@ -180,8 +186,7 @@ void GroupScrub::check_piece(uint64_t first_stripe, uint64_t stripe_count)
 
 void GroupScrub::run()
 {
-    const uint64_t stripe_bytes = uint64_t{geometry_.columns()} * geometry_.chunk_bytes;
-    const uint64_t piece = std::max<uint64_t>(kPieceBytes / stripe_bytes, 1);
+    const uint64_t piece = std::max<uint64_t>(kPieceBytes / stripe_bytes(), 1);
     uint64_t next = 0;
     for (uint64_t stripe = group_.next_used_stripe(0); stripe < geometry_.stripe_count(); stripe = next) {
         uint64_t end = stripe;
@@ -189,13 +194,28 @@ void GroupScrub::run()
             next = group_.next_used_stripe(++end);
         while (next == end && end < geometry_.stripe_count() && end - stripe < piece);
         check_piece(stripe, end - stripe);
+        context_.stored_bytes_done += (end - stripe) * stripe_bytes();
+        if (context_.options.progress != nullptr)
+            context_.options.progress->at(context_.stored_bytes_done, context_.stored_bytes);
     }
+}
+
+uint64_t GroupScrub::bytes() const
+{
+    uint64_t stripes = 0;
+    for (uint64_t stripe = group_.next_used_stripe(0); stripe < geometry_.stripe_count();
+         stripe = group_.next_used_stripe(stripe + 1))
+        ++stripes;
+    return stripes * stripe_bytes();
 }
 
 }  // namespace
 
 void check_stored_blocks(CheckContext& context)
 {
+    for (BlockCensus::Group& group : context.census.groups())
+        if (group.keeps_checksums())
+            context.stored_bytes += GroupScrub(context, group).bytes();
     for (BlockCensus::Group& group : context.census.groups())
         if (group.keeps_checksums())
             GroupScrub(context, group).run();

@@ -34,6 +34,7 @@ struct CheckContext {
     View view;
     uint64_t moved_blocks = 0;  // that have an entry
     uint64_t resolved_blocks = 0;  // of extents, by an entry
+    uint64_t stored_bytes = 0, stored_bytes_done = 0;  // of members, that check_stored_blocks() reads
     // Every node of every tree was seen.
     bool trees_whole = true;
 

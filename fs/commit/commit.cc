@@ -163,6 +163,22 @@ Status Committer::ensure_room(uint64_t data_blocks, uint64_t node_blocks)
     return {};
 }
 
+namespace {
+
+// The blocks themselves belong to the commit that the flush is for; parity, and what a crash would leave of
+// the blocks, to this one (I-36).
+void note_rewritten(Allocator& allocator, Transaction& in_place)
+{
+    for (const BlockTable::Entry& entry : in_place.checksums.sorted()) {
+        ++in_place.rewritten_stripes;
+        for (uint32_t block = 0; block < kChecksumWindowBlocks; ++block)
+            if ((entry.window.mask >> block & 1) != 0)
+                allocator.note_rewritten(entry.window_address + uint64_t{block} * kBlockBytes, in_place.id);
+    }
+}
+
+}  // namespace
+
 Status Committer::commit_checksums(FlushBatch& batch)
 {
     uint64_t covered = 0;
@@ -173,6 +189,8 @@ Status Committer::commit_checksums(FlushBatch& batch)
         store.volume.array().retire(barrier.covered);
         return {};
     }
+    if (!is_mutant(CommitMutant::kBetweenUnnoted))
+        note_rewritten(store.allocator, *store.in_place);
     const PendingChanges changes = changes_in(*store.in_place);
     open_node_groups(store, node_blocks_bound(store.ledger.metadata_room(), changes) + kNodeSlackBlocks);
     if (store.volume.map_changed())

@@ -45,6 +45,13 @@ struct Committer final : public CommitDriver, public FlushHost {
     // begins. The device: as for add_member(). kNoSpace: it is smaller than the member.
     Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
 
+    // A member that is out of service takes part again, on `device` or (null) on the one that it had: whoever
+    // `device` says it is, or `id`. What it missed is written to it; that begins. kInvalid: it is no member
+    // that may come back, as one that was written apart; kNoSpace: it is smaller; else as for add_member().
+    Result<MemberId> online_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
+    // Out of service until it is called back, or to the next mount. kInvalid: the volume cannot do without.
+    Status offline_member(MemberId id, std::string& why);
+
     // The member uses all of a device that has grown; its size. kInvalid: it has not, or is not in service.
     // Errors and `why` as for add_member().
     Result<uint64_t> grow_member(MemberId id, std::string& why);

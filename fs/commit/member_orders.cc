@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "device/superblock_store.h"
 #include "fs/commit/committer.h"
+#include "fs/commit/member_orders.h"
 
 namespace cowraid {
 
@@ -150,16 +151,22 @@ private:
 // one.
 Status erase_for(BlockDevice& device, const MemberRecord& record)
 {
+    CW_TRY(erase_logs(device, record));
+    return erase_rings(device);  // flushes
+}
+
+}  // namespace
+
+Status erase_logs(BlockDevice& device, const MemberRecord& record)
+{
     AlignedBuffer zeros = AlignedBuffer::zeroed(kMiB);
     for (const auto& [begin, bytes] : {std::pair(record.intent_log_offset, record.intent_log_bytes),
                                        std::pair(record.fsync_log_offset, record.fsync_log_bytes)})
         for (uint64_t done = 0; done < bytes; done += zeros.size())
             CW_TRY(write_device(device, {begin + done},
                                 zeros.span().subspan(0, std::min<uint64_t>(zeros.size(), bytes - done))));
-    return erase_rings(device);  // flushes
+    return {};
 }
-
-}  // namespace
 
 Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std::string& why)
 {

@@ -9,6 +9,7 @@
 #include "fs/commit/replay.h"
 #include "fs/names/removal.h"
 #include "fs/txn/group_planning.h"
+#include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
 
@@ -39,12 +40,34 @@ Status begin_writing(Recovery& recovery)
     return {};
 }
 
+// What recovery records counts as a write of its window (I-36): a member that fails before the commit may
+// lack it.
+class RecoverySink final : public TransactionChecksumSink {
+public:
+    RecoverySink(Transaction& transaction, Allocator& allocator)
+        : TransactionChecksumSink(transaction, &allocator), transaction_(transaction), allocator_(allocator)
+    {
+    }
+    void record(VolumeAddress address, std::span<const Checksum> checksums) override
+    {
+        TransactionChecksumSink::record(address, checksums);
+        ++transaction_.rewritten_stripes;
+        for (size_t block = 0; block < checksums.size() && !is_mutant(CommitMutant::kRecoveryUnnoted);
+             ++block)
+            allocator_.note_rewritten(address + block * kBlockBytes, transaction_.id);
+    }
+
+private:
+    Transaction& transaction_;
+    Allocator& allocator_;
+};
+
 // Rows that were being written in place. The open transaction learns their checksums; a volume that is
 // mounted read-only is not changed.
 Status recover_rows(Recovery& recovery)
 {
     Store& store = recovery.committer.store;
-    TransactionChecksumSink sink(*store.timeline.open(), &store.allocator);
+    RecoverySink sink(*store.timeline.open(), store.allocator);
     const Status status = store.volume.recover_rows(store.options, sink, recovery.counts);
     recovery.committer.recovered_rows += recovery.counts.rows;
     // Reached by forgery only.

@@ -200,11 +200,6 @@ Status Balance::assess(const BalanceOptions& options, const BalanceRecord& recor
         CW_TRY(assess_profile(*find_profile(before), *find_profile(after), options.force, why));
     if (options.member.value != 0)
         CW_TRY(assess_removal(options, why));
-    const bool parity =
-        find_profile(now.metadata)->parity > 0 || find_profile(options.profiles.metadata)->parity > 0;
-    if (parity && now.metadata != options.profiles.metadata)
-        return refuse(why, Err::kInvalid,
-                      "metadata cannot be converted from or to RAID5 and RAID6 yet; choose a mirror");
     return assess_room(options, record, why);
 }
 
@@ -212,9 +207,6 @@ Status Balance::assess_profile(const Profile& now, const Profile& then, bool for
 {
     if (now.id == then.id)
         return {};
-    if (!then.allocatable)
-        return refuse(why, Err::kInvalid,
-                      std::string("this version makes no block groups of profile ") + then.name);
     const size_t members = store_.volume.superblock().members.size() - store_.volume.missing_members().size();
     if (members < then.min_members)
         return refuse(why, Err::kInvalid,

@@ -85,6 +85,7 @@ private:
     [[nodiscard]] std::vector<GroupNumbers> chosen(uint32_t content) const;
     void avoid_groups();
     void close_nodes(uint32_t content);
+    [[nodiscard]] bool have_room_for(uint32_t content, uint64_t blocks) const;
     // Groups that are closed and hold nodes that can be moved.
     [[nodiscard]] std::set<VolumeAddress> node_groups() const;
     [[nodiscard]] bool is_stuck(VolumeAddress group) const;

@@ -52,23 +52,41 @@ void Balance::avoid_groups()
         store_.allocator.set_avoided(numbers.address, true);
 }
 
-// The emptiest takes no nodes any more, when others have room for what is in it beside what commits are kept
-// ahead of. One at a time: what comes free in a closed group is of no use to anybody.
+// Whether other groups have room for so many blocks of nodes of a group, whichever trees they are of, beside
+// what commits are kept ahead of.
+bool Balance::have_room_for(uint32_t content, uint64_t blocks) const
+{
+    const auto room_in = [&](uint32_t one) {
+        return lasting_room(store_, one) >= metadata_ahead(store_, one) / 2 + blocks * 5 / 4;
+    };
+    if (store_.volume.system_is_metadata())
+        return room_in(kGroupMetadata);
+    return ((content & kGroupMetadata) == 0 || room_in(kGroupMetadata)) &&
+           ((content & kGroupSystem) == 0 || room_in(kGroupSystem));
+}
+
+// The emptiest takes no nodes any more, when others have room for what is in it. One at a time: what comes
+// free in a closed group is of no use to anybody.
 void Balance::close_nodes(uint32_t content)
 {
     std::optional<GroupNumbers> next;
+    uint32_t next_content = 0;
     for (const GroupNumbers& numbers : chosen(content)) {
-        if (is_stuck(numbers.address) || numbers.planned || numbers.broken)
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+        const bool of_files = (group->record.content & kGroupMetadata) != 0;
+        if (is_stuck(numbers.address) || numbers.planned || numbers.broken ||
+            (content == kGroupSystem && of_files))
             continue;
         if (numbers.closed && numbers.live_blocks + numbers.pinned_blocks > 0)
             return;
-        if (!numbers.closed && (!next || numbers.live_blocks < next->live_blocks))
-            next = numbers;
+        if (numbers.closed || (next && next->live_blocks <= numbers.live_blocks))
+            continue;
+        next = numbers;
+        next_content = group->record.content;
     }
-    if (!next ||
-        lasting_room(store_, content) < metadata_ahead(store_, content) / 2 + next->live_blocks * 5 / 4)
+    if (!next || !have_room_for(next_content, next->live_blocks))
         return;
-    const bool given = give_up_node_room(store_, content, next->free_row_blocks);
+    const bool given = give_up_node_room(store_, next_content, next->free_row_blocks);
     if (given)
         store_.allocator.set_group_state(next->address, Allocator::GroupState::kClosed);
     refresh_budget(store_);
@@ -142,8 +160,7 @@ CleanProgress Balance::step(bool idle)
         return rest();
     avoid_groups();
     close_nodes(kGroupMetadata);
-    if (!store_.volume.system_is_metadata())
-        close_nodes(kGroupSystem);
+    close_nodes(kGroupSystem);
     const bool waits_for_commit = count_left();
     if (const BalanceStatus now = status(); now.groups_left == now.groups_stuck) {
         if (record.member.value != 0 && now.groups_stuck == 0 && !store_.volume.remove_member(record.member))

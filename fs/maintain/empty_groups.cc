@@ -16,8 +16,7 @@ bool EmptyGroups::replaceable(VolumeAddress address) const
 {
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
     const uint32_t width = store_.volume.planned_width_without(address);
-    return store_.volume.array().missing_columns(*group) > 0 ? width > 0
-                                                             : width > group->geometry.data_columns;
+    return store_.volume.array().missing_columns(*group) > 0 ? width > 0 : width > group->record.data_columns;
 }
 
 // Data could not have its slots: they are kept for nodes.
@@ -69,6 +68,8 @@ void EmptyGroups::choose(uint32_t content)
         if (is_leaving(address) || store_.remap.is_emptying(address))
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
+        if (content == kGroupSystem && (group->record.content & kGroupMetadata) != 0)
+            continue;
         const uint64_t blocks = group->geometry.data_blocks();
         const auto chosen = balanced.find(address);
         if (chosen != balanced.end() && chosen->second) {
@@ -85,7 +86,7 @@ void EmptyGroups::choose(uint32_t content)
         // A writer who waits alone gets what there is for data.
         if ((!spare && !replaceable(address)) || (content == kGroupData && store_.data_turns.exclusive()))
             continue;
-        const bool given = give_up_room(content, blocks);
+        const bool given = give_up_room(content == kGroupData ? kGroupData : group->record.content, blocks);
         if (given) {
             store_.allocator.set_group_state(address, Allocator::GroupState::kClosed);
             room -= std::min(room, blocks);
@@ -132,8 +133,7 @@ void EmptyGroups::step()
     if (leaving_.empty()) {
         choose(kGroupData);
         choose(kGroupMetadata);
-        if (!store_.volume.system_is_metadata())
-            choose(kGroupSystem);
+        choose(kGroupSystem);
         std::sort(leaving_.begin(), leaving_.end());
     }
     if (leaving_.empty())

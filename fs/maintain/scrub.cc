@@ -212,9 +212,9 @@ namespace {
 void add_stale_columns(const MemberSet& members, const GroupRecord& group, std::vector<StaleColumn>& out)
 {
     for (const GroupColumn& column : group.columns)
-        if (const BlockDevice* const device = members.device(column.member);
-            column.stale() && device != nullptr)
-            out.push_back({group.address, column.member, column.stale_since, device});
+        if (const uint64_t arrivals = members.arrivals(column.member);
+            column.stale() && members.device(column.member) != nullptr)
+            out.push_back({group.address, column.member, column.stale_since, arrivals});
 }
 
 constexpr VolumeAddress kNodesOfAllGroups{0};
@@ -297,12 +297,15 @@ bool Scrub::begin(Step& step)
         ++step.counts.unreadable_nodes;
     if (step.piece.group)
         add_stale_columns(store_.volume.members(), step.piece.group->record, step.columns);
+    // One that came into service since the piece was chosen.
+    std::erase_if(step.columns, [&](const StaleColumn& column) { return column.since < step.piece.since; });
     MutexLock lock(mutex_);
     if (step.number != number_)
         return true;
     position_ = position;
     bytes_begun_ += step.piece.bytes;
     note_begun(step, before, position);
+    status_.bytes_total -= std::min(status_.bytes_total, step.piece.blocks.left_out_bytes);
     step.sequence = ++sequence_;
     issued_.emplace(step.sequence, Issued{.before = before, .report = {}, .counts = {}});
     return true;

@@ -132,9 +132,19 @@ void add_rows(UsedBlocks& out, const Geometry& geometry, uint64_t stripe)
     }
 }
 
-// Windows of the group from the position on, until they have enough rows in use. False: there are none.
+// A window that is passed over costs its reading and decoding.
+constexpr uint64_t kPassedOverBytes = 64 * kBlockBytes;
+
+bool left_out(const SpaceWindow& window, Generation since)
+{
+    return is_mutant(CommitMutant::kFirstMissedLeftOut) ? window.last_write <= since
+                                                        : window.last_write < since;
+}
+
+// Windows of the group from the position on, until they have enough rows in use; rows of windows that were
+// last written before the commit `since` are left out. False: there are none.
 Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, uint64_t from,
-                       uint64_t piece_bytes, UsedBlocks& out)
+                       Generation since, uint64_t piece_bytes, UsedBlocks& out)
 {
     const auto type = static_cast<uint8_t>(ItemType::kSpaceWindow);
     const VolumeAddress address = group.record.address;
@@ -153,7 +163,10 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
         if (!windows.empty() && (end - windows.front().first_stripe) * stripe_blocks > kSpanBlocksMax)
             break;
         CW_TRY(cursor.next());
-        bytes += uint64_t{window.used_count} * kBlockBytes * geometry.columns() / geometry.data_columns;
+        const uint64_t used =
+            uint64_t{window.used_count} * kBlockBytes * geometry.columns() / geometry.data_columns;
+        bytes += left_out(window, since) ? kPassedOverBytes : used;
+        out.left_out_bytes += left_out(window, since) ? used : 0;
         windows.push_back(std::move(window));
     }
     if (windows.empty())
@@ -168,6 +181,8 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
             out.used.set(first, window.block_count);
         else if (window.used_count > 0)
             out.used.load(first, window.block_count, window.bitmap);
+        if (left_out(window, since))
+            continue;
         for (uint64_t stripe = 0; window.used_count > 0 && stripe < window.block_count / stripe_blocks;
              ++stripe)
             add_rows(out, geometry, window.first_stripe + stripe);
@@ -297,9 +312,9 @@ Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position,
         position.stripe = 0;
     piece.first = position.stripe == 0;
     piece.view = store.timeline.view();
-    // All windows: last_write does not cover all that checksums were recorded for (docs/STATUS.md).
+    piece.since = order.scope == ScrubScope::kStale ? in_doubt_since(store, *group) : Generation{};
     const Result<bool> loaded =
-        load_used(store, piece.view, *group, position.stripe, order.piece_bytes, piece.blocks);
+        load_used(store, piece.view, *group, position.stripe, piece.since, order.piece_bytes, piece.blocks);
     piece.last = !loaded.ok() || !*loaded;
     piece.group = group;
     if (piece.last) {

@@ -54,11 +54,12 @@ struct ScrubWalkCounts {
     uint64_t unreadable_nodes = 0;  // what is below them was not reached
 };
 
-// Used blocks of a run of stripes, as a commit has them, and the rows that hold one.
+// Used blocks of a run of stripes, as a commit has them, and those rows with one that are in scope.
 struct UsedBlocks {
     uint64_t first_stripe = 0, stripe_count = 0;
     Bitmap used;
     std::vector<StripeRows> rows;
+    uint64_t left_out_bytes = 0;  // in rows of these stripes that are not among `rows`, parity included
 };
 
 // Rows of one group, to be scrubbed by scrub_rows(). What the last commit refers to is in it; what came since
@@ -69,6 +70,7 @@ struct ScrubPiece {
     Ref<const ArrayGroup> group;  // null: of no group
     uint64_t bytes = 0;  // of members, roughly
     UsedBlocks blocks;
+    Generation since;  // rows of windows that were last written before this commit are left out
     bool first = false, last = false;  // of the group; the last one has no rows
 };
 

@@ -17,12 +17,19 @@ constexpr uint64_t kMetadataAheadBlocks = 128 * kMiB / kBlockBytes;
 constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
 
+bool has_file_nodes(const Store& store, const GroupNumbers& numbers)
+{
+    const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
+    return group && (group->record.content & kGroupMetadata) != 0;
+}
+
 // Of groups that are on their way out and take blocks until they can be closed.
 uint64_t free_rows_in_balance(const Store& store, uint32_t content)
 {
     uint64_t blocks = 0;
     for (const GroupNumbers& group : store.allocator.group_numbers(content))
-        if (group.open() && is_in_balance(store, group))
+        if (group.open() && is_in_balance(store, group) &&
+            (content != kGroupSystem || !has_file_nodes(store, group)))
             blocks += group.free_row_blocks;
     return blocks;
 }
@@ -116,7 +123,12 @@ bool is_in_balance(const Store& store, const GroupNumbers& numbers)
 
 uint64_t lasting_room(const Store& store, uint32_t content)
 {
-    const uint64_t room = store.allocator.numbers(content).free_row_blocks;
+    uint64_t room = store.allocator.numbers(content).free_row_blocks;
+    if (content == kGroupSystem) {
+        const uint64_t of_files = store.allocator.numbers(kGroupMetadata).free_row_blocks;
+        room = store.allocator.numbers(kGroupMetadata | kGroupSystem).free_row_blocks;
+        room -= std::min(room, of_files);
+    }
     if (store.volume.superblock().balance.state != BalanceState::kRunning)
         return room;
     return room - std::min(room, free_rows_in_balance(store, content));
@@ -232,19 +244,16 @@ uint64_t reserve_of(const SpaceNumbers& numbers)
 MetadataRoom read_metadata_room(const Store& store)
 {
     const SpaceNumbers metadata = store.allocator.numbers(kGroupMetadata);
-    uint64_t used = metadata.used_blocks;
-    if (!store.volume.system_is_metadata())
-        used += store.allocator.numbers(kGroupSystem).used_blocks;
+    const SpaceNumbers system = store.allocator.numbers(kGroupSystem);
+    const SpaceNumbers all = store.allocator.numbers(kGroupMetadata | kGroupSystem);
     MetadataRoom room;
     room.free_blocks = metadata.free_row_blocks + metadata.degraded_row_blocks;
+    room.system_free_blocks = system.free_row_blocks + system.degraded_row_blocks;
+    room.all_free_blocks = all.free_row_blocks + all.degraded_row_blocks;
     room.reserve_blocks = reserve_of(metadata);
-    room.system_apart = !store.volume.system_is_metadata();
-    if (room.system_apart) {
-        const SpaceNumbers system = store.allocator.numbers(kGroupSystem);
-        room.system_free_blocks = system.free_row_blocks + system.degraded_row_blocks;
+    if (!store.volume.system_is_metadata())
         room.system_reserve_blocks = reserve_of(system);
-    }
-    room.used_nodes = used / (kNodeBytes / kBlockBytes);
+    room.used_nodes = all.used_blocks / (kNodeBytes / kBlockBytes);
     const SpaceNumbers data = store.allocator.numbers(kGroupData);
     const uint64_t stripes = data.free_stripe_blocks + data.degraded_stripe_blocks;
     room.stripe_blocks = stripes - std::min(stripes, store.moving_blocks.load());
@@ -292,9 +301,14 @@ uint64_t narrowing_blocks(const Store& store, Emptied emptied)
 bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks)
 {
     MetadataRoom room = store.ledger.metadata_room();
-    const bool is_system = content == kGroupSystem && room.system_apart;
-    uint64_t& free_blocks = is_system ? room.system_free_blocks : room.free_blocks;
-    free_blocks -= std::min(free_blocks, blocks);
+    const auto lower = [&](uint64_t& free_blocks) {
+        free_blocks -= std::min(free_blocks, blocks);
+    };
+    if ((content & kGroupMetadata) != 0)
+        lower(room.free_blocks);
+    if ((content & kGroupSystem) != 0)
+        lower(room.system_free_blocks);
+    lower(room.all_free_blocks);
     store.ledger.set_metadata_room(room);  // first, so that no operation is admitted by the old one
     return store.ledger.try_reserve_changes({}, Leave::kReserve);
 }

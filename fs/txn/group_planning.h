@@ -18,7 +18,8 @@ uint64_t data_ahead(const Store& store);
 uint64_t metadata_ahead(const Store& store, uint32_t content);
 // Whether the balance under way empties the group. Commit thread.
 bool is_in_balance(const Store& store, const GroupNumbers& numbers);
-// Free room of one content in groups that take blocks and stay. Commit thread.
+// Free room of one content in groups that take blocks and stay; what is for nodes of all trees counts for
+// those of file trees. Commit thread.
 uint64_t lasting_room(const Store& store, uint32_t content);
 // What the next group of nodes that the balance empties needs elsewhere: what is in it, and copies of nodes
 // above. Commit thread.
@@ -35,8 +36,8 @@ void close_degraded_groups(Store& store);
 // Opens degraded groups for nodes until others and they have `node_blocks` in free rows. The caller publishes
 // the map.
 void open_node_groups(Store& store, uint64_t node_blocks);
-// `blocks` of free rows for nodes are about to close. False: a commit of what is pending may need them.
-// Either way refresh_budget() comes next.
+// `blocks` of free rows of a group of that content, for nodes, are about to close. False: a commit of what is
+// pending may need them. Either way refresh_budget() comes next.
 [[nodiscard]] bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks);
 // By how many blocks the capacity falls when data groups that hold nothing and lack a member have given their
 // slots back: groups made in their place, of members that are present, have fewer data columns.

@@ -23,13 +23,12 @@ uint64_t left_of(uint64_t reserve, Leave leave, bool nodes_have_parity)
 bool has_room(const MetadataRoom& room, const NodeBound& bound, uint64_t returning, Leave leave)
 {
     const uint64_t left = left_of(room.reserve_blocks, leave, room.nodes_have_parity);
-    if (!room.system_apart)
-        return bound.file_blocks + bound.system_blocks + std::max(left, bound.early_blocks) <=
-               room.free_blocks + returning;
-    const uint64_t system_left =
-        std::max(left_of(room.system_reserve_blocks, leave, room.nodes_have_parity), bound.early_blocks);
+    const uint64_t system_left = left_of(room.system_reserve_blocks, leave, room.nodes_have_parity);
     return bound.file_blocks + left <= room.free_blocks + returning &&
-           bound.system_blocks + system_left <= room.system_free_blocks + returning;
+           bound.system_blocks + std::max(system_left, bound.early_blocks) <=
+               room.system_free_blocks + returning &&
+           bound.file_blocks + bound.system_blocks + std::max(left + system_left, bound.early_blocks) <=
+               room.all_free_blocks + returning;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 MetadataRoom room_of(uint64_t free_blocks)
 {
     MetadataRoom room;
-    room.free_blocks = free_blocks;
+    room.free_blocks = room.system_free_blocks = room.all_free_blocks = free_blocks;
     room.reserve_blocks = 256;
     room.used_nodes = 100000;
     room.address_blocks = room.node_address_blocks = 1 << 20;

@@ -33,6 +33,12 @@ enum class CommitMutant : uint32_t {
     kStaleUnrecorded,  // the map does not say what members miss
     kCaughtUpUnread,  // members are called current although nothing was written to them
     kCaughtUpNoNodes,  // of what they missed nodes are left out
+    kFirstMissedLeftOut,  // of what they missed windows last written by the first of those commits are left
+                          // out
+    kBetweenUnnoted,  // commits on the way of a flush do not say which windows they wrote
+    kRecoveryUnnoted,  // recovery does not say which windows it wrote
+    kStaleNotWhole,  // after a crash a stale column is not stale as a whole where log entries may be lacking
+    kOlderCopyTrusted,  // a member that comes back has all from before it went, whatever its superblocks say
     kNewMemberLast,  // a new member gets its first superblock after the others
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches

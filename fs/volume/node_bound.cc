@@ -114,7 +114,9 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
             : std::min(
                   with_inner_nodes(partial_row_windows + nodes_for(partial_row_windows * kChecksumItemBytes)),
                   all_sums) +
-                  kChecksumPathNodes + with_inner_nodes(space_leaves(room.node_address_blocks));
+                  kChecksumPathNodes +
+                  with_inner_nodes(space_leaves(room.node_address_blocks) +
+                                   std::min(2 * joined, space_leaves(room.address_blocks)));
 
     // Remap tree: what a place was called, and what the name stood for, go with a block that was moved.
     const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.freed_runs : 0;

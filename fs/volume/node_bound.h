@@ -29,11 +29,11 @@ struct PendingChanges {
 
 // What there is for nodes, and what decides how many a change takes.
 struct MetadataRoom {
-    uint64_t free_blocks = 0;  // in free rows of metadata groups
-    uint64_t reserve_blocks = 0;  // kept back for operations that free space
-    // Where system trees have groups of their own (metadata under parity); else they share the above.
-    bool system_apart = false;
-    uint64_t system_free_blocks = 0, system_reserve_blocks = 0;
+    // In free rows of groups for nodes of file trees, of groups for those of the other trees, of all these: a
+    // group may be for both, or for one where metadata is under parity; during a balance there are all kinds.
+    uint64_t free_blocks = 0, system_free_blocks = 0, all_free_blocks = 0;
+    // Kept back for operations that free space. Of the second where system trees have groups of their own.
+    uint64_t reserve_blocks = 0, system_reserve_blocks = 0;
     uint64_t used_nodes = 0;  // of all trees
     uint64_t address_blocks = 0;  // of all groups, parity included
     uint64_t node_address_blocks = 0;  // the part of groups for metadata

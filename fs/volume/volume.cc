@@ -20,9 +20,6 @@ const char* unwritable(const Superblock& superblock)
 {
     if (unhandled_features(FeatureClass::kReadOnly, superblock.readonly_features) != 0)
         return "the volume uses features that this version can only read";
-    if (!find_profile(superblock.data_profile)->allocatable ||
-        !find_profile(superblock.metadata_profile)->allocatable)
-        return "this version makes no block groups of the volume's profile";
     // Reached by forgery only.
     if (superblock.generation.value > kMaxGeneration / 2 || superblock.tree_commits > kMaxGeneration / 2 ||
         superblock.next_group_address > kMaxVolumeAddress / 8 * 7)
@@ -154,7 +151,7 @@ const Profile& Volume::system_profile_of(const Profile& metadata)
 {
     if (metadata.parity == 0)
         return metadata;
-    return *find_profile(metadata.parity == 1 ? ProfileId::kRaid1 : ProfileId::kRaid1c3);
+    return mirror_of(metadata.tolerance + 1);
 }
 
 const Profile& Volume::profile_for(uint32_t content) const
@@ -232,6 +229,8 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
     }
     next_.next_group_address += group.span_bytes();
     const Geometry geometry = geometry_of(group);
+    if (geometry.sets > 1)
+        next_.incompat_features |= feature_bit("sets");
     allocator.add_group(group, {group.address, 0, geometry.row_count(), geometry.stripe_count()},
                         Allocator::GroupState::kPlanned);
     planned_.push_back(group.address);

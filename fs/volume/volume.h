@@ -51,7 +51,7 @@ struct StaleColumn {
     VolumeAddress group;
     MemberId member;
     Generation since;
-    const BlockDevice* device = nullptr;  // that the member had then; of MemberSet, which keeps all
+    uint64_t arrivals = 0;  // of the member, then (MemberSet)
 };
 
 class Volume {
@@ -163,6 +163,11 @@ public:
     // lacks everything. No record of the fsync log goes to it before set_leaving(id, false). Commit thread.
     Uuid disown_member(MemberId id);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
+    // A member that is not in service is there again, on `device` or (null) on the one that it had, whose
+    // logs hold nothing. With the next superblock it is in service; its columns lack what the map says and,
+    // unless that is 0, what was written from `lacks_from` on. set_leaving() as for replace_member(). Commit
+    // thread.
+    void return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from);
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.
@@ -251,8 +256,8 @@ private:
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
     // a write since open(). False: there was nothing to be recorded.
     bool record_away();
-    // Before rows are recovered without a member: its columns of those rows' groups are stale as a whole, and
-    // of groups whose log entries it may have had alone.
+    // Before rows are recovered: columns of those rows' groups whose members are absent, or that are stale,
+    // are stale as a whole, and so in groups of which no other member may have had the log entries.
     void record_recovery(const IntentScan& scan);
     // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
     // is no such column.

@@ -62,7 +62,9 @@ bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profile
     if ((group.content & kGroupData) != 0)
         return group.profile != profiles.data;
     const Profile& metadata = *find_profile(profiles.metadata);
-    const bool is_system = (group.content & kGroupMetadata) == 0;
+    if (metadata.parity == 0)
+        return group.profile != metadata.id || (group.content & kGroupMetadata) == 0;
+    const bool is_system = group.content == kGroupSystem;
     return group.profile != (is_system ? system_profile_of(metadata) : metadata).id;
 }
 

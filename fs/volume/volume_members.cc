@@ -43,10 +43,25 @@ Uuid Volume::disown_member(MemberId id)
 
 void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
 {
+    members_.reset_counters(id);
+    return_member(id, std::move(device), {});
+}
+
+void Volume::return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from)
+{
+    for (GroupRecord& group : map_.groups)
+        if (lacks_from != Generation{})
+            mark_stale(group, id, lacks_from);
+    publish_stale();
     map_changed_ = true;
     std::erase(away_, id);
     members_.set_leaving(id, true);
-    members_.replace(id, std::move(device));
+    members_.put_in_service(id, std::move(device));
+    // Where all members are there again a scrub may write.
+    for (const GroupRecord& group : map_.groups)
+        if (std::all_of(group.columns.begin(), group.columns.end(),
+                        [&](const GroupColumn& column) { return members_.device(column.member) != nullptr; }))
+            closed_.erase(group.address);
 }
 
 // Of the members of `table` as many must stay as are a majority in `majority_of`.

@@ -99,9 +99,9 @@ void Volume::apply_caught_up()
     for (const StaleColumn& at : std::exchange(caught_up_flushed_, {})) {
         const auto group = std::find_if(map_.groups.begin(), map_.groups.end(),
                                         [&](const GroupRecord& have) { return have.address == at.group; });
-        // Another device that came meanwhile has nothing of it.
-        const BlockDevice* const device = members_.device(at.member);
-        if (group == map_.groups.end() || device == nullptr || device != at.device)
+        // A device that came meanwhile, the same one perhaps, may have nothing of it.
+        if (group == map_.groups.end() || members_.device(at.member) == nullptr ||
+            members_.arrivals(at.member) != at.arrivals)
             continue;
         for (GroupColumn& column : group->columns)
             if (column.member == at.member && column.stale_since == at.since) {
@@ -142,22 +142,26 @@ bool Volume::record_away()
 void Volume::record_recovery(const IntentScan& scan)
 {
     for (GroupRecord& group : map_.groups) {
-        std::vector<MemberId> absent;
+        std::vector<MemberId> lacking;
+        bool absent = false;
         uint32_t without = 0;
         for (const GroupColumn& column : group.columns) {
             const bool away = members_.device(column.member) == nullptr;
-            if (away)
-                absent.push_back(column.member);
+            if (away || (column.stale() && !is_mutant(CommitMutant::kStaleNotWhole)))
+                lacking.push_back(column.member);
+            absent = absent || away;
             without += away || column.stale();
         }
-        // An entry is on the member of every parity column of its row that was not stale.
+        // An entry is on the member of every parity column of its row that was not stale. Rows that have none
+        // were written, or not, and no window says so.
         const uint32_t parity = find_profile(group.profile)->parity;
         const bool entries_lost = parity > 0 && without >= parity;
-        if (absent.empty() || (!entries_lost && !names_row_of(scan, group)))
+        if (lacking.empty() || (!entries_lost && !names_row_of(scan, group)))
             continue;
-        for (const MemberId id : absent)
+        for (const MemberId id : lacking)
             mark_stale(group, id, group.created_generation);
-        closed_.erase(group.address);
+        if (absent)
+            closed_.erase(group.address);
     }
     publish_stale();
 }

@@ -27,6 +27,7 @@ struct Arguments {
 enum Option {
     kProfile = 'p',
     kMembers = 'm',
+    kMetadata = 'd',
     kSeed = 's',
     kStates = 'n',
     kShard = 'x',
@@ -51,6 +52,13 @@ error_t parse_option(int key, char* text, argp_state* state)
         arguments.crash.shape.data_profile = profile->id;
         arguments.crash.shape.metadata_profile =
             default_metadata_profile(profile->id, arguments.crash.shape.member_count);
+        return 0;
+    }
+    case kMetadata: {
+        const Profile* profile = find_profile(std::string_view(text));
+        if (profile == nullptr)
+            argp_error(state, "unknown profile %s", text);
+        arguments.crash.shape.metadata_profile = profile->id;
         return 0;
     }
     case kMembers:
@@ -168,17 +176,20 @@ int run_mutants(CrashOptions options, uint32_t only)
     const ProfileId data_profile = options.shape.data_profile;
     for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
         const auto mutant = static_cast<CommitMutant>(number);
-        // One harms readers, one nodes of groups that a failure under load left (tests/filesystem), one
-        // nobody.
+        // One harms readers, one nodes of groups that a failure under load left, one a copy that comes back
+        // while mounted (tests/filesystem), one nobody.
         if (mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kCaughtUpNoNodes ||
-            mutant == CommitMutant::kNoRoom)
+            mutant == CommitMutant::kOlderCopyTrusted || mutant == CommitMutant::kNoRoom)
             continue;
         if (only != 0 && number != only)
             continue;
         options.mutant = mutant;
         options.clean = mutant >= CommitMutant::kEmptyingUnmarked && mutant <= CommitMutant::kLeftoversStay;
-        const bool full_log = mutant == CommitMutant::kFloorBeforeCommit;
-        options.catch_up = mutant == CommitMutant::kCaughtUpUnread;
+        const bool full_log =
+            mutant == CommitMutant::kFloorBeforeCommit || mutant == CommitMutant::kBetweenUnnoted;
+        options.catch_up =
+            mutant == CommitMutant::kCaughtUpUnread ||
+            (mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kStaleNotWhole);
         options.returning = options.catch_up || mutant == CommitMutant::kStaleUnrecorded;
         options.join_rows = options.returning || full_log;
         options.change_members = mutant == CommitMutant::kNewMemberLast;
@@ -202,6 +213,7 @@ int main(int argc, char** argv)
     static const argp_option options[] = {
         {"members", kMembers, "N", 0, "number of members (before --profile)", 0},
         {"profile", kProfile, "NAME", 0, "data profile; metadata follows it", 0},
+        {"metadata", kMetadata, "NAME", 0, "metadata profile (behind --profile)", 0},
         {"seed", kSeed, "N", 0, "seed of the workload and of random subsets", 0},
         {"states", kStates, "N", 0, "distinct states to try", 0},
         {"shard", kShard, "I/N", 0, "only every N-th instant, from the I-th", 0},

@@ -37,24 +37,24 @@ struct Losses {
     std::vector<uint32_t> after;
 };
 
+// Adds members from `next` on to the losses so far, up to `left` more; each is lost before or after.
+void add_losses(uint32_t member_count, uint32_t next, uint32_t left, const Losses& so_far,
+                std::vector<Losses>& out)
+{
+    out.push_back(so_far);
+    for (uint32_t member = next; left > 0 && member < member_count; ++member)
+        for (const bool before : {true, false}) {
+            Losses more = so_far;
+            (before ? more.before : more.after).push_back(member);
+            add_losses(member_count, member + 1, left - 1, more, out);
+        }
+}
+
+// None first.
 std::vector<Losses> all_losses(uint32_t member_count, uint32_t tolerance)
 {
-    std::vector<Losses> losses{{}};
-    for (uint32_t a = 0; a < member_count; ++a) {
-        if (tolerance >= 1) {
-            losses.push_back({{a}, {}});
-            losses.push_back({{}, {a}});
-        }
-        for (uint32_t b = 0; tolerance >= 2 && b < member_count; ++b) {
-            if (a == b)
-                continue;
-            losses.push_back({{a}, {b}});
-            if (a < b) {
-                losses.push_back({{a, b}, {}});
-                losses.push_back({{}, {a, b}});
-            }
-        }
-    }
+    std::vector<Losses> losses;
+    add_losses(member_count, 0, tolerance, {}, losses);
     return losses;
 }
 
@@ -373,7 +373,10 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     options.read_only = !writable;
     const bool of_mounts = options_.mutant == CommitMutant::kReplaySkipped ||
                            options_.mutant == CommitMutant::kStaleUnrecorded ||
-                           options_.mutant == CommitMutant::kCaughtUpUnread;
+                           options_.mutant == CommitMutant::kCaughtUpUnread ||
+                           options_.mutant == CommitMutant::kFirstMissedLeftOut ||
+                           options_.mutant == CommitMutant::kRecoveryUnnoted ||
+                           options_.mutant == CommitMutant::kStaleNotWhole;
     const MutantScope mutant(of_mounts ? options_.mutant : CommitMutant::kNone);
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;

@@ -24,8 +24,15 @@ void require_profiles(Filesystem& fs, ProfileId data, ProfileId metadata)
 {
     CHECK(fs.volume->profiles().data == data);
     CHECK(fs.volume->profiles().metadata == metadata);
-    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
-        CHECK(group->record.profile == ((group->record.content & kGroupData) != 0 ? data : metadata));
+    const Profile& nodes = *find_profile(metadata);
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups()) {
+        const uint32_t content = group->record.content;
+        const ProfileId system = Volume::system_profile_of(nodes).id;
+        CHECK(group->record.profile == (content == kGroupData     ? data
+                                        : content == kGroupSystem ? system
+                                                                  : metadata));
+        CHECK((content == kGroupData || (content == kNodes) == (nodes.parity == 0)));
+    }
 }
 
 // Overwrites all nodes of a tree, those that no commit refers to as well; says how many.
@@ -232,8 +239,9 @@ TEST_CASE("balance: what cannot be is refused, and nothing changes")
     refused(conversion(ProfileId::kRaid6, ProfileId::kRaid1), Err::kInvalid, "raid6 needs 3 devices");
     refused(conversion(ProfileId::kSingle, ProfileId::kRaid1), Err::kInvalid, "--force");
     refused(conversion(ProfileId::kRaid1, ProfileId::kSingle), Err::kInvalid, "--force");
-    refused(conversion(ProfileId::kRaid1, ProfileId::kRaid5), Err::kInvalid, "metadata cannot be converted");
-    refused(conversion(ProfileId::kRaid0, ProfileId::kRaid1, true), Err::kInvalid, "makes no block groups");
+    refused(conversion(ProfileId::kRaid1, ProfileId::kRaid6), Err::kInvalid, "raid6 needs 3 devices");
+    refused(conversion(ProfileId::kRaid10, ProfileId::kRaid1c4), Err::kInvalid, "raid1c4 needs 4 devices");
+    refused(conversion(ProfileId::kRaid0, ProfileId::kRaid1), Err::kInvalid, "--force");
     require_contents(fs, contents);
 }
 
@@ -350,9 +358,13 @@ TEST_CASE("balance: with a member away it uses those that are there")
     require_contents(volume.fs(), contents);
 }
 
-TEST_CASE("balance: nodes alone, on a volume that nobody writes to")
+namespace {
+
+void convert_nodes_alone(ProfileId from, ProfileId to)
 {
-    SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    CAPTURE(find_profile(from)->name);
+    CAPTURE(find_profile(to)->name);
+    SimVolume volume({5, kMemberBytes, ProfileId::kRaid5, from, kChunkBytes});
     make_and_mount(volume);
     Filesystem& fs = volume.fs();
     Prng prng(seed());
@@ -366,17 +378,27 @@ TEST_CASE("balance: nodes alone, on a volume that nobody writes to")
         if (index % 50 == 49)
             REQUIRE(fs.step(true).ok());
     }
-    REQUIRE(
-        start_balance(
-            fs, {.profiles = {ProfileId::kRaid5, ProfileId::kRaid1c3}, .content = kNodes, .convert = true})
-            .ok());
+    BalanceOptions options{.profiles = {ProfileId::kRaid5, to}, .content = kNodes, .convert = true};
+    options.force = true;
+    REQUIRE(start_balance(fs, options).ok());
     const BalanceStatus status = finish(fs);
     CHECK(status.state == State::kFinished);
     CHECK(status.bytes_total > 25 * kMiB);
     CHECK(status.groups_stuck == 0);
-    require_profiles(fs, ProfileId::kRaid5, ProfileId::kRaid1c3);
+    require_profiles(fs, ProfileId::kRaid5, to);
     REQUIRE(volume.unmount().ok());
     require_clean(volume);
+}
+
+}  // namespace
+
+TEST_CASE("balance: nodes alone, on a volume that nobody writes to")
+{
+    convert_nodes_alone(ProfileId::kRaid1, ProfileId::kRaid1c3);
+    convert_nodes_alone(ProfileId::kRaid1, ProfileId::kRaid5);
+    convert_nodes_alone(ProfileId::kRaid6, ProfileId::kRaid10);
+    convert_nodes_alone(ProfileId::kRaid5, ProfileId::kRaid6);
+    convert_nodes_alone(ProfileId::kRaid1c4, ProfileId::kRaid6);
 }
 
 TEST_CASE("balance: a node that cannot be read keeps its group, and the volume goes on")

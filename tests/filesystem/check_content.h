@@ -28,6 +28,9 @@ inline const VolumeShape kShapes[] = {
     {4, 160 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 4 * 1024},
     {5, 160 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 16 * 1024},
     {6, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 1024 * 1024},
+    {5, 96 * kMiB, ProfileId::kRaid0, ProfileId::kRaid0, 16 * 1024},
+    {5, 96 * kMiB, ProfileId::kRaid10, ProfileId::kRaid10, 4 * 1024},
+    {5, 96 * kMiB, ProfileId::kRaid1c4, ProfileId::kRaid1c4, 64 * 1024},
 };
 
 // Puts varied content into a volume over several commits.

@@ -154,7 +154,7 @@ TEST_CASE("rot in a data block and in parity blocks")
         CAPTURE(shape.chunk_bytes);
         Image image = filled_image(shape);
         const VolumeAddress data = stored_extents(image).front().address;
-        const bool redundant = shape.data_profile != ProfileId::kSingle;
+        const bool redundant = find_profile(shape.data_profile)->tolerance > 0;
         const StoredAt at = image.rot(data);
         std::vector<Expected> expected{{"checksum", data.value, at.id.value, redundant}};
         require_findings(image.check(), expected);

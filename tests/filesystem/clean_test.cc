@@ -34,6 +34,7 @@ using What = Committer::SyncWhat;
 const VolumeShape kRaid5{4, 192 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
 const VolumeShape kRaid6{5, 192 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024};
 const VolumeShape kMirror{3, 192 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024};
+const VolumeShape kPairs{4, 192 * kMiB, ProfileId::kRaid10, ProfileId::kRaid10, 64 * 1024};
 constexpr uint64_t kFileBytes = 1 * kMiB;
 
 std::string check_text_of(SimVolume& volume)
@@ -146,7 +147,7 @@ void expect_after_remount(SimVolume& volume, const std::string& tree)
 
 TEST_CASE("clean: files stay while group after group leaves, again and again")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirror}) {
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirror, kPairs}) {
         CAPTURE(shape.member_count);
         Prng prng(1);
         SimVolume volume(shape);
@@ -172,7 +173,7 @@ TEST_CASE("clean: files stay while group after group leaves, again and again")
 
 TEST_CASE("clean: moved blocks are read, overwritten, cut and freed like others")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirror}) {
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirror, kPairs}) {
         CAPTURE(shape.member_count);
         Prng prng(2);
         SimVolume volume(shape);

@@ -72,6 +72,9 @@ const VolumeShape kDataShapes[] = {
     {4, 160 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 4 * 1024},
     {5, 160 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 16 * 1024},
     {6, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 1024 * 1024},
+    {5, 96 * kMiB, ProfileId::kRaid0, ProfileId::kRaid0, 16 * 1024},
+    {5, 96 * kMiB, ProfileId::kRaid10, ProfileId::kRaid10, 4 * 1024},
+    {5, 96 * kMiB, ProfileId::kRaid1c4, ProfileId::kRaid1c4, 64 * 1024},
 };
 
 }  // namespace
@@ -165,15 +168,39 @@ TEST_CASE("degraded: every loss within tolerance reads everything back")
         MountOptions options = manual_options();
         options.read_only = true;
         options.degraded = true;
-        const bool two = shape.data_profile == ProfileId::kRaid6;
-        for (uint32_t a = 0; a < shape.member_count; ++a)
-            for (uint32_t b = a; b < (two ? shape.member_count : a + 1); ++b) {
+        const uint32_t tolerance = find_profile(shape.data_profile)->tolerance;
+        for (uint32_t a = 0; tolerance > 0 && a < shape.member_count; ++a)
+            for (uint32_t b = a; b < (tolerance > 1 ? shape.member_count : a + 1); ++b) {
                 CAPTURE(a);
                 CAPTURE(b);
                 mount(volume, options, {a, b});
                 CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
                 volume.kill();
             }
+    }
+}
+
+TEST_CASE("raid10: a second lost member stops it; one member of every pair has everything")
+{
+    Prng prng(seed());
+    SimVolume volume({6, 96 * kMiB, ProfileId::kRaid10, ProfileId::kRaid10, 16 * 1024});
+    make_and_mount(volume);
+    const auto big = random_content(prng, 70 * kMiB);
+    write_all(volume.fs(), make_file(volume.fs(), "big"), 0, big);
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().volume->array().groups().size() > 2);
+    REQUIRE(volume.unmount().ok());
+    MountOptions options = manual_options();
+    options.read_only = options.degraded = true;
+    std::string why;
+    CHECK_FALSE(volume.mount(options, why, {0, 3}).ok());
+    CHECK(why.find("more than raid10 tolerates") != std::string::npos);
+    options.rescue = true;
+    for (uint32_t choice = 0; choice < 8; ++choice) {
+        CAPTURE(choice);
+        mount(volume, options, {choice & 1, 2 + (choice >> 1 & 1), 4 + (choice >> 2 & 1)});
+        CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
+        volume.kill();
     }
 }
 

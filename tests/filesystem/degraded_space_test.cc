@@ -329,6 +329,8 @@ TEST_CASE("degraded matrix: every profile and width, every count of members, emp
         {ProfileId::kRaid1c3, ProfileId::kRaid1c3, 5, 2}, {ProfileId::kRaid5, ProfileId::kRaid1, 3, 1},
         {ProfileId::kRaid5, ProfileId::kRaid1, 5, 1},     {ProfileId::kRaid6, ProfileId::kRaid1c3, 4, 1},
         {ProfileId::kRaid6, ProfileId::kRaid1c3, 5, 2},   {ProfileId::kRaid6, ProfileId::kRaid1c3, 8, 2},
+        {ProfileId::kRaid0, ProfileId::kRaid0, 3, 0},     {ProfileId::kRaid10, ProfileId::kRaid10, 4, 1},
+        {ProfileId::kRaid10, ProfileId::kRaid1, 6, 1},    {ProfileId::kRaid1c4, ProfileId::kRaid1c4, 5, 1},
     };
     int cells = 0;
     for (const auto& shape : kShapes)
@@ -340,5 +342,5 @@ TEST_CASE("degraded matrix: every profile and width, every count of members, emp
                     run_cell({shape.data, shape.metadata, shape.member_count, away, used, loss});
                     ++cells;
                 }
-    CHECK(cells == 87);
+    CHECK(cells == 108);
 }

@@ -26,6 +26,7 @@ const VolumeShape kShapes[] = {
     // Without one member more than tolerated no majority is left.
     {3, 224 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024},
     {5, 224 * kMiB, ProfileId::kRaid1c3, ProfileId::kRaid1c3, 64 * 1024},
+    {4, 224 * kMiB, ProfileId::kRaid10, ProfileId::kRaid10, 64 * 1024},
 };
 
 uint32_t tolerance_of(const VolumeShape& shape)

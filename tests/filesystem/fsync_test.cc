@@ -29,6 +29,8 @@ using What = Committer::SyncWhat;
 const VolumeShape kFsyncShapes[] = {
     {4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},
     {5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024},
+    {4, 96 * kMiB, ProfileId::kRaid10, ProfileId::kRaid10, 64 * 1024},
+    {7, 96 * kMiB, ProfileId::kRaid1c4, ProfileId::kRaid1c4, 64 * 1024},
 };
 
 // Short forms of calls that must succeed.
@@ -309,10 +311,9 @@ TEST_CASE("fsync: members lost with the power take nothing with them")
 {
     for (const VolumeShape& shape : kFsyncShapes)
         for (uint32_t first = 0; first < shape.member_count; ++first) {
-            const bool two = shape.data_profile == ProfileId::kRaid6;
-            std::vector<uint32_t> absent{first};
-            if (two)
-                absent.push_back((first + 2) % shape.member_count);
+            std::vector<uint32_t> absent;
+            for (uint32_t lost = 0; lost < find_profile(shape.data_profile)->tolerance; ++lost)
+                absent.push_back((first + 2 * lost) % shape.member_count);
             CAPTURE(shape.member_count);
             CAPTURE(first);
             Prng prng(seed() + first);

@@ -15,6 +15,8 @@ constexpr VolumeShape kRaid5{4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRai
 constexpr VolumeShape kRaid6{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB};
 constexpr VolumeShape kNodesUnderParity{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid6, 16 * kKiB};
 constexpr VolumeShape kMirrors{3, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB};
+constexpr VolumeShape kPairs{5, kMemberBytes, ProfileId::kRaid10, ProfileId::kRaid10, 16 * kKiB};
+constexpr VolumeShape kStriped{3, kMemberBytes, ProfileId::kRaid0, ProfileId::kRaid1, 16 * kKiB};
 constexpr VolumeShape kSingle{2, kMemberBytes, ProfileId::kSingle, ProfileId::kRaid1, 16 * kKiB};
 
 Result<MemberId> add(SimVolume& volume, uint32_t device)
@@ -73,7 +75,8 @@ bool is_blank(SimVolume& volume, uint32_t device)
 
 TEST_CASE("members: one is added, new groups use it, and as many may be lost as before")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6, kNodesUnderParity, kMirrors, kSingle}) {
+    for (const VolumeShape& shape :
+         {kRaid5, kRaid6, kNodesUnderParity, kMirrors, kSingle, kPairs, kStriped}) {
         CAPTURE(find_profile(shape.data_profile)->name);
         CAPTURE(find_profile(shape.metadata_profile)->name);
         SimVolume volume(shape);
@@ -106,7 +109,7 @@ TEST_CASE("members: one is added, new groups use it, and as many may be lost as 
 
 TEST_CASE("members: one is removed, and as many of the others may be lost as before")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6, kNodesUnderParity, kMirrors}) {
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kNodesUnderParity, kMirrors, kPairs}) {
         CAPTURE(find_profile(shape.data_profile)->name);
         CAPTURE(find_profile(shape.metadata_profile)->name);
         SimVolume volume(shape);
@@ -131,7 +134,7 @@ TEST_CASE("members: one is removed, and as many of the others may be lost as bef
 
 TEST_CASE("members: one that is missing is removed, and the volume is whole again")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors}) {
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors, kPairs}) {
         CAPTURE(find_profile(shape.data_profile)->name);
         SimVolume volume(shape);
         make_and_mount(volume);
@@ -269,10 +272,62 @@ TEST_CASE("members: power fails at every write of a replacement, with the old de
     CHECK(renewed > 1);
 }
 
+TEST_CASE("members: power fails at every write of a member that comes back")
+{
+    Prng prng(seed());
+    uint64_t events = 0;
+    int back = 0, away = 0;
+    for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+        CAPTURE(cut);
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        Contents contents = fill(volume.fs(), prng, kMiB);
+        volume.cable(1).add_rule({.kinds = kFaultWrites});
+        contents["without"] = random_content(prng, 300 * kKiB);
+        write_file(volume.fs(), "without", contents["without"]);
+        REQUIRE(volume.fs().step(true).ok());
+        REQUIRE(volume.fs().volume->members().device({2}) == nullptr);
+        volume.cable(1).remove_all_rules();
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        std::string why;
+        const auto online = volume.fs().committer.online_member({2}, nullptr, why);
+        if (cut == 0)
+            events = volume.power().events() - begin;
+        CHECK((online.ok() || cut > 0));
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        const RingReading rings = *read_rings(*volume.borrow_one(1));
+        const bool present = rings.valid.front().member({2})->state == MemberState::kPresent &&
+                             rings.valid.front().generation > Generation{6};
+        (online.ok() || present ? back : away) += 1;
+        // The others may go on without it, once more.
+        if (prng.chance(1, 2)) {
+            mount(volume, degraded_options(), {1});
+            require_contents(volume.fs(), contents);
+            contents["alone"] = random_content(prng, 100 * kKiB);
+            write_file(volume.fs(), "alone", contents["alone"]);
+            REQUIRE(volume.unmount().ok());
+        }
+        mount(volume, manual_options());
+        require_contents(volume.fs(), contents);
+        for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+            if (step % 8 == 7)
+                REQUIRE(volume.fs().step(true).ok());
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+        mount(volume, degraded_options(), {static_cast<uint32_t>(prng.chance(1, 2) ? 0 : 3)});
+        require_contents(volume.fs(), contents);
+    }
+    CHECK(back > 0);
+    CHECK(away > 5);
+}
+
 TEST_CASE("members: a device that fails while it is added is no member, and the volume goes on")
 {
     Prng prng(seed());
-    for (const VolumeShape& shape : {kSingle, kMirrors, kRaid5}) {
+    for (const VolumeShape& shape : {kSingle, kMirrors, kRaid5, kStriped, kPairs}) {
         CAPTURE(shape.member_count);
         SimVolume volume(shape);
         make_and_mount(volume);

@@ -150,6 +150,18 @@ const VolumeOperation kOperations[] = {
          return replaced.ok();
      },
      catch_up_step},
+    {"return",
+     [](World& world) {
+         const MemberId member = world.any_member();
+         FaultDevice& cable = world.volume.cable(world.device_of(member));
+         const size_t rule = cable.add_rule({.kinds = kFaultWrites | kFaultFlushes});
+         change_one(world.fs(), world.prng, world.contents);
+         world.commit();
+         cable.remove_rule(rule);
+         std::string why;
+         return !refused(world.fs().committer.online_member(member, nullptr, why).status(), why);
+     },
+     catch_up_step},
 };
 
 // Devices without a superblock are no members.

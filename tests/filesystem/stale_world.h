@@ -114,6 +114,14 @@ public:
                info.counters[static_cast<size_t>(MemberCounter::kGeneration)] +
                info.counters[static_cast<size_t>(MemberCounter::kParity)];
     }
+    // Of all members.
+    uint64_t stale_groups()
+    {
+        uint64_t groups = 0;
+        for (const MemberInfo& member : fs->info().members)
+            groups += member.stale_groups;
+        return groups;
+    }
     MemberInfo info_of(uint32_t member) { return fs->info().members[member]; }
     void fail_writes(uint32_t member)
     {
@@ -159,5 +167,12 @@ inline void fail_while_writing(StaleWorld& world, const Members& failing)
 
 inline constexpr VolumeShape kRaid5{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
 inline constexpr VolumeShape kRaid6{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024};
+inline constexpr VolumeShape kNodesUnderParity{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 64 * 1024};
+inline constexpr VolumeShape kMirrors{3, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024};
+
+struct LossCase {
+    VolumeShape shape;
+    Members away;  // and then as many others
+};
 
 }  // namespace cowraid::test

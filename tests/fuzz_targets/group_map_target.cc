@@ -36,7 +36,7 @@ std::vector<std::byte> map_from(FuzzInput& input, uint8_t fit, const Superblock&
 void check_geometry(const GroupRecord& group, const Superblock& superblock)
 {
     const Geometry geometry = geometry_of(group);
-    CW_ASSERT(geometry.columns() == group.columns.size());
+    CW_ASSERT(geometry.columns() * geometry.sets == group.columns.size());
     CW_ASSERT(group.address.value + group.span_bytes() <= superblock.next_group_address);
     for (uint64_t part = 0; part < 16; ++part) {
         const uint64_t blocks = group.span_bytes() / kBlockBytes;

@@ -127,6 +127,27 @@ def test_killed_it_goes_on_by_itself(make_volume):
     volume.check()
 
 
+def test_through_the_profiles(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=5, member_mib=256)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=60)
+    for data, metadata, expected in (
+            ("raid10", "raid10", {"raid10"}), ("raid0", "raid1", {"raid0", "raid1"}),
+            ("raid1c4", "raid1c4", {"raid1c4"}), ("raid6", "raid5", {"raid6", "raid5", "raid1"}),
+            ("raid10", "raid1c3", {"raid10", "raid1c3"})):
+        balance(volume, "--convert", data, "--metadata", metadata, "--force")
+        assert profiles(volume) == expected
+        verify(sums)
+    volume.unmount()
+    volume.check()
+    volume.hide([2])
+    volume.mount(without(volume, [2]), "degraded")
+    verify(sums)
+    volume.unmount()
+    volume.unhide([2])
+
+
 def test_how_it_is_asked_for(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
     volume.make()
@@ -139,7 +160,7 @@ def test_how_it_is_asked_for(make_volume):
             (["--convert", "single"], 1, "--force"),
             (["start", "-dlimit=2"], 2, "no filter 'limit=2'"),
             (["start", "-dusage=101"], 2, "number of percent"),
-            (["--metadata", "raid5"], 1, "metadata cannot be converted"),
+            (["--metadata", "raid1c4"], 1, "raid1c4 needs 4 devices"),
             (["pause"], 1, "no balance is running"),
             (["resume"], 1, "no balance is paused"),
             (["cancel"], 1, "no balance is running or paused")):

@@ -10,7 +10,8 @@ import pytest
 
 from conftest import tool
 
-CASES = [("raid5", "raid1", 4, 1), ("raid6", "raid1c3", 5, 2), ("raid1c3", "raid1c3", 4, 2)]
+CASES = [("raid5", "raid1", 4, 1), ("raid6", "raid1c3", 5, 2), ("raid1c3", "raid1c3", 4, 2),
+         ("raid10", "raid10", 4, 1), ("raid1c4", "raid1c4", 5, 3)]
 
 
 def fill(root, seed, file_count=40, size_max=400000):

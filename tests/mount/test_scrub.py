@@ -46,7 +46,7 @@ def check_clean(report):
 
 @pytest.mark.parametrize("data,metadata,count,tolerance",
                          [("raid5", "raid1", 4, 1), ("raid6", "raid1c3", 5, 2), ("raid1c3", "raid1c3", 4, 2),
-                          ("raid6", "raid6", 5, 2)])
+                          ("raid6", "raid6", 5, 2), ("raid10", "raid10", 5, 1)])
 def test_one_pass_repairs_everything(make_volume, data, metadata, count, tolerance):
     volume = make_volume(data=data, metadata=metadata, member_count=count, member_mib=128)
     volume.make()
@@ -92,7 +92,102 @@ def test_what_is_lost_is_said(make_volume):
     assert len(report["lost_addresses"]) == min(report["lost_blocks"], 4096)
     assert report["unreadable_nodes"] == 0
     text = tool("cowraid", "scrub", "status", volume.mount_point).stdout
-    assert "are lost" in text
+    assert "are lost" in text and "status -v" in text
+
+
+def damaged_files(volume):
+    status = json.loads(tool("cowraid", "status", "-v", "--json", volume.mount_point).stdout)["volumes"][0]
+    return status["health"], {path: file for file in status["damage"]["files"] for path in file["paths"]}
+
+
+def test_damaged_files_are_named_until_they_are_whole_or_gone(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 2)
+    (volume.mount_point / "folder").mkdir()
+    for path in list(sums)[:5]:
+        os.link(path, volume.mount_point / "folder" / path.name)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    assert "Damaged files" not in tool("cowraid", "status", "-v", volume.mount_point).stdout
+    rot(volume, [0, 1], share=3)
+    lost = scrub(volume, expect=3)["lost_blocks"]
+    unreadable = set()
+    for path in list(sums) + list((volume.mount_point / "folder").iterdir()):
+        try:
+            path.read_bytes()
+        except OSError:
+            unreadable.add("/" + str(path.relative_to(volume.mount_point)))
+    assert unreadable
+    for way in ("mounted", "unmounted", "killed"):
+        health, named = damaged_files(volume)
+        assert health == "DAMAGED" and set(named) == unreadable, way
+        text = tool("cowraid", "status", "-v", volume.mount_point).stdout
+        assert all(path in text for path in unreadable)
+        inodes = {file["inode"]: file["blocks"] for file in named.values()}
+        assert sum(inodes.values()) == lost
+        if way == "mounted":
+            volume.unmount()
+            volume.mount()
+        elif way == "unmounted":
+            volume.kill()
+            volume.mount()
+    for number, path in enumerate(sorted(unreadable)):
+        file = volume.mount_point / path[1:]
+        if number % 2 == 0:
+            file.write_bytes(os.urandom(10000))
+        elif file.exists():
+            file.unlink()
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    _, named = damaged_files(volume)
+    assert not any((volume.mount_point / path[1:]).read_bytes() for path in named
+                   if (volume.mount_point / path[1:]).exists()), named
+    scrub(volume)
+    health, named = damaged_files(volume)
+    assert health.startswith("ONLINE") and not named
+
+
+def test_a_scrub_goes_on_after_an_unmount_and_after_a_kill(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    for number in range(8):
+        (volume.mount_point / f"file{number}").write_bytes(os.urandom(16 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    whole = scrub(volume)
+    tool("cowraid", "scrub", "start", "--limit", "12m", volume.mount_point)
+    started = status_of(volume)["started"]
+    done = 0
+    for step in ("unmount", "kill"):
+        end = time.monotonic() + 60
+        while status_of(volume)["bytes_done"] <= done and time.monotonic() < end:
+            time.sleep(0.1)
+        if step == "kill":
+            # A commit has it.
+            (volume.mount_point / "mark").write_bytes(b"x")
+            tool("cowraid", "filesystem", "sync", volume.mount_point)
+        before = status_of(volume)["bytes_done"]
+        volume.unmount() if step == "unmount" else volume.kill()
+        volume.mount()
+        after = status_of(volume)
+        assert (after["state"], after["started"]) == ("running", started)
+        assert after["bytes_done"] >= (before if step == "unmount" else done) > 0
+        done = after["bytes_done"]
+    end = time.monotonic() + 60
+    while status_of(volume)["state"] == "running" and time.monotonic() < end:
+        time.sleep(0.2)
+    ended = status_of(volume)
+    check_clean(ended)
+    assert ended["started"] == started
+    assert ended["data_blocks"] >= whole["data_blocks"]
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    assert scrub(volume, "--plan", "new")["parity_blocks"] == 0
+    assert scrub(volume, "--older-than", "1h")["parity_blocks"] == 0
+    assert 0 < scrub(volume, "--plan", "10%")["parity_blocks"] < whole["parity_blocks"]
+    for options in (["--plan", "some"], ["--plan", "0%"], ["--plan", "percent"], ["--older-than", "0"],
+                    ["--older-than", "1y"]):
+        refused = tool("cowraid", "scrub", "start", *options, volume.mount_point, check=False)
+        assert refused.returncode == 2, options
 
 
 def test_looking_repairs_nothing(make_volume):
@@ -149,7 +244,7 @@ def test_beside_writers_nothing_is_wrong(make_volume):
 
 def test_start_pause_resume_cancel(volume):
     none = tool("cowraid", "scrub", "status", volume.mount_point).stdout
-    assert "no scrub since" in none
+    assert "no scrub was made" in none
     for command in ("pause", "resume", "cancel"):
         refused = tool("cowraid", "scrub", command, volume.mount_point, check=False)
         assert refused.returncode == 1 and "no scrub is" in refused.stderr
@@ -222,7 +317,7 @@ def test_who_waits_for_a_scrub_that_does_not_end_is_told(volume):
     command = start_and_wait(volume, "--limit", "8m")
     volume.unmount()
     _, said = command.communicate(timeout=20)
-    assert command.returncode == 1 and "start the scrub again" in said
+    assert command.returncode == 1 and "goes on when it is mounted again" in said
 
 
 def test_members_out_of_service_are_not_passed_over(make_volume):
@@ -297,7 +392,10 @@ def test_killed_in_the_middle(make_volume):
     volume.kill()
     subprocess.run(["umount", "-i", "-l", volume.mount_point], check=True)
     volume.mount()
-    assert scrub(volume)["lost_blocks"] == 0
+    # It goes on; who follows it waits for its end.
+    followed = tool("cowraid", "scrub", volume.mount_point)
+    assert "under way already" in followed.stderr and "finished" in followed.stdout
+    assert status_of(volume)["lost_blocks"] == 0
     check_clean(scrub(volume))
     verify(sums)
     volume.unmount()

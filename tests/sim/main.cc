@@ -55,7 +55,7 @@ error_t parse_option(int key, char* text, argp_state* state)
         return 0;
     case kProfile: {
         const Profile* profile = find_profile(std::string_view(text));
-        if (profile == nullptr || !profile->allocatable)
+        if (profile == nullptr)
             argp_error(state, "unknown profile %s", text);
         arguments.run.data_profile = profile->id;
         return 0;

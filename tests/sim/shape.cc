@@ -14,13 +14,19 @@ namespace {
 ProfileId choose_profile(Prng& prng)
 {
     const uint64_t choice = prng.below(100);
-    if (choice < 38)
+    if (choice < 36)
         return ProfileId::kRaid6;
-    if (choice < 74)
+    if (choice < 68)
         return ProfileId::kRaid5;
-    if (choice < 85)
+    if (choice < 78)
+        return ProfileId::kRaid10;
+    if (choice < 86)
         return ProfileId::kRaid1c3;
-    return choice < 96 ? ProfileId::kRaid1 : ProfileId::kSingle;
+    if (choice < 92)
+        return ProfileId::kRaid1;
+    if (choice < 95)
+        return ProfileId::kRaid1c4;
+    return choice < 98 ? ProfileId::kRaid0 : ProfileId::kSingle;
 }
 
 // Mostly what a user gets; otherwise any that tolerates as much as the data.
@@ -31,8 +37,7 @@ ProfileId choose_metadata_profile(Prng& prng, ProfileId data, uint32_t member_co
         return usual;
     std::vector<ProfileId> possible;
     for (const Profile& profile : profiles())
-        if (profile.allocatable && profile.min_members <= member_count &&
-            profile.tolerance >= find_profile(data)->tolerance)
+        if (profile.min_members <= member_count && profile.tolerance >= find_profile(data)->tolerance)
             possible.push_back(profile.id);
     return possible.empty() ? usual : possible[prng.below(possible.size())];
 }
@@ -41,7 +46,7 @@ uint32_t choose_width(Prng& prng, const Profile& profile)
 {
     // Wide enough to go on without the lost ones, more often than not.
     const uint32_t least = profile.min_members;
-    const uint32_t most = profile.parity > 0 ? 9 : least + 3;
+    const uint32_t most = profile.max_columns == 0 ? 9 : least + 3;
     return static_cast<uint32_t>(
         std::max(prng.between(least, most), prng.between(least, std::min(most, least + 3))));
 }

@@ -62,14 +62,12 @@ std::vector<Shape> shapes(std::initializer_list<uint32_t> chunks)
     std::vector<Shape> all = parity_shapes(8, chunks);
     for (const uint32_t chunk : chunks) {
         for (const Profile& profile : profiles())
-            if (profile.allocatable && profile.parity == 0)
+            if (profile.parity == 0)
                 all.push_back({profile.id, 1, chunk});
         all.push_back({ProfileId::kRaid5, 15, chunk});
         all.push_back({ProfileId::kRaid6, 14, chunk});
-        // Not allocatable yet, but the table has them and the array must carry them.
         all.push_back({ProfileId::kRaid0, 3, chunk});
         all.push_back({ProfileId::kRaid10, 3, chunk});
-        all.push_back({ProfileId::kRaid1c4, 1, chunk});
     }
     return all;
 }

@@ -52,7 +52,7 @@ struct Shape {
 
 // "raid6 6+2 64K", for failure messages.
 std::string describe(const Shape& shape);
-// All allocatable profiles in widths up to 8 members and some of 16, each with `chunks`.
+// All profiles in widths up to 8 members and some of 16, each with `chunks`.
 std::vector<Shape> shapes(std::initializer_list<uint32_t> chunks);
 // Every parity shape of at most `widest` members.
 std::vector<Shape> parity_shapes(uint32_t widest, std::initializer_list<uint32_t> chunks);

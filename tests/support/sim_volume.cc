@@ -88,21 +88,15 @@ void SimVolume::power_cut(Prng& prng, const PowerCutOptions& options)
 
 namespace {
 
-// With the same tolerance; itself where there is no other.
-ProfileId other_profile(ProfileId profile)
+// One that tolerates as much and that the volume has members for; itself where there is no other.
+ProfileId other_profile(const Volume& volume, ProfileId now, Prng& prng)
 {
-    switch (profile) {
-    case ProfileId::kRaid1:
-        return ProfileId::kRaid5;
-    case ProfileId::kRaid5:
-        return ProfileId::kRaid1;
-    case ProfileId::kRaid1c3:
-        return ProfileId::kRaid6;
-    case ProfileId::kRaid6:
-        return ProfileId::kRaid1c3;
-    default:
-        return profile;
-    }
+    std::vector<ProfileId> others;
+    for (const Profile& profile : profiles())
+        if (profile.id != now && profile.tolerance == find_profile(now)->tolerance &&
+            profile.min_members <= volume.superblock().members.size())
+            others.push_back(profile.id);
+    return others.empty() ? now : others[prng.below(others.size())];
 }
 
 }  // namespace
@@ -113,10 +107,13 @@ Status begin_balance(Filesystem& fs, Prng& prng)
     options.profiles = fs.volume->profiles();
     options.convert = prng.chance(1, 2);
     options.content = kGroupData;
-    if (options.convert)
-        options.profiles.data = other_profile(options.profiles.data);
-    else
+    if (!options.convert || prng.chance(1, 2))
         options.content |= kGroupMetadata | kGroupSystem;
+    if (options.convert) {
+        options.profiles.data = other_profile(*fs.volume, options.profiles.data, prng);
+        if ((options.content & kGroupMetadata) != 0)
+            options.profiles.metadata = other_profile(*fs.volume, options.profiles.metadata, prng);
+    }
     std::string why;
     return fs.committer.balance.start(options, why);
 }

@@ -75,8 +75,8 @@ private:
 
 MountOptions manual_options();
 
-// Begins a balance by chance: of data into another profile that tolerates as much, or of everything. kBusy:
-// one is under way.
+// Begins a balance by chance: of data, and perhaps nodes, into another profile that tolerates as much, or of
+// everything. kBusy: one is under way.
 Status begin_balance(Filesystem& fs, Prng& prng);
 // Steps of it, with the commits that it asks for if `commits`, until it ends or has to wait.
 void continue_balance(Filesystem& fs, int steps, bool commits);

@@ -8,6 +8,19 @@
 
 namespace cowraid {
 
+TEST_CASE("a mistyped word means the nearest one, if one is near")
+{
+    const std::vector<std::string_view> words = {"status", "stats", "scrub", "balance"};
+    CHECK(nearest_word(words, "statsu") == 0);
+    CHECK(nearest_word(words, "stat") == 1);
+    CHECK(nearest_word(words, "crub") == 2);
+    CHECK(nearest_word(words, "sbrub") == 2);
+    CHECK(nearest_word(words, "blanace") == 3);
+    CHECK(nearest_word(words, "rebuild") == std::nullopt);
+    CHECK(nearest_word(words, "") == std::nullopt);
+    CHECK(nearest_word(words, std::string(100000, 's')) == std::nullopt);
+}
+
 TEST_CASE("sizes as people read them")
 {
     CHECK(size_text(0) == "0.00B");

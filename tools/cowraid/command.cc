@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "tools/cowraid/command.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+
 namespace cowraid {
 
 namespace {
@@ -63,6 +67,17 @@ int command_failed(const CommandOptions& options, Err err, const std::string& wh
 {
     print_error(kProgram, options.format, err, why);
     return kExitFailed;
+}
+
+bool write_all(int fd, std::string_view text)
+{
+    while (!text.empty()) {
+        const ssize_t count = write(fd, text.data(), text.size());
+        if (count < 0 && errno != EINTR)
+            return false;
+        text.remove_prefix(count > 0 ? static_cast<size_t>(count) : 0);
+    }
+    return true;
 }
 
 bool has_one_operand(const CommandOptions& options, const char* what)

@@ -5,6 +5,7 @@
 #include <argp.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/text.h"
@@ -36,10 +37,15 @@ int command_df(int argc, char** argv, CommandOptions options);
 int command_sync(int argc, char** argv, CommandOptions options);
 int command_stats(int argc, char** argv, CommandOptions options);
 int command_device_add(int argc, char** argv, CommandOptions options);
+int command_device_online(int argc, char** argv, CommandOptions options);
+int command_device_offline(int argc, char** argv, CommandOptions options);
 int command_device_remove(int argc, char** argv, CommandOptions options);
 int command_device_probe(int argc, char** argv, CommandOptions options);
 int command_device_wipe(int argc, char** argv, CommandOptions options);
 int command_resize(int argc, char** argv, CommandOptions options);
+int command_events(int argc, char** argv, CommandOptions options);
+int command_metrics(int argc, char** argv, CommandOptions options);
+int command_map(int argc, char** argv, CommandOptions options);
 int command_check(int argc, char** argv, CommandOptions options);
 int command_scrub(int argc, char** argv, CommandOptions options);
 int command_scrub_start(int argc, char** argv, CommandOptions options);
@@ -64,6 +70,8 @@ bool parse_common(int argc, char** argv, const char* operands_doc, const char* d
 
 // Prints what went wrong and returns kExitFailed.
 int command_failed(const CommandOptions& options, Err err, const std::string& why);
+// Writes all of it. False: errno says why not.
+bool write_all(int fd, std::string_view text);
 // Exactly one operand. False: said so.
 bool has_one_operand(const CommandOptions& options, const char* what);
 

@@ -172,6 +172,8 @@ bool make_request(const BalanceArguments& arguments, json_t* request)
     return true;
 }
 
+constexpr const char* kStatusAction = "status";  // waits for nothing: a command of its own
+
 Result<BalanceStatus> ask_balance(ControlClient& client, const json_t* request, std::string& why)
 {
     CW_ASSIGN(const Json answer, client.call("balance", request, why));
@@ -180,6 +182,10 @@ Result<BalanceStatus> ask_balance(ControlClient& client, const json_t* request, 
 
 Result<BalanceStatus> ask_balance(ControlClient& client, const char* action, std::string& why)
 {
+    if (std::string_view(action) == kStatusAction) {
+        CW_ASSIGN(const Json answer, client.ask("balance-status", why));
+        return decode_balance(answer.get());
+    }
     const Json request = json_make_object();
     json_put_text(request.get(), "action", action);
     return ask_balance(client, request.get(), why);
@@ -188,13 +194,6 @@ Result<BalanceStatus> ask_balance(ControlClient& client, const char* action, std
 uint64_t bytes_done(const BalanceStatus& status)
 {
     return status.bytes_total - std::min(status.bytes_total, status.bytes_left);
-}
-
-unsigned percent(const BalanceStatus& status)
-{
-    if (status.state == State::kFinished)
-        return 100;
-    return status.bytes_total == 0 ? 0 : static_cast<unsigned>(bytes_done(status) * 100 / status.bytes_total);
 }
 
 std::string purpose_text(const BalanceStatus& status)
@@ -236,8 +235,13 @@ void print_status(const BalanceStatus& status, SizeStyle sizes)
     print_field("What:", purpose_text(status));
     if (status.started != 0)
         print_field("Since:", time_text(status.started));
-    print_field("Done:", std::to_string(percent(status)) + "%, " + size_text(bytes_done(status), sizes) +
+    const WorkProgress progress = balance_progress(status);
+    print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(bytes_done(status), sizes) +
                              " of " + size_text(status.bytes_total, sizes));
+    if (progress.running) {
+        print_field("Rate:", size_text(progress.rate, sizes) + "/s");
+        print_field("Time left:", duration_text(progress.left_ms));
+    }
     print_field("Block groups left:", std::to_string(status.groups_left));
     if (const std::string result = result_text(status); !result.empty())
         print_field("Result:", result);
@@ -253,16 +257,7 @@ void print(const CommandOptions& options, const BalanceStatus& status)
 
 Result<BalanceStatus> ask_balance_status(ControlClient& client, std::string& why)
 {
-    return ask_balance(client, "status", why);
-}
-
-WorkProgress balance_progress(const BalanceStatus& status)
-{
-    const auto now = static_cast<uint64_t>(time(nullptr));
-    const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
-    const uint64_t rate = bytes_done(status) / seconds;
-    return {status.state == State::kRunning, percent(status), rate,
-            rate == 0 ? 0 : status.bytes_left * 1000 / rate};
+    return ask_balance(client, kStatusAction, why);
 }
 
 int wait_for_balance(ControlClient& client, const CommandOptions& options)
@@ -302,11 +297,23 @@ int run_action(int argc, char** argv, CommandOptions options, const char* doc, c
 
 }  // namespace
 
+WorkProgress balance_progress(const BalanceStatus& status)
+{
+    const auto now = static_cast<uint64_t>(time(nullptr));
+    const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
+    WorkProgress progress = progress_of(bytes_done(status), status.bytes_total, seconds * 1000);
+    progress.running = status.state == State::kRunning;
+    if (status.state == State::kFinished)
+        progress.percent = 100;
+    return progress;
+}
+
 std::string balance_summary(const BalanceStatus& status)
 {
     const std::string result = result_text(status);
+    const WorkProgress progress = balance_progress(status);
     return std::string(balance_state_name(status.state)) + ", " + purpose_text(status) + ", " +
-           std::to_string(percent(status)) + "% done" +
+           (progress.running ? progress_text(progress) : std::to_string(progress.percent) + "% done") +
            (result.empty() || result == "done" ? "" : "; " + result);
 }
 
@@ -343,7 +350,7 @@ int run_balance(ControlClient& client, const CommandOptions& options, const json
 
 int command_balance_status(int argc, char** argv, CommandOptions options)
 {
-    return run_action(argc, argv, std::move(options), "Show how far the balance is.", "status");
+    return run_action(argc, argv, std::move(options), "Show how far the balance is.", kStatusAction);
 }
 
 int command_balance_pause(int argc, char** argv, CommandOptions options)

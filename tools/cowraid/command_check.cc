@@ -8,12 +8,15 @@
 #include <map>
 #include <tuple>
 
+#include "base/clock.h"
 #include "base/out_of_memory.h"
 #include "base/print.h"
 #include "fs/check/check.h"
 #include "tools/common/member_search.h"
+#include "tools/cowraid/check_verdict.h"
 #include "tools/cowraid/command.h"
 #include "tools/cowraid/load_report.h"
+#include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
 
@@ -119,6 +122,14 @@ void print_findings(const CheckReport& report, const CheckArguments& arguments)
     print_line(stdout, "%zu lines are left out; --all lists them", left_out);
 }
 
+std::string verdict_of(const VolumeMembers& volume, const CheckReport& report)
+{
+    std::map<uint32_t, std::string> paths;
+    for (const FoundMember& member : volume.members)
+        paths.emplace(member.superblock.member_id.value, member.path);
+    return check_verdict(report, paths);
+}
+
 void print_report(const VolumeMembers& volume, const CheckReport& report, const CheckArguments& arguments)
 {
     print_findings(report, arguments);
@@ -140,7 +151,9 @@ void print_report(const VolumeMembers& volume, const CheckReport& report, const 
     std::vector<std::string> counts;
     for (const auto& [kind, count] : kinds)
         counts.push_back(count_text(count, kind + " finding"));
-    print_line(stdout, "Result:              %s", counts.empty() ? "clean" : join_words(counts).c_str());
+    if (!counts.empty())
+        print_line(stdout, "Found:               %s", join_words(counts).c_str());
+    print_line(stdout, "Result:              %s", verdict_of(volume, report).c_str());
 }
 
 void print_report_json(const VolumeMembers& volume, const CheckReport& report)
@@ -148,6 +161,7 @@ void print_report_json(const VolumeMembers& volume, const CheckReport& report)
     Json out = json_with_schema("check");
     json_put_text(out.get(), "uuid", uuid_text(volume.uuid));
     json_put_flag(out.get(), "clean", report.clean());
+    json_put_text(out.get(), "result", verdict_of(volume, report));
     json_put_integer(out.get(), "inodes", report.inodes);
     json_put_integer(out.get(), "directories", report.directories);
     json_put_integer(out.get(), "files", report.files);
@@ -165,6 +179,7 @@ void print_report_json(const VolumeMembers& volume, const CheckReport& report)
         json_put_text(line.get(), "text", finding.text);
         json_put_integer(line.get(), "address", finding.address);
         json_put_integer(line.get(), "member", finding.member);
+        json_put_integer(line.get(), "blocks", finding.block_count);
         json_put_flag(line.get(), "repairable", finding.repairable);
         json_array_append_new(findings.get(), line.release());
     }
@@ -181,6 +196,28 @@ Status try_to_open(const VolumeMembers& volume, CheckReport& report, std::string
         report.findings.push_back({.kind = "mount", .text = opened.problem, .repairable = false});
     return {};
 }
+
+// On a terminal.
+class ShownProgress final : public CheckProgress {
+public:
+    explicit ShownProgress(const CommandOptions& options) : options_(options), begun_ns_(monotonic_ns()) { }
+
+    void at(uint64_t done_bytes, uint64_t total_bytes) override
+    {
+        constexpr uint64_t kBetween = uint64_t{kLookMicroseconds} * 1000;
+        const uint64_t now = monotonic_ns();
+        if (now < shown_ns_ + kBetween)
+            return;
+        shown_ns_ = now;
+        show_progress(options_, progress_of(done_bytes, total_bytes, (now - begun_ns_) / 1'000'000));
+    }
+    void end() { show_progress(options_, {}); }
+
+private:
+    const CommandOptions& options_;
+    const uint64_t begun_ns_;
+    uint64_t shown_ns_ = 0;
+};
 
 Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume, std::string& why)
 {
@@ -200,7 +237,11 @@ Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume
         return Err::kInvalid;
     }
     CheckReport report;
-    CW_TRY(check_volume(std::move(assembly), arguments.check, report, why));
+    CheckOptions options = arguments.check;
+    ShownProgress progress(arguments.common);
+    options.progress = &progress;
+    CW_TRY(check_volume(std::move(assembly), options, report, why));
+    progress.end();
     // Other damage says by itself why there is no mount.
     const bool only_members =
         std::all_of(report.findings.begin(), report.findings.end(),

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
-// cowraid device add, device remove, filesystem resize
+// cowraid device add, device online, device offline, device remove, filesystem resize
+#include <algorithm>
+
 #include "base/print.h"
+#include "device/open_member.h"
+#include "device/scan.h"
+#include "device/signature.h"
 #include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
@@ -11,12 +16,18 @@ struct DeviceArguments {
     CommandOptions common;
     bool force = false;
     bool background = false;
+    bool wait = false;
 };
 
 constexpr argp_option kAddOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
     {},
 };
+constexpr argp_option kOnlineOptions[] = {
+    {"wait", 'B', nullptr, 0, "until all that it missed is written to it", 0},
+    {},
+};
+constexpr argp_option kNoOptions[] = {{}};
 constexpr argp_option kRemoveOptions[] = {
     {"background", kKeyBackground, nullptr, 0, "do not wait for its end", 0},
     {"bg", kKeyBackground, nullptr, OPTION_ALIAS, nullptr, 0},
@@ -32,6 +43,9 @@ error_t parse_device_option(int key, char*, argp_state* state)
         return 0;
     case 'f':
         arguments.force = true;
+        return 0;
+    case 'B':
+        arguments.wait = true;
         return 0;
     case kKeyBackground:
         arguments.background = true;
@@ -91,7 +105,137 @@ Result<std::vector<MemberInfo>> members_to_grow(ControlClient& client, const std
     return members;
 }
 
+// The device that has the member's superblocks now; empty: none is found.
+Result<std::string> search_member(const Uuid& volume, const MemberInfo& member, std::string& why)
+{
+    std::string ignored;
+    const auto found = scan_for("UUID=" + uuid_text(volume), {}, ignored);
+    std::string path;
+    for (const FoundMember& one : found.ok() ? found->members : std::vector<FoundMember>()) {
+        if (one.superblock.member_id != member.id)
+            continue;
+        if (!path.empty()) {
+            why = path + " and " + one.path + " both are member " + std::to_string(member.id.value) +
+                  "; name the one that is meant";
+            return Err::kInvalid;
+        }
+        path = one.path;
+    }
+    return path;
+}
+
+// A device of nobody that says it is a member.
+Result<UniqueFd> open_returning(const std::string& path, std::string& why)
+{
+    CW_ASSIGN(UniqueFd fd, open_member_fd(path, {.read_only = false, .exclusive = true}, why));
+    const auto signature = probe_signature(fd.get());
+    if (signature.ok() && !signature->empty() && *signature != kMemberSignature) {
+        why = path + " holds " + *signature + "; if it is to be a member, use cowraid replace start -f";
+        return Err::kExists;
+    }
+    return fd;
+}
+
+Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::string& name,
+                          std::string& why)
+{
+    std::string path = name, ignored;
+    const bool is_path = identify_member(name).ok();
+    Result<MemberInfo> member = find_member(client, name, is_path ? ignored : why);
+    if (!member.ok() && !is_path)
+        return member.err();
+    if (member.ok() && member->in_service()) {
+        why = "member " + std::to_string(member->id.value) + " (" + member->path + ") is in service";
+        return Err::kInvalid;
+    }
+    if (!is_path) {
+        CW_ASSIGN(path, search_member(volume, *member, why));
+    }
+    const Json request = json_make_object();
+    UniqueFd fd;
+    if (!path.empty()) {
+        auto opened = open_returning(path, why);
+        // The daemon has it still, since it failed.
+        const bool held =
+            !opened.ok() && opened.err() == Err::kBusy && find_member(client, path, ignored).ok();
+        if (!opened.ok() && !held)
+            return opened.err();
+        if (opened.ok())
+            fd = opened.take();
+    }
+    if (member.ok())
+        json_put_integer(request.get(), "member", member->id.value);
+    json_put_text(request.get(), "path", path.empty() && member.ok() ? member->path : absolute_path(path));
+    why.clear();
+    return client.call("device-online", request.get(), why, fd.get());
+}
+
 }  // namespace
+
+int command_device_online(int argc, char** argv, CommandOptions common)
+{
+    DeviceArguments arguments{.common = std::move(common)};
+    if (!parse_device(
+            argc, argv, kOnlineOptions, "DEVICE|ID|missing VOLUME",
+            "Bring a member of a mounted volume back that was away, or failed and is mended. What was "
+            "written without it is written to it. VOLUME may be left out when one volume is mounted.",
+            arguments))
+        return kExitUsage;
+    const std::vector<std::string> members = take_operands(arguments.common);
+    if (members.size() != 1)
+        return nothing_named(arguments, "name one member (its device, its id, or missing), and the volume");
+    std::string why;
+    auto client = connect_mounted(arguments.common, why);
+    if (!client.ok())
+        return command_failed(arguments.common, client.err(), why);
+    const auto mounted = client->mounted_volume();
+    if (!mounted.ok())
+        return command_failed(arguments.common, mounted.err(), "the volume is not mounted any more");
+    const auto back = bring_online(*client, mounted->uuid, members.front(), why);
+    if (!back.ok())
+        return command_failed(arguments.common, back.err(), why);
+    const MemberId id{static_cast<uint32_t>(json_get_integer(back->get(), "member"))};
+    if (arguments.common.format == OutputFormat::kJson)
+        print_json(back->get());
+    else
+        print_line(stdout, "%s is member %u again; what it missed is written to it",
+                   json_get_text(back->get(), "path").c_str(), id.value);
+    return arguments.wait ? wait_until_filled(arguments.common, mounted->uuid, id) : kExitOk;
+}
+
+int command_device_offline(int argc, char** argv, CommandOptions common)
+{
+    DeviceArguments arguments{.common = std::move(common)};
+    if (!parse_device(
+            argc, argv, kNoOptions, "DEVICE|ID VOLUME",
+            "Take a member of a mounted volume out of service, if the volume can do without it. It is "
+            "back with cowraid device online, or at the next mount. VOLUME may be left out when one "
+            "volume is mounted.",
+            arguments))
+        return kExitUsage;
+    const std::vector<std::string> members = take_operands(arguments.common);
+    if (members.size() != 1)
+        return nothing_named(arguments, "name one member (its device or its id), and the volume");
+    std::string why;
+    auto client = connect_mounted(arguments.common, why);
+    if (!client.ok())
+        return command_failed(arguments.common, client.err(), why);
+    const auto member = find_member(*client, members.front(), why);
+    if (!member.ok())
+        return command_failed(arguments.common, member.err(), why);
+    const Json request = json_make_object();
+    json_put_integer(request.get(), "member", member->id.value);
+    json_put_text(request.get(), "path", member->path);
+    const auto done = client->call("device-offline", request.get(), why);
+    if (!done.ok())
+        return command_failed(arguments.common, done.err(), why);
+    if (arguments.common.format == OutputFormat::kJson)
+        print_json(done->get());
+    else
+        print_line(stdout, "member %u (%s) is out of service; cowraid device online %u brings it back",
+                   member->id.value, member->path.c_str(), member->id.value);
+    return kExitOk;
+}
 
 int command_device_add(int argc, char** argv, CommandOptions common)
 {

@@ -164,12 +164,6 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
     return status.ok() ? Result<Replaced>(replaced) : Result<Replaced>(status.err());
 }
 
-Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why)
-{
-    CW_ASSIGN(const Json answer, client.ask("status", why));
-    return decode_scrub(json_get(answer.get(), "catch_up"));
-}
-
 // How members are being filled, or how that ended.
 int print_filling(const CommandOptions& options, const ScrubStatus& status)
 {
@@ -180,46 +174,6 @@ int print_filling(const CommandOptions& options, const ScrubStatus& status)
                    status.state == ScrubState::kNone ? "no member was filled since the volume was mounted"
                                                      : ("filling members: " + scrub_summary(status)).c_str());
     return status.damaged() ? kExitFindings : kExitOk;
-}
-
-constexpr unsigned kSettleLooks = 60;
-
-// Commits that say so come after the last write.
-bool lacks_nothing(ControlClient& client, MemberId id)
-{
-    std::string ignored;
-    for (unsigned look = 0; look < kSettleLooks; ++look) {
-        const auto member = find_member(client, std::to_string(id.value), ignored);
-        if (!member.ok() || !member->in_service())
-            return false;
-        if (member->stale_groups == 0)
-            return true;
-        usleep(kLookMicroseconds);
-    }
-    return false;
-}
-
-int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id)
-{
-    std::string why;
-    auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
-    if (!client.ok())
-        return command_failed(options, client.err(), why);
-    auto status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
-                                           "the member is filled when it is mounted", why);
-    // Another member was replaced: all begin anew.
-    while (status.ok() && status->state == ScrubState::kCancelled && !interrupted())
-        status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
-                                          "the member is filled when it is mounted", why);
-    if (!status.ok())
-        return command_failed(options, status.err(), why);
-    if (interrupted()) {
-        print_line(stderr, "cowraid: the member is being filled; see cowraid replace status");
-        return kExitFailed;
-    }
-    if (lacks_nothing(*client, id))
-        return kExitOk;
-    return command_failed(options, Err::kIo, member_text(id) + " is not filled; see cowraid status");
 }
 
 }  // namespace

@@ -118,27 +118,8 @@ Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t
 
 Result<ScrubStatus> ask_status(ControlClient& client, std::string& why)
 {
-    return ask(client, "scrub-status", nullptr, why);
-}
-
-uint64_t rate_of(const ScrubStatus& status)
-{
-    return status.run_ms == 0 ? 0 : status.bytes_done * 1000 / status.run_ms;
-}
-
-uint64_t left_ms(const ScrubStatus& status)
-{
-    const uint64_t left = status.bytes_total - std::min(status.bytes_total, status.bytes_done);
-    const uint64_t by_rate = status.bytes_done == 0 ? 0 : left * status.run_ms / status.bytes_done;
-    return status.options.limit == 0 ? by_rate : std::max(by_rate, left * 1000 / status.options.limit);
-}
-
-unsigned percent(const ScrubStatus& status)
-{
-    if (status.state == ScrubState::kFinished)
-        return 100;
-    const uint64_t done = std::min(status.bytes_total, status.bytes_done);
-    return status.bytes_total == 0 ? 0 : static_cast<unsigned>(done * 100 / status.bytes_total);
+    CW_ASSIGN(const Json answer, client.ask("scrub-status", why));
+    return decode_scrub(answer.get());
 }
 
 // One sentence.
@@ -170,6 +151,7 @@ void print_status(const ScrubStatus& status, SizeStyle sizes)
     const auto size = [sizes](uint64_t blocks) {
         return size_text(blocks * kBlockBytes, sizes);
     };
+    const WorkProgress progress = scrub_progress(status);
     print_field("Scrub started:", time_text(status.started));
     const bool looks = status.options.mode == ScrubMode::kLook;
     const std::string plan = status.options.plan == ScrubOptions::Plan::kFull
@@ -179,12 +161,12 @@ void print_status(const ScrubStatus& status, SizeStyle sizes)
                 std::string(scrub_state_name(status.state)) + (looks ? ", looks only" : "") + plan);
     print_field("Duration:", duration_text(status.run_ms));
     if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)
-        print_field("Time left:", duration_text(left_ms(status)));
-    print_field("Done:", std::to_string(percent(status)) + "%, " + size_text(status.bytes_done, sizes) +
+        print_field("Time left:", duration_text(progress.left_ms));
+    print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(status.bytes_done, sizes) +
                              " of members");
     const std::string limit =
         status.options.limit == 0 ? "" : " (limit " + size_text(status.options.limit, sizes) + "/s)";
-    print_field("Rate:", size_text(rate_of(status), sizes) + "/s" + limit);
+    print_field("Rate:", size_text(progress.rate, sizes) + "/s" + limit);
     print_field("Data verified:", size(status.data_blocks));
     print_field("Parity verified:", size(status.parity_blocks));
     print_field("Tree nodes:", std::to_string(status.nodes));
@@ -255,7 +237,12 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
 
 WorkProgress scrub_progress(const ScrubStatus& status)
 {
-    return {status.state == ScrubState::kRunning, percent(status), rate_of(status), left_ms(status)};
+    WorkProgress progress =
+        progress_of(status.bytes_done, status.bytes_total, status.run_ms, status.options.limit);
+    progress.running = status.state == ScrubState::kRunning;
+    if (status.state == ScrubState::kFinished)
+        progress.percent = 100;
+    return progress;
 }
 
 std::string scrub_summary(const ScrubStatus& status)
@@ -263,9 +250,8 @@ std::string scrub_summary(const ScrubStatus& status)
     if (status.state == ScrubState::kNone)
         return "none yet";
     const bool ended = status.state == ScrubState::kFinished || status.state == ScrubState::kCancelled;
-    const std::string place = ended ? " " + time_text(status.ended)
-                                    : ", " + std::to_string(percent(status)) + "% done, " +
-                                          duration_text(left_ms(status)) + " left";
+    const std::string place =
+        ended ? " " + time_text(status.ended) : ", " + progress_text(scrub_progress(status));
     return scrub_state_name(status.state) + place + ", " + result_text(status);
 }
 

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 
 #include "base/print.h"
-#include "control/damage_json.h"
 #include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
+#include "tools/mount/effective_options.h"
 
 namespace cowraid {
 
@@ -67,76 +66,6 @@ bool parse_status(int argc, char** argv, StatusArguments& arguments)
                                 .help_filter = nullptr,
                                 .argp_domain = nullptr};
     return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
-}
-
-struct VolumeStatus {
-    VolumeReport report;
-    ScrubStatus scrub, catch_up;
-    BalanceStatus balance;
-    std::optional<DamagedFiles> damage;  // when it was asked for
-};
-
-struct Health {
-    const char* state;
-    std::string what;  // is not as it should be; empty: nothing
-    std::string action;
-};
-
-uint64_t errors_of(const MemberInfo& member)
-{
-    uint64_t errors = 0;
-    for (size_t counter = 0; counter < static_cast<size_t>(MemberCounter::kRepaired); ++counter)
-        errors += member.counters[counter];
-    return errors;
-}
-
-uint64_t count_members(const VolumeInfo& info, bool (*which)(const MemberInfo&))
-{
-    return static_cast<uint64_t>(std::count_if(info.members.begin(), info.members.end(), which));
-}
-
-// The worst first.
-Health health_of(const VolumeStatus& status)
-{
-    const VolumeInfo& info = status.report.info;
-    const uint64_t missing = count_members(info, [](const MemberInfo& one) { return !one.in_service(); });
-    const uint64_t stale = count_members(info, [](const MemberInfo& one) { return one.stale_groups > 0; });
-    const uint64_t nodes = status.scrub.unreadable_nodes + status.catch_up.unreadable_nodes;
-    if (info.read_only && !info.read_only_reason.empty())
-        return {"READ-ONLY", info.read_only_reason, "unmount it, look at the members, mount it again"};
-    if (nodes > 0)
-        return {"DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
-                "unmount it and run cowraid check, which says what is lost; restore it from elsewhere"};
-    if (info.damaged_blocks > 0)
-        return {
-            "DAMAGED", count_text(info.damaged_blocks, "block") + " cannot be had from any redundancy",
-            "cowraid status -v names the files: restore them from elsewhere, or delete them; a scrub says "
-            "when nothing is damaged any more"};
-    if (missing > 0)
-        return {
-            "DEGRADED", count_text(missing, "member") + " out of service",
-            "cowraid replace start ID DEVICE puts a new device in the place of one; cowraid device remove ID "
-            "does without it; one that was only unplugged takes part again at the next mount"};
-    if (stale > 0)
-        return {"DEGRADED", count_text(stale, "member") + " without writes that it missed",
-                status.catch_up.state == ScrubState::kRunning
-                    ? "wait: they are being written to it"
-                    : "mount it again, for writing: they are written to it then; see the system log"};
-    if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
-        return {"ONLINE", "errors were met and repaired",
-                "look at the members that have them; cowraid device stats -z sets the counters to 0"};
-    return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
-}
-
-const char* state_of(const MemberInfo& member)
-{
-    if (member.path.empty() && !member.unusable)
-        return "missing";
-    if (member.unusable)
-        return "unusable";
-    if (!member.in_service())
-        return member.state == MemberState::kFailed ? "failed" : "missing";
-    return member.stale_groups > 0 ? "filling" : "online";
 }
 
 std::string note_of(const MemberInfo& member, SizeStyle sizes)
@@ -204,12 +133,26 @@ void print_damage(const DamagedFiles& damage)
     print_empty_line(stdout);
 }
 
+// Those that nobody has to ask for are left out, but for the first two.
+std::string options_shown(const std::string& options)
+{
+    const std::string usual = mount_options_text({});
+    const std::vector<std::string_view> left_out = split(usual, ',');
+    constexpr size_t kAlways = 2;  // rw, relatime
+    std::string out;
+    for (const std::string_view option : split(options, ','))
+        if (std::find(left_out.begin() + kAlways, left_out.end(), option) == left_out.end())
+            out += (out.empty() ? "" : ",") + std::string(option);
+    return out;
+}
+
 void print_status(const VolumeStatus& status, SizeStyle sizes)
 {
     const VolumeInfo& info = status.report.info;
     const Health health = health_of(status);
     print_field("Volume:", (info.label.empty() ? "" : quoted(info.label) + "  ") + uuid_text(info.uuid));
     print_field("Mounted:", status.report.mount_point);
+    print_field("Options:", options_shown(status.report.mount_options));
     print_field("State:", health.state);
     if (!health.what.empty())
         print_field("Status:", health.what);
@@ -230,42 +173,17 @@ void print_status(const VolumeStatus& status, SizeStyle sizes)
         print_damage(*status.damage);
 }
 
-Result<VolumeStatus> ask_status(const Uuid& uuid, bool names_files, Json& answer, std::string& why)
+Result<VolumeStatus> ask_shown(const Uuid& uuid, bool names_files, Json& answer, std::string& why)
 {
+    CW_ASSIGN(VolumeStatus status, ask_volume_status(uuid, answer, why));
+    if (!names_files)
+        return status;
     CW_ASSIGN(ControlClient client,
               connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
-    CW_ASSIGN(answer, client.ask("status", why));
-    why = "the daemon answers in another format; is it of another version?";
-    VolumeStatus status;
-    CW_ASSIGN(status.report, decode_report(answer.get()));
-    CW_ASSIGN(status.scrub, decode_scrub(json_get(answer.get(), "scrub")));
-    CW_ASSIGN(status.catch_up, decode_scrub(json_get(answer.get(), "catch_up")));
-    CW_ASSIGN(status.balance, decode_balance(json_get(answer.get(), "balance")));
-    const Health health = health_of(status);
-    json_put_text(answer.get(), "health", health.state);
-    json_put_text(answer.get(), "problem", health.what);
-    if (names_files) {
-        CW_ASSIGN(Json damage, client.call("damage", nullptr, why));
-        CW_ASSIGN(status.damage, decode_damage(damage.get()));
-        json_put(answer.get(), "damage", std::move(damage));
-    }
-    why.clear();
+    CW_ASSIGN(Json damage, client.call("damage", nullptr, why));
+    CW_ASSIGN(status.damage, decode_damage(damage.get()));
+    json_put(answer.get(), "damage", std::move(damage));
     return status;
-}
-
-// Those that were named, or all that are mounted.
-Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why)
-{
-    std::vector<Uuid> volumes;
-    for (const std::string& operand : options.operands) {
-        CW_ASSIGN(const VolumeTarget target, find_target({operand}, why));
-        CW_TRY(connect_target(target, why).status());
-        volumes.push_back(target.uuid);
-    }
-    if (options.operands.empty())
-        for (const MountedVolume& mounted : list_mounted_volumes())
-            volumes.push_back(mounted.uuid);
-    return volumes;
 }
 
 int show_once(const StatusArguments& arguments)
@@ -280,7 +198,7 @@ int show_once(const StatusArguments& arguments)
     Json list = json_make_array();
     for (const Uuid& uuid : *volumes) {
         Json answer;
-        const auto status = ask_status(uuid, arguments.names_files, answer, why);
+        const auto status = ask_shown(uuid, arguments.names_files, answer, why);
         if (!status.ok()) {
             code = command_failed(options, status.err(), "volume " + uuid_text(uuid) + ": " + why);
             continue;

@@ -1,27 +1,18 @@
 // SPDX-License-Identifier: MIT
 // cowraid filesystem usage, df and sync
-#include <cctype>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "base/print.h"
 #include "tools/cowraid/command.h"
+#include "tools/cowraid/layout_text.h"
 #include "tools/cowraid/load_report.h"
 
 namespace cowraid {
 
 namespace {
-
-std::string title_of(uint32_t content)
-{
-    std::string name = content_name(content);
-    bool first = true;
-    for (char& c : name) {
-        if (first)
-            c = static_cast<char>(toupper(c));
-        first = c == '+';
-    }
-    return name;
-}
 
 double ratio(uint64_t part, uint64_t whole)
 {
@@ -99,9 +90,9 @@ void print_usage(const VolumeReport& report, SizeStyle sizes)
     print_overall(info, sizes);
     for (const SpaceInfo& space : info.spaces) {
         print_empty_line(stdout);
-        print_line(stdout, "%s,%s: Size:%s, Used:%s (%.2f%%), Raw:%s", title_of(space.content).c_str(),
-                   profile_title(space.profile), size_text(space.total_bytes, sizes).c_str(),
-                   size_text(space.used_bytes, sizes).c_str(),
+        print_line(stdout, "%s: Size:%s, Used:%s (%.2f%%), Raw:%s",
+                   space_title(space.content, space.profile, ",").c_str(),
+                   size_text(space.total_bytes, sizes).c_str(), size_text(space.used_bytes, sizes).c_str(),
                    100 * ratio(space.used_bytes, space.total_bytes),
                    size_text(space.raw_bytes, sizes).c_str());
     }
@@ -120,17 +111,15 @@ void print_usage(const VolumeReport& report, SizeStyle sizes)
 void print_df(const VolumeReport& report, SizeStyle sizes)
 {
     for (const SpaceInfo& space : report.info.spaces) {
-        print_line(stdout, "%s, %s: total=%s, used=%s", title_of(space.content).c_str(),
-                   profile_title(space.profile), size_text(space.total_bytes, sizes).c_str(),
-                   size_text(space.used_bytes, sizes).c_str());
+        print_line(stdout, "%s: total=%s, used=%s", space_title(space.content, space.profile, ", ").c_str(),
+                   size_text(space.total_bytes, sizes).c_str(), size_text(space.used_bytes, sizes).c_str());
     }
     print_line(stdout, "GlobalReserve, single: total=%s, used=%s",
                size_text(report.info.reserve_bytes, sizes).c_str(), size_text(0, sizes).c_str());
 }
 
-Result<VolumeReport> load_usage(const std::string& operand, std::string& why)
+Result<VolumeReport> load_usage(const VolumeTarget& target, std::string& why)
 {
-    CW_ASSIGN(const VolumeTarget target, find_target({operand}, why));
     CW_ASSIGN(VolumeReport report, load_report(target, why));
     if (!report.has_usage) {
         why = report.problem;
@@ -144,7 +133,10 @@ int print_space(const CommandOptions& options, void (*print)(const VolumeReport&
     if (!has_one_operand(options, "a volume"))
         return kExitUsage;
     std::string why;
-    const auto report = load_usage(options.operands.front(), why);
+    const auto target = find_target(options.operands, why);
+    if (!target.ok())
+        return command_failed(options, target.err(), why);
+    const auto report = load_usage(*target, why);
     if (!report.ok())
         return command_failed(options, report.err(), why);
     if (options.format == OutputFormat::kJson)
@@ -154,13 +146,103 @@ int print_space(const CommandOptions& options, void (*print)(const VolumeReport&
     return kExitOk;
 }
 
+constexpr int kKeyLayout = 256;
+
+enum class UsageStyle : uint8_t { kList, kTable, kLayout };
+
+struct UsageArguments {
+    CommandOptions common;
+    UsageStyle style = UsageStyle::kList;
+};
+
+constexpr argp_option kUsageOptions[] = {
+    {nullptr, 'T', nullptr, 0, "as a table: what each member holds of each profile", 0},
+    {"layout", kKeyLayout, nullptr, 0, "draw the block groups over the members, and how full each is", 0},
+    {},
+};
+
+error_t parse_usage_option(int key, char*, argp_state* state)
+{
+    auto& arguments = *static_cast<UsageArguments*>(state->input);
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &arguments.common;
+        return 0;
+    case 'T':
+        arguments.style = UsageStyle::kTable;
+        return 0;
+    case kKeyLayout:
+        arguments.style = UsageStyle::kLayout;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+bool parse_usage(int argc, char** argv, UsageArguments& arguments)
+{
+    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
+    static const argp parser = {.options = kUsageOptions,
+                                .parser = parse_usage_option,
+                                .args_doc = "VOLUME",
+                                .doc = "Show where the space of a volume is.",
+                                .children = children,
+                                .help_filter = nullptr,
+                                .argp_domain = nullptr};
+    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+}
+
+// Characters of a line; so many go into a mail, too.
+size_t line_width()
+{
+    constexpr size_t kUsual = 100, kIndent = 2;
+    winsize size{};
+    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 2 * kIndent;
+    return (known ? size.ws_col : kUsual) - kIndent;
+}
+
+int print_layout(const UsageArguments& arguments)
+{
+    const CommandOptions& options = arguments.common;
+    if (!has_one_operand(options, "a volume"))
+        return kExitUsage;
+    std::string why;
+    const auto target = find_target(options.operands, why);
+    if (!target.ok())
+        return command_failed(options, target.err(), why);
+    const auto report = load_usage(*target, why);
+    if (!report.ok())
+        return command_failed(options, report.err(), why);
+    const auto layout = load_layout(*target, Occupancy::kGroups, why);
+    if (!layout.ok())
+        return command_failed(options, layout.err(), why);
+    if (options.format == OutputFormat::kJson) {
+        Json out = encode_report(*report);
+        json_put(out.get(), "layout", encode_layout(*layout));
+        print_json(out.get());
+        return kExitOk;
+    }
+    const std::vector<std::string> lines = arguments.style == UsageStyle::kTable
+                                               ? draw_usage_table(report->info, *layout, options.sizes)
+                                               : draw_layout(*layout, options.sizes, line_width());
+    if (arguments.style == UsageStyle::kTable) {
+        print_overall(report->info, options.sizes);
+        print_empty_line(stdout);
+    }
+    for (const std::string& line : lines)
+        print_line(stdout, "%s", line.c_str());
+    return kExitOk;
+}
+
 }  // namespace
 
 int command_usage(int argc, char** argv, CommandOptions options)
 {
-    if (!parse_common(argc, argv, "VOLUME", "Show where the space of a volume is.", options))
+    UsageArguments arguments{.common = std::move(options)};
+    if (!parse_usage(argc, argv, arguments))
         return kExitUsage;
-    return print_space(options, print_usage);
+    return arguments.style == UsageStyle::kList ? print_space(arguments.common, print_usage)
+                                                : print_layout(arguments);
 }
 
 int command_df(int argc, char** argv, CommandOptions options)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cowraid GROUP COMMAND ...: finds the command and runs it.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -17,6 +18,10 @@ namespace {
 
 constexpr Command kCommands[] = {
     {nullptr, "status", "how mounted volumes are, and what to do about them", command_status},
+    {nullptr, "events", "what happened to mounted volumes; -f goes on, --program calls a hook",
+     command_events},
+    {nullptr, "metrics", "mounted volumes in numbers, as Prometheus reads them", command_metrics},
+    {nullptr, "map", "a picture of how full which stripes are, on which members", command_map},
     {"filesystem", "show", "volumes, their members, and which are missing", command_show},
     {"filesystem", "usage", "where the space is", command_usage},
     {"filesystem", "df", "space per profile", command_df},
@@ -24,6 +29,8 @@ constexpr Command kCommands[] = {
     {"filesystem", "resize", "use all of devices that have grown", command_resize},
     {"device", "stats", "error counters of members", command_stats},
     {"device", "add", "make devices members of a mounted volume", command_device_add},
+    {"device", "online", "bring a member back that was away or failed", command_device_online},
+    {"device", "offline", "take a member out of service", command_device_offline},
     {"device", "remove", "empty a member of a mounted volume and remove it", command_device_remove},
     {"device", "delete", "the same", command_device_remove},
     {"device", "probe", "what udev wants to know of a member", command_device_probe},
@@ -92,6 +99,30 @@ std::vector<std::string_view> words_of(const char* group)
     return words;
 }
 
+// The command or group that a mistyped word comes nearest to: of `words`, or by its last word alone. Empty:
+// none.
+std::string nearest_command(const std::vector<std::string_view>& words, std::string_view typed)
+{
+    const bool first_level = words == words_of(nullptr);
+    std::vector<std::string_view> keys;
+    std::vector<std::string> names;
+    for (const Command& command : kCommands) {
+        const std::string_view outer = command.group != nullptr ? command.group : command.name;
+        const std::string_view inner = command.name;
+        const bool here = std::find(words.begin(), words.end(), first_level ? outer : inner) != words.end();
+        if (first_level && here) {
+            keys.push_back(outer);
+            names.emplace_back(outer);
+        }
+        if (command.group != nullptr && !inner.empty() && (first_level || here)) {
+            keys.push_back(inner);
+            names.push_back(full_name(command));
+        }
+    }
+    const auto nearest = nearest_word(keys, typed);
+    return nearest.has_value() ? names[*nearest] : "";
+}
+
 // The word that `typed` means; empty when it means none or several, after saying so.
 std::string_view resolve_word(const std::vector<std::string_view>& words, std::string_view typed)
 {
@@ -103,9 +134,14 @@ std::string_view resolve_word(const std::vector<std::string_view>& words, std::s
         names.assign(words.begin(), words.end());
     for (const size_t index : match.candidates)
         names.emplace_back(words[index]);
-    print_line(stderr, "cowraid: '%.*s' %s: %s", static_cast<int>(typed.size()), typed.data(),
-               match.candidates.empty() ? "is not a command; there are" : "may mean",
-               join_words(names).c_str());
+    const std::string meant = match.candidates.empty() ? nearest_command(words, typed) : "";
+    if (!meant.empty())
+        print_line(stderr, "cowraid: %s is not a command; did you mean 'cowraid %s'?", quoted(typed).c_str(),
+                   meant.c_str());
+    else
+        print_line(stderr, "cowraid: %s %s: %s", quoted(typed).c_str(),
+                   match.candidates.empty() ? "is not a command; there are" : "may mean",
+                   join_words(names).c_str());
     return {};
 }
 

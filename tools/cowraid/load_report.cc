@@ -98,6 +98,28 @@ const MountEntry* cowraid_mount_at(const std::vector<MountEntry>& table, const s
     return entry != nullptr && entry->is_cowraid() ? entry : nullptr;
 }
 
+// Writes nothing.
+Result<std::unique_ptr<Filesystem>> open_to_look(Assembly assembly, std::string& why)
+{
+    MountOptions options;
+    options.read_only = true;
+    options.degraded = true;
+    options.manual_commit = true;
+    auto filesystem = Filesystem::open(std::move(assembly), options, why);
+    if (!filesystem.ok() && why.empty())
+        why = err_text(filesystem.err());
+    return filesystem;
+}
+
+Result<VolumeLayout> load_offline_layout(const VolumeMembers& members, Occupancy occupancy, std::string& why)
+{
+    std::vector<std::string> warnings;
+    CW_ASSIGN(auto devices, open_member_devices(members, MemberAccess::kLook, warnings, why));
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(members)));
+    CW_ASSIGN(const std::unique_ptr<Filesystem> filesystem, open_to_look(std::move(assembly), why));
+    return volume_layout(*filesystem, {}, occupancy, UINT64_MAX);
+}
+
 }  // namespace
 
 std::string device_text(const struct stat& info)
@@ -202,16 +224,9 @@ Result<VolumeReport> load_offline_report(const VolumeMembers& members, std::stri
     why = report.problem;
     CW_ASSIGN(Assembly assembly, std::move(assembled));
     report.info = info_of_superblock(assembly);
-    MountOptions options;
-    options.read_only = true;
-    options.degraded = true;
-    options.manual_commit = true;
-    auto filesystem = Filesystem::open(std::move(assembly), options, report.problem);
-    if (!filesystem.ok()) {
-        if (report.problem.empty())
-            report.problem = err_text(filesystem.err());
+    const auto filesystem = open_to_look(std::move(assembly), report.problem);
+    if (!filesystem.ok())
         return report;
-    }
     report.info = (*filesystem)->info();
     report.has_usage = true;
     return report;
@@ -220,6 +235,28 @@ Result<VolumeReport> load_offline_report(const VolumeMembers& members, std::stri
 Result<VolumeReport> load_report(const VolumeTarget& target, std::string& why)
 {
     return target.mounted ? load_mounted_report(target.uuid, why) : load_offline_report(target.members, why);
+}
+
+Result<VolumeLayout> load_layout(const VolumeTarget& target, Occupancy occupancy, std::string& why)
+{
+    if (!target.mounted)
+        return load_offline_layout(target.members, occupancy, why);
+    CW_ASSIGN(auto client, connect_target(target, why));
+    VolumeLayout layout;
+    std::vector<LayoutGroup> groups;
+    do {
+        const Json request = json_make_object();
+        json_put_integer(request.get(), "from", layout.next.value);
+        CW_ASSIGN(const Json answer, occupancy == Occupancy::kGroups
+                                         ? client.ask("layout", why, request.get())
+                                         : client.call("stripe-layout", request.get(), why));
+        why = "the daemon answers in another format; is it of another version?";
+        CW_ASSIGN(layout, decode_layout(answer.get()));
+        std::move(layout.groups.begin(), layout.groups.end(), std::back_inserter(groups));
+    } while (layout.next.value != 0);
+    layout.groups = std::move(groups);
+    why.clear();
+    return layout;
 }
 
 }  // namespace cowraid

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "control/control_client.h"
+#include "control/layout_json.h"
 #include "control/volume_json.h"
 #include "tools/common/member_search.h"
 
@@ -40,6 +41,9 @@ Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::
 Result<VolumeReport> load_report(const VolumeTarget& target, std::string& why);
 Result<VolumeReport> load_mounted_report(const Uuid& uuid, std::string& why);
 Result<VolumeReport> load_offline_report(const VolumeMembers& members, std::string& why);
+
+// Where the block groups lie. Of a mounted volume the daemon is asked, else the trees are opened.
+Result<VolumeLayout> load_layout(const VolumeTarget& target, Occupancy occupancy, std::string& why);
 
 // A connection to the daemon of a mounted target. kNotFound, with `why`, when it is not mounted.
 Result<ControlClient> connect_target(const VolumeTarget& target, std::string& why);

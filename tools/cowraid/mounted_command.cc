@@ -66,6 +66,34 @@ Result<ControlClient> connect_mounted(const CommandOptions& options, std::string
     return connect_target(target, why);
 }
 
+Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why)
+{
+    std::vector<Uuid> volumes;
+    for (const std::string& operand : options.operands) {
+        CW_ASSIGN(const VolumeTarget target, find_target({operand}, why));
+        CW_TRY(connect_target(target, why).status());
+        volumes.push_back(target.uuid);
+    }
+    if (options.operands.empty())
+        for (const MountedVolume& mounted : list_mounted_volumes())
+            volumes.push_back(mounted.uuid);
+    return volumes;
+}
+
+Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::string& why)
+{
+    CW_ASSIGN(ControlClient client,
+              connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
+    CW_ASSIGN(answer, client.ask("status", why));
+    why = "the daemon answers in another format; is it of another version?";
+    CW_ASSIGN(VolumeStatus status, decode_status(answer.get()));
+    const Health health = health_of(status);
+    json_put_text(answer.get(), "health", health.state);
+    json_put_text(answer.get(), "problem", health.what);
+    why.clear();
+    return status;
+}
+
 Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why)
 {
     CW_ASSIGN(const Json answer, client.ask("info", why));
@@ -118,6 +146,57 @@ Result<Json> hand_over_device(ControlClient& client, const char* command, const 
     return client.call(command, request.get(), why, device.fd.get());
 }
 
+Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why)
+{
+    CW_ASSIGN(const Json answer, client.ask("status", why));
+    return decode_scrub(json_get(answer.get(), "catch_up"));
+}
+
+namespace {
+
+constexpr unsigned kSettleLooks = 60;
+
+// Commits that say so come after the last write.
+bool lacks_nothing(ControlClient& client, MemberId id)
+{
+    std::string ignored;
+    for (unsigned look = 0; look < kSettleLooks; ++look) {
+        const auto member = find_member(client, std::to_string(id.value), ignored);
+        if (!member.ok() || !member->in_service())
+            return false;
+        if (member->stale_groups == 0)
+            return true;
+        usleep(kLookMicroseconds);
+    }
+    return false;
+}
+
+}  // namespace
+
+int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id)
+{
+    std::string why;
+    auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
+    if (!client.ok())
+        return command_failed(options, client.err(), why);
+    auto status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
+                                           "the member is filled when it is mounted", why);
+    // Another member was replaced: all begin anew.
+    while (status.ok() && status->state == ScrubState::kCancelled && !interrupted())
+        status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
+                                          "the member is filled when it is mounted", why);
+    if (!status.ok())
+        return command_failed(options, status.err(), why);
+    if (interrupted()) {
+        print_line(stderr, "cowraid: the member is being filled; see cowraid replace status");
+        return kExitFailed;
+    }
+    if (lacks_nothing(*client, id))
+        return kExitOk;
+    return command_failed(options, Err::kIo,
+                          "member " + std::to_string(id.value) + " is not filled; see cowraid status");
+}
+
 void notice_interrupts()
 {
     struct sigaction action = {};
@@ -150,6 +229,26 @@ std::string duration_text(uint64_t ms)
                        static_cast<unsigned long long>(seconds % 60));
 }
 
+WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run_ms, uint64_t limit)
+{
+    const uint64_t done = std::min(done_bytes, total_bytes);
+    const uint64_t rate = run_ms == 0 ? 0 : done_bytes * 1000 / run_ms;
+    const uint64_t pace = limit == 0 ? rate : std::min(rate, limit);
+    return {.running = true,
+            .percent = total_bytes == 0 ? 0 : static_cast<unsigned>(done * 100 / total_bytes),
+            .rate = rate,
+            .left_ms = pace == 0 ? 0 : (total_bytes - done) * 1000 / pace,
+            .limit = limit};
+}
+
+std::string progress_text(const WorkProgress& progress, SizeStyle sizes)
+{
+    const std::string limit =
+        progress.limit == 0 ? "" : " (limit " + size_text(progress.limit, sizes) + "/s)";
+    return std::to_string(progress.percent) + "% done, " + size_text(progress.rate, sizes) + "/s" + limit +
+           ", " + duration_text(progress.left_ms) + " left";
+}
+
 void show_progress(const CommandOptions& options, const WorkProgress& progress)
 {
     if (options.format != OutputFormat::kText || isatty(STDERR_FILENO) != 1)
@@ -161,9 +260,7 @@ void show_progress(const CommandOptions& options, const WorkProgress& progress)
     constexpr unsigned kCells = 30;
     std::string bar(size_t{progress.percent} * kCells / 100, '=');
     bar.resize(kCells, ' ');
-    print_over(stderr, text_format("[%s] %3u%%  %s/s  %s left", bar.c_str(), progress.percent,
-                                   size_text(progress.rate, options.sizes).c_str(),
-                                   duration_text(progress.left_ms).c_str()));
+    print_over(stderr, "[" + bar + "] " + progress_text(progress, options.sizes));
 }
 
 void print_field(const char* name, const std::string& value)

@@ -6,10 +6,8 @@
 
 #include <string>
 
-#include "control/balance_json.h"
 #include "control/control_client.h"
-#include "control/scrub_json.h"
-#include "control/volume_json.h"
+#include "control/volume_status.h"
 #include "tools/cowraid/command.h"
 
 namespace cowraid {
@@ -26,6 +24,11 @@ bool one_volume(const CommandOptions& options);
 // `why` on failure.
 Result<ControlClient> connect_mounted(const CommandOptions& options, std::string& why);
 
+// Those that are named, each of which must be mounted, or all that are.
+Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why);
+// How a mounted volume is. `answer` is the same as JSON, with "health" and "problem".
+Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::string& why);
+
 // The member that the user means: by its number, its device, or as the only one that is missing.
 Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why);
 // Opens a device that is to become a member and sends it to the daemon with a command; wipes what was on it,
@@ -41,6 +44,11 @@ int run_balance(ControlClient& client, const CommandOptions& options, const json
 void notice_interrupts();
 bool interrupted();
 
+// How far members are filled with what they lack.
+Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why);
+// Waits until the member lacks nothing, showing progress, and returns the exit code.
+int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id);
+
 // One line: how far it is, or how it ended.
 std::string scrub_summary(const ScrubStatus& status);
 std::string balance_summary(const BalanceStatus& status);
@@ -51,10 +59,16 @@ struct WorkProgress {
     unsigned percent = 0;
     uint64_t rate = 0;  // bytes a second
     uint64_t left_ms = 0;
+    uint64_t limit = 0;  // bytes a second; 0: none
 };
+// Of work that has done so much in that time, and goes on so, at most as fast as the limit lets it.
+WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run_ms, uint64_t limit = 0);
 WorkProgress scrub_progress(const ScrubStatus& status);
-// "[====    ]  40%  1.00GiB/s  0:00:12 left", in place of the one before, on a terminal; nothing when it does
-// not run.
+WorkProgress balance_progress(const BalanceStatus& status);
+// "40% done, 1.00GiB/s (limit 2.00GiB/s), 0:00:12 left"
+std::string progress_text(const WorkProgress& progress, SizeStyle sizes = SizeStyle::kIec);
+// "[====    ] 40% done, ..." as progress_text(), in place of the one before, on a terminal; nothing when it
+// does not run.
 void show_progress(const CommandOptions& options, const WorkProgress& progress);
 
 // Asks again and again, and shows progress on a terminal, until the work does not run any more or the user

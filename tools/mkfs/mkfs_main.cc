@@ -20,7 +20,8 @@ constexpr const char* kMkfs = "mkfs.cowraid";
 constexpr int kJsonKey = 256;
 
 constexpr argp_option kOptions[] = {
-    {"data", 'd', "PROFILE", 0, "profile of data: single, raid1, raid1c3, raid5, raid6", 0},
+    {"data", 'd', "PROFILE", 0,
+     "profile of data: single, raid0, raid1, raid1c3, raid1c4, raid10, raid5, raid6", 0},
     {"metadata", 'm', "PROFILE", 0, "profile of metadata (default: as safe as the data)", 0},
     {"label", 'L', "LABEL", 0, "label of the volume", 0},
     {"uuid", 'U', "UUID", 0, "uuid of the volume (default: random)", 0},

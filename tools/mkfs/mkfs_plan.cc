@@ -34,10 +34,8 @@ ProfileId default_data_profile(size_t device_count)
 std::vector<std::string> profile_names()
 {
     std::vector<std::string> names;
-    for (const Profile& profile : profiles()) {
-        if (profile.allocatable)
-            names.emplace_back(profile.name);
-    }
+    for (const Profile& profile : profiles())
+        names.emplace_back(profile.name);
     return names;
 }
 
@@ -47,10 +45,8 @@ Result<const Profile*> parse_profile(const std::string& text, size_t device_coun
     for (char& c : name)
         c = static_cast<char>(tolower(c));
     const Profile* const profile = find_profile(name);
-    if (profile == nullptr || !profile->allocatable) {
-        const char* const problem = profile == nullptr ? "is not a profile" : "cannot be made yet";
-        return invalid(why, "'" + text + "' " + problem + "; there are " + join_words(profile_names()));
-    }
+    if (profile == nullptr)
+        return invalid(why, "'" + text + "' is not a profile; there are " + join_words(profile_names()));
     if (device_count < profile->min_members)
         return invalid(why, text + " needs at least " + std::to_string(profile->min_members) + " devices, " +
                                 std::to_string(device_count) + " named; add devices or choose another");

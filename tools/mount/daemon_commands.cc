@@ -4,34 +4,39 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "control/balance_json.h"
 #include "control/damage_json.h"
-#include "control/scrub_json.h"
-#include "control/volume_json.h"
+#include "control/layout_json.h"
 #include "device/open_member.h"
 #include "fs/make_volume.h"
+#include "tools/mount/effective_options.h"
 #include "tools/mount/partial_write_options.h"
 
 namespace cowraid {
 
 const VolumeControl::Command VolumeControl::kCommands[] = {
-    {"mount", false, &VolumeControl::mount},
-    {"info", true, &VolumeControl::info},
-    {"status", true, &VolumeControl::status},
-    {"sync", true, &VolumeControl::sync},
-    {"stats-reset", true, &VolumeControl::stats_reset},
-    {"remount", true, &VolumeControl::remount},
-    {"scrub-start", true, &VolumeControl::scrub_start},
-    {"scrub-status", true, &VolumeControl::scrub_status},
-    {"scrub-pause", true, &VolumeControl::scrub_pause},
-    {"scrub-resume", true, &VolumeControl::scrub_resume},
-    {"scrub-cancel", true, &VolumeControl::scrub_cancel},
-    {"damage", true, &VolumeControl::damage},
-    {"balance", true, &VolumeControl::balance},
-    {"device-add", true, &VolumeControl::device_add},
-    {"device-replace", true, &VolumeControl::device_replace},
-    {"member-grow", true, &VolumeControl::member_grow},
-    {"shutdown-wait", false, &VolumeControl::shutdown_wait},
+    {"mount", false, false, &VolumeControl::mount},
+    {"info", true, false, &VolumeControl::info},
+    {"status", true, false, &VolumeControl::status},
+    {"layout", true, false, &VolumeControl::layout},
+    {"stripe-layout", true, true, &VolumeControl::layout},
+    {"sync", true, true, &VolumeControl::sync},
+    {"stats-reset", true, true, &VolumeControl::stats_reset},
+    {"remount", true, true, &VolumeControl::remount},
+    {"scrub-start", true, true, &VolumeControl::scrub_start},
+    {"scrub-status", true, false, &VolumeControl::scrub_status},
+    {"scrub-pause", true, true, &VolumeControl::scrub_pause},
+    {"scrub-resume", true, true, &VolumeControl::scrub_resume},
+    {"scrub-cancel", true, true, &VolumeControl::scrub_cancel},
+    {"damage", true, true, &VolumeControl::damage},
+    {"balance", true, true, &VolumeControl::balance},
+    {"balance-status", true, false, &VolumeControl::balance_status},
+    {"device-add", true, true, &VolumeControl::device_add},
+    {"device-replace", true, true, &VolumeControl::device_replace},
+    {"device-online", true, true, &VolumeControl::device_online},
+    {"device-offline", true, true, &VolumeControl::device_offline},
+    {"member-grow", true, true, &VolumeControl::member_grow},
+    {"events", false, false, &VolumeControl::events},
+    {"shutdown-wait", false, false, &VolumeControl::shutdown_wait},
 };
 
 VolumeControl::VolumeControl(Filesystem& filesystem, std::string mount_point)
@@ -61,15 +66,31 @@ Status VolumeControl::handle(ControlRequest& request, ControlAnswer& answer, std
             continue;
         if (!candidate.needs_filesystem)
             return (this->*candidate.run)(request, answer, why);
-        ReadLock in_use(gate_);
-        if (closing_.load()) {
-            why = "the volume is being unmounted";
+        why = "the volume is being unmounted";
+        if (closing_.load())  // close_gate() may wait for others, and nobody passes it
             return Err::kShutdown;
-        }
-        return (this->*candidate.run)(request, answer, why);
+        ReadLock in_use(gate_);
+        if (closing_.load())
+            return Err::kShutdown;
+        why.clear();
+        return candidate.waits ? run_waiting(candidate, request, answer, why)
+                               : (this->*candidate.run)(request, answer, why);
     }
     why = "unknown command '" + request.command + "'; is the daemon of another version?";
     return Err::kUnsupported;
+}
+
+// What waits for members that hang leaves room for those who ask how the volume is.
+Status VolumeControl::run_waiting(const Command& command, ControlRequest& request, ControlAnswer& answer,
+                                  std::string& why)
+{
+    Status status = Err::kBusy;
+    if (waiting_.fetch_add(1) < kWaitingMax)
+        status = (this->*command.run)(request, answer, why);
+    else
+        why = "too many commands wait for members; see cowraid status";
+    waiting_.fetch_sub(1);
+    return status;
 }
 
 Status VolumeControl::mount(ControlRequest&, ControlAnswer& answer, std::string&)
@@ -89,28 +110,69 @@ Status VolumeControl::mount(ControlRequest&, ControlAnswer& answer, std::string&
     return {};
 }
 
-Json VolumeControl::report()
+VolumeReport VolumeControl::report()
 {
     VolumeReport report;
     report.info = filesystem_.info();
     report.mounted = true;
     report.has_usage = true;
     report.mount_point = mount_point_;
-    return encode_report(report);
+    report.mount_options = effective_options(filesystem_);
+    return report;
+}
+
+VolumeStatus VolumeControl::volume_status()
+{
+    return {.report = report(),
+            .scrub = filesystem_.committer.scrub.status(),
+            .catch_up = filesystem_.committer.catch_up.status(),
+            .balance = filesystem_.committer.balance.status()};
 }
 
 Status VolumeControl::info(ControlRequest&, ControlAnswer& answer, std::string&)
 {
-    answer.result = report();
+    answer.result = encode_report(report());
     return {};
 }
 
 Status VolumeControl::status(ControlRequest&, ControlAnswer& answer, std::string&)
 {
-    answer.result = report();
-    json_put(answer.result.get(), "scrub", encode_scrub(filesystem_.committer.scrub.status()));
-    json_put(answer.result.get(), "catch_up", encode_scrub(filesystem_.committer.catch_up.status()));
-    json_put(answer.result.get(), "balance", encode_balance(filesystem_.committer.balance.status()));
+    answer.result = encode_status(volume_status());
+    return {};
+}
+
+void VolumeControl::look_for_events()
+{
+    ReadLock in_use(gate_);
+    if (closing_.load())
+        return;
+    const VolumeStatus status = volume_status();
+    degraded_.store(missing_members(status.report.info) + stale_members(status.report.info) > 0);
+    events_.add(finder_.look(status, static_cast<uint64_t>(time(nullptr))));
+}
+
+Status VolumeControl::events(ControlRequest& request, ControlAnswer& answer, std::string&)
+{
+    const EventLog::Answer found = events_.since(json_get_integer(request.body.get(), "since"));
+    answer.result = json_with_schema("events");
+    json_put_integer(answer.result.get(), "last", found.last);
+    json_put_integer(answer.result.get(), "dropped", found.dropped);
+    json_put_flag(answer.result.get(), "degraded", degraded_.load());
+    Json events = json_make_array();
+    for (const VolumeEvent& event : found.events)
+        json_array_append_new(events.get(), encode_event(event).release());
+    json_put(answer.result.get(), "events", std::move(events));
+    return {};
+}
+
+// Some groups at a time: an answer has a bound.
+Status VolumeControl::layout(ControlRequest& request, ControlAnswer& answer, std::string&)
+{
+    constexpr uint64_t kItemsAtOnce = 16384;
+    const VolumeAddress from{json_get_integer(request.body.get(), "from")};
+    const bool stripes = request.command == "stripe-layout";
+    answer.result = encode_layout(
+        volume_layout(filesystem_, from, stripes ? Occupancy::kStripes : Occupancy::kGroups, kItemsAtOnce));
     return {};
 }
 
@@ -124,7 +186,7 @@ Status VolumeControl::sync(ControlRequest&, ControlAnswer&, std::string& why)
 
 Status VolumeControl::stats_reset(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
-    answer.result = report();
+    answer.result = encode_report(report());
     const Status status = filesystem_.reset_counters();
     if (!status.ok())
         why = std::string("the counters stay: ") + err_text(status.err());
@@ -298,6 +360,12 @@ Status VolumeControl::balance_start(const json_t* request, std::string& why)
     return filesystem_.committer.balance.start(options, why);
 }
 
+Status VolumeControl::balance_status(ControlRequest&, ControlAnswer& answer, std::string&)
+{
+    answer.result = encode_balance(filesystem_.committer.balance.status());
+    return {};
+}
+
 Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     Balance& work = filesystem_.committer.balance;
@@ -308,8 +376,6 @@ Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, st
         status = balance_start(request.body.get(), why);
     else if (action == "remove")
         status = remove_member(request.body.get(), why);
-    else if (action == "status")
-        status = {};
     else if (action == "pause")
         status = work.pause(why);
     else if (action == "resume")
@@ -368,6 +434,23 @@ Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& ans
     const MemberId member = member_of(request.body.get());
     const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why);
     return answer_device(request, replaced, member, answer, why);
+}
+
+Status VolumeControl::device_online(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    std::unique_ptr<BlockDevice> device;
+    if (request.descriptor.valid()) {
+        CW_ASSIGN(device, device_of(request, why));
+    }
+    const auto member =
+        filesystem_.committer.online_member(member_of(request.body.get()), std::move(device), why);
+    return answer_device(request, member.status(), member.ok() ? *member : MemberId(), answer, why);
+}
+
+Status VolumeControl::device_offline(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    const MemberId member = member_of(request.body.get());
+    return answer_device(request, filesystem_.committer.offline_member(member, why), member, answer, why);
 }
 
 Status VolumeControl::member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why)

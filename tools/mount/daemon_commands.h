@@ -8,19 +8,23 @@
 
 #include "base/mutex.h"
 #include "control/control.h"
+#include "control/events.h"
 #include "fs/filesystem.h"
 
 namespace cowraid {
 
 // Commands: mount, info, status (info, and scrub, catch_up and balance), sync, stats-reset (answers as info
-// did before it), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second,
-// plan: full, percent, new, bad; percent, older_than: seconds), scrub-status, scrub-pause, scrub-resume,
-// scrub-cancel (each answers with the status), damage (which files the list of damage is about), balance
-// (action: start, remove, status, pause, resume, cancel; answers with the status. start: data_profile,
-// metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it is, metadata
-// rises to what data tolerate. remove: member), device-add (path, with the device's descriptor, open as
-// open_member_fd() opens; answers with the member), shutdown-wait (holds the connection; "closing" is
-// announced, then "closed").
+// did before it), layout and stripe-layout (from: an address, 0 at first; answer with some groups and
+// `next`), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second, plan:
+// full, percent, new, bad; percent, older_than: seconds), scrub-status, scrub-pause, scrub-resume,
+// scrub-cancel (each answers with the status), damage (which files the list of damage is about),
+// balance-status, balance (action: start, remove, pause, resume, cancel; answers with the status. start:
+// data_profile, metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it
+// is, metadata rises to what data tolerate. remove: member), device-add (path, with the device's descriptor,
+// open as open_member_fd() opens; answers with the member), device-online (the same, or only member: on the
+// device that it had), device-offline (member), shutdown-wait (holds the connection; "closing" is announced,
+// then "closed"), events (since: a sequence; answers with those behind it, how many were dropped, and whether
+// the volume is degraded).
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -33,18 +37,29 @@ public:
 
     Status handle(ControlRequest& request, ControlAnswer& answer, std::string& why) override;
 
+    // Logs what happened since the last call, for `events`. One thread.
+    void look_for_events();
+
 private:
     struct Command {
         std::string_view name;
         // False: answers even while the volume closes.
         bool needs_filesystem;
+        // For members, perhaps: at most kWaitingMax of these are carried out at a time.
+        bool waits;
         Status (VolumeControl::*run)(ControlRequest& request, ControlAnswer& answer, std::string& why);
     };
     static const Command kCommands[];
+    // Fewer than clients of the socket.
+    static constexpr uint32_t kWaitingMax = 12;
+
+    Status run_waiting(const Command& command, ControlRequest& request, ControlAnswer& answer,
+                       std::string& why);
 
     Status mount(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status info(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status status(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status layout(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status sync(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status stats_reset(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status remount(ControlRequest& request, ControlAnswer& answer, std::string& why);
@@ -54,17 +69,22 @@ private:
     Status scrub_resume(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status scrub_cancel(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status damage(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status balance_status(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance_start(const json_t* request, std::string& why);
     Status remove_member(const json_t* request, std::string& why);
     Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status device_online(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status device_offline(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status answer_device(const ControlRequest& request, Status status, MemberId member, ControlAnswer& answer,
                          std::string& why);
     Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
     Status shutdown_wait(ControlRequest& request, ControlAnswer& answer, std::string& why);
-    Json report();
+    Status events(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    VolumeReport report();
+    VolumeStatus volume_status();
 
     Filesystem& filesystem_;
     const Uuid uuid_;
@@ -72,8 +92,12 @@ private:
     const std::string mount_point_;
     RwLock gate_{LockRank::kSession};  // shared by commands that use the filesystem
     std::atomic<bool> closing_{false};
+    std::atomic<uint32_t> waiting_{0};  // commands that may wait for members
     Mutex device_mutex_{LockRank::kLeaf};
     std::string device_ CW_GUARDED_BY(device_mutex_);
+    EventFinder finder_;  // of who looks for events
+    EventLog events_;
+    std::atomic<bool> degraded_{false};  // at the last look
 };
 
 }  // namespace cowraid

@@ -29,6 +29,7 @@
 #include "tools/common/program_start.h"
 #include "tools/mount/confinement.h"
 #include "tools/mount/daemon_commands.h"
+#include "tools/mount/event_watch.h"
 #include "tools/mount/handshake.h"
 #include "tools/mount/mount_monitor.h"
 #include "tools/mount/signal_watch.h"
@@ -160,6 +161,7 @@ private:
     MountMonitor& monitor_;
     std::unique_ptr<Filesystem> filesystem_;
     std::unique_ptr<VolumeControl> commands_;
+    std::unique_ptr<EventWatch> events_;  // of commands_
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<Session> session_;
     std::unique_ptr<SignalWatch> watch_;
@@ -291,6 +293,7 @@ bool VolumeServer::serve()
     prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
     device_ = message->text;
     commands_->set_device(device_);
+    events_ = std::make_unique<EventWatch>(*commands_);
     if (!request_.foreground) {
         log_leave_stderr();
         redirect_to_null({STDERR_FILENO});
@@ -309,6 +312,7 @@ Status VolumeServer::close()
 {
     if (filesystem_ == nullptr)
         return {};
+    events_.reset();
     if (commands_ != nullptr)
         commands_->close_gate();
     const Status status = filesystem_->close();

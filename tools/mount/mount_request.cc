@@ -60,8 +60,8 @@ constexpr Rule kRules[] = {
      .action = Action::kDegraded,
      .value = Value::kOptional,
      .help = "mount with members missing, as far as the profiles allow; devices of the list that are gone or "
-             "hold something else are skipped. Writing needs more than half of the members; degraded=force takes "
-             "half of them: never write the other half as well"},
+             "hold something else are skipped. Writing needs more than half of the members; degraded=force "
+             "takes half of them: never write the other half as well"},
     {.name = "rescue",
      .action = Action::kRescue,
      .value = Value::kOptional,
@@ -276,7 +276,8 @@ Status set_degraded(const Option& option, MountRequest& request, std::string& wh
     } else if (option.value == "no" || option.value == "off") {
         request.options.degraded = false;
     } else {
-        return invalid(why, "degraded=" + std::string(option.value) + ": use degraded, degraded=force or degraded=no");
+        return invalid(why, "degraded=" + std::string(option.value) +
+                                ": use degraded, degraded=force or degraded=no");
     }
     return {};
 }

@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 
 #include "control/mount_table.h"
+#include "tools/mount/effective_options.h"
 
 namespace cowraid {
 
@@ -72,6 +73,19 @@ TEST_CASE("options: later ones win")
     CHECK(request.kernel_flags == MS_STRICTATIME);
     CHECK(request.options.access_time == AccessTime::kStrict);
     CHECK_FALSE(request.options.degraded);
+}
+
+TEST_CASE("options: those that a mount goes by are told so that they can be given again")
+{
+    CHECK(mount_options_text({}) ==
+          "rw,relatime,commit=5,dirty_max=256M,cache=128M,join_above=auto,clean=on,stripe_cache_size=1024,"
+          "stripe_cache_bytes=256M,rmw_level=1,stripe_io_size=4K,plug=on");
+    for (const char* given :
+         {"ro,degraded,rescue,strictatime,commit=300,dirty_max=65M,cache=1073741825,join_above=57,clean=off,"
+          "stripe_cache_size=17,stripe_cache_bytes=1G,rmw_level=2,stripe_io_size=1M,plug=off",
+          "rw,noatime,commit=1,dirty_max=3T,cache=128M,join_above=0,clean=on,stripe_cache_size=32768,"
+          "stripe_cache_bytes=1025K,rmw_level=0,stripe_io_size=64K,plug=on"})
+        CHECK(mount_options_text(parse(given).options) == given);
 }
 
 TEST_CASE("options: values")

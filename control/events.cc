@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT
+#include "control/events.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint64_t kNearlyFullPercent = 5, kRoomAgainPercent = 8;
+constexpr unsigned kRebuildStep = 20;
+
+using Balanced = BalanceStatus::State;
+
+std::string member_text(const MemberInfo& member)
+{
+    return "member " + std::to_string(member.id.value) +
+           (member.path.empty() ? "" : " (" + member.path + ")");
+}
+
+const MemberInfo* find_member(const VolumeInfo& info, MemberId id)
+{
+    const auto found = std::find_if(info.members.begin(), info.members.end(),
+                                    [=](const MemberInfo& member) { return member.id == id; });
+    return found == info.members.end() ? nullptr : &*found;
+}
+
+bool is_degraded(const VolumeInfo& info)
+{
+    return missing_members(info) + stale_members(info) > 0;
+}
+
+std::string tolerance_text(const VolumeInfo& info)
+{
+    return info.may_fail == 0 ? "no other member may fail"
+                              : count_text(info.may_fail, "other member") + " may still fail";
+}
+
+// Of what can be used for data.
+uint64_t free_percent(const VolumeInfo& info)
+{
+    uint64_t used = 0;
+    for (const SpaceInfo& space : info.spaces)
+        used += (space.content & kGroupData) != 0 ? space.used_bytes : 0;
+    const uint64_t all = used + info.available_bytes;
+    return all == 0 ? 100 : info.available_bytes / std::max<uint64_t>(all / 100, 1);
+}
+
+std::string findings_text(const ScrubStatus& status)
+{
+    if (status.damaged())
+        return count_text(status.lost, "block") + " and " + count_text(status.unreadable_nodes, "tree node") +
+               " lost, " + count_text(status.unrepaired, "block") + " not repaired";
+    return status.repaired > 0 ? count_text(status.repaired, "block") + " repaired, nothing is lost"
+                               : "no errors found";
+}
+
+unsigned percent_of(const ScrubStatus& status)
+{
+    return status.bytes_total == 0 ? 0
+                                   : static_cast<unsigned>(std::min(status.bytes_done, status.bytes_total) *
+                                                           100 / status.bytes_total);
+}
+
+std::string balance_text(const BalanceStatus& status)
+{
+    if (status.member.value != 0)
+        return "member " + std::to_string(status.member.value) + " is emptied and removed";
+    return status.convert ? std::string("to ") + profile_name(status.profiles.data) + " for data, " +
+                                profile_name(status.profiles.metadata) + " for metadata"
+                          : "block groups are written anew";
+}
+
+}  // namespace
+
+Json encode_event(const VolumeEvent& event)
+{
+    Json out = json_with_schema("event");
+    json_put_integer(out.get(), "sequence", event.sequence);
+    json_put_integer(out.get(), "time", event.time);
+    json_put_text(out.get(), "event", event.name);
+    json_put_integer(out.get(), "member", event.member.value);
+    json_put_text(out.get(), "device", event.device);
+    json_put_text(out.get(), "text", event.text);
+    return out;
+}
+
+VolumeEvent decode_event(const json_t* object)
+{
+    return {.sequence = json_get_integer(object, "sequence"),
+            .time = json_get_integer(object, "time"),
+            .name = json_get_text(object, "event"),
+            .member = {static_cast<uint32_t>(json_get_integer(object, "member"))},
+            .device = json_get_text(object, "device"),
+            .text = json_get_text(object, "text")};
+}
+
+void EventFinder::add(const char* name, std::string text, const MemberInfo* member)
+{
+    found_.push_back({.time = now_, .name = name, .text = std::move(text)});
+    if (member == nullptr)
+        return;
+    found_.back().member = member->id;
+    found_.back().device = member->path;
+}
+
+// True: it is time to tell.
+bool EventFinder::grew(Reported& reported, uint64_t value) const
+{
+    if (value < reported.value)
+        reported.value = value;  // it was set to 0
+    if (value == reported.value || (reported.time != 0 && now_ < reported.time + kRepeatSeconds))
+        return false;
+    reported.time = now_;
+    return true;
+}
+
+void EventFinder::begin(const VolumeStatus& status)
+{
+    const VolumeInfo& info = status.report.info;
+    add("NewArray", "mounted at " + status.report.mount_point);
+    degraded_ = is_degraded(info);
+    if (degraded_)
+        add("DegradedArray", health_of(status).what + "; " + tolerance_text(info));
+    if (info.read_only && !info.read_only_reason.empty())
+        add("ReadOnly", info.read_only_reason);
+    for (const MemberInfo& member : info.members)
+        errors_[member.id].value = errors_of(member);
+    before_ = status;
+    // A scrub goes on from the mount before; filling and balance begin with this one.
+    if (before_.scrub.state == ScrubState::kRunning)
+        before_.scrub.state = ScrubState::kPaused;
+    before_.catch_up = {};
+    before_.balance = {};
+}
+
+void EventFinder::compare_errors(const MemberInfo& member)
+{
+    Reported& reported = errors_[member.id];
+    const uint64_t errors = errors_of(member);
+    const uint64_t told = std::min(reported.value, errors);
+    if (!grew(reported, errors))
+        return;
+    reported.value = errors;
+    add("ErrorsFound",
+        member_text(member) + ": " + count_text(errors - told, "error") + ", counted by cowraid device stats",
+        &member);
+}
+
+void EventFinder::compare_members(const VolumeInfo& info)
+{
+    for (const MemberInfo& was : before_.report.info.members)
+        if (find_member(info, was.id) == nullptr) {
+            add("MemberRemoved", member_text(was) + " is no member any more", &was);
+            errors_.erase(was.id);
+        }
+    for (const MemberInfo& member : info.members) {
+        const MemberInfo* const was = find_member(before_.report.info, member.id);
+        if (was == nullptr) {
+            add("MemberAdded", member_text(member) + " is a member now", &member);
+        } else if (was->in_service() && !member.in_service()) {
+            add("Fail", member_text(member) + ": " + member.reason, &member);
+        } else if (!was->in_service() && member.in_service()) {
+            add("MemberBack", member_text(member) + " is in service", &member);
+        } else if (was->stale_groups > 0 && member.stale_groups == 0 && member.in_service()) {
+            add("SpareActive", member_text(member) + " has everything", &member);
+        }
+        compare_errors(member);
+    }
+}
+
+void EventFinder::compare_volume(const VolumeStatus& status)
+{
+    const VolumeInfo& info = status.report.info;
+    const bool degraded = is_degraded(info);
+    if (degraded && !degraded_)
+        add("DegradedArray", health_of(status).what + "; " + tolerance_text(info));
+    else if (!degraded && degraded_)
+        add("Redundant", "all members are in service and have everything");
+    degraded_ = degraded;
+    const bool stopped = info.read_only && !info.read_only_reason.empty();
+    if (stopped && !before_.report.info.read_only)
+        add("ReadOnly", info.read_only_reason);
+    const uint64_t lost = lost_blocks(status);
+    if (grew(lost_, lost)) {
+        add("DataLost", count_text(lost, "block") + " cannot be had from any redundancy");
+        lost_.value = lost;
+    }
+    const uint64_t room = free_percent(info);
+    if (!nearly_full_ && room < kNearlyFullPercent) {
+        add("NearlyFull", size_text(info.available_bytes) + " are left for data");
+        nearly_full_ = true;
+    } else if (room >= kRoomAgainPercent) {
+        nearly_full_ = false;
+    }
+}
+
+void EventFinder::compare_scrub(const ScrubStatus& before, const ScrubStatus& status)
+{
+    const bool another = status.started != before.started && status.state != ScrubState::kNone;
+    if (another)
+        add("ScrubStarted", status.options.mode == ScrubMode::kLook ? "looks only" : "verifies and repairs");
+    if (status.state == before.state && !another)
+        return;
+    if (status.state == ScrubState::kFinished)
+        add("ScrubFinished", findings_text(status));
+    else if (status.state == ScrubState::kCancelled)
+        add("ScrubCancelled", findings_text(status) + " so far");
+    else if (status.state == ScrubState::kPaused)
+        add("ScrubPaused", std::to_string(percent_of(status)) + "% done");
+    else if (status.state == ScrubState::kRunning && !another)
+        add("ScrubResumed", std::to_string(percent_of(status)) + "% done");
+}
+
+void EventFinder::compare_rebuild(const ScrubStatus& before, const ScrubStatus& status)
+{
+    const bool another = status.started != before.started && status.state != ScrubState::kNone;
+    if (another) {
+        add("RebuildStarted", "members are written what they lack");
+        rebuilt_percent_ = 0;
+    }
+    const unsigned percent = percent_of(status) / kRebuildStep * kRebuildStep;
+    if (status.state == ScrubState::kRunning && percent > rebuilt_percent_ && percent < 100) {
+        add(("Rebuild" + std::to_string(percent)).c_str(), std::to_string(percent) + "% done");
+        rebuilt_percent_ = percent;
+    }
+    const bool ended = status.state == ScrubState::kFinished || status.state == ScrubState::kCancelled;
+    if (ended && (another || status.state != before.state))
+        add("RebuildFinished", (status.state == ScrubState::kCancelled ? "ended before its time, " : "") +
+                                   findings_text(status));
+}
+
+void EventFinder::compare_balance(const BalanceStatus& before, const BalanceStatus& status)
+{
+    const bool another =
+        status.started != before.started && status.started != 0 && status.state != Balanced::kNone;
+    if (another || (status.active() && !before.active()))
+        add("BalanceStarted", balance_text(status));
+    if (status.state == before.state && !another)
+        return;
+    if (status.state == Balanced::kFinished)
+        add("BalanceFinished", status.groups_stuck == 0 ? balance_text(status)
+                                                        : count_text(status.groups_stuck, "block group") +
+                                                              " could not be emptied");
+    else if (status.state == Balanced::kCancelled)
+        add("BalanceCancelled", balance_text(status));
+    else if (status.state == Balanced::kPaused)
+        add("BalancePaused", balance_text(status));
+}
+
+std::vector<VolumeEvent> EventFinder::look(const VolumeStatus& status, uint64_t now)
+{
+    now_ = now;
+    found_.clear();
+    if (!begun_)
+        begin(status);
+    begun_ = true;
+    compare_members(status.report.info);
+    compare_volume(status);
+    compare_scrub(before_.scrub, status.scrub);
+    compare_rebuild(before_.catch_up, status.catch_up);
+    compare_balance(before_.balance, status.balance);
+    before_ = status;
+    return std::move(found_);
+}
+
+void EventLog::add(std::vector<VolumeEvent> events)
+{
+    MutexLock lock(mutex_);
+    for (VolumeEvent& event : events) {
+        event.sequence = ++last_;
+        events_.push_back(std::move(event));
+        if (events_.size() > kEventsMax)
+            events_.pop_front();
+    }
+}
+
+EventLog::Answer EventLog::since(uint64_t sequence) const
+{
+    MutexLock lock(mutex_);
+    Answer answer{.last = last_};
+    const uint64_t oldest = last_ - events_.size() + 1;
+    if (sequence + 1 < oldest)
+        answer.dropped = oldest - sequence - 1;
+    for (const VolumeEvent& event : events_) {
+        if (event.sequence > sequence && answer.events.size() < kEventsAtOnce)
+            answer.events.push_back(event);
+    }
+    return answer;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include "control/events.h"
+
+#include <doctest/doctest.h>
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint64_t kNow = 1'700'000'000;
+
+// Three members, half full.
+VolumeStatus healthy()
+{
+    VolumeStatus status;
+    status.report.mount_point = "/mnt";
+    VolumeInfo& info = status.report.info;
+    for (uint32_t id = 1; id <= 3; ++id) {
+        MemberInfo member;
+        member.id = {id};
+        member.path = "/dev/m" + std::to_string(id);
+        info.members.push_back(std::move(member));
+    }
+    info.may_fail = 1;
+    info.spaces = {{ProfileId::kRaid5, kGroupData, 1000, 500, 1500}};
+    info.available_bytes = 500;
+    return status;
+}
+
+std::string names_of(const std::vector<VolumeEvent>& events)
+{
+    std::string out;
+    for (const VolumeEvent& event : events)
+        out += (out.empty() ? "" : " ") + event.name;
+    return out;
+}
+
+std::string look(EventFinder& finder, const VolumeStatus& status, uint64_t second = 0)
+{
+    return names_of(finder.look(status, kNow + second));
+}
+
+}  // namespace
+
+TEST_CASE("a member fails, is replaced, and filled")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    CHECK(look(finder, status) == "");
+    MemberInfo& second = status.report.info.members[1];
+    second.state = MemberState::kFailed;
+    second.reason = "failed since commit 7";
+    status.report.info.may_fail = 0;
+    const std::vector<VolumeEvent> failed = finder.look(status, kNow + 1);
+    CHECK(names_of(failed) == "Fail DegradedArray");
+    REQUIRE(failed.size() == 2);
+    CHECK(failed[0].member == MemberId{2});
+    CHECK(failed[0].device == "/dev/m2");
+    CHECK(failed[0].text == "member 2 (/dev/m2): failed since commit 7");
+    CHECK(failed[0].time == kNow + 1);
+    CHECK(failed[1].member == MemberId{0});
+    CHECK(failed[1].text == "1 member out of service; no other member may fail");
+    second.state = MemberState::kPresent;
+    second.stale_groups = 4;
+    status.catch_up = {.state = ScrubState::kRunning, .started = 5, .bytes_total = 100};
+    CHECK(look(finder, status) == "MemberBack RebuildStarted");
+    status.catch_up.bytes_done = 45;
+    CHECK(look(finder, status) == "Rebuild40");
+    status.catch_up.bytes_done = 59;
+    CHECK(look(finder, status) == "");
+    status.catch_up.bytes_done = 99;
+    CHECK(look(finder, status) == "Rebuild80");
+    status.catch_up.state = ScrubState::kFinished;
+    second.stale_groups = 0;
+    CHECK(look(finder, status) == "SpareActive Redundant RebuildFinished");
+}
+
+TEST_CASE("what was wrong before is told with the first look")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    status.report.info.members[2].state = MemberState::kMissing;
+    status.report.info.members[0].counters[0] = 9;
+    status.report.info.read_only = true;
+    status.report.info.read_only_reason = "half of the members are missing";
+    CHECK(look(finder, status) == "NewArray DegradedArray ReadOnly");
+    CHECK(look(finder, status) == "");
+}
+
+TEST_CASE("a scrub that goes on after a mount, and one that ended before it")
+{
+    EventFinder goes_on, ended;
+    VolumeStatus status = healthy();
+    status.scrub = {.state = ScrubState::kRunning, .started = 10};
+    CHECK(look(goes_on, status) == "NewArray ScrubResumed");
+    status.scrub.state = ScrubState::kFinished;
+    CHECK(look(ended, status) == "NewArray");
+    CHECK(look(goes_on, status) == "ScrubFinished");
+    status.report.info.damaged_blocks = 1;
+    EventFinder damaged;
+    CHECK(look(damaged, status) == "NewArray DataLost");
+}
+
+TEST_CASE("errors that go on are told once a minute with their sum")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    uint64_t& wrong = status.report.info.members[0].counters[static_cast<size_t>(MemberCounter::kCorruption)];
+    wrong = 3;
+    CHECK(look(finder, status, 1) == "ErrorsFound");
+    for (uint64_t second = 2; second <= 60; ++second) {
+        wrong = 3 + second;
+        CHECK(look(finder, status, second) == "");
+    }
+    const std::vector<VolumeEvent> more = finder.look(status, kNow + 61);
+    REQUIRE(names_of(more) == "ErrorsFound");
+    CHECK(more[0].text.starts_with("member 1 (/dev/m1): 60 errors"));
+    wrong = 0;  // reset
+    CHECK(look(finder, status, 200) == "");
+    wrong = 1;
+    CHECK(look(finder, status, 201) == "ErrorsFound");
+}
+
+TEST_CASE("a scrub, and what it finds")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    status.scrub = {.state = ScrubState::kRunning, .started = 10};
+    CHECK(look(finder, status) == "ScrubStarted");
+    status.scrub.state = ScrubState::kPaused;
+    CHECK(look(finder, status) == "ScrubPaused");
+    status.scrub.state = ScrubState::kRunning;
+    CHECK(look(finder, status) == "ScrubResumed");
+    status.scrub.lost = 2;
+    status.report.info.damaged_blocks = 2;
+    status.scrub.state = ScrubState::kFinished;
+    CHECK(look(finder, status) == "DataLost ScrubFinished");
+    // Begun and ended between two looks.
+    status.scrub = {.state = ScrubState::kFinished, .started = 20};
+    const std::vector<VolumeEvent> quick = finder.look(status, kNow);
+    CHECK(names_of(quick) == "ScrubStarted ScrubFinished");
+    CHECK(quick.back().text == "no errors found");
+}
+
+TEST_CASE("members come and go, groups move, room runs out")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    status.report.info.members.push_back(status.report.info.members.back());
+    status.report.info.members.back().id = {4};
+    CHECK(look(finder, status) == "MemberAdded");
+    status.balance.state = BalanceStatus::State::kRunning;
+    status.balance.started = 7;
+    CHECK(look(finder, status) == "BalanceStarted");
+    status.balance.state = BalanceStatus::State::kFinished;
+    status.report.info.members.pop_back();
+    CHECK(look(finder, status) == "MemberRemoved BalanceFinished");
+    status.report.info.available_bytes = 10;
+    CHECK(look(finder, status) == "NearlyFull");
+    status.report.info.available_bytes = 30;
+    CHECK(look(finder, status) == "");
+    status.report.info.available_bytes = 10;
+    CHECK(look(finder, status) == "");
+    status.report.info.available_bytes = 100;
+    CHECK(look(finder, status) == "");
+    status.report.info.available_bytes = 10;
+    CHECK(look(finder, status) == "NearlyFull");
+    status.report.info.read_only = true;
+    status.report.info.read_only_reason = "stopped";
+    CHECK(look(finder, status) == "ReadOnly");
+}
+
+TEST_CASE("events are numbered, and who comes too late learns how many are gone")
+{
+    EventLog log;
+    CHECK(log.since(0).events.empty());
+    CHECK(log.since(0).dropped == 0);
+    for (uint64_t number = 1; number <= EventLog::kEventsMax + 7; ++number)
+        log.add({{.name = "Event" + std::to_string(number)}});
+    EventLog::Answer answer = log.since(0);
+    CHECK(answer.dropped == 7);
+    CHECK(answer.last == EventLog::kEventsMax + 7);
+    REQUIRE(answer.events.size() == EventLog::kEventsAtOnce);
+    uint64_t expected = 8;
+    uint64_t seen = 0;
+    while (!answer.events.empty() && seen < EventLog::kEventsMax) {
+        for (const VolumeEvent& event : answer.events) {
+            CHECK(event.sequence == expected);
+            CHECK(event.name == "Event" + std::to_string(expected));
+            ++expected;
+            ++seen;
+        }
+        answer = log.since(expected - 1);
+        CHECK(answer.dropped == 0);
+    }
+    CHECK(seen == EventLog::kEventsMax);
+    CHECK(log.since(8).dropped == 0);
+    CHECK(log.since(7).dropped == 0);
+    CHECK(log.since(6).dropped == 1);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#include "control/volume_status.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace cowraid {
+
+Json encode_status(const VolumeStatus& status)
+{
+    Json out = encode_report(status.report);
+    json_put(out.get(), "scrub", encode_scrub(status.scrub));
+    json_put(out.get(), "catch_up", encode_scrub(status.catch_up));
+    json_put(out.get(), "balance", encode_balance(status.balance));
+    return out;
+}
+
+Result<VolumeStatus> decode_status(const json_t* object)
+{
+    VolumeStatus status;
+    CW_ASSIGN(status.report, decode_report(object));
+    CW_ASSIGN(status.scrub, decode_scrub(json_get(object, "scrub")));
+    CW_ASSIGN(status.catch_up, decode_scrub(json_get(object, "catch_up")));
+    CW_ASSIGN(status.balance, decode_balance(json_get(object, "balance")));
+    return status;
+}
+
+uint64_t errors_of(const MemberInfo& member)
+{
+    uint64_t errors = 0;
+    for (size_t counter = 0; counter < static_cast<size_t>(MemberCounter::kRepaired); ++counter)
+        errors += member.counters[counter];
+    return errors;
+}
+
+namespace {
+
+uint64_t count_members(const VolumeInfo& info, bool (*which)(const MemberInfo&))
+{
+    return static_cast<uint64_t>(std::count_if(info.members.begin(), info.members.end(), which));
+}
+
+}  // namespace
+
+uint64_t lost_blocks(const VolumeStatus& status)
+{
+    return status.report.info.damaged_blocks + status.scrub.unreadable_nodes +
+           status.catch_up.unreadable_nodes;
+}
+
+uint64_t missing_members(const VolumeInfo& info)
+{
+    return count_members(info, [](const MemberInfo& one) { return !one.in_service(); });
+}
+
+uint64_t stale_members(const VolumeInfo& info)
+{
+    return count_members(info, [](const MemberInfo& one) { return one.stale_groups > 0; });
+}
+
+Health health_of(const VolumeStatus& status)
+{
+    const VolumeInfo& info = status.report.info;
+    const uint64_t missing = missing_members(info);
+    const uint64_t stale = stale_members(info);
+    const uint64_t nodes = status.scrub.unreadable_nodes + status.catch_up.unreadable_nodes;
+    if (info.read_only && !info.read_only_reason.empty())
+        return {"READ-ONLY", info.read_only_reason,
+                missing == 0
+                    ? "unmount it, look at the members, mount it again"
+                    : "unmount it and mount it with more members; with half of them -o degraded=force "
+                      "writes, with fewer copy what can be read"};
+    if (nodes > 0)
+        return {"DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
+                "unmount it and run cowraid check, which says what is lost; restore it from elsewhere"};
+    if (info.damaged_blocks > 0)
+        return {
+            "DAMAGED", count_text(info.damaged_blocks, "block") + " cannot be had from any redundancy",
+            "cowraid status -v names the files: restore them from elsewhere, or delete them; a scrub says "
+            "when nothing is damaged any more"};
+    if (missing > 0)
+        return {
+            "DEGRADED", count_text(missing, "member") + " out of service",
+            "attach it and run cowraid device online DEVICE, or ID after a passing failure; cowraid replace "
+            "start ID DEVICE puts a new device in the place of one; cowraid device remove ID does without "
+            "it"};
+    if (stale > 0)
+        return {"DEGRADED", count_text(stale, "member") + " without writes that it missed",
+                status.catch_up.state == ScrubState::kRunning
+                    ? "wait: they are being written to it"
+                    : "mount it again, for writing: they are written to it then; see the system log"};
+    if (status.scrub.unrepaired > 0)
+        return {"ONLINE",
+                count_text(status.scrub.unrepaired, "block") + " are not as they should be, and can be had",
+                "cowraid scrub repairs them; see cowraid device stats for where"};
+    if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
+        return {"ONLINE", "errors were met; nothing is known to be wrong any more",
+                "look at the members that have them; cowraid device stats -z sets the counters to 0"};
+    return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
+}
+
+const char* state_of(const MemberInfo& member)
+{
+    if (member.path.empty() && !member.unusable)
+        return "missing";
+    if (member.unusable)
+        return "unusable";
+    if (!member.in_service())
+        return member.state == MemberState::kFailed ? "failed" : "missing";
+    return member.stale_groups > 0 ? "filling" : "online";
+}
+
+}  // namespace cowraid

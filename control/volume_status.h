@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// How a mounted volume is: its numbers, what goes on in it, and what that means for who looks after it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "control/balance_json.h"
+#include "control/damage_json.h"
+#include "control/scrub_json.h"
+#include "control/volume_json.h"
+
+namespace cowraid {
+
+struct VolumeStatus {
+    VolumeReport report;
+    ScrubStatus scrub, catch_up;
+    BalanceStatus balance;
+    std::optional<DamagedFiles> damage;  // when it was asked for; not part of the JSON below
+};
+
+// The report with "scrub", "catch_up" and "balance" in it.
+Json encode_status(const VolumeStatus& status);
+// kInvalid when it is not such an object.
+Result<VolumeStatus> decode_status(const json_t* object);
+
+struct Health {
+    const char* state;  // "ONLINE", "DEGRADED", "DAMAGED", "READ-ONLY" or "ONLINE, read-only"
+    std::string what;  // is not as it should be; empty: nothing
+    std::string action;
+};
+// The worst that there is.
+Health health_of(const VolumeStatus& status);
+
+// "missing", "unusable", "failed", "filling" or "online".
+const char* state_of(const MemberInfo& member);
+// All that went wrong on it; repairs are not counted.
+uint64_t errors_of(const MemberInfo& member);
+// Blocks of the list of damage, and tree nodes, that no redundancy has any more.
+uint64_t lost_blocks(const VolumeStatus& status);
+// Members out of service, and those in service that lack writes.
+uint64_t missing_members(const VolumeInfo& info);
+uint64_t stale_members(const VolumeInfo& info);
+
+}  // namespace cowraid

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// What orders about members share.
+#pragma once
+
+#include "base/status.h"
+#include "device/block_device.h"
+#include "format/superblock.h"
+
+namespace cowraid {
+
+// Nothing in the logs of a member counts any more; not flushed.
+Status erase_logs(BlockDevice& device, const MemberRecord& record);
+
+}  // namespace cowraid

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""cowraid events: what it tells of a volume that loses a member, and the program that is called with it."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+from conftest import TOOLS, run, tool
+from test_catch_up import without
+
+
+def events(volume, *arguments):
+    """(event, text) of each so far."""
+    text = tool("cowraid", "events", "--json", *arguments, volume.mount_point).stdout
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def wait_for(volume, name, seconds=30):
+    deadline = time.monotonic() + seconds
+    while True:
+        found = [event for event in events(volume) if event["event"] == name]
+        if found:
+            return found[0]
+        assert time.monotonic() < deadline, f"no {name} in {events(volume)}"
+        time.sleep(0.2)
+
+
+def test_events_of_a_volume(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make("-L", "told")
+    volume.mount()
+    first = wait_for(volume, "NewArray")
+    assert first["sequence"] == 1 and first["label"] == "told"
+    assert first["mount_point"] == str(volume.mount_point) and abs(first["time"] - time.time()) < 60
+    (volume.mount_point / "data").write_bytes(os.urandom(30 << 20))
+    tool("cowraid", "scrub", volume.mount_point)
+    assert wait_for(volume, "ScrubFinished")["text"] == "no errors found"
+    volume.unmount()
+    volume.hide([1])
+    volume.mount(without(volume, [1]), "degraded")
+    assert "1 member out of service; no other member may fail" in wait_for(volume, "DegradedArray")["text"]
+    (volume.mount_point / "meanwhile").write_bytes(os.urandom(8 << 20))
+    run("sync", "-f", volume.mount_point)
+    tool("cowraid", "replace", "start", "missing", volume.another(256), volume.mount_point)
+    wait_for(volume, "Redundant")
+    names = [event["event"] for event in events(volume)]
+    assert names[:2] == ["NewArray", "DegradedArray"]
+    order = [name for name in names if name in ("MemberBack", "RebuildStarted", "RebuildFinished")]
+    assert set(order) == {"MemberBack", "RebuildStarted", "RebuildFinished"}
+    assert order.index("RebuildStarted") < order.index("RebuildFinished")
+    text = tool("cowraid", "events", volume.mount_point).stdout
+    assert text.count("\n") == len(events(volume)) and "RebuildFinished" in text
+    sequences = [event["sequence"] for event in events(volume)]
+    assert sequences == list(range(1, len(sequences) + 1))
+
+
+def test_a_program_is_called_with_each_event(make_volume, tmp_path):
+    volume = make_volume(data="raid1", metadata="raid1", member_count=2, member_mib=128)
+    volume.make()
+    volume.mount()
+    tmp_path.chmod(0o755)
+    called = tmp_path / "called"
+    hook = tmp_path / "hook"
+    hook.write_text(f'#!/bin/sh\necho "$*" >>{called}\n', encoding="ascii")
+    hook.chmod(0o777)
+    refused = tool("cowraid", "events", "--program", hook, check=False)
+    assert refused.returncode == 1 and "others may change it" in refused.stderr
+    hook.chmod(0o755)
+    command = [TOOLS / "cowraid", "events", "--test", "--program", str(hook)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as following:
+
+        def wait_called(line, seconds=30):
+            deadline = time.monotonic() + seconds
+            while not called.exists() or line not in called.read_text(encoding="ascii").splitlines():
+                assert time.monotonic() < deadline, called.exists() and called.read_text(encoding="ascii")
+                time.sleep(0.1)
+
+        wait_called(f"TestMessage {volume.mount_point}")
+        tool("cowraid", "scrub", volume.mount_point)
+        wait_called(f"ScrubFinished {volume.mount_point}")
+        device = volume.another(128)
+        tool("cowraid", "device", "add", device, volume.mount_point)
+        wait_called(f"MemberAdded {volume.mount_point} {device}")
+        volume.unmount()
+        wait_called(f"DeviceDisappeared {volume.mount_point}")
+        volume.mount([*volume.loops])
+        wait_called(f"NewArray {volume.mount_point}")
+        following.send_signal(signal.SIGTERM)
+        assert following.wait(timeout=10) == 0
+    lines = called.read_text(encoding="ascii").splitlines()
+    # What was before the program is not told again: the volume is new with its second mount only.
+    assert lines.count(f"NewArray {volume.mount_point}") == 1

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: MIT
+"""Members that come back while the volume is mounted."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import run, tool
+from test_balance import Writer
+from test_catch_up import without
+from test_redundancy import fill, verify
+
+SECONDS = float(os.environ.get("COWRAID_ONLINE_SECONDS", "3"))
+
+
+def transferred(device):
+    """Bytes read and written since the device was attached."""
+    numbers = Path(f"/sys/block/{Path(device).name}/stat").read_text(encoding="ascii").split()
+    return int(numbers[2]) * 512, int(numbers[6]) * 512
+
+
+def online(volume, what, *options, check=True):
+    return tool("cowraid", "device", "online", *options, what, volume.mount_point, check=check)
+
+
+def states(volume):
+    shown = tool("cowraid", "filesystem", "show", "--json", volume.mount_point).stdout
+    return [member["state"] for member in json.loads(shown)["volumes"][0]["members"]]
+
+
+def in_status(volume):
+    return tool("cowraid", "status", volume.mount_point).stdout
+
+
+@pytest.mark.parametrize("data,metadata,count", [("raid5", "raid1", 4), ("raid6", "raid1c3", 5)])
+def test_a_member_that_failed_under_load_is_caught_up(make_volume, data, metadata, count):
+    """Show 4. It is back under another name, and gets what was written meanwhile. The volume is so full that
+    this goes into block groups that the member has a part of."""
+    volume = make_volume(data=data, metadata=metadata, member_count=count, member_mib=256, may_fail=[1])
+    volume.make()
+    volume.mount()
+    old = fill(volume.mount_point, 1, file_count=60)
+    space = os.statvfs(volume.mount_point)
+    big = os.urandom(space.f_bavail * space.f_frsize // 100 * 82)
+    (volume.mount_point / "big").write_bytes(big)
+    run("sync", "-f", volume.mount_point)
+    writer = Writer(volume.mount_point)
+    volume.fail_writes()
+    others = without(volume, [1])
+    before = [transferred(device)[1] for device in others]
+    writer.start()
+    time.sleep(SECONDS)
+    writer.finish()
+    (volume.mount_point / "meanwhile").write_bytes(big[:24 << 20])
+    run("sync", "-f", volume.mount_point)
+    missed = max(transferred(device)[1] - start for device, start in zip(others, before))
+    assert states(volume)[1] == "failed"
+    assert "cowraid device online DEVICE" in in_status(volume)
+    lost = volume.loops[1]
+    volume.mend_writes()
+    assert volume.loops[1] != lost
+    writer = Writer(volume.mount_point) if data == "raid5" else None
+    start = [transferred(device) for device in volume.devices]
+    said = online(volume, volume.loops[1], "-B")
+    assert said.stdout.startswith(f"{volume.loops[1]} is member 2 again")
+    end = [transferred(device) for device in volume.devices]
+    read = sum(after[0] - first[0] for after, first in zip(end, start))
+    written = end[1][1] - start[1][1]
+    print(f"{data}: missed {missed >> 20} MiB, written to it {written >> 20} MiB, read {read >> 20} MiB")
+    logs = 8 << 20  # erased
+    assert 4 << 20 < written - logs < 2 * missed
+    # Of all members together. What was there before is not read.
+    assert read < 2 * missed * count
+    assert read < len(big) // 2
+    assert states(volume) == ["present"] * count
+    assert not any(line["stale_groups"] for line in volume.counters()["device-stats"])
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+    verify(old)
+    if writer:
+        writer.verify()
+    volume.unmount()
+    volume.check()
+    volume.hide([0])
+    volume.mount(without(volume, [0]), "degraded,ro")
+    verify(old)
+    assert (volume.mount_point / "big").read_bytes() == big
+    assert (volume.mount_point / "meanwhile").read_bytes() == big[:24 << 20]
+
+
+def test_offline_and_online_beside_a_writer(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=256)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=60)
+    writer = Writer(volume.mount_point)
+    writer.start()
+    try:
+        for round_number in range(4):
+            names = [volume.devices[round_number], str(round_number + 2)]
+            for name, index in zip(names, (round_number, round_number + 1)):
+                said = tool("cowraid", "device", "offline", name, volume.mount_point).stdout
+                assert said.startswith(f"member {index + 1} ({volume.devices[index]}) is out of service")
+            assert states(volume).count("missing") == 2
+            last = tool("cowraid", "device", "offline", volume.devices[4 if round_number < 3 else 0],
+                        volume.mount_point, check=False)
+            assert last.returncode == 1 and "cannot do without member" in last.stderr
+            time.sleep(0.3)
+            # On the device that the daemon still has, by its id and by its name.
+            online(volume, str(round_number + 1))
+            online(volume, volume.devices[round_number + 1], "-B")
+            volume.wait_caught_up()
+            assert states(volume) == ["present"] * 5
+    finally:
+        writer.finish()
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+    verify(sums)
+    writer.verify()
+    volume.unmount()
+    volume.check()
+    volume.hide([1, 3])
+    volume.mount(without(volume, [1, 3]), "degraded,ro")
+    verify(sums)
+    writer.verify()
+
+
+def test_a_member_that_was_absent_is_found_by_its_id(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1)
+    volume.unmount()
+    volume.hide([2])
+    volume.mount(without(volume, [2]), "degraded")
+    sums.update(fill(volume.mount_point / "dir0", 2))
+    none = online(volume, "missing", check=False)
+    assert none.returncode == 1 and "attach it and name its device" in none.stderr
+    volume.unhide([2])
+    said = json.loads(online(volume, "missing", "--json").stdout)
+    assert (said["schema"], said["member"]) == ("cowraid.device-online", 3)
+    assert said["path"] == volume.devices[2]
+    volume.wait_caught_up()
+    volume.kill()
+    volume.mount()
+    assert states(volume) == ["present"] * 4
+    verify(sums)
+    volume.unmount()
+    volume.check()
+
+
+def test_what_may_not_come_back_is_refused(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    fill(volume.mount_point, 1)
+    volume.unmount()
+    volume.hide([2])
+    volume.mount(without(volume, [2]), "degraded")
+    other = volume.another(128)
+
+    def refused(what, reason, code=1):
+        result = online(volume, what, check=False)
+        assert result.returncode == code and len(result.stderr.splitlines()) == 1, result
+        assert reason in result.stderr, result.stderr
+
+    refused(volume.devices[0], f"member 1 ({volume.devices[0]}) is in service")
+    refused("1", "is in service")
+    refused("9", "is no member")
+    refused(other, "carries no superblock")
+    run("mkfs.ext4", "-q", other)
+    refused(other, "holds ext4")
+    refused(volume.folder / "nothing", "is no member")
+    named = tool("cowraid", "device", "online", check=False)
+    assert named.returncode == 2 and "name one member" in named.stderr
+    foreign = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    foreign.make()
+    refused(foreign.devices[0], "belongs to volume")
+    assert states(volume)[2] == "missing"
+    foreign.mount()
+    refused(foreign.devices[0], "in use")

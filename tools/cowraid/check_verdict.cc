@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "tools/cowraid/check_verdict.h"
+
+#include <vector>
+
+#include "base/text.h"
+
+namespace cowraid {
+
+namespace {
+
+// Of one member.
+struct Damage {
+    uint64_t blocks = 0;
+    uint64_t copies = 0;  // of superblock and block-group map
+    bool away = false;
+};
+
+struct Sum {
+    std::map<uint32_t, Damage> members;
+    uint64_t files = 0;
+    uint64_t lasting = 0;  // findings that redundancy does not heal, those of files and members left out
+    uint64_t others = 0;  // that it does, and that are about no member
+};
+
+Sum add_up(const CheckReport& report)
+{
+    Sum sum;
+    for (const CheckFinding& finding : report.findings) {
+        sum.files += finding.kind == "file";
+        sum.lasting += !finding.repairable && finding.kind != "file" && finding.kind != "member";
+        sum.others += finding.repairable && finding.member == 0;
+        if (finding.member == 0)
+            continue;
+        Damage& damage = sum.members[finding.member];
+        damage.blocks += finding.block_count;
+        damage.copies += finding.kind == "superblock" || finding.kind == "map";
+        damage.away = damage.away || finding.kind == "member";
+    }
+    return sum;
+}
+
+std::string damage_text(const Damage& damage)
+{
+    std::vector<std::string> parts;
+    if (damage.away)
+        parts.emplace_back("is missing or behind");
+    if (damage.blocks > 0)
+        parts.push_back("is damaged in " + count_text(damage.blocks, "block"));
+    if (damage.copies > 0)
+        parts.push_back("has " + std::to_string(damage.copies) +
+                        (damage.copies == 1 ? " bad copy" : " bad copies") + " of the superblock or map");
+    if (parts.empty())
+        parts.emplace_back("is damaged");
+    return join_words(parts);
+}
+
+// What that means, and the next step.
+std::string outlook(const Sum& sum)
+{
+    if (sum.files > 0)
+        return count_text(sum.files, "file") + " lost data and " + (sum.files == 1 ? "is" : "are") +
+               " named above; mount the volume, restore them from elsewhere, and run cowraid scrub";
+    if (sum.lasting > 0)
+        return count_text(sum.lasting, "finding") +
+               " cannot be repaired; mount it with -o ro and copy what is there";
+    bool damaged = sum.others > 0, away = false;
+    for (const auto& [id, damage] : sum.members) {
+        damaged = damaged || damage.blocks + damage.copies > 0;
+        away = away || damage.away;
+    }
+    return std::string("nothing is lost; ") + (away ? "mount it with -o degraded, or bring the member back"
+                                               : damaged ? "mount it and run cowraid scrub"
+                                                         : "see above");
+}
+
+}  // namespace
+
+std::string check_verdict(const CheckReport& report, const std::map<uint32_t, std::string>& paths)
+{
+    if (report.clean())
+        return "clean";
+    const Sum sum = add_up(report);
+    std::string text;
+    for (const auto& [id, damage] : sum.members) {
+        const auto path = paths.find(id);
+        text += "member " + std::to_string(id) + (path == paths.end() ? "" : " (" + path->second + ")") +
+                " " + damage_text(damage) + "; ";
+    }
+    return text + outlook(sum);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#include "tools/cowraid/check_verdict.h"
+
+#include <doctest/doctest.h>
+
+namespace cowraid {
+
+namespace {
+
+std::string verdict(const std::vector<CheckFinding>& findings)
+{
+    CheckReport report;
+    report.findings = findings;
+    return check_verdict(report, {{1, "/dev/sda"}, {2, "/dev/sdb"}});
+}
+
+}  // namespace
+
+TEST_CASE("a check ends in a sentence")
+{
+    CHECK(verdict({}) == "clean");
+    CHECK(verdict({{.kind = "checksum", .member = 2, .block_count = 50, .repairable = true},
+                   {.kind = "pad", .member = 2, .block_count = 4, .repairable = true}}) ==
+          "member 2 (/dev/sdb) is damaged in 54 blocks; nothing is lost; mount it and run cowraid scrub");
+    CHECK(verdict({{.kind = "superblock", .member = 1, .repairable = true},
+                   {.kind = "parity", .member = 2, .block_count = 1, .repairable = true}}) ==
+          "member 1 (/dev/sda) has 1 bad copy of the superblock or map; member 2 (/dev/sdb) is damaged in 1 "
+          "block; nothing is lost; mount it and run cowraid scrub");
+    CHECK(verdict({{.kind = "member", .member = 3, .repairable = true}}) ==
+          "member 3 is missing or behind; nothing is lost; mount it with -o degraded, or bring the member "
+          "back");
+    CHECK(verdict({{.kind = "checksum", .member = 1, .block_count = 2},
+                   {.kind = "file", .text = "/a: lost"},
+                   {.kind = "file", .text = "/b: lost"}}) ==
+          "member 1 (/dev/sda) is damaged in 2 blocks; 2 files lost data and are named above; mount the "
+          "volume, restore them from elsewhere, and run cowraid scrub");
+    CHECK(verdict({{.kind = "inode"}, {.kind = "space"}}) ==
+          "2 findings cannot be repaired; mount it with -o ro and copy what is there");
+}
+
+}  // namespace cowraid

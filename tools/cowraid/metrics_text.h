@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// Volumes in numbers, in the text format of Prometheus (version 0.0.4).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "control/volume_status.h"
+
+namespace cowraid {
+
+// Ends in a newline; each metric has its HELP and TYPE once, and the samples of all volumes behind them.
+std::string metrics_text(const std::vector<VolumeStatus>& volumes);
+
+}  // namespace cowraid

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include "tools/mount/event_watch.h"
+
+namespace cowraid {
+
+namespace {
+
+constexpr uint64_t kLookMilliseconds = 1000;
+
+}  // namespace
+
+EventWatch::EventWatch(VolumeControl& commands) : commands_(commands)
+{
+    thread_ = std::thread([this] { run(); });
+}
+
+EventWatch::~EventWatch()
+{
+    {
+        MutexLock lock(mutex_);
+        stopping_ = true;
+        changed_.notify_all();
+    }
+    thread_.join();
+}
+
+void EventWatch::run()
+{
+    while (true) {
+        commands_.look_for_events();
+        MutexLock lock(mutex_);
+        if (!stopping_)
+            changed_.wait_for(mutex_, kLookMilliseconds);
+        if (stopping_)
+            return;
+    }
+}
+
+}  // namespace cowraid

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// The thread that looks every second what happened to the volume.
+#pragma once
+
+#include <thread>
+
+#include "base/mutex.h"
+#include "tools/mount/daemon_commands.h"
+
+namespace cowraid {
+
+class EventWatch {
+public:
+    // `commands` must outlive the object.
+    explicit EventWatch(VolumeControl& commands);
+    // Waits for a look under way.
+    ~EventWatch();
+    EventWatch(const EventWatch&) = delete;
+    EventWatch& operator=(const EventWatch&) = delete;
+
+private:
+    void run();
+
+    VolumeControl& commands_;
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar changed_;
+    bool stopping_ CW_GUARDED_BY(mutex_) = false;
+    std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace cowraid
