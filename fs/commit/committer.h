@@ -36,6 +36,10 @@ struct Committer final : public CommitDriver, public FlushHost {
     // ro -> rw and back. rw -> ro commits first. `why`: one line for the user. Thread-safe.
     Status remount(bool read_only, std::string& why);
 
+    // Where everything would lie on a device of that size as one member more. kInvalid: it cannot be one.
+    // Errors and `why` as for add_member().
+    Result<MemberRecord> plan_member(uint64_t size_bytes, std::string& why);
+
     // One member more, in service at once: new block groups use it. `device`: nobody else's, overwritten. As
     // for CommitOrders::carry_out(); kInvalid: the device will not do; kIo: it failed. `why`: one line for
     // the user.

@@ -15,6 +15,24 @@ namespace cowraid {
 
 namespace {
 
+// Whether there could be one more; asked before anything of the device is overwritten.
+class MayAddMember final : public CommitOrder {
+public:
+    MayAddMember(Volume& volume, const MemberRecord& record) : volume_(volume), record_(record) { }
+
+    Status apply(std::string& why) override
+    {
+        if (volume_.may_add_member(record_))
+            return {};
+        why = "the volume has as many members as it can, or the device is too small for its map";
+        return Err::kInvalid;
+    }
+
+private:
+    Volume& volume_;
+    const MemberRecord record_;
+};
+
 class AddMember final : public CommitOrder {
 public:
     AddMember(Committer& committer, const MemberRecord& record, std::unique_ptr<BlockDevice> device)
@@ -25,10 +43,7 @@ public:
     Status apply(std::string& why) override
     {
         Volume& volume = committer_.store.volume;
-        if (!volume.may_add_member(record_)) {
-            why = "the volume has as many members as it can, or the device is too small for its map";
-            return Err::kInvalid;
-        }
+        CW_TRY(MayAddMember(volume, record_).apply(why));
         record_.id = volume.add_member(record_, std::move(device_));
         return {};
     }
@@ -168,16 +183,25 @@ Status erase_logs(BlockDevice& device, const MemberRecord& record)
     return {};
 }
 
-Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std::string& why)
+Result<MemberRecord> Committer::plan_member(uint64_t size_bytes, std::string& why)
 {
     CW_TRY(store.service.check_writable());
-    const std::string name = device->name();
-    const auto record = plan_member_layout(device->size_bytes());
+    auto record = plan_member_layout(size_bytes);
     if (!record.ok()) {
-        why = name + " has " + size_text(device->size_bytes()) + "; members have " +
-              size_text(kMinMemberBytes) + " to " + size_text(kMaxMemberBytes);
+        why = "the device has " + size_text(size_bytes) + "; members have " + size_text(kMinMemberBytes) +
+              " to " + size_text(kMaxMemberBytes);
         return record.err();
     }
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(new MayAddMember(store.volume, *record)), why));
+    return record;
+}
+
+Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std::string& why)
+{
+    const std::string name = device->name();
+    const auto record = plan_member(device->size_bytes(), why);
+    if (!record.ok())
+        return record.err();
     if (!erase_for(*device, *record).ok()) {
         why = name + " cannot be written; use another device";
         return Err::kIo;

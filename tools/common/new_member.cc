@@ -62,4 +62,17 @@ Status wipe_old_signatures(const NewMember& device, std::string& why)
     return Err::kIo;
 }
 
+std::string warning_of_readers(std::span<const NewMember> devices)
+{
+    std::string images;
+    bool written = false;
+    for (const NewMember& device : devices) {
+        images += device.others_read || device.others_write ? " " + device.path : "";
+        written = written || device.others_write;
+    }
+    const std::string can = written ? "read and change every file of the volume"
+                                    : "read every file of the volume and lock it against mounting";
+    return images.empty() ? images : "other users can " + can + "; to keep them out: chmod 600" + images;
+}
+
 }  // namespace cowraid

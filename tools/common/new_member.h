@@ -2,6 +2,7 @@
 // Devices that are about to become members.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -21,6 +22,9 @@ struct NewMember {
 // Opens it exclusively and refuses what is in use, too small or too large for a member or, unless `force`,
 // not empty. Changes nothing. `why` names the device and the next step.
 Result<NewMember> open_new_member(const std::string& path, bool force, std::string& why);
+
+// Of image files that not only their owners may read or write; empty: there are none.
+std::string warning_of_readers(std::span<const NewMember> devices);
 
 // So that nothing takes it for what it was.
 Status wipe_old_signatures(const NewMember& device, std::string& why);

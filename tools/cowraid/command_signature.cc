@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // cowraid device probe, device wipe: what a device is known by
 #include "base/print.h"
+#include "control/volume_json.h"
 #include "device/open_member.h"
 #include "device/scan.h"
 #include "device/signature.h"

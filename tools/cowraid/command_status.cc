@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/print.h"
+#include "control/mount_table.h"
 #include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 #include "tools/mount/effective_options.h"
@@ -186,14 +187,54 @@ Result<VolumeStatus> ask_shown(const Uuid& uuid, bool names_files, Json& answer,
     return status;
 }
 
+// What is wrong with a mount whose daemon gave no answer; empty: nothing, others may ask it.
+std::string silence_of(const MountEntry& entry)
+{
+    if (says_it_is_dead(entry.directory))
+        return "its daemon is dead: unmount it and mount the volume again";
+    return entry.is_of_this_user() ? "its daemon does not answer (stopped or busy)" : "";
+}
+
+// Mounts of this user that no daemon answered for are said, and added to `list`. False: there are some.
+bool all_answer(const CommandOptions& options, const std::vector<MountedVolume>& answered, json_t* list)
+{
+    const auto table = read_mount_table();
+    bool all = true;
+    for (const MountEntry& entry : table.ok() ? *table : std::vector<MountEntry>()) {
+        const bool known = std::any_of(answered.begin(), answered.end(), [&](const MountedVolume& volume) {
+            return volume.device == entry.device ||
+                   (volume.device.empty() && volume.mount_point == entry.directory);
+        });
+        const std::string silence = !entry.is_cowraid() || known ? "" : silence_of(entry);
+        if (silence.empty())
+            continue;
+        all = false;
+        Json one = json_make_object();
+        json_put_text(one.get(), "mount_point", entry.directory);
+        json_put_text(one.get(), "problem", silence);
+        json_array_append_new(list, one.release());
+        if (options.format != OutputFormat::kJson)
+            print_line(stderr, "cowraid: %s: %s", quoted(entry.directory).c_str(), silence.c_str());
+    }
+    return all;
+}
+
 int show_once(const StatusArguments& arguments)
 {
     const CommandOptions& options = arguments.common;
     std::string why;
-    const auto volumes = chosen_volumes(options, why);
+    const bool all_volumes = options.operands.empty();
+    const std::vector<MountedVolume> answered =
+        all_volumes ? list_mounted_volumes() : std::vector<MountedVolume>();
+    Result<std::vector<Uuid>> volumes = std::vector<Uuid>();
+    if (!all_volumes)
+        volumes = chosen_volumes(options, why);
     if (!volumes.ok())
         return command_failed(options, volumes.err(), why);
-    int code = kExitOk;
+    for (const MountedVolume& volume : answered)
+        volumes->push_back(volume.uuid);
+    Json silent = json_make_array();
+    int code = !all_volumes || all_answer(options, answered, silent.get()) ? kExitOk : kExitFailed;
     size_t shown = 0;
     Json list = json_make_array();
     for (const Uuid& uuid : *volumes) {
@@ -214,6 +255,7 @@ int show_once(const StatusArguments& arguments)
     if (options.format == OutputFormat::kJson) {
         Json out = json_with_schema("status");
         json_put(out.get(), "volumes", std::move(list));
+        json_put(out.get(), "not_answering", std::move(silent));
         print_json(out.get());
     } else if (shown == 0 && code == kExitOk) {
         print_line(stdout, "%s",

@@ -135,19 +135,6 @@ Result<std::vector<NewMember>> open_mkfs_devices(const MkfsArguments& arguments,
     return devices;
 }
 
-std::string warning_of_readers(const std::vector<NewMember>& devices)
-{
-    std::string images;
-    bool written = false;
-    for (const NewMember& device : devices) {
-        images += device.others_read || device.others_write ? " " + device.path : "";
-        written = written || device.others_write;
-    }
-    const std::string can = written ? "read and change every file of the volume"
-                                    : "read every file of the volume and lock it against mounting";
-    return images.empty() ? images : "other users can " + can + "; to keep them out: chmod 600" + images;
-}
-
 Status check_uuid_is_new(const Uuid& uuid, const std::vector<NewMember>& devices, std::string& why)
 {
     if (uuid == Uuid{})

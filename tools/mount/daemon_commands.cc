@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tools/mount/daemon_commands.h"
 
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -393,18 +395,47 @@ Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, st
 
 namespace {
 
-Result<std::unique_ptr<BlockDevice>> device_of(ControlRequest& request, std::string& why)
+bool same_thing(const struct stat& one, const struct stat& other)
+{
+    if (S_ISBLK(one.st_mode) || S_ISBLK(other.st_mode))
+        return one.st_mode == other.st_mode && one.st_rdev == other.st_rdev;
+    return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+}  // namespace
+
+// What is, or lies on, this very volume.
+Status VolumeControl::refuse_own(const UniqueFd& descriptor, std::string& why)
+{
+    struct stat given, own;
+    if (fstat(descriptor.get(), &given) != 0)
+        return {};  // said where it is made a device
+    MutexLock lock(device_mutex_);
+    if (device_ == std::to_string(major(given.st_dev)) + ":" + std::to_string(minor(given.st_dev))) {
+        why = "it lies on the volume itself; name another device";
+        return Err::kInvalid;
+    }
+    MemberSet& members = filesystem_.volume->members();
+    for (const MemberId id : members.ids())
+        if (BlockDevice* const device = members.device(id);
+            device != nullptr && fstat(device->ring_fd(), &own) == 0 && same_thing(given, own)) {
+            why = "it is member " + std::to_string(id.value) + " already";
+            return Err::kInvalid;
+        }
+    return {};
+}
+
+Result<std::unique_ptr<BlockDevice>> VolumeControl::device_of(ControlRequest& request, std::string& why)
 {
     const std::string path = json_get_text(request.body.get(), "path");
     if (path.empty() || !request.descriptor.valid()) {
         why = "a path and a descriptor must come with the request";
         return Err::kInvalid;
     }
+    CW_TRY(refuse_own(request.descriptor, why));
     CW_ASSIGN(auto device, make_device_from_fd(std::move(request.descriptor), path, {}, why));
     return std::unique_ptr<BlockDevice>(std::move(device));
 }
-
-}  // namespace
 
 Status VolumeControl::answer_device(const ControlRequest& request, Status status, MemberId member,
                                     ControlAnswer& answer, std::string& why)
@@ -423,6 +454,11 @@ Status VolumeControl::answer_device(const ControlRequest& request, Status status
 
 Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
+    if (json_get_flag(request.body.get(), "check")) {
+        const uint64_t size_bytes = json_get_integer(request.body.get(), "size_bytes");
+        const Status planned = filesystem_.committer.plan_member(size_bytes, why).status();
+        return answer_device(request, planned, {}, answer, why);
+    }
     CW_ASSIGN(auto device, device_of(request, why));
     const auto added = filesystem_.committer.add_member(std::move(device), why);
     return answer_device(request, added.status(), added.ok() ? *added : MemberId(), answer, why);

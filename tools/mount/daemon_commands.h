@@ -21,10 +21,10 @@ namespace cowraid {
 // balance-status, balance (action: start, remove, pause, resume, cancel; answers with the status. start:
 // data_profile, metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it
 // is, metadata rises to what data tolerate. remove: member), device-add (path, with the device's descriptor,
-// open as open_member_fd() opens; answers with the member), device-online (the same, or only member: on the
-// device that it had), device-offline (member), shutdown-wait (holds the connection; "closing" is announced,
-// then "closed"), events (since: a sequence; answers with those behind it, how many were dropped, and whether
-// the volume is degraded).
+// open as open_member_fd() opens; answers with the member; with check and size_bytes: whether it could be
+// one), device-online (the same, or only member: on the device that it had), device-offline (member),
+// shutdown-wait (holds the connection; "closing" is announced, then "closed"), events (since: a sequence;
+// answers with those behind it, how many were dropped, and whether the volume is degraded).
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -73,6 +73,8 @@ private:
     Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance_start(const json_t* request, std::string& why);
     Status remove_member(const json_t* request, std::string& why);
+    Status refuse_own(const UniqueFd& descriptor, std::string& why);
+    Result<std::unique_ptr<BlockDevice>> device_of(ControlRequest& request, std::string& why);
     Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_online(ControlRequest& request, ControlAnswer& answer, std::string& why);
