@@ -31,9 +31,6 @@ Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std:
 // empty. Changes nothing. `why` names the device and the next step.
 Result<std::vector<NewMember>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why);
 
-// One line about images that others can read; empty when there are none.
-std::string warning_of_readers(const std::vector<NewMember>& devices);
-
 // kExists with `why` when another volume of this uuid is around.
 Status check_uuid_is_new(const Uuid& uuid, const std::vector<NewMember>& devices, std::string& why);
 
