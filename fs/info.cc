@@ -26,6 +26,8 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
         const MemberReason reason = filesystem.volume->reason_of(record.id);
         info.reason = reason.text;
         info.unusable = reason.unusable;
+        if (info.reason.empty() && record.state == MemberState::kMissing)
+            info.reason = "out of service since commit " + std::to_string(record.missing_since.value);
         if (record.state == MemberState::kPresent)
             info.state = MemberState::kMissing;
     } else if (record.state != MemberState::kPresent) {
@@ -149,7 +151,7 @@ VolumeInfo Filesystem::info()
     info.members = member_infos(*this);
     info.may_fail = may_fail(*this);
     const uint64_t in_service = info.members.size() - volume->missing_members().size();
-    const uint64_t needed = needed_for_writing(info.members.size(), store.options.half);
+    const uint64_t needed = needed_for_writing(info.members.size(), volume->writes_with_half());
     info.may_fail_writing = std::min(info.may_fail, in_service - std::min(in_service, needed));
     info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)

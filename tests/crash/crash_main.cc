@@ -176,20 +176,19 @@ int run_mutants(CrashOptions options, uint32_t only)
     const ProfileId data_profile = options.shape.data_profile;
     for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
         const auto mutant = static_cast<CommitMutant>(number);
-        // One harms readers, one nodes of groups that a failure under load left, one a copy that comes back
-        // while mounted (tests/filesystem), one nobody.
+        // One harms readers, one nodes of groups that a failure under load left, some one window of many or a
+        // copy that comes back (all of them: tests/filesystem); one harms nobody.
+        const bool of_windows =
+            mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kOlderCopyTrusted;
         if (mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kCaughtUpNoNodes ||
-            mutant == CommitMutant::kOlderCopyTrusted || mutant == CommitMutant::kNoRoom)
+            of_windows || mutant == CommitMutant::kNoRoom)
             continue;
         if (only != 0 && number != only)
             continue;
         options.mutant = mutant;
         options.clean = mutant >= CommitMutant::kEmptyingUnmarked && mutant <= CommitMutant::kLeftoversStay;
-        const bool full_log =
-            mutant == CommitMutant::kFloorBeforeCommit || mutant == CommitMutant::kBetweenUnnoted;
-        options.catch_up =
-            mutant == CommitMutant::kCaughtUpUnread ||
-            (mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kStaleNotWhole);
+        const bool full_log = mutant == CommitMutant::kFloorBeforeCommit;
+        options.catch_up = mutant == CommitMutant::kCaughtUpUnread;
         options.returning = options.catch_up || mutant == CommitMutant::kStaleUnrecorded;
         options.join_rows = options.returning || full_log;
         options.change_members = mutant == CommitMutant::kNewMemberLast;

@@ -373,10 +373,7 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     options.read_only = !writable;
     const bool of_mounts = options_.mutant == CommitMutant::kReplaySkipped ||
                            options_.mutant == CommitMutant::kStaleUnrecorded ||
-                           options_.mutant == CommitMutant::kCaughtUpUnread ||
-                           options_.mutant == CommitMutant::kFirstMissedLeftOut ||
-                           options_.mutant == CommitMutant::kRecoveryUnnoted ||
-                           options_.mutant == CommitMutant::kStaleNotWhole;
+                           options_.mutant == CommitMutant::kCaughtUpUnread;
     const MutantScope mutant(of_mounts ? options_.mutant : CommitMutant::kNone);
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;
