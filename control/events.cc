@@ -32,10 +32,16 @@ bool is_degraded(const VolumeInfo& info)
     return missing_members(info) + stale_members(info) > 0;
 }
 
-std::string tolerance_text(const VolumeInfo& info)
+std::string degraded_text(const VolumeInfo& info)
 {
-    return info.may_fail == 0 ? "no other member may fail"
-                              : count_text(info.may_fail, "other member") + " may still fail";
+    std::vector<std::string> parts;
+    if (missing_members(info) > 0)
+        parts.push_back(count_text(missing_members(info), "member") + " out of service");
+    if (stale_members(info) > 0)
+        parts.push_back(count_text(stale_members(info), "member") + " without writes that it missed");
+    return join_words(parts) + "; " +
+           (info.may_fail == 0 ? "no other member may fail"
+                               : count_text(info.may_fail, "other member") + " may still fail");
 }
 
 // Of what can be used for data.
@@ -123,7 +129,7 @@ void EventFinder::begin(const VolumeStatus& status)
     add("NewArray", "mounted at " + status.report.mount_point);
     degraded_ = is_degraded(info);
     if (degraded_)
-        add("DegradedArray", health_of(status).what + "; " + tolerance_text(info));
+        add("DegradedArray", degraded_text(info));
     if (info.read_only && !info.read_only_reason.empty())
         add("ReadOnly", info.read_only_reason);
     for (const MemberInfo& member : info.members)
@@ -176,7 +182,7 @@ void EventFinder::compare_volume(const VolumeStatus& status)
     const VolumeInfo& info = status.report.info;
     const bool degraded = is_degraded(info);
     if (degraded && !degraded_)
-        add("DegradedArray", health_of(status).what + "; " + tolerance_text(info));
+        add("DegradedArray", degraded_text(info));
     else if (!degraded && degraded_)
         add("Redundant", "all members are in service and have everything");
     degraded_ = degraded;

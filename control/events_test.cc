@@ -84,7 +84,11 @@ TEST_CASE("what was wrong before is told with the first look")
     status.report.info.members[0].counters[0] = 9;
     status.report.info.read_only = true;
     status.report.info.read_only_reason = "half of the members are missing";
-    CHECK(look(finder, status) == "NewArray DegradedArray ReadOnly");
+    status.report.info.members[1].stale_groups = 1;
+    const std::vector<VolumeEvent> first = finder.look(status, kNow);
+    REQUIRE(names_of(first) == "NewArray DegradedArray ReadOnly");
+    CHECK(first[1].text == "1 member out of service and 1 member without writes that it missed; 1 other "
+                           "member may still fail");
     CHECK(look(finder, status) == "");
 }
 

@@ -168,8 +168,11 @@ std::optional<Generation> missed_from(const RingReading& head_reading, const Sup
 {
     const Superblock& head = head_reading.valid.front();
     const MemberRecord* line = head.member(other.member_id);
+    // What a member had when it left is at most one commit older than what its superblocks say: data is
+    // flushed before them. One that is further behind is a copy of older days.
     if (line != nullptr && absent(*line))
-        return line->missing_since;
+        return other.generation.value + 2 < line->missing_since.value ? other.generation.next()
+                                                                      : line->missing_since;
     const size_t position = position_of(head.epochs, other.epochs.front().epoch);
     if (position == 0)
         return missed_in_epoch(head_reading, other);

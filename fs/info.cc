@@ -151,7 +151,7 @@ VolumeInfo Filesystem::info()
     info.members = member_infos(*this);
     info.may_fail = may_fail(*this);
     const uint64_t in_service = info.members.size() - volume->missing_members().size();
-    const uint64_t needed = needed_for_writing(info.members.size(), store.options.half);
+    const uint64_t needed = needed_for_writing(info.members.size(), volume->writes_with_half());
     info.may_fail_writing = std::min(info.may_fail, in_service - std::min(in_service, needed));
     info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)

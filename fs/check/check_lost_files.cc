@@ -13,7 +13,7 @@ namespace {
 class LostFileSearch final : public DamagedFileSearch {
 public:
     LostFileSearch(CheckContext& context, const TreeRoot& tree)
-        : DamagedFileSearch(context.cache, *context.remap, context.view, tree), context_(context)
+        : DamagedFileSearch(*context.remap, context.view), context_(context), tree_(tree)
     {
     }
 
@@ -28,13 +28,14 @@ private:
     }
     void found(const DamagedFile& file) override
     {
-        for (const std::string& path : file.paths)
+        for (const std::string& path : paths_of(context_.cache, tree_, file.inode))
             context_.findings.add("file", {}, "%s: lost: %llu block%s, bytes %llu to %llu", path.c_str(),
                                   as_ull(file.blocks), file.blocks == 1 ? "" : "s", as_ull(file.range.first),
                                   as_ull(file.range.last));
     }
 
     CheckContext& context_;
+    const TreeRoot tree_;
 };
 
 }  // namespace

@@ -87,7 +87,9 @@ struct Committer final : public CommitDriver, public FlushHost {
     Store& store;
     Files& files;
     Names& names;
-    // One change between reading and writing at a time: its commits are made by the caller's thread.
+    // One change between reading and writing at a time: its commits are made by the caller's thread. And one
+    // device at a time that takes or takes again the place of a member: nobody erases the logs of one that is
+    // in service.
     Mutex remount_mutex{LockRank::kRemount};
     Cleaner cleaner;
     EmptyGroups empty_groups;

@@ -195,6 +195,7 @@ Result<RingReading> read_identity(BlockDevice& device, const Uuid& volume, std::
 
 Result<MemberId> Committer::online_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
 {
+    MutexLock one_at_a_time(remount_mutex);
     CW_TRY(store.service.check_writable());
     Volume& volume = store.volume;
     BlockDevice* const come = device ? device.get() : volume.members().idle_device(id);
@@ -210,6 +211,7 @@ Result<MemberId> Committer::online_member(MemberId id, std::unique_ptr<BlockDevi
     const Ref<VetMember> vetted = make_ref<VetMember>(volume, std::move(own), name, come->size_bytes());
     // Then the table says that it is away, and no entry in its logs is needed any more.
     CW_TRY(orders.carry_out(Ref<CommitOrder>(vetted.get()), why));
+    CW_TRY(store.service.check_writable());  // its commit may have failed all the same
     id = vetted->id();
     const MemberRecord* const record = vetted->newest().member(id);
     const std::vector<MemberRecord> table = volume.member_table();

@@ -216,6 +216,7 @@ Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std:
 
 Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
 {
+    MutexLock one_at_a_time(remount_mutex);
     CW_TRY(store.service.check_writable());
     const std::string name = device->name();
     const std::vector<MemberRecord> table = store.volume.member_table();

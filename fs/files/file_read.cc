@@ -148,23 +148,6 @@ Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view,
     return find_pieces(store, view, inode.number, gaps, pieces);
 }
 
-// Which of them cannot be had: each is read alone.
-void note_lost_blocks(Store& store, const ReadPiece& piece)
-{
-    const auto now = static_cast<uint64_t>(std::time(nullptr));
-    for (uint32_t block = 0; block < piece.block_count; ++block) {
-        ReadPiece one{.address = piece.address + block * kBlockBytes,
-                      .block_count = 1,
-                      .memory = piece.memory + block * kBlockBytes,
-                      .checksums = piece.checksums + block,
-                      .result = {}};
-        const bool lost = piece.bad_blocks == piece.block_count ||
-                          store.volume.array().read(std::span(&one, 1)).err() == Err::kTooManyFaults;
-        if (lost)
-            store.damage.note(one.address, 1, now);
-    }
-}
-
 Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece>& stored)
 {
     std::vector<std::vector<Checksum>> checksums(stored.size());
@@ -185,9 +168,11 @@ Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece
         pieces[i].checksums = checksums[i].data();
     }
     const Status status = store.volume.array().read(pieces);
+    // Of which only some are lost a scrub tells, or who reads them one by one.
     for (const ReadPiece& piece : pieces)
-        if (piece.result.err() == Err::kTooManyFaults)
-            note_lost_blocks(store, piece);
+        if (piece.result.err() == Err::kTooManyFaults && piece.bad_blocks == piece.block_count)
+            store.damage.note(piece.address, piece.block_count, static_cast<uint64_t>(std::time(nullptr)),
+                              DamageList::Found::kByReader);
     return status;
 }
 

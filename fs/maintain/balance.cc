@@ -200,6 +200,11 @@ Status Balance::assess(const BalanceOptions& options, const BalanceRecord& recor
         CW_TRY(assess_profile(*find_profile(before), *find_profile(after), options.force, why));
     if (options.member.value != 0)
         CW_TRY(assess_removal(options, why));
+    const bool parity =
+        find_profile(now.metadata)->parity > 0 || find_profile(options.profiles.metadata)->parity > 0;
+    if (parity && now.metadata != options.profiles.metadata && !store_.options.manual_commit)
+        return refuse(why, Err::kInvalid,
+                      "metadata cannot be converted from or to RAID5 and RAID6 yet; choose a mirror");
     return assess_room(options, record, why);
 }
 

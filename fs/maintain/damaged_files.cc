@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/buffer.h"
 #include "btree/tree.h"
 #include "format/extent_codec.h"
 #include "format/name_codec.h"
@@ -86,10 +87,8 @@ void DamagedFileSearch::item(const Key& key, std::span<const std::byte> payload)
 
 void DamagedFileSearch::end()
 {
-    if (file_.blocks > 0) {
-        file_.paths = paths_of(cache_, files_, file_.inode);
+    if (file_.blocks > 0)
         found(file_);
-    }
     file_ = {};
 }
 
@@ -98,7 +97,8 @@ namespace {
 class ListedDamage final : public DamagedFileSearch {
 public:
     ListedDamage(Store& store, const View& view, size_t files_max, DamagedFiles& out)
-        : DamagedFileSearch(store.cache, store.remap, view, view.committed->file_tree),
+        : DamagedFileSearch(store.remap, view),
+          store_(store),
           runs_(store.damage.runs()),
           files_max_(files_max),
           out_(out)
@@ -116,16 +116,50 @@ private:
     void found(const DamagedFile& file) override
     {
         ++out_.file_count;
-        if (out_.files.size() < files_max_)
-            out_.files.push_back(file);
+        if (out_.files.size() == files_max_)
+            return;
+        out_.files.push_back(file);
+        out_.files.back().paths =
+            paths_of(store_.cache, store_.timeline.view().committed->file_tree, file.inode);
     }
 
+    Store& store_;
     const std::vector<DamagedRun> runs_;
     const size_t files_max_;
     DamagedFiles& out_;
 };
 
 }  // namespace
+
+namespace {
+
+bool is_lost(Store& store, VolumeAddress address, std::byte* memory)
+{
+    const Result<bool> used = store.allocator.is_used(address);
+    if (!store.volume.array().group_at(address) || (used.ok() && !*used))
+        return false;
+    BlockExpectation expected;
+    const View view = store.timeline.view();
+    if (!used.ok() || !store.checksums.lookup(view, address, std::span(&expected, 1)).ok() || !expected.known)
+        return true;
+    ReadPiece piece{.address = address,
+                    .block_count = 1,
+                    .memory = memory,
+                    .checksums = &expected.checksum,
+                    .result = {}};
+    return !store.volume.array().read(std::span(&piece, 1)).ok();
+}
+
+}  // namespace
+
+void recheck_damage(Store& store, uint64_t seconds)
+{
+    AlignedBuffer memory(kBlockBytes);
+    for (const DamagedRun& run : store.damage.runs())
+        for (uint64_t block = 0; run.found_seconds < seconds && block < run.block_count; ++block)
+            if (const VolumeAddress at = run.first + block * kBlockBytes; !is_lost(store, at, memory.data()))
+                store.damage.forget(at, 1);
+}
 
 Result<DamagedFiles> find_damaged_files(Store& store, size_t files_max)
 {

@@ -15,7 +15,8 @@ namespace cowraid {
 
 struct DamagedFile {
     InodeNumber inode;
-    std::vector<std::string> paths;  // from the root of the volume, each beginning with '/'
+    std::vector<std::string>
+        paths;  // from the root of the volume, each beginning with '/'; DamagedFileSearch: none
     uint64_t blocks = 0;
     ByteRange range;  // from the first of them to the last
 };
@@ -27,11 +28,8 @@ std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, Inode
 // A walk over one file tree, for check_tree(). end() comes last.
 class DamagedFileSearch : public TreeVisitor {
 public:
-    // All outlive the object; `view` pins the trees.
-    DamagedFileSearch(NodeCache& cache, const RemapLookup& remap, const View& view, const TreeRoot& files)
-        : cache_(cache), remap_(remap), view_(view), files_(files)
-    {
-    }
+    // Both outlive the object; `view` pins the trees.
+    DamagedFileSearch(const RemapLookup& remap, const View& view) : remap_(remap), view_(view) { }
     void node(const Node&) override { }
     void problem(const std::string&) override { }
     void item(const Key& key, std::span<const std::byte> payload) override;
@@ -42,10 +40,8 @@ private:
     virtual bool lost(VolumeAddress physical) = 0;
     virtual void found(const DamagedFile& file) = 0;
 
-    NodeCache& cache_;
     const RemapLookup& remap_;
     const View& view_;
-    const TreeRoot files_;
     DamagedFile file_;  // whose extents passed by last
 };
 
@@ -53,6 +49,10 @@ struct DamagedFiles {
     std::vector<DamagedFile> files;  // the first ones
     uint64_t file_count = 0;
 };
+
+// Blocks of the list of damage that were found before that time leave it when they can be read, or nobody
+// uses them: after a scrub that began then. No locks held.
+void recheck_damage(Store& store, uint64_t seconds);
 
 // What the list of damage (Store::damage) means for files, as of the last commit. No locks held. Reads the
 // file tree, unless the list is empty.

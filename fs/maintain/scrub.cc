@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/log_count.h"
+#include "fs/maintain/damaged_files.h"
 #include "fs/maintain/scrub_heads.h"
 
 namespace cowraid {
@@ -208,27 +209,43 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
 
 namespace {
 
+// Members in service, and how often each came into service. Taken before the view that a pass reads by: what
+// one lacks that comes later is in no such view.
+using Arrivals = std::map<MemberId, uint64_t>;
+
+Arrivals arrivals_of(const MemberSet& members)
+{
+    Arrivals arrivals;
+    for (const MemberId id : members.ids())
+        if (const uint64_t count = members.arrivals(id); members.device(id) != nullptr)
+            arrivals[id] = count;
+    return arrivals;
+}
+
 // Those that a pass can write to.
-void add_stale_columns(const MemberSet& members, const GroupRecord& group, std::vector<StaleColumn>& out)
+void add_stale_columns(const Arrivals& arrivals, const GroupRecord& group, std::vector<StaleColumn>& out)
 {
     for (const GroupColumn& column : group.columns)
-        if (const uint64_t arrivals = members.arrivals(column.member);
-            column.stale() && members.device(column.member) != nullptr)
-            out.push_back({group.address, column.member, column.stale_since, arrivals});
+        if (const auto at = arrivals.find(column.member); column.stale() && at != arrivals.end())
+            out.push_back({group.address, column.member, column.stale_since, at->second});
 }
 
 constexpr VolumeAddress kNodesOfAllGroups{0};
 
 }  // namespace
 
-std::vector<StaleColumn> Scrub::node_columns()
+namespace {
+
+std::vector<StaleColumn> node_columns(const Array& array, const Arrivals& arrivals)
 {
     std::vector<StaleColumn> columns;
-    for (const Ref<const ArrayGroup>& group : store_.volume.array().groups())
+    for (const Ref<const ArrayGroup>& group : array.groups())
         if (has_mirrored_nodes(*group))
-            add_stale_columns(store_.volume.members(), group->record, columns);
+            add_stale_columns(arrivals, group->record, columns);
     return columns;
 }
+
+}  // namespace
 
 void Scrub::note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after)
 {
@@ -262,7 +279,6 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
         current.insert(current.end(), pass.columns.begin(), pass.columns.end());
     if (!pass.failed && !pass.unverified && scope_ == ScrubScope::kAll)
         verified_.push_back({address, pass.seconds});
-    step.saw_all = step.piece.group && !pass.unverified;
     passes_.erase(at);
 }
 
@@ -291,18 +307,20 @@ bool Scrub::begin(Step& step)
         step.started = status_.started;
     }
     ScrubPosition position = before;
+    const Arrivals arrivals = arrivals_of(store_.volume.members());
     if (before == ScrubPosition())
-        step.columns = node_columns();
+        step.columns = node_columns(store_.volume.array(), arrivals);
     if (!next_piece(store_, step.order, position, step.piece, step.report, step.counts).ok())
         ++step.counts.unreadable_nodes;
     if (step.piece.group)
-        add_stale_columns(store_.volume.members(), step.piece.group->record, step.columns);
+        add_stale_columns(arrivals, step.piece.group->record, step.columns);
     // One that came into service since the piece was chosen.
     std::erase_if(step.columns, [&](const StaleColumn& column) { return column.since < step.piece.since; });
     MutexLock lock(mutex_);
     if (step.number != number_)
         return true;
     position_ = position;
+    step.last = position.done;
     bytes_begun_ += step.piece.bytes;
     note_begun(step, before, position);
     status_.bytes_total -= std::min(status_.bytes_total, step.piece.blocks.left_out_bytes);
@@ -336,7 +354,7 @@ bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& cur
 void Scrub::note_lost(const Step& step)
 {
     for (const VolumeAddress address : step.report.lost) {
-        store_.damage.note(address, 1, step.started);
+        store_.damage.note(address, 1, step.started, DamageList::Found::kByScrub);
         log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
                   {.first = address.value, .last = address.value + kBlockBytes - 1});
     }
@@ -352,15 +370,14 @@ bool Scrub::step()
     else if (step.piece.group && !step.piece.blocks.rows.empty())
         scrub_rows(store_, step.order.mode, step.piece, step.report);
     note_lost(step);
+    // What it did not find is good, or free, or nobody's any more.
+    if (step.last)
+        recheck_damage(store_, step.started);
     ScrubStatus ended;
     std::vector<StaleColumn> current;
     if (finish(step, ended, current)) {
         log_end(scope_, ended);
         store_.commits.request_commit();
-    }
-    if (step.saw_all) {
-        const GroupRecord& group = step.piece.group->record;
-        store_.damage.forget_found_before(step.started, group.address, group.address + group.span_bytes());
     }
     if (!current.empty()) {
         store_.volume.caught_up(std::move(current));

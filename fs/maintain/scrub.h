@@ -97,7 +97,7 @@ private:
     struct Step {
         uint64_t number = 0, sequence = 0;
         uint64_t started = 0;  // when its scrub was
-        bool saw_all = false;  // with it all of a group was read
+        bool last = false;  // of its scrub
         bool noted = false;  // in a Pass
         ScrubOrder order;
         ScrubPiece piece;
@@ -123,7 +123,6 @@ private:
     };
     bool begin(Step& step);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
-    std::vector<StaleColumn> node_columns();
     void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
     // `current`: columns that a pass without a finding ended for.
     void note_finished(Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);

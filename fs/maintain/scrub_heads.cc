@@ -12,7 +12,9 @@ namespace cowraid {
 namespace {
 
 // Bytes of a log in one piece.
-constexpr uint64_t kLogPieceBytes = 8 * kMiB;
+constexpr uint64_t kLogPieceBytes = kMiB;
+// What is read again where a piece cannot be read: who waits for the end of a scrub waits for a bad device.
+constexpr uint64_t kLogPartBytes = 64 * kKiB;
 
 // The commit thread reads them: no superblock is written meanwhile.
 class HeadOrder final : public CommitOrder {
@@ -24,7 +26,8 @@ public:
         for (const MemberRecord& record : store_.volume.superblock().members)
             if (BlockDevice* const device = store_.volume.members().device(record.id); device != nullptr)
                 examine(*device, record);
-        return {};
+        // The next superblock goes to another slot: a mount must not find these.
+        return mode_ == ScrubMode::kRepair ? erase_slots(store_.volume.members(), damaged_) : Status();
     }
 
     uint64_t copies = 0, bad = 0;
@@ -33,8 +36,16 @@ private:
     void examine(BlockDevice& device, const MemberRecord& record)
     {
         const Superblock& superblock = store_.volume.superblock();
-        for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring)
-            note(record, "superblock", superblock_copy_fault(device, superblock, record, ring));
+        DamagedSlots damaged{.member = record.id};
+        for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
+            const char* const fault = superblock_copy_fault(device, superblock, record, ring);
+            note(record, "superblock", fault);
+            if (fault != nullptr)
+                damaged.slots[ring] = 1u << superblock.generation.value % kSuperblockSlotCount;
+        }
+        // One good copy at least stays.
+        if (std::count(damaged.slots.begin(), damaged.slots.end(), 0u) > 0)
+            damaged_.push_back(damaged);
         const char* const map_fault = map_copy_fault(device, superblock, record);
         note(record, "block-group map", map_fault);
         if (map_fault != nullptr && mode_ == ScrubMode::kRepair)
@@ -53,6 +64,7 @@ private:
 
     Store& store_;
     const ScrubMode mode_;
+    std::vector<DamagedSlots> damaged_;
 };
 
 struct LogPiece {
@@ -77,16 +89,18 @@ std::vector<LogPiece> log_pieces(Store& store)
     return pieces;
 }
 
-// Blocks of it that cannot be read.
-uint64_t unreadable_blocks(BlockDevice& device, const LogPiece& piece)
+// Parts of it that cannot be read.
+uint64_t unreadable_parts(BlockDevice& device, const LogPiece& piece)
 {
     AlignedBuffer buffer(piece.bytes);
     if (read_device(device, piece.offset, buffer.span()).ok())
         return 0;
-    uint64_t blocks = 0;
-    for (uint64_t at = 0; at < piece.bytes; at += kBlockBytes)
-        blocks += read_device(device, piece.offset + at, buffer.span().first(kBlockBytes)).ok() ? 0 : 1;
-    return blocks;
+    uint64_t parts = 0;
+    for (uint64_t at = 0; at < piece.bytes; at += kLogPartBytes) {
+        const std::span<std::byte> part = buffer.span().first(std::min(kLogPartBytes, piece.bytes - at));
+        parts += read_device(device, piece.offset + at, part).ok() ? 0 : 1;
+    }
+    return parts;
 }
 
 }  // namespace
@@ -121,13 +135,13 @@ void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode m
         return;
     const LogPiece& piece = pieces[number - 1];
     BlockDevice* const device = store.volume.members().device(piece.member);
-    const uint64_t bad = device == nullptr ? 0 : unreadable_blocks(*device, piece);
+    const uint64_t bad = device == nullptr ? 0 : unreadable_parts(*device, piece);
     counts.head_bytes += piece.bytes;
     report.unrepaired += bad;
     if (bad == 0)
         return;
     store.volume.members().count(piece.member, MemberCounter::kReadErrors);
-    CW_LOG_WARNING("%s: %llu blocks of its logs cannot be read",
+    CW_LOG_WARNING("%s: %llu parts of its logs cannot be read",
                    store.volume.members().name(piece.member).c_str(), static_cast<unsigned long long>(bad));
 }
 

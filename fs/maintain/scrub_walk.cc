@@ -153,13 +153,16 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
     std::vector<SpaceWindow> windows;
     TreeCursor cursor(store.cache, view.committed->free_space_tree);
     CW_TRY(cursor.seek({address.value, type, from}));
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, behind = 0;  // stripes before it were seen
     while (cursor.valid() && cursor.key().object == address.value && cursor.key().type == type &&
            bytes < piece_bytes) {
         CW_ASSIGN(SpaceWindow window, decode_space_window(address, cursor.key().offset, cursor.payload()));
         const uint64_t end = window.first_stripe + divide_up(window.block_count, stripe_blocks);
-        if (window.block_count % stripe_blocks != 0 || end > geometry.stripe_count())
+        const bool inside = window.first_stripe < geometry.stripe_count() && end <= geometry.stripe_count();
+        if (!inside || window.block_count == 0 || window.block_count % stripe_blocks != 0 ||
+            window.block_count > kSpanBlocksMax || window.first_stripe < behind)
             return Err::kCorrupt;
+        behind = end;
         if (!windows.empty() && (end - windows.front().first_stripe) * stripe_blocks > kSpanBlocksMax)
             break;
         CW_TRY(cursor.next());

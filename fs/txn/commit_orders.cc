@@ -56,6 +56,7 @@ bool CommitOrders::apply()
     refusal.status = applying_->apply(refusal.why);
     if (refusal.status.ok())
         return true;
+    applying_.reset();
     answer(std::move(refusal));
     return false;
 }
@@ -63,6 +64,7 @@ bool CommitOrders::apply()
 void CommitOrders::applied()
 {
     applying_->applied();
+    applying_.reset();
     answer({});
 }
 

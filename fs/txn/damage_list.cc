@@ -26,11 +26,11 @@ Status DamageList::load(Store& store)
     for (; status.ok(); status = scan.next()) {
         const Result<DamageRecord> record = decode_damage(scan.value());
         const VolumeAddress first{scan.key().offset};
-        if (!record.ok() || first.value > kMaxVolumeAddress ||
+        if (!record.ok() || first.value > kMaxVolumeAddress || first.value % kBlockBytes != 0 ||
             record->block_count > (kMaxVolumeAddress - first.value) / kBlockBytes)
             continue;
         MutexLock lock(mutex_);
-        if (first_behind(first) != runs_.end())
+        if (first_behind(first) != runs_.end() || runs_.size() >= kRunsMax)
             continue;
         runs_[first] = {record->block_count, record->found_seconds};
         block_count_ += record->block_count;
@@ -71,16 +71,21 @@ void DamageList::remove(VolumeAddress first, VolumeAddress end)
     }
 }
 
-void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds)
+void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, Found how)
 {
     MutexLock lock(mutex_);
     const VolumeAddress end = first + block_count * kBlockBytes;
-    remove(first, end);
+    const auto listed = first_behind(first);
+    const bool all_listed = listed != runs_.end() && listed->first <= first &&
+                            listed->first + listed->second.block_count * kBlockBytes >= end;
+    if (all_listed && (how == Found::kByReader || listed->second.found_seconds == found_seconds))
+        return;
     if (runs_.size() >= kRunsMax) {
         if (!std::exchange(full_, true))
             CW_LOG_WARNING("the list of damaged blocks is full: more are damaged than it names");
         return;
     }
+    remove(first, end);
     Run run{block_count, found_seconds};
     // Scrubs find neighbours one after the other.
     if (const auto before = first_behind({first.value - kBlockBytes});
@@ -98,15 +103,6 @@ void DamageList::forget(VolumeAddress first, uint64_t block_count)
         return;
     MutexLock lock(mutex_);
     remove(first, first + block_count * kBlockBytes);
-}
-
-void DamageList::forget_found_before(uint64_t seconds, VolumeAddress first, VolumeAddress end)
-{
-    for (const DamagedRun& run : runs()) {
-        const VolumeAddress from = std::max(run.first, first), to = std::min(run.end(), end);
-        if (from < to && run.found_seconds < seconds)
-            forget(from, (to - from) / kBlockBytes);
-    }
 }
 
 bool DamageList::touches(VolumeAddress first, VolumeAddress end) const
@@ -143,7 +139,7 @@ bool DamageList::store_some(Store& store)
 {
     std::vector<std::pair<VolumeAddress, std::optional<DamageRecord>>> items;
     ChangeReservation reserved(store.ledger);
-    if (!changed() || !reserved.take(changes_of_items(kItemsMax), Leave::kReserve))
+    if (!changed() || !reserved.take(changes_of_items(kItemsMax), Leave::kNothing))
         return false;
     {
         MutexLock lock(mutex_);

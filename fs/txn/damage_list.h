@@ -33,12 +33,11 @@ public:
 
     // What the items of the last commit say. An item that cannot be decoded is left out.
     Status load(Store& store);
-    // `found_seconds`: of a scrub, when it began.
-    void note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds);
+    // `found_seconds`: of a scrub, when it began. What a reader finds that is listed changes nothing.
+    enum class Found : uint8_t { kByReader, kByScrub };
+    void note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, Found how);
     // Freed, or good again.
     void forget(VolumeAddress first, uint64_t block_count);
-    // A scrub that began then has seen all of that range: what it did not find lost is good.
-    void forget_found_before(uint64_t seconds, VolumeAddress first, VolumeAddress end);
 
     [[nodiscard]] bool empty() const { return block_count_.load() == 0; }
     [[nodiscard]] uint64_t block_count() const { return block_count_.load(); }

@@ -32,7 +32,6 @@ const char* unwritable(const Superblock& superblock)
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
-    volume->half_ = options.half;
     volume->begin_with(std::move(assembly.superblock));
     volume->next_.unmounted = false;
     const Superblock& superblock = volume->committed_;
@@ -46,6 +45,11 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         // One that missed commits serves what it has: the map says which columns lack something.
         volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
+    // Half of them suffices only where others are missing now: the epoch that writing begins with says so
+    // before anything is acknowledged.
+    const size_t member_count = superblock.members.size();
+    volume->half_ =
+        options.half && member_count - volume->away_.size() < needed_for_writing(member_count, false);
     volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
     volume->damaged_rings_ = std::move(assembly.damaged_rings);
     Result<GroupMap> map = read_group_map(volume->members_, superblock);

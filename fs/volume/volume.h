@@ -110,6 +110,8 @@ public:
     [[nodiscard]] Generation generation() const { return {generation_.load()}; }
     // A copy, for any thread: it changes with commits.
     [[nodiscard]] std::vector<MemberRecord> member_table() const;
+    // Half of the members suffices for writing. Thread-safe.
+    [[nodiscard]] bool writes_with_half() const { return half_.load(); }
     // Members not in service: absent or failed. Thread-safe.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
@@ -307,7 +309,8 @@ private:
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     const char* read_only_reason_ = nullptr;  // static text
-    bool half_ = false;  // MountOptions::half
+    // MountOptions::half, until a majority is in service again.
+    std::atomic<bool> half_{false};
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
     // Changed by the mount and by the commit thread.

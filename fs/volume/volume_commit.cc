@@ -170,6 +170,10 @@ void Volume::commit_done(Allocator& allocator)
         table.push_back(record.id);
     if (table != settled_)
         settle_members(std::exchange(settled_, table));
+    if (half_ && table.size() - missing_members().size() >= needed_for_writing(table.size(), false)) {
+        half_ = false;
+        members_.set_quorums({quorum_of(committed_, committed_)});
+    }
     MutexLock lock(mutex_);
     for (const MemberRecord& record : committed_.members)
         if (slots_.grow_member(record))

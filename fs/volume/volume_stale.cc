@@ -60,13 +60,14 @@ void Volume::publish_stale()
     newly_stale_.clear();
 }
 
-// The table calls it present, but its rings are those of an older state: a copy of the device, or one that
-// forgot writes. One that only has a commit of its own, which nobody acknowledged, missed nothing: the next
-// commit takes its place.
+// Its rings are those of an older state than the table says: a copy of the device, or one that forgot writes.
+// One that only has a commit of its own, which nobody acknowledged, missed nothing: the next commit takes its
+// place.
 void Volume::distrust(const AssembledMember& member)
 {
-    if (!member.stale || contains(away_, member.id) ||
-        committed_.member(member.id)->state != MemberState::kPresent)
+    const MemberRecord& line = *committed_.member(member.id);
+    const bool as_recorded = line.state != MemberState::kPresent && member.missed_from >= line.missing_since;
+    if (!member.stale || contains(away_, member.id) || as_recorded)
         return;
     map_changed_ = true;
     if (member.missed_from > committed_.generation)

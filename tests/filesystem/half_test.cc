@@ -149,3 +149,35 @@ TEST_CASE("half: two halves that were written apart are refused together, and ea
         }
     }
 }
+
+// Else what was acknowledged without the other one, before a superblock says so, would be lost silently.
+TEST_CASE("half: with all members there a majority is asked for, and again when it is there again")
+{
+    for (const bool replaced : {false, true}) {
+        CAPTURE(replaced);
+        SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB});
+        make_and_mount(volume);
+        Prng prng(seed());
+        REQUIRE(volume.unmount().ok());
+        uint32_t second = 1;
+        if (replaced) {
+            mount(volume, half_options(), {1});
+            second = volume.add_device(96 * kMiB);
+            std::string why;
+            REQUIRE(volume.fs().committer.replace_member({2}, volume.borrow_one(second), why).ok());
+            while (volume.fs().catch_up_step().ok())
+                REQUIRE(volume.fs().step(true).ok());
+        } else {
+            mount(volume, half_options());
+        }
+        const InodeNumber file = make_file(volume.fs(), "file", random_content(prng, 10000));
+        REQUIRE(volume.fs().committer.fsync(file, Committer::SyncWhat::kAll).ok());
+        REQUIRE(volume.fs().step(true).ok());
+        REQUIRE(volume.fs().confirm().ok());
+        volume.cable(second).add_rule({.action = FaultAction::kGone});
+        const InodeNumber late = make_file(volume.fs(), "late", random_content(prng, 10000));
+        CHECK_FALSE(volume.fs().committer.fsync(late, Committer::SyncWhat::kAll).ok());
+        volume.power_cut(prng);
+        volume.cable(second).remove_all_rules();
+    }
+}

@@ -592,3 +592,35 @@ TEST_CASE("members: beside writers, one comes and one goes, again and again")
     REQUIRE(volume.unmount().ok());
     require_clean(volume, gone);
 }
+
+TEST_CASE("adding: a device that cannot become a member keeps what is on it")
+{
+    SimVolume volume({3, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    REQUIRE(volume.unmount().ok());
+    // No number is left.
+    for (uint32_t member = 0; member < 3; ++member)
+        for (const uint64_t ring : kSuperblockRingOffset)
+            for (uint64_t slot = 0; slot < kSuperblockSlotCount; ++slot) {
+                std::vector<std::byte> bytes(kSuperblockSlotBytes);
+                volume.member(member).peek(ring + slot * kSuperblockSlotBytes, bytes);
+                Result<Superblock> superblock = decode_superblock(bytes);
+                if (!superblock.ok())
+                    continue;
+                superblock->next_member_id = UINT32_MAX;
+                volume.member(member).poke(ring + slot * kSuperblockSlotBytes,
+                                           encode_superblock(*superblock));
+            }
+    mount(volume, manual_options());
+    Prng prng(seed());
+    const uint32_t index = volume.add_device(96 * kMiB);
+    const std::vector<std::byte> content = random_content(prng, 96 * kMiB);
+    volume.member(index).poke(0, content);
+    std::string why;
+    CHECK(volume.fs().committer.add_member(volume.borrow_one(index), why).err() == Err::kInvalid);
+    CHECK(why.find("as many members as it can") != std::string::npos);
+    std::vector<std::byte> after(content.size());
+    volume.member(index).peek(0, after);
+    CHECK(after == content);
+    REQUIRE(volume.unmount().ok());
+}

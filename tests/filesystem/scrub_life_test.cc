@@ -243,7 +243,12 @@ TEST_CASE("scrub life: blocks that are good again leave the list with the next p
     victim.spoil(prng);
     // A reader finds them, too.
     std::vector<std::byte> read(victim.content.size());
-    CHECK_FALSE(read_file(volume.fs(), victim.file, read).ok());
+    for (size_t at = 0; at < read.size(); at += kBlockBytes)
+        (void)volume.fs()
+            .files
+            .read(victim.file, at,
+                  std::span(read).subspan(at, std::min<size_t>(kBlockBytes, read.size() - at)))
+            .ok();
     const uint64_t known = volume.fs().info().damaged_blocks;
     CHECK(known > 20);
     CHECK(scrub(volume.fs()).lost >= known);
@@ -325,7 +330,86 @@ TEST_CASE("scrub life: plans choose block groups by when they were verified, and
     CHECK(run({.plan = Plan::kNew}).parity_blocks == 0);
     CHECK(run({.plan = Plan::kBad}).parity_blocks == 0);
     CHECK(run({.older_than = 3600}).parity_blocks == 0);
-    fs.store.damage.note(fs.volume->map().groups.back().address, 1, 1);
+    fs.store.damage.note(fs.volume->map().groups.back().address, 1, 1, DamageList::Found::kByScrub);
     CHECK(run({.plan = Plan::kBad}).parity_blocks < whole.parity_blocks / 2);
     CHECK(fs.store.damage.empty());
+}
+
+TEST_CASE("scrub life: blocks that cannot be read are repaired, not called out of service")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    const std::vector<std::byte> content = random_content(prng, 500 * kKiB);
+    const InodeNumber file = make_file(volume.fs(), "file", content);
+    REQUIRE(volume.fs().step(true).ok());
+    volume.cable(1).add_rule({.action = FaultAction::kLatent,
+                              .kinds = kFaultReads,
+                              .begin = slots_offset(volume.fs()),
+                              .end = volume.shape().member_bytes});
+    const ScrubStatus repaired = scrub(volume.fs());
+    CHECK(repaired.repaired > 20);
+    CHECK(repaired.unverified == 0);
+    CHECK_FALSE(repaired.damaged());
+    volume.cable(1).remove_all_rules();
+    CHECK(scrub(volume.fs()).repaired == 0);
+    std::vector<std::byte> read(content.size());
+    CHECK(read_file(volume.fs(), file, read).ok());
+    CHECK(read == content);
+}
+
+TEST_CASE("scrub life: error counters outlive a mount that wrote nothing")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Victim victim(volume, prng, "victim");
+    remount(volume);
+    victim.spoil(prng);
+    REQUIRE(volume.fs().committer.scrub.start({.mode = ScrubMode::kLook}).ok());
+    while (volume.fs().committer.scrub.status().state == ScrubState::kRunning)
+        volume.fs().committer.scrub.step();
+    const auto counted = [&] {
+        return volume.fs().volume->members().counters({1})[static_cast<size_t>(MemberCounter::kCorruption)];
+    };
+    // Readers count without a scrub that writes.
+    remount(volume);
+    const uint64_t before = counted();
+    CHECK(before > 0);
+    std::vector<std::byte> read(victim.content.size());
+    CHECK_FALSE(read_file(volume.fs(), victim.file, read).ok());
+    const uint64_t after = counted();
+    CHECK(after > before);
+    remount(volume);
+    CHECK(counted() == after);
+}
+
+TEST_CASE(
+    "scrub life: blocks stay on the list when a member that returns is caught up, or only some are good")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Victim victim(volume, prng, "victim"), other(volume, prng, "other");
+    victim.spoil(prng);
+    other.spoil(prng);
+    const uint64_t lost = scrub(volume.fs()).lost;
+    REQUIRE(lost > 40);
+    timespec pause{1, 100'000'000};
+    nanosleep(&pause, nullptr);
+    std::string why;
+    REQUIRE_MESSAGE(volume.fs().committer.offline_member({4}, why).ok(), why);
+    make_file(volume.fs(), "small", random_content(prng, 10000));
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE_MESSAGE(volume.fs().committer.online_member({4}, nullptr, why).ok(), why);
+    for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+        REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().info().damaged_blocks == lost);
+    // One of two is whole again.
+    other.bring_back();
+    CHECK(scrub(volume.fs()).lost < lost);
+    CHECK(volume.fs().info().damaged_blocks == volume.fs().committer.scrub.status().lost);
+    const DamagedFiles found = damaged(volume.fs());
+    REQUIRE(found.file_count == 1);
+    CHECK(found.files[0].inode == victim.file);
 }

@@ -98,3 +98,18 @@ def test_watch_ends_with_an_interrupt(make_volume):
     assert text.count("State:") >= 2
     bad = tool("cowraid", "status", "--watch=soon", volume.mount_point, check=False)
     assert bad.returncode == 2
+
+
+def test_a_dead_daemon_is_told(make_volume):
+    volume = make_volume(member_mib=128)
+    volume.make()
+    volume.mount()
+    volume.kill()
+    told = tool("cowraid", "status", "-x", check=False)
+    assert told.returncode == 1, told.stdout
+    assert str(volume.mount_point) in told.stderr and "its daemon is dead" in told.stderr
+    assert "healthy" not in told.stdout
+    told = tool("cowraid", "status", "--json", check=False)
+    assert told.returncode == 1
+    silent = {one["mount_point"]: one["problem"] for one in json.loads(told.stdout)["not_answering"]}
+    assert "dead" in silent[str(volume.mount_point)]

@@ -19,6 +19,10 @@ def test_systemd_accepts_the_units(tmp_path):
     assert changes == 1
     (tmp_path / "cowraid-scrub@srv-my\\x20pool.service").write_text(text)
     (tmp_path / "cowraid-scrub@srv-my\\x20pool.timer").write_text(TIMER.read_text())
+    events = (TOOLS.parent / "system" / "cowraid-events.service").read_text()
+    text, changes = re.subn(r"(?<==)/\S+/cowraid ", f"{TOOLS}/cowraid ", events)
+    assert changes == 1
+    (tmp_path / "cowraid-events.service").write_text(text)
     (tmp_path / "-.mount").write_text("[Mount]\nWhat=none\nWhere=/\n")
     result = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no",
                  *sorted(tmp_path.glob("cowraid*")), check=False)
@@ -40,6 +44,6 @@ def test_uninstall_leaves_no_file(tmp_path):
     installed = {path.name for path in tmp_path.rglob("*") if not path.is_dir()}
     assert {"cowraid", "mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "fsck.cowraid", "_cowraid",
             "cowraid.8", "cowraid.5", "mount.fuse.cowraid.8", "64-cowraid.rules", "cowraid-scrub@.service",
-            "cowraid-scrub@.timer"} <= installed
+            "cowraid-scrub@.timer", "cowraid-events.service"} <= installed
     run("ninja", "-C", TOOLS.parent, "uninstall")
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
