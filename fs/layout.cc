@@ -11,14 +11,15 @@ namespace {
 constexpr uint64_t kBlocksAtOnce = 65536;
 
 // Adds blocks of contiguous addresses to the parts that their stripes are in.
-void add_run(LayoutGroup& group, uint64_t stripe_bytes, uint64_t chunk_bytes, const BlockRun& run)
+void add_run(LayoutGroup& group, const Geometry& geometry, const BlockRun& run)
 {
+    const uint64_t stripe_bytes = geometry.stripe_data_bytes();
     uint64_t offset = run.address.value - group.address.value;
     const uint64_t end = offset + run.block_count * kBlockBytes;
     while (offset < end) {
         const uint64_t stripe = offset / stripe_bytes;
         const uint64_t bytes = std::min(end, (stripe + 1) * stripe_bytes) - offset;
-        const uint64_t part = stripe * chunk_bytes / group.part_bytes;
+        const uint64_t part = column_offset(geometry, {.stripe = stripe}) / group.part_bytes;
         if (part < group.used_by_part.size())
             group.used_by_part[part] += bytes;
         offset += bytes;
@@ -41,7 +42,7 @@ void add_parts(Allocator& allocator, const GroupRecord& record, uint64_t part_by
         if (runs.empty())
             return;
         for (const BlockRun& run : runs)
-            add_run(group, geometry.stripe_data_bytes(), geometry.chunk_bytes, run);
+            add_run(group, geometry, run);
         from = runs.back().address + runs.back().block_count * kBlockBytes;
     }
 }

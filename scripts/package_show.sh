@@ -285,7 +285,7 @@ main() {
     boot_again
     wipe_and_remove
     echo
-    echo "package_show: $package installs, mounts at boot and goes without a trace"
+    echo "package_show: $package installs, mounts at boot, and leaves no file when it is removed"
     printf '  %s\n' "${report[@]}"
 }
 

@@ -69,7 +69,12 @@ bool may_plan(Store& store, uint32_t content, const PlanWith& with)
     const uint64_t groups = std::max<uint64_t>(1, store.volume.array().groups().size());
     const uint64_t copies =
         store.volume.profile_for(content).copies + store.volume.profile_for(content).parity;
-    return store.ledger.data_available() > copies * store.allocator.numbers(kGroupData).total_blocks / groups;
+    if (store.ledger.data_available() <= copies * store.allocator.numbers(kGroupData).total_blocks / groups ||
+        store.volume.potential_blocks(content, with.members) == 0)
+        return false;
+    // There may be no groups of data just now: all that writers were told is in slots.
+    return store.ledger.try_lower_room(
+        offered_blocks(store, store.volume.potential_after(content, with.members)));
 }
 
 // Until `room` is `wanted_blocks`, or there are no slots: the budget tells writers.

@@ -6,10 +6,12 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "format/items.h"
 #include "format/node.h"
+#include "fs/layout.h"
 #include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
@@ -188,7 +190,11 @@ TEST_CASE("raid10: a second lost member stops it; one member of every pair has e
     const auto big = random_content(prng, 70 * kMiB);
     write_all(volume.fs(), make_file(volume.fs(), "big"), 0, big);
     REQUIRE(volume.fs().step(true).ok());
-    CHECK(volume.fs().volume->array().groups().size() > 2);
+    const VolumeLayout layout = volume_layout(volume.fs(), {}, Occupancy::kStripes, UINT64_MAX);
+    CHECK(layout.groups.size() > 2);
+    for (const LayoutGroup& group : layout.groups)
+        CHECK(std::accumulate(group.used_by_part.begin(), group.used_by_part.end(), uint64_t{0}) ==
+              group.used_bytes);
     REQUIRE(volume.unmount().ok());
     MountOptions options = manual_options();
     options.read_only = options.degraded = true;

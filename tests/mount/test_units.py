@@ -8,22 +8,18 @@ import pytest
 
 from conftest import ROOT, TOOLS, run, tool
 
-SERVICE = TOOLS.parent / "system" / "cowraid-scrub@.service"
+SYSTEM = TOOLS.parent / "system"
 TIMER = ROOT / "system" / "units" / "cowraid-scrub@.timer"
 
 
 def test_systemd_accepts_the_units(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd")
-    text, changes = re.subn(r"(?<==)/\S+/cowraid ", f"{TOOLS}/cowraid ", SERVICE.read_text())
-    assert changes == 1
-    (tmp_path / "cowraid-scrub@srv-my\\x20pool.service").write_text(text)
+    for service in ("cowraid-scrub@.service", "cowraid-events.service"):
+        text, changes = re.subn(r"(?<==)/\S+/cowraid ", f"{TOOLS}/cowraid ", (SYSTEM / service).read_text())
+        assert changes == 1
+        (tmp_path / service.replace("@", "@srv-my\\x20pool")).write_text(text)
     (tmp_path / "cowraid-scrub@srv-my\\x20pool.timer").write_text(TIMER.read_text())
-    events = (TOOLS.parent / "system" / "cowraid-events.service").read_text()
-    text, changes = re.subn(r"(?<==)/\S+/cowraid ", f"{TOOLS}/cowraid ", events)
-    assert changes == 1
-    (tmp_path / "cowraid-events.service").write_text(text)
-    (tmp_path / "-.mount").write_text("[Mount]\nWhat=none\nWhere=/\n")
     result = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no",
                  *sorted(tmp_path.glob("cowraid*")), check=False)
     assert "cowraid" not in result.stdout + result.stderr and result.returncode == 0, result
@@ -32,7 +28,8 @@ def test_systemd_accepts_the_units(tmp_path):
 
 
 def test_the_command_of_the_service_scrubs_and_waits(volume):
-    command = re.search(r"^ExecStart=\S+/cowraid (.*) %f$", SERVICE.read_text(), re.MULTILINE)[1].split()
+    text = (SYSTEM / "cowraid-scrub@.service").read_text()
+    command = re.search(r"^ExecStart=\S+/cowraid (.*) %f$", text, re.MULTILINE)[1].split()
     (volume.mount_point / "f").write_bytes(b"x" * 3000000)
     assert "no errors found" in tool("cowraid", *command, volume.mount_point).stdout
 
