@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "device/block_device.h"
-#include "format/superblock.h"
+#include "format/superblock_codec.h"
 
 namespace cowraid {
 

@@ -12,7 +12,7 @@ namespace cowraid {
 namespace {
 
 // Bytes of a log in one piece.
-constexpr uint64_t kLogPieceBytes = kMiB;
+constexpr uint64_t kLogPieceBytes = 4 * kMiB;
 // What is read again where a piece cannot be read: who waits for the end of a scrub waits for a bad device.
 constexpr uint64_t kLogPartBytes = 64 * kKiB;
 
