@@ -104,6 +104,8 @@ constexpr FreeField kFreeFields[] = {
     {"DiskInode", "reserved", "ignored"},
     {"DiskExtent", "generation", "a label"},
     {"DiskExtent", "reserved1", "ignored"},
+    {"DiskDamage", "found_seconds", "a time"},
+    {"DiskDamage", "block_count", "which blocks are listed as lost"},
     {"DiskGroupSummary", "reserved", "ignored"},
     {"DiskSpaceWindow", "last_write", "a label"},
 };
