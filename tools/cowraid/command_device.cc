@@ -27,7 +27,6 @@ constexpr argp_option kOnlineOptions[] = {
     {"wait", 'B', nullptr, 0, "until all that it missed is written to it", 0},
     {},
 };
-constexpr argp_option kNoOptions[] = {{}};
 constexpr argp_option kRemoveOptions[] = {
     {"background", kKeyBackground, nullptr, 0, "do not wait for its end", 0},
     {"bg", kKeyBackground, nullptr, OPTION_ALIAS, nullptr, 0},
@@ -55,6 +54,7 @@ error_t parse_device_option(int key, char*, argp_state* state)
     }
 }
 
+// `options`: null for none; argp leaks memory where the list is empty.
 bool parse_device(int argc, char** argv, const argp_option* options, const char* operands, const char* doc,
                   DeviceArguments& arguments)
 {
@@ -207,7 +207,7 @@ int command_device_offline(int argc, char** argv, CommandOptions common)
 {
     DeviceArguments arguments{.common = std::move(common)};
     if (!parse_device(
-            argc, argv, kNoOptions, "DEVICE|ID VOLUME",
+            argc, argv, nullptr, "DEVICE|ID VOLUME",
             "Take a member of a mounted volume out of service, if the volume can do without it. It is "
             "back with cowraid device online, or at the next mount. VOLUME may be left out when one "
             "volume is mounted.",
