@@ -381,7 +381,8 @@ void Scrub::recheck_damage(const Step& step)
                 continue;
             }
             if (good > 0)
-                store_.damage.forget({at.value - good * kBlockBytes}, std::exchange(good, 0));
+                store_.damage.forget({at.value - good * kBlockBytes}, good);
+            good = 0;
             if (ends)
                 break;
         }
