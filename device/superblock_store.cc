@@ -76,7 +76,8 @@ Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged)
     return run_step(members, batch, "superblock slot");
 }
 
-Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map)
+Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map,
+                      std::span<const MemberId> only)
 {
     MapRef ref = superblock.map;
     const std::vector<std::byte> bytes = encode_group_map(map, superblock.volume_uuid, ref);
@@ -84,7 +85,7 @@ Status rewrite_commit(MemberSet& members, const Superblock& superblock, const Gr
         return Err::kCorrupt;
     CW_TRY(write_group_map(members, superblock, bytes, ref.place));
     CW_TRY(flush_members(members));
-    CW_TRY(write_superblocks(members, superblock));
+    CW_TRY(write_superblocks(members, superblock, only));
     return flush_members(members);
 }
 

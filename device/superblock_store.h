@@ -65,7 +65,9 @@ Status erase_slots(MemberSet& members, std::span<const DamagedSlots> damaged);
 // map and superblock, byte for byte as it was. After a crash it may be on one member only, while the others
 // still name the map place that the next commit overwrites. kCorrupt when `map` is not the one that
 // `superblock` names; failures as for write_superblocks() and flush_members().
-Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map);
+// Superblocks go to those in `only` unless that is empty.
+Status rewrite_commit(MemberSet& members, const Superblock& superblock, const GroupMap& map,
+                      std::span<const MemberId> only = {});
 
 // The map that `superblock` names, from the first member whose copy is right. Bad copies are counted.
 Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock);

@@ -328,6 +328,17 @@ DiskBlockRef encode(const BlockRef& ref)
     return disk;
 }
 
+void ScrubRecord::stay_at(const ScrubRecord& earlier)
+{
+    constexpr uint32_t kWhere = kScrubRowsDone | kScrubGroupWell;
+    flags = (flags & ~kWhere) | (earlier.flags & kWhere);
+    numbers = earlier.numbers;
+    key = earlier.key;
+    tree = earlier.tree;
+    group = earlier.group;
+    stripe = earlier.stripe;
+}
+
 const MemberRecord* Superblock::member(MemberId id) const
 {
     const auto found =

@@ -92,6 +92,9 @@ struct ScrubRecord {
     VolumeAddress group;
     uint64_t stripe = 0;
 
+    // With the position, and what was counted until there, of an earlier state of the same scrub.
+    void stay_at(const ScrubRecord& earlier);
+
     friend bool operator==(const ScrubRecord&, const ScrubRecord&) = default;
 };
 

@@ -291,15 +291,16 @@ Status Committer::commit()
         return {};
     }
     // What the scrub has recorded anew and found lost so far is in what is committed now.
-    const bool scrubs = scrub.wants_commit();
     Scrub::Progress scrubbed = scrub.take_progress();
     store.damage.store_changes(store);
     // Without room for what was found lost the scrub stays where it was.
-    if (store.damage.changed())
-        scrubbed.record = store.volume.superblock().scrub;
+    const ScrubRecord& durable = store.volume.superblock().scrub;
+    if (store.damage.changed() && durable.started == scrubbed.record.started)
+        scrubbed.record.stay_at(durable);
     if (nothing_changed(store)) {
         answer_writers(store);
-        const Status published = scrubs ? publish_scrub(store, scrubbed) : Status();
+        const bool news = scrubbed.record != durable || !scrubbed.verified.empty();
+        const Status published = news ? publish_scrub(store, scrubbed) : Status();
         return published.ok() ? published : stop_for(*this, "writing superblocks failed", published);
     }
     plan_node_moves(store);

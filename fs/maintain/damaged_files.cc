@@ -131,8 +131,6 @@ private:
 
 }  // namespace
 
-namespace {
-
 bool is_lost(Store& store, VolumeAddress address, std::byte* memory)
 {
     const Result<bool> used = store.allocator.is_used(address);
@@ -148,17 +146,6 @@ bool is_lost(Store& store, VolumeAddress address, std::byte* memory)
                     .checksums = &expected.checksum,
                     .result = {}};
     return !store.volume.array().read(std::span(&piece, 1)).ok();
-}
-
-}  // namespace
-
-void recheck_damage(Store& store, uint64_t seconds)
-{
-    AlignedBuffer memory(kBlockBytes);
-    for (const DamagedRun& run : store.damage.runs())
-        for (uint64_t block = 0; run.found_seconds < seconds && block < run.block_count; ++block)
-            if (const VolumeAddress at = run.first + block * kBlockBytes; !is_lost(store, at, memory.data()))
-                store.damage.forget(at, 1);
 }
 
 Result<DamagedFiles> find_damaged_files(Store& store, size_t files_max)

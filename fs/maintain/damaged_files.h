@@ -50,9 +50,9 @@ struct DamagedFiles {
     uint64_t file_count = 0;
 };
 
-// Blocks of the list of damage that were found before that time leave it when they can be read, or nobody
-// uses them: after a scrub that began then. No locks held.
-void recheck_damage(Store& store, uint64_t seconds);
+// Whether a block of the list of damage is in use and cannot be read now. `memory`: of one block. No locks
+// held.
+bool is_lost(Store& store, VolumeAddress address, std::byte* memory);
 
 // What the list of damage (Store::damage) means for files, as of the last commit. No locks held. Reads the
 // file tree, unless the list is empty.

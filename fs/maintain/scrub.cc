@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/log_count.h"
@@ -360,6 +361,33 @@ void Scrub::note_lost(const Step& step)
     }
 }
 
+bool Scrub::goes_on(uint64_t number) const
+{
+    MutexLock lock(mutex_);
+    return number == number_ && status_.state == ScrubState::kRunning && !stopped_;
+}
+
+// What is listed and was not found lost by it is good, or free, or nobody's any more.
+void Scrub::recheck_damage(const Step& step)
+{
+    AlignedBuffer memory(kBlockBytes);
+    for (const DamagedRun& run : store_.damage.runs()) {
+        uint64_t good = 0;  // blocks right before this one
+        for (uint64_t block = 0; run.found_seconds < step.started && block <= run.block_count; ++block) {
+            const VolumeAddress at = run.first + block * kBlockBytes;
+            const bool ends = block == run.block_count || !goes_on(step.number);
+            if (!ends && !is_lost(store_, at, memory.data())) {
+                ++good;
+                continue;
+            }
+            if (good > 0)
+                store_.damage.forget({at.value - good * kBlockBytes}, std::exchange(good, 0));
+            if (ends)
+                break;
+        }
+    }
+}
+
 bool Scrub::step()
 {
     Step step;
@@ -370,9 +398,8 @@ bool Scrub::step()
     else if (step.piece.group && !step.piece.blocks.rows.empty())
         scrub_rows(store_, step.order.mode, step.piece, step.report);
     note_lost(step);
-    // What it did not find is good, or free, or nobody's any more.
-    if (step.last)
-        recheck_damage(store_, step.started);
+    if (step.last && scope_ == ScrubScope::kAll && step.order.mode == ScrubMode::kRepair)
+        recheck_damage(step);
     ScrubStatus ended;
     std::vector<StaleColumn> current;
     if (finish(step, ended, current)) {

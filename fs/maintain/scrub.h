@@ -131,6 +131,8 @@ private:
     void load(const ScrubRecord& record);
     [[nodiscard]] ScrubRecord record() const CW_REQUIRES(mutex_);
     void note_lost(const Step& step);
+    [[nodiscard]] bool goes_on(uint64_t number) const;
+    void recheck_damage(const Step& step);
     void enter_running() CW_REQUIRES(mutex_);
     void leave_running(ScrubState state) CW_REQUIRES(mutex_);
     [[nodiscard]] uint64_t run_ms() const CW_REQUIRES(mutex_);

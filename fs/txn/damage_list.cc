@@ -29,11 +29,17 @@ Status DamageList::load(Store& store)
         if (!record.ok() || first.value > kMaxVolumeAddress || first.value % kBlockBytes != 0 ||
             record->block_count > (kMaxVolumeAddress - first.value) / kBlockBytes)
             continue;
+        // Of no group: it went meanwhile, or somebody made that up.
+        const Ref<const ArrayGroup> group = store.volume.array().group_at(first);
         MutexLock lock(mutex_);
-        if (first_behind(first) != runs_.end() || runs_.size() >= kRunsMax)
+        if (!group || first_behind(first) != runs_.end() || runs_.size() >= kRunsMax) {
+            changed_.insert(first);
             continue;
-        runs_[first] = {record->block_count, record->found_seconds};
-        block_count_ += record->block_count;
+        }
+        const uint64_t left = (group->record.address + group->record.span_bytes() - first) / kBlockBytes;
+        const Run run{std::min(record->block_count, left), record->found_seconds};
+        runs_[first] = run;
+        block_count_ += run.block_count;
     }
     return status.err() == Err::kNotFound ? Status() : status;
 }

@@ -78,7 +78,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         volume->degraded_reason_ =
             lacking + "; " +
             tolerance_text(superblock, volume->map_, away,
-                           needed_for_writing(superblock.members.size(), options.half));
+                           needed_for_writing(superblock.members.size(), volume->half_));
     volume->read_only_reason_ =
         must_be_read_only ? "too few members are present for safe writing" : unwritable(superblock);
     Array::Options array_options;

@@ -346,6 +346,8 @@ private:
     std::vector<GroupRecord> newly_stale_;  // changed, unknown to the array
     std::vector<StaleColumn> caught_up_flushed_;
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
+    // Older than the table says; until a map that says so is durable their rings are all that tells.
+    std::vector<MemberId> distrusted_;
     std::vector<MemberId> damaged_rings_;  // not by a crash: to be counted by begin_writing()
 
     mutable Mutex mutex_{LockRank::kSlots};

@@ -170,9 +170,9 @@ void Volume::commit_done(Allocator& allocator)
         table.push_back(record.id);
     if (table != settled_)
         settle_members(std::exchange(settled_, table));
-    if (half_ && table.size() - missing_members().size() >= needed_for_writing(table.size(), false)) {
-        half_ = false;
-        members_.set_quorums({quorum_of(committed_, committed_)});
+    if (half_) {
+        half_ = false;  // what quorum_of() asks for now
+        half_ = !members_.require({quorum_of(committed_, committed_)});
     }
     MutexLock lock(mutex_);
     for (const MemberRecord& record : committed_.members)
@@ -242,9 +242,15 @@ Status Volume::begin_writing()
     CW_TRY(erase_slots(members_, damaged_slots_));
     damaged_slots_.clear();
     // Neighbours that a crash left one commit apart are alike again before anything else is written.
-    if (found_map_)
-        CW_TRY(rewrite_commit(members_, committed_, *found_map_));
+    if (found_map_) {
+        std::vector<MemberId> trusted;
+        for (const MemberRecord& record : committed_.members)
+            if (std::find(distrusted_.begin(), distrusted_.end(), record.id) == distrusted_.end())
+                trusted.push_back(record.id);
+        CW_TRY(rewrite_commit(members_, committed_, *found_map_, trusted));
+    }
     found_map_.reset();
+    distrusted_.clear();
     const bool returned =
         std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
             return record.state != MemberState::kPresent && members_.device(record.id) != nullptr;

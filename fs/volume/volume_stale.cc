@@ -72,6 +72,7 @@ void Volume::distrust(const AssembledMember& member)
     map_changed_ = true;
     if (member.missed_from > committed_.generation)
         return;
+    distrusted_.push_back(member.id);
     for (GroupRecord& group : map_.groups)
         mark_stale(group, member.id, member.missed_from);
 }

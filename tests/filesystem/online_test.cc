@@ -260,6 +260,44 @@ TEST_CASE("online: of a copy from before it went nothing is believed that it can
 #endif
 }
 
+// The first writes of the mount must not make the copy look like the newest before the map says what it
+// lacks.
+TEST_CASE(
+    "online: of an older copy nothing is believed after power failed at any write of the mount that met it")
+{
+    uint64_t events = 0;
+    for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+        CAPTURE(cut);
+        StaleWorld world(kRaid5);
+        write_before(world);
+        const std::vector<std::byte> old = image_of(world, 1);
+        world.mount();
+        for (int file = 0; file < 4; ++file)
+            world.write("later" + std::to_string(file), 300 * kKiB);
+        world.unmount();
+        world.mount(degraded_options(), {1});
+        world.write("without", 300 * kKiB);
+        world.unmount();
+        world.volume.member(1).poke(0, old);
+        PowerSupply& power = world.volume.power();
+        const uint64_t begin = power.events();
+        if (cut > 0)
+            power.arm(cut);
+        std::string why;
+        (void)world.try_mount(manual_options(), {}, why).ok();
+        if (cut == 0)
+            events = power.events() - begin;
+        world.fs.reset();
+        world.volume.power_cut(world.prng);
+        power.turn_on();
+        world.mount();
+        catch_up(world);
+        CHECK(scrub(world) == 0);
+        CHECK(world.read_back() == 0);
+    }
+    CHECK(events > 8);
+}
+
 TEST_CASE("online: a member that was written apart is refused and left as it is")
 {
     StaleWorld world(kRaid6);

@@ -410,8 +410,12 @@ Status VolumeControl::refuse_own(const UniqueFd& descriptor, std::string& why)
     struct stat given, own;
     if (fstat(descriptor.get(), &given) != 0)
         return {};  // said where it is made a device
-    MutexLock lock(device_mutex_);
-    if (device_ == std::to_string(major(given.st_dev)) + ":" + std::to_string(minor(given.st_dev))) {
+    std::string mounted;
+    {
+        MutexLock lock(device_mutex_);
+        mounted = device_;
+    }
+    if (mounted == std::to_string(major(given.st_dev)) + ":" + std::to_string(minor(given.st_dev))) {
         why = "it lies on the volume itself; name another device";
         return Err::kInvalid;
     }
