@@ -46,7 +46,8 @@ struct Allocator::Impl final : BitmapMemory {
     // attempt.unloaded must be loaded first.
     Status serve(const SpaceGroupList& list, Attempt& attempt, TransactionId transaction);
     // Asks the groups in turn from the stream's current one. False: attempt.unloaded must be loaded first.
-    bool take_from_groups(const SpaceGroupList& list, SpaceGroup::Pass pass, bool avoided, Attempt& attempt);
+    bool take_from_groups(const SpaceGroupList& list, SpaceGroup::Pass pass, bool shared, bool avoided,
+                          Attempt& attempt);
     void finish(const Attempt& attempt, TransactionId transaction);
     static void cancel(const Attempt& attempt);
 
@@ -201,8 +202,8 @@ Status Allocator::remove_group(VolumeAddress group_address)
     return {};
 }
 
-bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup::Pass pass, bool avoided,
-                                       Attempt& attempt)
+bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup::Pass pass, bool shared,
+                                       bool avoided, Attempt& attempt)
 {
     SpaceRequest& request = attempt.request;
     const auto stream = static_cast<size_t>(request.stream);
@@ -212,6 +213,7 @@ bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup:
     for (size_t step = 0; step < count && request.units > 0; ++step) {
         SpaceGroup& group = *groups.groups[(start + step) % count];
         if ((group.content() & kContentOfStream[stream]) == 0 || group.avoided() != avoided ||
+            (group.content() != kContentOfStream[stream]) != shared ||
             !may_have(group, pass, group.address() == current))
             continue;
         group.note_use(clock.fetch_add(1, std::memory_order_relaxed));
@@ -232,9 +234,11 @@ bool Allocator::Impl::take_from_groups(const SpaceGroupList& groups, SpaceGroup:
 Status Allocator::Impl::serve(const SpaceGroupList& groups, Attempt& attempt, TransactionId transaction)
 {
     bool asked_all = true;
-    for (const bool avoided : {false, true})
-        for (const SpaceGroup::Pass pass : {SpaceGroup::Pass::kStripes, SpaceGroup::Pass::kFragments})
-            asked_all = asked_all && take_from_groups(groups, pass, avoided, attempt);
+    // What other streams cannot use comes first, avoided or not: who asks last finds room where there is any.
+    for (const bool shared : {false, true})
+        for (const bool avoided : {false, true})
+            for (const SpaceGroup::Pass pass : {SpaceGroup::Pass::kStripes, SpaceGroup::Pass::kFragments})
+                asked_all = asked_all && take_from_groups(groups, pass, shared, avoided, attempt);
     if (asked_all && attempt.request.units == 0) {
         finish(attempt, transaction);
         return {};

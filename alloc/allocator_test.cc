@@ -172,6 +172,27 @@ TEST_CASE("streams take groups of their content only, open ones only")
     CHECK(f.refused(1));
 }
 
+TEST_CASE("groups of one content come before those of several, avoided or not")
+{
+    Fixture f;
+    f.add({kGiB}, ProfileId::kRaid1, 1, 64 * kKiB, 4, kGroupMetadata | kGroupSystem);
+    CHECK(f.take(1, kOne, Stream::kMetadata)[0].group_address.value == kGiB);
+    CHECK(f.take(1, kOne, Stream::kSystem)[0].group_address.value == kGiB);
+    f.add({2 * kGiB}, ProfileId::kRaid5, 3, 64 * kKiB, 4, kGroupMetadata);
+    f.add({3 * kGiB}, ProfileId::kRaid1, 1, 64 * kKiB, 4, kGroupSystem);
+    for (const uint64_t one : {2 * kGiB, 3 * kGiB})
+        f.allocator.set_avoided({one}, true);
+    const uint64_t files = f.allocator.numbers(kGroupMetadata | kGroupSystem).free_row_blocks -
+                           f.allocator.numbers(kGroupSystem).free_row_blocks;
+    const auto regions = f.take(files, kOne, Stream::kMetadata);
+    CHECK(std::all_of(regions.begin(), regions.end(),
+                      [](const RowRegion& region) { return region.group_address.value == 2 * kGiB; }));
+    CHECK(f.take(1, kOne, Stream::kSystem)[0].group_address.value == 3 * kGiB);
+    // What files left of the group for both suffices for the others.
+    const uint64_t rest = f.allocator.numbers(kGroupSystem).free_row_blocks;
+    CHECK(f.take(rest, kOne, Stream::kSystem)[0].group_address.value == 3 * kGiB);
+}
+
 TEST_CASE("an allocation goes on in the next group, all or nothing")
 {
     Fixture f;

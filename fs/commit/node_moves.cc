@@ -41,14 +41,30 @@ Generation generation_of(const std::byte* block)
     return {header.generation};
 }
 
+// Of groups of file nodes that take some and have rows of several.
+GroupNumbers numbers_under_parity(const Store& store)
+{
+    GroupNumbers sum{};
+    for (const GroupNumbers& numbers : store.allocator.group_numbers(kGroupMetadata)) {
+        const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
+        if (!group || group->geometry.parity == 0 || !numbers.open())
+            continue;
+        sum.total_blocks += numbers.total_blocks;
+        sum.live_blocks += numbers.live_blocks;
+        sum.pinned_blocks += numbers.pinned_blocks;
+        sum.free_row_blocks += numbers.free_row_blocks;
+    }
+    return sum;
+}
+
 }  // namespace
 
 void plan_node_moves(Store& store)
 {
     if (!store.ledger.metadata_room().nodes_have_parity)
         return;
-    const SpaceNumbers numbers = store.allocator.numbers(kGroupMetadata);
-    const uint64_t accounted = numbers.used_blocks + numbers.pinned_blocks + numbers.free_row_blocks;
+    const GroupNumbers numbers = numbers_under_parity(store);
+    const uint64_t accounted = numbers.live_blocks + numbers.pinned_blocks + numbers.free_row_blocks;
     const bool has_partial_rows = accounted + kMovesMin * kNodeBlocks < numbers.total_blocks;
     const uint64_t wanted = numbers.total_blocks / 16 * kWantedSixteenths;
     if (!has_partial_rows || numbers.free_row_blocks >= wanted)
@@ -66,7 +82,7 @@ void plan_node_moves(Store& store)
 
 std::vector<Key> find_node_moves(Store& store, const View& view, uint64_t count)
 {
-    const SpaceNumbers numbers = store.allocator.numbers(kGroupMetadata);
+    const GroupNumbers numbers = numbers_under_parity(store);
     const bool scarce = numbers.free_row_blocks < numbers.total_blocks / 16 * kScarceSixteenths;
     std::vector<VolumeAddress> addresses;
     store.allocator.sparse_units(kGroupMetadata, kNodeBlocks, scarce ? 100 : kPercentUsual, count, addresses);

@@ -200,11 +200,8 @@ Status Balance::assess(const BalanceOptions& options, const BalanceRecord& recor
         CW_TRY(assess_profile(*find_profile(before), *find_profile(after), options.force, why));
     if (options.member.value != 0)
         CW_TRY(assess_removal(options, why));
-    const bool parity =
-        find_profile(now.metadata)->parity > 0 || find_profile(options.profiles.metadata)->parity > 0;
-    if (parity && now.metadata != options.profiles.metadata && !store_.options.manual_commit)
-        return refuse(why, Err::kInvalid,
-                      "metadata cannot be converted from or to RAID5 and RAID6 yet; choose a mirror");
+    if (now.metadata != options.profiles.metadata)
+        CW_TRY(assess_nodes(options, record, why));
     return assess_room(options, record, why);
 }
 
@@ -259,6 +256,48 @@ bool Balance::selects(const BalanceRecord& record, const VolumeProfiles& profile
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
     return group && store_.volume.selects(record, profiles, group->record) &&
            numbers.live_blocks * 100 <= record.usage_max * numbers.total_blocks;
+}
+
+// Room for new groups of nodes: for the first one to be emptied now, and in the end for all.
+Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord& record,
+                             std::string& why) const
+{
+    const Profile& profile = *find_profile(options.profiles.metadata);
+    const Volume& volume = store_.volume;
+    uint64_t moving = 0, staying = 0, largest = 0, first = UINT64_MAX;
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupMetadata | kGroupSystem)) {
+        if (!selects(record, options.profiles, numbers)) {
+            staying += numbers.open() ? numbers.free_row_blocks : 0;
+            continue;
+        }
+        moving += numbers.live_blocks;
+        largest = std::max(largest, numbers.total_blocks);
+        first = std::min(first, numbers.live_blocks);
+    }
+    if (moving == 0)
+        return {};
+    const SpaceNumbers data = store_.allocator.numbers(kGroupData);
+    const uint64_t in_groups = data.free_row_blocks + data.partial_row_blocks;
+    const uint64_t reserved = store_.ledger.reserved_data();
+    const uint64_t beside = reserved - std::min(reserved, in_groups);
+    const bool may_plan = volume.degraded() || volume.keeps_slots_for(kGroupMetadata, options.profiles) ||
+                          store_.ledger.data_available() > data_beside_nodes(store_, profile);
+    const auto room = [&](bool emptied) {
+        return staying +
+               (may_plan ? volume.node_potential_in_balance(record, options.profiles, emptied, beside) : 0);
+    };
+    // What is kept ahead of commits grows with new groups.
+    const uint64_t ahead = metadata_ahead(store_, kGroupMetadata);
+    const uint64_t begin_needs = ahead / 2 + first * 5 / 3;
+    const uint64_t end_needs = moving + largest + ahead / 2;
+    const bool begins = room(false) >= begin_needs;
+    if (begins && room(true) >= end_needs)
+        return {};
+    return refuse(why, Err::kNoSpace,
+                  std::string("there is no room for metadata as ") + profile.name + ": " +
+                      size_text((begins ? end_needs : begin_needs) * kBlockBytes) +
+                      " of new block groups would be needed, and there is room for " +
+                      size_text(room(begins) * kBlockBytes) + "; remove files or add devices");
 }
 
 // Room for the first group there must be now. Room for the last one there must be while its own slots are not

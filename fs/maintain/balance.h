@@ -82,6 +82,7 @@ private:
     [[nodiscard]] bool selects(const BalanceRecord& record, const VolumeProfiles& profiles,
                                const GroupNumbers& numbers) const;
     Status assess_room(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const;
+    Status assess_nodes(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const;
     [[nodiscard]] std::vector<GroupNumbers> chosen(uint32_t content) const;
     void avoid_groups();
     void close_nodes(uint32_t content);

@@ -59,27 +59,25 @@ bool Balance::have_room_for(uint32_t content, uint64_t blocks) const
     const auto room_in = [&](uint32_t one) {
         return lasting_room(store_, one) >= metadata_ahead(store_, one) / 2 + blocks * 5 / 4;
     };
-    if (store_.volume.system_is_metadata())
-        return room_in(kGroupMetadata);
     return ((content & kGroupMetadata) == 0 || room_in(kGroupMetadata)) &&
            ((content & kGroupSystem) == 0 || room_in(kGroupSystem));
 }
 
-// The emptiest takes no nodes any more, when others have room for what is in it. One at a time: what comes
-// free in a closed group is of no use to anybody.
+// The emptiest takes no nodes any more, when others have room for what is in it. One at a time, whichever
+// trees its nodes are of: what comes free in a closed group is of no use to anybody.
 void Balance::close_nodes(uint32_t content)
 {
     std::optional<GroupNumbers> next;
     uint32_t next_content = 0;
-    for (const GroupNumbers& numbers : chosen(content)) {
+    for (const GroupNumbers& numbers : chosen(kGroupMetadata | kGroupSystem)) {
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
         const bool of_files = (group->record.content & kGroupMetadata) != 0;
-        if (is_stuck(numbers.address) || numbers.planned || numbers.broken ||
-            (content == kGroupSystem && of_files))
+        if (is_stuck(numbers.address) || numbers.planned || numbers.broken)
             continue;
         if (numbers.closed && numbers.live_blocks + numbers.pinned_blocks > 0)
             return;
-        if (numbers.closed || (next && next->live_blocks <= numbers.live_blocks))
+        if (numbers.closed || of_files != (content == kGroupMetadata) ||
+            (next && next->live_blocks <= numbers.live_blocks))
             continue;
         next = numbers;
         next_content = group->record.content;

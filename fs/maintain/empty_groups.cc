@@ -61,8 +61,6 @@ void EmptyGroups::let_go(VolumeAddress address, uint32_t content, uint64_t block
 void EmptyGroups::choose(uint32_t content)
 {
     const std::map<VolumeAddress, bool> balanced = in_balance(content);
-    uint64_t whole = lasting_room(store_, content);  // what plan_ahead() looks at
-    uint64_t room = whole + store_.allocator.numbers(content).degraded_row_blocks;
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
         // A group that holds data and nodes is chosen once.
         if (is_leaving(address) || store_.remap.is_emptying(address))
@@ -76,21 +74,26 @@ void EmptyGroups::choose(uint32_t content)
             let_go(address, content, blocks);
             continue;
         }
-        // Less with every group of nodes that goes.
-        const uint64_t ahead = content == kGroupData
-                                   ? data_ahead(store_)
-                                   : metadata_ahead(store_, content) + nodes_to_move(store_, content);
         const bool is_whole = store_.volume.array().missing_columns(*group) == 0;
+        // What plan_ahead() looks at; a group for nodes of all trees is of both contents.
+        const auto spare_in = [&](uint32_t one) {
+            if ((group->record.content & one) == 0)
+                return true;
+            const uint64_t ahead = one == kGroupData
+                                       ? data_ahead(store_)
+                                       : metadata_ahead(store_, one) + nodes_to_move(store_, one);
+            const uint64_t room = lasting_room(store_, one) +
+                                  (is_whole ? 0 : store_.allocator.numbers(one).degraded_row_blocks);
+            return !kept(one, blocks) && room >= ahead + blocks;
+        };
         const bool spare = chosen != balanced.end() ||
-                           (!kept(content, blocks) && (is_whole ? whole : room) >= ahead + blocks);
+                           (spare_in(kGroupData) && spare_in(kGroupMetadata) && spare_in(kGroupSystem));
         // A writer who waits alone gets what there is for data.
         if ((!spare && !replaceable(address)) || (content == kGroupData && store_.data_turns.exclusive()))
             continue;
         const bool given = give_up_room(content == kGroupData ? kGroupData : group->record.content, blocks);
         if (given) {
             store_.allocator.set_group_state(address, Allocator::GroupState::kClosed);
-            room -= std::min(room, blocks);
-            whole -= is_whole ? std::min(whole, blocks) : 0;
             let_go(address, content, blocks);
         }
         refresh_budget(store_);

@@ -17,19 +17,12 @@ constexpr uint64_t kMetadataAheadBlocks = 128 * kMiB / kBlockBytes;
 constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
 
-bool has_file_nodes(const Store& store, const GroupNumbers& numbers)
-{
-    const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
-    return group && (group->record.content & kGroupMetadata) != 0;
-}
-
 // Of groups that are on their way out and take blocks until they can be closed.
 uint64_t free_rows_in_balance(const Store& store, uint32_t content)
 {
     uint64_t blocks = 0;
     for (const GroupNumbers& group : store.allocator.group_numbers(content))
-        if (group.open() && is_in_balance(store, group) &&
-            (content != kGroupSystem || !has_file_nodes(store, group)))
+        if (group.open() && is_in_balance(store, group))
             blocks += group.free_row_blocks;
     return blocks;
 }
@@ -63,13 +56,9 @@ bool may_plan(Store& store, uint32_t content, const PlanWith& with)
         return after > 0 && store.ledger.try_lower_room(offered_blocks(store, after));
     }
     // Beyond what is kept a group may cost data one of its own on each member that it is on.
-    if (content == kGroupData ||
-        store.allocator.numbers(content).total_blocks < store.volume.metadata_kept_blocks(content))
+    if (content == kGroupData || store.volume.keeps_slots_for(content, store.volume.profiles()))
         return true;
-    const uint64_t groups = std::max<uint64_t>(1, store.volume.array().groups().size());
-    const uint64_t copies =
-        store.volume.profile_for(content).copies + store.volume.profile_for(content).parity;
-    if (store.ledger.data_available() <= copies * store.allocator.numbers(kGroupData).total_blocks / groups ||
+    if (store.ledger.data_available() <= data_beside_nodes(store, store.volume.profile_for(content)) ||
         store.volume.potential_blocks(content, with.members) == 0)
         return false;
     // There may be no groups of data just now: all that writers were told is in slots.
@@ -114,6 +103,12 @@ void reopen_until(Store& store, uint32_t content, uint64_t wanted_blocks, uint64
 
 }  // namespace
 
+uint64_t data_beside_nodes(const Store& store, const Profile& profile)
+{
+    const uint64_t groups = std::max<uint64_t>(1, store.volume.array().groups().size());
+    return (profile.copies + profile.parity) * store.allocator.numbers(kGroupData).total_blocks / groups;
+}
+
 bool is_in_balance(const Store& store, const GroupNumbers& numbers)
 {
     const Superblock& superblock = store.volume.superblock();
@@ -128,12 +123,7 @@ bool is_in_balance(const Store& store, const GroupNumbers& numbers)
 
 uint64_t lasting_room(const Store& store, uint32_t content)
 {
-    uint64_t room = store.allocator.numbers(content).free_row_blocks;
-    if (content == kGroupSystem) {
-        const uint64_t of_files = store.allocator.numbers(kGroupMetadata).free_row_blocks;
-        room = store.allocator.numbers(kGroupMetadata | kGroupSystem).free_row_blocks;
-        room -= std::min(room, of_files);
-    }
+    const uint64_t room = store.allocator.numbers(content).free_row_blocks;
     if (store.volume.superblock().balance.state != BalanceState::kRunning)
         return room;
     return room - std::min(room, free_rows_in_balance(store, content));
@@ -148,6 +138,13 @@ uint64_t nodes_to_move(const Store& store, uint32_t content)
         if (!numbers.broken && is_in_balance(store, numbers))
             least = std::min(least, numbers.live_blocks);
     return least == UINT64_MAX ? 0 : least + least / 4;
+}
+
+bool nodes_apart(const Store& store)
+{
+    const uint64_t all = store.allocator.numbers(kGroupMetadata | kGroupSystem).total_blocks;
+    return !store.volume.system_is_metadata() || store.allocator.numbers(kGroupMetadata).total_blocks < all ||
+           store.allocator.numbers(kGroupSystem).total_blocks < all;
 }
 
 uint64_t blocks_of_whole_groups(const Store& store, uint32_t content)
@@ -206,7 +203,7 @@ Status plan_ahead(Store& store)
 {
     close_degraded_groups(store);
     CW_TRY(plan_nodes_ahead(store, kGroupMetadata));
-    if (!store.volume.system_is_metadata())
+    if (nodes_apart(store))
         CW_TRY(plan_nodes_ahead(store, kGroupSystem));
     uint64_t room = lasting_room(store, kGroupData);
     const uint64_t ahead = data_ahead(store);
@@ -256,7 +253,7 @@ MetadataRoom read_metadata_room(const Store& store)
     room.system_free_blocks = system.free_row_blocks + system.degraded_row_blocks;
     room.all_free_blocks = all.free_row_blocks + all.degraded_row_blocks;
     room.reserve_blocks = reserve_of(metadata);
-    if (!store.volume.system_is_metadata())
+    if (nodes_apart(store))
         room.system_reserve_blocks = reserve_of(system);
     room.used_nodes = all.used_blocks / (kNodeBytes / kBlockBytes);
     const SpaceNumbers data = store.allocator.numbers(kGroupData);

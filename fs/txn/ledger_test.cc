@@ -98,6 +98,26 @@ TEST_CASE("ledger: commits of checksums may use the reserve")
     CHECK(shrinking.try_reserve_changes(own, Leave::kNothing));
 }
 
+TEST_CASE("ledger: moves of file nodes leave half of the reserve to system trees where both share groups")
+{
+    const PendingChanges moves = {.moved_nodes = 64};
+    MetadataRoom room = room_of(100000);
+    room.nodes_have_parity = true;
+    room.system_reserve_blocks = 1024;
+    const uint64_t system_blocks = node_bound(room, moves).system_blocks;
+    const auto taken = [&](uint64_t system_free_blocks, bool shared) {
+        room.system_free_blocks = system_free_blocks;
+        room.all_free_blocks = room.free_blocks + (shared ? 0 : system_free_blocks);
+        Ledger ledger(256 * kMiB);
+        ledger.set_metadata_room(room);
+        return ledger.try_reserve_changes(moves, Leave::kNothing);
+    };
+    CHECK(taken(system_blocks, false));
+    CHECK_FALSE(taken(system_blocks - 1, false));
+    CHECK(taken(system_blocks + 512, true));
+    CHECK_FALSE(taken(system_blocks + 511, true));
+}
+
 TEST_CASE("ledger: reservations, dirty data and both transactions count until they are let go")
 {
     Ledger ledger(256 * kMiB);

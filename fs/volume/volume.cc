@@ -315,21 +315,55 @@ std::vector<SlotAllocator::Share> Volume::left_by(uint32_t content, SlotMembers 
     return left_for_nodes(metadata_need_when_full(members), metadata_profile(), another);
 }
 
+// Blocks of nodes that the slots of a group are sure to hold as groups of `profile`, once it is empty and
+// they are free: no more than it has of its own profile.
+uint64_t Volume::blocks_as(const Profile& profile, const GroupRecord& group) const
+{
+    const Geometry geometry = geometry_of(group);
+    if (group.profile == profile.id)
+        return geometry.data_blocks();
+    const uint64_t members = std::max<uint64_t>(profile.min_members, committed_.members.size());
+    const uint64_t slots = geometry.columns() * geometry.row_count();
+    return std::min(geometry.data_blocks(), slots * (members - profile.parity) / members / profile.copies);
+}
+
 std::vector<SlotAllocator::Share> Volume::left_for_nodes(const MetadataNeed& need, const Profile& profile,
                                                          const GroupRecord* another) const
 {
-    uint64_t metadata = 0;
-    uint64_t system = 0;
+    const Profile& system_profile = system_profile_of(profile);
+    MetadataNeed left = need;
+    const auto lower = [](uint64_t& one, uint64_t blocks) {
+        const uint64_t by = std::min(one, blocks);
+        one -= by;
+        return blocks - by;
+    };
+    // A group for nodes of all trees counts once.
     const auto count = [&](const GroupRecord& group) {
-        metadata += (group.content & kGroupMetadata) != 0 ? geometry_of(group).data_blocks() : 0;
-        system += (group.content & kGroupSystem) != 0 ? geometry_of(group).data_blocks() : 0;
+        uint64_t more = UINT64_MAX;
+        if ((group.content & kGroupMetadata) != 0 || profile.parity == 0)
+            more = lower(left.file_blocks, blocks_as(profile, group));
+        if ((group.content & kGroupSystem) != 0)
+            lower(left.system_blocks, std::min(more, blocks_as(system_profile, group)));
     };
     for (const GroupRecord& group : map_.groups)
-        count(group);
-    if (another != nullptr)
+        if ((group.content & (kGroupMetadata | kGroupSystem)) != 0)
+            count(group);
+    if (another != nullptr && (another->content & (kGroupMetadata | kGroupSystem)) != 0)
         count(*another);
-    return {{&profile, need.file_blocks - std::min(need.file_blocks, metadata)},
-            {&system_profile_of(profile), need.system_blocks - std::min(need.system_blocks, system)}};
+    return {{&profile, left.file_blocks}, {&system_profile, left.system_blocks}};
+}
+
+bool Volume::keeps_slots_for(uint32_t content, const VolumeProfiles& profiles) const
+{
+    const Profile& metadata = *find_profile(profiles.metadata);
+    MutexLock lock(mutex_);
+    const bool current =
+        profiles.data == committed_.data_profile && metadata.id == committed_.metadata_profile;
+    const MetadataNeed need =
+        current ? metadata_need_when_full(SlotMembers::kAll)
+                : metadata_need_of(*find_profile(profiles.data), metadata, SlotMembers::kAll);
+    const bool first = (content & kGroupMetadata) != 0 || metadata.parity == 0;
+    return left_for_nodes(need, metadata, nullptr)[first ? 0 : 1].blocks > 0;
 }
 
 uint64_t Volume::known_potential(size_t content_index, SlotMembers members) const

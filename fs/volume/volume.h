@@ -100,6 +100,12 @@ public:
     [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                                 bool emptied) const;
 
+    // The same of nodes of file trees, beside a group for those of the other trees where these have their
+    // own, and `data_blocks` of data.
+    [[nodiscard]] uint64_t node_potential_in_balance(const BalanceRecord& balance,
+                                                     const VolumeProfiles& profiles, bool emptied,
+                                                     uint64_t data_blocks) const;
+
     // What the next superblock says of the last scrub, and the next map of groups that it found as they must
     // be. Address 0 stands for all groups with mirrored nodes.
     void note_scrub(const ScrubRecord& scrub, std::span<const VerifiedGroup> groups);
@@ -151,6 +157,10 @@ public:
     // What groups of metadata or system content should come to, those there are included
     // (fs/volume/node_bound.h, metadata_need).
     [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
+
+    // Whether data leaves slots to groups of metadata or system content that are to come, new groups being
+    // made as `profiles` say.
+    [[nodiscard]] bool keeps_slots_for(uint32_t content, const VolumeProfiles& profiles) const;
 
     // Of new groups. A node fits into a chunk, so that it takes rows of one column.
     [[nodiscard]] uint32_t chunk_bytes_for(uint32_t content) const;
@@ -277,7 +287,8 @@ private:
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
     [[nodiscard]] MetadataNeed metadata_need_of(const Profile& data, const Profile& metadata,
                                                 SlotMembers members) const CW_REQUIRES(mutex_);
-    // As left_by(), for nodes of that profile.
+    [[nodiscard]] uint64_t blocks_as(const Profile& profile, const GroupRecord& group) const;
+    // As left_by(), for nodes of that profile. What groups of others give back counts, too.
     [[nodiscard]] std::vector<SlotAllocator::Share>
     left_for_nodes(const MetadataNeed& need, const Profile& profile, const GroupRecord* another) const;
     // What groups of data leave: groups of metadata that are to come, beside those there are and `another`.
@@ -285,6 +296,8 @@ private:
     [[nodiscard]] std::vector<SlotAllocator::Share> left_by(uint32_t content, SlotMembers members,
                                                             const GroupRecord* another = nullptr) const
         CW_REQUIRES(mutex_);
+    [[nodiscard]] SlotAllocator slots_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                                 uint32_t emptied_content) const CW_REQUIRES(mutex_);
     [[nodiscard]] uint64_t known_potential(size_t content_index, SlotMembers members) const
         CW_REQUIRES(mutex_);
     // As potential_blocks() of data, of the slots that are free in `slots`.

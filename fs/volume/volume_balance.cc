@@ -68,22 +68,47 @@ bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profile
     return group.profile != (is_system ? system_profile_of(metadata) : metadata).id;
 }
 
-uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
-                                      bool emptied) const
+// Those of groups of `emptied_content` that the balance empties are free.
+SlotAllocator Volume::slots_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                       uint32_t emptied_content) const
 {
-    MutexLock lock(mutex_);
     note_present();
     SlotAllocator slots = slots_;
     if (balance.member.value != 0)
         slots.set_leaving(balance.member, true);
     for (const GroupRecord& group : map_.groups)
-        if (emptied && (group.content & kGroupData) != 0 && selects(balance, profiles, group))
+        if ((group.content & emptied_content) != 0 && selects(balance, profiles, group))
             slots.give_back(group);
+    return slots;
+}
+
+uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                      bool emptied) const
+{
+    MutexLock lock(mutex_);
+    const SlotAllocator slots = slots_in_balance(balance, profiles, emptied ? kGroupData : 0);
     const Profile& data = *find_profile(profiles.data);
     const Profile& metadata = *find_profile(profiles.metadata);
     const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresentFirst);
     return slots.potential_blocks(data, committed_.chunk_bytes, left_for_nodes(need, metadata, nullptr),
                                   SlotMembers::kPresentFirst);
+}
+
+uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                           bool emptied, uint64_t data_blocks) const
+{
+    MutexLock lock(mutex_);
+    const SlotAllocator slots =
+        slots_in_balance(balance, profiles, emptied ? kGroupMetadata | kGroupSystem : 0);
+    const Profile& metadata = *find_profile(profiles.metadata);
+    const Profile& system = system_profile_of(metadata);
+    std::vector<SlotAllocator::Share> beside{{find_profile(profiles.data), data_blocks}};
+    if (metadata.parity > 0) {
+        if (slots.potential_blocks(system, committed_.chunk_bytes, beside, SlotMembers::kPresentFirst) == 0)
+            return 0;
+        beside.push_back({&system, 1});
+    }
+    return slots.potential_blocks(metadata, committed_.chunk_bytes, beside, SlotMembers::kPresentFirst);
 }
 
 }  // namespace cowraid

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Balances of whole volumes on simulated members: from profile to profile, interrupted, beside writers, where
 // there is no room, where something is lost.
+#include "fs/txn/group_planning.h"
 #include "tests/filesystem/volume_contents.h"
 #include <linux/falloc.h>
 
@@ -519,4 +520,159 @@ TEST_CASE("balance: writers keep the room that they were promised")
     CHECK(fs.committer.balance.status().state == State::kFinished);
     CHECK(least * 2 > before);
     CHECK(fs.statistics().available_blocks * 20 > before * 19);
+}
+
+TEST_CASE("balance: metadata does not become what there are no slots for")
+{
+    SimVolume volume({0, 0, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    for (const uint64_t mib : {160, 160, 160, 80})
+        volume.add_device(mib * kMiB);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    // As wide as there are members, until the smallest has nothing left.
+    int files = 0;
+    while (fs.volume->potential_blocks(kGroupData) * kBlockBytes > 160 * kMiB && files < 400) {
+        write_file(fs, "file" + std::to_string(files++), random_content(prng, kMiB));
+        if (files % 8 == 0)
+            REQUIRE(fs.step(true).ok());
+    }
+    const uint64_t available = fs.statistics().available_blocks;
+    std::string why;
+    const BalanceOptions options{
+        .profiles = {ProfileId::kRaid5, ProfileId::kRaid1c4}, .content = kNodes, .convert = true};
+    CHECK(fs.committer.balance.start(options, why).err() == Err::kNoSpace);
+    CHECK_MESSAGE(why.find("no room for metadata as raid1c4") != std::string::npos, why);
+    CHECK(fs.committer.balance.status().state == State::kNone);
+    CHECK(fs.statistics().available_blocks == available);
+    // Of three members there are enough.
+    REQUIRE(start_balance(fs, conversion(ProfileId::kRaid5, ProfileId::kRaid1c3)).ok());
+    CHECK(finish(fs).state == State::kFinished);
+    require_profiles(fs, ProfileId::kRaid5, ProfileId::kRaid1c3);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
+// Metadata that takes more of the slots, and metadata that changes kind, beside data that is only reserved.
+TEST_CASE("balance: of metadata, beside reserved data that takes all there is")
+{
+    for (const VolumeProfiles& nodes : {VolumeProfiles{ProfileId::kRaid1, ProfileId::kRaid1c4},
+                                        VolumeProfiles{ProfileId::kRaid1, ProfileId::kRaid6},
+                                        VolumeProfiles{ProfileId::kRaid5, ProfileId::kRaid1}}) {
+        const ProfileId from = nodes.data, to = nodes.metadata;
+        CAPTURE(find_profile(from)->name);
+        CAPTURE(find_profile(to)->name);
+        SimVolume volume({5, kMemberBytes, ProfileId::kRaid5, from, kChunkBytes});
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Prng prng(seed());
+        for (int index = 0; index < 100; ++index) {
+            const std::string name = "node" + std::to_string(index);
+            const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+            REQUIRE(made.ok());
+            REQUIRE(fs.names.set_xattr(made->inode, "user.a", random_content(prng, 60000), 0).ok());
+            fs.names.forget(made->inode, 1);
+        }
+        const Result<Attributes> made = fs.names.make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        REQUIRE(fs.step(true).ok());
+        REQUIRE(fs.step(true).ok());
+        const BalanceOptions options{
+            .profiles = {ProfileId::kRaid5, to}, .content = kNodes, .convert = true, .force = true};
+        // As much as it lets be reserved.
+        const uint64_t available = fs.statistics().available_blocks * kBlockBytes;
+        std::string why;
+        uint64_t bytes = available / 100 * 99;
+        REQUIRE(fs.files.allocate_range(made->inode, 0, 0, bytes).ok());
+        while (bytes > available / 2 && !fs.committer.balance.start(options, why).ok()) {
+            CHECK_MESSAGE(why.find("no room") != std::string::npos, why);
+            bytes -= available / 100;
+            REQUIRE(fs.files
+                        .allocate_range(made->inode, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, bytes,
+                                        available / 100)
+                        .ok());
+            REQUIRE(fs.step(true).ok());
+        }
+        REQUIRE(fs.committer.balance.status().state == State::kRunning);
+        MESSAGE((bytes * 100 / available), " % reserved");
+        const uint64_t before = fs.statistics().available_blocks;
+        uint64_t most = 0;
+        for (int step = 0; step < 5000 && fs.committer.balance.status().state == State::kRunning; ++step) {
+            const CleanProgress progress = fs.balance_step();
+            if (progress == CleanProgress::kNothing)
+                break;
+            if (progress == CleanProgress::kNeedsCommit)
+                REQUIRE(fs.step(true).ok());
+            most = std::max(most, fs.statistics().available_blocks);
+        }
+        MESSAGE((before * kBlockBytes / kMiB), " MiB available, ", (most * kBlockBytes / kMiB), " at most, ",
+                (fs.statistics().available_blocks * kBlockBytes / kMiB), " in the end");
+        CHECK(fs.committer.balance.status().state == State::kFinished);
+        require_profiles(fs, ProfileId::kRaid5, to);
+        const std::vector<std::byte> content = random_content(prng, bytes);
+        for (uint64_t offset = 0; offset < bytes; offset += 4 * kMiB) {
+            const uint64_t length = std::min(4 * kMiB, bytes - offset);
+            const std::span piece(content.data() + offset, length);
+            REQUIRE(fs.files.write(made->inode, offset, piece, {}, {}).ok());
+            REQUIRE(fs.step(true).ok());
+        }
+        CHECK_FALSE(fs.store.service.stopped());
+        require_contents(fs, {{"reserved", content}});
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}
+
+namespace {
+
+// As if other system trees had taken them: rows for system nodes, but for `left` blocks.
+void take_system_rows(Filesystem& fs, uint64_t left)
+{
+    const uint64_t free_blocks = fs.store.allocator.numbers(kGroupSystem).free_row_blocks;
+    REQUIRE(free_blocks > left);
+    std::vector<RowRegion> regions;
+    REQUIRE(fs.store.allocator
+                .allocate(Stream::kSystem, kNodeBlocks, (free_blocks - left) / kNodeBlocks,
+                          fs.store.timeline.open()->id, regions)
+                .ok());
+    refresh_budget(fs.store);
+}
+
+}  // namespace
+
+// Old groups have much room for nodes of files, and what there is for all nodes is nearly full.
+TEST_CASE("balance: metadata leaves parity, and system trees find room when that is cancelled")
+{
+    constexpr uint64_t kLeft = 3200;
+    SimVolume volume({4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, kChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    for (int index = 0; index < 30; ++index)
+        write_file(fs, "file" + std::to_string(index), random_content(prng, 10000));
+    REQUIRE(fs.step(true).ok());
+    BalanceOptions options{
+        .profiles = {ProfileId::kRaid5, ProfileId::kRaid1}, .content = kNodes, .convert = true};
+    REQUIRE(start_balance(fs, options).ok());
+    const auto room_in = [&](uint32_t content) {
+        uint64_t blocks = 0;
+        for (const GroupNumbers& numbers : fs.store.allocator.group_numbers(kNodes))
+            if (fs.volume->array().group_at(numbers.address)->record.content == content)
+                blocks += numbers.open() ? numbers.free_row_blocks : 0;
+        return blocks;
+    };
+    for (int commit = 0; commit < 20 && room_in(kNodes) == 0; ++commit) {
+        write_file(fs, "step" + std::to_string(commit), random_content(prng, 10000));
+        REQUIRE(fs.step(true).ok());
+    }
+    REQUIRE(room_in(kNodes) > 0);
+    std::string why;
+    REQUIRE(fs.committer.balance.cancel(why).ok());
+    take_system_rows(fs, kLeft);
+    REQUIRE(room_in(kGroupMetadata) > 2 * kLeft);
+    for (int commit = 0; commit < 4; ++commit) {
+        write_file(fs, "later" + std::to_string(commit), random_content(prng, 10000));
+        REQUIRE(fs.step(true).ok());
+    }
+    CHECK(fs.store.allocator.numbers(kGroupSystem).free_row_blocks > kLeft);
 }

@@ -62,6 +62,49 @@ public:
         live_.pop_back();
         commit_sometimes();
     }
+    // Metadata only, from the profile it has.
+    void convert(ProfileId to)
+    {
+        std::string why;
+        const BalanceOptions options{.profiles = {volume_.fs().volume->profiles().data, to},
+                                     .content = kGroupMetadata | kGroupSystem,
+                                     .convert = true,
+                                     .force = true};
+        const Status status = volume_.fs().committer.balance.start(options, why);
+        REQUIRE_MESSAGE(status.ok(), why);
+    }
+    void balance(uint64_t steps)
+    {
+        for (; steps > 0; --steps)
+            if (volume_.fs().balance_step() == CleanProgress::kNeedsCommit)
+                commit();
+    }
+    // Groups whose content is that, and nothing else.
+    [[nodiscard]] uint64_t groups_for(uint32_t content)
+    {
+        uint64_t count = 0;
+        for (const Ref<const ArrayGroup>& group : volume_.fs().volume->array().groups())
+            count += group->record.content == content ? 1 : 0;
+        return count;
+    }
+    // So much of what data could have, in percent, is no room for nodes.
+    void reserve_data(uint64_t percent)
+    {
+        Filesystem& fs = volume_.fs();
+        const Result<Attributes> made = fs.names.make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        const uint64_t bytes = fs.statistics().available_blocks * kBlockBytes / 100 * percent;
+        REQUIRE(fs.files.allocate_range(made->inode, 0, 0, bytes).ok());
+        fs.names.forget(made->inode, 1);
+        commit();
+    }
+    [[nodiscard]] Balance& balance_control() { return volume_.fs().committer.balance; }
+    void kill_and_mount()
+    {
+        commit();
+        volume_.kill();
+        mount(volume_, manual_options());
+    }
     void commit()
     {
         const Status status = volume_.fs().step(true);
@@ -109,9 +152,11 @@ struct Fill {
     uint64_t used_bytes, files;
 };
 
-Fill fill_without_churn(const VolumeShape& shape)
+Fill fill_without_churn(const VolumeShape& shape, uint64_t reserved_percent = 0)
 {
     ValueFiles files(shape);
+    if (reserved_percent > 0)
+        files.reserve_data(reserved_percent);
     while (files.add()) { }
     return {files.used_bytes(), files.live()};
 }
@@ -168,6 +213,61 @@ uint64_t nodes_per_commit(const VolumeShape& shape, const Fill& most, uint64_t p
     return (files.written_nodes() - before) / kCommits;
 }
 
+constexpr uint64_t kReservedPercent = 70;
+
+enum class Then : uint8_t { kGoesOn, kPaused, kCancelled, kKilled };
+
+// Groups of all kinds: for nodes of files alone, of system trees alone, of both.
+void check_mixed(const VolumeShape& shape, ProfileId to, const Fill& most, Then then, uint32_t until_none)
+{
+    CAPTURE(static_cast<int>(then));
+    CAPTURE(until_none);
+    ValueFiles files(shape);
+    files.reserve_data(kReservedPercent);
+    Prng prng(seed());
+    while (files.live() * 3 < most.files)
+        REQUIRE(files.add());
+    files.commit();
+    files.convert(to);
+    files.balance(4);
+    for (int step = 0; step < 1000 && files.groups_for(until_none) > 0; ++step)
+        files.balance(1);
+    MESSAGE(files.groups_for(kGroupMetadata), " for files, ", files.groups_for(kGroupSystem), " for system, ",
+            files.groups_for(kGroupMetadata | kGroupSystem), " for both");
+    std::string why;
+    if (then == Then::kPaused)
+        REQUIRE(files.balance_control().pause(why).ok());
+    if (then == Then::kCancelled)
+        REQUIRE(files.balance_control().cancel(why).ok());
+    if (then == Then::kKilled)
+        files.kill_and_mount();
+    while (files.live() > most.files / 4)
+        files.remove(prng.below(files.live()));
+    while (files.add())
+        if (prng.chance(1, 20))
+            files.balance(1);
+    MESSAGE(files.live(), " of ", most.files, " files");
+    CHECK(files.live() * 10 >= most.files * 7);
+    for (uint64_t round = 0; round < 300; ++round) {
+        files.remove(prng.below(files.live()));
+        files.add();
+    }
+    for (uint64_t count = files.live() / 4 * 3; count > 0; --count)
+        files.remove(prng.below(files.live()));
+    files.require_values();
+    files.unmount_and_check();
+}
+
+void check_mixed_profiles(const VolumeShape& from, const VolumeShape& to)
+{
+    const Fill before = fill_without_churn(from, kReservedPercent);
+    const Fill after = fill_without_churn(to, kReservedPercent);
+    const Fill& most = before.files < after.files ? before : after;
+    for (const Then then : {Then::kGoesOn, Then::kPaused, Then::kCancelled, Then::kKilled})
+        for (const uint32_t until_none : {0U, kGroupSystem})
+            check_mixed(from, to.metadata_profile, most, then, until_none);
+}
+
 constexpr VolumeShape kMirrored{4, 80 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024};
 constexpr VolumeShape kRaid5OfFour{4, 80 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 64 * 1024};
 constexpr VolumeShape kRaid6OfFive{5, 80 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 8 * 1024};
@@ -192,6 +292,14 @@ TEST_CASE("node space: files come and go, raid6, five members")
 TEST_CASE("node space: files come and go, raid6, rows of seven nodes")
 {
     check_churn({9, 64 * kMiB, ProfileId::kRaid5, ProfileId::kRaid6, 16 * 1024});
+}
+
+TEST_CASE("node space: files come and go while metadata leaves parity, and comes under it")
+{
+    constexpr VolumeShape parity{4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 64 * 1024};
+    constexpr VolumeShape mirrored{4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
+    check_mixed_profiles(parity, mirrored);
+    check_mixed_profiles(mirrored, parity);
 }
 
 // Moving nodes costs nothing where they are mirrored and where there are free rows, and little else.

@@ -134,7 +134,7 @@ def test_through_the_profiles(make_volume):
     sums = fill(volume.mount_point, 1, file_count=60)
     for data, metadata, expected in (
             ("raid10", "raid10", {"raid10"}), ("raid0", "raid1", {"raid0", "raid1"}),
-            ("raid1c4", "raid1c4", {"raid1c4"}), ("raid6", "raid1c3", {"raid6", "raid1c3"}),
+            ("raid1c4", "raid1c4", {"raid1c4"}), ("raid6", "raid5", {"raid6", "raid5", "raid1"}),
             ("raid10", "raid1c3", {"raid10", "raid1c3"})):
         balance(volume, "--convert", data, "--metadata", metadata, "--force")
         assert profiles(volume) == expected
