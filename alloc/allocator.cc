@@ -235,10 +235,13 @@ Status Allocator::Impl::serve(const SpaceGroupList& groups, Attempt& attempt, Tr
 {
     bool asked_all = true;
     // What other streams cannot use comes first, avoided or not: who asks last finds room where there is any.
+    const bool has_own =
+        totals[kContentOfStream[static_cast<size_t>(attempt.request.stream)]].total_blocks.load() > 0;
     for (const bool shared : {false, true})
         for (const bool avoided : {false, true})
             for (const SpaceGroup::Pass pass : {SpaceGroup::Pass::kStripes, SpaceGroup::Pass::kFragments})
-                asked_all = asked_all && take_from_groups(groups, pass, shared, avoided, attempt);
+                if (shared || has_own)
+                    asked_all = asked_all && take_from_groups(groups, pass, shared, avoided, attempt);
     if (asked_all && attempt.request.units == 0) {
         finish(attempt, transaction);
         return {};

@@ -41,13 +41,14 @@ Generation generation_of(const std::byte* block)
     return {header.generation};
 }
 
-// Of groups of file nodes that take some and have rows of several.
+// Of groups of file nodes that have rows of several and take some, those with a member away once they are
+// opened.
 GroupNumbers numbers_under_parity(const Store& store)
 {
     GroupNumbers sum{};
     for (const GroupNumbers& numbers : store.allocator.group_numbers(kGroupMetadata)) {
         const Ref<const ArrayGroup> group = store.volume.array().group_at(numbers.address);
-        if (!group || group->geometry.parity == 0 || !numbers.open())
+        if (!group || group->geometry.parity == 0 || numbers.planned || numbers.closed || numbers.broken)
             continue;
         sum.total_blocks += numbers.total_blocks;
         sum.live_blocks += numbers.live_blocks;

@@ -105,6 +105,13 @@ public:
         volume_.kill();
         mount(volume_, manual_options());
     }
+    void mount_without(uint32_t member)
+    {
+        REQUIRE(volume_.unmount().ok());
+        MountOptions options = manual_options();
+        options.degraded = true;
+        mount(volume_, options, {member});
+    }
     void commit()
     {
         const Status status = volume_.fs().step(true);
@@ -161,8 +168,10 @@ Fill fill_without_churn(const VolumeShape& shape, uint64_t reserved_percent = 0)
     return {files.used_bytes(), files.live()};
 }
 
+enum class Members : uint8_t { kAll, kOneAwayWhenFull };
+
 // Fills a volume in which files also go until there is no room, keeps on changing it, and empties it.
-void check_churn(const VolumeShape& shape)
+void check_churn(const VolumeShape& shape, Members members = Members::kAll)
 {
     const Fill most = fill_without_churn(shape);
     ValueFiles files(shape);
@@ -178,17 +187,20 @@ void check_churn(const VolumeShape& shape)
             " of ", most.files, " files, ", removed, " removed");
     CHECK(removed > most.files / 10);
     CHECK(files.used_bytes() * 10 >= most.used_bytes * 9);
+    if (members == Members::kOneAwayWhenFull)
+        files.mount_without(1);
     // Full, and still changing.
     for (uint64_t round = 0; round < 500; ++round) {
         files.remove(prng.below(files.live()));
         files.add();
     }
-    CHECK(files.used_bytes() * 10 >= most.used_bytes * 8);
+    CHECK(files.used_bytes() * 10 >= most.used_bytes * (members == Members::kAll ? 8 : 5));
     files.require_values();
     for (uint64_t count = files.live() / 4 * 3; count > 0; --count)
         files.remove(prng.below(files.live()));
     files.require_values();
-    files.unmount_and_check();
+    if (members == Members::kAll)
+        files.unmount_and_check();
 }
 
 // Nodes that a commit of one file that goes and one that comes writes on average, in a volume where files
@@ -287,6 +299,12 @@ TEST_CASE("node space: files come and go, raid5, three members, chunks smaller t
 TEST_CASE("node space: files come and go, raid6, five members")
 {
     check_churn(kRaid6OfFive);
+}
+
+TEST_CASE("node space: files come and go with a member away")
+{
+    check_churn(kRaid5OfFour, Members::kOneAwayWhenFull);
+    check_churn(kRaid6OfFive, Members::kOneAwayWhenFull);
 }
 
 TEST_CASE("node space: files come and go, raid6, rows of seven nodes")
