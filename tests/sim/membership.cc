@@ -126,8 +126,7 @@ void Membership::replace()
 void Membership::take_offline()
 {
     const std::optional<uint32_t> index = injector_.choose_victim_to_lose();
-    const std::vector<uint32_t> out = out_of_service();
-    if (!index || std::find(out.begin(), out.end(), *index) != out.end())
+    if (!index || world_.fs().volume->members().device(id_of(*index)) == nullptr)
         return;
     world_.note("take member %u offline", *index + 1);
     std::string why;
