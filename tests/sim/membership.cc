@@ -130,7 +130,10 @@ void Membership::take_offline()
         return;
     world_.note("take member %u offline", *index + 1);
     std::string why;
-    if (carried_out(committer().offline_member(id_of(*index), why), why, false))
+    const Status status = committer().offline_member(id_of(*index), why);
+    // The commit before may have found out that it fails.
+    const bool failed = world_.fs().volume->members().failed(id_of(*index));
+    if (carried_out(status, why, failed))
         world_.events.add(Event::kMemberOffline);
 }
 
