@@ -131,9 +131,9 @@ void Membership::take_offline()
     world_.note("take member %u offline", *index + 1);
     std::string why;
     const Status status = committer().offline_member(id_of(*index), why);
-    // The commit before may have found out that it fails.
-    const bool failed = world_.fs().volume->members().failed(id_of(*index));
-    if (carried_out(status, why, failed))
+    // The commit before may have found out that it fails, or have ended its removal.
+    const bool gone = world_.fs().volume->members().failed(id_of(*index)) || !in_table(*index);
+    if (carried_out(status, why, gone))
         world_.events.add(Event::kMemberOffline);
 }
 
