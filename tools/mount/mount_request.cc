@@ -31,6 +31,7 @@ enum class Action : uint8_t {
     kPartialWrites,
     kJoinAbove,
     kClean,
+    kMissingSeconds,
     kAllowOther,
     kRemount,
     kNoFail,
@@ -62,6 +63,15 @@ constexpr Rule kRules[] = {
      .help = "mount with members missing, as far as the profiles allow; devices of the list that are gone or "
              "hold something else are skipped. Writing needs more than half of the members; degraded=force "
              "takes half of them: never write the other half as well"},
+    {.name = "missing_dev_timeout",
+     .action = Action::kMissingSeconds,
+     .value = Value::kRequired,
+     .usage = "=SECONDS",
+     .help = "how long the mount waits for members that are not there, 0 to 3600 (default 30; 0 at a "
+             "terminal, and "
+             "where several devices are named); those that were missing before are not waited for. Then it "
+             "goes on "
+             "with `degraded`, and fails without"},
     {.name = "rescue",
      .action = Action::kRescue,
      .value = Value::kOptional,
@@ -240,7 +250,6 @@ constexpr Rule kRules[] = {
     {"lazytime", Action::kInapplicable},
     {"iversion", Action::kInapplicable},
     {"mand", Action::kInapplicable},
-    {"missing_dev_timeout", Action::kInapplicable, Value::kRequired},
     {"dirsync", Action::kRefuse},
     {"nobarrier", Action::kRefuse},
     {"subvol", Action::kRefuse, Value::kRequired},
@@ -252,6 +261,7 @@ constexpr Rule kRules[] = {
 
 constexpr unsigned long kAccessTimeFlags = MS_RELATIME | MS_NOATIME | MS_STRICTATIME;
 constexpr uint32_t kCommitSecondsMax = 300;
+constexpr uint32_t kMissingSecondsMax = 3600;
 constexpr uint64_t kDirtyBytesMin = 8 * kMiB;
 constexpr uint64_t kCacheBytesMin = 1 * kMiB;
 
@@ -288,6 +298,15 @@ Status set_commit(const Option& option, MountRequest& request, std::string& why)
     if (!seconds.ok() || *seconds < 1 || *seconds > kCommitSecondsMax)
         return invalid(why, "commit=" + std::string(option.value) + ": give 1 to 300 seconds");
     request.options.commit_seconds = static_cast<uint32_t>(*seconds);
+    return {};
+}
+
+Status set_missing_seconds(const Option& option, MountRequest& request, std::string& why)
+{
+    const auto seconds = parse_number(option.value);
+    if (!seconds.ok() || *seconds > kMissingSecondsMax)
+        return invalid(why, "missing_dev_timeout=" + std::string(option.value) + ": give 0 to 3600 seconds");
+    request.missing_seconds = static_cast<uint32_t>(*seconds);
     return {};
 }
 
@@ -370,6 +389,8 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_join_above(option, request, why);
     case Action::kClean:
         return set_clean(option, request, why);
+    case Action::kMissingSeconds:
+        return set_missing_seconds(option, request, why);
     case Action::kAllowOther:
         request.allow_other = true;
         return {};
