@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "base/text.h"
+#include "device/error_budget.h"
 #include "tools/common/report_error.h"
 #include "tools/mount/partial_write_options.h"
 
@@ -31,6 +32,7 @@ enum class Action : uint8_t {
     kPartialWrites,
     kJoinAbove,
     kClean,
+    kErrorBudget,
     kMissingSeconds,
     kAllowOther,
     kRemount,
@@ -131,6 +133,13 @@ constexpr Rule kRules[] = {
      .value = Value::kRequired,
      .usage = "=on or off",
      .help = "empty block groups in the background when free stripes run short (default on)"},
+    {.name = "error_budget",
+     .action = Action::kErrorBudget,
+     .value = Value::kRequired,
+     .usage = "=COUNT",
+     .help = "a member with read errors in more seconds of ten minutes leaves service, if the volume can do "
+             "without "
+             "it; a repair that does not hold counts as five (default 20; 0: never)"},
     {.name = "allow_other",
      .action = Action::kAllowOther,
      .help = "let other users into an ordinary user's mount; needs `user_allow_other` in /etc/fuse.conf "
@@ -301,6 +310,15 @@ Status set_commit(const Option& option, MountRequest& request, std::string& why)
     return {};
 }
 
+Status set_error_budget(const Option& option, MountRequest& request, std::string& why)
+{
+    const auto count = parse_number(option.value);
+    if (!count.ok() || *count > ErrorBudget::kWindowSeconds)
+        return invalid(why, "error_budget=" + std::string(option.value) + ": give 0 to 600 seconds");
+    request.options.error_budget = static_cast<uint32_t>(*count);
+    return {};
+}
+
 Status set_missing_seconds(const Option& option, MountRequest& request, std::string& why)
 {
     const auto seconds = parse_number(option.value);
@@ -389,6 +407,8 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_join_above(option, request, why);
     case Action::kClean:
         return set_clean(option, request, why);
+    case Action::kErrorBudget:
+        return set_error_budget(option, request, why);
     case Action::kMissingSeconds:
         return set_missing_seconds(option, request, why);
     case Action::kAllowOther:
