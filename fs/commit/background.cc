@@ -169,6 +169,8 @@ void* Background::commit_main(void* self)
             committer.empty_groups.step();
             commit_us = clock_us() + (committer.empty_groups.wants_commit() ? kSoonUs : interval_us);
         }
+        if (committer.store.volume.members().fail_over_budget() && committer.store.service.writing())
+            committer.commit().ignore();  // what skips the member is acknowledged after that
         if (clock_us() >= pace.next_us())
             pace.step();
         confirm.step();

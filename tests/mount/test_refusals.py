@@ -145,7 +145,7 @@ def test_mount_targets(made):
         line = refused("mount.cowraid", made.devices[0], target, code=MOUNT_FAILED)
         assert str(target) in line and word in line
     for source in (file, "/nonexistent", "/dev/null", "cowraid:nobody", "LABEL=nobody"):
-        line = refused("mount.cowraid", source, made.mount_point, code=MOUNT_FAILED)
+        line = refused("mount.cowraid", source, made.mount_point, "-o", "missing_dev_timeout=0", code=MOUNT_FAILED)
         assert str(source).removeprefix("cowraid:").removeprefix("LABEL=") in line
     refused("mount.cowraid", made.devices[0], code=MOUNT_USAGE)
     assert not made.is_mounted()

@@ -51,6 +51,7 @@ std::string mount_options_text(const MountOptions& options)
     out += ",join_above=" +
            (options.join_above < 0 ? "auto" : std::to_string(std::lround(options.join_above * 100)));
     out += std::string(",clean=") + (options.clean ? "on" : "off");
+    out += ",error_budget=" + std::to_string(options.error_budget);
     out += ",stripe_cache_size=" + std::to_string(writes.stripe_cache_size);
     out += ",stripe_cache_bytes=" + short_size(writes.stripe_cache_bytes);
     out += ",rmw_level=" + std::to_string(static_cast<unsigned>(writes.rmw_level));

@@ -16,8 +16,8 @@
 #include "control/control_client.h"
 #include "control/json.h"
 #include "control/mount_table.h"
-#include "tools/common/member_search.h"
 #include "tools/mount/handshake.h"
+#include "tools/mount/member_wait.h"
 #include "tools/mount/mount_point.h"
 #include "tools/mount/user_mount_table.h"
 
@@ -106,7 +106,7 @@ Result<VolumeMembers> find_members(const MountRequest& request, std::string& why
     // A mounted volume of image files may be known by name only to its daemon.
     if (!spec.name.empty())
         CW_TRY(check_not_mounted(find_mounted_volume(spec.name), request, why));
-    return find_volume(spec, unusable, why);
+    return find_volume_in_time(spec, unusable, request, why);
 }
 
 // `block` becomes the mount to be, where a member can stand for it.
