@@ -111,7 +111,8 @@ CW_FIELD(DiskSuperblock, log_epoch, 1504, 8);
 CW_FIELD(DiskSuperblock, unmounted, 1512, 4);
 CW_FIELD(DiskSuperblock, balance, 1516, 32);
 CW_FIELD(DiskSuperblock, scrub, 1548, 224);
-CW_FIELD(DiskSuperblock, reserved2, 1772, 2324);
+CW_FIELD(DiskSuperblock, spare_count, 1772, 4);
+CW_FIELD(DiskSuperblock, reserved2, 1776, 2320);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);
