@@ -13,6 +13,7 @@ Json encode_status(const VolumeStatus& status)
     json_put(out.get(), "scrub", encode_scrub(status.scrub));
     json_put(out.get(), "catch_up", encode_scrub(status.catch_up));
     json_put(out.get(), "balance", encode_balance(status.balance));
+    json_put(out.get(), "replace", encode_replace(status.replace));
     return out;
 }
 
@@ -23,6 +24,7 @@ Result<VolumeStatus> decode_status(const json_t* object)
     CW_ASSIGN(status.scrub, decode_scrub(json_get(object, "scrub")));
     CW_ASSIGN(status.catch_up, decode_scrub(json_get(object, "catch_up")));
     CW_ASSIGN(status.balance, decode_balance(json_get(object, "balance")));
+    CW_ASSIGN(status.replace, decode_replace(json_get(object, "replace")));
     return status;
 }
 
@@ -108,6 +110,10 @@ const char* state_of(const MemberInfo& member)
         return "unusable";
     if (!member.in_service())
         return member.state == MemberState::kFailed ? "failed" : "missing";
+    if (member.successor)
+        return "successor";
+    if (member.replaced)
+        return "replacing";
     return member.stale_groups > 0 ? "filling" : "online";
 }
 

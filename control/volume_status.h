@@ -7,6 +7,7 @@
 
 #include "control/balance_json.h"
 #include "control/damage_json.h"
+#include "control/replace_json.h"
 #include "control/scrub_json.h"
 #include "control/volume_json.h"
 
@@ -16,10 +17,11 @@ struct VolumeStatus {
     VolumeReport report;
     ScrubStatus scrub, catch_up;
     BalanceStatus balance;
+    ReplaceStatus replace;
     std::optional<DamagedFiles> damage;  // when it was asked for; not part of the JSON below
 };
 
-// The report with "scrub", "catch_up" and "balance" in it.
+// The report with "scrub", "catch_up", "balance" and "replace" in it.
 Json encode_status(const VolumeStatus& status);
 // kInvalid when it is not such an object.
 Result<VolumeStatus> decode_status(const json_t* object);
@@ -32,7 +34,7 @@ struct Health {
 // The worst that there is.
 Health health_of(const VolumeStatus& status);
 
-// "missing", "unusable", "failed", "filling" or "online".
+// "missing", "unusable", "failed", "filling", "replacing" (it is being replaced), "successor" or "online".
 const char* state_of(const MemberInfo& member);
 // All that went wrong on it; repairs are not counted.
 uint64_t errors_of(const MemberInfo& member);

@@ -21,6 +21,7 @@ struct MemberSet::Member {
     std::atomic<bool> culprit{false};
     std::atomic<bool> leaving{false};
     std::atomic<uint64_t> arrivals{0};
+    std::atomic<const MirrorOf*> mirror{nullptr};
     std::array<std::atomic<uint64_t>, kMemberCounterCount> counters{};
 };
 
@@ -268,6 +269,57 @@ void MemberSet::put_in_service(MemberId id, std::unique_ptr<BlockDevice> device)
     member->culprit.store(false);
     member->arrivals.fetch_add(1);
     member->in_service.store(member->device.get(), std::memory_order_release);
+}
+
+void MemberSet::set_mirror(MemberId source, MemberId target)
+{
+    BlockDevice* const from = device(source);
+    BlockDevice* const to = device(target);
+    MutexLock lock(mutex_);
+    if (from != nullptr && to != nullptr)
+        mirrors_.push_back(std::make_unique<const MirrorOf>(MirrorOf{from, target, to}));
+    if (Member* const member = find(source); member != nullptr)
+        member->mirror.store(from != nullptr && to != nullptr ? mirrors_.back().get() : nullptr,
+                             std::memory_order_release);
+}
+
+MemberSet::Mirror MemberSet::mirror_of(MemberId id, const BlockDevice* device) const
+{
+    const Member* const member = find(id);
+    const MirrorOf* const mirror =
+        member == nullptr ? nullptr : member->mirror.load(std::memory_order_acquire);
+    if (mirror == nullptr || mirror->source != device)
+        return {};
+    for (const MemberId owner : {mirror->target, id})
+        if (this->device(owner) == mirror->device)
+            return {owner, mirror->device};
+    return {};
+}
+
+BlockDevice* MemberSet::take_over(MemberId source, MemberId target)
+{
+    std::unique_ptr<BlockDevice> device;
+    BlockDevice* old = nullptr;
+    {
+        MutexLock lock(mutex_);
+        device = std::move(find(target)->device);
+        Member* const member = find(source);
+        CW_ASSERT(device != nullptr);
+        old = member->device.get();
+        if (old != nullptr)
+            replaced_.push_back(std::move(member->device));
+        // One after the other: whoever asks gets the old one or the new one.
+        member->named.store(device.get(), std::memory_order_release);
+        member->failed.store(false);
+        member->culprit.store(false);
+        member->arrivals.fetch_add(1);
+        member->in_service.store(device.get(), std::memory_order_release);
+        member->device = std::move(device);
+        find(target)->named.store(nullptr, std::memory_order_release);
+        find(target)->in_service.store(nullptr, std::memory_order_release);
+    }
+    remove(target);
+    return old;
 }
 
 uint64_t MemberSet::arrivals(MemberId id) const

@@ -38,9 +38,12 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
 std::vector<MemberInfo> member_infos(Filesystem& filesystem)
 {
     std::vector<MemberInfo> infos;
+    const ReplaceRecord replace = filesystem.volume->replacing();
     for (const MemberRecord& record : filesystem.volume->member_table()) {
         MemberInfo info;
         info.id = record.id;
+        info.replaced = replace.active() && record.id == replace.source;
+        info.successor = replace.active() && record.id == replace.target;
         info.size_bytes = record.size_bytes;
         info.counters = filesystem.volume->members().counters(record.id);
         tell_presence(filesystem, record, info);

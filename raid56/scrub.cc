@@ -222,15 +222,15 @@ void ScrubScan::run()
             scrub_stripe(call_, run.rows.stripe, run.suspicious << run.rows.first_row);
 }
 
-bool valid(const Geometry& geometry, std::span<const StripeRows> rows)
+}  // namespace
+
+bool rows_valid(const Geometry& geometry, std::span<const StripeRows> rows)
 {
     return std::all_of(rows.begin(), rows.end(), [&](const StripeRows& run) {
         return run.stripe < geometry.stripe_count() && run.row_count > 0 && run.first_row < geometry.rows() &&
                run.row_count <= geometry.rows() - run.first_row;
     });
 }
-
-}  // namespace
 
 ScrubReport& ScrubReport::operator+=(const ScrubReport& more)
 {
@@ -250,9 +250,9 @@ Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows
 {
     const Ref<const GroupList> list = state_->groups.list();
     const ArrayGroup* group = list->find(group_address);
-    if (group == nullptr || group->record.address != group_address || !valid(group->geometry, rows))
+    if (group == nullptr || group->record.address != group_address || !rows_valid(group->geometry, rows))
         return Err::kInvalid;
-    ScrubCall call{*state_, *group, mode, sink, report};
+    ScrubCall call{*state_, *group, mode, sink, report, nullptr};
     const uint64_t row_bytes = uint64_t{group->geometry.columns()} * kBlockBytes;
     for (size_t first = 0; first < rows.size();) {
         size_t end = first;

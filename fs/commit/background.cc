@@ -225,16 +225,38 @@ void* Background::catch_up_main(void* self)
     return nullptr;
 }
 
+void* Background::replace_main(void* self)
+{
+    Committer& committer = static_cast<Background*>(self)->committer_;
+    prepare_thread("cowraid-replace");
+    while (committer.replace.wait())
+        while (committer.replace.step())
+            continue;
+    return nullptr;
+}
+
+void* Background::copy_main(void* self)
+{
+    Committer& committer = static_cast<Background*>(self)->committer_;
+    prepare_thread("cowraid-copy");
+    while (committer.replace.help())
+        continue;
+    return nullptr;
+}
+
 void Background::start()
 {
     committer_.names.removals.start();
     committer_.scrub.allow();
     committer_.catch_up.allow();
+    committer_.replace.allow();
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
     for (pthread_t& thread : scrub_threads_)
         CW_ASSERT(pthread_create(&thread, nullptr, scrub_main, this) == 0);
     CW_ASSERT(pthread_create(&catch_up_thread_, nullptr, catch_up_main, this) == 0);
+    CW_ASSERT(pthread_create(&replace_thread_, nullptr, replace_main, this) == 0);
+    CW_ASSERT(pthread_create(&copy_thread_, nullptr, copy_main, this) == 0);
     running_ = true;
 }
 
@@ -245,6 +267,9 @@ void Background::stop()
     running_ = false;
     committer_.scrub.stop();
     committer_.catch_up.stop();
+    committer_.replace.stop();
+    pthread_join(replace_thread_, nullptr);
+    pthread_join(copy_thread_, nullptr);
     pthread_join(catch_up_thread_, nullptr);
     for (const pthread_t thread : scrub_threads_)
         pthread_join(thread, nullptr);

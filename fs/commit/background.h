@@ -29,12 +29,15 @@ private:
     static void* removal_main(void* self);
     static void* scrub_main(void* self);
     static void* catch_up_main(void* self);
+    static void* replace_main(void* self);
+    static void* copy_main(void* self);
 
     Committer& committer_;
     pthread_t commit_thread_{};
     pthread_t removal_thread_{};
     std::array<pthread_t, 2> scrub_threads_{};  // one reads while the other verifies
     pthread_t catch_up_thread_{};
+    pthread_t replace_thread_{}, copy_thread_{};  // the second one only copies
     bool running_ = false;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fs/commit/background.h"
+#include "fs/commit/replace.h"
 #include "fs/commit/sync_queue.h"
 #include "fs/files/flush.h"
 #include "fs/maintain/balance.h"
@@ -45,8 +46,9 @@ struct Committer final : public CommitDriver, public FlushHost {
     // the user.
     Result<MemberId> add_member(std::unique_ptr<BlockDevice> device, std::string& why);
 
-    // Another device for a member that is out of service, which lacks everything until it is caught up; that
-    // begins. The device: as for add_member(). kNoSpace: it is smaller than the member.
+    // Another device for a member. One that is out of service gets it at once; it lacks everything until it
+    // is caught up, which begins. For one in service: Replace::start(). The device: as for add_member().
+    // kNoSpace: it is smaller than the member.
     Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
 
     // A member that is out of service takes part again, on `device` or (null) on the one that it had: whoever
@@ -96,6 +98,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     CommitOrders orders;
     Balance balance;
     Scrub scrub, catch_up;
+    Replace replace;
     // Null until the filesystem is written to; then it stays.
     std::unique_ptr<FsyncLog> fsync_log;
     SyncQueue syncs;

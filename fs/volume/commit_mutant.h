@@ -40,6 +40,10 @@ enum class CommitMutant : uint32_t {
     kStaleNotWhole,  // after a crash a stale column is not stale as a whole where log entries may be lacking
     kOlderCopyTrusted,  // a member that comes back has all from before it went, whatever its superblocks say
     kNewMemberLast,  // a new member gets its first superblock after the others
+    kWrittenToOneOnly,  // what is written to a member that is being replaced is not written to its successor
+    kAbsentTargetTrusted,  // what was copied to the successor counts although it was away
+    kTakenOverEarly,  // the successor takes over before all is copied
+    kSuccessorLast,  // the successor gets its first superblock as the member after the others
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

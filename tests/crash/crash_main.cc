@@ -176,12 +176,15 @@ int run_mutants(CrashOptions options, uint32_t only)
     const ProfileId data_profile = options.shape.data_profile;
     for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
         const auto mutant = static_cast<CommitMutant>(number);
-        // One harms readers, one nodes of groups that a failure under load left, some one window of many or a
-        // copy that comes back (all of them: tests/filesystem); one harms nobody.
+        // One harms readers, one nodes of groups that a failure under load left, some one window of many, a
+        // copy that comes back or a member that is replaced (all of them: tests/filesystem); one harms
+        // nobody.
         const bool of_windows =
             mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kOlderCopyTrusted;
+        const bool of_replacing =
+            mutant >= CommitMutant::kWrittenToOneOnly && mutant <= CommitMutant::kSuccessorLast;
         if (mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kCaughtUpNoNodes ||
-            of_windows || mutant == CommitMutant::kNoRoom)
+            of_windows || of_replacing || mutant == CommitMutant::kNoRoom)
             continue;
         if (only != 0 && number != only)
             continue;

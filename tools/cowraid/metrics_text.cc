@@ -159,7 +159,8 @@ void add_members(MetricList& list, const VolumeInfo& info)
         list.add("cowraid_member_info", kGauge, "Always 1; the device of the member.", 1,
                  {{"member", id}, {"device", member.path}});
         list.add_state("cowraid_member_state", "1 for the state that cowraid status shows.", state_of(member),
-                       {"online", "filling", "failed", "missing", "unusable"}, {{"member", id}});
+                       {"online", "filling", "replacing", "successor", "failed", "missing", "unusable"},
+                       {{"member", id}});
         list.add("cowraid_member_size_bytes", kGauge, "Size of the member.", member.size_bytes,
                  {{"member", id}});
         list.add("cowraid_member_allocated_bytes", kGauge, "In block groups.", member.used_bytes,

@@ -34,6 +34,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"balance-status", true, false, &VolumeControl::balance_status},
     {"device-add", true, true, &VolumeControl::device_add},
     {"device-replace", true, true, &VolumeControl::device_replace},
+    {"replace-cancel", true, true, &VolumeControl::replace_cancel},
     {"device-online", true, true, &VolumeControl::device_online},
     {"device-offline", true, true, &VolumeControl::device_offline},
     {"member-grow", true, true, &VolumeControl::member_grow},
@@ -128,7 +129,8 @@ VolumeStatus VolumeControl::volume_status()
     return {.report = report(),
             .scrub = filesystem_.committer.scrub.status(),
             .catch_up = filesystem_.committer.catch_up.status(),
-            .balance = filesystem_.committer.balance.status()};
+            .balance = filesystem_.committer.balance.status(),
+            .replace = filesystem_.committer.replace.status()};
 }
 
 Status VolumeControl::info(ControlRequest&, ControlAnswer& answer, std::string&)
@@ -474,6 +476,16 @@ Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& ans
     const MemberId member = member_of(request.body.get());
     const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why);
     return answer_device(request, replaced, member, answer, why);
+}
+
+Status VolumeControl::replace_cancel(ControlRequest&, ControlAnswer& answer, std::string& why)
+{
+    const Status cancelled = filesystem_.committer.replace.cancel(why);
+    if (!cancelled.ok() && why.empty())
+        why = not_writable_text(cancelled.err());
+    if (cancelled.ok())
+        answer.result = encode_replace(filesystem_.committer.replace.status());
+    return cancelled;
 }
 
 Status VolumeControl::device_online(ControlRequest& request, ControlAnswer& answer, std::string& why)
