@@ -14,6 +14,10 @@ Json encode_status(const VolumeStatus& status)
     json_put(out.get(), "catch_up", encode_scrub(status.catch_up));
     json_put(out.get(), "balance", encode_balance(status.balance));
     json_put(out.get(), "replace", encode_replace(status.replace));
+    json_t* const members = json_object_get(out.get(), "members");
+    for (size_t i = 0; i < json_array_size(members); ++i)
+        json_put_text(json_array_get(members, i), "condition",
+                      state_of(status.report.info.members[i], status));
     return out;
 }
 
@@ -96,25 +100,33 @@ Health health_of(const VolumeStatus& status)
         return {"ONLINE",
                 count_text(status.scrub.unrepaired, "block") + " are not as they should be, and can be had",
                 "cowraid scrub repairs them; see cowraid device stats for where"};
+    if (const uint64_t doubtful = count_members(info, [](const MemberInfo& one) { return one.doubtful; });
+        doubtful > 0)
+        return {
+            "ONLINE", count_text(doubtful, "member") + " with many errors",
+            "look at its cable and controller; cowraid replace start ID DEVICE puts another in its place; "
+            "what is wrong is repaired as it is read, and by cowraid scrub"};
     if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
         return {"ONLINE", "errors were met; nothing is known to be wrong any more",
                 "look at the members that have them; cowraid device stats -z sets the counters to 0"};
     return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
 }
 
-const char* state_of(const MemberInfo& member)
+const char* state_of(const MemberInfo& member, const VolumeStatus& status)
 {
     if (member.path.empty() && !member.unusable)
         return "missing";
     if (member.unusable)
         return "unusable";
     if (!member.in_service())
-        return member.state == MemberState::kFailed ? "failed" : "missing";
+        return member.state == MemberState::kFailed ? "faulted" : "missing";
+    if (member.stale_groups > 0)
+        return status.catch_up.state == ScrubState::kRunning ? "rebuilding" : "stale";
     if (member.successor)
         return "successor";
     if (member.replaced)
         return "replacing";
-    return member.stale_groups > 0 ? "filling" : "online";
+    return member.doubtful ? "degraded" : "online";
 }
 
 }  // namespace cowraid

@@ -34,8 +34,17 @@ struct Health {
 // The worst that there is.
 Health health_of(const VolumeStatus& status);
 
-// "missing", "unusable", "failed", "filling", "replacing" (it is being replaced), "successor" or "online".
-const char* state_of(const MemberInfo& member);
+// As `cowraid status` shows it:
+//   "missing"     its device is not there
+//   "unusable"    the device is there, but is shrunken, overwritten or unreadable
+//   "faulted"     out of service after errors
+//   "rebuilding"  in service, and being written what it lacks
+//   "stale"       in service, lacks writes, and nothing brings them now
+//   "replacing"   in service, and being replaced
+//   "successor"   in service, and being written what the one that it replaces has
+//   "degraded"    in service, with more errors than a member should have
+//   "online"      in service, and nothing is known against it
+const char* state_of(const MemberInfo& member, const VolumeStatus& status);
 // All that went wrong on it; repairs are not counted.
 uint64_t errors_of(const MemberInfo& member);
 // Blocks of the list of damage, and tree nodes, that no redundancy has any more.

@@ -2,11 +2,15 @@
 #include "device/member_set.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/log_count.h"
+#include "base/text.h"
+#include "device/error_budget.h"
 
 namespace cowraid {
 
@@ -22,7 +26,14 @@ struct MemberSet::Member {
     std::atomic<bool> leaving{false};
     std::atomic<uint64_t> arrivals{0};
     std::atomic<const MirrorOf*> mirror{nullptr};
+    std::atomic<const char*> failure_reason{""};
     std::array<std::atomic<uint64_t>, kMemberCounterCount> counters{};
+
+    mutable Mutex errors_mutex{LockRank::kLeaf};
+    ErrorBudget reported CW_GUARDED_BY(errors_mutex);  // by the device, or repairs that do not hold
+    ErrorBudget mended CW_GUARDED_BY(errors_mutex);  // wrong content
+    std::deque<uint64_t> repaired CW_GUARDED_BY(errors_mutex);  // device offsets, the last at the end
+    bool kept CW_GUARDED_BY(errors_mutex) = false;  // over its budget, which is logged
 };
 
 const char* member_counter_name(MemberCounter counter)
@@ -49,6 +60,22 @@ const char* member_counter_name(MemberCounter counter)
 }
 
 namespace {
+
+constexpr uint32_t kUnreadableWeight = 1;
+constexpr uint32_t kBadRepairWeight = 5;
+// Repaired blocks of a member that are remembered, to see whether they go bad again.
+constexpr size_t kRepairedMax = 256;
+
+uint64_t now_seconds()
+{
+    return monotonic_ms() / 1000;
+}
+
+bool is_mended(MemberCounter counter)
+{
+    return counter == MemberCounter::kCorruption || counter == MemberCounter::kGeneration ||
+           counter == MemberCounter::kParity;
+}
 
 // As a line of the log calls them.
 const char* counted_events(MemberCounter counter)
@@ -237,6 +264,70 @@ bool MemberSet::fail_if_spared(std::span<const MemberId> ids)
     return !stopped() && take_out(in_service(ids));
 }
 
+void MemberSet::note_repair(MemberId id, DeviceOffset offset, Repair repair)
+{
+    Member* const member = find(id);
+    if (member == nullptr)
+        return;
+    MutexLock lock(member->errors_mutex);
+    std::deque<uint64_t>& repaired = member->repaired;
+    const auto before = std::find(repaired.begin(), repaired.end(), offset.value);
+    if (repair == Repair::kDoesNotHold || before != repaired.end())
+        member->reported.spend(now_seconds(), kBadRepairWeight);
+    if (before != repaired.end())
+        repaired.erase(before);
+    repaired.push_back(offset.value);
+    if (repaired.size() > kRepairedMax)
+        repaired.pop_front();
+}
+
+uint64_t MemberSet::reported_errors(const Member& member) const
+{
+    MutexLock lock(member.errors_mutex);
+    return member.reported.spent(now_seconds());
+}
+
+bool MemberSet::fail_over_budget()
+{
+    const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
+    bool any = false;
+    for (Member* const member : budget == 0 ? Table() : table()) {
+        const uint64_t errors = reported_errors(*member);
+        BlockDevice* const served = device(member->id);
+        // One that is being replaced stays as long as it can: others may lack what it still has.
+        if (served == nullptr || errors <= budget || mirror_of(member->id, served).device != nullptr)
+            continue;
+        const std::string text = name(member->id) + ": read errors in " + count_text(errors, "second") +
+                                 " of the last ten minutes, more than error_budget=" + std::to_string(budget);
+        const bool left = fail_if_spared({&member->id, 1});
+        MutexLock lock(member->errors_mutex);
+        if (left)
+            member->failure_reason.store("too many read errors", std::memory_order_release);
+        if (left || !member->kept)
+            CW_LOG_ERROR("%s%s", text.c_str(), left ? "" : "; it stays: the volume cannot do without it");
+        member->kept = !left;
+        any = any || left;
+    }
+    return any;
+}
+
+bool MemberSet::doubtful(MemberId id) const
+{
+    const Member* const member = find(id);
+    const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
+    if (member == nullptr || budget == 0 || device(id) == nullptr)
+        return false;
+    MutexLock lock(member->errors_mutex);
+    const uint64_t now = now_seconds();
+    return member->reported.spent(now) > budget || member->mended.spent(now) > budget;
+}
+
+const char* MemberSet::failure_reason(MemberId id) const
+{
+    const Member* const member = find(id);
+    return member == nullptr ? "" : member->failure_reason.load(std::memory_order_acquire);
+}
+
 void MemberSet::leave_out(MemberId id)
 {
     Member* member = find(id);
@@ -259,16 +350,30 @@ void MemberSet::put_in_service(MemberId id, std::unique_ptr<BlockDevice> device)
     Member* const member = find(id);
     CW_ASSERT(member != nullptr && this->device(id) == nullptr);
     MutexLock lock(mutex_);
-    if (device && member->device)
-        replaced_.push_back(std::move(member->device));
+    serve(*member, std::move(device));
+}
+
+// Whoever asks gets the old device, if it is in service, or the new one.
+void MemberSet::serve(Member& member, std::unique_ptr<BlockDevice> device)
+{
+    if (device && member.device)
+        replaced_.push_back(std::move(member.device));
     if (device)
-        member->device = std::move(device);
-    CW_ASSERT(member->device != nullptr);
-    member->named.store(member->device.get(), std::memory_order_release);
-    member->failed.store(false);
-    member->culprit.store(false);
-    member->arrivals.fetch_add(1);
-    member->in_service.store(member->device.get(), std::memory_order_release);
+        member.device = std::move(device);
+    CW_ASSERT(member.device != nullptr);
+    member.named.store(member.device.get(), std::memory_order_release);
+    member.failed.store(false);
+    member.culprit.store(false);
+    member.failure_reason.store("");
+    {
+        MutexLock errors_lock(member.errors_mutex);
+        member.reported.reset();
+        member.mended.reset();
+        member.repaired.clear();
+        member.kept = false;
+    }
+    member.arrivals.fetch_add(1);
+    member.in_service.store(member.device.get(), std::memory_order_release);
 }
 
 void MemberSet::set_mirror(MemberId source, MemberId target)
@@ -298,25 +403,15 @@ MemberSet::Mirror MemberSet::mirror_of(MemberId id, const BlockDevice* device) c
 
 BlockDevice* MemberSet::take_over(MemberId source, MemberId target)
 {
-    std::unique_ptr<BlockDevice> device;
     BlockDevice* old = nullptr;
     {
         MutexLock lock(mutex_);
-        device = std::move(find(target)->device);
         Member* const member = find(source);
-        CW_ASSERT(device != nullptr);
+        Member* const successor = find(target);
         old = member->device.get();
-        if (old != nullptr)
-            replaced_.push_back(std::move(member->device));
-        // One after the other: whoever asks gets the old one or the new one.
-        member->named.store(device.get(), std::memory_order_release);
-        member->failed.store(false);
-        member->culprit.store(false);
-        member->arrivals.fetch_add(1);
-        member->in_service.store(device.get(), std::memory_order_release);
-        member->device = std::move(device);
-        find(target)->named.store(nullptr, std::memory_order_release);
-        find(target)->in_service.store(nullptr, std::memory_order_release);
+        serve(*member, std::move(successor->device));
+        successor->named.store(nullptr, std::memory_order_release);
+        successor->in_service.store(nullptr, std::memory_order_release);
     }
     remove(target);
     return old;
@@ -378,6 +473,10 @@ void MemberSet::count(MemberId id, MemberCounter counter, uint64_t amount)
     if (member == nullptr)
         return;
     member->counters[static_cast<size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
+    if (counter == MemberCounter::kReadErrors || is_mended(counter)) {
+        MutexLock lock(member->errors_mutex);
+        (is_mended(counter) ? member->mended : member->reported).spend(now_seconds(), kUnreadableWeight);
+    }
     if (log_wants(LogLevel::kWarning))
         log_count(LogLevel::kWarning, name(id), counted_events(counter), amount);
 }

@@ -91,6 +91,23 @@ public:
     void set_recorded(bool recorded) { recorded_.store(recorded, std::memory_order_relaxed); }
     // The same rule where nothing rests on the failed requests (reads, repairs): false changes nothing.
     bool fail_if_spared(std::span<const MemberId> ids);
+    // How many seconds within ErrorBudget::kWindowSeconds may have errors that a device reports, one for each
+    // second with an unreadable block, five for one in which a repair did not hold; 0: any. Blocks with wrong
+    // content whose repair holds are doubtful, and never too many: the member is of use.
+    void set_error_budget(uint32_t seconds) { error_budget_.store(seconds, std::memory_order_relaxed); }
+    [[nodiscard]] uint32_t error_budget() const { return error_budget_.load(std::memory_order_relaxed); }
+    // A block of the member was rewritten with what belongs there, and read again: it `holds` that, or not.
+    enum class Repair : uint8_t { kHolds, kDoesNotHold };
+    void note_repair(MemberId id, DeviceOffset offset, Repair repair);
+    // Members with more errors than that leave service, each if the others can do without it, as by
+    // fail_if_spared(). True: one did, and a commit is to record it. No locks of rank kMemberSet and above
+    // are held.
+    bool fail_over_budget();
+    // Of a member in service: more errors than the budget has, reported (the others cannot do without it) or
+    // mended.
+    [[nodiscard]] bool doubtful(MemberId id) const;
+    // Why a member left service, for messages: static text, empty when that was for a failed write.
+    [[nodiscard]] const char* failure_reason(MemberId id) const;
     // Takes a member out of service without asking anybody: for tests and measurements.
     void leave_out(MemberId id);
     // The same by order of a user, if the others can be had without it: it is missing then, not failed.
@@ -130,9 +147,11 @@ public:
 
 private:
     struct Member;
+    [[nodiscard]] uint64_t reported_errors(const Member& member) const;
     using Table = std::vector<Member*>;  // by rising id
     [[nodiscard]] const Table& table() const { return *table_.load(std::memory_order_acquire); }
     void publish(Table table) CW_REQUIRES(mutex_);
+    void serve(Member& member, std::unique_ptr<BlockDevice> device) CW_REQUIRES(mutex_);
     [[nodiscard]] Member* find(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> in_service(std::span<const MemberId> ids) const;
     [[nodiscard]] bool spared(std::span<const MemberId> leaving) const CW_REQUIRES(mutex_);
@@ -155,6 +174,7 @@ private:
     std::vector<std::unique_ptr<const Table>> tables_ CW_GUARDED_BY(mutex_);
     std::atomic<const Table*> table_;
     std::vector<Quorum> quorums_ CW_GUARDED_BY(mutex_);
+    std::atomic<uint32_t> error_budget_{0};
     std::atomic<bool> recorded_{false};
     std::atomic<bool> stopped_{false};
     std::atomic<const char*> stop_reason_{""};

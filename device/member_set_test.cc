@@ -102,3 +102,73 @@ TEST_CASE("members that failed together leave service together or not at all")
     CHECK_FALSE(set.fail_if_spared(first));
     set.set_failure_policy(nullptr);
 }
+
+namespace {
+
+class AsManyAs final : public FailurePolicy {
+public:
+    explicit AsManyAs(size_t count) : count_(count) { }
+    bool can_do_without(std::span<const MemberId> leaving) const override { return leaving.size() <= count_; }
+
+private:
+    size_t count_;
+};
+
+}  // namespace
+
+TEST_CASE("repairs that do not hold take a member out of service, mended blocks do not")
+{
+    MemberSet set;
+    for (const uint32_t id : {1, 2, 3})
+        set.add({id}, std::make_unique<SimDevice>("device", kMiB), {});
+    const AsManyAs one(1);
+    set.set_failure_policy(&one);
+    set.set_error_budget(4);
+    using Repair = MemberSet::Repair;
+    for (uint64_t block = 0; block < 5000; ++block) {
+        set.count({1}, MemberCounter::kCorruption);
+        set.count({1}, MemberCounter::kReadErrors);
+        set.note_repair({1}, {block * kBlockBytes}, Repair::kHolds);
+    }
+    // A burst is one error, or a few where the clock ticks.
+    CHECK_FALSE(set.fail_over_budget());
+    CHECK_FALSE(set.doubtful({1}));
+    // A block that goes bad again after it was repaired.
+    set.note_repair({1}, {4999 * kBlockBytes}, Repair::kHolds);
+    CHECK(set.doubtful({1}));
+    CHECK(set.fail_over_budget());
+    CHECK(set.device({1}) == nullptr);
+    CHECK(set.failed({1}));
+    CHECK(std::string(set.failure_reason({1})) == "too many read errors");
+    CHECK_FALSE(set.doubtful({1}));
+    CHECK_FALSE(set.fail_over_budget());
+    // Back in service it begins anew.
+    set.put_in_service({1}, nullptr);
+    CHECK(std::string(set.failure_reason({1})).empty());
+    CHECK_FALSE(set.doubtful({1}));
+    set.note_repair({2}, {0}, Repair::kDoesNotHold);
+    CHECK(set.fail_over_budget());
+    CHECK(set.device({2}) == nullptr);
+}
+
+TEST_CASE("a member with too many errors stays where the others cannot do without it, and with a budget of 0")
+{
+    MemberSet set;
+    for (const uint32_t id : {1, 2})
+        set.add({id}, std::make_unique<SimDevice>("device", kMiB), {});
+    const AsManyAs none(0);
+    set.set_failure_policy(&none);
+    set.note_repair({1}, {0}, MemberSet::Repair::kDoesNotHold);
+    CHECK_FALSE(set.fail_over_budget());
+    CHECK_FALSE(set.doubtful({1}));
+    set.set_error_budget(4);
+    CHECK_FALSE(set.fail_over_budget());
+    CHECK(set.device({1}) != nullptr);
+    CHECK(set.doubtful({1}));
+    CHECK_FALSE(set.stopped());
+    // As soon as they can, it goes.
+    const AsManyAs one(1);
+    set.set_failure_policy(&one);
+    CHECK(set.fail_over_budget());
+    CHECK(set.device({1}) == nullptr);
+}

@@ -15,11 +15,14 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
     const MemberSet& members = filesystem.volume->members();
     info.path = members.path(record.id);
     info.state = record.state;
+    info.doubtful = members.doubtful(record.id);
     if (members.failed(record.id)) {
         info.state = MemberState::kFailed;
         info.reason = record.state == MemberState::kFailed
                           ? "failed since commit " + std::to_string(record.missing_since.value)
                           : "failed";
+        if (const std::string why = members.failure_reason(record.id); !why.empty())
+            info.reason += ": " + why;
     } else if (members.stopped_it(record.id)) {
         info.reason = "failed, and the volume stopped";
     } else if (members.device(record.id) == nullptr) {

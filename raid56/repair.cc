@@ -172,10 +172,16 @@ void StripeRepair::verify()
 {
     size_t repaired = 0;
     for (size_t i = 0; i < items_.size(); ++i) {
-        if (!todo_[i] || !cells_[i].usable() || checksum_of(scratch(i), kBlockBytes) != items_[i].checksum)
+        if (!todo_[i] || cells_[i].state == RowCell::State::kAway)
             continue;
         const RepairItem& item = items_[i];
         const BlockLocation at = locate_block(state_, *item.group, item.place, item.copy);
+        const bool holds = cells_[i].usable() && checksum_of(scratch(i), kBlockBytes) == items_[i].checksum;
+        if (!at.stale && item.charged)
+            state_.members.note_repair(at.member, at.offset,
+                                       holds ? MemberSet::Repair::kHolds : MemberSet::Repair::kDoesNotHold);
+        if (!holds)
+            continue;
         if (!at.stale && item.charged)
             state_.members.count(at.member, MemberCounter::kRepaired);
         ++repaired;

@@ -58,13 +58,13 @@ def warm_memory():
 class Members:
     """Loop devices over files with all their blocks in place, given back whatever happens."""
 
-    def __init__(self, scratch, member_mib):
+    def __init__(self, scratch, member_mib, count=MEMBERS):
         self.folder = Path(tempfile.mkdtemp(prefix="cowraid-bench-", dir=scratch))
         self.mount_point = self.folder / "mnt"
         self.mount_point.mkdir()
         self.devices = []
         self.mark, self.operations = [0, 0, 0, 0], 0  # for counts per operation
-        for index in range(MEMBERS):
+        for index in range(count):
             image = self.folder / f"member{index}"
             with open(image, "wb") as file:
                 for _ in range(member_mib):

@@ -226,6 +226,19 @@ boot_with_fstab() {
     result=$(inside cowraid scrub status /srv/tank | sed -n 's/^Result: *//p')
     [ "$result" = "no errors found" ] || fail "scrub: $result"
     note "scrub by cowraid-scrub@srv-tank.service" "$result"
+    step "a member that is out of service appears, as udev sees it"
+    inside cowraid device offline "${loops[3]}" /srv/vault >/dev/null
+    inside sh -c 'head -c 3000000 /dev/urandom >/srv/vault/missed
+        sha256sum /srv/vault/missed >>/srv/vault/sums'
+    inside udevadm trigger --settle --action=add "${loops[3]}"
+    for _ in $(seq 100); do
+        [ "$(inside cowraid status -x /srv/vault)" != "all volumes are healthy" ] || break
+        sleep 0.1
+    done
+    inside cowraid status -x /srv/vault | sed 's/^/   /'
+    inside journalctl --no-pager -b -o cat -u "cowraid-online@$(basename "${loops[3]}")" | sed 's/^/   /'
+    inside cowraid status -x /srv/vault | grep -q "all volumes are healthy" || fail "the member is not back"
+    note "a member of vault appeared again" "back in service by cowraid-online@.service"
     step "the device that the label leads to vanishes, as udev sees it"
     inside udevadm trigger --settle --action=remove "$(inside readlink -f /dev/disk/by-label/vault)"
     sleep 1

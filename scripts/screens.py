@@ -22,8 +22,9 @@ from pathlib import Path
 MIB = 1 << 20
 MEMBERS, MEMBER_MIB = 5, 512
 FONT, LINE, CHARACTER, MARGIN = 13, 18, 7.83, 12
-COLOURS = {"ONLINE": "#50c878", "DEGRADED": "#f0c040", "DAMAGED": "#ff6b6b", "failed": "#ff6b6b",
-           "missing": "#ff6b6b", "filling": "#f0c040", "online": "#50c878"}
+COLOURS = {"ONLINE": "#50c878", "DEGRADED": "#f0c040", "DAMAGED": "#ff6b6b", "faulted": "#ff6b6b",
+           "missing": "#ff6b6b", "rebuilding": "#f0c040", "stale": "#f0c040",
+           "degraded": "#f0c040", "online": "#50c878"}
 
 
 def picture(lines):

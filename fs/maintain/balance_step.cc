@@ -154,6 +154,8 @@ CleanProgress Balance::step(bool idle)
     if (record.state != BalanceState::kRunning || status().state != BalanceStatus::State::kRunning ||
         !store_.service.writing())
         return CleanProgress::kNothing;
+    if (store_.volume.balance_ends())
+        return CleanProgress::kNeedsCommit;
     if (record.member.value != 0 && !store_.volume.may_remove_member(record.member))
         return rest();
     avoid_groups();

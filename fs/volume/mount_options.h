@@ -27,6 +27,9 @@ struct MountOptions {
     // that is cheaper, alloc/join_policy.h).
     double join_above = -1;
     PartialWriteOptions partial_writes;
+    // Seconds with read errors of a member within ten minutes that are too many (MemberSet); 0: none are.
+    // As a disk tries one sector for about a second, md lets pass 20, ZFS 10.
+    uint32_t error_budget = 20;
     // Block groups with much free space in them are emptied when free stripes run short.
     bool clean = true;
     // No threads: the caller drives step(). For the simulator.

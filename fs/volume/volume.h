@@ -91,6 +91,8 @@ public:
     // Commit thread, as what follows: the next superblock says that this balance is under way and that new
     // groups are made so.
     void set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles);
+    // The next superblock ends the one that is under way.
+    [[nodiscard]] bool balance_ends() const { return next_.balance.state == BalanceState::kNone; }
     // Whether `balance` empties groups like that one, however full they are; new groups being made as
     // `profiles` say.
     [[nodiscard]] bool selects(const BalanceRecord& balance, const VolumeProfiles& profiles,

@@ -132,6 +132,27 @@ TEST_CASE("members: one is removed, and as many of the others may be lost as bef
     }
 }
 
+TEST_CASE("members: a removal that ends with the next commit may be asked to go on before it")
+{
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Prng prng(seed());
+    const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+    std::string why;
+    REQUIRE_MESSAGE(start_removal(volume.fs(), {2}, why).ok(), why);
+    for (int burst = 0; burst < 300 && volume.fs().committer.balance.status().active(); ++burst) {
+        continue_balance(volume.fs(), 50, false);
+        const bool runs = volume.fs().volume->superblock().balance.state == BalanceState::kRunning;
+        if (runs && volume.fs().volume->balance_ends())
+            CHECK(volume.fs().balance_step() == CleanProgress::kNeedsCommit);
+        REQUIRE(volume.fs().step(true).ok());
+    }
+    volume.fs().balance_step();
+    CHECK(volume.fs().committer.balance.status().state == State::kFinished);
+    CHECK(member_ids(volume.fs()).size() == kRaid5.member_count - 1);
+    require_contents(volume.fs(), contents);
+}
+
 TEST_CASE("members: one that is missing is removed, and the volume is whole again")
 {
     for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors, kPairs}) {

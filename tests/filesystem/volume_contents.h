@@ -67,8 +67,8 @@ inline void require_contents(Filesystem& fs, const Contents& contents)
     }
 }
 
-// A file is written to somewhere, and perhaps removed.
-inline void change_one(Filesystem& fs, Prng& prng, Contents& contents)
+// A file is written to somewhere, and perhaps removed. No flush.
+inline void change_one_in_memory(Filesystem& fs, Prng& prng, Contents& contents)
 {
     const auto at = std::next(contents.begin(), static_cast<ptrdiff_t>(prng.below(contents.size())));
     const std::vector<std::byte> piece = random_content(prng, 1 + prng.below(60000));
@@ -77,12 +77,17 @@ inline void change_one(Filesystem& fs, Prng& prng, Contents& contents)
     if (at->second.size() < offset + piece.size())
         at->second.resize(offset + piece.size());
     std::copy(piece.begin(), piece.end(), at->second.begin() + static_cast<ptrdiff_t>(offset));
-    if (prng.chance(1, 6))
-        REQUIRE(fs.step(false).ok());
     if (prng.chance(1, 10) && contents.size() > 10 && at->first != "large") {
         REQUIRE(fs.names.unlink(kRoot, at->first).ok());
         contents.erase(at);
     }
+}
+
+inline void change_one(Filesystem& fs, Prng& prng, Contents& contents)
+{
+    change_one_in_memory(fs, prng, contents);
+    if (prng.chance(1, 6))
+        REQUIRE(fs.step(false).ok());
 }
 
 inline Status start_balance(Filesystem& fs, const BalanceOptions& options)

@@ -93,7 +93,11 @@ class Volume:
         return tool("mkfs.cowraid", "-q", "-d", self.data, "-m", self.metadata, *options, *self.devices)
 
     def mount(self, devices=None, options=None, check=True):
-        arguments = [*(devices or self.devices), self.mount_point]
+        """Does not wait for members that are not there, unless the options say so."""
+        sources = devices or self.devices
+        arguments = [*sources, self.mount_point]
+        if len(sources) == 1 and "missing_dev_timeout" not in (options or ""):
+            options = f"{options},missing_dev_timeout=0" if options else "missing_dev_timeout=0"
         if options:
             arguments += ["-o", options]
         return tool("mount.cowraid", *arguments, check=check)

@@ -122,7 +122,7 @@ def test_umount_says_that_the_last_commit_failed(make_volume, installed, loops):
 
 
 def test_a_volume_that_is_not_there(labelled):
-    fstab = write_fstab(labelled, "cowraid:no-such-label", "defaults")
+    fstab = write_fstab(labelled, "cowraid:no-such-label", "missing_dev_timeout=0")
     result = run("mount", "-a", "-T", fstab, check=False)
     assert result.returncode & 32
     assert "no volume labelled 'no-such-label' was found" in result.stderr

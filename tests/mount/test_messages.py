@@ -133,9 +133,9 @@ def test_the_volume_of_a_user_belongs_to_that_user(mounted_by_user):
 def test_nofail_is_silent_about_absent_devices(made):
     for source in ("cowraid:no-such-label", "/dev/no-such-disk", "/dev/no-such-disk:/dev/no-such-disk2",
                    "UUID=01234567-89ab-cdef-0123-456789abcdef"):
-        result = tool("mount.cowraid", source, made.mount_point, "-o", "nofail")
+        result = tool("mount.cowraid", source, made.mount_point, "-o", "nofail,missing_dev_timeout=0")
         assert result.stdout + result.stderr == "", source
-        result = tool("mount.cowraid", source, made.mount_point, check=False)
+        result = tool("mount.cowraid", source, made.mount_point, "-o", "missing_dev_timeout=0", check=False)
         assert result.returncode == MOUNT_FAILED and result.stderr != ""
     # What is there and does not work is not passed over.
     result = tool("mount.cowraid", "/dev/null", made.mount_point, "-o", "nofail", check=False)

@@ -180,3 +180,30 @@ def test_what_may_not_come_back_is_refused(make_volume):
     assert states(volume)[2] == "missing"
     foreign.mount()
     refused(foreign.devices[0], "in use")
+
+
+def test_udev_brings_back_only_what_is_away(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    volume.make()
+
+    def appears(device, *more):
+        return tool("cowraid", "device", "online", "--if-away", device, *more, check=False)
+
+    def nothing_happens(device):
+        said = appears(device)
+        assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+
+    nothing_happens(volume.devices[1])  # not mounted
+    volume.mount()
+    nothing_happens(volume.devices[1])  # in service
+    nothing_happens("/dev/null")
+    assert appears(volume.devices[1], volume.mount_point).returncode == 2
+    sums = fill(volume.mount_point, 1, file_count=20)
+    tool("cowraid", "device", "offline", "2", volume.mount_point)
+    sums.update(fill(volume.mount_point, 2, file_count=20))
+    nothing_happens(volume.devices[0])
+    said = appears(volume.devices[1])
+    assert (said.returncode, said.stdout.split(" is ")[0]) == (0, volume.devices[1])
+    volume.wait_caught_up()
+    assert states(volume) == ["present"] * 3
+    verify(sums)

@@ -90,6 +90,13 @@ namespace cowraid::test {
     X(kCatchUpStep, "piece of what a member missed", 1000)                                                   \
     X(kCaughtUp, "all that members missed", 100)                                                             \
     X(kScrubbed, "scrub of the whole volume", 500)                                                           \
+    X(kMemberAdded, "member added", 200)                                                                     \
+    X(kRemovalBegun, "removal of a member begun", 100)                                                       \
+    X(kMemberRemoved, "member removed", 20)                                                                  \
+    X(kMemberReplaced, "member replaced", 50)                                                                \
+    X(kMemberOffline, "member taken offline", 50)                                                            \
+    X(kMemberOnline, "member brought online", 50)                                                            \
+    X(kOrderCut, "power cut inside an order about members", 5)                                               \
     X(kMovedBlocks, "blocks moved", 10000)                                                                   \
     X(kEmptiedGroups, "block groups emptied", 200)                                                           \
     X(kJoinedBlocks, "blocks written into rows that hold others", 5000)                                      \

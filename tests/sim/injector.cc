@@ -40,13 +40,19 @@ const char* text_of(Event kind)
 
 }  // namespace
 
+uint32_t Injector::some_member()
+{
+    const std::vector<uint32_t> members = world_.machine.members();
+    return members[world_.prng.below(members.size())];
+}
+
 std::optional<uint32_t> Injector::choose_victim()
 {
     const uint32_t tolerance = world_.machine.shape().tolerance();
     if (tolerance == 0 || hurt_.size() > tolerance)
         return std::nullopt;
     if (hurt_.empty() || (hurt_.size() < tolerance && world_.prng.chance(1, 3))) {
-        const auto victim = static_cast<uint32_t>(world_.prng.below(world_.machine.member_count()));
+        const uint32_t victim = some_member();
         hurt_.insert(victim);
         ever_hurt_.insert(victim);
         return victim;
@@ -54,10 +60,15 @@ std::optional<uint32_t> Injector::choose_victim()
     return *std::next(hurt_.begin(), static_cast<ptrdiff_t>(world_.prng.below(hurt_.size())));
 }
 
+bool Injector::may_lose_more() const
+{
+    const size_t members = world_.machine.member_count() - (world_.machine.removing ? 1 : 0);
+    return members - gone_.size() > members / 2 + 1;
+}
+
 std::optional<uint32_t> Injector::choose_victim_to_lose()
 {
-    const MachineShape& shape = world_.machine.shape();
-    if (shape.member_count() <= shape.writable_minimum() + gone_.size())
+    if (!may_lose_more())
         return std::nullopt;
     const std::optional<uint32_t> victim = choose_victim();
     if (victim)
@@ -76,6 +87,23 @@ std::vector<uint32_t> Injector::choose_absent(Absence how)
             absent.push_back(*victim);
     }
     return absent;
+}
+
+void Injector::end_faults_of(uint32_t member)
+{
+    std::erase_if(rules_, [&](const ActiveRule& active) {
+        if (active.member != member)
+            return false;
+        world_.machine.cable(member).remove_rule(active.number);
+        return true;
+    });
+}
+
+void Injector::removed(uint32_t member)
+{
+    end_faults_of(member);
+    hurt_.erase(member);
+    gone_.erase(member);
 }
 
 void Injector::all_is_well()
@@ -140,7 +168,7 @@ void Injector::overload()
 {
     std::set<uint32_t> victims = hurt_;
     while (victims.size() <= world_.machine.shape().tolerance())
-        victims.insert(static_cast<uint32_t>(world_.prng.below(world_.machine.member_count())));
+        victims.insert(some_member());
     // By the others a member may leave beside one that is hurt, before the volume stops.
     const Event kind =
         hurt_.empty() ? kTooMany[world_.prng.below(std::size(kTooMany))] : Event::kTooManySuperblockErrors;
@@ -320,7 +348,7 @@ void Injector::strike()
     }
     if (!victim) {
         // No redundancy, or none left: superblocks have a second ring all the same.
-        victim = 0;
+        victim = world_.machine.members().front();
         kind = Event::kRotRing;
         hurt_.insert(*victim);
     }

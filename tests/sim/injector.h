@@ -28,6 +28,13 @@ public:
     void left_service(uint32_t member);
     // Ends what is going on: rules of cables, not damage done. Dead members answer again.
     void end_faults();
+    void end_faults_of(uint32_t member);
+    // It is no member any more.
+    void removed(uint32_t member);
+    // Whether the volume can be written without one more that is not lost yet.
+    [[nodiscard]] bool may_lose_more() const;
+    // One whose loss leaves a volume that can be written; it counts as lost from now on.
+    std::optional<uint32_t> choose_victim_to_lose();
     // Chooses members to leave out of a mount, all of them hurt from now on; none when that is not possible.
     // `how` says whether the volume must stay writable.
     enum class Absence : uint8_t { kReadOnly, kWritable };
@@ -43,9 +50,8 @@ public:
     void all_is_well();
 
 private:
+    uint32_t some_member();
     std::optional<uint32_t> choose_victim();
-    // One whose loss leaves a volume that can be written.
-    std::optional<uint32_t> choose_victim_to_lose();
     void hit(Event kind, uint32_t victim);
     void disturb(Event kind, uint32_t victim);
     FaultRule rule_for(Event kind, uint32_t victim);

@@ -14,11 +14,6 @@ uint32_t MachineShape::tolerance() const
     return std::min(find_profile(data_profile)->tolerance, find_profile(metadata_profile)->tolerance);
 }
 
-uint32_t MachineShape::writable_minimum() const
-{
-    return member_count() / 2 + 1;
-}
-
 void PluggedDisk::perform(IoRequest& request)
 {
     if (request.kind == IoKind::kWrite) {
@@ -34,36 +29,92 @@ void PluggedDisk::perform(IoRequest& request)
     request.device = this;
 }
 
-Machine::Machine(const MachineShape& shape, uint64_t seed) : shape_(shape)
+Machine::Machine(const MachineShape& shape, uint64_t seed) : shape_(shape), seed_(seed)
 {
-    for (uint32_t i = 0; i < shape.member_count(); ++i) {
-        Member member;
-        member.disk =
-            std::make_unique<SimDevice>("member" + std::to_string(i + 1), shape.member_bytes[i], &power_);
-        auto plug = std::make_unique<PluggedDisk>(*member.disk);
-        member.plug = plug.get();
-        member.cable = std::make_unique<FaultDevice>(std::move(plug), seed + i);
-        members_.push_back(std::move(member));
-    }
+    for (uint32_t i = 0; i < shape.member_count(); ++i)
+        members_.push_back({.now = make_disk("member" + std::to_string(i + 1), shape.member_bytes[i])});
 }
 
 Machine::~Machine() = default;
 
+Machine::Disk* Machine::make_disk(const std::string& name, uint64_t bytes)
+{
+    auto made = std::make_unique<Disk>();
+    made->disk = std::make_unique<SimDevice>(name, bytes, &power_);
+    auto plug = std::make_unique<PluggedDisk>(*made->disk);
+    made->plug = plug.get();
+    made->cable = std::make_unique<FaultDevice>(std::move(plug), seed_ + disks_.size());
+    disks_.push_back(std::move(made));
+    return disks_.back().get();
+}
+
+std::vector<uint32_t> Machine::members() const
+{
+    std::vector<uint32_t> indexes;
+    for (uint32_t i = 0; i < members_.size(); ++i)
+        if (members_[i].place == Place::kMember)
+            indexes.push_back(i);
+    return indexes;
+}
+
+uint32_t Machine::spare(uint64_t bytes)
+{
+    if (members_.back().place != Place::kSpare)
+        members_.push_back({.now = make_disk("member" + std::to_string(members_.size() + 1), bytes),
+                            .place = Place::kSpare});
+    return disk_count() - 1;
+}
+
+void Machine::exchange_disk(uint32_t index)
+{
+    Member& member = members_[index];
+    member.old = member.now;
+    member.now = make_disk("member" + std::to_string(index + 1) + " on disk " + std::to_string(disks_.size()),
+                           member.old->disk->size_bytes());
+}
+
+void Machine::settle_exchange(uint32_t index, bool old)
+{
+    Disk* const other = std::exchange(members_[index].old, nullptr);
+    if (old)
+        members_[index].now = other;
+}
+
+std::unique_ptr<BlockDevice> Machine::borrow(uint32_t index)
+{
+    return std::make_unique<BorrowedDevice>(cable(index));
+}
+
 std::vector<const SimDevice*> Machine::disks() const
 {
     std::vector<const SimDevice*> disks;
-    for (const Member& member : members_)
-        disks.push_back(member.disk.get());
+    for (const uint32_t index : members())
+        disks.push_back(members_[index].now->disk.get());
     return disks;
 }
 
 std::vector<std::unique_ptr<BlockDevice>> Machine::plug_in(const std::vector<uint32_t>& absent)
 {
     std::vector<std::unique_ptr<BlockDevice>> devices;
-    for (uint32_t i = 0; i < member_count(); ++i)
+    for (uint32_t i = 0; i < disk_count(); ++i) {
+        const Member& member = members_[i];
+        if (member.place != Place::kMember && member.place != Place::kJoining)
+            continue;
         if (std::find(absent.begin(), absent.end(), i) == absent.end())
-            devices.push_back(std::make_unique<BorrowedDevice>(cable(i)));
+            devices.push_back(borrow(i));
+        if (member.old != nullptr)
+            devices.push_back(std::make_unique<BorrowedDevice>(*member.old->cable));
+    }
     return devices;
+}
+
+// A disk without superblocks is one that power failed on before it was anything, or that was removed.
+Strangers Machine::strangers() const
+{
+    const bool unsettled = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+        return member.place == Place::kJoining || member.old != nullptr;
+    });
+    return unsettled || removing ? Strangers::kSkip : Strangers::kRefuse;
 }
 
 Status Machine::make(std::string& why)
@@ -80,7 +131,7 @@ Status Machine::make(std::string& why)
 Status Machine::mount(const MountOptions& options, std::string& why, const std::vector<uint32_t>& absent)
 {
     why.clear();
-    CW_ASSIGN(Assembly assembly, assemble(plug_in(absent), why));
+    CW_ASSIGN(Assembly assembly, assemble(plug_in(absent), why, {.strangers = strangers(), .named = {}}));
     CW_ASSIGN(fs_, Filesystem::open(std::move(assembly), options, why));
     return {};
 }
@@ -96,15 +147,15 @@ void Machine::power_cycle(Prng& prng, const PowerCutOptions& options)
 {
     power_.turn_off();
     fs_.reset();
-    for (Member& member : members_)
-        member.disk->power_cut(prng, options);
+    for (const std::unique_ptr<Disk>& one : disks_)
+        one->disk->power_cut(prng, options);
     power_.turn_on();
 }
 
 Status Machine::check(CheckReport& report, std::string& why)
 {
     why.clear();
-    CW_ASSIGN(Assembly assembly, assemble(plug_in({}), why));
+    CW_ASSIGN(Assembly assembly, assemble(plug_in({}), why, {.strangers = strangers(), .named = {}}));
     return check_volume(std::move(assembly), {}, report, why);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/assembly.h"
 #include "fs/check/check.h"
 #include "fs/filesystem.h"
 #include "sim/fault_device.h"
@@ -22,11 +23,10 @@ struct MachineShape {
     // Little room: operations may meet a full volume.
     bool tight = false;
 
+    // Members that it is made with.
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(member_bytes.size()); }
     // Members that may be hurt at any time.
     [[nodiscard]] uint32_t tolerance() const;
-    // Members a writable volume needs.
-    [[nodiscard]] uint32_t writable_minimum() const;
 };
 
 // Passes on to a disk that outlives it, and remembers where it was written, for aiming at what is in use.
@@ -47,6 +47,14 @@ private:
     std::vector<uint64_t> written_;
 };
 
+// What the disk of an index is to the volume. Its member has the number index + 1.
+enum class Place : uint8_t {
+    kSpare,  // nothing yet; only that of the last index
+    kJoining,  // power failed while it was added: only a mount can say
+    kMember,
+    kRemoved,
+};
+
 class Machine {
 public:
     Machine(const MachineShape& shape, uint64_t seed);
@@ -63,30 +71,61 @@ public:
     void power_cycle(Prng& prng, const PowerCutOptions& options);
     Status check(CheckReport& report, std::string& why);
 
+    // A member is being removed, or was when it was heard of last: as many must be left without it.
+    bool removing = false;
+
     [[nodiscard]] Filesystem& fs() { return *fs_; }
     [[nodiscard]] bool mounted() const { return fs_ != nullptr; }
     [[nodiscard]] PowerSupply& power() { return power_; }
     [[nodiscard]] const MachineShape& shape() const { return shape_; }
-    [[nodiscard]] uint32_t member_count() const { return shape_.member_count(); }
+    // Indexes of members.
+    [[nodiscard]] std::vector<uint32_t> members() const;
+    [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members().size()); }
+    // Indexes of all disks that there ever were.
+    [[nodiscard]] uint32_t disk_count() const { return static_cast<uint32_t>(members_.size()); }
+    [[nodiscard]] Place place(uint32_t index) const { return members_[index].place; }
+    void set_place(uint32_t index, Place place) { members_[index].place = place; }
+    // The index of a disk that is no member: the spare one, or another.
+    uint32_t spare(uint64_t bytes);
+    // An empty disk in the place of another, which stays plugged in.
+    void exchange_disk(uint32_t index);
+    [[nodiscard]] bool exchanged(uint32_t index) const { return members_[index].old != nullptr; }
+    [[nodiscard]] const char* old_disk_name(uint32_t index) const
+    {
+        return members_[index].old->disk->name();
+    }
+    // Only one of the two goes on: the old one, or the other.
+    void settle_exchange(uint32_t index, bool old);
+    // The disk's requests for the volume to own.
+    std::unique_ptr<BlockDevice> borrow(uint32_t index);
     // What the platters hold, the cable and its faults, where it was written. By index, from 0.
-    [[nodiscard]] SimDevice& disk(uint32_t index) { return *members_[index].disk; }
+    [[nodiscard]] SimDevice& disk(uint32_t index) { return *members_[index].now->disk; }
     [[nodiscard]] std::vector<const SimDevice*> disks() const;
-    [[nodiscard]] FaultDevice& cable(uint32_t index) { return *members_[index].cable; }
+    [[nodiscard]] FaultDevice& cable(uint32_t index) { return *members_[index].now->cable; }
     [[nodiscard]] const std::vector<uint64_t>& written(uint32_t index) const
     {
-        return members_[index].plug->written();
+        return members_[index].now->plug->written();
     }
 
 private:
-    struct Member {
+    struct Disk {
         std::unique_ptr<SimDevice> disk;
         std::unique_ptr<FaultDevice> cable;
         PluggedDisk* plug = nullptr;  // inside the cable
     };
+    struct Member {
+        Disk* now = nullptr;
+        Disk* old = nullptr;
+        Place place = Place::kMember;
+    };
+    Disk* make_disk(const std::string& name, uint64_t bytes);
+    [[nodiscard]] Strangers strangers() const;
     std::vector<std::unique_ptr<BlockDevice>> plug_in(const std::vector<uint32_t>& absent);
 
     const MachineShape shape_;
     PowerSupply power_;
+    const uint64_t seed_;
+    std::vector<std::unique_ptr<Disk>> disks_;  // all that there ever were: a mount may still use them
     std::vector<Member> members_;
     std::unique_ptr<Filesystem> fs_;
 };

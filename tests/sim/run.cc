@@ -8,6 +8,7 @@
 #include "tests/sim/actor.h"
 #include "tests/sim/compare.h"
 #include "tests/sim/injector.h"
+#include "tests/sim/membership.h"
 #include "tests/sim/repeatable.h"
 #include "tests/sim/shape.h"
 #include "tests/sim/world.h"
@@ -35,7 +36,11 @@ enum class Ending : uint8_t {
 class Run {
 public:
     Run(const RunOptions& options, const MachineShape& shape, EventCounts& events)
-        : options_(options), world_(shape, options.seed, events), actor_(world_), injector_(world_)
+        : options_(options),
+          world_(shape, options.seed, events),
+          actor_(world_),
+          injector_(world_),
+          membership_(world_, injector_)
     {
         if (options.verbose)
             world_.tell_everything();
@@ -51,6 +56,7 @@ private:
     void start();
     void phase(Ending ending, uint64_t operation_count);
     void operate(uint64_t count);
+    void step();
     void last_stand();
 
     // Ends of a mount.
@@ -78,6 +84,7 @@ private:
     World world_;
     Actor actor_;
     Injector injector_;
+    Membership membership_;
     std::set<uint32_t> left_out_;  // members that some writable mount went without
     bool interrupted_ = false;  // the last mount ended inside a call
     bool was_stopped_ = false;  // by too many failures; all members are back
@@ -121,7 +128,16 @@ void Run::start()
 void Run::operate(uint64_t count)
 {
     for (; count > 0 && going() && !world_.power_lost(); --count)
+        step();
+}
+
+void Run::step()
+{
+    if (prng().chance(1, 80))
+        membership_.step();
+    else
         actor_.step();
+    membership_.settle();
 }
 
 void Run::operate_until_power_fails(Ending ending)
@@ -145,7 +161,7 @@ void Run::operate_until_power_fails(Ending ending)
             actor_.commit();
     }
     for (int i = 0; i < 300 && going() && !world_.power_lost(); ++i)
-        actor_.step();
+        step();
     interrupted_ = world_.power_lost();
     if (interrupted_)
         world_.events.add(world_.in_commit ? Event::kCutInCommit : Event::kCutInOperation);
@@ -227,9 +243,9 @@ void Run::look_stopped()
         world_.violation("stopped by too many failures: %s", why.c_str());
     world_.events.add(Event::kStopped);
     const VolumeInfo info = world_.fs().info();
-    for (uint32_t i = 0; i < info.members.size(); ++i)
-        if (info.members[i].state != MemberState::kPresent)
-            injector_.left_service(i);
+    for (const MemberInfo& member : info.members)
+        if (member.state != MemberState::kPresent)
+            injector_.left_service(member.id.value - 1);
 }
 
 // The commit was acknowledged: superblocks say who left.
@@ -377,7 +393,7 @@ void Run::mount_again()
 {
     if (prng().chance(1, 2))
         injector_.end_faults();
-    if (!was_stopped_ && prng().chance(1, 5))
+    if (!was_stopped_ && !membership_.unsettled() && prng().chance(1, 5))
         look_read_only();
     MountOptions options = manual_options();
     // Rows are joined from the first commit on, or as the volume would by itself.
@@ -386,7 +402,7 @@ void Run::mount_again()
     options.partial_writes.rmw_level = static_cast<RmwLevel>(prng().below(3));
     options.partial_writes.stripe_cache_size = prng().chance(1, 2) ? 17 : 1024;
     std::vector<uint32_t> absent;
-    if (!was_stopped_ && prng().chance(1, 6))
+    if (!was_stopped_ && !membership_.unsettled() && prng().chance(1, 6))
         absent = injector_.choose_absent(Injector::Absence::kWritable);
     options.degraded = !absent.empty();
     left_out_.insert(absent.begin(), absent.end());
@@ -405,6 +421,7 @@ void Run::mount_again()
     world_.events.add(info.degraded ? Event::kDegradedMount : Event::kMount);
     world_.events.add(Event::kAbsent, absent.size());
     world_.mounted();
+    membership_.mounted();
     settle_state();
     check_counters();
 }
@@ -413,13 +430,14 @@ void Run::mount_again()
 void Run::check_counters()
 {
     const VolumeInfo info = world_.fs().info();
-    for (uint32_t i = 0; i < info.members.size(); ++i) {
-        if (injector_.ever_hurt().contains(i))
+    for (const MemberInfo& member : info.members) {
+        if (injector_.ever_hurt().contains(member.id.value - 1))
             continue;
         for (size_t kind = 0; kind < kMemberCounterCount; ++kind)
-            if (info.members[i].counters[kind] != 0)
-                world_.violation("member %u was never hurt and counts %llu errors of kind %zu", i + 1,
-                                 static_cast<unsigned long long>(info.members[i].counters[kind]), kind);
+            if (member.counters[kind] != 0)
+                world_.violation("member %u was never hurt and counts %llu errors of kind %zu",
+                                 member.id.value, static_cast<unsigned long long>(member.counters[kind]),
+                                 kind);
     }
     if (info.blocks_unrecoverable != 0)
         world_.violation("%llu blocks are lost", static_cast<unsigned long long>(info.blocks_unrecoverable));

@@ -17,7 +17,10 @@ struct DeviceArguments {
     bool force = false;
     bool background = false;
     bool wait = false;
+    bool only_if_away = false;
 };
+
+constexpr int kKeyIfAway = 0x200;
 
 constexpr argp_option kAddOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
@@ -25,6 +28,10 @@ constexpr argp_option kAddOptions[] = {
 };
 constexpr argp_option kOnlineOptions[] = {
     {"wait", 'B', nullptr, 0, "until all that it missed is written to it", 0},
+    {"if-away", kKeyIfAway, nullptr, 0,
+     "for udev: nothing is done, and nothing said, unless the one operand is a device whose member is away "
+     "from a mounted volume",
+     0},
     {},
 };
 constexpr argp_option kRemoveOptions[] = {
@@ -45,6 +52,9 @@ error_t parse_device_option(int key, char*, argp_state* state)
         return 0;
     case 'B':
         arguments.wait = true;
+        return 0;
+    case kKeyIfAway:
+        arguments.only_if_away = true;
         return 0;
     case kKeyBackground:
         arguments.background = true;
@@ -170,6 +180,23 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
     return client.call("device-online", request.get(), why, fd.get());
 }
 
+// Whether the device's volume is mounted without it.
+bool is_away(const std::string& path)
+{
+    std::string ignored;
+    if (list_mounted_volumes().empty())
+        return false;
+    const auto found = inspect_member(path, ignored);
+    if (!found.ok())
+        return false;
+    auto client = connect_target(
+        {.uuid = found->superblock.volume_uuid, .mounted = true, .members = {}, .named_device = {}}, ignored);
+    if (!client.ok())
+        return false;
+    const auto member = find_member(*client, std::to_string(found->superblock.member_id.value), ignored);
+    return member.ok() && !member->in_service();
+}
+
 }  // namespace
 
 int command_device_online(int argc, char** argv, CommandOptions common)
@@ -184,6 +211,13 @@ int command_device_online(int argc, char** argv, CommandOptions common)
     const std::vector<std::string> members = take_operands(arguments.common);
     if (members.size() != 1)
         return nothing_named(arguments, "name one member (its device, its id, or missing), and the volume");
+    if (arguments.only_if_away) {
+        if (!arguments.common.operands.empty())
+            return nothing_named(arguments, "with --if-away name only the device");
+        if (!is_away(members.front()))
+            return kExitOk;
+        arguments.common.operands = members;
+    }
     std::string why;
     auto client = connect_mounted(arguments.common, why);
     if (!client.ok())

@@ -73,6 +73,8 @@ std::string note_of(const MemberInfo& member, SizeStyle sizes)
 {
     if (!member.reason.empty() && member.reason != "is absent")
         return member.reason;
+    if (member.doubtful && member.stale_groups == 0)
+        return "many errors within ten minutes";
     return member.stale_groups == 0 ? ""
                                     : "lacks writes to " + count_text(member.stale_groups, "block group") +
                                           ", " + size_text(member.stale_bytes, sizes);
@@ -83,12 +85,13 @@ uint64_t counter_of(const MemberInfo& member, MemberCounter counter)
     return member.counters[static_cast<size_t>(counter)];
 }
 
-void print_members(const VolumeInfo& info, SizeStyle sizes)
+void print_members(const VolumeStatus& status, SizeStyle sizes)
 {
+    const VolumeInfo& info = status.report.info;
     size_t width = 6;
     for (const MemberInfo& member : info.members)
         width = std::max(width, member.path.size());
-    print_line(stdout, "  %4s  %-*s  %-8s %6s %6s %6s", "ID", static_cast<int>(width), "DEVICE", "STATE",
+    print_line(stdout, "  %4s  %-*s  %-10s %6s %6s %6s", "ID", static_cast<int>(width), "DEVICE", "STATE",
                "READ", "WRITE", "CKSUM");
     for (const MemberInfo& member : info.members) {
         const uint64_t wrong =
@@ -97,8 +100,9 @@ void print_members(const VolumeInfo& info, SizeStyle sizes)
         const uint64_t writes =
             counter_of(member, MemberCounter::kWriteErrors) + counter_of(member, MemberCounter::kFlushErrors);
         const std::string note = note_of(member, sizes);
-        print_line(stdout, "  %4u  %-*s  %-8s %6llu %6llu %6llu%s%s", member.id.value,
-                   static_cast<int>(width), member.path.empty() ? "-" : member.path.c_str(), state_of(member),
+        print_line(stdout, "  %4u  %-*s  %-10s %6llu %6llu %6llu%s%s", member.id.value,
+                   static_cast<int>(width), member.path.empty() ? "-" : member.path.c_str(),
+                   state_of(member, status),
                    static_cast<unsigned long long>(counter_of(member, MemberCounter::kReadErrors)),
                    static_cast<unsigned long long>(writes), static_cast<unsigned long long>(wrong),
                    note.empty() ? "" : "  ", note.c_str());
@@ -170,7 +174,7 @@ void print_status(const VolumeStatus& status, SizeStyle sizes)
     if (status.balance.state != BalanceStatus::State::kNone)
         print_field("Balance:", balance_summary(status.balance));
     print_empty_line(stdout);
-    print_members(info, sizes);
+    print_members(status, sizes);
     print_empty_line(stdout);
     if (status.damage && info.damaged_blocks > 0)
         print_damage(*status.damage);

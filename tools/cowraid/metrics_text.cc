@@ -152,14 +152,17 @@ void add_volume(MetricList& list, const VolumeStatus& status)
     }
 }
 
-void add_members(MetricList& list, const VolumeInfo& info)
+void add_members(MetricList& list, const VolumeStatus& status)
 {
+    const VolumeInfo& info = status.report.info;
     for (const MemberInfo& member : info.members) {
         const std::string id = std::to_string(member.id.value);
         list.add("cowraid_member_info", kGauge, "Always 1; the device of the member.", 1,
                  {{"member", id}, {"device", member.path}});
-        list.add_state("cowraid_member_state", "1 for the state that cowraid status shows.", state_of(member),
-                       {"online", "filling", "replacing", "successor", "failed", "missing", "unusable"},
+        list.add_state("cowraid_member_state", "1 for the state that cowraid status shows.",
+                       state_of(member, status),
+                       {"online", "degraded", "stale", "rebuilding", "replacing", "successor", "faulted",
+                        "missing", "unusable"},
                        {{"member", id}});
         list.add("cowraid_member_size_bytes", kGauge, "Size of the member.", member.size_bytes,
                  {{"member", id}});
@@ -220,7 +223,7 @@ std::string metrics_text(const std::vector<VolumeStatus>& volumes)
     for (const VolumeStatus& status : volumes) {
         list.set_volume(status.report.info.uuid);
         add_volume(list, status);
-        add_members(list, status.report.info);
+        add_members(list, status);
         add_scrub(list, "cowraid_scrub", "1 for the state of the last scrub.", status.scrub);
         add_scrub(list, "cowraid_rebuild", "1 for the state of the last filling of members.",
                   status.catch_up);

@@ -84,7 +84,9 @@ Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
                            WorkProgress (*progress)(const Answer&), const char* after, std::string& why)
 {
     notice_interrupts();
-    while (true) {
+    // Short work is not waited for much longer than it takes.
+    for (useconds_t pause = kLookMicroseconds / 100;;
+         pause = std::min(kLookMicroseconds, pause + pause / 32)) {
         Result<Answer> answer = ask(client, why);
         if (!answer.ok()) {
             why =
@@ -96,7 +98,7 @@ Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
         show_progress(options, now);
         if (!now.running || interrupted())
             return answer;
-        usleep(kLookMicroseconds);
+        usleep(pause);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "base/text.h"
+#include "device/error_budget.h"
 #include "tools/common/report_error.h"
 #include "tools/mount/partial_write_options.h"
 
@@ -31,6 +32,8 @@ enum class Action : uint8_t {
     kPartialWrites,
     kJoinAbove,
     kClean,
+    kErrorBudget,
+    kMissingSeconds,
     kAllowOther,
     kRemount,
     kNoFail,
@@ -62,6 +65,15 @@ constexpr Rule kRules[] = {
      .help = "mount with members missing, as far as the profiles allow; devices of the list that are gone or "
              "hold something else are skipped. Writing needs more than half of the members; degraded=force "
              "takes half of them: never write the other half as well"},
+    {.name = "missing_dev_timeout",
+     .action = Action::kMissingSeconds,
+     .value = Value::kRequired,
+     .usage = "=SECONDS",
+     .help = "how long the mount waits for members that are not there, 0 to 3600 (default 30; 0 at a "
+             "terminal, and "
+             "where several devices are named); those that were missing before are not waited for. Then it "
+             "goes on "
+             "with `degraded`, and fails without"},
     {.name = "rescue",
      .action = Action::kRescue,
      .value = Value::kOptional,
@@ -121,13 +133,22 @@ constexpr Rule kRules[] = {
      .value = Value::kRequired,
      .usage = "=on or off",
      .help = "empty block groups in the background when free stripes run short (default on)"},
+    {.name = "error_budget",
+     .action = Action::kErrorBudget,
+     .value = Value::kRequired,
+     .usage = "=COUNT",
+     .help = "a member with read errors in more seconds of ten minutes leaves service, if the volume can do "
+             "without "
+             "it; a repair that does not hold counts as five (default 20; 0: never)"},
     {.name = "allow_other",
      .action = Action::kAllowOther,
      .help = "let other users into an ordinary user's mount; needs `user_allow_other` in /etc/fuse.conf "
              "(root's mounts let all users in)"},
     {.name = "remount",
      .action = Action::kRemount,
-     .help = "change a mounted volume: `ro`, `rw`, flags, and the options of writes into rows in use"},
+     .help =
+         "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, `error_budget`, and "
+         "the options of writes into rows in use; of others that differ it warns"},
     {.name = "relatime",
      .action = Action::kAccessTime,
      .flag = MS_RELATIME,
@@ -240,7 +261,6 @@ constexpr Rule kRules[] = {
     {"lazytime", Action::kInapplicable},
     {"iversion", Action::kInapplicable},
     {"mand", Action::kInapplicable},
-    {"missing_dev_timeout", Action::kInapplicable, Value::kRequired},
     {"dirsync", Action::kRefuse},
     {"nobarrier", Action::kRefuse},
     {"subvol", Action::kRefuse, Value::kRequired},
@@ -252,6 +272,7 @@ constexpr Rule kRules[] = {
 
 constexpr unsigned long kAccessTimeFlags = MS_RELATIME | MS_NOATIME | MS_STRICTATIME;
 constexpr uint32_t kCommitSecondsMax = 300;
+constexpr uint32_t kMissingSecondsMax = 3600;
 constexpr uint64_t kDirtyBytesMin = 8 * kMiB;
 constexpr uint64_t kCacheBytesMin = 1 * kMiB;
 
@@ -291,6 +312,24 @@ Status set_commit(const Option& option, MountRequest& request, std::string& why)
     return {};
 }
 
+Status set_error_budget(const Option& option, MountRequest& request, std::string& why)
+{
+    const auto count = parse_number(option.value);
+    if (!count.ok() || *count > ErrorBudget::kWindowSeconds)
+        return invalid(why, "error_budget=" + std::string(option.value) + ": give 0 to 600 seconds");
+    request.options.error_budget = static_cast<uint32_t>(*count);
+    return {};
+}
+
+Status set_missing_seconds(const Option& option, MountRequest& request, std::string& why)
+{
+    const auto seconds = parse_number(option.value);
+    if (!seconds.ok() || *seconds > kMissingSecondsMax)
+        return invalid(why, "missing_dev_timeout=" + std::string(option.value) + ": give 0 to 3600 seconds");
+    request.missing_seconds = static_cast<uint32_t>(*seconds);
+    return {};
+}
+
 Status set_size(const Option& option, uint64_t minimum, uint64_t& target, std::string& why)
 {
     const auto bytes = parse_size(option.value);
@@ -303,7 +342,6 @@ Status set_size(const Option& option, uint64_t minimum, uint64_t& target, std::s
 
 Status set_partial_writes(const Option& option, MountRequest& request, std::string& why)
 {
-    request.partial_write_options.emplace_back(option.name, option.value);
     return set_partial_write_option(option.name, option.value, request.options.partial_writes, why);
 }
 
@@ -370,6 +408,10 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_join_above(option, request, why);
     case Action::kClean:
         return set_clean(option, request, why);
+    case Action::kErrorBudget:
+        return set_error_budget(option, request, why);
+    case Action::kMissingSeconds:
+        return set_missing_seconds(option, request, why);
     case Action::kAllowOther:
         request.allow_other = true;
         return {};

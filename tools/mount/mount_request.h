@@ -2,6 +2,8 @@
 // What mount.cowraid is asked to do, from its own command line or from mount(8).
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,13 +26,14 @@ struct MountRequest {
     bool allow_other = false;  // for users who are not root; root always allows
     bool remount = false;
     bool fake = false;  // check everything, mount nothing
+    // missing_dev_timeout=; tools/mount/member_wait.h says what holds without it.
+    std::optional<uint32_t> missing_seconds;
     bool nofail = false;  // a volume that is not there is no failure
     bool sloppy = false;  // unknown options are ignored
     bool verbose = false;
     bool foreground = false;  // the program that was started serves, for debugging
     std::vector<std::string> option_lists;  // every -o, unparsed
     std::vector<std::string> device_options;  // device=
-    std::vector<std::pair<std::string, std::string>> partial_write_options;  // those given, for a remount
     std::vector<std::string> warnings;  // options that were ignored
 };
 

@@ -78,13 +78,14 @@ TEST_CASE("options: later ones win")
 TEST_CASE("options: those that a mount goes by are told so that they can be given again")
 {
     CHECK(mount_options_text({}) ==
-          "rw,relatime,commit=5,dirty_max=256M,cache=128M,join_above=auto,clean=on,stripe_cache_size=1024,"
-          "stripe_cache_bytes=256M,rmw_level=1,stripe_io_size=4K,plug=on");
+          "rw,relatime,commit=5,dirty_max=256M,cache=128M,join_above=auto,clean=on,error_budget=20,"
+          "stripe_cache_size=1024,stripe_cache_bytes=256M,rmw_level=1,stripe_io_size=4K,plug=on");
     for (const char* given :
          {"ro,degraded,rescue,strictatime,commit=300,dirty_max=65M,cache=1073741825,join_above=57,clean=off,"
-          "stripe_cache_size=17,stripe_cache_bytes=1G,rmw_level=2,stripe_io_size=1M,plug=off",
-          "rw,noatime,commit=1,dirty_max=3T,cache=128M,join_above=0,clean=on,stripe_cache_size=32768,"
-          "stripe_cache_bytes=1025K,rmw_level=0,stripe_io_size=64K,plug=on"})
+          "error_budget=600,stripe_cache_size=17,stripe_cache_bytes=1G,rmw_level=2,stripe_io_size=1M,plug="
+          "off",
+          "rw,noatime,commit=1,dirty_max=3T,cache=128M,join_above=0,clean=on,error_budget=0,"
+          "stripe_cache_size=32768,stripe_cache_bytes=1025K,rmw_level=0,stripe_io_size=64K,plug=on"})
         CHECK(mount_options_text(parse(given).options) == given);
 }
 
@@ -109,12 +110,18 @@ TEST_CASE("options: values")
     CHECK(rows.options.join_above == 0.9);
     CHECK_FALSE(rows.options.clean);
     CHECK(parse("clean=on").options.clean);
-    CHECK(rows.partial_write_options.size() == 5);
     CHECK(parse("join_above=auto").options.join_above < 0);
     for (const char* list :
          {"stripe_cache_size=16", "stripe_cache_size=32769", "rmw_level=3", "stripe_io_size=2K",
           "stripe_io_size=12K", "plug=yes", "join_above=101", "clean=yes", "clean"})
         CHECK_MESSAGE(!refusal(list).empty(), list);
+    CHECK(!parse("ro").missing_seconds.has_value());
+    CHECK(parse("missing_dev_timeout=0").missing_seconds == 0);
+    CHECK(parse("missing_dev_timeout=90").missing_seconds == 90);
+    CHECK(!refusal("error_budget=601").empty());
+    CHECK(!refusal("error_budget=-1").empty());
+    CHECK(!refusal("missing_dev_timeout=x").empty());
+    CHECK(!refusal("missing_dev_timeout=3601").empty());
     for (const char* list : {"commit=0", "commit=301", "commit=x", "commit", "commit=", "dirty_max=1K",
                              "cache=-1", "device=", "degraded=ask", "ro=1", "dirsync", "subvol=x"})
         CHECK_MESSAGE(!refusal(list).empty(), list);
