@@ -95,6 +95,7 @@ public:
     // second with an unreadable block, five for one in which a repair did not hold; 0: any. Blocks with wrong
     // content whose repair holds are doubtful, and never too many: the member is of use.
     void set_error_budget(uint32_t seconds) { error_budget_.store(seconds, std::memory_order_relaxed); }
+    [[nodiscard]] uint32_t error_budget() const { return error_budget_.load(std::memory_order_relaxed); }
     // A block of the member was rewritten with what belongs there, and read again: it `holds` that, or not.
     enum class Repair : uint8_t { kHolds, kDoesNotHold };
     void note_repair(MemberId id, DeviceOffset offset, Repair repair);

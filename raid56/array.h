@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -276,8 +277,8 @@ public:
     Status start_partial_writes(IntentLog& log, const PartialWriteOptions& options);
     // Changes the options of an array in use, all but worker_count. kInvalid as above.
     Status set_partial_write_options(const PartialWriteOptions& options);
-    // Defaults while writes in place are not started.
-    [[nodiscard]] PartialWriteOptions partial_write_options() const;
+    // None while writes in place are not started.
+    [[nodiscard]] std::optional<PartialWriteOptions> partial_write_options() const;
     // Writes blocks in place: parity is updated from what is read and verified, or from the stripe cache, and
     // a write-intent entry is durable before. Returns when all are done: the first failure. Thread-safe;
     // writers of the same rows wait for each other and merge.

@@ -96,7 +96,7 @@ void CleanPace::step()
     const uint64_t begin = clock_us();
     next_us_ = begin + kCleanLookUs;
     const bool is_idle = idle(begin);
-    if (balance(begin) || !committer_.store.options.clean)
+    if (balance(begin) || !committer_.store.live.clean)
         return;
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
@@ -146,13 +146,16 @@ void* Background::commit_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-commit");
-    const uint64_t interval_us = uint64_t{committer.store.options.commit_seconds} * 1000 * kMicrosecondsPerMs;
-    uint64_t commit_us = clock_us() + interval_us;
+    uint64_t committed_us = clock_us();
+    bool soon = false;
     uint64_t last_change = committer.store.changes.newest();
     CleanPace pace(committer);
     ConfirmPace confirm(committer);
     while (true) {
         uint64_t now = clock_us();
+        const uint64_t interval_us =
+            soon ? kSoonUs : uint64_t{committer.store.live.commit_seconds} * 1000 * kMicrosecondsPerMs;
+        const uint64_t commit_us = committed_us + interval_us;
         const uint64_t next_us = std::min({commit_us, pace.next_us(), confirm.next_us()});
         const uint64_t pause_us = left_us(now, next_us);
         const CommitQueue::Work work = committer.store.commits.sleep(divide_up(pause_us, kMicrosecondsPerMs));
@@ -172,7 +175,8 @@ void* Background::commit_main(void* self)
             if (std::exchange(last_change, change) == change)
                 malloc_release();
             committer.empty_groups.step();
-            commit_us = clock_us() + (committer.empty_groups.wants_commit() ? kSoonUs : interval_us);
+            committed_us = clock_us();
+            soon = committer.empty_groups.wants_commit();
         }
         if (committer.store.volume.members().fail_over_budget() && committer.store.service.writing())
             committer.commit().ignore();  // what skips the member is acknowledged after that

@@ -195,27 +195,22 @@ Status VolumeControl::stats_reset(ControlRequest&, ControlAnswer& answer, std::s
     return status;
 }
 
-Status VolumeControl::remount(ControlRequest& request, ControlAnswer&, std::string& why)
+Status VolumeControl::remount(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const json_t* const read_only = json_get(request.body.get(), "read_only");
     if (!json_is_boolean(read_only)) {
         why = "remount needs read_only: true or false";
         return Err::kInvalid;
     }
-    PartialWriteOptions options = filesystem_.volume->array().partial_write_options();
-    bool any = false;
-    const char* name;
-    json_t* value;
-    json_object_foreach(const_cast<json_t*>(json_get(request.body.get(), "options")), name, value)
-    {
-        const char* const text = json_string_value(value);
-        CW_TRY(set_partial_write_option(name, text != nullptr ? text : "", options, why));
-        any = true;
-    }
+    MountRequest wanted;
+    wanted.sloppy = true;
+    wanted.options = current_options(filesystem_);
+    CW_TRY(parse_mount_options(json_get_text(request.body.get(), "options"), wanted, why));
     CW_TRY(filesystem_.committer.remount(json_is_true(read_only), why));
-    // A volume that is read-only writes nothing in place.
-    return any && !json_is_true(read_only) ? filesystem_.volume->array().set_partial_write_options(options)
-                                           : Status();
+    CW_ASSIGN(const std::string later, change_options(filesystem_, wanted.options));
+    answer.result = json_make_object();
+    json_put_text(answer.result.get(), "later", later);
+    return {};
 }
 
 namespace {
