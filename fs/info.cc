@@ -188,7 +188,7 @@ VolumeInfo Filesystem::info()
     info.fsync_record_bytes = committer.syncs.counts().record_bytes;
     info.fsync_commits = committer.syncs.counts().commits;
     info.replayed_records = committer.replayed_records;
-    info.emptied_groups = committer.cleaner.counts().emptied_groups;
+    info.emptied_groups = committer.empty_groups.emptied_groups();
     info.moved_blocks = committer.cleaner.counts().moved_blocks;
     info.unmovable_blocks = committer.cleaner.counts().unmovable_blocks;
     info.dirty_bytes = store.ledger.dirty_blocks() * kBlockBytes;

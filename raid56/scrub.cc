@@ -141,9 +141,19 @@ void ScrubScan::ask()
     }
 }
 
+// The worker of a device has just written the memory, on another processor.
+void fetch_ahead(const std::byte* block)
+{
+    constexpr size_t kLineBytes = 64;
+    for (size_t at = 0; at < kBlockBytes; at += kLineBytes)
+        __builtin_prefetch(block + at, 0, 2);
+}
+
 void ScrubScan::compare_column(ScannedRun& run, uint32_t column)
 {
     for (uint32_t row = 0; row < run.rows.row_count; ++row) {
+        if (row + 1 < run.rows.row_count)
+            fetch_ahead(block(run, column, row + 1));
         const BlockExpectation& wanted = expected(run, column, row);
         if (wanted.known && checksum_of(block(run, column, row), kBlockBytes) != wanted.checksum)
             run.suspicious[row] = true;

@@ -34,6 +34,9 @@ constexpr uint64_t kCleanPauseUs = 10 * kMicrosecondsPerMs;
 constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
+// The same for a balance, and what a step of it moves then: who writes next waits for one, some 20 ms.
+constexpr uint64_t kQuietUs = 100 * kMicrosecondsPerMs;
+constexpr uint64_t kQuietStepBytes = 16 * kMiB;
 
 uint64_t clock_us()
 {
@@ -55,7 +58,7 @@ public:
 
 private:
     bool idle(uint64_t now);
-    bool balance(uint64_t begin, bool is_idle);
+    bool balance(uint64_t begin);
 
     Committer& committer_;
     uint64_t next_us_ = clock_us() + kCleanLookUs;
@@ -72,17 +75,19 @@ bool CleanPace::idle(uint64_t now)
     return now - changed_us_ >= kIdleUs;
 }
 
-// Somebody waits for its end: it has half the time, and all of it when nobody writes.
-bool CleanPace::balance(uint64_t begin, bool is_idle)
+// Somebody waits for its end: it has half the time, and all of it, in larger steps, when nobody writes.
+bool CleanPace::balance(uint64_t begin)
 {
-    const CleanProgress progress = committer_.balance.step(is_idle);
+    const bool is_quiet = begin - changed_us_ >= kQuietUs;
+    const CleanProgress progress =
+        committer_.balance.step(is_quiet ? kQuietStepBytes : CleanPolicy::kStepBytes);
     if (progress == CleanProgress::kNothing)
         return false;
     if (progress == CleanProgress::kNeedsCommit)
         committer_.commit().ignore();  // an error has stopped the filesystem
     const uint64_t end = clock_us();
     const uint64_t least = progress == CleanProgress::kNeedsCommit ? kCleanPauseUs : 0;
-    next_us_ = end + std::max(least, is_idle ? 0 : end - begin);
+    next_us_ = end + std::max(least, is_quiet ? 0 : end - begin);
     return true;
 }
 
@@ -91,13 +96,13 @@ void CleanPace::step()
     const uint64_t begin = clock_us();
     next_us_ = begin + kCleanLookUs;
     const bool is_idle = idle(begin);
-    if (balance(begin, is_idle) || !committer_.store.live.clean)
+    if (balance(begin) || !committer_.store.live.clean)
         return;
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
-    const CleanProgress progress = committer_.cleaner.step(CleanWhen::kPolicy, is_idle);
+    const CleanProgress progress = committer_.cleaner.step({.when = CleanWhen::kPolicy, .idle = is_idle});
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.

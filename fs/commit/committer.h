@@ -93,8 +93,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     // device at a time that takes or takes again the place of a member: nobody erases the logs of one that is
     // in service.
     Mutex remount_mutex{LockRank::kRemount};
-    Cleaner cleaner;
     EmptyGroups empty_groups;
+    Cleaner cleaner;
     CommitOrders orders;
     Balance balance;
     Scrub scrub, catch_up;
