@@ -93,6 +93,12 @@ void append_runs(const SpaceGroup& group, const BlockRange& range, std::vector<B
     }
 }
 
+void append_live(const SpaceGroup& group, std::span<const BlockRange> ranges, std::vector<BlockRun>& out)
+{
+    for (const BlockRange& range : ranges)
+        out.push_back({group.address() + range.first * kBlockBytes, static_cast<uint32_t>(range.count)});
+}
+
 }  // namespace
 
 size_t SpaceGroupList::lower_bound(VolumeAddress address) const
@@ -461,6 +467,12 @@ std::vector<GroupNumbers> Allocator::group_numbers(uint32_t content) const
     return out;
 }
 
+std::optional<GroupNumbers> Allocator::numbers_of(VolumeAddress group_address) const
+{
+    const Ref<SpaceGroup> group = impl_->find(group_address);
+    return group && group->address() == group_address ? group->numbers() : std::optional<GroupNumbers>();
+}
+
 void Allocator::sparse_units(uint32_t content, uint32_t unit_blocks, uint32_t percent, uint64_t unit_count,
                              std::vector<VolumeAddress>& out)
 {
@@ -487,18 +499,21 @@ Status Allocator::live_blocks(VolumeAddress from, uint64_t block_count, std::vec
     std::vector<BlockRange> ranges;
     do {
         CW_TRY(impl_->load(*group));
-    } while (!group->live_blocks(group->block_of(from), block_count, ranges));
-    for (const BlockRange& range : ranges)
-        out.push_back({group->address() + range.first * kBlockBytes, static_cast<uint32_t>(range.count)});
+    } while (!group->live_blocks({group->block_of(from), UINT64_MAX}, block_count, ranges));
+    append_live(*group, ranges, out);
     return {};
 }
 
-Result<bool> Allocator::is_live(VolumeAddress address)
+Status Allocator::live_in(const BlockRun& run, std::vector<BlockRun>& out)
 {
-    const Ref<SpaceGroup> group = impl_->find(address);
-    if (!group || group->block_of(address) == ~uint64_t{0})
+    const Ref<SpaceGroup> group = impl_->find(run.address);
+    if (!group || group->block_of(run.address) == ~uint64_t{0})
         return Err::kInvalid;
-    return group->is_live(group->block_of(address));
+    std::vector<BlockRange> ranges;
+    if (!group->live_blocks({group->block_of(run.address), run.block_count}, run.block_count, ranges))
+        return Err::kBusy;
+    append_live(*group, ranges, out);
+    return {};
 }
 
 void Allocator::set_memory_limit(uint64_t bytes)

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -183,6 +184,8 @@ public:
     [[nodiscard]] std::vector<VolumeAddress> empty_groups(uint32_t content) const;
     // Every group of that content, by rising address.
     [[nodiscard]] std::vector<GroupNumbers> group_numbers(uint32_t content) const;
+    // Nothing when no group begins there.
+    [[nodiscard]] std::optional<GroupNumbers> numbers_of(VolumeAddress group_address) const;
     // Appends the first `block_count` or fewer blocks from `from` on that the open state refers to, all of
     // the group of `from`, in runs of contiguous addresses. Loads the group.
     Status live_blocks(VolumeAddress from, uint64_t block_count, std::vector<BlockRun>& out);
@@ -192,9 +195,10 @@ public:
     // that content with parity. Loads them.
     void sparse_units(uint32_t content, uint32_t unit_blocks, uint32_t percent, uint64_t unit_count,
                       std::vector<VolumeAddress>& out);
-    // Whether the open state refers to the block. Reads nothing: kBusy when the group is not in memory;
-    // kInvalid: not a data address of any group. An answer stands as long as nobody frees or allocates.
-    Result<bool> is_live(VolumeAddress address);
+    // Appends those of a run of one group's blocks that the open state refers to, in runs. Reads nothing:
+    // kBusy when the group is not in memory; kInvalid: not data addresses of a group. An answer stands as
+    // long as nobody frees or allocates.
+    Status live_in(const BlockRun& run, std::vector<BlockRun>& out);
     // Whether the recorded or open state uses the block; for check and repair. Loads the group.
     // kInvalid: not a data address of any group.
     Result<bool> is_used(VolumeAddress address);

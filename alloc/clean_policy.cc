@@ -7,7 +7,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint64_t kStepBytes = 2 * kMiB;
 // Share of the space in free stripes below which cleaning begins.
 constexpr double kScarce = 0.125;
 // When idle, groups are emptied up to this share of free stripes, if at most half of them is live: moving
@@ -105,9 +104,9 @@ std::optional<VolumeAddress> CleanPolicy::choose_any(std::span<const GroupNumber
     return emptiest(groups, 1.0, UINT64_MAX);
 }
 
-uint64_t CleanPolicy::step_blocks(uint64_t stripe_blocks)
+uint64_t CleanPolicy::step_blocks(uint64_t stripe_blocks, uint64_t bytes)
 {
-    return std::max<uint64_t>(1, kStepBytes / kBlockBytes / stripe_blocks) * stripe_blocks;
+    return std::max<uint64_t>(1, bytes / kBlockBytes / stripe_blocks) * stripe_blocks;
 }
 
 uint64_t CleanPolicy::pause_us(uint64_t step_us, const CleanPressure& pressure)

@@ -38,8 +38,10 @@ public:
                                                       const CleanPressure& pressure) const;
     // The same whatever the need: what gives any stripe back.
     [[nodiscard]] static std::optional<VolumeAddress> choose_any(std::span<const GroupNumbers> groups);
-    // Data blocks to move in one step of a group: whole stripes, about 2 MiB.
-    [[nodiscard]] static uint64_t step_blocks(uint64_t stripe_blocks);
+    // What one step moves while somebody else works.
+    static constexpr uint64_t kStepBytes = 2 * kMiB;
+    // Data blocks to move in one step of a group: whole stripes, about `bytes`.
+    [[nodiscard]] static uint64_t step_blocks(uint64_t stripe_blocks, uint64_t bytes);
     // How long to leave the members to others after a step of `step_us` microseconds.
     [[nodiscard]] static uint64_t pause_us(uint64_t step_us, const CleanPressure& pressure);
 

@@ -92,7 +92,7 @@ TEST_CASE("the scarcer free stripes are, the larger the share of the cleaner")
     }
     CHECK(CleanPolicy::pause_us(1000, {.free_blocks = 0, .total_blocks = 1000}) == 1000);
     CHECK(CleanPolicy::pause_us(1000, {.free_blocks = 900, .total_blocks = 1000, .idle = true}) == 1000);
-    CHECK(CleanPolicy::step_blocks(64) == 512);
-    CHECK(CleanPolicy::step_blocks(48) == 480);
-    CHECK(CleanPolicy::step_blocks(4096) == 4096);
+    CHECK(CleanPolicy::step_blocks(64, CleanPolicy::kStepBytes) == 512);
+    CHECK(CleanPolicy::step_blocks(48, CleanPolicy::kStepBytes) == 480);
+    CHECK(CleanPolicy::step_blocks(4096, CleanPolicy::kStepBytes) == 4096);
 }

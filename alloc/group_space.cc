@@ -356,9 +356,10 @@ uint64_t GroupSpace::take_of_partial_rows(uint64_t wanted, std::vector<BlockRang
     return taken;
 }
 
-void GroupSpace::live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out) const
+void GroupSpace::live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out) const
 {
-    const uint64_t end = live_.bit_count();
+    uint64_t from = within.first;
+    const uint64_t end = from + std::min(live_.bit_count() - from, within.count);
     while (from < end && wanted > 0) {
         const auto width = static_cast<uint32_t>(std::min<uint64_t>(64, end - from));
         const uint64_t bits = live_.bits(from, width);

@@ -57,7 +57,7 @@ public:
 
     [[nodiscard]] bool is_live(uint64_t block) const { return live_.test(block); }
     // Appends the first `wanted` or fewer live blocks from `from` on.
-    void live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out) const;
+    void live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out) const;
     // Units that share their rows with fewer others than fit there, `most` in a row at most: out[n] gets
     // those that are n + 1 in theirs, until it has `unit_count`.
     void sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,

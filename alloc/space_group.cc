@@ -183,12 +183,12 @@ GroupNumbers SpaceGroup::numbers()
     };
 }
 
-bool SpaceGroup::live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out)
+bool SpaceGroup::live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out)
 {
     MutexLock lock(mutex_);
     if (load_state_ != LoadState::kLoaded)
         return false;
-    space_->live_blocks(from, wanted, out);
+    space_->live_blocks(within, wanted, out);
     return true;
 }
 
@@ -201,14 +201,6 @@ bool SpaceGroup::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit
     if (state_ == State::kOpen && !retired_)
         space_->sparse_units(unit_blocks, most, unit_count, out);
     return true;
-}
-
-Result<bool> SpaceGroup::is_live(uint64_t block)
-{
-    MutexLock lock(mutex_);
-    if (load_state_ != LoadState::kLoaded)
-        return Err::kBusy;
-    return space_->is_live(block);
 }
 
 // A group's state comes into memory at first use and leaves it when it is idle.

@@ -75,13 +75,12 @@ public:
     [[nodiscard]] bool empty();
 
     [[nodiscard]] GroupNumbers numbers();
-    // The first `wanted` live blocks from `from` on. False: the group is not loaded.
-    bool live_blocks(uint64_t from, uint64_t wanted, std::vector<BlockRange>& out);
+    // The first `wanted` live blocks of `within`, which may end behind the group. False: the group is not
+    // loaded.
+    bool live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out);
     // As GroupSpace::sparse_units(). False: the group is not loaded.
     bool sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
                       std::vector<std::vector<VolumeAddress>>& out);
-    // kBusy: the group is not loaded.
-    Result<bool> is_live(uint64_t block);
 
     // Reads the recorded windows unless that is done; waits for another thread that does it. No lock is held
     // while `source` works. kNoMemory: `memory` has no room for its bitmaps.

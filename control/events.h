@@ -52,6 +52,7 @@ private:
     void compare_scrub(const ScrubStatus& before, const ScrubStatus& status);
     void compare_rebuild(const ScrubStatus& before, const ScrubStatus& status);
     void compare_balance(const BalanceStatus& before, const BalanceStatus& status);
+    void compare_replace(const VolumeInfo& info, const ReplaceStatus& before, const ReplaceStatus& status);
     bool grew(Reported& reported, uint64_t value) const;
 
     uint64_t now_ = 0;

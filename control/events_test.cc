@@ -76,6 +76,26 @@ TEST_CASE("a member fails, is replaced, and filled")
     CHECK(look(finder, status) == "SpareActive Redundant RebuildFinished");
 }
 
+TEST_CASE("a member is replaced, another one is not, and the successor is no news of its own")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    status.replace = {.state = ReplaceStatus::State::kRunning, .source = {2}, .target = {9}, .started = 5};
+    status.report.info.members.push_back({.id = {9}, .successor = true});
+    CHECK(look(finder, status) == "ReplaceStarted");
+    CHECK(look(finder, status) == "");
+    status.report.info.members.pop_back();
+    status.replace.state = ReplaceStatus::State::kFinished;
+    status.replace.copy.lost = 3;
+    const std::vector<VolumeEvent> ended = finder.look(status, kNow);
+    REQUIRE(names_of(ended) == "ReplaceFinished");
+    CHECK(ended[0].text == "member 2 is replaced, 0 blocks from other members, 3 lost");
+    CHECK(ended[0].device == "/dev/m2");
+    status.replace = {.state = ReplaceStatus::State::kFailed, .source = {2}, .started = 8, .text = "why"};
+    CHECK(look(finder, status) == "ReplaceStarted ReplaceFailed");
+}
+
 TEST_CASE("what was wrong before is told with the first look")
 {
     EventFinder finder;

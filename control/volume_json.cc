@@ -95,6 +95,8 @@ Json encode_member(const MemberInfo& member)
     json_put_integer(object.get(), "size_bytes", member.size_bytes);
     json_put_integer(object.get(), "used_bytes", member.used_bytes);
     json_put_integer(object.get(), "stale_groups", member.stale_groups);
+    json_put_flag(object.get(), "replaced", member.replaced);
+    json_put_flag(object.get(), "successor", member.successor);
     json_put_integer(object.get(), "stale_bytes", member.stale_bytes);
     Json errors = json_make_object();
     for (size_t i = 0; i < member.counters.size(); ++i)
@@ -114,6 +116,8 @@ MemberInfo decode_member(const json_t* object)
     member.size_bytes = json_get_integer(object, "size_bytes");
     member.used_bytes = json_get_integer(object, "used_bytes");
     member.stale_groups = json_get_integer(object, "stale_groups");
+    member.replaced = json_get_flag(object, "replaced");
+    member.successor = json_get_flag(object, "successor");
     member.stale_bytes = json_get_integer(object, "stale_bytes");
     const std::string state = json_get_text(object, "state");
     for (const MemberState candidate : kStates) {

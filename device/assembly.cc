@@ -173,10 +173,20 @@ Status Assembler::check_one_volume()
     return {};
 }
 
-// Whether most of the devices have a later commit that knows another device as this member.
+// Whether most of the devices have a later commit that knows another device as this member; or that device is
+// there, which is the first to have it.
 bool Assembler::was_replaced(const Candidate& candidate) const
 {
     const Superblock& own = candidate.newest();
+    const Uuid& uuid = own.member(own.member_id)->uuid;
+    const auto succeeds = [&](const Candidate& other) {
+        const Superblock& newest = other.newest();
+        return newest.member_id == own.member_id && newest.member(own.member_id)->uuid != uuid &&
+               own.replace.source == own.member_id && newer_commit(newest, own) &&
+               newest.member(own.member_id)->uuid == own.member(own.replace.target)->uuid;
+    };
+    if (std::any_of(candidates_.begin(), candidates_.end(), succeeds))
+        return true;
     const auto others = std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& other) {
         const MemberRecord* const line = other.newest().member(own.member_id);
         return line != nullptr && line->uuid != own.member(own.member_id)->uuid &&

@@ -30,6 +30,8 @@ inline constexpr uint32_t kAllContent = kGroupData | kGroupMetadata | kGroupSyst
 inline constexpr uint32_t kGroupReadOnly = 1;  // flags: closed for allocation (migration)
 // flags: closed for good; its blocks move, so that an address in it may have an entry in the remap tree
 inline constexpr uint32_t kGroupEmptying = 2;
+// flags: the target of a replacement has all that the source's column of the group has
+inline constexpr uint32_t kGroupCopied = 4;
 
 struct DiskGroupMap {
     le64 checksum;  // xxh3-64 of the `bytes - 8` bytes after this field

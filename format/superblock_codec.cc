@@ -170,6 +170,20 @@ bool scrub_valid(const ScrubRecord& scrub)
     return scrub.state <= ScrubState::kCancelled && (scrub.flags & ~kScrubFlagsMask) == 0;
 }
 
+// What lies in a slot of the one lies there on the other.
+bool replace_valid(const Superblock& superblock)
+{
+    const ReplaceRecord& replace = superblock.replace;
+    if (!replace.active())
+        return replace == ReplaceRecord();
+    const MemberRecord* const source = superblock.member(replace.source);
+    const MemberRecord* const target = superblock.member(replace.target);
+    return source != nullptr && target != nullptr && source != target &&
+           source->slots_offset == target->slots_offset && source->slot_bytes == target->slot_bytes &&
+           source->slot_count == target->slot_count &&
+           (superblock.incompat_features & feature_bit("replace")) != 0;
+}
+
 bool superblock_valid(const Superblock& superblock)
 {
     if (superblock.volume_uuid == Uuid{} || superblock.generation.value == 0 ||
@@ -187,7 +201,8 @@ bool superblock_valid(const Superblock& superblock)
     if (superblock.label.size() >= kLabelBytes || superblock.label.find('\0') != std::string::npos)
         return false;
     return root_valid(superblock) && map_ref_valid(superblock) && epochs_valid(superblock) &&
-           balance_valid(superblock) && scrub_valid(superblock.scrub) && members_valid(superblock);
+           balance_valid(superblock) && scrub_valid(superblock.scrub) && members_valid(superblock) &&
+           replace_valid(superblock);
 }
 
 // The head of the slot once the checksum over the length it states has been verified.
@@ -275,6 +290,8 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
                           .before = {disk.balance.before},
                           .total_bytes = disk.balance.total_bytes};
     superblock.scrub = decode(disk.scrub);
+    superblock.replace = {
+        .source = {disk.replace.source}, .target = {disk.replace.target}, .started = disk.replace.started};
 }
 
 void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
@@ -315,6 +332,9 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.balance.before = superblock.balance.before.value;
     disk.balance.total_bytes = superblock.balance.total_bytes;
     encode(superblock.scrub, disk.scrub);
+    disk.replace.source = superblock.replace.source.value;
+    disk.replace.target = superblock.replace.target.value;
+    disk.replace.started = superblock.replace.started;
     std::memcpy(disk.label, superblock.label.data(), superblock.label.size());
     disk.epoch_count = static_cast<uint32_t>(superblock.epochs.size());
     for (size_t index = 0; index < superblock.epochs.size(); ++index)

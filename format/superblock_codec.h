@@ -103,6 +103,19 @@ struct ScrubRecord {
     friend bool operator==(const ScrubRecord&, const ScrubRecord&) = default;
 };
 
+// A member that is being replaced (DiskReplace).
+struct ReplaceRecord {
+    MemberId source;  // 0: none is
+    MemberId target;
+    uint64_t started = 0;
+
+    [[nodiscard]] bool active() const { return source.value != 0; }
+    // Whether the member is one of the two.
+    [[nodiscard]] bool names(MemberId id) const { return active() && (id == source || id == target); }
+
+    friend bool operator==(const ReplaceRecord&, const ReplaceRecord&) = default;
+};
+
 struct Superblock {
     Uuid volume_uuid;
     uint64_t incompat_features = 0;
@@ -130,6 +143,7 @@ struct Superblock {
     bool unmounted = false;
     BalanceRecord balance;
     ScrubRecord scrub;
+    ReplaceRecord replace;
     std::string label;
     std::vector<MemberRecord> members;  // by rising id
     // Devices in reserve, by rising id: no id of a member; only id, state, uuid and size count.

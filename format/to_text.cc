@@ -121,6 +121,9 @@ std::string to_text(const Superblock& superblock)
     text += "map " + to_text(superblock.map) + "\n";
     if (superblock.balance.state != BalanceState::kNone)
         text += "balance " + to_text(superblock.balance) + "\n";
+    if (const ReplaceRecord& replace = superblock.replace; replace.active())
+        text += text_format("replace member %u by %u since %" PRIu64 "\n", replace.source.value,
+                            replace.target.value, replace.started);
     for (const EpochRecord& epoch : superblock.epochs)
         text += "epoch " + to_text(epoch) + "\n";
     for (const MemberRecord& member : superblock.members)
@@ -138,6 +141,8 @@ std::string to_text(const GroupRecord& group)
         text += " read-only";
     if ((group.flags & kGroupEmptying) != 0)
         text += " emptying";
+    if ((group.flags & kGroupCopied) != 0)
+        text += " copied";
     text += text_format(" k %u chunk %u column %" PRIu64 " mapping %u created %" PRIu64, group.data_columns,
                         group.chunk_bytes, group.column_bytes, group.mapping_version,
                         group.created_generation.value);

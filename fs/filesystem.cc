@@ -55,13 +55,13 @@ Status Filesystem::confirm()
 CleanProgress Filesystem::clean_step(CleanWhen when)
 {
     CW_ASSERT(store.options.manual_commit);
-    return committer.cleaner.step(when, false);
+    return committer.cleaner.step({.when = when});
 }
 
 CleanProgress Filesystem::balance_step()
 {
     CW_ASSERT(store.options.manual_commit);
-    return committer.balance.step(true);
+    return committer.balance.step(CleanPolicy::kStepBytes);
 }
 
 ScrubStatus Filesystem::scrub_step()
@@ -80,6 +80,12 @@ Result<ScrubStatus> Filesystem::catch_up_step()
         committer.catch_up.step();
     }
     return committer.catch_up.status();
+}
+
+bool Filesystem::replace_step()
+{
+    CW_ASSERT(store.options.manual_commit);
+    return committer.replace.step();
 }
 
 Status Filesystem::reset_counters()

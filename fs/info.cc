@@ -41,9 +41,12 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
 std::vector<MemberInfo> member_infos(Filesystem& filesystem)
 {
     std::vector<MemberInfo> infos;
+    const ReplaceRecord replace = filesystem.volume->replacing();
     for (const MemberRecord& record : filesystem.volume->member_table()) {
         MemberInfo info;
         info.id = record.id;
+        info.replaced = replace.active() && record.id == replace.source;
+        info.successor = replace.active() && record.id == replace.target;
         info.size_bytes = record.size_bytes;
         info.counters = filesystem.volume->members().counters(record.id);
         tell_presence(filesystem, record, info);
@@ -190,7 +193,7 @@ VolumeInfo Filesystem::info()
     info.fsync_record_bytes = committer.syncs.counts().record_bytes;
     info.fsync_commits = committer.syncs.counts().commits;
     info.replayed_records = committer.replayed_records;
-    info.emptied_groups = committer.cleaner.counts().emptied_groups;
+    info.emptied_groups = committer.empty_groups.emptied_groups();
     info.moved_blocks = committer.cleaner.counts().moved_blocks;
     info.unmovable_blocks = committer.cleaner.counts().unmovable_blocks;
     info.dirty_bytes = store.ledger.dirty_blocks() * kBlockBytes;

@@ -24,6 +24,7 @@ struct MemberInfo {
     MemberId id;
     std::string path;  // empty when absent; of one that failed while mounted it stays
     std::string reason;  // why it is not in service or behind: "member 4 " and this; empty when it is not
+    bool replaced = false, successor = false;  // of the replacement that is under way
     bool doubtful = false;  // in service, with more errors than the budget has
     bool unusable = false;  // absent, because its device cannot be used
     uint64_t size_bytes = 0;

@@ -35,21 +35,29 @@ OpenCacheMode cache_mode(const Frontend& frontend, const fuse_file_info& info)
 enum Handle : uint64_t {
     kPlain = 0,
     kWritesDirectly = 1,  // may write past the page cache
+    kMayMap = 2,  // may write by a mapping
 };
 
 Handle begin_open(Frontend& frontend, InodeNumber inode, const fuse_file_info& info)
 {
     const bool direct = (info.flags & O_DIRECT) != 0 || cache_mode(frontend, info) == OpenCacheMode::kDirect;
-    if ((info.flags & O_ACCMODE) == O_RDONLY || !direct)
+    const int access = info.flags & O_ACCMODE;
+    if (access != O_RDONLY && direct) {
+        frontend.page_cache.begin_direct(inode);
+        return kWritesDirectly;
+    }
+    if (access != O_RDWR)
         return kPlain;
-    frontend.page_cache.begin_direct(inode);
-    return kWritesDirectly;
+    frontend.page_cache.begin_mapped(inode);
+    return kMayMap;
 }
 
 void end_open(Frontend& frontend, InodeNumber inode, uint64_t handle)
 {
     if (handle == kWritesDirectly)
         frontend.page_cache.end_direct(inode);
+    else if (handle == kMayMap)
+        frontend.page_cache.end_mapped(inode);
 }
 
 void answer_open(fuse_req_t request, InodeNumber inode, fuse_file_info info)

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -180,6 +181,12 @@ public:
     virtual void end_stripe() = 0;
 };
 
+// Whose content goes where, at the same offsets. Both members are in service, and what is written to the one
+// is written to the other (MemberSet::set_mirror()).
+struct MemberCopy {
+    MemberId source, target;
+};
+
 // What scrub_rows() saw and did; calls add to it.
 struct ScrubReport {
     // Blocks that were read and compared with what they must be. Data includes free blocks of rows in use,
@@ -276,8 +283,8 @@ public:
     Status start_partial_writes(IntentLog& log, const PartialWriteOptions& options);
     // Changes the options of an array in use, all but worker_count. kInvalid as above.
     Status set_partial_write_options(const PartialWriteOptions& options);
-    // Defaults while writes in place are not started.
-    [[nodiscard]] PartialWriteOptions partial_write_options() const;
+    // None while writes in place are not started.
+    [[nodiscard]] std::optional<PartialWriteOptions> partial_write_options() const;
     // Writes blocks in place: parity is updated from what is read and verified, or from the stripe cache, and
     // a write-intent entry is durable before. Returns when all are done: the first failure. Thread-safe;
     // writers of the same rows wait for each other and merge.
@@ -323,6 +330,17 @@ public:
     // are left out: scrub_rows() has them. kInvalid as for read(). Thread-safe.
     Status scrub_copies(VolumeAddress address, std::span<const Checksum> checksums, ScrubMode mode,
                         ScrubReport& report);
+
+    // Writes to the target what the source has of these rows, or must have: its blocks are verified; what is
+    // unreadable or wrong comes from the other members. Stripes are locked meanwhile. Adds to the report the
+    // blocks that were written, as `repaired` those that the source did not have, what is lost, and as
+    // `unsettled` what the target did not take: it is out of service then. Nothing is repaired. Rows, sink
+    // and errors as for scrub_rows().
+    Status copy_rows(VolumeAddress group_address, std::span<const StripeRows> rows, const MemberCopy& copy,
+                     ScrubSink& sink, ScrubReport& report);
+    // The same for blocks as scrub_copies() takes them.
+    Status copy_copies(VolumeAddress address, std::span<const Checksum> checksums, const MemberCopy& copy,
+                       ScrubReport& report);
 
     // Reads every copy of the blocks from `address` on separately, one per checksum, and reports those that
     // do not match, without changing anything: for blocks of which the verifier knows nothing. On a parity

@@ -57,10 +57,10 @@ Status Array::start_partial_writes(IntentLog& log, const PartialWriteOptions& op
     return {};
 }
 
-PartialWriteOptions Array::partial_write_options() const
+std::optional<PartialWriteOptions> Array::partial_write_options() const
 {
     if (!state_->partial)
-        return {};
+        return std::nullopt;
     MutexLock lock(state_->partial->options_mutex);
     return state_->partial->options;
 }

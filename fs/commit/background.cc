@@ -36,6 +36,9 @@ constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
 constexpr uint64_t kHealthLookMs = 1000;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
+// The same for a balance, and what a step of it moves then: who writes next waits for one, some 20 ms.
+constexpr uint64_t kQuietUs = 100 * kMicrosecondsPerMs;
+constexpr uint64_t kQuietStepBytes = 16 * kMiB;
 
 uint64_t clock_us()
 {
@@ -57,7 +60,7 @@ public:
 
 private:
     bool idle(uint64_t now);
-    bool balance(uint64_t begin, bool is_idle);
+    bool balance(uint64_t begin);
 
     Committer& committer_;
     uint64_t next_us_ = clock_us() + kCleanLookUs;
@@ -74,17 +77,19 @@ bool CleanPace::idle(uint64_t now)
     return now - changed_us_ >= kIdleUs;
 }
 
-// Somebody waits for its end: it has half the time, and all of it when nobody writes.
-bool CleanPace::balance(uint64_t begin, bool is_idle)
+// Somebody waits for its end: it has half the time, and all of it, in larger steps, when nobody writes.
+bool CleanPace::balance(uint64_t begin)
 {
-    const CleanProgress progress = committer_.balance.step(is_idle);
+    const bool is_quiet = begin - changed_us_ >= kQuietUs;
+    const CleanProgress progress =
+        committer_.balance.step(is_quiet ? kQuietStepBytes : CleanPolicy::kStepBytes);
     if (progress == CleanProgress::kNothing)
         return false;
     if (progress == CleanProgress::kNeedsCommit)
         committer_.commit().ignore();  // an error has stopped the filesystem
     const uint64_t end = clock_us();
     const uint64_t least = progress == CleanProgress::kNeedsCommit ? kCleanPauseUs : 0;
-    next_us_ = end + std::max(least, is_idle ? 0 : end - begin);
+    next_us_ = end + std::max(least, is_quiet ? 0 : end - begin);
     return true;
 }
 
@@ -93,13 +98,13 @@ void CleanPace::step()
     const uint64_t begin = clock_us();
     next_us_ = begin + kCleanLookUs;
     const bool is_idle = idle(begin);
-    if (balance(begin, is_idle) || !committer_.store.options.clean)
+    if (balance(begin) || !committer_.store.live.clean)
         return;
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
-    const CleanProgress progress = committer_.cleaner.step(CleanWhen::kPolicy, is_idle);
+    const CleanProgress progress = committer_.cleaner.step({.when = CleanWhen::kPolicy, .idle = is_idle});
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.
@@ -143,13 +148,16 @@ void* Background::commit_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-commit");
-    const uint64_t interval_us = uint64_t{committer.store.options.commit_seconds} * 1000 * kMicrosecondsPerMs;
-    uint64_t commit_us = clock_us() + interval_us;
+    uint64_t committed_us = clock_us();
+    bool soon = false;
     uint64_t last_change = committer.store.changes.newest();
     CleanPace pace(committer);
     ConfirmPace confirm(committer);
     while (true) {
         uint64_t now = clock_us();
+        const uint64_t interval_us =
+            soon ? kSoonUs : uint64_t{committer.store.live.commit_seconds} * 1000 * kMicrosecondsPerMs;
+        const uint64_t commit_us = committed_us + interval_us;
         const uint64_t next_us = std::min({commit_us, pace.next_us(), confirm.next_us()});
         const uint64_t pause_us = left_us(now, next_us);
         const CommitQueue::Work work = committer.store.commits.sleep(divide_up(pause_us, kMicrosecondsPerMs));
@@ -169,7 +177,8 @@ void* Background::commit_main(void* self)
             if (std::exchange(last_change, change) == change)
                 malloc_release();
             committer.empty_groups.step();
-            commit_us = clock_us() + (committer.empty_groups.wants_commit() ? kSoonUs : interval_us);
+            committed_us = clock_us();
+            soon = committer.empty_groups.wants_commit();
         }
         if (clock_us() >= pace.next_us())
             pace.step();
@@ -247,11 +256,31 @@ void* Background::health_main(void* self)
     }
 }
 
+void* Background::replace_main(void* self)
+{
+    Committer& committer = static_cast<Background*>(self)->committer_;
+    prepare_thread("cowraid-replace");
+    while (committer.replace.wait())
+        while (committer.replace.step())
+            continue;
+    return nullptr;
+}
+
+void* Background::copy_main(void* self)
+{
+    Committer& committer = static_cast<Background*>(self)->committer_;
+    prepare_thread("cowraid-copy");
+    while (committer.replace.help())
+        continue;
+    return nullptr;
+}
+
 void Background::start()
 {
     committer_.names.removals.start();
     committer_.scrub.allow();
     committer_.catch_up.allow();
+    committer_.replace.allow();
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
     for (pthread_t& thread : scrub_threads_)
@@ -262,6 +291,8 @@ void Background::start()
         stopping_ = false;
     }
     CW_ASSERT(pthread_create(&health_thread_, nullptr, health_main, this) == 0);
+    CW_ASSERT(pthread_create(&replace_thread_, nullptr, replace_main, this) == 0);
+    CW_ASSERT(pthread_create(&copy_thread_, nullptr, copy_main, this) == 0);
     running_ = true;
 }
 
@@ -278,6 +309,9 @@ void Background::stop()
     pthread_join(health_thread_, nullptr);
     committer_.scrub.stop();
     committer_.catch_up.stop();
+    committer_.replace.stop();
+    pthread_join(replace_thread_, nullptr);
+    pthread_join(copy_thread_, nullptr);
     pthread_join(catch_up_thread_, nullptr);
     for (const pthread_t thread : scrub_threads_)
         pthread_join(thread, nullptr);

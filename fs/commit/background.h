@@ -30,6 +30,8 @@ private:
     static void* scrub_main(void* self);
     static void* catch_up_main(void* self);
     static void* health_main(void* self);
+    static void* replace_main(void* self);
+    static void* copy_main(void* self);
 
     Committer& committer_;
     pthread_t commit_thread_{};
@@ -40,6 +42,7 @@ private:
     Mutex stop_mutex_{LockRank::kLeaf};
     CondVar stop_;
     bool stopping_ CW_GUARDED_BY(stop_mutex_) = false;
+    pthread_t replace_thread_{}, copy_thread_{};  // the second one only copies
     bool running_ = false;
 };
 

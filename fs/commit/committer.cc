@@ -10,12 +10,13 @@ Committer::Committer(Names& volume_names)
     : store(volume_names.store),
       files(volume_names.files),
       names(volume_names),
-      cleaner(store, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
       empty_groups(store),
+      cleaner(store, empty_groups, CleanPolicy(store.join_policy, store.volume.superblock().chunk_bytes)),
       orders(store),
       balance(store, empty_groups, orders, cleaner),
       scrub(store, orders, ScrubScope::kAll),
       catch_up(store, orders, ScrubScope::kStale),
+      replace(*this),
       background(*this)
 {
     store.driver = this;

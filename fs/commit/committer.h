@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "fs/commit/background.h"
+#include "fs/commit/replace.h"
 #include "fs/commit/sync_queue.h"
 #include "fs/files/flush.h"
 #include "fs/maintain/balance.h"
@@ -46,8 +47,9 @@ struct Committer final : public CommitDriver, public FlushHost {
     // the user.
     Result<MemberId> add_member(std::unique_ptr<BlockDevice> device, std::string& why);
 
-    // Another device for a member that is out of service, which lacks everything until it is caught up; that
-    // begins. The device: as for add_member(). kNoSpace: it is smaller than the member.
+    // Another device for a member. One that is out of service gets it at once; it lacks everything until it
+    // is caught up, which begins. For one in service: Replace::start(). The device: as for add_member().
+    // kNoSpace: it is smaller than the member.
     Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
     // The same. `spare`, unless 0: what the device is until then; its superblock stays until it is the
     // member's.
@@ -108,11 +110,12 @@ struct Committer final : public CommitDriver, public FlushHost {
     // device at a time that takes or takes again the place of a member: nobody erases the logs of one that is
     // in service.
     Mutex remount_mutex{LockRank::kRemount};
-    Cleaner cleaner;
     EmptyGroups empty_groups;
+    Cleaner cleaner;
     CommitOrders orders;
     Balance balance;
     Scrub scrub, catch_up;
+    Replace replace;
     // Null until the filesystem is written to; then it stays.
     std::unique_ptr<FsyncLog> fsync_log;
     SyncQueue syncs;

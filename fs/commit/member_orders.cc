@@ -80,6 +80,10 @@ public:
             why = volume_.members().name(id_) + " is in service";
             return Err::kInvalid;
         }
+        if (volume_.superblock().replace.names(id_)) {
+            why = volume_.members().name(id_) + " is part of a replacement; cowraid replace cancel ends that";
+            return Err::kBusy;
+        }
         if (volume_.superblock().balance.member == id_) {
             why = volume_.members().name(id_) + " is being removed; cowraid balance cancel ends that";
             return Err::kBusy;
@@ -169,6 +173,10 @@ public:
             why = "member " + std::to_string(id_.value) + " is not in service";
             return Err::kInvalid;
         }
+        if (volume_.superblock().replace.names(id_)) {
+            why = volume_.members().name(id_) + " is part of a replacement; wait for its end";
+            return Err::kBusy;
+        }
         const uint64_t device_bytes = device->look_at_size();
         if (!volume_.grow_member(id_, device_bytes)) {
             why = volume_.members().name(id_) + " has " + size_text(device_bytes) +
@@ -187,6 +195,8 @@ private:
     uint64_t size_bytes_ = 0;
 };
 
+}  // namespace
+
 // What another volume, or this one in other days, left there must not look like a commit or an entry of this
 // one.
 Status erase_for(BlockDevice& device, const MemberRecord& record)
@@ -194,8 +204,6 @@ Status erase_for(BlockDevice& device, const MemberRecord& record)
     CW_TRY(erase_logs(device, record));
     return erase_rings(device);  // flushes
 }
-
-}  // namespace
 
 Status erase_logs(BlockDevice& device, const MemberRecord& record)
 {
@@ -262,10 +270,11 @@ Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device,
               size_text(record->size_bytes) + "; use one that is not smaller";
         return Err::kNoSpace;
     }
-    if (store.volume.members().device(id) != nullptr) {
-        why = store.volume.members().name(id) +
-              " is in service; cowraid device add the new one, and cowraid device remove this one";
-        return Err::kInvalid;
+    if (store.volume.members().device(id) != nullptr)
+        return replace.start(id, std::move(device), why);
+    if (store.volume.replacing().names(id)) {
+        why = store.volume.members().name(id) + " is part of a replacement; cowraid replace cancel ends that";
+        return Err::kBusy;
     }
     if (balance.status().active() && balance.status().member == id) {
         why = store.volume.members().name(id) + " is being removed; cowraid balance cancel ends that";

@@ -141,7 +141,12 @@ void Committer::use_spares()
         return;
     for (const MemberRecord& member : volume.member_table()) {
         const BalanceStatus removal = balance.status();
-        if (!wants_spare(member) || (removal.active() && removal.member == member.id))
+        // Of a member that is being replaced the successor takes the place.
+        const ReplaceRecord replacing = volume.replacing();
+        const bool spoken_for =
+            (removal.active() && removal.member == member.id) ||
+            (replacing.active() && (replacing.source == member.id || replacing.target == member.id));
+        if (spoken_for || !wants_spare(member))
             continue;
         const MemberRecord* const spare = choose_spare(volume, spares, member.size_bytes);
         std::unique_ptr<BlockDevice> device = spare == nullptr ? nullptr : volume.spares().take(spare->id);

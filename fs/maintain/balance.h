@@ -65,8 +65,8 @@ public:
     Status cancel(std::string& why);
     [[nodiscard]] BalanceStatus status() const;
 
-    // Commit thread, no commit under way. One bounded step. `idle`: nobody has changed anything for a while.
-    CleanProgress step(bool idle);
+    // Commit thread, no commit under way. One step, which moves about as many bytes.
+    CleanProgress step(uint64_t bytes);
     // Nodes for the open transaction to move, with room reserved for them.
     void plan_moves();
 

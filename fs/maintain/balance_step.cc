@@ -42,7 +42,7 @@ bool Balance::stays(const GroupNumbers& numbers) const
 {
     if (numbers.broken || numbers.live_blocks > 0)
         return numbers.broken || is_stuck(numbers.address);
-    return store_.remap.is_emptying(numbers.address) ? cleaner_.failed() : empty_groups_.failed();
+    return empty_groups_.failed();
 }
 
 // What moves, and what others write meanwhile, goes elsewhere as long as there is room.
@@ -147,7 +147,7 @@ CleanProgress Balance::rest()
                                                                : CleanProgress::kNothing;
 }
 
-CleanProgress Balance::step(bool idle)
+CleanProgress Balance::step(uint64_t bytes)
 {
     const BalanceRecord& record = store_.volume.superblock().balance;
     notice_end();
@@ -169,7 +169,7 @@ CleanProgress Balance::step(bool idle)
         store_.volume.set_balance({}, now.profiles);
         return CleanProgress::kNeedsCommit;
     }
-    CleanProgress progress = cleaner_.step(CleanWhen::kBalance, idle);
+    CleanProgress progress = cleaner_.step({.when = CleanWhen::kBalance, .bytes = bytes});
     // A changed map: slots come free with it.
     if (progress == CleanProgress::kNothing && (waits_for_commit || store_.volume.map_changed()))
         progress = CleanProgress::kNeedsCommit;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "fs/maintain/group_leftovers.h"
+#include "fs/maintain/empty_groups.h"
 #include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
 #include "fs/txn/store.h"
@@ -25,14 +25,6 @@ CleanPressure Cleaner::pressure(bool idle) const
         .idle = idle,
         .metadata_short = other == 0 && metadata.free_row_blocks < metadata.total_blocks / 4,
     };
-}
-
-GroupNumbers Cleaner::numbers_of(VolumeAddress group) const
-{
-    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData))
-        if (numbers.address == group)
-            return numbers;
-    return {};
 }
 
 uint64_t Cleaner::stripe_blocks(VolumeAddress group) const
@@ -60,10 +52,10 @@ std::vector<GroupNumbers> Cleaner::candidates() const
     return groups;
 }
 
-void Cleaner::wait_for_commit(Transaction& open)
+void Cleaner::wait_for_commit(Source& source, Transaction& open)
 {
     open.dirty = true;
-    wait_for_ = open.id;
+    source.wait_for = open.id;
 }
 
 bool Cleaner::resume(bool& waits)
@@ -72,29 +64,31 @@ bool Cleaner::resume(bool& waits)
     for (const GroupRecord& group : store_.volume.map().groups) {
         if ((group.flags & kGroupEmptying) == 0)
             continue;
-        const GroupNumbers numbers = numbers_of(group.address);
-        if (numbers.broken || (set_aside_.count(group.address) != 0 && numbers.live_blocks > 0))
+        const std::optional<GroupNumbers> numbers = store_.allocator.numbers_of(group.address);
+        const bool taken = std::any_of(sources_.begin(), sources_.end(),
+                                       [&](const Source& source) { return source.group == group.address; });
+        if (taken || !numbers || numbers->broken || numbers->live_blocks == 0 || is_set_aside(group.address))
             continue;
-        const uint64_t room = room_for(numbers);
+        const uint64_t room = room_for(*numbers);
         if (store_.data_turns.exclusive() || !store_.ledger.reserve_data(room)) {
             waits = true;
             continue;
         }
-        store_.moving_blocks = room;
-        group_ = next_ = group.address;
+        store_.moving_blocks += room;
+        sources_.push_back({.group = group.address, .reserved = room, .next = group.address});
         refresh_budget(store_);
         return true;
     }
     return false;
 }
 
-std::optional<VolumeAddress> Cleaner::choose(CleanWhen when, bool idle) const
+std::optional<VolumeAddress> Cleaner::choose(const Step& step) const
 {
     const std::vector<GroupNumbers> groups = candidates();
-    if (when == CleanWhen::kAny)
+    if (step.when == CleanWhen::kAny)
         return CleanPolicy::choose_any(groups);
-    if (when == CleanWhen::kPolicy)
-        return policy_.choose(groups, pressure(idle));
+    if (step.when == CleanWhen::kPolicy)
+        return policy_.choose(groups, pressure(step.idle));
     // The one that gives its slots back soonest. What holds nothing leaves by itself.
     const GroupNumbers* best = nullptr;
     for (const GroupNumbers& numbers : groups)
@@ -106,112 +100,118 @@ std::optional<VolumeAddress> Cleaner::choose(CleanWhen when, bool idle) const
 
 // What the group offers to others is lost at once, what its blocks need is taken bit by bit: both must be
 // there, beyond all that writers have reserved.
-bool Cleaner::begin(CleanWhen when, bool idle)
+bool Cleaner::begin(const Step& step)
 {
-    const std::optional<VolumeAddress> chosen = choose(when, idle);
-    if (!chosen)
+    const std::optional<VolumeAddress> chosen = choose(step);
+    const std::optional<GroupNumbers> numbers =
+        chosen ? store_.allocator.numbers_of(*chosen) : std::optional<GroupNumbers>();
+    if (!numbers)
         return false;
-    const GroupNumbers numbers = numbers_of(*chosen);
-    const uint64_t own_rows = numbers.closed ? 0 : numbers.free_row_blocks;
-    const uint64_t offered = numbers.closed ? 0 : own_rows + numbers.partial_row_blocks;
-    const uint64_t room = room_for(numbers);
+    const uint64_t own_rows = numbers->closed ? 0 : numbers->free_row_blocks;
+    const uint64_t offered = numbers->closed ? 0 : own_rows + numbers->partial_row_blocks;
+    const uint64_t room = room_for(*numbers);
+    // Of what is there for everybody, a group ahead of the one that moves takes a small share.
+    if (!sources_.empty() && (offered + room) * 4 > store_.ledger.data_available())
+        return false;
     // Its blocks go into rows, where writers are content with partial ones.
     const uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
                           store_.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
-    if (rows < own_rows + room + store_.ledger.dirty_blocks() || store_.data_turns.exclusive() ||
-        !store_.ledger.reserve_data(offered + room))
+    if (rows < own_rows + room + store_.moving_blocks + store_.ledger.dirty_blocks() ||
+        store_.data_turns.exclusive() || !store_.ledger.reserve_data(offered + room))
         return false;
     const Ref<Transaction> open = store_.timeline.open();
     if (!is_mutant(CommitMutant::kEmptyingUnmarked))
         store_.volume.set_emptying(*chosen);
     store_.remap.add_emptying(*chosen);
     store_.allocator.set_group_state(*chosen, Allocator::GroupState::kClosed);
-    store_.moving_blocks = room;
+    store_.moving_blocks += room;
     refresh_budget(store_);
     store_.ledger.release_data(offered);
-    group_ = next_ = *chosen;
-    wait_for_commit(*open);
+    sources_.push_back({.group = *chosen, .reserved = room, .next = *chosen});
+    wait_for_commit(sources_.back(), *open);
     return true;
 }
 
-// Nothing refers to the group any more, but what is recorded about it.
-CleanProgress Cleaner::leave_trees(const View& view)
+// A balance marks the next groups while one moves, so that a commit serves many.
+void Cleaner::find_sources(const Step& step)
 {
-    if (is_mutant(CommitMutant::kLeftoversStay))
-        return leave_map();
-    GroupLeftovers left;
-    if (const Status status = find_leftovers(store_, view, group_, left); !status.ok()) {
-        failed_ = true;
-        CW_LOG_ERROR("emptying block groups ends for this mount: %s", err_text(status.err()));
-        return CleanProgress::kNothing;
-    }
-    if (left.count() == 0)
-        return leave_map();
-    Transaction& open = *view.open;
-    if (!erase_leftovers(store_, open, std::move(left)))
-        return open.dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
-    wait_for_commit(open);
-    return CleanProgress::kNeedsCommit;
+    constexpr uint64_t kBlocksAhead = 512 * kMiB / kBlockBytes;
+    uint64_t ahead = store_.moving_blocks;
+    bool waits = false;
+    while ((sources_.empty() || (step.when == CleanWhen::kBalance && ahead < kBlocksAhead)) &&
+           (resume(waits) || (!waits && begin(step))))
+        ahead += sources_.back().reserved;
 }
 
-CleanProgress Cleaner::leave_map()
+// What is left in a group that is being emptied is pinned, or recorded in trees.
+bool Cleaner::waits_for_commit() const
 {
-    if (!store_.volume.drop_group(group_, store_.allocator).ok())
-        return CleanProgress::kNeedsCommit;
-    store_.remap.remove_emptying(group_);
-    counts_.emptied_groups.fetch_add(1);
-    CW_LOG_INFO("block group %llu is emptied and leaves the volume",
-                static_cast<unsigned long long>(group_.value));
-    store_.timeline.open()->dirty = true;
-    finish_group();
-    return CleanProgress::kWorked;
+    const std::vector<GroupRecord>& groups = store_.volume.map().groups;
+    return !empty_groups_.failed() &&
+           std::any_of(groups.begin(), groups.end(), [&](const GroupRecord& group) {
+               const std::optional<GroupNumbers> numbers = (group.flags & kGroupEmptying) != 0
+                                                               ? store_.allocator.numbers_of(group.address)
+                                                               : std::optional<GroupNumbers>();
+               return numbers && !numbers->broken && numbers->live_blocks == 0;
+           });
 }
 
 // It stays marked. Once its files are gone it can leave after all.
-void Cleaner::set_aside()
+void Cleaner::set_aside(Source& source)
 {
     CW_LOG_WARNING(
         "block group %llu cannot be emptied: %llu of its blocks cannot be read, or have no logical address",
-        static_cast<unsigned long long>(group_.value), static_cast<unsigned long long>(unmovable_));
-    counts_.unmovable_blocks.fetch_add(unmovable_);
-    set_aside_.insert(group_);
-    finish_group();
+        static_cast<unsigned long long>(source.group.value),
+        static_cast<unsigned long long>(source.unmovable));
+    counts_.unmovable_blocks.fetch_add(source.unmovable);
+    set_aside_.insert(source.group);
+    finish(static_cast<size_t>(&source - sources_.data()));
 }
 
-void Cleaner::finish_group()
+// So many of the blocks reserved for a group are needed no more, or were taken.
+void Cleaner::take_reserved(Source& source, uint64_t blocks)
 {
-    group_ = next_ = {};
-    unmovable_ = 0;
-    moved_any_ = false;
-    store_.ledger.release_data(store_.moving_blocks);
-    store_.moving_blocks = 0;
+    source.reserved -= blocks;
+    store_.moving_blocks -= blocks;
+}
+
+void Cleaner::finish(size_t index)
+{
+    const uint64_t left = sources_[index].reserved;
+    take_reserved(sources_[index], left);
+    store_.ledger.release_data(left);
+    sources_.erase(sources_.begin() + static_cast<ptrdiff_t>(index));
+    if (sources_.empty())
+        batch_ = {};
     refresh_budget(store_);
 }
 
-CleanProgress Cleaner::step(CleanWhen when, bool idle)
+void Cleaner::drop_finished()
+{
+    for (size_t i = 0; i < sources_.size();) {
+        const std::optional<GroupNumbers> numbers = store_.allocator.numbers_of(sources_[i].group);
+        if (numbers && numbers->broken)
+            set_aside(sources_[i]);
+        else if (!numbers || numbers->live_blocks == 0)
+            finish(i);
+        else
+            ++i;
+    }
+}
+
+CleanProgress Cleaner::step(const Step& step)
 {
     if (!store_.service.writing() || failed_)
         return CleanProgress::kNothing;
-    bool waits;
-    if (!group_.valid() && !resume(waits) && (waits || !begin(when, idle)))
-        return CleanProgress::kNothing;
+    drop_finished();
+    find_sources(step);
+    if (sources_.empty())
+        return waits_for_commit() ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
     const View view = store_.timeline.commit_view();
     CW_ASSERT(!view.committing);
-    if (view.committed->transaction < wait_for_)
+    if (view.committed->transaction < sources_.front().wait_for)
         return CleanProgress::kNeedsCommit;
-    const GroupNumbers numbers = numbers_of(group_);
-    if (numbers.broken) {
-        set_aside();
-        return CleanProgress::kWorked;
-    }
-    if (numbers.live_blocks > 0)
-        return move(view);
-    if (numbers.pinned_blocks > 0) {
-        if (!is_mutant(CommitMutant::kDroppedPinned))
-            return CleanProgress::kNeedsCommit;
-        store_.allocator.release(view.committed->transaction, view.committed->generation);
-    }
-    return leave_trees(view);
+    return move(sources_.front(), view, step.bytes);
 }
 
 }  // namespace cowraid

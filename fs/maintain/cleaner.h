@@ -6,11 +6,10 @@
 //   1. it is marked in the map, takes no new blocks, and addresses in it are looked up from now on;
 //   2. its live blocks move into free rows of other groups, a bounded number at a time, each read verified
 //      and switched while no operation runs; what was freed meanwhile stays freed;
-//   3. when nothing of it is used and no reader of an older commit is left, its checksums and windows leave
-//      their trees, a bounded number per commit;
-//   4. it leaves the map. Slots are given out again when that is durable.
-// The map may be durable before the trees of the same transaction are: that is why 1 comes before 2 and 4
-// after 3. A crash loses at most what was not committed; the next mount goes on with marked groups.
+//   3. when nothing of it is used and no reader of an older commit is left, it leaves as every empty group
+//      does (fs/maintain/empty_groups.h).
+// The map may be durable before the trees of the same transaction are: that is why 1 comes before 2. A crash
+// loses at most what was not committed; the next mount goes on with marked groups.
 #pragma once
 
 #include <atomic>
@@ -20,7 +19,7 @@
 #include <vector>
 
 #include "alloc/clean_policy.h"
-#include "base/buffer.h"
+#include "fs/maintain/move_batch.h"
 #include "fs/txn/ledger.h"
 #include "fs/txn/store.h"
 #include "fs/txn/transaction.h"
@@ -37,18 +36,27 @@ enum class CleanProgress : uint8_t {
 };
 
 struct CleanerCounts {
-    std::atomic<uint64_t> emptied_groups{0};
     std::atomic<uint64_t> moved_blocks{0};
     std::atomic<uint64_t> unmovable_blocks{0};  // that could not be read, or have no logical address
 };
 
+class EmptyGroups;
+
 // All of it by the commit thread, between commits; counts by anybody.
 class Cleaner {
 public:
-    Cleaner(Store& store, const CleanPolicy& policy) : store_(store), policy_(policy) { }
+    Cleaner(Store& store, const EmptyGroups& empty_groups, const CleanPolicy& policy)
+        : store_(store), empty_groups_(empty_groups), policy_(policy)
+    {
+    }
 
-    // One bounded step. No locks held, no commit under way. `idle`: nobody has changed anything for a while.
-    CleanProgress step(CleanWhen when, bool idle);
+    struct Step {
+        CleanWhen when = CleanWhen::kPolicy;
+        bool idle = false;  // nobody has changed anything for a while
+        uint64_t bytes = CleanPolicy::kStepBytes;  // to be moved, about; less where there is little room
+    };
+    // One bounded step. No locks held, no commit under way.
+    CleanProgress step(const Step& step);
     [[nodiscard]] CleanPressure pressure(bool idle) const;
     // Free rows that moving the blocks of the group may take.
     [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
@@ -60,48 +68,49 @@ public:
     [[nodiscard]] const CleanerCounts& counts() const { return counts_; }
 
 private:
-    // A block on its way.
-    struct Move {
-        VolumeAddress from, to;
-        VolumeAddress logical;  // of files
-        Checksum checksum;
-        std::byte* memory;
+    // A marked group, with room reserved for what is in it.
+    struct Source {
+        VolumeAddress group;
+        uint64_t reserved = 0;  // blocks; store_.moving_blocks is the sum
+        VolumeAddress next;  // moving goes on here; not valid: all was tried once
+        TransactionId wait_for{};  // its commit comes before the next step
+        uint64_t unmovable = 0;  // blocks met since `next` was at the begin that stay
+        bool moved_any = false;  // since then
     };
-    // Goes on with a group that was marked before; chooses one and marks it. False: there is none. `waits`:
-    // there is one, but no room for its blocks.
+    // Goes on with a group that was marked before. False: there is none. `waits`: there is one, but no room
+    // for its blocks.
     bool resume(bool& waits);
-    bool begin(CleanWhen when, bool idle);
-    [[nodiscard]] std::optional<VolumeAddress> choose(CleanWhen when, bool idle) const;
+    // Chooses one and marks it.
+    bool begin(const Step& step);
+    // Both, as far ahead as the step's kind goes.
+    void find_sources(const Step& step);
+    [[nodiscard]] std::optional<VolumeAddress> choose(const Step& step) const;
     [[nodiscard]] std::vector<GroupNumbers> candidates() const;
-    [[nodiscard]] GroupNumbers numbers_of(VolumeAddress group) const;
     [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;
-    void wait_for_commit(Transaction& open);
-    CleanProgress leave_trees(const View& view);
-    CleanProgress leave_map();
-    void set_aside();
-    void finish_group();
+    // Whether emptied groups have only commits to wait for.
+    [[nodiscard]] bool waits_for_commit() const;
+    void drop_finished();
+    void wait_for_commit(Source& source, Transaction& open);
+    void take_reserved(Source& source, uint64_t blocks);
+    void set_aside(Source& source);
+    void finish(size_t index);
 
     // cleaner_move.cc
-    CleanProgress move(const View& view);
-    CleanProgress make_room(const View& view, uint64_t block_count, ChangeReservation& reservation);
-    Status read_blocks(const View& view, std::span<const BlockRun> runs, AlignedBuffer& memory,
-                       std::vector<Move>& moves);
-    Status read_singly(std::span<const BlockRun> runs, std::span<const BlockExpectation> expected,
-                       std::byte* memory, std::vector<bool>& readable);
-    Status write_blocks(const View& view, std::vector<Move>& moves);
-    Result<bool> is_there(const View& view, VolumeAddress logical, VolumeAddress physical);
-    bool arrived(const View& view, std::span<const Move> moves);
-    Status switch_blocks(Transaction& open, std::span<const Move> moves);
-    void abandon(Transaction& open, std::span<const Move> moves, Status why);
+    CleanProgress move(Source& source, const View& view, uint64_t bytes);
+    uint64_t make_room(Source& source, const View& view, uint64_t wanted, uint64_t least,
+                       ChangeReservation& reservation, CleanProgress& progress);
+    Status fetch(Source& source, const View& view, uint64_t block_count);
+    Status carry_out(Source& source, const View& view, MoveBatch& batch);
+    Status write_blocks(Source& source, const View& view, MoveBatch& batch);
+    Status switch_blocks(Transaction& open, std::span<const MovedRun> moves);
+    void abandon(VolumeAddress group, Transaction& open, std::span<const MovedRun> moves, Status why);
 
     Store& store_;
+    const EmptyGroups& empty_groups_;
     const CleanPolicy policy_;
     CleanerCounts counts_;
-    VolumeAddress group_;  // being emptied; not valid: none
-    TransactionId wait_for_;  // its commit comes before the next step
-    VolumeAddress next_;  // moving goes on here
-    uint64_t unmovable_ = 0;  // blocks met since the group's begin that stay
-    bool moved_any_ = false;  // since then
+    std::vector<Source> sources_;  // the first is being moved, the others are marked ahead
+    MoveBatch batch_;
     std::set<VolumeAddress> set_aside_;  // with blocks that cannot be moved
     bool failed_ = false;  // members did not take what was moved: no more of it in this mount
 };

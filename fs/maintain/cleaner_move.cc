@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Moving the live blocks of a group. They are found by its allocation state, not by walking files.
+// Moving the live blocks of a group.
 #include <algorithm>
 #include <cstring>
 
@@ -13,228 +13,237 @@
 
 namespace cowraid {
 
+// How many of `wanted` blocks there is room for, in free rows and, with `reservation`, for what the commit
+// will say of them; 0: for fewer than `least`, and `progress` says what it waits for.
+uint64_t Cleaner::make_room(Source& source, const View& view, uint64_t wanted, uint64_t least,
+                            ChangeReservation& reservation, CleanProgress& progress)
+{
+    uint64_t count = wanted;
+    // An entry each way. Names of blocks that were moved before are not neighbours.
+    constexpr uint64_t kEntryBytes = 64;
+    while (store_.node_turns.exclusive() ||
+           !reservation.take(
+               {.remap_windows = 2 * count, .remap_bytes = 2 * count * kEntryBytes, .data_blocks = count},
+               Leave::kReserve)) {
+        progress = view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
+        if (count <= least)
+            return 0;
+        count = std::max(least, count / 2);
+    }
+    // Rows for the writers of now, too: they need not fall back on partial ones.
+    const uint64_t beside = stripe_blocks(source.group) + store_.ledger.dirty_blocks();
+    if (lasting_room(store_, kGroupData) >= count + beside)
+        return count;
+    const size_t groups = store_.volume.map().groups.size();
+    progress = CleanProgress::kNothing;
+    if (!plan_for(store_, std::max<uint64_t>(count, store_.moving_blocks) + beside, 0).ok())
+        return 0;
+    if (store_.volume.map().groups.size() > groups) {
+        wait_for_commit(source, *view.open);  // publishes them
+        progress = CleanProgress::kNeedsCommit;
+        return 0;
+    }
+    count = std::min(count, store_.allocator.numbers(kGroupData).free_row_blocks);
+    return count >= least ? count : 0;
+}
+
 namespace {
 
-uint64_t count_of(std::span<const BlockRun> runs)
+// Gives places to blocks one after the other: moves are cut where places are not neighbours.
+class PlaceMoves {
+public:
+    explicit PlaceMoves(std::vector<MovedRun>& moves) : wanted_(std::move(moves)), placed_(moves)
+    {
+        placed_.clear();
+    }
+
+    // The number of the block in its batch.
+    size_t place(VolumeAddress to)
+    {
+        const MovedRun& run = wanted_[run_];
+        const uint64_t offset = uint64_t{block_} * kBlockBytes;
+        if (block_ > 0 && placed_.back().to + uint64_t{placed_.back().block_count} * kBlockBytes == to)
+            ++placed_.back().block_count;
+        else
+            placed_.push_back({run.from + offset, run.logical + offset, to, 1, run.first + block_});
+        const size_t index = run.first + block_;
+        if (++block_ == run.block_count) {
+            ++run_;
+            block_ = 0;
+        }
+        return index;
+    }
+
+private:
+    std::vector<MovedRun> wanted_;
+    std::vector<MovedRun>& placed_;
+    size_t run_ = 0;
+    uint32_t block_ = 0;
+};
+
+}  // namespace
+
+// Gives every block a place in rows that hold nothing, and writes it there.
+Status Cleaner::write_blocks(Source& source, const View& view, MoveBatch& batch)
 {
-    uint64_t count = 0;
-    for (const BlockRun& run : runs)
-        count += run.block_count;
-    return count;
+    std::vector<RowRegion> regions;
+    CW_TRY(store_.allocator.allocate(Stream::kMoved, 1, batch.move_count, view.open->id, regions));
+    view.open->dirty = true;
+    const uint64_t taken = std::min(source.reserved, batch.move_count);
+    take_reserved(source, taken);
+    refresh_budget(store_, taken);
+    PlaceMoves places(batch.moves);
+    std::vector<RegionWrite> writes(regions.begin(), regions.end());
+    for (RegionWrite& write : writes)
+        for (uint64_t i = 0; i < write.region.used_blocks; ++i)
+            write.blocks[i] = batch.memory.data() + places.place(write.region.block_address(i)) * kBlockBytes;
+    return write_regions(store_, *view.open, writes);
+}
+
+namespace {
+
+// What was written is what was read: memory may fail too.
+bool arrived(Store& store, const View& view, const MoveBatch& batch)
+{
+    std::vector<BlockExpectation> written;
+    for (const MovedRun& move : batch.moves) {
+        written.resize(move.block_count);
+        if (!store.checksums.lookup(view, move.to, written).ok())
+            return false;
+        for (uint32_t i = 0; i < move.block_count; ++i)
+            if (!written[i].known || written[i].checksum != batch.checksums[move.first + i])
+                return false;
+    }
+    return true;
+}
+
+// Blocks of one move that its file still has: they are found at their new places.
+void switch_run(Transaction& open, const MovedRun& move, const BlockRun& live)
+{
+    const uint64_t offset = live.address - move.from;
+    const VolumeAddress to = move.to + offset;
+    const VolumeAddress name = is_mutant(CommitMutant::kMovedChain) ? live.address : move.logical + offset;
+    std::vector<uint64_t> values(live.block_count);
+    const auto count_from = [&](VolumeAddress first) {
+        for (size_t i = 0; i < values.size(); ++i)
+            values[i] = first.value + i * kBlockBytes;
+    };
+    count_from(to);
+    open.moved_to.put(name, values);
+    count_from(name);
+    if (!is_mutant(CommitMutant::kMovedFromMissing))
+        open.moved_from.put(to, values);
+    if (move.logical != move.from) {
+        values.assign(values.size(), 0);
+        open.moved_from.put(live.address, values);
+    }
 }
 
 }  // namespace
 
-// kWorked: there is room in free rows, and `reservation` has what the commit will say of it.
-CleanProgress Cleaner::make_room(const View& view, uint64_t block_count, ChangeReservation& reservation)
-{
-    // An entry each way. Names of blocks that were moved before are not neighbours.
-    constexpr uint64_t kEntryBytes = 64;
-    const PendingChanges own = {.remap_windows = 2 * block_count,
-                                .remap_bytes = 2 * block_count * kEntryBytes,
-                                .data_blocks = block_count};
-    if (store_.node_turns.exclusive() || !reservation.take(own, Leave::kReserve))
-        return view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
-    // Rows for the writers of now, too: they need not fall back on partial ones.
-    const uint64_t wanted = block_count + stripe_blocks(group_) + store_.ledger.dirty_blocks();
-    if (lasting_room(store_, kGroupData) >= wanted)
-        return CleanProgress::kWorked;
-    const size_t groups = store_.volume.map().groups.size();
-    if (!plan_for(store_, wanted, 0).ok())
-        return CleanProgress::kNothing;
-    if (store_.volume.map().groups.size() > groups) {
-        wait_for_commit(*view.open);  // publishes them
-        return CleanProgress::kNeedsCommit;
-    }
-    return store_.allocator.numbers(kGroupData).free_row_blocks >= block_count ? CleanProgress::kWorked
-                                                                               : CleanProgress::kNothing;
-}
-
-// Tells which of the blocks can be had, one by one.
-Status Cleaner::read_singly(std::span<const BlockRun> runs, std::span<const BlockExpectation> expected,
-                            std::byte* memory, std::vector<bool>& readable)
-{
-    size_t index = 0;
-    for (const BlockRun& run : runs)
-        for (uint32_t i = 0; i < run.block_count; ++i, ++index) {
-            ReadPiece piece;
-            piece.address = run.address + uint64_t{i} * kBlockBytes;
-            piece.block_count = 1;
-            piece.memory = memory + index * kBlockBytes;
-            piece.checksums = &expected[index].checksum;
-            if (!expected[index].known || !store_.volume.array().read({&piece, 1}).ok())
-                readable[index] = false;
-        }
-    return {};
-}
-
-Status Cleaner::read_blocks(const View& view, std::span<const BlockRun> runs, AlignedBuffer& memory,
-                            std::vector<Move>& moves)
-{
-    const uint64_t count = count_of(runs);
-    std::vector<BlockExpectation> expected(count);
-    std::vector<VolumeAddress> logicals(count);
-    std::vector<Checksum> checksums(count);
-    std::vector<ReadPiece> pieces(runs.size());
-    bool all_known = true;
-    size_t index = 0;
-    for (size_t i = 0; i < runs.size(); ++i) {
-        const BlockRun& run = runs[i];
-        const auto part = std::span(expected).subspan(index, run.block_count);
-        CW_TRY(store_.checksums.lookup(view, run.address, part));
-        CW_TRY(
-            store_.remap.logical_of(view, run.address, std::span(logicals).subspan(index, run.block_count)));
-        pieces[i].address = run.address;
-        pieces[i].block_count = run.block_count;
-        pieces[i].memory = memory.data() + index * kBlockBytes;
-        pieces[i].checksums = checksums.data() + index;
-        for (const BlockExpectation& expectation : part) {
-            all_known = all_known && expectation.known;
-            checksums[index++] = expectation.checksum;
-        }
-    }
-    std::vector<bool> readable(count, true);
-    if (!all_known || !store_.volume.array().read(pieces).ok())
-        CW_TRY(read_singly(runs, expected, memory.data(), readable));
-    index = 0;
-    for (const BlockRun& run : runs)
-        for (uint32_t i = 0; i < run.block_count; ++i, ++index) {
-            CW_ASSIGN(const bool there,
-                      is_there(view, logicals[index], run.address + uint64_t{i} * kBlockBytes));
-            if (there && readable[index])
-                moves.push_back({run.address + uint64_t{i} * kBlockBytes,
-                                 {},
-                                 logicals[index],
-                                 checksums[index],
-                                 memory.data() + index * kBlockBytes});
-            else
-                ++unmovable_;
-        }
-    return {};
-}
-
-// Whether the logical address of a block leads to it. Moving one that a damaged tree gives to another would
-// lose it for its own file, and give it to another (I-28).
-Result<bool> Cleaner::is_there(const View& view, VolumeAddress logical, VolumeAddress physical)
-{
-    std::vector<RemappedRun> runs;
-    CW_TRY(store_.remap.resolve(view, logical, 1, runs));
-    return runs.front().physical == physical;
-}
-
-// Gives every block a place in rows that hold nothing, and writes it there.
-Status Cleaner::write_blocks(const View& view, std::vector<Move>& moves)
-{
-    std::vector<RowRegion> regions;
-    CW_TRY(store_.allocator.allocate(Stream::kMoved, 1, moves.size(), view.open->id, regions));
-    view.open->dirty = true;
-    const uint64_t taken = std::min<uint64_t>(store_.moving_blocks, moves.size());
-    store_.moving_blocks -= taken;
-    refresh_budget(store_, taken);
-    size_t next = 0;
-    for (const RowRegion& region : regions)
-        for (uint64_t i = 0; i < region.used_blocks; ++i)
-            moves[next++].to = region.block_address(i);
-    next = 0;
-    std::vector<RegionWrite> writes(regions.begin(), regions.end());
-    for (RegionWrite& write : writes)
-        for (uint64_t i = 0; i < write.region.used_blocks; ++i)
-            write.blocks[i] = moves[next++].memory;
-    return write_regions(store_, *view.open, writes);
-}
-
-// What was written is what was read: memory may fail too.
-bool Cleaner::arrived(const View& view, std::span<const Move> moves)
-{
-    return std::all_of(moves.begin(), moves.end(), [&](const Move& move) {
-        BlockExpectation written;
-        return store_.checksums.lookup(view, move.to, {&written, 1}).ok() && written.known &&
-               written.checksum == move.checksum;
-    });
-}
-
 // From one moment on files have their blocks at the new places. Blocks that were freed on the way have two
 // places to give back, of which one is done.
-Status Cleaner::switch_blocks(Transaction& open, std::span<const Move> moves)
+Status Cleaner::switch_blocks(Transaction& open, std::span<const MovedRun> moves)
 {
     const WriteLock gate(store_.gate);
-    std::vector<bool> live;
-    for (const Move& move : moves) {
-        CW_ASSIGN(const bool is_live, store_.allocator.is_live(move.from));
-        live.push_back(is_live);
+    std::vector<BlockRun> live;
+    std::vector<size_t> ends;  // of each move's in `live`
+    for (const MovedRun& move : moves) {
+        CW_TRY(store_.allocator.live_in({move.from, move.block_count}, live));
+        ends.push_back(live.size());
     }
-    const uint64_t none = 0;
+    const auto free_run = [&](VolumeAddress address, uint64_t bytes) {
+        if (bytes > 0)
+            CW_ASSERT(store_.allocator.free_blocks(address, bytes / kBlockBytes, open.id).ok());
+    };
+    size_t next = 0;
     for (size_t i = 0; i < moves.size(); ++i) {
-        const Move& move = moves[i];
-        if (!live[i]) {
-            CW_ASSERT(store_.allocator.free_blocks(move.to, 1, open.id).ok());
-            continue;
+        const MovedRun& move = moves[i];
+        VolumeAddress at = move.from;
+        for (; next < ends[i]; ++next) {
+            free_run(move.to + (at - move.from), live[next].address - at);
+            switch_run(open, move, live[next]);
+            const uint64_t bytes = uint64_t{live[next].block_count} * kBlockBytes;
+            free_run(live[next].address, bytes);
+            counts_.moved_blocks.fetch_add(live[next].block_count, std::memory_order_relaxed);
+            at = live[next].address + bytes;
         }
-        const bool chain = is_mutant(CommitMutant::kMovedChain);
-        const VolumeAddress logical = chain ? move.from : move.logical;
-        open.moved_to.put(logical, {&move.to.value, 1});
-        if (!is_mutant(CommitMutant::kMovedFromMissing))
-            open.moved_from.put(move.to, {&logical.value, 1});
-        if (move.logical != move.from)
-            open.moved_from.put(move.from, {&none, 1});
-        CW_ASSERT(store_.allocator.free_blocks(move.from, 1, open.id).ok());
-        counts_.moved_blocks.fetch_add(1, std::memory_order_relaxed);
+        const VolumeAddress end = move.from + uint64_t{move.block_count} * kBlockBytes;
+        free_run(move.to + (at - move.from), end - at);
     }
     return {};
 }
 
 // The new places hold nothing that anybody refers to.
-void Cleaner::abandon(Transaction& open, std::span<const Move> moves, Status why)
+void Cleaner::abandon(VolumeAddress group, Transaction& open, std::span<const MovedRun> moves, Status why)
 {
-    for (const Move& move : moves)
+    for (const MovedRun& move : moves)
         if (move.to.valid())
-            store_.allocator.free_blocks(move.to, 1, open.id).ignore();
+            store_.allocator.free_blocks(move.to, move.block_count, open.id).ignore();
     if (why.err() == Err::kBusy)
         return;  // its allocation state left memory meanwhile
     failed_ = true;
     CW_LOG_ERROR("emptying block group %llu ends for this mount: %s",
-                 static_cast<unsigned long long>(group_.value), err_text(why.err()));
+                 static_cast<unsigned long long>(group.value), err_text(why.err()));
 }
 
-CleanProgress Cleaner::move(const View& view)
+// Writes the blocks of a batch, and switches to what was written.
+Status Cleaner::carry_out(Source& source, const View& view, MoveBatch& batch)
 {
-    std::vector<BlockRun> runs;
-    const uint64_t wanted = CleanPolicy::step_blocks(stripe_blocks(group_));
-    Status status = next_.valid() ? store_.allocator.live_blocks(next_, wanted, runs) : Status();
-    if (!status.ok() || (runs.empty() && !moved_any_)) {
-        set_aside();
-        return CleanProgress::kWorked;
-    }
-    if (runs.empty()) {  // once more: what is left could not be read, or was just written
-        next_ = group_;
-        unmovable_ = 0;
-        moved_any_ = false;
-        return CleanProgress::kWorked;
-    }
+    if (!batch.moves.empty())
+        CW_TRY(write_blocks(source, view, batch));
+    if (!arrived(store_, view, batch))
+        return Err::kCorrupt;
+    return switch_blocks(*view.open, batch.moves);
+}
+
+// The next batch of the group; one that is there already is taken. kNotFound: nothing is left behind `next`.
+Status Cleaner::fetch(Source& source, const View& view, uint64_t block_count)
+{
+    if (!source.next.valid())
+        return Err::kNotFound;
+    if (batch_.from != source.next || batch_.move_count > block_count)
+        CW_TRY(read_move_batch(store_, view, source.next, block_count, batch_));
+    return batch_.runs.empty() ? Err::kNotFound : Err::kOk;
+}
+
+CleanProgress Cleaner::move(Source& source, const View& view, uint64_t bytes)
+{
+    const std::optional<GroupNumbers> numbers = store_.allocator.numbers_of(source.group);
+    const uint64_t stripe = stripe_blocks(source.group);
+    const uint64_t wanted = std::min(CleanPolicy::step_blocks(stripe, bytes), numbers->live_blocks);
+    const uint64_t least = std::min(CleanPolicy::step_blocks(stripe, CleanPolicy::kStepBytes), wanted);
     ChangeReservation reservation(store_.ledger);
-    if (const CleanProgress room = make_room(view, count_of(runs), reservation);
-        room != CleanProgress::kWorked)
-        return room;
-    AlignedBuffer memory(count_of(runs) * kBlockBytes);
-    std::vector<Move> moves;
-    status = read_blocks(view, runs, memory, moves);
-    if (status.ok() && !moves.empty())
-        status = write_blocks(view, moves);
+    CleanProgress progress = CleanProgress::kWorked;
+    const uint64_t count = make_room(source, view, wanted, least, reservation, progress);
+    if (count == 0)
+        return progress;
+    Status status = fetch(source, view, count);
+    if (status.err() == Err::kNotFound && source.moved_any) {
+        source.next = source.group;  // once more: what is left could not be read, or was just written
+        source.unmovable = 0;
+        source.moved_any = false;
+        return CleanProgress::kWorked;
+    }
+    if (!status.ok()) {
+        set_aside(source);
+        return CleanProgress::kWorked;
+    }
+    status = carry_out(source, view, batch_);
+    batch_.from = {};
     if (status.err() == Err::kNoSpace)
         return CleanProgress::kNothing;
-    if (status.ok() && !arrived(view, moves))
-        status = Err::kCorrupt;
-    if (status.ok())
-        status = switch_blocks(*view.open, moves);
     if (!status.ok()) {
-        abandon(*view.open, moves, status);
+        abandon(source.group, *view.open, batch_.moves, status);
         return failed_ ? CleanProgress::kNothing : CleanProgress::kWorked;
     }
-    moved_any_ = moved_any_ || !moves.empty();
-    const Ref<const ArrayGroup> group = store_.volume.array().group_at(group_);
-    next_ = runs.back().address + uint64_t{runs.back().block_count} * kBlockBytes;
-    if (next_ - group_ >= group->record.data_bytes())
-        next_ = {};
+    source.unmovable += batch_.unmovable;
+    source.moved_any = source.moved_any || batch_.move_count > 0;
+    const BlockRun& last = batch_.runs.back();
+    source.next = last.address + uint64_t{last.block_count} * kBlockBytes;
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(source.group);
+    if (source.next - source.group >= group->record.data_bytes())
+        source.next = {};
     return CleanProgress::kWorked;
 }
 

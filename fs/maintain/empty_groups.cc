@@ -8,6 +8,7 @@
 #include "fs/txn/group_planning.h"
 #include "fs/txn/operation.h"
 #include "fs/txn/store.h"
+#include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
 
@@ -63,14 +64,14 @@ void EmptyGroups::choose(uint32_t content)
     const std::map<VolumeAddress, bool> balanced = in_balance(content);
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
         // A group that holds data and nodes is chosen once.
-        if (is_leaving(address) || store_.remap.is_emptying(address))
+        if (is_leaving(address))
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
         if (content == kGroupSystem && (group->record.content & kGroupMetadata) != 0)
             continue;
         const uint64_t blocks = group->geometry.data_blocks();
         const auto chosen = balanced.find(address);
-        if (chosen != balanced.end() && chosen->second) {
+        if (store_.remap.is_emptying(address) || (chosen != balanced.end() && chosen->second)) {
             let_go(address, content, blocks);
             continue;
         }
@@ -107,14 +108,22 @@ Status EmptyGroups::leave(const View& view)
 {
     GroupLeftovers left;
     for (const VolumeAddress address : leaving_)
-        CW_TRY(find_leftovers(store_, view, address, left));
+        if (!is_mutant(CommitMutant::kLeftoversStay))
+            CW_TRY(find_leftovers(store_, view, address, left));
     if (left.count() > 0) {
         if (erase_leftovers(store_, *view.open, std::move(left)))
             wait_for_ = view.open->id;
         return {};
     }
-    for (const VolumeAddress address : leaving_)
+    for (const VolumeAddress address : leaving_) {
         CW_TRY(store_.volume.drop_group(address, store_.allocator));
+        if (!store_.remap.is_emptying(address))
+            continue;
+        store_.remap.remove_emptying(address);
+        ++emptied_groups_;
+        CW_LOG_INFO("block group %llu is emptied and leaves the volume",
+                    static_cast<unsigned long long>(address.value));
+    }
     leaving_.clear();
     leaving_blocks_ = 0;
     view.open->dirty = true;
@@ -133,6 +142,8 @@ void EmptyGroups::step()
     // While a mount recovers, the open transaction may know of rows in groups that hold nothing.
     if (!store_.service.writing() || failed_ || view.committed->transaction < wait_for_)
         return;
+    if (is_mutant(CommitMutant::kDroppedPinned))
+        store_.allocator.release(view.committed->transaction, view.committed->generation);
     if (leaving_.empty()) {
         choose(kGroupData);
         choose(kGroupMetadata);

@@ -28,6 +28,8 @@ public:
     // Data blocks of groups on their way that are still in the map. By anybody.
     [[nodiscard]] uint64_t leaving_blocks() const { return leaving_blocks_; }
     [[nodiscard]] bool is_leaving(VolumeAddress group) const;  // commit thread
+    // Groups that blocks were moved out of, and that left. By anybody.
+    [[nodiscard]] uint64_t emptied_groups() const { return emptied_groups_; }
     // No group leaves any more in this mount. Commit thread.
     [[nodiscard]] bool failed() const { return failed_; }
 
@@ -43,6 +45,7 @@ private:
     Store& store_;
     std::vector<VolumeAddress> leaving_;
     std::atomic<uint64_t> leaving_blocks_{0};
+    std::atomic<uint64_t> emptied_groups_{0};
     TransactionId wait_for_;  // its commit comes before the next step
     bool failed_ = false;  // trees could not be read: no more of it in this mount
 };

@@ -168,7 +168,7 @@ Result<Attributes> Names::set_attributes(InodeNumber inode, const SetAttributes&
 
 void Names::note_access(InodeNumber inode)
 {
-    const AccessTime rule = store.options.access_time;
+    const AccessTime rule = store.live.access_time;
     if (rule == AccessTime::kNever || !store.service.writing())
         return;
     Result<InodeUse> found = use_inode(*this, inode);

@@ -20,6 +20,7 @@ uint32_t data_columns_of(const Volume& volume)
 Store::Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Transaction> open,
              Ref<const Committed> committed)
     : options(mount_options),
+      live(mount_options),
       volume(opened_volume),
       timeline(std::move(open), std::move(committed)),
       node_reader(volume.array()),

@@ -25,6 +25,18 @@
 
 namespace cowraid {
 
+// Options of the mount that a remount may change. Thread-safe.
+struct LiveOptions {
+    explicit LiveOptions(const MountOptions& options)
+        : access_time(options.access_time), commit_seconds(options.commit_seconds), clean(options.clean)
+    {
+    }
+
+    std::atomic<AccessTime> access_time;
+    std::atomic<uint32_t> commit_seconds;
+    std::atomic<bool> clean;
+};
+
 struct Store {
     // `opened_volume` outlives the object.
     Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Transaction> open,
@@ -33,7 +45,8 @@ struct Store {
     Store(const Store&) = delete;
     Store& operator=(const Store&) = delete;
 
-    const MountOptions options;
+    const MountOptions options;  // as it was mounted
+    LiveOptions live;
     Volume& volume;
     Timeline timeline;
     ArrayNodeReader node_reader;

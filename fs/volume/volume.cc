@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
+#include "fs/volume/commit_mutant.h"
 #include "fs/volume/missing_members.h"
 #include "journal/intent_scan.h"
 
@@ -62,8 +63,13 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     }
     volume->map_ = map.take();
     volume->found_map_ = volume->map_;
-    for (const AssembledMember& member : assembly.members)
+    for (const AssembledMember& member : assembly.members) {
         volume->distrust(member);
+        const bool absent = volume->members_.device(member.id) == nullptr;
+        const bool lacks = member.stale || (absent && member.id == superblock.replace.target);
+        if (superblock.replace.names(member.id) && lacks && !is_mutant(CommitMutant::kAbsentTargetTrusted))
+            volume->forget_copied();
+    }
     const bool emptying =
         std::any_of(volume->map_.groups.begin(), volume->map_.groups.end(),
                     [](const GroupRecord& group) { return (group.flags & kGroupEmptying) != 0; });
@@ -89,6 +95,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     volume->array_ = std::make_unique<Array>(volume->members_, array_options);
     CW_TRY(volume->install_groups(why));
     volume->balance_is_committed();
+    volume->prepare_target();
     return volume;
 }
 
@@ -229,6 +236,7 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
     for (GroupColumn& column : group.columns)
         if (members_.device(column.member) == nullptr)
             column.stale_since = group.created_generation;
+    group.flags |= born_copied(group) ? kGroupCopied : 0;
     const Status added = map_has_room(group) ? array_->add_group(group, committed_) : Err::kNoSpace;
     if (!added.ok()) {
         slots_.give_back(group);

@@ -183,6 +183,22 @@ public:
     // unless that is 0, what was written from `lacks_from` on. set_leaving() as for replace_member(). Commit
     // thread.
     void return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from);
+    // A member in service is being replaced: what is written to the source is written to the target, too,
+    // from the superblock on that begins it. For any thread.
+    [[nodiscard]] ReplaceRecord replacing() const;
+    // Whether enough members are in service, all of them or all but the target, to begin with it and to end
+    // it. For any thread.
+    [[nodiscard]] bool may_replace() const;
+    // Commit thread, as what follows. With the next superblock `device`, whose logs hold nothing, is the
+    // target, another member of the layout of `source`. As for add_member().
+    MemberId begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds);
+    // With the next superblock the target is no member any more. False: too few others are in service.
+    [[nodiscard]] bool end_replace();
+    // With the next superblock the target takes the place of the source: its line in the member table, and
+    // its columns, which lack what the source's lack; all of a group that was not copied, where the source is
+    // not in service. No data is written meanwhile, and no record of the fsync log goes to the source before
+    // MemberSet::set_leaving(source, false). False: too few members are in service, or not all is copied.
+    [[nodiscard]] bool take_over();
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.
@@ -275,6 +291,17 @@ private:
     // Nothing new comes to lie on a member that leaves.
     void set_leaving(MemberId id, bool leaving);
     Status write_to_new_members();
+    Status write_to_successor();
+    [[nodiscard]] Superblock with_successor() const;
+    // The target lacks something: no group counts as copied.
+    void forget_copied();
+    void forget_copied(GroupRecord& group);
+    // Whether a new group has on the target all that it has on the source, which is nothing yet.
+    [[nodiscard]] bool born_copied(const GroupRecord& group) const;
+    // What set_leaving() and the mirror say of the target; after open(), and with a superblock that begins.
+    void prepare_target();
+    // Columns of groups that are whole again.
+    void open_whole_groups();
     void settle_members(const std::vector<MemberId>& before);
     void give_dropped_back();
     Status publish_map();
@@ -361,6 +388,9 @@ private:
     std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
     std::vector<GroupRecord> newly_stale_;  // changed, unknown to the array
     std::vector<StaleColumn> caught_up_flushed_;
+    bool taking_over_ = false;  // with the next superblock
+    MemberId successor_;  // took over with the last one, under another id before
+    BlockDevice* predecessor_ = nullptr;  // its superblocks are to be erased
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
     // Older than the table says; until a map that says so is durable their rings are all that tells.
     std::vector<MemberId> distrusted_;

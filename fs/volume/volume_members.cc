@@ -58,7 +58,17 @@ void Volume::return_member(MemberId id, std::unique_ptr<BlockDevice> device, Gen
     std::erase(away_, id);
     members_.set_leaving(id, true);
     members_.put_in_service(id, std::move(device));
-    // Where all members are there again a scrub may write.
+    if (committed_.replace.names(id)) {
+        prepare_target();
+        // What the source turns out to have right after all was perhaps not written to the target.
+        forget_copied();
+    }
+    open_whole_groups();
+}
+
+// Where all members are there again a scrub may write.
+void Volume::open_whole_groups()
+{
     for (const GroupRecord& group : map_.groups)
         if (std::all_of(group.columns.begin(), group.columns.end(),
                         [&](const GroupColumn& column) { return members_.device(column.member) != nullptr; }))
@@ -197,6 +207,10 @@ Status Volume::write_to_new_members()
     if (in_service && members_.require(both))
         return {};
     std::erase_if(next_.members, [&](const MemberRecord& record) { return record.id == added.front(); });
+    if (next_.replace.target == added.front()) {
+        next_.replace = {};
+        next_.incompat_features &= ~feature_bit("replace");
+    }
     BlockDevice* const device = members_.device(added.front());
     members_.remove(added.front());
     if (device != nullptr)
@@ -237,6 +251,7 @@ void Volume::member_table_is_committed()
         }
     committed_.members = next_.members;
     committed_.spares = next_.spares;
+    committed_.replace = next_.replace;
 }
 
 // The superblock with this table is durable.
@@ -251,10 +266,20 @@ void Volume::settle_members(const std::vector<MemberId>& before)
         slots_.set_leaving(record.id, false);
         forget_potential();
     }
+    prepare_target();
     members_.set_quorums({quorum_of(committed_, committed_)});
     for (const MemberId id : before) {
         if (committed_.member(id) != nullptr)
             continue;
+        if (id == std::exchange(successor_, {})) {
+            BlockDevice* const old = std::exchange(predecessor_, nullptr);
+            if (old != nullptr)
+                erase_rings(*old).ignore();  // so that nobody takes it for a member
+            MutexLock lock(mutex_);
+            slots_.remove_member(id);
+            forget_potential();
+            continue;
+        }
         const std::string name = members_.name(id);
         BlockDevice* const device = members_.device(id);
         members_.remove(id);

@@ -150,6 +150,43 @@ TEST_CASE("balance: beside writers")
     require_clean(volume);
 }
 
+TEST_CASE("balance: in large steps, out of several groups between two commits, beside writers and kills")
+{
+    Prng prng(seed());
+    SimVolume volume({5, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Contents contents = fill(volume.fs(), prng, 90 * kMiB);
+    REQUIRE(start_balance(volume.fs(), conversion(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+    int64_t most_groups = 0;
+    for (int mounts = 0; mounts < 40; ++mounts) {
+        Filesystem& fs = volume.fs();
+        for (int step = 0; step < 6 + mounts; ++step) {
+            const std::vector<GroupRecord>& groups = fs.volume->map().groups;
+            most_groups = std::max(most_groups, std::count_if(groups.begin(), groups.end(), [](auto& group) {
+                                       return (group.flags & kGroupEmptying) != 0;
+                                   }));
+            if (fs.committer.balance.step(16 * kMiB) == CleanProgress::kNeedsCommit)
+                REQUIRE(fs.step(true).ok());
+            change_one(fs, prng, contents);
+        }
+        if (fs.committer.balance.status().state != State::kRunning)
+            break;
+        REQUIRE(fs.step(true).ok());
+        fs.committer.balance.step(16 * kMiB);  // lost with what follows
+        if (prng.chance(1, 2))
+            volume.kill();
+        else
+            volume.power_cut(prng);
+        mount(volume, manual_options());
+        require_contents(volume.fs(), contents);
+    }
+    CHECK(most_groups > 1);
+    require_profiles(volume.fs(), ProfileId::kRaid6, ProfileId::kRaid1c3);
+    require_contents(volume.fs(), contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
 TEST_CASE("balance: one flush goes into mirrors and under parity")
 {
     for (const bool to_mirrors : {true, false}) {

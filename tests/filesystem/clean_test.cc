@@ -339,7 +339,7 @@ TEST_CASE("clean: what cannot be read stays where it is, and the rest of the gro
     image.rot(image.parity_of(address, 0));
     const CleanerCounts& counts = core->committer.cleaner.counts();
     for (int step = 0; step < 2000 && counts.unmovable_blocks == 0; ++step)
-        if (core->committer.cleaner.step(CleanWhen::kAny, false) == CleanProgress::kNeedsCommit)
+        if (core->committer.cleaner.step({.when = CleanWhen::kAny}) == CleanProgress::kNeedsCommit)
             REQUIRE(core->committer.commit().ok());
     CHECK(counts.unmovable_blocks == 1);
     CHECK(counts.moved_blocks > 10);
@@ -422,10 +422,10 @@ uint64_t files_changed_by(void (*craft)(Transaction& open, const RemappedRun& on
     REQUIRE(core.committer.commit().ok());
     CHECK(!moved.image.check().clean());
     // Each group once, and its successors.
-    for (int step = 0; step < 1000 && core.committer.cleaner.counts().emptied_groups < 8; ++step)
-        if (core.committer.cleaner.step(CleanWhen::kAny, false) == CleanProgress::kNeedsCommit)
+    for (int step = 0; step < 1000 && core.committer.empty_groups.emptied_groups() < 8; ++step)
+        if (core.committer.cleaner.step({.when = CleanWhen::kAny}) == CleanProgress::kNeedsCommit)
             REQUIRE(core.committer.commit().ok());
-    CHECK(core.committer.cleaner.counts().emptied_groups == 8);
+    CHECK(core.committer.empty_groups.emptied_groups() == 8);
     const std::vector<std::string> after = files();
     uint64_t changed = 0;
     for (size_t i = 0; i < before.size(); ++i)
@@ -477,7 +477,7 @@ bool reader_finds_block(CommitMutant mutant)
     const MutantScope scope(mutant);
     // The first group it turns to is that of some file's block.
     while (core->committer.cleaner.counts().moved_blocks == 0)
-        if (core->committer.cleaner.step(CleanWhen::kAny, false) == CleanProgress::kNeedsCommit)
+        if (core->committer.cleaner.step({.when = CleanWhen::kAny}) == CleanProgress::kNeedsCommit)
             REQUIRE(core->committer.commit().ok());
     const View view = core->store.items.view();
     VolumeAddress place;
@@ -495,8 +495,8 @@ bool reader_finds_block(CommitMutant mutant)
     View old = view;
     old.open = make_ref<Transaction>(TransactionId{0});  // nothing of what comes
     REQUIRE(core->store.checksums.lookup(old, place, expected).ok());
-    for (int step = 0; step < 200 && core->committer.cleaner.counts().emptied_groups == 0; ++step)
-        if (core->committer.cleaner.step(CleanWhen::kAny, false) == CleanProgress::kNeedsCommit)
+    for (int step = 0; step < 200 && core->committer.empty_groups.emptied_groups() == 0; ++step)
+        if (core->committer.cleaner.step({.when = CleanWhen::kAny}) == CleanProgress::kNeedsCommit)
             REQUIRE(core->committer.commit().ok());
     AlignedBuffer memory(kBlockBytes);
     ReadPiece piece;

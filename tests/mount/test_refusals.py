@@ -233,6 +233,32 @@ def test_remount(made):
                                        "remount,no_such_option", code=MOUNT_USAGE)
 
 
+def test_remount_changes_options_or_says_that_it_does_not(made):
+    def options():
+        return volume_now()["mount_options"].split(",")
+
+    def volume_now():
+        return json.loads(tool("cowraid", "status", "--json", made.mount_point).stdout)["volumes"][0]
+
+    made.mount()
+    said = tool("mount.cowraid", made.devices[0], made.mount_point, "-o",
+                "remount,commit=1,clean=off,error_budget=7,noatime,plug=off,stripe_cache_size=99")
+    assert said.stderr == ""
+    for option in ("commit=1", "clean=off", "error_budget=7", "noatime", "plug=off", "stripe_cache_size=99"):
+        assert option in options()
+    (made.mount_point / "f").write_text("content")
+    before = volume_now()["generation"]
+    time.sleep(2.5)
+    assert volume_now()["generation"] > before
+    said = tool("mount.cowraid", made.devices[0], made.mount_point, "-o", "remount,commit=2,dirty_max=64M")
+    assert "a remount does not change dirty_max=64M; unmount and mount" in said.stderr
+    assert "commit=2" in options() and "dirty_max=256M" in options()
+    said = tool("mount.cowraid", made.devices[0], made.mount_point, "-o", "remount,ro,commit=3")
+    assert said.stderr == "" and {"ro", "commit=3"} <= set(options())
+    assert "give" in refused("mount.cowraid", made.devices[0], made.mount_point, "-o", "remount,commit=0",
+                             code=MOUNT_USAGE)
+
+
 def written_sectors(volume):
     names = [os.path.basename(loop) for loop in volume.loops]
     return [open(f"/sys/block/{name}/stat", encoding="ascii").read().split()[6] for name in names]

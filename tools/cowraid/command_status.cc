@@ -175,6 +175,8 @@ void print_status(const VolumeStatus& status, SizeStyle sizes)
     print_field("Scrub:", scrub_summary(status.scrub));
     if (status.catch_up.state == ScrubState::kRunning || status.catch_up.state == ScrubState::kPaused)
         print_field("Filling members:", scrub_summary(status.catch_up));
+    if (status.replace.state != ReplaceStatus::State::kNone)
+        print_field("Replacement:", replace_summary(status.replace));
     if (status.balance.state != BalanceStatus::State::kNone)
         print_field("Balance:", balance_summary(status.balance));
     print_empty_line(stdout);

@@ -35,6 +35,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"device-add", true, true, &VolumeControl::device_add},
     {"spare-remove", true, true, &VolumeControl::spare_remove},
     {"device-replace", true, true, &VolumeControl::device_replace},
+    {"replace-cancel", true, true, &VolumeControl::replace_cancel},
     {"device-online", true, true, &VolumeControl::device_online},
     {"device-offline", true, true, &VolumeControl::device_offline},
     {"member-grow", true, true, &VolumeControl::member_grow},
@@ -129,7 +130,8 @@ VolumeStatus VolumeControl::volume_status()
     return {.report = report(),
             .scrub = filesystem_.committer.scrub.status(),
             .catch_up = filesystem_.committer.catch_up.status(),
-            .balance = filesystem_.committer.balance.status()};
+            .balance = filesystem_.committer.balance.status(),
+            .replace = filesystem_.committer.replace.status()};
 }
 
 Status VolumeControl::info(ControlRequest&, ControlAnswer& answer, std::string&)
@@ -196,27 +198,22 @@ Status VolumeControl::stats_reset(ControlRequest&, ControlAnswer& answer, std::s
     return status;
 }
 
-Status VolumeControl::remount(ControlRequest& request, ControlAnswer&, std::string& why)
+Status VolumeControl::remount(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const json_t* const read_only = json_get(request.body.get(), "read_only");
     if (!json_is_boolean(read_only)) {
         why = "remount needs read_only: true or false";
         return Err::kInvalid;
     }
-    PartialWriteOptions options = filesystem_.volume->array().partial_write_options();
-    bool any = false;
-    const char* name;
-    json_t* value;
-    json_object_foreach(const_cast<json_t*>(json_get(request.body.get(), "options")), name, value)
-    {
-        const char* const text = json_string_value(value);
-        CW_TRY(set_partial_write_option(name, text != nullptr ? text : "", options, why));
-        any = true;
-    }
+    MountRequest wanted;
+    wanted.sloppy = true;
+    wanted.options = current_options(filesystem_);
+    CW_TRY(parse_mount_options(json_get_text(request.body.get(), "options"), wanted, why));
     CW_TRY(filesystem_.committer.remount(json_is_true(read_only), why));
-    // A volume that is read-only writes nothing in place.
-    return any && !json_is_true(read_only) ? filesystem_.volume->array().set_partial_write_options(options)
-                                           : Status();
+    CW_ASSIGN(const std::string later, change_options(filesystem_, wanted.options));
+    answer.result = json_make_object();
+    json_put_text(answer.result.get(), "later", later);
+    return {};
 }
 
 namespace {
@@ -491,6 +488,16 @@ Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& ans
     const MemberId member = member_of(request.body.get());
     const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why);
     return answer_device(request, replaced, member, answer, why);
+}
+
+Status VolumeControl::replace_cancel(ControlRequest&, ControlAnswer& answer, std::string& why)
+{
+    const Status cancelled = filesystem_.committer.replace.cancel(why);
+    if (!cancelled.ok() && why.empty())
+        why = not_writable_text(cancelled.err());
+    if (cancelled.ok())
+        answer.result = encode_replace(filesystem_.committer.replace.status());
+    return cancelled;
 }
 
 Status VolumeControl::device_online(ControlRequest& request, ControlAnswer& answer, std::string& why)

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "base/text.h"
+
 namespace cowraid {
 
 namespace {
@@ -60,13 +62,49 @@ std::string mount_options_text(const MountOptions& options)
     return out;
 }
 
-std::string effective_options(Filesystem& filesystem)
+MountOptions current_options(Filesystem& filesystem)
 {
+    const LiveOptions& live = filesystem.store.live;
     MountOptions options = filesystem.store.options;
     options.read_only = !filesystem.store.service.writing();
     options.degraded = filesystem.volume->degraded();
-    options.partial_writes = filesystem.volume->array().partial_write_options();
-    return mount_options_text(options);
+    options.access_time = live.access_time;
+    options.commit_seconds = live.commit_seconds;
+    options.clean = live.clean;
+    options.error_budget = filesystem.volume->members().error_budget();
+    options.partial_writes =
+        filesystem.volume->array().partial_write_options().value_or(options.partial_writes);
+    return options;
+}
+
+std::string effective_options(Filesystem& filesystem)
+{
+    return mount_options_text(current_options(filesystem));
+}
+
+Result<std::string> change_options(Filesystem& filesystem, const MountOptions& wanted)
+{
+    // None on a volume that was never written to.
+    Array& array = filesystem.volume->array();
+    if (array.partial_write_options())
+        CW_TRY(array.set_partial_write_options(wanted.partial_writes));
+    LiveOptions& live = filesystem.store.live;
+    live.access_time = wanted.access_time;
+    live.commit_seconds = wanted.commit_seconds;
+    live.clean = wanted.clean;
+    filesystem.volume->members().set_error_budget(wanted.error_budget);
+
+    MountOptions asked = wanted;
+    const MountOptions now = current_options(filesystem);
+    asked.read_only = now.read_only;
+    asked.degraded = now.degraded;
+    const std::string have = "," + mount_options_text(now) + ",";
+    const std::string want = mount_options_text(asked);
+    std::string differ;
+    for (const std::string_view option : split(want, ','))
+        if (have.find("," + std::string(option) + ",") == std::string::npos)
+            differ.append(differ.empty() ? "" : ",").append(option);
+    return differ;
 }
 
 }  // namespace cowraid

@@ -263,12 +263,15 @@ int run_remount(const MountRequest& request)
         return failed(why);
     Json arguments = json_make_object();
     json_put_flag(arguments.get(), "read_only", actual.options.read_only);
-    Json options = json_make_object();
-    for (const auto& [name, value] : actual.partial_write_options)
-        json_put_text(options.get(), name.c_str(), value);
-    json_put(arguments.get(), "options", std::move(options));
-    if (!client->call("remount", arguments.get(), why).ok())
+    std::string options;
+    for (const std::string& list : request.option_lists)
+        options.append(options.empty() ? "" : ",").append(list);
+    json_put_text(arguments.get(), "options", options);
+    const auto answer = client->call("remount", arguments.get(), why);
+    if (!answer.ok())
         return failed(why);
+    if (const std::string later = json_get_text(answer->get(), "later"); !later.empty())
+        print_mount_message("warning: a remount does not change " + later + "; unmount and mount for that");
     if (actual.options.read_only || remount_kernel(actual, why).ok())
         return kMountOk;
     if (was_read_only) {

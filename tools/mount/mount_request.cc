@@ -146,7 +146,9 @@ constexpr Rule kRules[] = {
              "(root's mounts let all users in)"},
     {.name = "remount",
      .action = Action::kRemount,
-     .help = "change a mounted volume: `ro`, `rw`, flags, and the options of writes into rows in use"},
+     .help =
+         "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, `error_budget`, and "
+         "the options of writes into rows in use; of others that differ it warns"},
     {.name = "relatime",
      .action = Action::kAccessTime,
      .flag = MS_RELATIME,
@@ -340,7 +342,6 @@ Status set_size(const Option& option, uint64_t minimum, uint64_t& target, std::s
 
 Status set_partial_writes(const Option& option, MountRequest& request, std::string& why)
 {
-    request.partial_write_options.emplace_back(option.name, option.value);
     return set_partial_write_option(option.name, option.value, request.options.partial_writes, why);
 }
 

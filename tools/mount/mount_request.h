@@ -34,7 +34,6 @@ struct MountRequest {
     bool foreground = false;  // the program that was started serves, for debugging
     std::vector<std::string> option_lists;  // every -o, unparsed
     std::vector<std::string> device_options;  // device=
-    std::vector<std::pair<std::string, std::string>> partial_write_options;  // those given, for a remount
     std::vector<std::string> warnings;  // options that were ignored
 };
 

@@ -110,7 +110,6 @@ TEST_CASE("options: values")
     CHECK(rows.options.join_above == 0.9);
     CHECK_FALSE(rows.options.clean);
     CHECK(parse("clean=on").options.clean);
-    CHECK(rows.partial_write_options.size() == 5);
     CHECK(parse("join_above=auto").options.join_above < 0);
     for (const char* list :
          {"stripe_cache_size=16", "stripe_cache_size=32769", "rmw_level=3", "stripe_io_size=2K",
