@@ -11,6 +11,7 @@
 #include "device/open_member.h"
 #include "fs/make_volume.h"
 #include "tools/mount/effective_options.h"
+#include "tools/mount/mount_request.h"
 #include "tools/mount/partial_write_options.h"
 
 namespace cowraid {
