@@ -12,7 +12,7 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kFlagBits = kGroupReadOnly | kGroupEmptying;
+constexpr uint32_t kFlagBits = kGroupReadOnly | kGroupEmptying | kGroupChosen;
 
 // Walks a byte range; every take checks what is left.
 class Cursor {
