@@ -77,6 +77,7 @@ public:
         balance_.notice_end();
         return next_ == State::kNone ? balance_.begin(options_, why) : balance_.change(next_, why);
     }
+    void applied() override { balance_.avoid_groups(); }
 
 private:
     Balance& balance_;
@@ -212,7 +213,7 @@ Status Balance::begin(const BalanceOptions& options, std::string& why)
         return refuse(why, Err::kNoSpace, kBusyRoom);
     record.total_bytes = plan.moved_bytes;
     store_.volume.set_balance(record, options.profiles);
-    stuck_.clear();
+    store_.stuck_groups.clear();
     position_ = {};
     found_any_ = false;
     empty_passes_ = 0;

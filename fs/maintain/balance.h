@@ -72,6 +72,9 @@ public:
 
     // Commit thread, no commit under way. One step, which moves about as many bytes.
     CleanProgress step(uint64_t bytes);
+    // Commit thread: groups are loaded, or others than before are to be emptied. Their room is left to who
+    // finds no other, and not counted on.
+    void avoid_groups();
     // Nodes for the open transaction to move, with room reserved for them.
     void plan_moves();
 
@@ -98,7 +101,6 @@ private:
     Status assess_nodes(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
                         std::string& why) const;
     [[nodiscard]] std::vector<GroupNumbers> chosen(uint32_t content) const;
-    void avoid_groups();
     void close_nodes(uint32_t content);
     [[nodiscard]] bool have_room_for(uint32_t content, uint64_t blocks) const;
     // Groups that are closed and hold nodes that can be moved.
@@ -106,6 +108,7 @@ private:
     [[nodiscard]] bool is_stuck(VolumeAddress group) const;
     [[nodiscard]] bool stays(const GroupNumbers& numbers) const;
     void notice_end();
+    CleanProgress move_data(uint64_t bytes);
     CleanProgress rest();
     // Whether a group that it empties has only commits to wait for.
     bool count_left();
@@ -120,12 +123,12 @@ private:
     uint64_t begun_ms_ CW_GUARDED_BY(mutex_) = 0;  // by monotonic_ms()
 
     // Commit thread.
+    TransactionId looked_;  // when it looked at groups last, this one was committed
     bool wants_moves_ = false;  // the next commit moves nodes
     bool no_room_for_moves_ = false;  // the last one that should could not
     NodePosition position_;
     bool found_any_ = false;  // nodes, since the search began at the first tree
     uint32_t empty_passes_ = 0;  // over all trees, that found none
-    std::set<VolumeAddress> stuck_;  // with nodes that no tree has, or that cannot be read
 };
 
 }  // namespace cowraid

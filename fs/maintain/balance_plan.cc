@@ -49,7 +49,8 @@ Status Balance::assess(const BalanceOptions& options, const BalanceRecord& recor
     if (options.member.value != 0)
         CW_TRY(assess_removal(options, why));
     assess_tolerance(options, record, plan);
-    if (now.metadata != options.profiles.metadata)
+    // Of one that was cancelled and begins again, too.
+    if (options.convert)
         CW_TRY(assess_nodes(options, record, plan, why));
     return assess_room(options, record, plan, why);
 }

@@ -163,3 +163,39 @@ TEST_CASE("balance: filters choose block groups when it begins, and mounts go on
     REQUIRE(volume.unmount().ok());
     require_clean(volume);
 }
+
+TEST_CASE("balance: one that was cancelled and begins again ends, or is refused for lack of room")
+{
+    for (const uint64_t free_mib : {400, 160, 90, 40, 20}) {
+        CAPTURE(free_mib);
+        SimVolume volume({0, 0, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+        for (const uint64_t mib : {160, 160, 160, 80})
+            volume.add_device(mib * kMiB);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Prng prng(seed());
+        const BalanceOptions options{
+            .profiles = {ProfileId::kRaid5, ProfileId::kRaid1c4}, .content = kAllContent, .convert = true};
+        REQUIRE(start_balance(fs, options).ok());
+        std::string why;
+        REQUIRE(fs.committer.balance.cancel(why).ok());
+        Contents contents = fill(fs, prng, kMiB);
+        for (int files = 0; files < 400 && fs.statistics().available_blocks * kBlockBytes > free_mib * kMiB;
+             ++files) {
+            const std::string name = "file" + std::to_string(files);
+            contents[name] = random_content(prng, kMiB);
+            write_file(fs, name, contents[name]);
+            if (files % 8 == 0)
+                REQUIRE(fs.step(true).ok());
+        }
+        REQUIRE(fs.step(true).ok());
+        const Status again = fs.committer.balance.start(options, why);
+        if (again.ok())
+            CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+        else
+            CHECK(again.err() == Err::kNoSpace);
+        require_contents(fs, contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}

@@ -476,6 +476,7 @@ TEST_CASE("balance: a node that cannot be read keeps its group, and the volume g
     const BalanceStatus status = finish(fs);
     CHECK(status.state == State::kFinished);
     CHECK(status.groups_stuck == 1);
+    CHECK(fs.store.stuck_groups.size() == 1);
     CHECK_FALSE(fs.store.service.stopped());
     write_file(fs, "later", values["first"]);
     REQUIRE(fs.step(true).ok());
