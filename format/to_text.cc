@@ -73,8 +73,8 @@ std::string to_text(const BalanceRecord& balance)
 {
     return text_format("%s %s usage %u before %" PRIu64 " bytes %" PRIu64,
                        balance.state == BalanceState::kPaused ? "paused" : "running",
-                       group_content_name(balance.content).c_str(), balance.usage_max, balance.before.value,
-                       balance.total_bytes);
+                       group_content_name(balance.content & kAllContent).c_str(), balance.usage_max,
+                       balance.before.value, balance.total_bytes);
 }
 
 std::string to_text(const MemberRecord& member)
@@ -143,6 +143,8 @@ std::string to_text(const GroupRecord& group)
         text += " emptying";
     if ((group.flags & kGroupCopied) != 0)
         text += " copied";
+    if ((group.flags & kGroupChosen) != 0)
+        text += " chosen";
     text += text_format(" k %u chunk %u column %" PRIu64 " mapping %u created %" PRIu64, group.data_columns,
                         group.chunk_bytes, group.column_bytes, group.mapping_version,
                         group.created_generation.value);

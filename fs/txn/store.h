@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <set>
 
 #include "alloc/allocator.h"
 #include "alloc/join_policy.h"
@@ -70,6 +71,9 @@ struct Store {
     ServiceState service;
     // In free rows, what the block group being emptied still needs: writers rather join rows.
     std::atomic<uint64_t> moving_blocks{0};
+    // Groups that the balance under way cannot empty: nodes in them are in no tree, or below one that cannot
+    // be read. Commit thread.
+    std::set<VolumeAddress> stuck_groups;
     // Checksums of rows written in place since the last commit, for a commit of nothing else
     // (FlushHost::commit_checksums). Null while there are none. Commit thread.
     Ref<Transaction> in_place;

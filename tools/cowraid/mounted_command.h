@@ -36,9 +36,16 @@ Result<MemberInfo> find_member(ControlClient& client, const std::string& text, s
 Result<Json> hand_over_device(ControlClient& client, const char* command, const json_t* arguments,
                               const std::string& path, bool force, uint64_t bytes_min, std::string& why);
 
-enum class Wait : uint8_t { kNot, kForEnd };
+// The key of --plan.
+inline constexpr int kKeyPlanOnly = 262;
+constexpr const char* kPlanHelp = "only say what it would take, or why it cannot be; changes nothing";
+// What a change would take. Returns the exit code.
+int print_plan(const CommandOptions& options, const BalancePlan& plan);
+
+// kPlan: only says what it would take.
+enum class Wait : uint8_t { kNot, kForEnd, kPlan };
 // Asks for a balance, or for what is carried out as one, says how it is, and returns the exit code.
-int run_balance(ControlClient& client, const CommandOptions& options, const json_t* request, Wait wait);
+int run_balance(ControlClient& client, const CommandOptions& options, json_t* request, Wait wait);
 
 // From now on Ctrl-C and SIGTERM end waiting, not the program.
 void notice_interrupts();
