@@ -140,6 +140,7 @@ void EventFinder::begin(const VolumeStatus& status)
         before_.scrub.state = ScrubState::kPaused;
     before_.catch_up = {};
     before_.balance = {};
+    before_.replace = {};
 }
 
 void EventFinder::compare_errors(const MemberInfo& member)
@@ -158,13 +159,15 @@ void EventFinder::compare_errors(const MemberInfo& member)
 void EventFinder::compare_members(const VolumeInfo& info)
 {
     for (const MemberInfo& was : before_.report.info.members)
-        if (find_member(info, was.id) == nullptr) {
+        if (find_member(info, was.id) == nullptr && !was.successor) {
             add("MemberRemoved", member_text(was) + " is no member any more", &was);
             errors_.erase(was.id);
         }
     for (const MemberInfo& member : info.members) {
         const MemberInfo* const was = find_member(before_.report.info, member.id);
-        if (was == nullptr) {
+        if (member.successor || (was != nullptr && was->successor)) {
+            // Told with the replacement.
+        } else if (was == nullptr) {
             add("MemberAdded", member_text(member) + " is a member now", &member);
         } else if (was->in_service() && !member.in_service()) {
             add("Fail", member_text(member) + ": " + member.reason, &member);
@@ -175,6 +178,36 @@ void EventFinder::compare_members(const VolumeInfo& info)
         }
         compare_errors(member);
     }
+}
+
+void EventFinder::compare_spares(const VolumeInfo& info)
+{
+    const auto find = [](const VolumeInfo& where, MemberId id) -> const SpareInfo* {
+        const auto found = std::find_if(where.spares.begin(), where.spares.end(),
+                                        [=](const SpareInfo& spare) { return spare.id == id; });
+        return found == where.spares.end() ? nullptr : &*found;
+    };
+    const auto tell = [&](const char* name, const SpareInfo& spare, const std::string& what) {
+        add(name, "spare " + std::to_string(spare.id.value) +
+                      (spare.path.empty() ? "" : " (" + spare.path + ")") + what);
+        found_.back().device = spare.path;
+    };
+    for (const SpareInfo& was : before_.report.info.spares) {
+        const SpareInfo* const is = find(info, was.id);
+        const auto place =
+            std::find_if(info.members.begin(), info.members.end(), [&](const MemberInfo& member) {
+                return !was.path.empty() && member.path == was.path;
+            });
+        if (is == nullptr && place != info.members.end())
+            tell("SpareUsed", was, " takes the place of member " + std::to_string(place->id.value));
+        else if (is == nullptr)
+            tell("SpareRemoved", was, " is none any more");
+        else if (is->useless && !was.useless)
+            tell("FailSpare", was, " was to take the place of a member, and failed");
+    }
+    for (const SpareInfo& spare : info.spares)
+        if (find(before_.report.info, spare.id) == nullptr)
+            tell("SpareAdded", spare, " waits for a member to fail");
 }
 
 void EventFinder::compare_volume(const VolumeStatus& status)
@@ -256,6 +289,28 @@ void EventFinder::compare_balance(const BalanceStatus& before, const BalanceStat
         add("BalancePaused", balance_text(status));
 }
 
+void EventFinder::compare_replace(const VolumeInfo& info, const ReplaceStatus& before,
+                                  const ReplaceStatus& status)
+{
+    using State = ReplaceStatus::State;
+    const bool another = status.started != before.started && status.state != State::kNone;
+    const MemberInfo* const member = find_member(info, status.source);
+    const std::string which = "member " + std::to_string(status.source.value);
+    if (another)
+        add("ReplaceStarted", which + " is being replaced", member);
+    if (status.state == before.state && !another)
+        return;
+    if (status.state == State::kFinished)
+        add("ReplaceFinished",
+            which + " is replaced, " + count_text(status.copy.repaired, "block") + " from other members, " +
+                std::to_string(status.copy.lost) + " lost",
+            member);
+    else if (status.state == State::kCancelled)
+        add("ReplaceCancelled", which + " stays", member);
+    else if (status.state == State::kFailed)
+        add("ReplaceFailed", which + " stays: " + status.text, member);
+}
+
 std::vector<VolumeEvent> EventFinder::look(const VolumeStatus& status, uint64_t now)
 {
     now_ = now;
@@ -263,11 +318,13 @@ std::vector<VolumeEvent> EventFinder::look(const VolumeStatus& status, uint64_t 
     if (!begun_)
         begin(status);
     begun_ = true;
+    compare_spares(status.report.info);
     compare_members(status.report.info);
     compare_volume(status);
     compare_scrub(before_.scrub, status.scrub);
     compare_rebuild(before_.catch_up, status.catch_up);
     compare_balance(before_.balance, status.balance);
+    compare_replace(status.report.info, before_.replace, status.replace);
     before_ = status;
     return std::move(found_);
 }

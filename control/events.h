@@ -46,11 +46,13 @@ private:
     void add(const char* name, std::string text, const MemberInfo* member = nullptr);
     void begin(const VolumeStatus& status);
     void compare_members(const VolumeInfo& info);
+    void compare_spares(const VolumeInfo& info);
     void compare_errors(const MemberInfo& member);
     void compare_volume(const VolumeStatus& status);
     void compare_scrub(const ScrubStatus& before, const ScrubStatus& status);
     void compare_rebuild(const ScrubStatus& before, const ScrubStatus& status);
     void compare_balance(const BalanceStatus& before, const BalanceStatus& status);
+    void compare_replace(const VolumeInfo& info, const ReplaceStatus& before, const ReplaceStatus& status);
     bool grew(Reported& reported, uint64_t value) const;
 
     uint64_t now_ = 0;

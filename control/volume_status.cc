@@ -13,6 +13,7 @@ Json encode_status(const VolumeStatus& status)
     json_put(out.get(), "scrub", encode_scrub(status.scrub));
     json_put(out.get(), "catch_up", encode_scrub(status.catch_up));
     json_put(out.get(), "balance", encode_balance(status.balance));
+    json_put(out.get(), "replace", encode_replace(status.replace));
     json_t* const members = json_object_get(out.get(), "members");
     for (size_t i = 0; i < json_array_size(members); ++i)
         json_put_text(json_array_get(members, i), "condition",
@@ -27,6 +28,7 @@ Result<VolumeStatus> decode_status(const json_t* object)
     CW_ASSIGN(status.scrub, decode_scrub(json_get(object, "scrub")));
     CW_ASSIGN(status.catch_up, decode_scrub(json_get(object, "catch_up")));
     CW_ASSIGN(status.balance, decode_balance(json_get(object, "balance")));
+    CW_ASSIGN(status.replace, decode_replace(json_get(object, "replace")));
     return status;
 }
 
@@ -110,6 +112,13 @@ Health health_of(const VolumeStatus& status)
     return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
 }
 
+const char* state_of(const SpareInfo& spare)
+{
+    if (spare.useless)
+        return "faulted";
+    return spare.path.empty() ? "missing" : "spare";
+}
+
 const char* state_of(const MemberInfo& member, const VolumeStatus& status)
 {
     if (member.path.empty() && !member.unusable)
@@ -120,6 +129,10 @@ const char* state_of(const MemberInfo& member, const VolumeStatus& status)
         return member.state == MemberState::kFailed ? "faulted" : "missing";
     if (member.stale_groups > 0)
         return status.catch_up.state == ScrubState::kRunning ? "rebuilding" : "stale";
+    if (member.successor)
+        return "successor";
+    if (member.replaced)
+        return "replacing";
     return member.doubtful ? "degraded" : "online";
 }
 

@@ -7,6 +7,7 @@
 
 #include "control/balance_json.h"
 #include "control/damage_json.h"
+#include "control/replace_json.h"
 #include "control/scrub_json.h"
 #include "control/volume_json.h"
 
@@ -16,10 +17,11 @@ struct VolumeStatus {
     VolumeReport report;
     ScrubStatus scrub, catch_up;
     BalanceStatus balance;
+    ReplaceStatus replace;
     std::optional<DamagedFiles> damage;  // when it was asked for; not part of the JSON below
 };
 
-// The report with "scrub", "catch_up" and "balance" in it.
+// The report with "scrub", "catch_up", "balance" and "replace" in it.
 Json encode_status(const VolumeStatus& status);
 // kInvalid when it is not such an object.
 Result<VolumeStatus> decode_status(const json_t* object);
@@ -38,9 +40,13 @@ Health health_of(const VolumeStatus& status);
 //   "faulted"     out of service after errors
 //   "rebuilding"  in service, and being written what it lacks
 //   "stale"       in service, lacks writes, and nothing brings them now
+//   "replacing"   in service, and being replaced
+//   "successor"   in service, and being written what the one that it replaces has
 //   "degraded"    in service, with more errors than a member should have
 //   "online"      in service, and nothing is known against it
 const char* state_of(const MemberInfo& member, const VolumeStatus& status);
+// "spare", "missing", or "faulted": it was to take a member's place and failed.
+const char* state_of(const SpareInfo& spare);
 // All that went wrong on it; repairs are not counted.
 uint64_t errors_of(const MemberInfo& member);
 // Blocks of the list of damage, and tree nodes, that no redundancy has any more.

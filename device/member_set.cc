@@ -25,6 +25,7 @@ struct MemberSet::Member {
     std::atomic<bool> culprit{false};
     std::atomic<bool> leaving{false};
     std::atomic<uint64_t> arrivals{0};
+    std::atomic<const MirrorOf*> mirror{nullptr};
     std::atomic<const char*> failure_reason{""};
     std::array<std::atomic<uint64_t>, kMemberCounterCount> counters{};
 
@@ -292,7 +293,9 @@ bool MemberSet::fail_over_budget()
     bool any = false;
     for (Member* const member : budget == 0 ? Table() : table()) {
         const uint64_t errors = reported_errors(*member);
-        if (device(member->id) == nullptr || errors <= budget)
+        BlockDevice* const served = device(member->id);
+        // One that is being replaced stays as long as it can: others may lack what it still has.
+        if (served == nullptr || errors <= budget || mirror_of(member->id, served).device != nullptr)
             continue;
         const std::string text = name(member->id) + ": read errors in " + count_text(errors, "second") +
                                  " of the last ten minutes, more than error_budget=" + std::to_string(budget);
@@ -347,24 +350,71 @@ void MemberSet::put_in_service(MemberId id, std::unique_ptr<BlockDevice> device)
     Member* const member = find(id);
     CW_ASSERT(member != nullptr && this->device(id) == nullptr);
     MutexLock lock(mutex_);
-    if (device && member->device)
-        replaced_.push_back(std::move(member->device));
+    serve(*member, std::move(device));
+}
+
+// Whoever asks gets the old device, if it is in service, or the new one.
+void MemberSet::serve(Member& member, std::unique_ptr<BlockDevice> device)
+{
+    if (device && member.device)
+        replaced_.push_back(std::move(member.device));
     if (device)
-        member->device = std::move(device);
-    CW_ASSERT(member->device != nullptr);
-    member->named.store(member->device.get(), std::memory_order_release);
-    member->failed.store(false);
-    member->culprit.store(false);
-    member->failure_reason.store("");
+        member.device = std::move(device);
+    CW_ASSERT(member.device != nullptr);
+    member.named.store(member.device.get(), std::memory_order_release);
+    member.failed.store(false);
+    member.culprit.store(false);
+    member.failure_reason.store("");
     {
-        MutexLock errors_lock(member->errors_mutex);
-        member->reported.reset();
-        member->mended.reset();
-        member->repaired.clear();
-        member->kept = false;
+        MutexLock errors_lock(member.errors_mutex);
+        member.reported.reset();
+        member.mended.reset();
+        member.repaired.clear();
+        member.kept = false;
     }
-    member->arrivals.fetch_add(1);
-    member->in_service.store(member->device.get(), std::memory_order_release);
+    member.arrivals.fetch_add(1);
+    member.in_service.store(member.device.get(), std::memory_order_release);
+}
+
+void MemberSet::set_mirror(MemberId source, MemberId target)
+{
+    BlockDevice* const from = device(source);
+    BlockDevice* const to = device(target);
+    MutexLock lock(mutex_);
+    if (from != nullptr && to != nullptr)
+        mirrors_.push_back(std::make_unique<const MirrorOf>(MirrorOf{from, target, to}));
+    if (Member* const member = find(source); member != nullptr)
+        member->mirror.store(from != nullptr && to != nullptr ? mirrors_.back().get() : nullptr,
+                             std::memory_order_release);
+}
+
+MemberSet::Mirror MemberSet::mirror_of(MemberId id, const BlockDevice* device) const
+{
+    const Member* const member = find(id);
+    const MirrorOf* const mirror =
+        member == nullptr ? nullptr : member->mirror.load(std::memory_order_acquire);
+    if (mirror == nullptr || mirror->source != device)
+        return {};
+    for (const MemberId owner : {mirror->target, id})
+        if (this->device(owner) == mirror->device)
+            return {owner, mirror->device};
+    return {};
+}
+
+BlockDevice* MemberSet::take_over(MemberId source, MemberId target)
+{
+    BlockDevice* old = nullptr;
+    {
+        MutexLock lock(mutex_);
+        Member* const member = find(source);
+        Member* const successor = find(target);
+        old = member->device.get();
+        serve(*member, std::move(successor->device));
+        successor->named.store(nullptr, std::memory_order_release);
+        successor->in_service.store(nullptr, std::memory_order_release);
+    }
+    remove(target);
+    return old;
 }
 
 uint64_t MemberSet::arrivals(MemberId id) const

@@ -115,6 +115,19 @@ public:
     // A member that is not in service comes into service, on another device, which is kept beside the old one
     // as long as the set, or (null) on the one that it had: there must be one.
     void put_in_service(MemberId id, std::unique_ptr<BlockDevice> device);
+    // What is written to `source` is written to `target`, too (mirror_of()): both are in service. From now
+    // on, and until it is called with another target, or with 0. Who writes meanwhile may not yet know.
+    void set_mirror(MemberId source, MemberId target);
+    // Where a write to `device`, of the member `id`, goes besides: until the device is out of use, also by
+    // who still writes to it when the other one has taken its place.
+    struct Mirror {
+        MemberId id;  // whose device it is now: it failed, if the write fails
+        BlockDevice* device = nullptr;  // null: nowhere
+    };
+    [[nodiscard]] Mirror mirror_of(MemberId id, const BlockDevice* device) const;
+    // The device of `target` becomes that of `source`, in service, and `target` is no member any more. The
+    // one that `source` had, or null, is kept as long as the set.
+    BlockDevice* take_over(MemberId source, MemberId target);
     // How often it did so. What was found out about its content before says nothing about it now.
     [[nodiscard]] uint64_t arrivals(MemberId id) const;
     // The device of a member that is out of service; null: it has none. Only who brings members into service
@@ -138,6 +151,7 @@ private:
     using Table = std::vector<Member*>;  // by rising id
     [[nodiscard]] const Table& table() const { return *table_.load(std::memory_order_acquire); }
     void publish(Table table) CW_REQUIRES(mutex_);
+    void serve(Member& member, std::unique_ptr<BlockDevice> device) CW_REQUIRES(mutex_);
     [[nodiscard]] Member* find(MemberId id) const;
     [[nodiscard]] std::vector<MemberId> in_service(std::span<const MemberId> ids) const;
     [[nodiscard]] bool spared(std::span<const MemberId> leaving) const CW_REQUIRES(mutex_);
@@ -146,7 +160,15 @@ private:
     bool take_out(std::span<const MemberId> leaving) CW_REQUIRES(mutex_);
     void stop(std::span<const MemberId> culprits) CW_REQUIRES(mutex_);
 
+    // Never changed, and kept for who still reads it.
+    struct MirrorOf {
+        const BlockDevice* source;
+        MemberId target;
+        BlockDevice* device;
+    };
+
     std::vector<std::unique_ptr<BlockDevice>> replaced_ CW_GUARDED_BY(mutex_);
+    std::vector<std::unique_ptr<const MirrorOf>> mirrors_ CW_GUARDED_BY(mutex_);
     std::vector<std::unique_ptr<Member>> members_ CW_GUARDED_BY(mutex_);  // those that were removed, too
     // Never changed: who adds or removes a member publishes another one. All stay, for who still reads them.
     std::vector<std::unique_ptr<const Table>> tables_ CW_GUARDED_BY(mutex_);

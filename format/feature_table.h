@@ -32,6 +32,9 @@ enum class FeatureSupport : uint8_t {
     X(remap, kRefuse, 3, kHandled, "addresses of moved blocks resolve through the remap tree", "2026-11-20") \
     X(sets, kRefuse, 4, kHandled, "raid0 and raid10 groups have chunks where none is looked for",            \
       "2026-11-25")                                                                                          \
+    X(replace, kRefuse, 5, kHandled, "what is written to a member must be written to its successor, too",    \
+      "2026-11-26")                                                                                          \
+    X(spares, kRefuse, 6, kHandled, "lines behind the member table are devices in reserve", "2026-11-26")    \
     X(shared_blocks, kReadOnly, 0, kReserved, "a free would release blocks that another owner shares",       \
       "2026-11-20")
 

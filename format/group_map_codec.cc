@@ -12,7 +12,7 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kFlagBits = kGroupReadOnly | kGroupEmptying | kGroupChosen;
+constexpr uint32_t kFlagBits = kGroupReadOnly | kGroupEmptying | kGroupCopied | kGroupChosen;
 
 // Walks a byte range; every take checks what is left.
 class Cursor {
@@ -189,6 +189,8 @@ bool map_valid(const GroupMap& map, const Superblock& superblock)
             return false;
         if (group.created_generation.value == 0 || group.created_generation > map.generation ||
             !staleness_valid(group, map.generation) || group.address < free_from)
+            return false;
+        if ((group.flags & kGroupCopied) != 0 && !superblock.replace.active())
             return false;
         free_from = group.address + group.span_bytes();
     }

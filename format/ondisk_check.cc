@@ -75,6 +75,11 @@ CW_FIELD(DiskScrub, tree, 204, 4);
 CW_FIELD(DiskScrub, group, 208, 8);
 CW_FIELD(DiskScrub, stripe, 216, 8);
 
+CW_STRUCT(DiskReplace, 16);
+CW_FIELD(DiskReplace, source, 0, 4);
+CW_FIELD(DiskReplace, target, 4, 4);
+CW_FIELD(DiskReplace, started, 8, 8);
+
 CW_STRUCT(DiskSuperblock, 4096);
 CW_FIELD(DiskSuperblock, checksum, 0, 8);
 CW_FIELD(DiskSuperblock, magic, 8, 8);
@@ -111,7 +116,9 @@ CW_FIELD(DiskSuperblock, log_epoch, 1504, 8);
 CW_FIELD(DiskSuperblock, unmounted, 1512, 4);
 CW_FIELD(DiskSuperblock, balance, 1516, 32);
 CW_FIELD(DiskSuperblock, scrub, 1548, 224);
-CW_FIELD(DiskSuperblock, reserved2, 1772, 2324);
+CW_FIELD(DiskSuperblock, replace, 1772, 16);
+CW_FIELD(DiskSuperblock, spare_count, 1788, 4);
+CW_FIELD(DiskSuperblock, reserved2, 1792, 2304);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);

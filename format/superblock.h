@@ -45,6 +45,7 @@ enum class MemberState : uint32_t {
     kPresent = 1,  // took part in the last commit
     kMissing = 2,  // absent since `missing_since`; stale for what was written from then on
     kFailed = 3,  // taken out of service after errors since `missing_since`
+    kSpare = 4,  // no member: a device that waits to take the place of one that fails
 };
 
 struct DiskMember {
@@ -127,6 +128,14 @@ struct DiskScrub {
 };
 static_assert(sizeof(DiskScrub) == 224);
 
+// A device that is about to take the place of a member in service. Mounts go on with it.
+struct DiskReplace {
+    le32 source;  // the member to be replaced; 0: none is
+    le32 target;  // the member that takes over its line: of the same layout, without a column
+    le64 started;  // seconds since 1970
+};
+static_assert(sizeof(DiskReplace) == 16);
+
 struct DiskSuperblock {
     le64 checksum;  // xxh3-64 of the `bytes - 8` bytes after this field
     le64 magic;
@@ -164,8 +173,11 @@ struct DiskSuperblock {
     le32 unmounted;  // 1: the mount that made this commit ended with it; else 0
     DiskBalance balance;  // all zero: none is under way
     DiskScrub scrub;  // all zero: there was none
-    uint8_t reserved2[2324];
-    // DiskMember members[member_count] follows.
+    DiskReplace replace;  // all zero: none is under way
+    le32 spare_count;  // lines behind those of the members
+    uint8_t reserved2[2304];
+    // DiskMember members[member_count] follows, then DiskMember spares[spare_count], of which only id, state,
+    // uuid and size count: the rest is zero.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);
 

@@ -18,6 +18,8 @@ const char* member_state_name(MemberState state)
         return "missing";
     case MemberState::kFailed:
         return "failed";
+    case MemberState::kSpare:
+        return "spare";
     }
     return "unknown";
 }
@@ -119,10 +121,15 @@ std::string to_text(const Superblock& superblock)
     text += "map " + to_text(superblock.map) + "\n";
     if (superblock.balance.state != BalanceState::kNone)
         text += "balance " + to_text(superblock.balance) + "\n";
+    if (const ReplaceRecord& replace = superblock.replace; replace.active())
+        text += text_format("replace member %u by %u since %" PRIu64 "\n", replace.source.value,
+                            replace.target.value, replace.started);
     for (const EpochRecord& epoch : superblock.epochs)
         text += "epoch " + to_text(epoch) + "\n";
     for (const MemberRecord& member : superblock.members)
         text += "member " + to_text(member) + "\n";
+    for (const MemberRecord& spare : superblock.spares)
+        text += "spare " + to_text(spare) + "\n";
     return text;
 }
 
@@ -136,6 +143,8 @@ std::string to_text(const GroupRecord& group)
         text += " emptying";
     if ((group.flags & kGroupChosen) != 0)
         text += " chosen";
+    if ((group.flags & kGroupCopied) != 0)
+        text += " copied";
     text += text_format(" k %u chunk %u column %" PRIu64 " mapping %u created %" PRIu64, group.data_columns,
                         group.chunk_bytes, group.column_bytes, group.mapping_version,
                         group.created_generation.value);

@@ -82,6 +82,12 @@ Result<ScrubStatus> Filesystem::catch_up_step()
     return committer.catch_up.status();
 }
 
+bool Filesystem::replace_step()
+{
+    CW_ASSERT(store.options.manual_commit);
+    return committer.replace.step();
+}
+
 Status Filesystem::reset_counters()
 {
     for (const MemberId id : volume->members().ids())

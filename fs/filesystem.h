@@ -43,6 +43,8 @@ public:
     ScrubStatus scrub_step();
     // One step of catching up what stale columns lack. kNotFound: there are none.
     Result<ScrubStatus> catch_up_step();
+    // One step of a replacement. False: nothing is to be done.
+    bool replace_step();
     Status confirm();
 
     const std::unique_ptr<Volume> volume;

@@ -41,9 +41,12 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
 std::vector<MemberInfo> member_infos(Filesystem& filesystem)
 {
     std::vector<MemberInfo> infos;
+    const ReplaceRecord replace = filesystem.volume->replacing();
     for (const MemberRecord& record : filesystem.volume->member_table()) {
         MemberInfo info;
         info.id = record.id;
+        info.replaced = replace.active() && record.id == replace.source;
+        info.successor = replace.active() && record.id == replace.target;
         info.size_bytes = record.size_bytes;
         info.counters = filesystem.volume->members().counters(record.id);
         tell_presence(filesystem, record, info);
@@ -152,6 +155,11 @@ VolumeInfo Filesystem::info()
     info.degraded = volume->degraded();
     info.degraded_reason = volume->degraded_reason();
     info.members = member_infos(*this);
+    for (const MemberRecord& spare : volume->spare_table())
+        info.spares.push_back({.id = spare.id,
+                               .path = volume->spares().path(spare.id),
+                               .size_bytes = spare.size_bytes,
+                               .useless = volume->spares().useless(spare.id)});
     info.may_fail = may_fail(*this);
     const uint64_t in_service = info.members.size() - volume->missing_members().size();
     const uint64_t needed = needed_for_writing(info.members.size(), volume->writes_with_half());

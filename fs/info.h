@@ -24,6 +24,7 @@ struct MemberInfo {
     MemberId id;
     std::string path;  // empty when absent; of one that failed while mounted it stays
     std::string reason;  // why it is not in service or behind: "member 4 " and this; empty when it is not
+    bool replaced = false, successor = false;  // of the replacement that is under way
     bool doubtful = false;  // in service, with more errors than the budget has
     bool unusable = false;  // absent, because its device cannot be used
     uint64_t size_bytes = 0;
@@ -33,6 +34,14 @@ struct MemberInfo {
     std::array<uint64_t, kMemberCounterCount> counters{};
 
     [[nodiscard]] bool in_service() const { return state == MemberState::kPresent; }
+};
+
+// A device in reserve.
+struct SpareInfo {
+    MemberId id;
+    std::string path;  // empty: it is not there
+    uint64_t size_bytes = 0;
+    bool useless = false;  // it was to take a member's place and failed
 };
 
 struct SpaceInfo {
@@ -55,6 +64,7 @@ struct VolumeInfo {
     std::string read_only_reason;
     std::string degraded_reason;  // of a volume that was opened so
     std::vector<MemberInfo> members;
+    std::vector<SpareInfo> spares;
     std::vector<SpaceInfo> spaces;
     uint64_t unallocated_raw_bytes = 0;
     uint64_t available_bytes = 0;

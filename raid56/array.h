@@ -181,6 +181,12 @@ public:
     virtual void end_stripe() = 0;
 };
 
+// Whose content goes where, at the same offsets. Both members are in service, and what is written to the one
+// is written to the other (MemberSet::set_mirror()).
+struct MemberCopy {
+    MemberId source, target;
+};
+
 // What scrub_rows() saw and did; calls add to it.
 struct ScrubReport {
     // Blocks that were read and compared with what they must be. Data includes free blocks of rows in use,
@@ -324,6 +330,17 @@ public:
     // are left out: scrub_rows() has them. kInvalid as for read(). Thread-safe.
     Status scrub_copies(VolumeAddress address, std::span<const Checksum> checksums, ScrubMode mode,
                         ScrubReport& report);
+
+    // Writes to the target what the source has of these rows, or must have: its blocks are verified; what is
+    // unreadable or wrong comes from the other members. Stripes are locked meanwhile. Adds to the report the
+    // blocks that were written, as `repaired` those that the source did not have, what is lost, and as
+    // `unsettled` what the target did not take: it is out of service then. Nothing is repaired. Rows, sink
+    // and errors as for scrub_rows().
+    Status copy_rows(VolumeAddress group_address, std::span<const StripeRows> rows, const MemberCopy& copy,
+                     ScrubSink& sink, ScrubReport& report);
+    // The same for blocks as scrub_copies() takes them.
+    Status copy_copies(VolumeAddress address, std::span<const Checksum> checksums, const MemberCopy& copy,
+                       ScrubReport& report);
 
     // Reads every copy of the blocks from `address` on separately, one per checksum, and reports those that
     // do not match, without changing anything: for blocks of which the verifier knows nothing. On a parity

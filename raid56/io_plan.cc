@@ -84,10 +84,43 @@ void IoPlan::submit()
             .vectors = std::span(vectors_).subspan(run.first_vector, run.vector_count),
         });
     }
+    if (kind_ == IoKind::kWrite)
+        add_mirrors();
     run_io(requests_);
+    leave_out_mirrors();
     for (size_t i = 0; i < runs_.size(); ++i)
         for (size_t part = 0; part < runs_[i].part_count; ++part)
             parts_[runs_[i].first_part + part].result = requests_[i].result;
+}
+
+void IoPlan::add_mirrors()
+{
+    for (size_t i = 0; i < runs_.size(); ++i) {
+        const MemberId member = parts_[runs_[i].first_part].member;
+        const MemberSet::Mirror mirror = members_.mirror_of(member, requests_[i].device);
+        if (mirror.device == nullptr)
+            continue;
+        IoRequest request = requests_[i];
+        request.device = mirror.device;
+        requests_.push_back(request);
+        mirrors_.push_back(mirror.id);
+    }
+}
+
+// Before anything of the write is acknowledged. What it was written beside does not depend on it.
+void IoPlan::leave_out_mirrors()
+{
+    if (mirrors_.empty())
+        return;
+    std::vector<MemberId> failed;
+    for (size_t i = 0; i < mirrors_.size(); ++i)
+        if (!requests_[runs_.size() + i].result.ok()) {
+            failed.push_back(mirrors_[i]);
+            members_.count(mirrors_[i], MemberCounter::kWriteErrors);
+        }
+    requests_.resize(runs_.size());
+    if (!failed.empty() && !members_.fail(failed))
+        return;  // nothing is acknowledged any more
 }
 
 void IoPlan::read_blocks(std::span<IoPart> blocks)

@@ -36,7 +36,8 @@ public:
     // One request per run of parts that adjoin on a member. A read also bridges small gaps. When a read of
     // many blocks fails, its blocks are read one by one, so that afterwards exactly the parts (then single
     // blocks) that cannot be read have a failed result. A member that is gone, of which a read knows, leaves
-    // service if the volume can do without it: it is not asked again.
+    // service if the volume can do without it: it is not asked again. What is written to a member that is
+    // being replaced is written to its successor, too, which is out of service where that fails.
     void run();
     // Bridges would read blocks that are read for their content, too, before or after: no bridges then.
     void forbid_bridges() { may_bridge_ = false; }
@@ -66,6 +67,8 @@ private:
     void build_runs();
     void add_vector(std::byte* memory, uint64_t bytes);
     void submit();
+    void add_mirrors();
+    void leave_out_mirrors();
     void count_failed_writes();
     void leave_out_gone();
     void read_blocks(std::span<IoPart> blocks);
@@ -78,7 +81,8 @@ private:
     std::vector<IoPart> parts_;
     std::vector<Run> runs_;
     std::vector<iovec> vectors_;
-    std::vector<IoRequest> requests_;
+    std::vector<IoRequest> requests_;  // of runs_, in their order, then of mirrors_
+    std::vector<MemberId> mirrors_;
     AlignedBuffer scratch_;  // receives what lies in bridged gaps; never looked at
 };
 

@@ -141,9 +141,19 @@ void ScrubScan::ask()
     }
 }
 
+// The worker of a device has just written the memory, on another processor.
+void fetch_ahead(const std::byte* block)
+{
+    constexpr size_t kLineBytes = 64;
+    for (size_t at = 0; at < kBlockBytes; at += kLineBytes)
+        __builtin_prefetch(block + at, 0, 2);
+}
+
 void ScrubScan::compare_column(ScannedRun& run, uint32_t column)
 {
     for (uint32_t row = 0; row < run.rows.row_count; ++row) {
+        if (row + 1 < run.rows.row_count)
+            fetch_ahead(block(run, column, row + 1));
         const BlockExpectation& wanted = expected(run, column, row);
         if (wanted.known && checksum_of(block(run, column, row), kBlockBytes) != wanted.checksum)
             run.suspicious[row] = true;
@@ -222,15 +232,15 @@ void ScrubScan::run()
             scrub_stripe(call_, run.rows.stripe, run.suspicious << run.rows.first_row);
 }
 
-bool valid(const Geometry& geometry, std::span<const StripeRows> rows)
+}  // namespace
+
+bool rows_valid(const Geometry& geometry, std::span<const StripeRows> rows)
 {
     return std::all_of(rows.begin(), rows.end(), [&](const StripeRows& run) {
         return run.stripe < geometry.stripe_count() && run.row_count > 0 && run.first_row < geometry.rows() &&
                run.row_count <= geometry.rows() - run.first_row;
     });
 }
-
-}  // namespace
 
 ScrubReport& ScrubReport::operator+=(const ScrubReport& more)
 {
@@ -250,9 +260,9 @@ Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows
 {
     const Ref<const GroupList> list = state_->groups.list();
     const ArrayGroup* group = list->find(group_address);
-    if (group == nullptr || group->record.address != group_address || !valid(group->geometry, rows))
+    if (group == nullptr || group->record.address != group_address || !rows_valid(group->geometry, rows))
         return Err::kInvalid;
-    ScrubCall call{*state_, *group, mode, sink, report};
+    ScrubCall call{*state_, *group, mode, sink, report, nullptr};
     const uint64_t row_bytes = uint64_t{group->geometry.columns()} * kBlockBytes;
     for (size_t first = 0; first < rows.size();) {
         size_t end = first;

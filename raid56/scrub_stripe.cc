@@ -22,6 +22,8 @@ struct ScrubRow {
     std::span<std::byte> parity;  // memory for what parity must be
     bool told = false;  // something was recorded anew
     bool unsettled = false;  // left alone although something in it is not as recorded
+    bool examined = false;
+    bool source_bad = false;  // what is copied is not there, or wrong
 };
 
 class StripeScrub {
@@ -60,6 +62,9 @@ private:
     void settle_parity(ScrubRow& row);
 
     void tell(ScrubRow& row, uint32_t column, Checksum checksum);
+    [[nodiscard]] uint32_t source_cell() const;
+    std::byte* wanted_content(ScrubRow& row, uint32_t index);
+    void copy();
     void distrust_cache(const ScrubRow& row);
 
     ScrubCall& call_;
@@ -355,24 +360,96 @@ void StripeScrub::distrust_cache(const ScrubRow& row)
     cache.unpin(cached);
 }
 
+// Which cell of a row lies on the member that is copied.
+uint32_t StripeScrub::source_cell() const
+{
+    return *find_source_cell(call_.group, stripe_, call_.copy->source);
+}
+
+// What the cell must hold. Where nobody can say, what it holds; null: it cannot be read.
+std::byte* StripeScrub::wanted_content(ScrubRow& row, uint32_t index)
+{
+    const bool settled = row.examined && geometry_.parity > 0 && !row.unsettled;
+    if (settled && index >= geometry_.data_columns)
+        return row.parity.data() + size_t{index - geometry_.data_columns} * kBlockBytes;
+    if (settled || row.cells[index].state == RowCell::State::kGood)
+        return row.cells[index].memory;
+    const uint32_t first = index / geometry_.copies * geometry_.copies;
+    for (const RowCell& copy : row.cells.subspan(first, geometry_.copies))
+        if (copy.state == RowCell::State::kGood)
+            return copy.memory;
+    RowCell& cell = row.cells[index];
+    const PlacedCell at = placed(row, index / geometry_.copies, index % geometry_.copies);
+    read_cells(call_.state, std::span(&at, 1));
+    return cell.usable() ? cell.memory : nullptr;
+}
+
+void StripeScrub::copy()
+{
+    const uint32_t index = source_cell();
+    TargetWrites writes(call_.state, *call_.copy);
+    for (ScrubRow& row : rows_) {
+        std::byte* const content = row.examined ? wanted_content(row, index) : nullptr;
+        if (content == nullptr)
+            continue;
+        const BlockPlace at = place(row, index / geometry_.copies);
+        writes.add(locate_block(call_.state, call_.group, at, index % geometry_.copies).offset, content,
+                   kBlockBytes);
+        call_.report.repaired += row.source_bad && row.cells[index].state != RowCell::State::kUnknown ? 1 : 0;
+    }
+    call_.report.unsettled = writes.run() ? 0 : 1;
+}
+
 void StripeScrub::run()
 {
     read();
     for (ScrubRow& row : rows_) {
+        row.source_bad = call_.copy != nullptr && !row.cells[source_cell()].usable();
         if (!row_in_use(row) || (recovered_ && recovered_->rows.contains(address(row, 0).value)))
             continue;
         for (uint32_t column = 0; geometry_.parity == 0 && column < geometry_.data_columns; ++column)
             examine_copies(row, column);
         if (geometry_.parity > 0)
             examine(row);
+        row.examined = true;
         if (row.told)
             distrust_cache(row);
         call_.report.unsettled += row.unsettled ? 1 : 0;
     }
     repairs_.carry_out(Stripes::kLocked);
+    if (call_.copy != nullptr)
+        copy();
 }
 
 }  // namespace
+
+std::optional<uint32_t> find_source_cell(const ArrayGroup& group, uint64_t stripe, MemberId source)
+{
+    const Geometry& geometry = group.geometry;
+    for (uint32_t index = 0; index < geometry.columns(); ++index) {
+        const uint32_t column =
+            group_column(geometry, stripe, index / geometry.copies, index % geometry.copies);
+        if (group.record.columns[column].member == source)
+            return index;
+    }
+    return std::nullopt;
+}
+
+void TargetWrites::add(DeviceOffset offset, std::byte* memory, uint64_t bytes)
+{
+    if (device_ != nullptr)
+        plan_.add({copy_.target, device_, offset, memory, bytes, 0, {}});
+}
+
+bool TargetWrites::run()
+{
+    plan_.run();
+    const bool stored = std::all_of(plan_.parts().begin(), plan_.parts().end(),
+                                    [](const IoPart& part) { return part.result.ok(); });
+    if (!stored && members_.device(copy_.target) == device_ && !members_.fail({&copy_.target, 1}))
+        return false;  // nothing is acknowledged any more
+    return stored && device_ != nullptr;
+}
 
 void ScrubRepairs::add(const PlacedCell& at, const std::byte* content, bool charged)
 {

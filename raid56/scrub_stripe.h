@@ -3,7 +3,9 @@
 #pragma once
 
 #include <bitset>
+#include <optional>
 
+#include "raid56/io_plan.h"
 #include "raid56/repair.h"
 #include "raid56/row_set.h"
 
@@ -19,6 +21,36 @@ struct ScrubCall {
     ScrubMode mode;
     ScrubSink& sink;
     ScrubReport& report;
+    const MemberCopy* copy = nullptr;  // not null: what its source must have is written to its target
+};
+
+// Whether these are rows of a group.
+bool rows_valid(const Geometry& geometry, std::span<const StripeRows> rows);
+
+// Which cell of the stripe's rows, of columns and copies in order, lies on the member; none: another set's
+// members hold the stripe.
+std::optional<uint32_t> find_source_cell(const ArrayGroup& group, uint64_t stripe, MemberId source);
+
+// What is written to the target of a copy.
+class TargetWrites {
+public:
+    TargetWrites(ArrayState& state, const MemberCopy& copy)
+        : members_(state.members),
+          copy_(copy),
+          device_(members_.device(copy.target)),
+          plan_(IoKind::kWrite, members_)
+    {
+    }
+    // `memory` stays unchanged until run() returns.
+    void add(DeviceOffset offset, std::byte* memory, uint64_t bytes);
+    // False: the target did not take all, and is out of service.
+    [[nodiscard]] bool run();
+
+private:
+    MemberSet& members_;
+    const MemberCopy& copy_;
+    BlockDevice* const device_;
+    IoPlan plan_;
 };
 
 // What a scrub is going to rewrite. The content stays where it is until carry_out().

@@ -16,6 +16,7 @@ Committer::Committer(Names& volume_names)
       balance(store, empty_groups, orders, cleaner),
       scrub(store, orders, ScrubScope::kAll),
       catch_up(store, orders, ScrubScope::kStale),
+      replace(*this),
       background(*this)
 {
     store.driver = this;

@@ -142,7 +142,12 @@ public:
         return {};
     }
 
-    void applied() override { volume_.members().set_leaving(vetted_->id(), false); }
+    // The target of a replacement stays one.
+    void applied() override
+    {
+        const MemberId id = vetted_->id();
+        volume_.members().set_leaving(id, volume_.superblock().replace.target == id);
+    }
 
 private:
     Volume& volume_;

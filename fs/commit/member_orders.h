@@ -11,4 +11,7 @@ namespace cowraid {
 // Nothing in the logs of a member counts any more; not flushed.
 Status erase_logs(BlockDevice& device, const MemberRecord& record);
 
+// The same, and no superblock of whatever volume is on the device any more; flushed.
+Status erase_for(BlockDevice& device, const MemberRecord& record);
+
 }  // namespace cowraid

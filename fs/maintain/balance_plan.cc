@@ -106,6 +106,9 @@ Status Balance::assess_removal(const BalanceOptions& options, std::string& why) 
     const std::string member = "member " + std::to_string(options.member.value);
     if (volume.superblock().member(options.member) == nullptr)
         return refuse_plan(why, Err::kInvalid, "there is no " + member + "; see cowraid filesystem show");
+    if (volume.superblock().replace.names(options.member))
+        return refuse_plan(why, Err::kBusy,
+                           member + " is part of a replacement; wait for its end, or cowraid replace cancel");
     if (!volume.may_remove_member(options.member))
         return refuse_plan(why, Err::kInvalid,
                            "without " + member +

@@ -27,11 +27,11 @@ unsigned long long as_ull(uint64_t value)
 
 void log_end(ScrubScope scope, const ScrubStatus& status)
 {
+    constexpr const char* kWork[] = {"scrub", "catching up", "copying a member"};
     log_message(status.damaged() ? LogLevel::kError : LogLevel::kInfo,
                 "%s %s: %llu blocks repaired, %llu not, %llu lost, %llu tree nodes unreadable",
-                scope == ScrubScope::kAll ? "scrub" : "catching up", scrub_state_name(status.state),
-                as_ull(status.repaired), as_ull(status.unrepaired), as_ull(status.lost),
-                as_ull(status.unreadable_nodes));
+                kWork[static_cast<size_t>(scope)], scrub_state_name(status.state), as_ull(status.repaired),
+                as_ull(status.unrepaired), as_ull(status.lost), as_ull(status.unreadable_nodes));
 }
 
 }  // namespace
@@ -68,12 +68,20 @@ Scrub::Scrub(Store& store, CommitOrders& orders, ScrubScope scope)
 
 namespace {
 
-ScrubSelection selection_for(Store& store, const ScrubOptions& options)
+ScrubSelection selection_for(Store& store, ScrubScope scope, const ScrubOptions& options)
 {
     ScrubSelection selection{.new_only = options.plan == ScrubOptions::Plan::kNew,
                              .damaged_only = options.plan == ScrubOptions::Plan::kBad};
     if (options.plan == ScrubOptions::Plan::kPercent)
         select_oldest(store, options.percent, selection);
+    if (scope == ScrubScope::kReplaced) {
+        const std::vector<Ref<const ArrayGroup>> groups = store.volume.array().groups();
+        selection.thin_only =
+            std::any_of(groups.begin(), groups.end(), [&](const Ref<const ArrayGroup>& group) {
+                return !has_mirrored_nodes(*group) && in_scope(store, scope, *group) &&
+                       is_thin(store, *group);
+            });
+    }
     if (options.older_than > 0) {
         const uint64_t now = now_seconds();
         const uint64_t before = std::max<uint64_t>(1, now - std::min(now, options.older_than));
@@ -89,11 +97,11 @@ Status Scrub::start(const ScrubOptions& options)
 {
     CW_TRY(store_.service.check_writable());
     const std::vector<Ref<const ArrayGroup>> groups = store_.volume.array().groups();
-    if (scope_ == ScrubScope::kStale &&
+    if (scope_ != ScrubScope::kAll &&
         std::none_of(groups.begin(), groups.end(),
                      [&](const Ref<const ArrayGroup>& group) { return in_scope(store_, scope_, *group); }))
         return Err::kNotFound;
-    const ScrubSelection selection = selection_for(store_, options);
+    const ScrubSelection selection = selection_for(store_, scope_, options);
     const uint64_t bytes = scrub_bytes(store_, scope_, selection);
     {
         MutexLock lock(mutex_);
@@ -223,9 +231,17 @@ Arrivals arrivals_of(const MemberSet& members)
     return arrivals;
 }
 
-// Those that a pass can write to.
-void add_stale_columns(const Arrivals& arrivals, const GroupRecord& group, std::vector<StaleColumn>& out)
+// Those that a pass can write to. Of a copy the target's, which has none in the map yet.
+void add_columns(Store& store, ScrubScope scope, const Arrivals& arrivals, const ArrayGroup& whole,
+                 std::vector<StaleColumn>& out)
 {
+    const GroupRecord& group = whole.record;
+    if (scope == ScrubScope::kReplaced) {
+        const MemberId target = store.volume.replacing().target;
+        if (const auto at = arrivals.find(target); at != arrivals.end() && in_scope(store, scope, whole))
+            out.push_back({group.address, target, {}, at->second});
+        return;
+    }
     for (const GroupColumn& column : group.columns)
         if (const auto at = arrivals.find(column.member); column.stale() && at != arrivals.end())
             out.push_back({group.address, column.member, column.stale_since, at->second});
@@ -237,12 +253,12 @@ constexpr VolumeAddress kNodesOfAllGroups{0};
 
 namespace {
 
-std::vector<StaleColumn> node_columns(const Array& array, const Arrivals& arrivals)
+std::vector<StaleColumn> node_columns(Store& store, ScrubScope scope, const Arrivals& arrivals)
 {
     std::vector<StaleColumn> columns;
-    for (const Ref<const ArrayGroup>& group : array.groups())
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
         if (has_mirrored_nodes(*group))
-            add_stale_columns(arrivals, group->record, columns);
+            add_columns(store, scope, arrivals, *group, columns);
     return columns;
 }
 
@@ -272,7 +288,7 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
         return;
     Pass& pass = at->second;
     --pass.steps;
-    pass.failed = pass.failed || step.failed();
+    pass.failed = pass.failed || (scope_ == ScrubScope::kReplaced ? step.not_copied() : step.failed());
     pass.unverified = pass.unverified || step.report.unsettled + step.report.unverified > 0;
     if (!pass.complete())
         return;
@@ -310,11 +326,11 @@ bool Scrub::begin(Step& step)
     ScrubPosition position = before;
     const Arrivals arrivals = arrivals_of(store_.volume.members());
     if (before == ScrubPosition())
-        step.columns = node_columns(store_.volume.array(), arrivals);
+        step.columns = node_columns(store_, scope_, arrivals);
     if (!next_piece(store_, step.order, position, step.piece, step.report, step.counts).ok())
         ++step.counts.unreadable_nodes;
     if (step.piece.group)
-        add_stale_columns(arrivals, step.piece.group->record, step.columns);
+        add_columns(store_, scope_, arrivals, *step.piece.group, step.columns);
     // One that came into service since the piece was chosen.
     std::erase_if(step.columns, [&](const StaleColumn& column) { return column.since < step.piece.since; });
     MutexLock lock(mutex_);
@@ -397,7 +413,7 @@ bool Scrub::step()
     if (step.piece.head)
         scrub_head(store_, orders_, *step.piece.head, step.order.mode, step.report, step.counts);
     else if (step.piece.group && !step.piece.blocks.rows.empty())
-        scrub_rows(store_, step.order.mode, step.piece, step.report);
+        scrub_rows(store_, step.order, step.piece, step.report);
     note_lost(step);
     if (step.last && scope_ == ScrubScope::kAll && step.order.mode == ScrubMode::kRepair)
         recheck_damage(step);

@@ -110,6 +110,11 @@ private:
         {
             return report.unrepaired + report.unsettled + report.lost.size() + counts.unreadable_nodes > 0;
         }
+        // The target of a copy lacks something that could be had.
+        [[nodiscard]] bool not_copied() const
+        {
+            return report.unsettled > 0 || (piece.group && counts.unreadable_nodes > 0);
+        }
     };
     // What a pass over one group, or over all nodes, has shown so far.
     struct Pass {

@@ -33,6 +33,20 @@ Generation in_doubt_since(Store& store, const ArrayGroup& group)
     return since;
 }
 
+MemberCopy copy_of(Store& store)
+{
+    const ReplaceRecord replace = store.volume.replacing();
+    return {replace.source, replace.target};
+}
+
+bool to_be_copied(Store& store, const ArrayGroup& group)
+{
+    const MemberId source = store.volume.replacing().source;
+    return (group.record.flags & kGroupCopied) == 0 &&
+           std::any_of(group.record.columns.begin(), group.record.columns.end(),
+                       [=](const GroupColumn& column) { return column.member == source; });
+}
+
 // Blocks of a group that a piece may span, used or not: its bitmap.
 constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
 
@@ -43,7 +57,7 @@ public:
     NodeScrub(Store& store, const ScrubOrder& order, Generation since, ScrubReport& report,
               ScrubWalkCounts& counts)
         : store_(store),
-          mode_(order.mode),
+          order_(order),
           since_(since),
           report_(report),
           counts_(counts),
@@ -58,7 +72,7 @@ private:
     bool descend(const BlockRef& ref, int level, bool resuming);
 
     Store& store_;
-    const ScrubMode mode_;
+    const ScrubOrder order_;
     const Generation since_;
     ScrubReport& report_;
     ScrubWalkCounts& counts_;
@@ -73,7 +87,10 @@ bool NodeScrub::scrub(const BlockRef& ref)
     ++counts_.nodes;
     left_ -= left_ > 0 ? 1 : 0;
     ScrubReport copies;
-    const Status status = store_.volume.array().scrub_copies(ref.address, ref.checksums, mode_, copies);
+    Array& array = store_.volume.array();
+    const Status status = order_.scope == ScrubScope::kReplaced
+                              ? array.copy_copies(ref.address, ref.checksums, copy_of(store_), copies)
+                              : array.scrub_copies(ref.address, ref.checksums, order_.mode, copies);
     const bool readable = status.ok() && copies.lost.empty();
     counts_.unreadable_nodes += readable ? 0 : 1;
     copies.lost.clear();
@@ -260,10 +277,10 @@ private:
     bool rewritten_ = false;
 };
 
-bool selected(Store& store, const ScrubSelection& selection, const GroupRecord& group)
+bool selected(Store& store, const ScrubSelection& selection, const GroupRecord& group, bool thin)
 {
     return (selection.verified_before == 0 || group.verified_seconds < selection.verified_before) &&
-           (!selection.new_only || group.verified_seconds == 0) &&
+           (!selection.new_only || group.verified_seconds == 0) && (!selection.thin_only || thin) &&
            (!selection.damaged_only ||
             store.damage.touches(group.address, group.address + group.span_bytes()));
 }
@@ -281,15 +298,26 @@ Ref<const ArrayGroup> next_group(Store& store, const ScrubOrder& order, const Sc
             return group;
         if (bytes_max > 0 && order.bytes_begun >= bytes_max)
             return {};
-        if (selected(store, order.selection, group->record))
+        if (selected(store, order.selection, group->record, is_thin(store, *group)))
             return group;
     }
     return {};
 }
 
-// Nodes that a column of any group with mirrored nodes may lack are not older.
-Generation nodes_in_doubt_since(Store& store)
+// Nodes that are in scope are not older: those that a column of any group with mirrored nodes may lack.
+Generation nodes_since(Store& store, ScrubScope scope)
 {
+    if (scope == ScrubScope::kAll)
+        return {};
+    if (scope == ScrubScope::kReplaced) {
+        const std::vector<Ref<const ArrayGroup>> groups = store.volume.array().groups();
+        return std::any_of(groups.begin(), groups.end(),
+                           [&](const Ref<const ArrayGroup>& group) {
+                               return has_mirrored_nodes(*group) && to_be_copied(store, *group);
+                           })
+                   ? Generation{}
+                   : kNoCommit;
+    }
     Generation since = kNoCommit;
     for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
         if (has_mirrored_nodes(*group))
@@ -308,7 +336,7 @@ Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position,
     Ref<const ArrayGroup> group = next_group(store, order, position);
     if (!group) {
         position.rows_done = true;
-        position.done = order.scope == ScrubScope::kStale;
+        position.done = order.scope != ScrubScope::kAll;
         return {};
     }
     if (group->record.address != position.group)
@@ -338,8 +366,15 @@ bool has_mirrored_nodes(const ArrayGroup& group)
     return group.geometry.parity == 0 && group.record.content != kGroupData;
 }
 
+bool is_thin(Store& store, const ArrayGroup& group)
+{
+    return store.volume.array().missing_columns(group) > 0;
+}
+
 bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group)
 {
+    if (scope == ScrubScope::kReplaced)
+        return to_be_copied(store, group);
     return scope == ScrubScope::kAll || in_doubt_since(store, group) != kNoCommit;
 }
 
@@ -353,7 +388,12 @@ Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position
     }
     if (position.tree >= kTreeCount)
         return next_rows(store, order, position, piece);
-    const Generation since = order.scope == ScrubScope::kStale ? nodes_in_doubt_since(store) : Generation{};
+    const Generation since = nodes_since(store, order.scope);
+    if (since == kNoCommit) {
+        position.tree = kTreeCount;
+        position.key = {};
+        return {};
+    }
     const View view = store.timeline.view();
     NodeScrub nodes(store, order, since, report, counts);
     if (nodes.run(view.committed->tree(static_cast<TreeIndex>(position.tree)), position.key, position.key)) {
@@ -363,15 +403,18 @@ Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position
     return {};
 }
 
-void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubReport& report)
+void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, ScrubReport& report)
 {
     if (is_mutant(CommitMutant::kCaughtUpUnread))
         return;
     CommittedSink sink(store, *piece.group, piece.blocks);
+    Array& array = store.volume.array();
+    const VolumeAddress group = piece.group->record.address;
     // A group that went meanwhile held nothing any more.
-    store.volume.array()
-        .scrub_rows(piece.group->record.address, piece.blocks.rows, mode, sink, report)
-        .ignore();
+    if (order.scope == ScrubScope::kReplaced)
+        array.copy_rows(group, piece.blocks.rows, copy_of(store), sink, report).ignore();
+    else
+        array.scrub_rows(group, piece.blocks.rows, order.mode, sink, report).ignore();
 }
 
 namespace {
@@ -390,7 +433,9 @@ std::vector<GroupBytes> group_bytes(Store& store, ScrubScope scope)
             group && in_scope(store, scope, *group)) {
             const Geometry& geometry = group->geometry;
             const uint64_t live = numbers.live_blocks * kBlockBytes;
-            all.push_back({std::move(group), live * geometry.columns() / geometry.data_columns});
+            const uint32_t columns = scope == ScrubScope::kReplaced ? 1 : geometry.columns();
+            const uint32_t parts = scope == ScrubScope::kReplaced ? geometry.sets : 1;
+            all.push_back({std::move(group), live * columns / geometry.data_columns / parts});
         }
     return all;
 }
@@ -403,7 +448,7 @@ uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selec
     for (const GroupBytes& one : group_bytes(store, scope)) {
         if (has_mirrored_nodes(*one.group))
             nodes += one.bytes;
-        else if (selected(store, selection, one.group->record))
+        else if (selected(store, selection, one.group->record, is_thin(store, *one.group)))
             rows += one.bytes;
     }
     if (selection.bytes_max > 0)

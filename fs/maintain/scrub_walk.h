@@ -15,6 +15,7 @@ namespace cowraid {
 enum class ScrubScope : uint8_t {
     kAll,
     kStale,  // what stale columns of members in service may lack
+    kReplaced,  // what is to be copied of a member that is being replaced
 };
 
 // Which block groups a scrub reads; all that is not in block groups, and mirrored nodes, it always reads.
@@ -22,6 +23,7 @@ struct ScrubSelection {
     uint64_t verified_before = 0;  // seconds since 1970; 0: any
     uint64_t bytes_max = 0;  // behind so many bytes of members it begins no other group; 0: no limit
     bool new_only = false, damaged_only = false;
+    bool thin_only = false;  // of groups under parity and of data those that lack columns
 };
 
 struct ScrubOrder {
@@ -79,12 +81,14 @@ struct ScrubPiece {
 Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
                   ScrubReport& report, ScrubWalkCounts& counts);
 // Several pieces at a time may be under way. No locks held.
-void scrub_rows(Store& store, ScrubMode mode, const ScrubPiece& piece, ScrubReport& report);
+void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, ScrubReport& report);
 
 // Mirrored groups with nodes: of these the verifier knows nothing, pointers tell. Their columns have all when
 // every tree was walked.
 bool has_mirrored_nodes(const ArrayGroup& group);
 bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group);
+// Whether a column is away or lacks something.
+bool is_thin(Store& store, const ArrayGroup& group);
 
 // Bytes of all members, roughly, that a whole pass reads; at most.
 uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selection);

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
+#include "fs/volume/commit_mutant.h"
 #include "fs/volume/missing_members.h"
 #include "journal/intent_scan.h"
 
@@ -45,6 +46,8 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         // One that missed commits serves what it has: the map says which columns lack something.
         volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
+    for (AssembledSpare& spare : assembly.spares)
+        volume->spares_.add(spare.id, std::move(spare.device));
     volume->members_.set_error_budget(options.error_budget);
     // Half of them suffices only where others are missing now: the epoch that writing begins with says so
     // before anything is acknowledged.
@@ -63,8 +66,13 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     for (const GroupRecord& group : volume->map_.groups)
         if ((group.flags & kGroupChosen) != 0)
             volume->chosen_.insert(group.address);
-    for (const AssembledMember& member : assembly.members)
+    for (const AssembledMember& member : assembly.members) {
         volume->distrust(member);
+        const bool absent = volume->members_.device(member.id) == nullptr;
+        const bool lacks = member.stale || (absent && member.id == superblock.replace.target);
+        if (superblock.replace.names(member.id) && lacks && !is_mutant(CommitMutant::kAbsentTargetTrusted))
+            volume->forget_copied();
+    }
     const bool emptying =
         std::any_of(volume->map_.groups.begin(), volume->map_.groups.end(),
                     [](const GroupRecord& group) { return (group.flags & kGroupEmptying) != 0; });
@@ -90,6 +98,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     volume->array_ = std::make_unique<Array>(volume->members_, array_options);
     CW_TRY(volume->install_groups(why));
     volume->balance_is_committed();
+    volume->prepare_target();
     return volume;
 }
 
@@ -230,6 +239,7 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
     for (GroupColumn& column : group.columns)
         if (members_.device(column.member) == nullptr)
             column.stale_since = group.created_generation;
+    group.flags |= born_copied(group) ? kGroupCopied : 0;
     const Status added = map_has_room(group) ? array_->add_group(group, committed_) : Err::kNoSpace;
     if (!added.ok()) {
         slots_.give_back(group);

@@ -23,6 +23,7 @@
 #include "fs/volume/missing_members.h"
 #include "fs/volume/mount_options.h"
 #include "fs/volume/node_bound.h"
+#include "fs/volume/spares.h"
 #include "journal/intent_log.h"
 #include "journal/intent_scan.h"
 #include "raid56/array.h"
@@ -184,6 +185,22 @@ public:
     // unless that is 0, what was written from `lacks_from` on. set_leaving() as for replace_member(). Commit
     // thread.
     void return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from);
+    // A member in service is being replaced: what is written to the source is written to the target, too,
+    // from the superblock on that begins it. For any thread.
+    [[nodiscard]] ReplaceRecord replacing() const;
+    // Whether enough members are in service, all of them or all but the target, to begin with it and to end
+    // it. For any thread.
+    [[nodiscard]] bool may_replace() const;
+    // Commit thread, as what follows. With the next superblock `device`, whose logs hold nothing, is the
+    // target, another member of the layout of `source`. As for add_member().
+    MemberId begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds);
+    // With the next superblock the target is no member any more. False: too few others are in service.
+    [[nodiscard]] bool end_replace();
+    // With the next superblock the target takes the place of the source: its line in the member table, and
+    // its columns, which lack what the source's lack; all of a group that was not copied, where the source is
+    // not in service. No data is written meanwhile, and no record of the fsync log goes to the source before
+    // MemberSet::set_leaving(source, false). False: too few members are in service, or not all is copied.
+    [[nodiscard]] bool take_over();
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.
@@ -193,6 +210,17 @@ public:
     MemberId add_member(MemberRecord record, std::unique_ptr<BlockDevice> device);
     // Whether enough others are in service.
     [[nodiscard]] bool may_remove_member(MemberId id) const;
+    // Lines of devices in reserve, for any thread. Their devices: spares().
+    [[nodiscard]] std::vector<MemberRecord> spare_table() const;
+    [[nodiscard]] Spares& spares() { return spares_; }
+    // One more with the next superblock. What the device must have before: that superblock, with a line of it
+    // at the end. Commit thread, as what follows. False: there is no room for one.
+    [[nodiscard]] bool plan_spare(uint64_t size_bytes, Superblock& own) const;
+    void add_spare(const Superblock& own);
+    // The next superblock has no such spare.
+    void drop_spare(MemberId id);
+    // The same of one whose device replace_member() has given to that member.
+    void use_spare(MemberId spare, MemberId member);
     // What is removed has no column of any group. False: too few others are in service.
     [[nodiscard]] bool remove_member(MemberId id);
     // The member's device has grown to that: more slots with the next superblock. False: it has not, or more
@@ -265,6 +293,17 @@ private:
     // Nothing new comes to lie on a member that leaves.
     void set_leaving(MemberId id, bool leaving);
     Status write_to_new_members();
+    Status write_to_successor();
+    [[nodiscard]] Superblock with_successor() const;
+    // The target lacks something: no group counts as copied.
+    void forget_copied();
+    void forget_copied(GroupRecord& group);
+    // Whether a new group has on the target all that it has on the source, which is nothing yet.
+    [[nodiscard]] bool born_copied(const GroupRecord& group) const;
+    // What set_leaving() and the mirror say of the target; after open(), and with a superblock that begins.
+    void prepare_target();
+    // Columns of groups that are whole again.
+    void open_whole_groups();
     void settle_members(const std::vector<MemberId>& before);
     void give_dropped_back();
     Status publish_map();
@@ -323,6 +362,7 @@ private:
 
     // Constant once a mount has begun, or with locks of their own.
     MemberSet members_;
+    Spares spares_;
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     const char* read_only_reason_ = nullptr;  // static text
@@ -334,6 +374,7 @@ private:
     // Written last; found by open(), or what mkfs begins with. Profiles and members: mutex_, too.
     Superblock committed_;
     Superblock next_;  // that of the next commit, as far as it is known
+    std::vector<MemberId> arriving_;  // whose devices get the next superblock before the others
     bool renew_log_epoch_ = false;
     std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
     std::atomic<uint64_t> generation_{0};  // of committed_
@@ -350,6 +391,9 @@ private:
     std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
     std::vector<GroupRecord> newly_stale_;  // changed, unknown to the array
     std::vector<StaleColumn> caught_up_flushed_;
+    bool taking_over_ = false;  // with the next superblock
+    MemberId successor_;  // took over with the last one, under another id before
+    BlockDevice* predecessor_ = nullptr;  // its superblocks are to be erased
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
     // Older than the table says; until a map that says so is durable their rings are all that tells.
     std::vector<MemberId> distrusted_;

@@ -127,6 +127,7 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
     next_.root = root;
     note_member_states(generation);
     CW_TRY(write_to_new_members());
+    CW_TRY(write_to_successor());
     CW_TRY(write_superblocks(members_, next_));
     next_is_committed();
     return {};

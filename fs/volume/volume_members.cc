@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "device/superblock_store.h"
+#include "format/feature_table.h"
 #include "fs/volume/commit_mutant.h"
 #include "fs/volume/volume.h"
 
@@ -57,7 +58,17 @@ void Volume::return_member(MemberId id, std::unique_ptr<BlockDevice> device, Gen
     std::erase(away_, id);
     members_.set_leaving(id, true);
     members_.put_in_service(id, std::move(device));
-    // Where all members are there again a scrub may write.
+    if (committed_.replace.names(id)) {
+        prepare_target();
+        // What the source turns out to have right after all was perhaps not written to the target.
+        forget_copied();
+    }
+    open_whole_groups();
+}
+
+// Where all members are there again a scrub may write.
+void Volume::open_whole_groups()
+{
     for (const GroupRecord& group : map_.groups)
         if (std::all_of(group.columns.begin(), group.columns.end(),
                         [&](const GroupColumn& column) { return members_.device(column.member) != nullptr; }))
@@ -76,8 +87,8 @@ MemberSet::Quorum Volume::quorum_of(const Superblock& table, const Superblock& m
 bool Volume::may_add_member(const MemberRecord& record) const
 {
     MapRef ignored;
-    return next_.members.size() == committed_.members.size() && next_.members.size() < kMaxMembers &&
-           next_.next_member_id < UINT32_MAX &&
+    return next_.members.size() == committed_.members.size() &&
+           next_.members.size() + next_.spares.size() < kMaxMembers && next_.next_member_id < UINT32_MAX &&
            encode_group_map(map_, next_.volume_uuid, ignored).size() <= record.map_bytes;
 }
 
@@ -91,6 +102,47 @@ MemberId Volume::add_member(MemberRecord record, std::unique_ptr<BlockDevice> de
     next_.members.push_back(record);
     map_changed_ = true;
     return record.id;
+}
+
+std::vector<MemberRecord> Volume::spare_table() const
+{
+    MutexLock lock(mutex_);
+    return committed_.spares;
+}
+
+bool Volume::plan_spare(uint64_t size_bytes, Superblock& own) const
+{
+    if (next_.members.size() + next_.spares.size() >= kMaxMembers || next_.next_member_id == UINT32_MAX)
+        return false;
+    // Of the last commit: a later one, of members, is newer in any case.
+    own = committed_;
+    own.incompat_features |= feature_bit("spares");
+    own.spares = next_.spares;
+    own.spares.push_back(spare_record({next_.next_member_id}, uuid_random(), size_bytes));
+    own.next_member_id = next_.next_member_id + 1;
+    return true;
+}
+
+void Volume::add_spare(const Superblock& own)
+{
+    next_.incompat_features |= feature_bit("spares");
+    next_.spares.push_back(own.spares.back());
+    next_.next_member_id = own.next_member_id;
+    map_changed_ = true;
+}
+
+void Volume::use_spare(MemberId spare, MemberId member)
+{
+    drop_spare(spare);
+    arriving_.push_back(member);
+}
+
+void Volume::drop_spare(MemberId id)
+{
+    std::erase_if(next_.spares, [=](const MemberRecord& record) { return record.id == id; });
+    if (next_.spares.empty())
+        next_.incompat_features &= ~feature_bit("spares");
+    map_changed_ = true;
 }
 
 bool Volume::grow_member(MemberId id, uint64_t size_bytes)
@@ -130,6 +182,12 @@ bool Volume::remove_member(MemberId id)
 // superblock. One that fails before is no member, and its number is nobody's.
 Status Volume::write_to_new_members()
 {
+    // A spare is found as the member that it becomes before anybody else calls it no spare (I-37).
+    if (!arriving_.empty() && !is_mutant(CommitMutant::kSpareLast)) {
+        CW_TRY(write_superblocks(members_, next_, arriving_));
+        CW_TRY(flush());
+    }
+    arriving_.clear();
     std::vector<MemberId> added;
     for (const MemberRecord& record : next_.members)
         if (committed_.member(record.id) == nullptr)
@@ -149,6 +207,10 @@ Status Volume::write_to_new_members()
     if (in_service && members_.require(both))
         return {};
     std::erase_if(next_.members, [&](const MemberRecord& record) { return record.id == added.front(); });
+    if (next_.replace.target == added.front()) {
+        next_.replace = {};
+        next_.incompat_features &= ~feature_bit("replace");
+    }
     BlockDevice* const device = members_.device(added.front());
     members_.remove(added.front());
     if (device != nullptr)
@@ -188,6 +250,8 @@ void Volume::member_table_is_committed()
             slots_.set_leaving(record.id, true);
         }
     committed_.members = next_.members;
+    committed_.spares = next_.spares;
+    committed_.replace = next_.replace;
 }
 
 // The superblock with this table is durable.
@@ -202,10 +266,20 @@ void Volume::settle_members(const std::vector<MemberId>& before)
         slots_.set_leaving(record.id, false);
         forget_potential();
     }
+    prepare_target();
     members_.set_quorums({quorum_of(committed_, committed_)});
     for (const MemberId id : before) {
         if (committed_.member(id) != nullptr)
             continue;
+        if (id == std::exchange(successor_, {})) {
+            BlockDevice* const old = std::exchange(predecessor_, nullptr);
+            if (old != nullptr)
+                erase_rings(*old).ignore();  // so that nobody takes it for a member
+            MutexLock lock(mutex_);
+            slots_.remove_member(id);
+            forget_potential();
+            continue;
+        }
         const std::string name = members_.name(id);
         BlockDevice* const device = members_.device(id);
         members_.remove(id);

@@ -105,6 +105,11 @@ void Volume::apply_caught_up()
         if (group == map_.groups.end() || members_.device(at.member) == nullptr ||
             members_.arrivals(at.member) != at.arrivals)
             continue;
+        if (at.member == next_.replace.target) {
+            group->flags |= kGroupCopied;
+            newly_stale_.push_back(*group);
+            map_changed_ = true;
+        }
         for (GroupColumn& column : group->columns)
             if (column.member == at.member && column.stale_since == at.since) {
                 column.stale_since = {};
@@ -133,6 +138,8 @@ bool Volume::record_away()
             continue;
         away_.push_back(id);
         recorded = true;
+        if (id == next_.replace.target && !is_mutant(CommitMutant::kAbsentTargetTrusted))
+            forget_copied();
         for (GroupRecord& group : map_.groups)
             if (!closed_.contains(group.address))
                 mark_stale(group, id, since);
@@ -158,7 +165,11 @@ void Volume::record_recovery(const IntentScan& scan)
         // were written, or not, and no window says so.
         const uint32_t parity = find_profile(group.profile)->parity;
         const bool entries_lost = parity > 0 && without >= parity;
-        if (lacking.empty() || (!entries_lost && !names_row_of(scan, group)))
+        if (!entries_lost && !names_row_of(scan, group))
+            continue;
+        // Of rows that the source already holds right the target may not have all.
+        forget_copied(group);
+        if (lacking.empty())
             continue;
         for (const MemberId id : lacking)
             mark_stale(group, id, group.created_generation);

@@ -101,6 +101,18 @@ bool catch_up_step(World& world)
     return world.fs().catch_up_step().ok();
 }
 
+bool replace_step(World& world)
+{
+    return world.fs().replace_step();
+}
+
+// Whether mounts go on with it.
+bool is_durable(const VolumeOperation& operation)
+{
+    return operation.step == balance_step || operation.step == catch_up_step ||
+           operation.step == replace_step;
+}
+
 const VolumeOperation kOperations[] = {
     {"scrub", [](World& world) { return !refused(world.fs().committer.scrub.start({})); },
      [](World& world) {
@@ -150,6 +162,18 @@ const VolumeOperation kOperations[] = {
          return replaced.ok();
      },
      catch_up_step},
+    {"replace in service",
+     [](World& world) {
+         std::string why;
+         const uint32_t device = world.volume.add_device(kPairMemberBytes);
+         const Status started =
+             world.fs().committer.replace_member(world.any_member(), world.volume.borrow_one(device), why);
+         if (!refused(started, why))
+             return true;
+         world.useless.push_back(device);
+         return false;
+     },
+     replace_step},
     {"return",
      [](World& world) {
          const MemberId member = world.any_member();
@@ -195,9 +219,8 @@ void run_pair(World& world, const VolumeOperation& one, const VolumeOperation& o
         find_useless(world);
         world.cut_power();
         // Neither survives a mount: both begin anew.
-        one_runs = one_runs && (one.step == balance_step || one.step == catch_up_step || one.begin(world));
-        other_runs =
-            other_runs && (other.step == balance_step || other.step == catch_up_step || other.begin(world));
+        one_runs = one_runs && (is_durable(one) || one.begin(world));
+        other_runs = other_runs && (is_durable(other) || other.begin(world));
         world.settle(true);
     }
 }
@@ -206,6 +229,9 @@ void finish_all(World& world)
 {
     for (int step = 0; step < 3000 && balance_step(world); ++step)
         world.settle(false);
+    for (int step = 0; step < 3000 && replace_step(world); ++step)
+        world.settle(false);
+    CHECK_FALSE(world.fs().volume->replacing().active());
     for (int step = 0; step < 3000 && catch_up_step(world); ++step)
         if (step % 8 == 7)
             world.commit();

@@ -60,6 +60,7 @@ int command_balance_resume(int argc, char** argv, CommandOptions options);
 int command_balance_cancel(int argc, char** argv, CommandOptions options);
 int command_replace_start(int argc, char** argv, CommandOptions options);
 int command_replace_status(int argc, char** argv, CommandOptions options);
+int command_replace_cancel(int argc, char** argv, CommandOptions options);
 int command_bench_raid56(int argc, char** argv, CommandOptions options);
 
 // Options every command takes (--json, -b, --si, operands): a child parser whose input is CommandOptions.

@@ -24,7 +24,7 @@ struct ReplaceArguments {
 
 constexpr argp_option kReplaceOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite a device that holds something, wiping its signature", 0},
-    {"wait", 'B', nullptr, 0, "until it is filled, where the volume is mounted", 0},
+    {"wait", 'B', nullptr, 0, "until it has everything, where the volume is mounted", 0},
     {},
 };
 
@@ -52,11 +52,16 @@ bool parse(int argc, char** argv, ReplaceArguments& arguments)
     static const argp parser = {
         .options = kReplaceOptions,
         .parser = parse_replace_option,
-        .args_doc = "ID|missing DEVICE VOLUME|MEMBER...",
+        .args_doc = "MEMBER|ID|missing DEVICE VOLUME|MEMBER...",
         .doc =
-            "Put DEVICE in the place of the member ID of a volume, or of the only one that is missing. What "
-            "the member held is written to it while the volume is mounted. Of a volume that is not mounted "
-            "the member is left out by naming all others.",
+            "Put DEVICE in the place of a member of a volume, or of the only one that is missing. A member "
+            "that "
+            "is in service serves until all that it has is copied, from the others where it is bad; an "
+            "unmount "
+            "or a crash only interrupts that. What one that is out of service held is written to DEVICE from "
+            "the others while the volume is mounted. Of a volume that is not mounted the member is left out "
+            "by "
+            "naming all others.",
         .children = children,
         .help_filter = nullptr,
         .argp_domain = nullptr};
@@ -67,6 +72,7 @@ struct Replaced {
     MemberId id;
     Uuid volume;
     std::string path;
+    bool copied = false;  // from the member, which serves until then
 };
 
 std::string member_text(MemberId id)
@@ -114,14 +120,11 @@ Result<Replaced> replace_mounted(const ReplaceArguments& arguments, const Volume
     const std::vector<std::string>& operands = arguments.common.operands;
     CW_ASSIGN(ControlClient client, connect_target(target, why));
     CW_ASSIGN(const MemberInfo member, find_member(client, operands[0], why));
-    if (member.in_service())
-        return invalid(why, member_text(member.id) + " is in service; cowraid device add " + operands[1] +
-                                ", and then cowraid device remove " + std::to_string(member.id.value));
     const Json request = json_make_object();
     json_put_integer(request.get(), "member", member.id.value);
     CW_ASSIGN(const Json answer, hand_over_device(client, "device-replace", request.get(), operands[1],
                                                   arguments.force, member.size_bytes, why));
-    return Replaced{member.id, target.uuid, json_get_text(answer.get(), "path")};
+    return Replaced{member.id, target.uuid, json_get_text(answer.get(), "path"), member.in_service()};
 }
 
 Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
@@ -144,7 +147,7 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
     CW_ASSIGN(const MemberId id, choose_member(assembly, operands[0], why));
     CW_ASSIGN(NewMember target, open_new_member(operands[1], arguments.force, why));
     CW_TRY(check_size(target, *assembly.superblock.member(id), why));
-    Replaced replaced{id, volume.uuid, target.path};
+    Replaced replaced{id, volume.uuid, target.path, false};
     MountOptions options;
     options.degraded = options.manual_commit = true;
     CW_ASSIGN(const std::unique_ptr<Filesystem> filesystem,
@@ -162,6 +165,33 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
         why = "the volume could not be written: " + std::string(err_text(status.err())) +
               "; see cowraid filesystem show";
     return status.ok() ? Result<Replaced>(replaced) : Result<Replaced>(status.err());
+}
+
+int print_replacing(const CommandOptions& options, const ReplaceStatus& status)
+{
+    if (options.format == OutputFormat::kJson)
+        print_json(encode_replace(status).get());
+    else
+        print_line(stdout, "%s", replace_summary(status).c_str());
+    if (status.state == ReplaceStatus::State::kFailed)
+        return kExitFailed;
+    return status.copy.lost + status.copy.unreadable_nodes > 0 ? kExitFindings : kExitOk;
+}
+
+int wait_until_copied(const CommandOptions& options, const Uuid& volume)
+{
+    std::string why;
+    auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
+    if (!client.ok())
+        return command_failed(options, client.err(), why);
+    const auto status = follow_work<ReplaceStatus>(*client, options, ask_replacing, replace_progress,
+                                                   "copying goes on when it is mounted again", why);
+    if (!status.ok())
+        return command_failed(options, status.err(), why);
+    if (status->active())
+        print_line(stderr, "cowraid: copying goes on; cowraid replace cancel ends it");
+    const int code = print_replacing(options, *status);
+    return status->state == ReplaceStatus::State::kFinished ? code : kExitFailed;
 }
 
 // How members are being filled, or how that ended.
@@ -198,10 +228,15 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
         json_put_integer(out.get(), "member", replaced->id.value);
         json_put_text(out.get(), "path", replaced->path);
         print_json(out.get());
+    } else if (replaced->copied) {
+        print_line(stdout, "%s takes the place of member %u when all is copied; see cowraid replace status",
+                   replaced->path.c_str(), replaced->id.value);
     } else {
         print_line(stdout, "%s is member %u now; it is filled while the volume is mounted",
                    replaced->path.c_str(), replaced->id.value);
     }
+    if (replaced->copied)
+        return arguments.wait ? wait_until_copied(arguments.common, replaced->volume) : kExitOk;
     return arguments.wait && find_mounted_volume(replaced->volume).has_value()
                ? wait_until_filled(arguments.common, replaced->volume, replaced->id)
                : kExitOk;
@@ -209,15 +244,43 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
 
 int command_replace_status(int argc, char** argv, CommandOptions options)
 {
-    if (!parse_common(argc, argv, "[VOLUME]", "Show how far members are filled.", options) ||
+    if (!parse_common(
+            argc, argv, "[VOLUME]",
+            "Show how far a member that is being replaced is copied, or how that ended; else how far "
+            "members are filled that were put in the place of lost ones, or were away.",
+            options) ||
         !one_volume(options))
         return kExitUsage;
     std::string why;
     auto client = connect_mounted(options, why);
     if (!client.ok())
         return command_failed(options, client.err(), why);
+    const auto replacing = ask_replacing(*client, why);
+    if (!replacing.ok())
+        return command_failed(options, replacing.err(), why);
+    if (replacing->state != ReplaceStatus::State::kNone)
+        return print_replacing(options, *replacing);
     const auto status = ask_filling(*client, why);
     return status.ok() ? print_filling(options, *status) : command_failed(options, status.err(), why);
+}
+
+int command_replace_cancel(int argc, char** argv, CommandOptions options)
+{
+    if (!parse_common(
+            argc, argv, "[VOLUME]",
+            "Leave the member in its place that is being replaced. The new device is nobody's again.",
+            options) ||
+        !one_volume(options))
+        return kExitUsage;
+    std::string why;
+    auto client = connect_mounted(options, why);
+    if (!client.ok())
+        return command_failed(options, client.err(), why);
+    const auto answer = client->call("replace-cancel", nullptr, why);
+    if (!answer.ok())
+        return command_failed(options, answer.err(), why);
+    const auto status = decode_replace(answer->get());
+    return status.ok() ? print_replacing(options, *status) : command_failed(options, status.err(), why);
 }
 
 }  // namespace cowraid

@@ -47,8 +47,9 @@ constexpr Command kCommands[] = {
     {"balance", "pause", "let a balance rest", command_balance_pause},
     {"balance", "resume", "let a paused balance go on", command_balance_resume},
     {"balance", "cancel", "end a balance", command_balance_cancel},
-    {"replace", "start", "put a new device in the place of a lost member", command_replace_start},
-    {"replace", "status", "how far members are filled", command_replace_status},
+    {"replace", "start", "put a new device in the place of a member", command_replace_start},
+    {"replace", "status", "how far members are copied or filled", command_replace_status},
+    {"replace", "cancel", "leave a member in its place that is being replaced", command_replace_cancel},
     {"bench", "raid56", "drive the RAID5/6 array without a filesystem", command_bench_raid56},
     {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
 };

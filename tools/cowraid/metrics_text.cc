@@ -161,7 +161,8 @@ void add_members(MetricList& list, const VolumeStatus& status)
                  {{"member", id}, {"device", member.path}});
         list.add_state("cowraid_member_state", "1 for the state that cowraid status shows.",
                        state_of(member, status),
-                       {"online", "degraded", "stale", "rebuilding", "faulted", "missing", "unusable"},
+                       {"online", "degraded", "stale", "rebuilding", "replacing", "successor", "faulted",
+                        "missing", "unusable"},
                        {{"member", id}});
         list.add("cowraid_member_size_bytes", kGauge, "Size of the member.", member.size_bytes,
                  {{"member", id}});

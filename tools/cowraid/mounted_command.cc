@@ -160,6 +160,41 @@ Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why)
     return decode_scrub(json_get(answer.get(), "catch_up"));
 }
 
+Result<ReplaceStatus> ask_replacing(ControlClient& client, std::string& why)
+{
+    CW_ASSIGN(const Json answer, client.ask("status", why));
+    return decode_replace(json_get(answer.get(), "replace"));
+}
+
+WorkProgress replace_progress(const ReplaceStatus& status)
+{
+    WorkProgress progress = scrub_progress(status.copy);
+    progress.running = status.active();
+    return progress;
+}
+
+std::string replace_summary(const ReplaceStatus& status)
+{
+    using State = ReplaceStatus::State;
+    if (status.state == State::kNone)
+        return "no member was replaced since the volume was mounted";
+    std::string text =
+        "replacing member " + std::to_string(status.source.value) + ": " + replace_state_name(status.state);
+    if (status.state == State::kWaiting)
+        return text + " for member " + std::to_string(status.target.value) +
+               ", its successor, which is not there; attach it and run cowraid device online, or cowraid "
+               "replace cancel";
+    if (!status.text.empty())
+        text += ": " + status.text;
+    if (status.state == State::kRunning)
+        text += ", " + progress_text(replace_progress(status)) + ", " + std::to_string(status.groups_copied) +
+                " of " + count_text(status.groups_total, "block group");
+    text += "; " + size_text(status.copy.bytes_done) + " copied, " +
+            count_text(status.copy.repaired, "block") + " had from other members, " +
+            std::to_string(status.copy.lost) + " lost";
+    return text + (status.copy.lost > 0 ? "; cowraid status -v names the files" : "");
+}
+
 namespace {
 
 constexpr unsigned kSettleLooks = 60;

@@ -56,6 +56,10 @@ Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why);
 // Waits until the member lacks nothing, showing progress, and returns the exit code.
 int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id);
 
+// How the replacement of a member is, or how the last one ended.
+Result<ReplaceStatus> ask_replacing(ControlClient& client, std::string& why);
+std::string replace_summary(const ReplaceStatus& status);
+
 // One line: how far it is, or how it ended.
 std::string scrub_summary(const ScrubStatus& status);
 std::string balance_summary(const BalanceStatus& status);
@@ -72,6 +76,7 @@ struct WorkProgress {
 WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run_ms, uint64_t limit = 0);
 WorkProgress scrub_progress(const ScrubStatus& status);
 WorkProgress balance_progress(const BalanceStatus& status);
+WorkProgress replace_progress(const ReplaceStatus& status);
 // "40% done, 1.00GiB/s (limit 2.00GiB/s), 0:00:12 left"
 std::string progress_text(const WorkProgress& progress, SizeStyle sizes = SizeStyle::kIec);
 // "[====    ] 40% done, ..." as progress_text(), in place of the one before, on a terminal; nothing when it

@@ -34,7 +34,9 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"balance", true, true, &VolumeControl::balance},
     {"balance-status", true, false, &VolumeControl::balance_status},
     {"device-add", true, true, &VolumeControl::device_add},
+    {"spare-remove", true, true, &VolumeControl::spare_remove},
     {"device-replace", true, true, &VolumeControl::device_replace},
+    {"replace-cancel", true, true, &VolumeControl::replace_cancel},
     {"device-online", true, true, &VolumeControl::device_online},
     {"device-offline", true, true, &VolumeControl::device_offline},
     {"member-grow", true, true, &VolumeControl::member_grow},
@@ -129,7 +131,8 @@ VolumeStatus VolumeControl::volume_status()
     return {.report = report(),
             .scrub = filesystem_.committer.scrub.status(),
             .catch_up = filesystem_.committer.catch_up.status(),
-            .balance = filesystem_.committer.balance.status()};
+            .balance = filesystem_.committer.balance.status(),
+            .replace = filesystem_.committer.replace.status()};
 }
 
 Status VolumeControl::info(ControlRequest&, ControlAnswer& answer, std::string&)
@@ -473,8 +476,24 @@ Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer,
         return answer_device(request, planned, {}, answer, why);
     }
     CW_ASSIGN(auto device, device_of(request, why));
-    const auto added = filesystem_.committer.add_member(std::move(device), why);
-    return answer_device(request, added.status(), added.ok() ? *added : MemberId(), answer, why);
+    const bool spare = json_get_flag(request.body.get(), "spare");
+    const uint64_t size_bytes = device->size_bytes();
+    const auto added = spare ? filesystem_.committer.add_spare(std::move(device), why)
+                             : filesystem_.committer.add_member(std::move(device), why);
+    CW_TRY(answer_device(request, added.status(), added.ok() ? *added : MemberId(), answer, why));
+    Json too_large = json_make_array();
+    for (const MemberRecord& member : filesystem_.volume->member_table())
+        if (spare && member.size_bytes > size_bytes)
+            json_array_append_new(too_large.get(), json_integer(member.id.value));
+    json_put_flag(answer.result.get(), "spare", spare);
+    json_put(answer.result.get(), "too_small_for", std::move(too_large));
+    return {};
+}
+
+Status VolumeControl::spare_remove(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    const MemberId spare = member_of(request.body.get());
+    return answer_device(request, filesystem_.committer.remove_spare(spare, why), spare, answer, why);
 }
 
 Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why)
@@ -483,6 +502,16 @@ Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& ans
     const MemberId member = member_of(request.body.get());
     const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why);
     return answer_device(request, replaced, member, answer, why);
+}
+
+Status VolumeControl::replace_cancel(ControlRequest&, ControlAnswer& answer, std::string& why)
+{
+    const Status cancelled = filesystem_.committer.replace.cancel(why);
+    if (!cancelled.ok() && why.empty())
+        why = not_writable_text(cancelled.err());
+    if (cancelled.ok())
+        answer.result = encode_replace(filesystem_.committer.replace.status());
+    return cancelled;
 }
 
 Status VolumeControl::device_online(ControlRequest& request, ControlAnswer& answer, std::string& why)

@@ -13,8 +13,8 @@
 
 namespace cowraid {
 
-// Commands: mount, info, status (info, and scrub, catch_up and balance), sync, stats-reset (answers as info
-// did before it), layout and stripe-layout (from: an address, 0 at first; answer with some groups and
+// Commands: mount, info, status (info, and scrub, catch_up, balance and replace), sync, stats-reset (answers
+// as info did before it), layout and stripe-layout (from: an address, 0 at first; answer with some groups and
 // `next`), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second, plan:
 // full, percent, new, bad; percent, older_than: seconds), scrub-status, scrub-pause, scrub-resume,
 // scrub-cancel (each answers with the status), damage (which files the list of damage is about),
@@ -23,7 +23,8 @@ namespace cowraid {
 // without a profile it stays as it is, metadata rises to what data tolerate. remove: member. With plan both
 // only say what they would do), device-add (path, with the device's descriptor, open as open_member_fd()
 // opens; answers with the member; with check and size_bytes: whether it could be one), device-online (the
-// same, or only member: on the device that it had), device-offline (member), shutdown-wait (holds the
+// same, or only member: on the device that it had), device-offline (member), device-replace (as device-add,
+// with member), replace-cancel (answers with the status of the replacement), shutdown-wait (holds the
 // connection; "closing" is announced, then "closed"), events (since: a sequence; answers with those behind
 // it, how many were dropped, and whether the volume is degraded).
 class VolumeControl final : public ControlHandler {
@@ -79,7 +80,9 @@ private:
     Status refuse_own(const UniqueFd& descriptor, std::string& why);
     Result<std::unique_ptr<BlockDevice>> device_of(ControlRequest& request, std::string& why);
     Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status spare_remove(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status replace_cancel(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_online(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_offline(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why);

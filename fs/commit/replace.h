@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// The replacement of a member in service (docs/DESIGN.md, "Members that are replaced"): its content is copied
+// to the target beside everything else, and the target takes its place at the end. If the source leaves
+// service the target takes its place at once, and what it lacks is caught up. Mounts go on with it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "fs/maintain/scrub.h"
+
+namespace cowraid {
+
+struct Committer;
+
+struct ReplaceStatus {
+    enum class State : uint8_t { kNone, kRunning, kWaiting, kFinished, kCancelled, kFailed };
+
+    State state = State::kNone;  // kWaiting: for the target, which is not there
+    MemberId source, target;
+    uint64_t started = 0, ended = 0;  // seconds since 1970; 0: not yet
+    uint64_t groups_copied = 0, groups_total = 0;  // with a column on the source
+    std::string text;  // of kFailed: why
+    // Of this mount: bytes of the source that were copied, blocks of it that the others had, what is lost.
+    ScrubStatus copy;
+
+    [[nodiscard]] bool active() const { return state == State::kRunning || state == State::kWaiting; }
+};
+
+// "none", "running", "waiting", "finished", "cancelled", "failed".
+const char* replace_state_name(ReplaceStatus::State state);
+
+// Thread-safe.
+class Replace {
+public:
+    explicit Replace(Committer& committer);
+
+    // `source` is in service. `device`: nobody else's, overwritten. kInvalid: it will not do; kNoSpace: it is
+    // too small; kBusy: another is under way, or the member is being removed; kIo: the device failed. Errors
+    // and `why` besides as for CommitOrders::carry_out().
+    Status start(MemberId source, std::unique_ptr<BlockDevice> device, std::string& why);
+    // The source stays. kInvalid: nothing is under way.
+    Status cancel(std::string& why);
+    [[nodiscard]] ReplaceStatus status();
+
+    // How the one that is under way ends with the next superblock. Commit thread.
+    void note_end(const ReplaceStatus& ended);
+
+    // One piece is copied, or what comes next is done. False: nothing is to be done now. No locks held.
+    bool step();
+    // Of the threads that take the steps: the first one waits for work, others help with copying. False:
+    // stop().
+    bool wait();
+    bool help();
+    void stop();
+    void allow();
+
+private:
+    bool advance(const ReplaceRecord& record);
+    bool copy_on();
+    bool take_over(const ReplaceRecord& record);
+    Status end(const ReplaceRecord& record, ReplaceStatus::State state, const std::string& text,
+               std::string& why);
+    void count_groups(ReplaceStatus& status);
+    ScrubStatus so_far();
+
+    Committer& committer_;
+    Scrub copying_;
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar changed_;
+    ReplaceStatus last_ CW_GUARDED_BY(mutex_);  // that ended in this mount
+    ScrubStatus passes_ CW_GUARDED_BY(mutex_);  // that ended before the one that runs
+    bool idle_ CW_GUARDED_BY(mutex_) = false;
+    bool stopped_ CW_GUARDED_BY(mutex_) = false;
+    uint32_t vain_passes_ CW_GUARDED_BY(mutex_) = 0;  // one after the other, after which no group was copied
+    uint64_t copied_before_ CW_GUARDED_BY(mutex_) = 0;  // groups, when the last pass began
+};
+
+}  // namespace cowraid

@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: MIT
+// A member in service is replaced: what its successor has in the end, whatever fails on the way.
+#include "device/superblock_store.h"
+#include "fs/maintain/damaged_files.h"
+#include "tests/filesystem/scrub_steps.h"
+#include "tests/support/mutant_scope.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+using State = ReplaceStatus::State;
+
+constexpr uint64_t kMemberBytes = 160 * kMiB;
+constexpr VolumeShape kRaid5{4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
+constexpr VolumeShape kRaid6{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB};
+constexpr VolumeShape kNodesUnderParity{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid6, 16 * kKiB};
+constexpr VolumeShape kMirrors{3, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB};
+constexpr VolumeShape kPairs{5, kMemberBytes, ProfileId::kRaid10, ProfileId::kRaid10, 16 * kKiB};
+constexpr VolumeShape kStriped{3, kMemberBytes, ProfileId::kRaid0, ProfileId::kRaid1, 16 * kKiB};
+constexpr VolumeShape kSingle{2, kMemberBytes, ProfileId::kSingle, ProfileId::kRaid1, 16 * kKiB};
+constexpr MemberId kSource{2};
+constexpr uint32_t kSourceDevice = 1;
+
+Status start(SimVolume& volume, uint32_t device, std::string& why)
+{
+    return volume.fs().committer.replace_member(kSource, volume.borrow_one(device), why);
+}
+
+uint32_t start(SimVolume& volume)
+{
+    const uint32_t device = volume.add_device(volume.shape().member_bytes);
+    std::string why;
+    const Status started = start(volume, device, why);
+    REQUIRE_MESSAGE(started.ok(), why);
+    return device;
+}
+
+ReplaceStatus run(SimVolume& volume)
+{
+    Filesystem& fs = volume.fs();
+    for (int step = 0; step < 2000 && fs.replace_step(); ++step)
+        continue;
+    return fs.committer.replace.status();
+}
+
+bool is_member(SimVolume& volume, uint32_t device)
+{
+    return volume.fs().volume->members().path(kSource) == "member" + std::to_string(device + 1);
+}
+
+// The volume has `members`, and as many of them may be lost as before.
+void require_redundant(SimVolume& volume, const Contents& contents, uint32_t left_out)
+{
+    require_contents(volume.fs(), contents);
+    CHECK(volume.fs().volume->member_table().size() == volume.shape().member_count);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume, {left_out});
+    std::vector<uint32_t> absent = {left_out};
+    for (uint32_t member = 0; absent.size() <= find_profile(volume.shape().data_profile)->tolerance;
+         member += 2)
+        absent.push_back(member);
+    mount(volume, absent.size() == 1 ? manual_options() : degraded_options(), absent);
+    require_contents(volume.fs(), contents);
+}
+
+std::vector<VolumeAddress> sorted(std::vector<VolumeAddress> addresses)
+{
+    std::sort(addresses.begin(), addresses.end());
+    addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
+    return addresses;
+}
+
+// Where a group of that content begins on the device.
+uint64_t column_begin(SimVolume& volume, uint32_t device, uint32_t content)
+{
+    for (const Ref<const ArrayGroup>& group : volume.fs().volume->array().groups())
+        for (uint32_t column = 0; column < group->record.columns.size(); ++column)
+            if ((group->record.content & content) != 0 &&
+                group->record.columns[column].member == MemberId{device + 1})
+                return group->extents[column].front().offset.value;
+    FAIL("no such group");
+    return 0;
+}
+
+// So many blocks in the first `span` bytes of such a group on the device are bad.
+void spoil(SimVolume& volume, Prng& prng, uint32_t device, uint32_t content, uint64_t span, int count)
+{
+    const uint64_t begin = column_begin(volume, device, content);
+    for (int index = 0; index < count; ++index) {
+        const uint64_t offset = begin + prng.below(span / kBlockBytes) * kBlockBytes;
+        if (prng.chance(1, 2))
+            rot(volume, prng, device, offset);
+        else
+            volume.cable(device).add_rule({.action = FaultAction::kLatent,
+                                           .kinds = kFaultReads,
+                                           .begin = offset,
+                                           .end = offset + kBlockBytes});
+    }
+}
+
+}  // namespace
+
+TEST_CASE("replace: the successor has everything, and the volume is as redundant as before")
+{
+    for (const VolumeShape& shape :
+         {kRaid5, kRaid6, kNodesUnderParity, kMirrors, kPairs, kStriped, kSingle}) {
+        CAPTURE(find_profile(shape.data_profile)->name);
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Prng prng(seed());
+        Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+        const uint32_t device = start(volume);
+        CHECK(volume.fs().volume->members().path(kSource) == "member2");
+        CHECK(volume.fs().committer.replace.status().state == State::kRunning);
+        const ReplaceStatus status = run(volume);
+        CHECK(status.state == State::kFinished);
+        CHECK(status.copy.lost == 0);
+        CHECK(status.copy.repaired == 0);
+        CHECK(status.copy.bytes_done > 0);
+        CHECK(is_member(volume, device));
+        CHECK(read_rings(*volume.borrow_one(kSourceDevice)).err() == Err::kNotFound);
+        contents["later"] = random_content(prng, 3 * kMiB);
+        write_file(volume.fs(), "later", contents["later"]);
+        REQUIRE(volume.fs().step(true).ok());
+        require_redundant(volume, contents, kSourceDevice);
+    }
+}
+
+TEST_CASE("replace: writers go on beside it, and what they write is on both")
+{
+    Prng prng(seed());
+    for (int round = 0; round < 24; ++round) {
+        const VolumeShape& shape = round % 3 == 0 ? kMirrors : round % 3 == 1 ? kRaid5 : kNodesUnderParity;
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Contents contents = fill(fs, prng, 9 * kMiB);
+        const uint32_t device = start(volume);
+        for (int step = 0; step < 2000 && fs.committer.replace.status().active(); ++step) {
+            for (uint64_t change = prng.below(6); change > 0; --change)
+                change_one(fs, prng, contents);
+            if (prng.chance(1, 8)) {
+                const std::string name = "new" + std::to_string(step);
+                contents[name] = random_content(prng, 1 + prng.below(2 * kMiB));
+                write_file(fs, name, contents[name]);
+            }
+            if (prng.chance(1, 4))
+                REQUIRE(fs.step(true).ok());
+            fs.replace_step();
+        }
+        CHECK(fs.committer.replace.status().state == State::kFinished);
+        CHECK(is_member(volume, device));
+        REQUIRE(fs.step(true).ok());
+        require_redundant(volume, contents, kSourceDevice);
+    }
+}
+
+TEST_CASE(
+    "replace: bad blocks of the member and of another one are solved, or exactly they are lost and named")
+{
+    Prng prng(seed());
+    uint64_t lost = 0, solved = 0;
+    for (int round = 0; round < 12; ++round) {
+        const VolumeShape& shape = round % 2 == 0 ? kRaid5 : kRaid6;
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        const Contents contents = fill(fs, prng, 9 * kMiB);
+        spoil(volume, prng, kSourceDevice, kGroupData, 3 * kMiB, 120);
+        spoil(volume, prng, 3, kGroupData, 3 * kMiB, 120);
+        REQUIRE(fs.committer.scrub.start({.mode = ScrubMode::kLook}).ok());
+        for (int step = 0; step < 1000 && fs.committer.scrub.step(); ++step)
+            continue;
+        const ScrubStatus seen = fs.committer.scrub.status();
+        REQUIRE(seen.state == ScrubState::kFinished);
+        const uint32_t device = start(volume);
+        const ReplaceStatus status = run(volume);
+        CHECK(status.state == State::kFinished);
+        CHECK(is_member(volume, device));
+        CHECK(sorted(status.copy.lost_addresses) == sorted(seen.lost_addresses));
+        CHECK(status.copy.repaired > 20);
+        solved += status.copy.repaired;
+        lost += status.copy.lost;
+        if (shape.data_profile == ProfileId::kRaid6)
+            CHECK(status.copy.lost == 0);
+        REQUIRE(fs.step(true).ok());
+        const auto named = find_damaged_files(fs.store, 100);
+        REQUIRE(named.ok());
+        CHECK((named->files.size() > 0) == (status.copy.lost > 0));
+        // Only where blocks were lost something cannot be read.
+        for (const auto& [name, content] : contents) {
+            std::vector<std::byte> read(content.size());
+            const bool good = fs.files.read(find_file(fs, name), 0, read).ok();
+            CHECK((!good || read == content));
+            CHECK((good || status.copy.lost > 0));
+        }
+    }
+    CHECK(lost > 0);
+    CHECK(solved > 500);
+}
+
+TEST_CASE("replace: the last good copy of nodes may be on the member")
+{
+    Prng prng(seed());
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+    spoil(volume, prng, 3, kGroupSystem, 4 * kMiB, 2000);
+    start(volume);
+    CHECK(run(volume).state == State::kFinished);
+    volume.cable(3).remove_all_rules();
+    require_contents(volume.fs(), contents);
+}
+
+TEST_CASE("replace: power fails at every write, and one of the two devices is the member, with everything")
+{
+    Prng prng(seed());
+    uint64_t events = 0;
+    int old = 0, renewed = 0, unfinished = 0;
+    for (const VolumeShape& shape : {kRaid5, kMirrors}) {
+        events = 0;
+        for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+            CAPTURE(cut);
+            SimVolume volume(shape);
+            make_and_mount(volume);
+            Contents contents = fill(volume.fs(), prng, kMiB);
+            const uint32_t device = volume.add_device(kMemberBytes);
+            const uint64_t begin = volume.power().events();
+            if (cut > 0)
+                volume.power().arm(cut);
+            std::string why;
+            const bool started = start(volume, device, why).ok();
+            const bool finished = started && run(volume).state == State::kFinished;
+            if (cut == 0)
+                events = volume.power().events() - begin;
+            CHECK((finished || cut > 0));
+            volume.power_cut(prng);
+            volume.power().turn_on();
+            std::vector<uint32_t> blank;
+            for (const uint32_t index : {kSourceDevice, device})
+                if (!read_rings(*volume.borrow_one(index)).ok())
+                    blank.push_back(index);
+            mount(volume, manual_options(), blank);
+            CHECK_FALSE(volume.fs().volume->degraded());
+            (is_member(volume, device) ? renewed : old) += 1;
+            CHECK((!finished || is_member(volume, device)));
+            require_contents(volume.fs(), contents);
+            contents["later"] = random_content(prng, 300 * kKiB);
+            write_file(volume.fs(), "later", contents["later"]);
+            REQUIRE(volume.fs().step(true).ok());
+            if (volume.fs().committer.replace.status().active()) {
+                ++unfinished;
+                CHECK(run(volume).state == State::kFinished);
+            }
+            require_redundant(volume, contents, is_member(volume, device) ? kSourceDevice : device);
+        }
+    }
+    CHECK(old > 5);
+    CHECK(renewed > 2);
+    CHECK(unfinished > 10);
+}
+
+TEST_CASE("replace: mounts go on with it, without copying again what was copied")
+{
+    Prng prng(seed());
+    for (const bool power_fails : {false, true}) {
+        SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * kKiB});
+        make_and_mount(volume);
+        Contents contents;
+        for (int index = 0; index < 24; ++index) {
+            contents["file" + std::to_string(index)] = random_content(prng, 4 * kMiB);
+            write_file(volume.fs(), "file" + std::to_string(index), contents["file" + std::to_string(index)]);
+        }
+        REQUIRE(volume.fs().step(true).ok());
+        const uint32_t device = start(volume);
+        const uint64_t total = volume.fs().committer.replace.status().groups_total;
+        REQUIRE(total > 3);
+        uint64_t bytes = 0, copied = 0;
+        int mounts = 0;
+        while (mounts < 100 && volume.fs().committer.replace.status().active()) {
+            for (int step = 0; step < 6 && volume.fs().replace_step(); ++step)
+                continue;
+            REQUIRE(volume.fs().step(true).ok());
+            const ReplaceStatus status = volume.fs().committer.replace.status();
+            bytes += status.copy.bytes_done;
+            CHECK((!status.active() || status.groups_copied >= copied));
+            copied = status.groups_copied;
+            if (!status.active())
+                break;
+            if (power_fails)
+                volume.power_cut(prng);
+            else
+                REQUIRE(volume.unmount().ok());
+            volume.power().turn_on();
+            mount(volume, manual_options());
+            ++mounts;
+        }
+        CHECK(mounts > 2);
+        CHECK(is_member(volume, device));
+        // A third of the data and of the parity is on each of four, and nodes; groups may be begun twice.
+        CHECK(bytes < 96 * kMiB / 3 * 2);
+        require_redundant(volume, contents, kSourceDevice);
+    }
+}
+
+TEST_CASE("replace: the successor fails at any write, and the volume goes on as if nothing had been")
+{
+    Prng prng(seed());
+    int failures = 0;
+    for (const VolumeShape& shape : {kRaid5, kMirrors, kStriped}) {
+        for (uint64_t good = 0;; ++good) {
+            REQUIRE(good < 400);
+            SimVolume volume(shape);
+            make_and_mount(volume);
+            Filesystem& fs = volume.fs();
+            Contents contents = fill(fs, prng, kMiB);
+            const uint32_t device = volume.add_device(kMemberBytes);
+            volume.cable(device).add_rule({.kinds = kFaultWrites | kFaultFlushes, .skip = good});
+            std::string why;
+            const bool started = start(volume, device, why).ok();
+            for (int step = 0; step < 400 && fs.replace_step(); ++step)
+                if (step < 10)
+                    change_one(fs, prng, contents);
+            const bool committed = fs.step(true).ok();
+            const ReplaceStatus status = run(volume);
+            if (is_member(volume, device))
+                break;  // what fails from now on is the member
+            REQUIRE(committed);
+            CHECK_FALSE(fs.store.service.stopped());
+            REQUIRE(fs.step(true).ok());
+            ++failures;
+            CHECK((!started || status.state == State::kFailed));
+            CHECK_FALSE(fs.volume->replacing().active());
+            CHECK(fs.volume->member_table().size() == shape.member_count);
+            CHECK_FALSE(fs.volume->degraded());
+            require_redundant(volume, contents, device);
+        }
+    }
+    CHECK(failures > 30);
+}
+
+TEST_CASE("replace: the member fails between any steps, and its successor takes its place and catches up")
+{
+    Prng prng(seed());
+    int early = 0;
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors}) {
+        for (int steps = 0;; ++steps) {
+            REQUIRE(steps < 100);
+            SimVolume volume(shape);
+            make_and_mount(volume);
+            Filesystem& fs = volume.fs();
+            Contents contents = fill(fs, prng, 3 * kMiB);
+            const uint32_t device = start(volume);
+            bool more = true;
+            for (int step = 0; step < steps && more; ++step) {
+                more = fs.replace_step();
+                change_one(fs, prng, contents);
+            }
+            if (!fs.committer.replace.status().active())
+                break;
+            ++early;
+            volume.cable(kSourceDevice).add_rule({.action = FaultAction::kGone});
+            change_one(fs, prng, contents);
+            REQUIRE(fs.step(prng.chance(1, 2)).ok());
+            const ReplaceStatus status = run(volume);
+            CHECK(status.state == State::kFinished);
+            CHECK(is_member(volume, device));
+            for (int step = 0; step < 1000 && fs.catch_up_step().ok(); ++step)
+                if (step % 8 == 7)
+                    REQUIRE(fs.step(true).ok());
+            REQUIRE(fs.step(true).ok());
+            require_redundant(volume, contents, kSourceDevice);
+        }
+    }
+    CHECK(early > 10);
+}
+
+TEST_CASE("replace: while the successor is away the member serves alone, and copying begins anew")
+{
+    Prng prng(seed());
+    for (int round = 0; round < 6; ++round) {
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+        const uint32_t device = start(volume);
+        for (int step = 0; step < 3 + round; ++step)
+            volume.fs().replace_step();
+        if (!volume.fs().committer.replace.status().active())
+            break;
+        REQUIRE(volume.fs().step(true).ok());
+        REQUIRE(volume.unmount().ok());
+        mount(volume, degraded_options(), {device});
+        CHECK(volume.fs().committer.replace.status().state == State::kWaiting);
+        CHECK_FALSE(volume.fs().replace_step());
+        for (int change = 0; change < 30; ++change)
+            change_one(volume.fs(), prng, contents);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, manual_options());
+        CHECK(volume.fs().committer.replace.status().groups_copied == 0);
+        CHECK(run(volume).state == State::kFinished);
+        CHECK(is_member(volume, device));
+        require_redundant(volume, contents, kSourceDevice);
+    }
+}
+
+TEST_CASE("replace: cancelled after any steps, it leaves the member and an empty device")
+{
+    Prng prng(seed());
+    for (int steps = 0; steps < 12; ++steps) {
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        const Contents contents = fill(fs, prng, 5 * kMiB);
+        const uint32_t device = start(volume);
+        for (int step = 0; step < steps; ++step)
+            fs.replace_step();
+        std::string why;
+        const Status cancelled = fs.committer.replace.cancel(why);
+        if (is_member(volume, device)) {
+            CHECK(cancelled.err() == Err::kInvalid);
+            break;
+        }
+        REQUIRE_MESSAGE(cancelled.ok(), why);
+        CHECK(fs.committer.replace.status().state == State::kCancelled);
+        CHECK_FALSE(fs.replace_step());
+        CHECK(read_rings(*volume.borrow_one(device)).err() == Err::kNotFound);
+        CHECK(is_member(volume, kSourceDevice));
+        require_redundant(volume, contents, device);
+    }
+}
+
+TEST_CASE("replace: what cannot be is refused with a reason, and nothing changes")
+{
+    Prng prng(seed());
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const Contents contents = fill(fs, prng, 3 * kMiB);
+    std::string why;
+    const uint32_t small = volume.add_device(kMemberBytes - kMiB);
+    CHECK(start(volume, small, why).err() == Err::kNoSpace);
+    CHECK_MESSAGE(why.find("use one that is not smaller") != std::string::npos, why);
+    const uint32_t device = start(volume);
+    const uint32_t another = volume.add_device(kMemberBytes);
+    CHECK(fs.committer.replace_member({1}, volume.borrow_one(another), why).err() == Err::kBusy);
+    CHECK(fs.committer.replace_member({9}, volume.borrow_one(another), why).err() == Err::kInvalid);
+    for (const uint32_t member : {2u, 5u}) {
+        CHECK(fs.committer.balance
+                  .start({.profiles = fs.volume->profiles(), .content = kAllContent, .member = {member}}, why)
+                  .err() == Err::kBusy);
+        CHECK(fs.committer.grow_member({member}, why).err() == Err::kBusy);
+    }
+    CHECK(run(volume).state == State::kFinished);
+    CHECK(is_member(volume, device));
+    REQUIRE(fs.committer.balance
+                .start({.profiles = fs.volume->profiles(), .content = kAllContent, .member = kSource}, why)
+                .ok());
+    CHECK(start(volume, another, why).err() == Err::kBusy);
+    require_contents(fs, contents);
+}
+
+TEST_CASE("replace: a member of a degraded volume, and only where the volume could do without the successor")
+{
+    Prng prng(seed());
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors}) {
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, degraded_options(), {0});
+        const uint32_t device = volume.add_device(kMemberBytes);
+        std::string why;
+        const Status started = start(volume, device, why);
+        if (shape.member_count == 3) {
+            CHECK(started.err() == Err::kInvalid);
+            CHECK_MESSAGE(why.find("too few members") != std::string::npos, why);
+            continue;
+        }
+        REQUIRE_MESSAGE(started.ok(), why);
+        for (int step = 0; step < 2000 && volume.fs().replace_step(); ++step)
+            change_one(volume.fs(), prng, contents);
+        CHECK(is_member(volume, device));
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, degraded_options(), {0, kSourceDevice});
+        require_contents(volume.fs(), contents);
+    }
+}
+
+#ifdef COWRAID_MUTANTS
+
+namespace {
+
+// Something the successor lacks, or that the volume has lost.
+bool harmed(CommitMutant mutant, Prng& prng, uint64_t round)
+{
+    const MutantScope scope(mutant);
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+    const uint32_t device = start(volume);
+    if (mutant == CommitMutant::kSuccessorLast)
+        while (volume.fs().committer.replace.status().groups_copied <
+               volume.fs().committer.replace.status().groups_total)
+            volume.fs().replace_step();
+    if (mutant == CommitMutant::kSuccessorLast)
+        volume.power().arm(1 + round);
+    for (int step = 0; step < 2000 && volume.fs().replace_step(); ++step)
+        if (mutant == CommitMutant::kWrittenToOneOnly) {
+            change_one(volume.fs(), prng, contents);
+        } else if (mutant == CommitMutant::kAbsentTargetTrusted && step == 6) {
+            REQUIRE(volume.fs().step(true).ok());
+            REQUIRE(volume.unmount().ok());
+            mount(volume, degraded_options(), {device});
+            for (int change = 0; change < 30; ++change)
+                change_one(volume.fs(), prng, contents);
+            REQUIRE(volume.unmount().ok());
+            mount(volume, manual_options());
+        }
+    volume.power_cut(prng);
+    volume.power().turn_on();
+    std::string why;
+    std::vector<uint32_t> blank;
+    for (const uint32_t index : {kSourceDevice, device})
+        if (!read_rings(*volume.borrow_one(index)).ok())
+            blank.push_back(index);
+    if (!volume.mount(manual_options(), why, blank).ok() || volume.fs().volume->degraded())
+        return true;
+    run(volume);
+    if (!is_member(volume, device))
+        return false;
+    const ScrubStatus found = scrub(volume.fs());
+    return found.repaired + found.lost + found.unreadable_nodes > 0;
+}
+
+}  // namespace
+
+TEST_CASE("replace: every wrong protocol is caught")
+{
+    Prng prng(seed());
+    for (const CommitMutant mutant :
+         {CommitMutant::kNone, CommitMutant::kWrittenToOneOnly, CommitMutant::kAbsentTargetTrusted,
+          CommitMutant::kTakenOverEarly, CommitMutant::kSuccessorLast}) {
+        CAPTURE(static_cast<uint32_t>(mutant));
+        int caught = 0;
+        for (uint64_t round = 0; round < (mutant == CommitMutant::kSuccessorLast ? 200 : 20) && caught == 0;
+             ++round)
+            caught += harmed(mutant, prng, round) ? 1 : 0;
+        CHECK((caught > 0) == (mutant != CommitMutant::kNone));
+    }
+}
+
+#endif

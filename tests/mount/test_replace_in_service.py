@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""A member in service is replaced by copying it: beside writers, over kill -9, with bad blocks on it."""
+
+import json
+import os
+import time
+
+import pytest
+
+from conftest import run, tool
+from test_balance import Writer
+from test_catch_up import without
+from test_redundancy import fill, verify
+from test_scrub import rot
+
+
+def replacement(volume):
+    return json.loads(tool("cowraid", "status", "--json", volume.mount_point).stdout)["volumes"][0]["replace"]
+
+
+def start(volume, source, target, *options, expect=0):
+    result = tool("cowraid", "replace", "start", *options, source, target, volume.mount_point, check=False)
+    assert result.returncode == expect, result.stdout + result.stderr
+    return result
+
+
+def wait_for_end(volume, seconds=120):
+    deadline = time.monotonic() + seconds
+    while replacement(volume)["state"] in ("running", "waiting"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return replacement(volume)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_member_in_service_is_replaced_beside_a_writer(make_volume, killed):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=512)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=80)
+    big = os.urandom(300 << 20)
+    (volume.mount_point / "big").write_bytes(big)
+    run("sync", "-f", volume.mount_point)
+    old = volume.devices[1]
+    target = volume.another(512)
+    writer = Writer(volume.mount_point)
+    writer.start()
+    try:
+        if killed:
+            start(volume, "2", target)
+            deadline = time.monotonic() + 20
+            while replacement(volume)["groups_copied"] == 0 and replacement(volume)["state"] == "running":
+                assert time.monotonic() < deadline
+        else:
+            said = start(volume, old, target, "-B").stdout
+            assert f"{target} takes the place of member 2 when all is copied" in said
+            assert "replacing member 2: finished" in said and " 0 lost" in said
+    finally:
+        writer.finish()
+    if killed:
+        run("sync", "-f", volume.mount_point)
+        before = replacement(volume)
+        volume.kill()
+        finished = before["state"] == "finished"
+        volume.mount(without(volume, [1]) if finished else None)
+        after = replacement(volume)
+        finished = finished or after["state"] == "none"  # between the question and the kill
+        assert finished or after["groups_copied"] >= before["groups_copied"] - 1, (before, after)
+    assert finished if killed and finished else wait_for_end(volume)["state"] == "finished"
+    shown = tool("cowraid", "filesystem", "show", volume.mount_point).stdout
+    assert target in shown and f"{old} " not in shown
+    verify(sums)
+    writer.verify()
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+    volume.unmount()
+    volume.hide([0, 1, 3])
+    volume.mount(without(volume, [0, 1, 3]), "degraded,ro")
+    verify(sums)
+    writer.verify()
+    assert (volume.mount_point / "big").read_bytes() == big
+
+
+@pytest.mark.parametrize("data,metadata,count", [("raid5", "raid1", 4), ("raid6", "raid1c3", 5)])
+def test_bad_blocks_on_it_and_on_another_one(make_volume, data, metadata, count):
+    volume = make_volume(data=data, metadata=metadata, member_count=count, member_mib=128)
+    volume.make()
+    volume.mount()
+    content = {}
+    for number in range(20):
+        content[f"file{number}"] = os.urandom(5 << 20)
+        (volume.mount_point / f"file{number}").write_bytes(content[f"file{number}"])
+    volume.unmount()
+    rot(volume, [1], seed=1, share=60)
+    rot(volume, [3], seed=2, share=60)
+    target = volume.another(128)
+    volume.mount(without(volume, [count]))
+    said = start(volume, "2", target, "-B", expect=3 if data == "raid5" else 0).stdout
+    ended = replacement(volume)
+    assert ended["state"] == "finished" and ended["copy"]["repaired_blocks"] > 10, said
+    lost = ended["copy"]["lost_blocks"]
+    assert (lost > 0) == (data == "raid5")
+    named = tool("cowraid", "status", "-v", volume.mount_point, check=False).stdout
+    for name, wanted in content.items():
+        try:
+            good = (volume.mount_point / name).read_bytes() == wanted
+            assert good
+        except OSError:
+            good = False
+        assert good == (f"/{name}'" not in named), named
+    assert ("cowraid status -v names the files" in said) == (lost > 0)
+
+
+def test_what_is_refused_and_cancelled(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 3, file_count=80)
+    (volume.mount_point / "big").write_bytes(os.urandom(300 << 20))
+    run("sync", "-f", volume.mount_point)
+    small = volume.another(200)
+    target = volume.another(256)
+
+    def refused(*words, code=1):
+        result = tool("cowraid", *words, volume.mount_point, check=False)
+        assert (result.returncode, len(result.stderr.splitlines())) == (code, 1), result
+        return result.stderr
+
+    assert "use one that is not smaller" in refused("replace", "start", "2", small)
+    assert "in use" in refused("replace", "start", "2", volume.devices[0])
+    assert "no member is being replaced" in refused("replace", "cancel")
+    assert "no member was filled" in tool("cowraid", "replace", "status", volume.mount_point).stdout
+    run("mkfs.ext4", "-q", target)
+    assert "to overwrite it use -f" in refused("replace", "start", "2", target)
+    start(volume, "2", target, "-f")
+    assert replacement(volume)["member"] == 2
+    if replacement(volume)["state"] == "running":
+        cancelled = tool("cowraid", "replace", "cancel", volume.mount_point, check=False)
+        assert cancelled.returncode == 0 or "no member is being replaced" in cancelled.stderr
+    state = wait_for_end(volume)["state"]
+    assert state in ("cancelled", "finished")
+    deadline = time.monotonic() + 10
+    while "ReplaceStarted" not in tool("cowraid", "events", volume.mount_point).stdout:
+        assert time.monotonic() < deadline  # the daemon looks once a second
+    verify(sums)
+    volume.unmount()
+    absent = 5 if state == "cancelled" else 1
+    volume.mount(without(volume, [absent, 4]))
+    verify(sums)
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
