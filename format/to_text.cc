@@ -141,10 +141,10 @@ std::string to_text(const GroupRecord& group)
         text += " read-only";
     if ((group.flags & kGroupEmptying) != 0)
         text += " emptying";
-    if ((group.flags & kGroupCopied) != 0)
-        text += " copied";
     if ((group.flags & kGroupChosen) != 0)
         text += " chosen";
+    if ((group.flags & kGroupCopied) != 0)
+        text += " copied";
     text += text_format(" k %u chunk %u column %" PRIu64 " mapping %u created %" PRIu64, group.data_columns,
                         group.chunk_bytes, group.column_bytes, group.mapping_version,
                         group.created_generation.value);

@@ -21,8 +21,8 @@ struct DeviceArguments {
     bool background = false;
     bool wait = false;
     bool only_if_away = false;
-    bool spare = false;
     bool plan = false;
+    bool spare = false;
 };
 
 constexpr int kKeyIfAway = 0x200;
@@ -30,8 +30,8 @@ constexpr int kKeySpare = 0x201;
 
 constexpr argp_option kAddOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
-    {"spare", kKeySpare, nullptr, 0, "hold it in reserve: it takes the place of a member that fails", 0},
     {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
+    {"spare", kKeySpare, nullptr, 0, "hold it in reserve: it takes the place of a member that fails", 0},
     {},
 };
 constexpr argp_option kResizeOptions[] = {
