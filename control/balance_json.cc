@@ -36,6 +36,7 @@ Json encode_balance(const BalanceStatus& status)
     json_put_integer(out.get(), "usage_max", status.usage_max);
     json_put_integer(out.get(), "member", status.member.value);
     json_put_flag(out.get(), "waits_for_room", status.waits_for_room);
+    json_put_flag(out.get(), "held_back", status.held_back);
     for (const BalanceNumberField& number : kBalanceNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
     return out;
@@ -57,6 +58,7 @@ Result<BalanceStatus> decode_balance(const json_t* object)
     status.usage_max = static_cast<uint32_t>(json_get_integer(object, "usage_max"));
     status.member = {static_cast<uint32_t>(json_get_integer(object, "member"))};
     status.waits_for_room = json_get_flag(object, "waits_for_room");
+    status.held_back = json_get_flag(object, "held_back");
     for (const BalanceNumberField& number : kBalanceNumbers)
         status.*number.field = json_get_integer(object, number.key);
     return status;
