@@ -76,6 +76,26 @@ TEST_CASE("a member fails, is replaced, and filled")
     CHECK(look(finder, status) == "SpareActive Redundant RebuildFinished");
 }
 
+TEST_CASE("a member is replaced, another one is not, and the successor is no news of its own")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    status.replace = {.state = ReplaceStatus::State::kRunning, .source = {2}, .target = {9}, .started = 5};
+    status.report.info.members.push_back({.id = {9}, .successor = true});
+    CHECK(look(finder, status) == "ReplaceStarted");
+    CHECK(look(finder, status) == "");
+    status.report.info.members.pop_back();
+    status.replace.state = ReplaceStatus::State::kFinished;
+    status.replace.copy.lost = 3;
+    const std::vector<VolumeEvent> ended = finder.look(status, kNow);
+    REQUIRE(names_of(ended) == "ReplaceFinished");
+    CHECK(ended[0].text == "member 2 is replaced, 0 blocks from other members, 3 lost");
+    CHECK(ended[0].device == "/dev/m2");
+    status.replace = {.state = ReplaceStatus::State::kFailed, .source = {2}, .started = 8, .text = "why"};
+    CHECK(look(finder, status) == "ReplaceStarted ReplaceFailed");
+}
+
 TEST_CASE("what was wrong before is told with the first look")
 {
     EventFinder finder;
@@ -176,6 +196,52 @@ TEST_CASE("members come and go, groups move, room runs out")
     status.report.info.read_only = true;
     status.report.info.read_only_reason = "stopped";
     CHECK(look(finder, status) == "ReadOnly");
+}
+
+TEST_CASE("spares come, go, and take the place of a member")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    VolumeInfo& info = status.report.info;
+    CHECK(look(finder, status) == "NewArray");
+    info.spares = {{.id = {4}, .path = "/dev/s4", .size_bytes = 1},
+                   {.id = {5}, .path = "/dev/s5", .size_bytes = 1}};
+    CHECK(look(finder, status) == "SpareAdded SpareAdded");
+    info.spares[0].useless = true;
+    CHECK(look(finder, status) == "FailSpare");
+    info.spares.erase(info.spares.begin());
+    CHECK(look(finder, status) == "SpareRemoved");
+    info.spares.clear();
+    info.members[1].path = "/dev/s5";
+    const std::vector<VolumeEvent> used = finder.look(status, kNow);
+    CHECK(names_of(used) == "SpareUsed");
+    REQUIRE(used.size() == 1);
+    CHECK(used[0].text == "spare 5 (/dev/s5) takes the place of member 2");
+    CHECK(used[0].device == "/dev/s5");
+}
+
+TEST_CASE("what a member is called")
+{
+    VolumeStatus status = healthy();
+    MemberInfo member = status.report.info.members[0];
+    const auto called = [&] {
+        return std::string(state_of(member, status));
+    };
+    CHECK(called() == "online");
+    member.doubtful = true;
+    CHECK(called() == "degraded");
+    member.stale_groups = 1;
+    CHECK(called() == "stale");
+    status.catch_up.state = ScrubState::kRunning;
+    CHECK(called() == "rebuilding");
+    member.state = MemberState::kFailed;
+    CHECK(called() == "faulted");
+    member.state = MemberState::kMissing;
+    CHECK(called() == "missing");
+    member.path.clear();
+    CHECK(called() == "missing");
+    member.unusable = true;
+    CHECK(called() == "unusable");
 }
 
 TEST_CASE("events are numbered, and who comes too late learns how many are gone")

@@ -45,6 +45,7 @@ enum class MemberState : uint32_t {
     kPresent = 1,  // took part in the last commit
     kMissing = 2,  // absent since `missing_since`; stale for what was written from then on
     kFailed = 3,  // taken out of service after errors since `missing_since`
+    kSpare = 4,  // no member: a device that waits to take the place of one that fails
 };
 
 struct DiskMember {
@@ -170,8 +171,10 @@ struct DiskSuperblock {
     DiskBalance balance;  // all zero: none is under way
     DiskScrub scrub;  // all zero: there was none
     DiskReplace replace;  // all zero: none is under way
-    uint8_t reserved2[2308];
-    // DiskMember members[member_count] follows.
+    le32 spare_count;  // lines behind those of the members
+    uint8_t reserved2[2304];
+    // DiskMember members[member_count] follows, then DiskMember spares[spare_count], of which only id, state,
+    // uuid and size count: the rest is zero.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);
 

@@ -18,6 +18,8 @@ const char* member_state_name(MemberState state)
         return "missing";
     case MemberState::kFailed:
         return "failed";
+    case MemberState::kSpare:
+        return "spare";
     }
     return "unknown";
 }
@@ -126,6 +128,8 @@ std::string to_text(const Superblock& superblock)
         text += "epoch " + to_text(epoch) + "\n";
     for (const MemberRecord& member : superblock.members)
         text += "member " + to_text(member) + "\n";
+    for (const MemberRecord& spare : superblock.spares)
+        text += "spare " + to_text(spare) + "\n";
     return text;
 }
 

@@ -35,21 +35,29 @@ OpenCacheMode cache_mode(const Frontend& frontend, const fuse_file_info& info)
 enum Handle : uint64_t {
     kPlain = 0,
     kWritesDirectly = 1,  // may write past the page cache
+    kMayMap = 2,  // may write by a mapping
 };
 
 Handle begin_open(Frontend& frontend, InodeNumber inode, const fuse_file_info& info)
 {
     const bool direct = (info.flags & O_DIRECT) != 0 || cache_mode(frontend, info) == OpenCacheMode::kDirect;
-    if ((info.flags & O_ACCMODE) == O_RDONLY || !direct)
+    const int access = info.flags & O_ACCMODE;
+    if (access != O_RDONLY && direct) {
+        frontend.page_cache.begin_direct(inode);
+        return kWritesDirectly;
+    }
+    if (access != O_RDWR)
         return kPlain;
-    frontend.page_cache.begin_direct(inode);
-    return kWritesDirectly;
+    frontend.page_cache.begin_mapped(inode);
+    return kMayMap;
 }
 
 void end_open(Frontend& frontend, InodeNumber inode, uint64_t handle)
 {
     if (handle == kWritesDirectly)
         frontend.page_cache.end_direct(inode);
+    else if (handle == kMayMap)
+        frontend.page_cache.end_mapped(inode);
 }
 
 void answer_open(fuse_req_t request, InodeNumber inode, fuse_file_info info)
@@ -319,6 +327,49 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
                                 .kept = {}});
 }
 
+// The kernel has written back what its page cache has of the source, and drops its pages of the target.
+struct CopyRequest {
+    static constexpr size_t kBytesMax = kMiB;  // the caller goes on behind what was copied
+
+    fuse_req_t request;
+    InodeNumber source, target;
+    Caller caller;
+    uint64_t source_offset, target_offset;
+    size_t bytes;
+    int target_flags;
+
+    Served operator()() const
+    {
+        Frontend& frontend = frontend_of(request);
+        const std::span<std::byte> buffer = thread_buffer(bytes);
+        const auto read = frontend.filesystem->files.read(source, source_offset, buffer);
+        if (!read.ok())
+            return reply_status(request, read.status());
+        const auto written =
+            frontend.filesystem->files.write(target, target_offset, buffer.first(*read), {}, caller);
+        after_change(frontend, target, caller);
+        if (!written.ok())
+            return reply_status(request, written.status());
+        answer_write({request, target, target_offset, *written, (target_flags & (O_SYNC | O_DSYNC)) != 0});
+        return Served::kAnswered;
+    }
+};
+
+void op_copy_file_range(fuse_req_t request, fuse_ino_t source, off_t source_offset, fuse_file_info*,
+                        fuse_ino_t target, off_t target_offset, fuse_file_info* target_info, size_t bytes,
+                        int)
+{
+    const InodeNumber inode = inode_of(request, target);
+    serve(request, CopyRequest{.request = request,
+                               .source = inode_of(request, source),
+                               .target = inode,
+                               .caller = changing_caller(request, inode, SetIdRule::kUnlessCapable),
+                               .source_offset = static_cast<uint64_t>(source_offset),
+                               .target_offset = static_cast<uint64_t>(target_offset),
+                               .bytes = std::min(bytes, CopyRequest::kBytesMax),
+                               .target_flags = target_info->flags});
+}
+
 void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info*)
 {
     using What = Committer::SyncWhat;
@@ -394,6 +445,7 @@ void add_file_ops(fuse_lowlevel_ops& ops)
     ops.create = op_create;
     ops.read = op_read;
     ops.write = op_write;
+    ops.copy_file_range = op_copy_file_range;
     ops.fsync = op_fsync;
     ops.fallocate = op_fallocate;
     ops.release = op_release;

@@ -42,15 +42,40 @@ void PageCacheMap::begin_direct(InodeNumber inode)
     ++shard.inodes[inode.value].direct_open_count;
 }
 
+void PageCacheMap::begin_mapped(InodeNumber inode)
+{
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    ++shard.inodes[inode.value].mapped_open_count;
+}
+
 void PageCacheMap::end_direct(InodeNumber inode)
+{
+    end_open(inode, &Cached::direct_open_count);
+}
+
+void PageCacheMap::end_mapped(InodeNumber inode)
+{
+    end_open(inode, &Cached::mapped_open_count);
+}
+
+void PageCacheMap::end_open(InodeNumber inode, uint32_t Cached::*count)
 {
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
     const auto at = shard.inodes.find(inode.value);
-    CW_ASSERT(at != shard.inodes.end() && at->second.direct_open_count > 0);
-    --at->second.direct_open_count;
+    CW_ASSERT(at != shard.inodes.end() && at->second.*count > 0);
+    --(at->second.*count);
     if (!at->second.in_use() && at->second.pages.empty())
         erase(shard, at);
+}
+
+bool PageCacheMap::may_be_mapped(InodeNumber inode) const
+{
+    const Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    const auto at = shard.inodes.find(inode.value);
+    return at != shard.inodes.end() && at->second.direct_open_count + at->second.mapped_open_count > 0;
 }
 
 void PageCacheMap::note_read(InodeNumber inode, uint64_t offset, uint64_t bytes)

@@ -38,6 +38,11 @@ public:
     // An open that may write past the page cache: call before it is answered, and after it ended.
     void begin_direct(InodeNumber inode);
     void end_direct(InodeNumber inode);
+    // An open with which a mapping may be written to, likewise. The kernel keeps it as long as the mapping.
+    void begin_mapped(InodeNumber inode);
+    void end_mapped(InodeNumber inode);
+    // Whether a mapping may have written to pages that no request has told of.
+    [[nodiscard]] bool may_be_mapped(InodeNumber inode) const;
 
     // The page cache asked to read or write `bytes`, not 0. Call before the file's data is touched.
     void note_read(InodeNumber inode, uint64_t offset, uint64_t bytes);
@@ -68,10 +73,14 @@ private:
         uint64_t version = 0;  // of the last note
         uint32_t drop_count = 0;  // between begin_drop() and end_drop()
         uint32_t direct_open_count = 0;
+        uint32_t mapped_open_count = 0;
 
         bool take(uint64_t offset, uint64_t bytes);
         void start_drop(uint64_t offset, uint64_t bytes);
-        [[nodiscard]] bool in_use() const { return drop_count > 0 || direct_open_count > 0; }
+        [[nodiscard]] bool in_use() const
+        {
+            return drop_count > 0 || direct_open_count > 0 || mapped_open_count > 0;
+        }
     };
     struct Shard {
         mutable Mutex mutex{LockRank::kLeaf};
@@ -84,6 +93,7 @@ private:
 
     [[nodiscard]] Shard& shard_of(InodeNumber inode) const { return shards_[inode.value % kShardCount]; }
 
+    void end_open(InodeNumber inode, uint32_t Cached::*count);
     static void erase(Shard& shard, Inodes::iterator at) CW_REQUIRES(shard.mutex);
     static void note(Shard& shard, Cached& cached, uint64_t offset, uint64_t bytes) CW_REQUIRES(shard.mutex);
 

@@ -59,6 +59,7 @@ fuse_lowlevel_ops make_ops()
     add_attribute_ops(ops);
     add_directory_ops(ops);
     add_file_ops(ops);
+    add_seek_ops(ops);
     add_xattr_ops(ops);
     return ops;
 }

@@ -110,6 +110,8 @@ void IoPlan::add_mirrors()
 // Before anything of the write is acknowledged. What it was written beside does not depend on it.
 void IoPlan::leave_out_mirrors()
 {
+    if (mirrors_.empty())
+        return;
     std::vector<MemberId> failed;
     for (size_t i = 0; i < mirrors_.size(); ++i)
         if (!requests_[runs_.size() + i].result.ok()) {
@@ -117,7 +119,7 @@ void IoPlan::leave_out_mirrors()
             members_.count(mirrors_[i], MemberCounter::kWriteErrors);
         }
     requests_.resize(runs_.size());
-    if (!members_.fail(failed))
+    if (!failed.empty() && !members_.fail(failed))
         return;  // nothing is acknowledged any more
 }
 

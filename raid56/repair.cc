@@ -158,7 +158,9 @@ void StripeRepair::write()
         if (part.result.ok())
             continue;
         todo_[part.owner] = false;
-        if (part.device == state_.members.device(part.member))
+        // One that is being replaced stays: what it still has is copied.
+        if (part.device == state_.members.device(part.member) &&
+            state_.members.mirror_of(part.member, part.device).device == nullptr)
             failed.push_back(part.member);
     }
     // A member that cannot store a repair goes, unless that costs more than the bad block: its other blocks

@@ -41,6 +41,8 @@ constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
 constexpr uint64_t kCleanPauseUs = 10 * kMicrosecondsPerMs;
 // The next commit when slots wait for it; superblocks that confirm the last one.
 constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
+// How often to look whether a member has failed.
+constexpr uint64_t kHealthLookMs = 1000;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
 // What a step of a balance moves while nobody uses the volume: who writes next waits for one, some 20 ms.
@@ -201,8 +203,6 @@ void* Background::commit_main(void* self)
             committed_us = clock_us();
             soon = committer.empty_groups.wants_commit();
         }
-        if (committer.store.volume.members().fail_over_budget() && committer.store.service.writing())
-            committer.commit().ignore();  // what skips the member is acknowledged after that
         if (clock_us() >= pace.next_us())
             pace.step();
         confirm.step();
@@ -261,6 +261,26 @@ void* Background::catch_up_main(void* self)
     return nullptr;
 }
 
+// Not the commit thread, which may wait for the very member.
+void* Background::health_main(void* self)
+{
+    auto& background = *static_cast<Background*>(self);
+    Committer& committer = background.committer_;
+    prepare_thread("cowraid-health");
+    while (true) {
+        {
+            MutexLock lock(background.stop_mutex_);
+            if (!background.stopping_)
+                background.stop_.wait_for(background.stop_mutex_, kHealthLookMs);
+            if (background.stopping_)
+                return nullptr;
+        }
+        if (committer.store.volume.members().fail_over_budget())
+            committer.store.commits.request_commit();  // what skips it is acknowledged after that
+        committer.use_spares();
+    }
+}
+
 void* Background::replace_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
@@ -291,6 +311,11 @@ void Background::start()
     for (pthread_t& thread : scrub_threads_)
         CW_ASSERT(pthread_create(&thread, nullptr, scrub_main, this) == 0);
     CW_ASSERT(pthread_create(&catch_up_thread_, nullptr, catch_up_main, this) == 0);
+    {
+        MutexLock lock(stop_mutex_);
+        stopping_ = false;
+    }
+    CW_ASSERT(pthread_create(&health_thread_, nullptr, health_main, this) == 0);
     CW_ASSERT(pthread_create(&replace_thread_, nullptr, replace_main, this) == 0);
     CW_ASSERT(pthread_create(&copy_thread_, nullptr, copy_main, this) == 0);
     running_ = true;
@@ -301,6 +326,12 @@ void Background::stop()
     if (!running_)
         return;
     running_ = false;
+    {
+        MutexLock lock(stop_mutex_);
+        stopping_ = true;
+        stop_.notify_all();
+    }
+    pthread_join(health_thread_, nullptr);
     committer_.scrub.stop();
     committer_.catch_up.stop();
     committer_.replace.stop();

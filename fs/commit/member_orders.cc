@@ -10,6 +10,7 @@
 #include "device/superblock_store.h"
 #include "fs/commit/committer.h"
 #include "fs/commit/member_orders.h"
+#include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
 
@@ -109,12 +110,13 @@ private:
 class ReplaceMember final : public CommitOrder {
 public:
     ReplaceMember(Volume& volume, MemberId id, Ref<DisownMember> disowned,
-                  std::unique_ptr<BlockDevice> device)
+                  std::unique_ptr<BlockDevice> device, MemberId spare)
         : CommitOrder(When::kAfter),
           volume_(volume),
           id_(id),
           disowned_(std::move(disowned)),
-          device_(std::move(device))
+          device_(std::move(device)),
+          spare_(spare)
     {
     }
 
@@ -124,17 +126,40 @@ public:
             why = "the member was changed meanwhile; see cowraid status";
             return Err::kBusy;
         }
+        if (spare_.value != 0 && !renew_spare().ok()) {
+            why = std::string(device_->name()) + " cannot be written; use another device";
+            return Err::kIo;
+        }
         volume_.replace_member(id_, std::move(device_));
+        if (spare_.value != 0)
+            volume_.use_spare(spare_, id_);
         return {};
     }
 
-    void applied() override { volume_.members().set_leaving(id_, false); }
+    void applied() override
+    {
+        volume_.members().set_leaving(id_, false);
+        volume_.spares().remove(spare_);
+    }
 
 private:
+    // What says that the device is a spare must not lie where its first superblock as a member will be torn
+    // by a power cut: it moves to the slot of the last commit, which the next one does not overwrite.
+    Status renew_spare()
+    {
+        CW_ASSIGN(const RingReading own, read_rings(*device_));
+        const Superblock& last = volume_.superblock();
+        const uint64_t slot = own.valid.front().generation.value % kSuperblockSlotCount;
+        return slot == last.generation.value % kSuperblockSlotCount || is_mutant(CommitMutant::kSpareTorn)
+                   ? Status()
+                   : write_spare(*device_, last, spare_);
+    }
+
     Volume& volume_;
     const MemberId id_;
     const Ref<DisownMember> disowned_;
     std::unique_ptr<BlockDevice> device_;
+    const MemberId spare_;  // 0: it was none
 };
 
 class GrowMember final : public CommitOrder {
@@ -225,6 +250,12 @@ Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std:
 Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
 {
     MutexLock one_at_a_time(remount_mutex);
+    return put_in_place(id, std::move(device), {}, why);
+}
+
+Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device, MemberId spare,
+                               std::string& why)
+{
     CW_TRY(store.service.check_writable());
     const std::string name = device->name();
     const std::vector<MemberRecord> table = store.volume.member_table();
@@ -249,14 +280,15 @@ Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> devic
         why = store.volume.members().name(id) + " is being removed; cowraid balance cancel ends that";
         return Err::kBusy;
     }
-    if (!erase_for(*device, *record).ok()) {
+    // A spare has nothing but its own superblock, by which a mount finds it until this is done.
+    if (!(spare.value != 0 ? erase_logs(*device, *record) : erase_for(*device, *record)).ok()) {
         why = name + " cannot be written; use another device";
         return Err::kIo;
     }
     const Ref<DisownMember> disown = make_ref<DisownMember>(store.volume, id);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(disown.get()), why));
-    CW_TRY(orders.carry_out(Ref<CommitOrder>(new ReplaceMember(store.volume, id, disown, std::move(device))),
-                            why));
+    CW_TRY(orders.carry_out(
+        Ref<CommitOrder>(new ReplaceMember(store.volume, id, disown, std::move(device), spare)), why));
     if (store.volume.members().device(id) == nullptr) {
         why = name + " cannot be written; replace the member by another device";
         return Err::kIo;

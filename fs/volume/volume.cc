@@ -46,6 +46,8 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         // One that missed commits serves what it has: the map says which columns lack something.
         volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
+    for (AssembledSpare& spare : assembly.spares)
+        volume->spares_.add(spare.id, std::move(spare.device));
     volume->members_.set_error_budget(options.error_budget);
     // Half of them suffices only where others are missing now: the epoch that writing begins with says so
     // before anything is acknowledged.

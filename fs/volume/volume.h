@@ -23,6 +23,7 @@
 #include "fs/volume/missing_members.h"
 #include "fs/volume/mount_options.h"
 #include "fs/volume/node_bound.h"
+#include "fs/volume/spares.h"
 #include "journal/intent_log.h"
 #include "journal/intent_scan.h"
 #include "raid56/array.h"
@@ -207,6 +208,17 @@ public:
     MemberId add_member(MemberRecord record, std::unique_ptr<BlockDevice> device);
     // Whether enough others are in service.
     [[nodiscard]] bool may_remove_member(MemberId id) const;
+    // Lines of devices in reserve, for any thread. Their devices: spares().
+    [[nodiscard]] std::vector<MemberRecord> spare_table() const;
+    [[nodiscard]] Spares& spares() { return spares_; }
+    // One more with the next superblock. What the device must have before: that superblock, with a line of it
+    // at the end. Commit thread, as what follows. False: there is no room for one.
+    [[nodiscard]] bool plan_spare(uint64_t size_bytes, Superblock& own) const;
+    void add_spare(const Superblock& own);
+    // The next superblock has no such spare.
+    void drop_spare(MemberId id);
+    // The same of one whose device replace_member() has given to that member.
+    void use_spare(MemberId spare, MemberId member);
     // What is removed has no column of any group. False: too few others are in service.
     [[nodiscard]] bool remove_member(MemberId id);
     // The member's device has grown to that: more slots with the next superblock. False: it has not, or more
@@ -348,6 +360,7 @@ private:
 
     // Constant once a mount has begun, or with locks of their own.
     MemberSet members_;
+    Spares spares_;
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     const char* read_only_reason_ = nullptr;  // static text
@@ -359,6 +372,7 @@ private:
     // Written last; found by open(), or what mkfs begins with. Profiles and members: mutex_, too.
     Superblock committed_;
     Superblock next_;  // that of the next commit, as far as it is known
+    std::vector<MemberId> arriving_;  // whose devices get the next superblock before the others
     bool renew_log_epoch_ = false;
     std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
     std::atomic<uint64_t> generation_{0};  // of committed_

@@ -111,8 +111,8 @@ int run_once(const CrashOptions& options)
     printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
            "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
            "checksum-commits=%llu moved-blocks=%llu emptied-groups=%llu fsync-records=%llu "
-           "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu balances=%llu refused=%llu "
-           "violations=%llu\n",
+           "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu balances=%llu replaced=%llu "
+           "refused=%llu violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
@@ -129,7 +129,8 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.returned),
            static_cast<unsigned long long>(report.stale_returns),
            static_cast<unsigned long long>(report.caught_up),
-           static_cast<unsigned long long>(report.balances), static_cast<unsigned long long>(report.refused),
+           static_cast<unsigned long long>(report.balances), static_cast<unsigned long long>(report.replaced),
+           static_cast<unsigned long long>(report.refused),
            static_cast<unsigned long long>(report.violations));
     if (report.violations != 0) {
         printf("first violation: %s\n", report.first_violation.c_str());
@@ -147,7 +148,7 @@ int run_once(const CrashOptions& options)
         printf("no block group was emptied: nothing was tested\n");
         return 1;
     }
-    if (options.change_members && report.balances < 2) {
+    if (options.change_members && report.balances + report.replaced < 2) {
         printf("no member was removed: nothing was tested\n");
         return 1;
     }
@@ -177,10 +178,10 @@ int run_mutants(CrashOptions options, uint32_t only)
     for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
         const auto mutant = static_cast<CommitMutant>(number);
         // One harms readers, one nodes of groups that a failure under load left, some one window of many, a
-        // copy that comes back or a member that is replaced (all of them: tests/filesystem); one harms
-        // nobody.
+        // copy that comes back, a spare, or a member that is replaced (all of them: tests/filesystem); one
+        // harms nobody.
         const bool of_windows =
-            mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kOlderCopyTrusted;
+            mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kSpareTorn;
         const bool of_replacing =
             mutant >= CommitMutant::kWrittenToOneOnly && mutant <= CommitMutant::kSuccessorLast;
         if (mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kCaughtUpNoNodes ||
@@ -223,7 +224,7 @@ int main(int argc, char** argv)
          "run every wrong protocol, or one; all must be caught", 0},
         {"clean", kClean, nullptr, 0, "empty block groups all the time", 0},
         {"balance", kBalance, nullptr, 0, "balance block groups all the time", 0},
-        {"change-members", kChangeMembers, nullptr, 0, "add and remove members all the time", 0},
+        {"change-members", kChangeMembers, nullptr, 0, "add, replace and remove members all the time", 0},
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {"catch-up", kCatchUp, nullptr, 0, "members come back, and what they missed is written to them", 0},

@@ -77,6 +77,8 @@ private:
     static void catch_up(Filesystem& fs, int steps);
     Status balance(Filesystem& fs, Workload& workload);
     Status change_table(Filesystem& fs, Workload& workload);
+    Status begin_replace(Filesystem& fs, Workload& workload);
+    Status continue_replace(Filesystem& fs, Workload& workload);
     Status acknowledged(Filesystem& fs, Workload& workload, const Status& status, const char* what);
     static std::string finish_balance(Filesystem& fs, const DirectoryState& state);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
@@ -239,8 +241,44 @@ Status Replay::acknowledged(Filesystem& fs, Workload& workload, const Status& st
 }
 
 // The spare device becomes a member, then any member leaves, and its device is the spare one.
+// A member in service, by the device that is none.
+Status Replay::begin_replace(Filesystem& fs, Workload& workload)
+{
+    std::string why;
+    const std::vector<MemberRecord> table = fs.volume->member_table();
+    const MemberId member = table[prng_.below(table.size())].id;
+    snapshots_.push_back(workload.state());
+    const Status started =
+        fs.committer.replace_member(member, std::make_unique<BorrowedDevice>(*recorded_[spare_]), why);
+    if (started.ok())
+        device_of_.push_back(std::exchange(spare_, UINT32_MAX));
+    return acknowledged(fs, workload, started, "acknowledged that a member is being replaced");
+}
+
+// Some steps are commits.
+Status Replay::continue_replace(Filesystem& fs, Workload& workload)
+{
+    const ReplaceRecord replace = fs.volume->replacing();
+    for (uint64_t step = prng_.between(1, 8); step > 0 && fs.volume->replacing().active(); --step) {
+        const uint64_t before = fs.volume->superblock().generation.value;
+        snapshots_.push_back(workload.state());
+        fs.replace_step();
+        if (fs.volume->superblock().generation.value == before)
+            snapshots_.pop_back();
+        else
+            CW_TRY(acknowledged(fs, workload, {}, "acknowledged a step of a replacement"));
+    }
+    if (!fs.volume->replacing().active()) {
+        spare_ = std::exchange(device_of_[replace.source.value], device_of_[replace.target.value]);
+        ++report_.replaced;
+    }
+    return {};
+}
+
 Status Replay::change_table(Filesystem& fs, Workload& workload)
 {
+    if (fs.volume->replacing().active())
+        return continue_replace(fs, workload);
     std::string why;
     const BalanceStatus status = fs.committer.balance.status();
     if (status.state == BalanceStatus::State::kFinished && std::exchange(removes_, false)) {
@@ -251,6 +289,8 @@ Status Replay::change_table(Filesystem& fs, Workload& workload)
         continue_balance(fs, 6, false);
         return {};
     }
+    if (spare_ != UINT32_MAX && prng_.chance(1, 2))
+        return begin_replace(fs, workload);
     snapshots_.push_back(workload.state());
     if (spare_ != UINT32_MAX) {
         const auto added = fs.committer.add_member(std::make_unique<BorrowedDevice>(*recorded_[spare_]), why);
@@ -282,6 +322,8 @@ Status Replay::balance(Filesystem& fs, Workload& workload)
 std::string Replay::finish_balance(Filesystem& fs, const DirectoryState& state)
 {
     continue_balance(fs, 300, true);
+    for (int step = 0; step < 300 && fs.replace_step(); ++step)
+        continue;
     DirectoryState balanced;
     std::string why;
     if (!read_state(fs, balanced, why))

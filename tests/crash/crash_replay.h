@@ -39,6 +39,7 @@ struct CrashReport {
     // Mounts with members back; of those checked, with stale columns; mounts refused for what a member lacks.
     uint64_t returned = 0, stale_returns = 0, refused = 0;
     uint64_t balances = 0;  // that ended, of the workload
+    uint64_t replaced = 0;  // members in service, of the workload
     uint64_t caught_up = 0;  // mounts that wrote what members had missed, and called them current
     uint64_t violations = 0;
     std::string first_violation;

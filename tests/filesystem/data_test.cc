@@ -478,3 +478,83 @@ TEST_CASE("inodes that only their dirty data keeps in memory leave it when that 
             CHECK(read_all(fs, file, 5000).size() == 5000);
     }
 }
+
+namespace {
+
+// Which blocks of a file have data, and how long it is.
+struct SparseModel {
+    std::vector<bool> data;
+    uint64_t size = 0;
+
+    [[nodiscard]] uint64_t seek(uint64_t offset, bool wanted) const
+    {
+        for (uint64_t block = offset / kBlockBytes; block * kBlockBytes < size; ++block)
+            if (data[block] == wanted)
+                return std::max(offset, block * kBlockBytes);
+        return wanted ? UINT64_MAX : size;
+    }
+};
+
+void check_seeks(Filesystem& fs, InodeNumber file, const SparseModel& model, Prng& prng)
+{
+    for (uint64_t block = 0; block * kBlockBytes < model.size; ++block) {
+        const uint64_t offset = std::min(model.size - 1, block * kBlockBytes + prng.below(3) * 2047);
+        const auto data = fs.files.seek(file, offset, Files::Seek::kData);
+        const uint64_t expected = model.seek(offset, true);
+        if (expected == UINT64_MAX)
+            REQUIRE(data.err() == Err::kNotFound);
+        else
+            REQUIRE((data.ok() && *data == expected));
+        const auto hole = fs.files.seek(file, offset, Files::Seek::kHole);
+        REQUIRE((hole.ok() && *hole == model.seek(offset, false)));
+    }
+    for (const uint64_t behind : {model.size, model.size + 1, uint64_t{INT64_MAX}}) {
+        CHECK(fs.files.seek(file, behind, Files::Seek::kData).err() == Err::kNotFound);
+        CHECK(fs.files.seek(file, behind, Files::Seek::kHole).err() == Err::kNotFound);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("data: where a file has data and holes, in memory, flushed and committed")
+{
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const InodeNumber file = make_file(fs, "sparse");
+    constexpr uint64_t kBlocks = 300;
+    SparseModel model{std::vector<bool>(kBlocks), 0};
+    for (int step = 0; step < 400; ++step) {
+        const uint64_t first = prng.below(kBlocks),
+                       count = 1 + prng.below(std::min<uint64_t>(kBlocks - first, 20));
+        const uint64_t offset = first * kBlockBytes, bytes = count * kBlockBytes;
+        switch (prng.below(5)) {
+        case 0:
+        case 1:
+            write_all(fs, file, offset, random_content(prng, bytes - prng.below(4000)));
+            std::fill_n(model.data.begin() + static_cast<ptrdiff_t>(first), count, true);
+            break;
+        case 2:
+            REQUIRE(fs.files.allocate_range(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes)
+                        .ok());
+            std::fill_n(model.data.begin() + static_cast<ptrdiff_t>(first), count, false);
+            break;
+        case 3:
+            REQUIRE(fs.files.allocate_range(file, 0, offset, bytes).ok());
+            break;
+        default: {
+            SetAttributes change;
+            change.size_bytes = offset + prng.below(kBlockBytes);
+            REQUIRE(fs.names.set_attributes(file, change, {}).ok());
+            std::fill(model.data.begin() + static_cast<ptrdiff_t>(divide_up(*change.size_bytes, kBlockBytes)),
+                      model.data.end(), false);
+            break;
+        }
+        }
+        if (prng.chance(1, 4))
+            REQUIRE(fs.step(prng.chance(1, 2)).ok());
+        model.size = fs.names.get_attributes(file)->size_bytes;
+        check_seeks(fs, file, model, prng);
+    }
+}

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "base/print.h"
+#include "base/text.h"
 #include "device/open_member.h"
 #include "device/scan.h"
 #include "device/signature.h"
+#include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
@@ -18,12 +20,15 @@ struct DeviceArguments {
     bool background = false;
     bool wait = false;
     bool only_if_away = false;
+    bool spare = false;
 };
 
 constexpr int kKeyIfAway = 0x200;
+constexpr int kKeySpare = 0x201;
 
 constexpr argp_option kAddOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
+    {"spare", kKeySpare, nullptr, 0, "hold it in reserve: it takes the place of a member that fails", 0},
     {},
 };
 constexpr argp_option kOnlineOptions[] = {
@@ -55,6 +60,9 @@ error_t parse_device_option(int key, char*, argp_state* state)
         return 0;
     case kKeyIfAway:
         arguments.only_if_away = true;
+        return 0;
+    case kKeySpare:
+        arguments.spare = true;
         return 0;
     case kKeyBackground:
         arguments.background = true;
@@ -89,6 +97,48 @@ std::vector<std::string> take_operands(CommandOptions& options)
         rest.pop_back();
     }
     return rest;
+}
+
+// The members whose place a new spare cannot take.
+std::string too_small_text(const json_t* added)
+{
+    const json_t* const ids = json_get(added, "too_small_for");
+    std::vector<std::string> words;
+    for (size_t i = 0; i < json_array_size(ids); ++i)
+        words.push_back(std::to_string(json_integer_value(json_array_get(ids, i))));
+    if (words.empty())
+        return "";
+    return "; it is too small to take the place of member " + join_words(words);
+}
+
+// The spare of that id or device; an id of 0: there is none.
+Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std::string& why)
+{
+    CW_ASSIGN(const Json answer, client.ask("info", why));
+    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
+    const auto wanted = identify_member(text);
+    for (const SpareInfo& spare : report.info.spares) {
+        const auto device = identify_member(spare.path);
+        if (text == std::to_string(spare.id.value) || (wanted.ok() && device.ok() && *device == *wanted))
+            return spare;
+    }
+    return SpareInfo();
+}
+
+int remove_spare(ControlClient& client, const CommandOptions& options, const SpareInfo& spare)
+{
+    std::string why;
+    const Json request = json_make_object();
+    json_put_integer(request.get(), "member", spare.id.value);
+    json_put_text(request.get(), "path", spare.path);
+    const auto removed = client.call("spare-remove", request.get(), why);
+    if (!removed.ok())
+        return command_failed(options, removed.err(), why);
+    if (options.format == OutputFormat::kJson)
+        print_json(removed->get());
+    else
+        print_line(stdout, "spare %u is removed", spare.id.value);
+    return kExitOk;
 }
 
 int nothing_named(const DeviceArguments& arguments, const char* what)
@@ -277,7 +327,8 @@ int command_device_add(int argc, char** argv, CommandOptions common)
     if (!parse_device(
             argc, argv, kAddOptions, "DEVICE... VOLUME",
             "Make each DEVICE a member of a mounted volume. New block groups use it at once; cowraid "
-            "balance moves what is there over all members. VOLUME may be left out with one DEVICE, "
+            "balance moves what is there over all members. With --spare it is held in reserve, and takes the "
+            "place of a member that fails. VOLUME may be left out with one DEVICE, "
             "when one volume is mounted.",
             arguments))
         return kExitUsage;
@@ -288,15 +339,19 @@ int command_device_add(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(arguments.common, why);
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
+    const Json how = json_make_object();
+    json_put_flag(how.get(), "spare", arguments.spare);
     for (const std::string& path : devices) {
-        const auto added = hand_over_device(*client, "device-add", nullptr, path, arguments.force, 0, why);
+        const auto added = hand_over_device(*client, "device-add", how.get(), path, arguments.force, 0, why);
         if (!added.ok())
             return command_failed(arguments.common, added.err(), why);
         if (arguments.common.format == OutputFormat::kJson)
             print_json(added->get());
         else
-            print_line(stdout, "%s is member %llu now", json_get_text(added->get(), "path").c_str(),
-                       static_cast<unsigned long long>(json_get_integer(added->get(), "member")));
+            print_line(stdout, "%s is %s %llu now%s", json_get_text(added->get(), "path").c_str(),
+                       arguments.spare ? "spare" : "member",
+                       static_cast<unsigned long long>(json_get_integer(added->get(), "member")),
+                       too_small_text(added->get()).c_str());
     }
     return kExitOk;
 }
@@ -306,7 +361,8 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     DeviceArguments arguments{.common = std::move(common)};
     if (!parse_device(
             argc, argv, kRemoveOptions, "DEVICE|ID|missing VOLUME",
-            "Move what is on a member of a mounted volume to the others, and remove it. cowraid "
+            "Move what is on a member of a mounted volume to the others, and remove it; a spare is removed "
+            "at once. cowraid "
             "balance status, pause, resume and cancel are for this, too. VOLUME may be left out when "
             "one volume is mounted.",
             arguments))
@@ -318,6 +374,10 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(arguments.common, why);
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
+    const auto spare = find_spare(*client, members.front(), why);
+    if (spare.ok() && spare->id.value != 0)
+        return remove_spare(*client, arguments.common, *spare);
+    why.clear();
     const auto member = find_member(*client, members.front(), why);
     if (!member.ok())
         return command_failed(arguments.common, member.err(), why);

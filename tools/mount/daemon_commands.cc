@@ -33,6 +33,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"balance", true, true, &VolumeControl::balance},
     {"balance-status", true, false, &VolumeControl::balance_status},
     {"device-add", true, true, &VolumeControl::device_add},
+    {"spare-remove", true, true, &VolumeControl::spare_remove},
     {"device-replace", true, true, &VolumeControl::device_replace},
     {"replace-cancel", true, true, &VolumeControl::replace_cancel},
     {"device-online", true, true, &VolumeControl::device_online},
@@ -461,8 +462,24 @@ Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer,
         return answer_device(request, planned, {}, answer, why);
     }
     CW_ASSIGN(auto device, device_of(request, why));
-    const auto added = filesystem_.committer.add_member(std::move(device), why);
-    return answer_device(request, added.status(), added.ok() ? *added : MemberId(), answer, why);
+    const bool spare = json_get_flag(request.body.get(), "spare");
+    const uint64_t size_bytes = device->size_bytes();
+    const auto added = spare ? filesystem_.committer.add_spare(std::move(device), why)
+                             : filesystem_.committer.add_member(std::move(device), why);
+    CW_TRY(answer_device(request, added.status(), added.ok() ? *added : MemberId(), answer, why));
+    Json too_large = json_make_array();
+    for (const MemberRecord& member : filesystem_.volume->member_table())
+        if (spare && member.size_bytes > size_bytes)
+            json_array_append_new(too_large.get(), json_integer(member.id.value));
+    json_put_flag(answer.result.get(), "spare", spare);
+    json_put(answer.result.get(), "too_small_for", std::move(too_large));
+    return {};
+}
+
+Status VolumeControl::spare_remove(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    const MemberId spare = member_of(request.body.get());
+    return answer_device(request, filesystem_.committer.remove_spare(spare, why), spare, answer, why);
 }
 
 Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why)

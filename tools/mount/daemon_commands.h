@@ -77,6 +77,7 @@ private:
     Status refuse_own(const UniqueFd& descriptor, std::string& why);
     Result<std::unique_ptr<BlockDevice>> device_of(ControlRequest& request, std::string& why);
     Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status spare_remove(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status replace_cancel(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_online(ControlRequest& request, ControlAnswer& answer, std::string& why);
