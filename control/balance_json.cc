@@ -41,6 +41,7 @@ Json encode_balance(const BalanceStatus& status)
     json_put_flag(out.get(), "chosen", status.chosen);
     json_put_integer(out.get(), "member", status.member.value);
     json_put_flag(out.get(), "waits_for_room", status.waits_for_room);
+    json_put_flag(out.get(), "held_back", status.held_back);
     for (const BalanceNumberField& number : kBalanceNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
     return out;
@@ -63,6 +64,7 @@ Result<BalanceStatus> decode_balance(const json_t* object)
     status.chosen = json_get_flag(object, "chosen");
     status.member = {static_cast<uint32_t>(json_get_integer(object, "member"))};
     status.waits_for_room = json_get_flag(object, "waits_for_room");
+    status.held_back = json_get_flag(object, "held_back");
     for (const BalanceNumberField& number : kBalanceNumbers)
         status.*number.field = json_get_integer(object, number.key);
     return status;

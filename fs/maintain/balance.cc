@@ -121,7 +121,9 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
 BalanceStatus Balance::status() const
 {
     MutexLock lock(mutex_);
-    return status_;
+    BalanceStatus status = status_;
+    status.held_back = status.state == State::kRunning && store_.budget.holds_back();
+    return status;
 }
 
 Status Balance::start(const BalanceOptions& options, std::string& why)

@@ -48,6 +48,7 @@ struct BalanceStatus {
     uint64_t rate = 0;  // bytes a second, of the last one that ended; 0: none
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
     bool waits_for_room = false;  // nothing goes on before space comes free
+    bool held_back = false;  // users of the volume go first just now
 
     [[nodiscard]] bool active() const { return state == State::kRunning || state == State::kPaused; }
 };

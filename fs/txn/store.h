@@ -21,6 +21,7 @@
 #include "fs/txn/room_turns.h"
 #include "fs/txn/service_state.h"
 #include "fs/txn/transaction.h"
+#include "fs/txn/work_budget.h"
 #include "fs/volume/mount_options.h"
 #include "fs/volume/volume.h"
 
@@ -68,6 +69,7 @@ struct Store {
     CommitQueue commits;
     CommitDriver* driver = nullptr;  // the committer, from its construction on
 
+    WorkBudget budget;  // for work in the background, beside users
     ServiceState service;
     // In free rows, what the block group being emptied still needs: writers rather join rows.
     std::atomic<uint64_t> moving_blocks{0};

@@ -311,7 +311,7 @@ void print_status(const BalanceStatus& status, SizeStyle sizes)
     print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(bytes_done(status), sizes) +
                              " of " + size_text(status.bytes_total, sizes));
     if (progress.running) {
-        print_field("Rate:", size_text(progress.rate, sizes) + "/s");
+        print_field("Rate:", rate_text(progress, sizes));
         print_field("Time left:", duration_text(progress.left_ms));
     }
     print_field("Block groups left:", std::to_string(status.groups_left));
@@ -375,6 +375,7 @@ WorkProgress balance_progress(const BalanceStatus& status)
     const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
     WorkProgress progress = progress_of(bytes_done(status), status.bytes_total, seconds * 1000);
     progress.running = status.state == State::kRunning;
+    progress.held_back = status.held_back;
     if (status.state == State::kFinished)
         progress.percent = 100;
     return progress;
