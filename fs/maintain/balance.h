@@ -124,7 +124,7 @@ private:
     uint64_t begun_ms_ CW_GUARDED_BY(mutex_) = 0;  // by monotonic_ms()
 
     // Commit thread.
-    TransactionId looked_;  // when it looked at groups last, this one was committed
+    std::optional<TransactionId> looked_;  // when it looked at groups last, this one was committed
     bool wants_moves_ = false;  // the next commit moves nodes
     bool no_room_for_moves_ = false;  // the last one that should could not
     NodePosition position_;

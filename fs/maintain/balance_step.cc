@@ -174,7 +174,7 @@ CleanProgress Balance::step(uint64_t bytes)
     // Groups are looked at once between two commits, as long as there are blocks to be moved.
     std::optional<CleanProgress> moved;
     const TransactionId committed = store_.timeline.view().committed->transaction;
-    if (std::exchange(looked_, committed) == committed) {
+    if (std::exchange(looked_, committed) == std::optional(committed)) {
         moved = move_data(bytes);
         if (*moved == CleanProgress::kWorked)
             return *moved;
