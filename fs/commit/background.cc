@@ -34,9 +34,11 @@ constexpr uint64_t kCleanPauseUs = 10 * kMicrosecondsPerMs;
 constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
-// The same for a balance, and what a step of it moves then: who writes next waits for one, some 20 ms.
-constexpr uint64_t kQuietUs = 100 * kMicrosecondsPerMs;
+// The same for a balance, what a step of it moves then at most, and how long one should take at most: who
+// writes next waits for it.
+constexpr uint64_t kQuietUs = 1000 * kMicrosecondsPerMs;
 constexpr uint64_t kQuietStepBytes = 16 * kMiB;
+constexpr uint64_t kStepUs = 50 * kMicrosecondsPerMs;
 
 uint64_t clock_us()
 {
@@ -64,6 +66,7 @@ private:
     uint64_t next_us_ = clock_us() + kCleanLookUs;
     uint64_t last_change_ = 0;
     uint64_t changed_us_ = clock_us();
+    uint64_t quiet_bytes_ = kQuietStepBytes;  // of the next step of a balance, while nobody writes
 };
 
 bool CleanPace::idle(uint64_t now)
@@ -79,10 +82,12 @@ bool CleanPace::idle(uint64_t now)
 bool CleanPace::balance(uint64_t begin)
 {
     const bool is_quiet = begin - changed_us_ >= kQuietUs;
-    const CleanProgress progress =
-        committer_.balance.step(is_quiet ? kQuietStepBytes : CleanPolicy::kStepBytes);
+    const CleanProgress progress = committer_.balance.step(is_quiet ? quiet_bytes_ : CleanPolicy::kStepBytes);
     if (progress == CleanProgress::kNothing)
         return false;
+    if (is_quiet && progress == CleanProgress::kWorked)
+        quiet_bytes_ = clock_us() - begin > kStepUs ? std::max(CleanPolicy::kStepBytes, quiet_bytes_ / 2)
+                                                    : std::min(kQuietStepBytes, quiet_bytes_ * 2);
     if (progress == CleanProgress::kNeedsCommit)
         committer_.commit().ignore();  // an error has stopped the filesystem
     const uint64_t end = clock_us();
@@ -96,13 +101,14 @@ void CleanPace::step()
     const uint64_t begin = clock_us();
     next_us_ = begin + kCleanLookUs;
     const bool is_idle = idle(begin);
-    if (balance(begin) || !committer_.store.live.clean)
+    if (balance(begin))
         return;
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
-    const CleanProgress progress = committer_.cleaner.step({.when = CleanWhen::kPolicy, .idle = is_idle});
+    const CleanWhen when = committer_.store.live.clean ? CleanWhen::kPolicy : CleanWhen::kMarked;
+    const CleanProgress progress = committer_.cleaner.step({.when = when, .idle = is_idle});
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.
