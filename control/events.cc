@@ -180,6 +180,36 @@ void EventFinder::compare_members(const VolumeInfo& info)
     }
 }
 
+void EventFinder::compare_spares(const VolumeInfo& info)
+{
+    const auto find = [](const VolumeInfo& where, MemberId id) -> const SpareInfo* {
+        const auto found = std::find_if(where.spares.begin(), where.spares.end(),
+                                        [=](const SpareInfo& spare) { return spare.id == id; });
+        return found == where.spares.end() ? nullptr : &*found;
+    };
+    const auto tell = [&](const char* name, const SpareInfo& spare, const std::string& what) {
+        add(name, "spare " + std::to_string(spare.id.value) +
+                      (spare.path.empty() ? "" : " (" + spare.path + ")") + what);
+        found_.back().device = spare.path;
+    };
+    for (const SpareInfo& was : before_.report.info.spares) {
+        const SpareInfo* const is = find(info, was.id);
+        const auto place =
+            std::find_if(info.members.begin(), info.members.end(), [&](const MemberInfo& member) {
+                return !was.path.empty() && member.path == was.path;
+            });
+        if (is == nullptr && place != info.members.end())
+            tell("SpareUsed", was, " takes the place of member " + std::to_string(place->id.value));
+        else if (is == nullptr)
+            tell("SpareRemoved", was, " is none any more");
+        else if (is->useless && !was.useless)
+            tell("FailSpare", was, " was to take the place of a member, and failed");
+    }
+    for (const SpareInfo& spare : info.spares)
+        if (find(before_.report.info, spare.id) == nullptr)
+            tell("SpareAdded", spare, " waits for a member to fail");
+}
+
 void EventFinder::compare_volume(const VolumeStatus& status)
 {
     const VolumeInfo& info = status.report.info;
@@ -288,6 +318,7 @@ std::vector<VolumeEvent> EventFinder::look(const VolumeStatus& status, uint64_t 
     if (!begun_)
         begin(status);
     begun_ = true;
+    compare_spares(status.report.info);
     compare_members(status.report.info);
     compare_volume(status);
     compare_scrub(before_.scrub, status.scrub);

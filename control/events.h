@@ -46,6 +46,7 @@ private:
     void add(const char* name, std::string text, const MemberInfo* member = nullptr);
     void begin(const VolumeStatus& status);
     void compare_members(const VolumeInfo& info);
+    void compare_spares(const VolumeInfo& info);
     void compare_errors(const MemberInfo& member);
     void compare_volume(const VolumeStatus& status);
     void compare_scrub(const ScrubStatus& before, const ScrubStatus& status);

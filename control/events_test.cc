@@ -198,6 +198,52 @@ TEST_CASE("members come and go, groups move, room runs out")
     CHECK(look(finder, status) == "ReadOnly");
 }
 
+TEST_CASE("spares come, go, and take the place of a member")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    VolumeInfo& info = status.report.info;
+    CHECK(look(finder, status) == "NewArray");
+    info.spares = {{.id = {4}, .path = "/dev/s4", .size_bytes = 1},
+                   {.id = {5}, .path = "/dev/s5", .size_bytes = 1}};
+    CHECK(look(finder, status) == "SpareAdded SpareAdded");
+    info.spares[0].useless = true;
+    CHECK(look(finder, status) == "FailSpare");
+    info.spares.erase(info.spares.begin());
+    CHECK(look(finder, status) == "SpareRemoved");
+    info.spares.clear();
+    info.members[1].path = "/dev/s5";
+    const std::vector<VolumeEvent> used = finder.look(status, kNow);
+    CHECK(names_of(used) == "SpareUsed");
+    REQUIRE(used.size() == 1);
+    CHECK(used[0].text == "spare 5 (/dev/s5) takes the place of member 2");
+    CHECK(used[0].device == "/dev/s5");
+}
+
+TEST_CASE("what a member is called")
+{
+    VolumeStatus status = healthy();
+    MemberInfo member = status.report.info.members[0];
+    const auto called = [&] {
+        return std::string(state_of(member, status));
+    };
+    CHECK(called() == "online");
+    member.doubtful = true;
+    CHECK(called() == "degraded");
+    member.stale_groups = 1;
+    CHECK(called() == "stale");
+    status.catch_up.state = ScrubState::kRunning;
+    CHECK(called() == "rebuilding");
+    member.state = MemberState::kFailed;
+    CHECK(called() == "faulted");
+    member.state = MemberState::kMissing;
+    CHECK(called() == "missing");
+    member.path.clear();
+    CHECK(called() == "missing");
+    member.unusable = true;
+    CHECK(called() == "unusable");
+}
+
 TEST_CASE("events are numbered, and who comes too late learns how many are gone")
 {
     EventLog log;

@@ -130,6 +130,19 @@ MemberInfo decode_member(const json_t* object)
     return member;
 }
 
+Json encode_spare(const SpareInfo& spare)
+{
+    Json object = json_make_object();
+    json_put_integer(object.get(), "id", spare.id.value);
+    if (spare.path.empty())
+        json_put(object.get(), "path", Json(json_null()));
+    else
+        json_put_text(object.get(), "path", spare.path);
+    json_put_integer(object.get(), "size_bytes", spare.size_bytes);
+    json_put_flag(object.get(), "useless", spare.useless);
+    return object;
+}
+
 Json encode_space(const SpaceInfo& space)
 {
     Json object = json_make_object();
@@ -254,6 +267,10 @@ Json encode_report(const VolumeReport& report)
     for (const MemberInfo& member : report.info.members)
         json_array_append_new(members.get(), encode_member(member).release());
     json_put(object.get(), "members", std::move(members));
+    Json spares = json_make_array();
+    for (const SpareInfo& spare : report.info.spares)
+        json_array_append_new(spares.get(), encode_spare(spare).release());
+    json_put(object.get(), "spares", std::move(spares));
     Json spaces = json_make_array();
     for (const SpaceInfo& space : report.info.spaces)
         json_array_append_new(spaces.get(), encode_space(space).release());
@@ -290,6 +307,14 @@ Result<VolumeReport> decode_report(const json_t* object)
     const json_t* const members = json_get(object, "members");
     for (size_t i = 0; i < json_array_size(members); ++i)
         info.members.push_back(decode_member(json_array_get(members, i)));
+    const json_t* const spares = json_get(object, "spares");
+    for (size_t i = 0; i < json_array_size(spares); ++i) {
+        const json_t* const spare = json_array_get(spares, i);
+        info.spares.push_back({.id = {static_cast<uint32_t>(json_get_integer(spare, "id"))},
+                               .path = json_get_text(spare, "path"),
+                               .size_bytes = json_get_integer(spare, "size_bytes"),
+                               .useless = json_get_flag(spare, "useless")});
+    }
     const json_t* const spaces = json_get(object, "spaces");
     for (size_t i = 0; i < json_array_size(spaces); ++i)
         info.spaces.push_back(decode_space(json_array_get(spaces, i)));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "control/volume_json.h"
+#include "control/volume_status.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -34,6 +35,8 @@ VolumeReport make_report()
     const MemberInfo missing{
         .id = {2}, .path = {}, .reason = "is absent", .size_bytes = 2000, .state = MemberState::kMissing};
     info.members = {present, missing};
+    info.members[0].doubtful = true;
+    info.spares = {{.id = {7}, .path = "/dev/s", .size_bytes = 4000}, {.id = {9}, .useless = true}};
     info.spaces = {{ProfileId::kRaid6, kGroupData, 400, 100, 800},
                    {ProfileId::kRaid1c3, kGroupMetadata | kGroupSystem, 40, 10, 120}};
     info.unallocated_raw_bytes = 1;
@@ -80,6 +83,11 @@ TEST_CASE("report: JSON round trip")
     CHECK(decoded->info.members[1].path.empty());
     CHECK(decoded->info.members[1].state == MemberState::kMissing);
     CHECK(decoded->info.spaces[1].content == (kGroupMetadata | kGroupSystem));
+    CHECK(decoded->info.members[0].doubtful);
+    REQUIRE(decoded->info.spares.size() == 2);
+    CHECK(decoded->info.spares[0].path == "/dev/s");
+    CHECK(std::string(state_of(decoded->info.spares[0])) == "spare");
+    CHECK(std::string(state_of(decoded->info.spares[1])) == "faulted");
     CHECK(decoded->info.dirty_bytes == uint64_t{1} << 40);
 }
 

@@ -112,6 +112,13 @@ Health health_of(const VolumeStatus& status)
     return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
 }
 
+const char* state_of(const SpareInfo& spare)
+{
+    if (spare.useless)
+        return "faulted";
+    return spare.path.empty() ? "missing" : "spare";
+}
+
 const char* state_of(const MemberInfo& member, const VolumeStatus& status)
 {
     if (member.path.empty() && !member.unusable)

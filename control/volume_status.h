@@ -45,6 +45,8 @@ Health health_of(const VolumeStatus& status);
 //   "degraded"    in service, with more errors than a member should have
 //   "online"      in service, and nothing is known against it
 const char* state_of(const MemberInfo& member, const VolumeStatus& status);
+// "spare", "missing", or "faulted": it was to take a member's place and failed.
+const char* state_of(const SpareInfo& spare);
 // All that went wrong on it; repairs are not counted.
 uint64_t errors_of(const MemberInfo& member);
 // Blocks of the list of damage, and tree nodes, that no redundancy has any more.

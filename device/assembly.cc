@@ -85,6 +85,7 @@ private:
     [[nodiscard]] size_t complete_under(const Candidate& head) const;
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
     void place(Assembly& assembly, Candidate& candidate);
+    void place_spare(Assembly& assembly, Candidate& candidate) const;
     [[nodiscard]] bool ring_damaged(const Candidate& candidate) const;
     [[nodiscard]] const Overwritten* find_overwritten(MemberId id) const;
     void explain_absent(Assembly& assembly) const;
@@ -92,6 +93,7 @@ private:
     const AssemblyOptions& options_;
     std::string& why_;
     std::vector<Candidate> candidates_;
+    std::vector<Candidate> spares_;
     std::vector<Unidentified> unidentified_;
     std::vector<Overwritten> overwritten_;
     std::vector<std::string> notes_;
@@ -120,7 +122,8 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
             // A sector of its head that cannot be read holds no other filesystem that could be used.
             if (!content.ok())
                 CW_LOG_WARNING("%s cannot be read in full within its first MiB", name.c_str());
-            candidates_.push_back({std::move(device), reading.take()});
+            std::vector<Candidate>& found = reading->valid.front().on_spare() ? spares_ : candidates_;
+            found.push_back({std::move(device), reading.take()});
         } else if (reading.err() == Err::kUnsupported) {
             why_ = name + " needs " + unsupported_reason(*device);
             return Err::kUnsupported;
@@ -132,6 +135,10 @@ Status Assembler::read(std::vector<std::unique_ptr<BlockDevice>> devices)
         return {};
     if (!overwritten_.empty()) {
         why_ = overwritten_.front().text + ", and no other member is there: name the others";
+        return Err::kNotFound;
+    }
+    if (!spares_.empty()) {
+        why_ = names + ": only spares of a volume: name at least one of its members";
         return Err::kNotFound;
     }
     why_ = names.empty() ? "no devices were given: name at least one member of the volume"
@@ -419,6 +426,23 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
     slot->device = std::move(candidate.device);
 }
 
+void Assembler::place_spare(Assembly& assembly, Candidate& candidate) const
+{
+    const Superblock& own = candidate.newest();
+    const MemberRecord* const line =
+        own.volume_uuid == superblock_.volume_uuid ? superblock_.spare(own.member_id) : nullptr;
+    const std::string text = name_of(*candidate.device) + " was spare " + std::to_string(own.member_id.value);
+    const bool twice = std::any_of(assembly.spares.begin(), assembly.spares.end(),
+                                   [&](const AssembledSpare& have) { return have.id == own.member_id; });
+    if (line == nullptr || line->uuid != own.spare(own.member_id)->uuid)
+        assembly.notes.push_back(text + " and is none of this volume: left out");
+    else if (twice || candidate.device->size_bytes() < line->size_bytes)
+        assembly.notes.push_back(text + (twice ? ", as another device is" : " and is shrunken") +
+                                 ": left out");
+    else
+        assembly.spares.push_back({line->id, std::move(candidate.device)});
+}
+
 // The text of a member that holds something else now; null when it is none.
 const Overwritten* Assembler::find_overwritten(MemberId id) const
 {
@@ -466,6 +490,8 @@ Assembly Assembler::build()
         assembly.members.push_back({.id = record.id});
     for (Candidate& candidate : candidates_)
         place(assembly, candidate);
+    for (Candidate& candidate : spares_)
+        place_spare(assembly, candidate);
     explain_absent(assembly);
     return assembly;
 }

@@ -34,12 +34,19 @@ struct AssembledMember {
     MemberReason reason;  // of a member that is absent or stale
 };
 
+// A device in reserve that the superblock knows.
+struct AssembledSpare {
+    MemberId id;
+    std::unique_ptr<BlockDevice> device;
+};
+
 struct Assembly {
     // The newest commit, exactly as its members recorded it. Before anything else is written it must be
     // made durable on every usable member, unchanged and with its map: until then a crash may have left it
     // on a single one, while the others name the map place that the next commit will overwrite.
     Superblock superblock;
     std::vector<AssembledMember> members;  // one per line of the member table, by rising id
+    std::vector<AssembledSpare> spares;  // those that are there
     // Copies that were damaged while others were fine: to be counted once the volume is writable. Torn slots
     // of the newest commit and of the one after it do not count: a power cut leaves them.
     std::vector<MemberId> damaged_rings;
@@ -77,6 +84,9 @@ struct AssemblyOptions {
 //    member that was removed or is being replaced; it is refused (kInvalid) when the user named it, or when
 //    the head knows no more than half of the devices: whoever writes a superblock with a higher generation
 //    must not turn the other members out.
+//  - a device that says it is a spare has no say in any of this. It is one when the head says so, too; else
+//  it
+//    is left out.
 // kUnsupported: another format. kNotFound: no device carries a superblock. On failure `why` holds one line
 // for the user, with the next step.
 Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std::string& why,

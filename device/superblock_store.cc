@@ -45,6 +45,23 @@ Status write_superblocks(MemberSet& members, const Superblock& superblock, std::
     return run_step(members, batch, "superblock write");
 }
 
+Status write_spare(BlockDevice& device, const Superblock& superblock, MemberId id)
+{
+    Superblock own = superblock;
+    own.member_id = id;
+    CW_ASSERT(own.on_spare());
+    const std::vector<std::byte> bytes = encode_superblock(own);
+    AlignedBuffer buffer(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), buffer.data());
+    for (const uint64_t ring : kSuperblockRingOffset)
+        CW_TRY(write_device(device,
+                            {ring + own.generation.value % kSuperblockSlotCount * kSuperblockSlotBytes},
+                            buffer.span()));
+    IoRequest flush{.kind = IoKind::kFlush, .device = &device};
+    run_io({&flush, 1});
+    return flush.result;
+}
+
 Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
                        uint32_t place)
 {

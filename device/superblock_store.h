@@ -44,6 +44,10 @@ Status erase_rings(BlockDevice& device);
 Status write_superblocks(MemberSet& members, const Superblock& superblock,
                          std::span<const MemberId> only = {});
 
+// Makes the device spare `id` of `superblock`, which has a line of it: that superblock goes into both of its
+// rings, which must be blank, and is flushed. kIo, kMemberGone.
+Status write_spare(BlockDevice& device, const Superblock& superblock, MemberId id);
+
 // Writes map bytes into place `place` of every member in service, as one batch, without flushing. Failure
 // as for write_superblocks(). kNoSpace, with nothing written, when the map is longer than the room that a
 // member has for it.

@@ -34,6 +34,7 @@ enum class FeatureSupport : uint8_t {
       "2026-11-25")                                                                                          \
     X(replace, kRefuse, 5, kHandled, "what is written to a member must be written to its successor, too",    \
       "2026-11-26")                                                                                          \
+    X(spares, kRefuse, 6, kHandled, "lines behind the member table are devices in reserve", "2026-11-26")    \
     X(shared_blocks, kReadOnly, 0, kReserved, "a free would release blocks that another owner shares",       \
       "2026-11-20")
 

@@ -117,7 +117,8 @@ CW_FIELD(DiskSuperblock, unmounted, 1512, 4);
 CW_FIELD(DiskSuperblock, balance, 1516, 32);
 CW_FIELD(DiskSuperblock, scrub, 1548, 224);
 CW_FIELD(DiskSuperblock, replace, 1772, 16);
-CW_FIELD(DiskSuperblock, reserved2, 1788, 2308);
+CW_FIELD(DiskSuperblock, spare_count, 1788, 4);
+CW_FIELD(DiskSuperblock, reserved2, 1792, 2304);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);

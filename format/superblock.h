@@ -45,6 +45,7 @@ enum class MemberState : uint32_t {
     kPresent = 1,  // took part in the last commit
     kMissing = 2,  // absent since `missing_since`; stale for what was written from then on
     kFailed = 3,  // taken out of service after errors since `missing_since`
+    kSpare = 4,  // no member: a device that waits to take the place of one that fails
 };
 
 struct DiskMember {
@@ -82,9 +83,12 @@ inline constexpr uint32_t kLiveLogsMask = kLiveIntentLog | kLiveFsyncLog;
 enum class BalanceState : uint32_t { kNone = 0, kRunning = 1, kPaused = 2 };
 
 // Which block groups are being emptied, into groups made as new ones are made now. Mounts go on with it.
+// Of the groups that its other fields tell only those with kGroupChosen.
+inline constexpr uint32_t kBalanceChosen = 8;
+
 struct DiskBalance {
     le32 state;  // BalanceState
-    le32 content;  // kGroupData | ...: groups that may hold any of it
+    le32 content;  // kGroupData | ...: groups that may hold any of it; and kBalanceChosen
     le32 usage_max;  // percent: groups with more of their blocks in use stay
     le32 member;  // groups with a column on it, which leaves the volume at the end; 0: on any
     le64 before;  // groups made by earlier commits than this one; 0: of another profile than new ones
@@ -170,8 +174,10 @@ struct DiskSuperblock {
     DiskBalance balance;  // all zero: none is under way
     DiskScrub scrub;  // all zero: there was none
     DiskReplace replace;  // all zero: none is under way
-    uint8_t reserved2[2308];
-    // DiskMember members[member_count] follows.
+    le32 spare_count;  // lines behind those of the members
+    uint8_t reserved2[2304];
+    // DiskMember members[member_count] follows, then DiskMember spares[spare_count], of which only id, state,
+    // uuid and size count: the rest is zero.
 };
 static_assert(sizeof(DiskSuperblock) == 4096);
 

@@ -68,8 +68,28 @@ bool state_valid(const MemberRecord& record, Generation generation)
     case MemberState::kMissing:
     case MemberState::kFailed:
         return record.missing_since.value != 0 && record.missing_since <= generation;
+    case MemberState::kSpare:
+        break;
     }
     return false;
+}
+
+bool spares_valid(const Superblock& superblock)
+{
+    const std::vector<MemberRecord>& spares = superblock.spares;
+    if (spares.size() > kMaxMembers - superblock.members.size() ||
+        (!spares.empty() && (superblock.incompat_features & feature_bit("spares")) == 0))
+        return false;
+    uint32_t last_id = 0;
+    for (const MemberRecord& record : spares) {
+        if (record.id.value <= last_id || record.id.value >= superblock.next_member_id ||
+            superblock.member(record.id) != nullptr || record.size_bytes < kMinMemberBytes ||
+            record.size_bytes > kMaxMemberBytes ||
+            record != spare_record(record.id, record.uuid, record.size_bytes))
+            return false;
+        last_id = record.id.value;
+    }
+    return true;
 }
 
 bool members_valid(const Superblock& superblock)
@@ -85,9 +105,13 @@ bool members_valid(const Superblock& superblock)
         last_id = record.id.value;
         uuids.push_back(record.uuid);
     }
+    if (superblock.next_member_id <= last_id || !spares_valid(superblock))
+        return false;
+    for (const MemberRecord& spare : superblock.spares)
+        uuids.push_back(spare.uuid);
     std::sort(uuids.begin(), uuids.end());
     return uuids.front() != Uuid{} && std::adjacent_find(uuids.begin(), uuids.end()) == uuids.end() &&
-           superblock.next_member_id > last_id && superblock.member(superblock.member_id) != nullptr;
+           (superblock.member(superblock.member_id) != nullptr || superblock.on_spare());
 }
 
 // Newest first, each epoch once, each begun no later than the one before it in the list.
@@ -132,8 +156,8 @@ bool balance_valid(const Superblock& superblock)
     if (balance.state == BalanceState::kNone)
         return balance == BalanceRecord();
     return (balance.state == BalanceState::kRunning || balance.state == BalanceState::kPaused) &&
-           balance.content != 0 && (balance.content & ~kAllContent) == 0 && balance.usage_max <= 100 &&
-           balance.before <= superblock.generation.next() &&
+           (balance.content & kAllContent) != 0 && (balance.content & ~(kAllContent | kBalanceChosen)) == 0 &&
+           balance.usage_max <= 100 && balance.before <= superblock.generation.next() &&
            (balance.member.value == 0 ||
             (superblock.member(balance.member) != nullptr && balance.content == kAllContent &&
              balance.usage_max == 100 && balance.before.value == 0));
@@ -282,6 +306,7 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.epoch = superblock.epochs.front().epoch;
     disk.member_id = superblock.member_id.value;
     disk.member_count = static_cast<uint32_t>(superblock.members.size());
+    disk.spare_count = static_cast<uint32_t>(superblock.spares.size());
     disk.next_member_id = superblock.next_member_id;
     disk.block_bytes = kBlockBytes;
     disk.node_bytes = kNodeBytes;
@@ -359,12 +384,31 @@ void ScrubRecord::stay_at(const ScrubRecord& earlier)
     stripe = earlier.stripe;
 }
 
-const MemberRecord* Superblock::member(MemberId id) const
+MemberRecord spare_record(MemberId id, const Uuid& uuid, uint64_t size_bytes)
+{
+    return {.id = id, .state = MemberState::kSpare, .uuid = uuid, .size_bytes = size_bytes};
+}
+
+namespace {
+
+const MemberRecord* find_line(const std::vector<MemberRecord>& lines, MemberId id)
 {
     const auto found =
-        std::lower_bound(members.begin(), members.end(), id,
+        std::lower_bound(lines.begin(), lines.end(), id,
                          [](const MemberRecord& have, MemberId want) { return have.id < want; });
-    return found != members.end() && found->id == id ? &*found : nullptr;
+    return found != lines.end() && found->id == id ? &*found : nullptr;
+}
+
+}  // namespace
+
+const MemberRecord* Superblock::member(MemberId id) const
+{
+    return find_line(members, id);
+}
+
+const MemberRecord* Superblock::spare(MemberId id) const
+{
+    return find_line(spares, id);
 }
 
 MemberRecord* Superblock::member(MemberId id)
@@ -375,7 +419,8 @@ MemberRecord* Superblock::member(MemberId id)
 std::vector<std::byte> encode_superblock(const Superblock& superblock)
 {
     CW_ASSERT(superblock_valid(superblock));
-    const uint64_t bytes = sizeof(DiskSuperblock) + superblock.members.size() * sizeof(DiskMember);
+    const uint64_t bytes =
+        sizeof(DiskSuperblock) + (superblock.members.size() + superblock.spares.size()) * sizeof(DiskMember);
     std::vector<std::byte> slot(round_up(bytes, kBlockBytes));
     DiskSuperblock disk;
     std::memset(&disk, 0, sizeof disk);
@@ -383,11 +428,12 @@ std::vector<std::byte> encode_superblock(const Superblock& superblock)
     disk.bytes = static_cast<uint32_t>(bytes);
     std::memcpy(slot.data(), &disk, sizeof disk);
     std::byte* place = slot.data() + sizeof disk;
-    for (const MemberRecord& record : superblock.members) {
-        const DiskMember member = encode_member(record);
-        std::memcpy(place, &member, sizeof member);
-        place += sizeof member;
-    }
+    for (const std::vector<MemberRecord>* const lines : {&superblock.members, &superblock.spares})
+        for (const MemberRecord& record : *lines) {
+            const DiskMember member = encode_member(record);
+            std::memcpy(place, &member, sizeof member);
+            place += sizeof member;
+        }
     disk.checksum = checksum_of(slot.data() + sizeof disk.checksum, bytes - sizeof disk.checksum);
     std::memcpy(slot.data(), &disk.checksum, sizeof disk.checksum);
     return slot;
@@ -423,8 +469,9 @@ Result<Superblock> decode_superblock(std::span<const std::byte> slot)
     if (disk.version != kFormatVersion ||
         unhandled_features(FeatureClass::kRefuse, disk.incompat_features) != 0)
         return Err::kUnsupported;
-    if (disk.member_count > kMaxMembers || disk.epoch_count == 0 || disk.epoch_count > kEpochHistoryCount ||
-        disk.bytes != sizeof disk + uint64_t{disk.member_count} * sizeof(DiskMember) ||
+    if (disk.member_count > kMaxMembers || disk.spare_count > kMaxMembers || disk.epoch_count == 0 ||
+        disk.epoch_count > kEpochHistoryCount ||
+        disk.bytes != sizeof disk + (uint64_t{disk.member_count} + disk.spare_count) * sizeof(DiskMember) ||
         disk.block_bytes != kBlockBytes || (disk.live_logs & ~kLiveLogsMask) != 0 || disk.unmounted > 1 ||
         disk.node_bytes != kNodeBytes || disk.epoch != disk.epochs[0].epoch)
         return Err::kCorrupt;
@@ -436,10 +483,10 @@ Result<Superblock> decode_superblock(std::span<const std::byte> slot)
     superblock.label.assign(disk.label, static_cast<const uint8_t*>(end));
     for (uint32_t index = 0; index < disk.epoch_count; ++index)
         superblock.epochs.push_back({disk.epochs[index].epoch, {disk.epochs[index].generation}});
-    for (uint32_t index = 0; index < disk.member_count; ++index) {
+    for (uint32_t index = 0; index < disk.member_count + disk.spare_count; ++index) {
         DiskMember member;
         std::memcpy(&member, slot.data() + sizeof disk + index * sizeof member, sizeof member);
-        superblock.members.push_back(decode_member(member));
+        (index < disk.member_count ? superblock.members : superblock.spares).push_back(decode_member(member));
     }
     if (superblock.log_epoch == 0)
         superblock.log_epoch = epoch_of(superblock, superblock.root.generation);

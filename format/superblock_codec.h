@@ -53,7 +53,12 @@ struct MemberRecord {
     uint64_t fsync_log_offset = 0;
     uint64_t fsync_log_bytes = 0;
     std::array<uint64_t, kMemberCounterCount> counters{};
+
+    friend bool operator==(const MemberRecord&, const MemberRecord&) = default;
 };
+
+// The line of a spare.
+MemberRecord spare_record(MemberId id, const Uuid& uuid, uint64_t size_bytes);
 
 struct EpochRecord {
     uint64_t epoch = 0;
@@ -141,7 +146,12 @@ struct Superblock {
     ReplaceRecord replace;
     std::string label;
     std::vector<MemberRecord> members;  // by rising id
+    // Devices in reserve, by rising id: no id of a member; only id, state, uuid and size count.
+    std::vector<MemberRecord> spares;
 
+    [[nodiscard]] const MemberRecord* spare(MemberId id) const;
+    // This copy is on a spare. It is as old as that: nobody writes newer ones there.
+    [[nodiscard]] bool on_spare() const { return spare(member_id) != nullptr; }
     [[nodiscard]] const MemberRecord* member(MemberId id) const;
     [[nodiscard]] MemberRecord* member(MemberId id);
 };

@@ -62,6 +62,7 @@ TEST_CASE("superblock: round trip of random content")
     const uint64_t seed = test_seed(1);
     CAPTURE(seed);
     Prng prng(seed);
+    int with_spares = 0, on_spares = 0;
     for (int round = 0; round < 400; ++round) {
         const Superblock superblock = sample_superblock(prng);
         const std::vector<std::byte> bytes = encode_superblock(superblock);
@@ -74,7 +75,50 @@ TEST_CASE("superblock: round trip of random content")
         REQUIRE(decoded->label == superblock.label);
         REQUIRE(decoded->epochs.size() == superblock.epochs.size());
         REQUIRE(decoded->members.size() == superblock.members.size());
+        REQUIRE(decoded->spares == superblock.spares);
+        REQUIRE(decoded->on_spare() == superblock.on_spare());
+        with_spares += superblock.spares.empty() ? 0 : 1;
+        on_spares += superblock.on_spare() ? 1 : 0;
     }
+    CHECK(with_spares > 50);
+    CHECK(on_spares > 10);
+}
+
+TEST_CASE("superblock: lines of spares that are refused")
+{
+    Prng prng(test_seed(9));
+    Superblock superblock = sample_superblock(prng, 2);
+    superblock.incompat_features |= feature_bit("spares");
+    const uint32_t id = superblock.next_member_id++;
+    Uuid uuid;
+    prng.fill(uuid.bytes.data(), uuid.bytes.size());
+    superblock.spares = {spare_record({id}, uuid, kMinMemberBytes)};
+    superblock.member_id = {id};
+    const std::vector<std::byte> good = encode_superblock(superblock);
+    REQUIRE(decode(good).ok());
+    CHECK(decode(good)->on_spare());
+    CHECK(get<uint32_t>(good, 20) == 4096 + 3 * 256);
+    const auto refused = [&](size_t offset, auto value) {
+        std::vector<std::byte> bytes = good;
+        set(bytes, offset, value);
+        return decode(bytes).err() == Err::kCorrupt;
+    };
+    const size_t line = kMember0 + 2 * sizeof(DiskMember);
+    CHECK(refused(line + offsetof(DiskMember, member_id), superblock.members[1].id.value));
+    CHECK(refused(line + offsetof(DiskMember, member_id), superblock.next_member_id));
+    for (const uint32_t state : {0u, 1u, 2u, 3u, 5u})
+        CHECK(refused(line + offsetof(DiskMember, state), state));
+    CHECK(refused(line + offsetof(DiskMember, size_bytes), kMinMemberBytes - 1));
+    CHECK(refused(line + offsetof(DiskMember, size_bytes), kMaxMemberBytes + 1));
+    for (const size_t field : {offsetof(DiskMember, missing_since), offsetof(DiskMember, slots_offset),
+                               offsetof(DiskMember, slot_count), offsetof(DiskMember, map_bytes),
+                               offsetof(DiskMember, fsync_log_bytes), offsetof(DiskMember, counters)})
+        CHECK(refused(line + field, uint64_t{1}));
+    // One member may not be called a spare, nor a spare a member.
+    CHECK(refused(offsetof(DiskSuperblock, spare_count), 0u));
+    CHECK(refused(offsetof(DiskSuperblock, spare_count), 2u));
+    CHECK(refused(kMember0 + offsetof(DiskMember, state), uint32_t{4}));
+    CHECK(refused(offsetof(DiskSuperblock, incompat_features), uint64_t{0}));
 }
 
 TEST_CASE("superblock: the largest member table fills the slot")

@@ -155,6 +155,11 @@ VolumeInfo Filesystem::info()
     info.degraded = volume->degraded();
     info.degraded_reason = volume->degraded_reason();
     info.members = member_infos(*this);
+    for (const MemberRecord& spare : volume->spare_table())
+        info.spares.push_back({.id = spare.id,
+                               .path = volume->spares().path(spare.id),
+                               .size_bytes = spare.size_bytes,
+                               .useless = volume->spares().useless(spare.id)});
     info.may_fail = may_fail(*this);
     const uint64_t in_service = info.members.size() - volume->missing_members().size();
     const uint64_t needed = needed_for_writing(info.members.size(), volume->writes_with_half());

@@ -36,6 +36,14 @@ struct MemberInfo {
     [[nodiscard]] bool in_service() const { return state == MemberState::kPresent; }
 };
 
+// A device in reserve.
+struct SpareInfo {
+    MemberId id;
+    std::string path;  // empty: it is not there
+    uint64_t size_bytes = 0;
+    bool useless = false;  // it was to take a member's place and failed
+};
+
 struct SpaceInfo {
     ProfileId profile;
     uint32_t content;  // kGroupData | kGroupMetadata | kGroupSystem
@@ -56,6 +64,7 @@ struct VolumeInfo {
     std::string read_only_reason;
     std::string degraded_reason;  // of a volume that was opened so
     std::vector<MemberInfo> members;
+    std::vector<SpareInfo> spares;
     std::vector<SpaceInfo> spaces;
     uint64_t unallocated_raw_bytes = 0;
     uint64_t available_bytes = 0;

@@ -110,6 +110,39 @@ Status make_root_directory(Filesystem& filesystem, const MakeOptions& options)
     return filesystem.committer.commit();
 }
 
+Status check_spares(const std::vector<std::unique_ptr<BlockDevice>>& spares, const Superblock& superblock,
+                    std::string& why)
+{
+    uint64_t least = UINT64_MAX;
+    for (const MemberRecord& member : superblock.members)
+        least = std::min(least, member.size_bytes);
+    for (const std::unique_ptr<BlockDevice>& spare : spares)
+        if (spare->size_bytes() < least || spare->size_bytes() > kMaxMemberBytes) {
+            why = std::string(spare->name()) + " has " + size_text(spare->size_bytes()) +
+                  ", the smallest member has " + size_text(least) +
+                  "; a spare is not smaller than the member whose place it takes";
+            return Err::kInvalid;
+        }
+    if (spares.size() > kMaxMembers - superblock.members.size()) {
+        why = "a volume has at most " + std::to_string(kMaxMembers) + " members and spares";
+        return Err::kInvalid;
+    }
+    return {};
+}
+
+// With the next commit.
+Status add_spares(Volume& volume, const std::vector<std::unique_ptr<BlockDevice>>& spares)
+{
+    for (const std::unique_ptr<BlockDevice>& spare : spares) {
+        Superblock own;
+        CW_ASSERT(volume.plan_spare(spare->size_bytes(), own));
+        CW_TRY(erase_rings(*spare));
+        CW_TRY(write_spare(*spare, own, own.spares.back().id));
+        volume.add_spare(own);
+    }
+    return {};
+}
+
 }  // namespace
 
 ProfileId default_metadata_profile(ProfileId data_profile, size_t member_count)
@@ -119,10 +152,11 @@ ProfileId default_metadata_profile(ProfileId data_profile, size_t member_count)
 }
 
 Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& devices, const MakeOptions& options,
-                               std::string& why)
+                               std::string& why, std::vector<std::unique_ptr<BlockDevice>> spares)
 {
     CW_TRY(check_options(options, devices.size(), why));
     CW_ASSIGN(Superblock superblock, plan_superblock(devices, options, why));
+    CW_TRY(check_spares(spares, superblock, why));
     for (const std::unique_ptr<BlockDevice>& device : devices)
         if (const Status erased = erase_rings(*device); !erased.ok()) {
             why = std::string(device->name()) + " cannot be written";
@@ -150,6 +184,8 @@ Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& device
         why = "the devices are too small for these profiles; use larger devices or fewer copies";
     if (status.ok())
         status = make_root_directory(filesystem, options);
+    if (status.ok())
+        status = add_spares(volume, spares);
     if (status.ok())
         status = filesystem.committer.commit_clean();
     if (!status.ok()) {

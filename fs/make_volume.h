@@ -37,7 +37,8 @@ ProfileId default_metadata_profile(ProfileId data_profile, size_t member_count);
 // Writes an empty filesystem (root directory only) as generation 1 on all devices. Members must be at least
 // kMinMemberBytes; profiles need their minimum number of members. On failure `why` holds one line with the
 // next step. Old superblocks of any volume on the devices are overwritten first.
+// `spares`: devices held in reserve, likewise; each at least as large as the smallest member.
 Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& devices, const MakeOptions& options,
-                               std::string& why);
+                               std::string& why, std::vector<std::unique_ptr<BlockDevice>> spares = {});
 
 }  // namespace cowraid

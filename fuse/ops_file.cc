@@ -327,6 +327,49 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
                                 .kept = {}});
 }
 
+// The kernel has written back what its page cache has of the source, and drops its pages of the target.
+struct CopyRequest {
+    static constexpr size_t kBytesMax = kMiB;  // the caller goes on behind what was copied
+
+    fuse_req_t request;
+    InodeNumber source, target;
+    Caller caller;
+    uint64_t source_offset, target_offset;
+    size_t bytes;
+    int target_flags;
+
+    Served operator()() const
+    {
+        Frontend& frontend = frontend_of(request);
+        const std::span<std::byte> buffer = thread_buffer(bytes);
+        const auto read = frontend.filesystem->files.read(source, source_offset, buffer);
+        if (!read.ok())
+            return reply_status(request, read.status());
+        const auto written =
+            frontend.filesystem->files.write(target, target_offset, buffer.first(*read), {}, caller);
+        after_change(frontend, target, caller);
+        if (!written.ok())
+            return reply_status(request, written.status());
+        answer_write({request, target, target_offset, *written, (target_flags & (O_SYNC | O_DSYNC)) != 0});
+        return Served::kAnswered;
+    }
+};
+
+void op_copy_file_range(fuse_req_t request, fuse_ino_t source, off_t source_offset, fuse_file_info*,
+                        fuse_ino_t target, off_t target_offset, fuse_file_info* target_info, size_t bytes,
+                        int)
+{
+    const InodeNumber inode = inode_of(request, target);
+    serve(request, CopyRequest{.request = request,
+                               .source = inode_of(request, source),
+                               .target = inode,
+                               .caller = changing_caller(request, inode, SetIdRule::kUnlessCapable),
+                               .source_offset = static_cast<uint64_t>(source_offset),
+                               .target_offset = static_cast<uint64_t>(target_offset),
+                               .bytes = std::min(bytes, CopyRequest::kBytesMax),
+                               .target_flags = target_info->flags});
+}
+
 void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info*)
 {
     using What = Committer::SyncWhat;
@@ -402,6 +445,7 @@ void add_file_ops(fuse_lowlevel_ops& ops)
     ops.create = op_create;
     ops.read = op_read;
     ops.write = op_write;
+    ops.copy_file_range = op_copy_file_range;
     ops.fsync = op_fsync;
     ops.fallocate = op_fallocate;
     ops.release = op_release;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "fs/commit/background.h"
 
+#include <linux/ioprio.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -25,6 +28,12 @@ void prepare_thread(const char* name)
     pthread_setname_np(pthread_self(), name);
 }
 
+// Schedulers of devices that know priorities serve others first.
+void yield_members()
+{
+    syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+}
+
 constexpr uint64_t kMicrosecondsPerMs = 1000;
 // How often to look whether there is something to clean.
 constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
@@ -32,10 +41,12 @@ constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
 constexpr uint64_t kCleanPauseUs = 10 * kMicrosecondsPerMs;
 // The next commit when slots wait for it; superblocks that confirm the last one.
 constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
+// How often to look whether a member has failed.
+constexpr uint64_t kHealthLookMs = 1000;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
-// The same for a balance, what a step of it moves then at most, and how long one should take at most: who
-// writes next waits for it.
+// What a step of a balance moves at most when nobody has changed anything for so long, and how long it should
+// take at most: who writes next waits for it.
 constexpr uint64_t kQuietUs = 1000 * kMicrosecondsPerMs;
 constexpr uint64_t kQuietStepBytes = 16 * kMiB;
 constexpr uint64_t kStepUs = 50 * kMicrosecondsPerMs;
@@ -61,12 +72,13 @@ public:
 private:
     bool idle(uint64_t now);
     bool balance(uint64_t begin);
+    void work(uint64_t begin, bool is_idle, const CleanPressure& pressure);
 
     Committer& committer_;
     uint64_t next_us_ = clock_us() + kCleanLookUs;
     uint64_t last_change_ = 0;
     uint64_t changed_us_ = clock_us();
-    uint64_t quiet_bytes_ = kQuietStepBytes;  // of the next step of a balance, while nobody writes
+    uint64_t quiet_bytes_ = kQuietStepBytes;  // of the next such step
 };
 
 bool CleanPace::idle(uint64_t now)
@@ -78,14 +90,16 @@ bool CleanPace::idle(uint64_t now)
     return now - changed_us_ >= kIdleUs;
 }
 
-// Somebody waits for its end: it has half the time, and all of it, in larger steps, when nobody writes.
+// Somebody waits for its end: it has as much of the time as the budget says, but half at most, and all of it,
+// in larger steps, when nobody uses the volume.
 bool CleanPace::balance(uint64_t begin)
 {
-    const bool is_quiet = begin - changed_us_ >= kQuietUs;
-    const CleanProgress progress = committer_.balance.step(is_quiet ? quiet_bytes_ : CleanPolicy::kStepBytes);
+    const bool is_quiet = !committer_.store.budget.holds_back();
+    const bool is_large = is_quiet && begin - changed_us_ >= kQuietUs;
+    const CleanProgress progress = committer_.balance.step(is_large ? quiet_bytes_ : CleanPolicy::kStepBytes);
     if (progress == CleanProgress::kNothing)
         return false;
-    if (is_quiet && progress == CleanProgress::kWorked)
+    if (is_large && progress == CleanProgress::kWorked)
         quiet_bytes_ = clock_us() - begin > kStepUs ? std::max(CleanPolicy::kStepBytes, quiet_bytes_ / 2)
                                                     : std::min(kQuietStepBytes, quiet_bytes_ * 2);
     if (progress == CleanProgress::kNeedsCommit)
@@ -99,11 +113,24 @@ bool CleanPace::balance(uint64_t begin)
 void CleanPace::step()
 {
     const uint64_t begin = clock_us();
-    next_us_ = begin + kCleanLookUs;
     const bool is_idle = idle(begin);
+    const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
+    WorkBudget& budget = committer_.store.budget;
+    if (CleanPolicy::urgency(pressure) > 0) {
+        budget.begin_urgent_turn(monotonic_ns());  // who writes needs the stripes
+    } else if (const uint64_t pause_ns = budget.begin_turn(BackgroundWork::kMove, monotonic_ns())) {
+        next_us_ = begin + std::min(pause_ns, ForegroundLoad::kQuietNs) / 1000 + 1;
+        return;
+    }
+    next_us_ = begin + kCleanLookUs;
+    work(begin, is_idle, pressure);
+    budget.end_turn(monotonic_ns());
+}
+
+void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure)
+{
     if (balance(begin))
         return;
-    const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
@@ -184,8 +211,6 @@ void* Background::commit_main(void* self)
             committed_us = clock_us();
             soon = committer.empty_groups.wants_commit();
         }
-        if (committer.store.volume.members().fail_over_budget() && committer.store.service.writing())
-            committer.commit().ignore();  // what skips the member is acknowledged after that
         if (clock_us() >= pace.next_us())
             pace.step();
         confirm.step();
@@ -225,6 +250,7 @@ void* Background::scrub_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-scrub");
+    yield_members();
     while (committer.scrub.wait())
         committer.scrub.step();
     return nullptr;
@@ -235,11 +261,32 @@ void* Background::catch_up_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-catchup");
+    yield_members();
     committer.catch_up.cancel().ignore();  // from before a remount
     committer.catch_up.start({}).ignore();  // mostly there is nothing
     while (committer.catch_up.wait())
         committer.catch_up.step();
     return nullptr;
+}
+
+// Not the commit thread, which may wait for the very member.
+void* Background::health_main(void* self)
+{
+    auto& background = *static_cast<Background*>(self);
+    Committer& committer = background.committer_;
+    prepare_thread("cowraid-health");
+    while (true) {
+        {
+            MutexLock lock(background.stop_mutex_);
+            if (!background.stopping_)
+                background.stop_.wait_for(background.stop_mutex_, kHealthLookMs);
+            if (background.stopping_)
+                return nullptr;
+        }
+        if (committer.store.volume.members().fail_over_budget())
+            committer.store.commits.request_commit();  // what skips it is acknowledged after that
+        committer.use_spares();
+    }
 }
 
 void* Background::replace_main(void* self)
@@ -272,6 +319,11 @@ void Background::start()
     for (pthread_t& thread : scrub_threads_)
         CW_ASSERT(pthread_create(&thread, nullptr, scrub_main, this) == 0);
     CW_ASSERT(pthread_create(&catch_up_thread_, nullptr, catch_up_main, this) == 0);
+    {
+        MutexLock lock(stop_mutex_);
+        stopping_ = false;
+    }
+    CW_ASSERT(pthread_create(&health_thread_, nullptr, health_main, this) == 0);
     CW_ASSERT(pthread_create(&replace_thread_, nullptr, replace_main, this) == 0);
     CW_ASSERT(pthread_create(&copy_thread_, nullptr, copy_main, this) == 0);
     running_ = true;
@@ -282,6 +334,12 @@ void Background::stop()
     if (!running_)
         return;
     running_ = false;
+    {
+        MutexLock lock(stop_mutex_);
+        stopping_ = true;
+        stop_.notify_all();
+    }
+    pthread_join(health_thread_, nullptr);
     committer_.scrub.stop();
     committer_.catch_up.stop();
     committer_.replace.stop();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The threads of a mounted filesystem: one commits, one deletes unlinked inodes, others scrub
-// and catch members up.
+// The threads of a mounted filesystem: one commits, one deletes unlinked inodes, others scrub and catch
+// members up, and one looks after members that fail.
 #pragma once
 
 #include <pthread.h>
@@ -29,6 +29,7 @@ private:
     static void* removal_main(void* self);
     static void* scrub_main(void* self);
     static void* catch_up_main(void* self);
+    static void* health_main(void* self);
     static void* replace_main(void* self);
     static void* copy_main(void* self);
 
@@ -37,6 +38,10 @@ private:
     pthread_t removal_thread_{};
     std::array<pthread_t, 2> scrub_threads_{};  // one reads while the other verifies
     pthread_t catch_up_thread_{};
+    pthread_t health_thread_{};
+    Mutex stop_mutex_{LockRank::kLeaf};
+    CondVar stop_;
+    bool stopping_ CW_GUARDED_BY(stop_mutex_) = false;
     pthread_t replace_thread_{}, copy_thread_{};  // the second one only copies
     bool running_ = false;
 };

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "fs/commit/background.h"
 #include "fs/commit/replace.h"
 #include "fs/commit/sync_queue.h"
@@ -50,6 +51,22 @@ struct Committer final : public CommitDriver, public FlushHost {
     // is caught up, which begins. For one in service: Replace::start(). The device: as for add_member().
     // kNoSpace: it is smaller than the member.
     Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
+    // The same. `spare`, unless 0: what the device is until then; its superblock stays until it is the
+    // member's.
+    Status put_in_place(MemberId id, std::unique_ptr<BlockDevice> device, MemberId spare, std::string& why)
+        CW_REQUIRES(remount_mutex);
+
+    // A device in reserve: it takes the place of a member that fails (fs/commit/spares.cc). Errors, `why` and
+    // the device as for add_member(); kInvalid: it is smaller than every member.
+    Result<MemberId> add_spare(std::unique_ptr<BlockDevice> device, std::string& why);
+    // kInvalid: there is no such spare.
+    Status remove_spare(MemberId id, std::string& why);
+    // Whether a spare is to take the place of the member now: one that failed, at once; one that was not
+    // there when the volume was mounted, after MountOptions::spare_seconds. Not one that a user took out.
+    [[nodiscard]] bool wants_spare(const MemberRecord& member);
+    // For each of them the smallest spare that will do; no thread but one calls this, without locks. Does
+    // nothing while a remount is under way, which may wait for the thread.
+    void use_spares();
 
     // A member that is out of service takes part again, on `device` or (null) on the one that it had: whoever
     // `device` says it is, or `id`. What it missed is written to it; that begins. kInvalid: it is no member
@@ -61,6 +78,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     // The member uses all of a device that has grown; its size. kInvalid: it has not, or is not in service.
     // Errors and `why` as for add_member().
     Result<uint64_t> grow_member(MemberId id, std::string& why);
+    // The size that it would have, and the same errors. Changes nothing.
+    Result<uint64_t> plan_growth(MemberId id, std::string& why);
 
     Status commit() override;
     Status flush() override;
@@ -106,6 +125,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes
     std::atomic<uint64_t> recovered_rows{0};  // by this mount
     std::atomic<uint64_t> replayed_records{0};  // by this mount
+    const uint64_t begun_ms = monotonic_ms();
     uint32_t recovered = 0;  // facts that passes of recovery left (fs/commit/recovery.cc)
     uint64_t next_record = 1;  // of the fsync log, by what a replay found in it
     Background background;  // last: its threads use everything above

@@ -10,6 +10,7 @@
 #include "device/superblock_store.h"
 #include "fs/commit/committer.h"
 #include "fs/commit/member_orders.h"
+#include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
 
@@ -27,6 +28,8 @@ public:
         why = "the volume has as many members as it can, or the device is too small for its map";
         return Err::kInvalid;
     }
+
+    [[nodiscard]] bool changes() const override { return false; }
 
 private:
     Volume& volume_;
@@ -109,12 +112,13 @@ private:
 class ReplaceMember final : public CommitOrder {
 public:
     ReplaceMember(Volume& volume, MemberId id, Ref<DisownMember> disowned,
-                  std::unique_ptr<BlockDevice> device)
+                  std::unique_ptr<BlockDevice> device, MemberId spare)
         : CommitOrder(When::kAfter),
           volume_(volume),
           id_(id),
           disowned_(std::move(disowned)),
-          device_(std::move(device))
+          device_(std::move(device)),
+          spare_(spare)
     {
     }
 
@@ -124,22 +128,46 @@ public:
             why = "the member was changed meanwhile; see cowraid status";
             return Err::kBusy;
         }
+        if (spare_.value != 0 && !renew_spare().ok()) {
+            why = std::string(device_->name()) + " cannot be written; use another device";
+            return Err::kIo;
+        }
         volume_.replace_member(id_, std::move(device_));
+        if (spare_.value != 0)
+            volume_.use_spare(spare_, id_);
         return {};
     }
 
-    void applied() override { volume_.members().set_leaving(id_, false); }
+    void applied() override
+    {
+        volume_.members().set_leaving(id_, false);
+        volume_.spares().remove(spare_);
+    }
 
 private:
+    // What says that the device is a spare must not lie where its first superblock as a member will be torn
+    // by a power cut: it moves to the slot of the last commit, which the next one does not overwrite.
+    Status renew_spare()
+    {
+        CW_ASSIGN(const RingReading own, read_rings(*device_));
+        const Superblock& last = volume_.superblock();
+        const uint64_t slot = own.valid.front().generation.value % kSuperblockSlotCount;
+        return slot == last.generation.value % kSuperblockSlotCount || is_mutant(CommitMutant::kSpareTorn)
+                   ? Status()
+                   : write_spare(*device_, last, spare_);
+    }
+
     Volume& volume_;
     const MemberId id_;
     const Ref<DisownMember> disowned_;
     std::unique_ptr<BlockDevice> device_;
+    const MemberId spare_;  // 0: it was none
 };
 
 class GrowMember final : public CommitOrder {
 public:
-    GrowMember(Volume& volume, MemberId id) : volume_(volume), id_(id) { }
+    // `plan`: it only looks.
+    GrowMember(Volume& volume, MemberId id, bool plan) : volume_(volume), id_(id), plan_(plan) { }
 
     Status apply(std::string& why) override
     {
@@ -153,7 +181,11 @@ public:
             return Err::kBusy;
         }
         const uint64_t device_bytes = device->look_at_size();
-        if (!volume_.grow_member(id_, device_bytes)) {
+        const MemberRecord* const now = volume_.superblock().member(id_);
+        MemberRecord grown = now != nullptr ? *now : MemberRecord();
+        const bool may = now != nullptr && grow_member_layout(grown, device_bytes).ok();
+        size_bytes_ = grown.size_bytes;
+        if (plan_ ? !may : !volume_.grow_member(id_, device_bytes)) {
             why = volume_.members().name(id_) + " has " + size_text(device_bytes) +
                   ", of which it can use no more than before";
             return Err::kInvalid;
@@ -162,11 +194,13 @@ public:
     }
 
     void applied() override { size_bytes_ = volume_.superblock().member(id_)->size_bytes; }
+    [[nodiscard]] bool changes() const override { return !plan_; }
     [[nodiscard]] uint64_t size_bytes() const { return size_bytes_; }
 
 private:
     Volume& volume_;
     const MemberId id_;
+    const bool plan_;
     uint64_t size_bytes_ = 0;
 };
 
@@ -225,6 +259,12 @@ Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std:
 Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
 {
     MutexLock one_at_a_time(remount_mutex);
+    return put_in_place(id, std::move(device), {}, why);
+}
+
+Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device, MemberId spare,
+                               std::string& why)
+{
     CW_TRY(store.service.check_writable());
     const std::string name = device->name();
     const std::vector<MemberRecord> table = store.volume.member_table();
@@ -249,14 +289,15 @@ Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> devic
         why = store.volume.members().name(id) + " is being removed; cowraid balance cancel ends that";
         return Err::kBusy;
     }
-    if (!erase_for(*device, *record).ok()) {
+    // A spare has nothing but its own superblock, by which a mount finds it until this is done.
+    if (!(spare.value != 0 ? erase_logs(*device, *record) : erase_for(*device, *record)).ok()) {
         why = name + " cannot be written; use another device";
         return Err::kIo;
     }
     const Ref<DisownMember> disown = make_ref<DisownMember>(store.volume, id);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(disown.get()), why));
-    CW_TRY(orders.carry_out(Ref<CommitOrder>(new ReplaceMember(store.volume, id, disown, std::move(device))),
-                            why));
+    CW_TRY(orders.carry_out(
+        Ref<CommitOrder>(new ReplaceMember(store.volume, id, disown, std::move(device), spare)), why));
     if (store.volume.members().device(id) == nullptr) {
         why = name + " cannot be written; replace the member by another device";
         return Err::kIo;
@@ -268,10 +309,18 @@ Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> devic
     return {};
 }
 
+Result<uint64_t> Committer::plan_growth(MemberId id, std::string& why)
+{
+    CW_TRY(store.service.check_writable());
+    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id, true);
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(order.get()), why));
+    return order->size_bytes();
+}
+
 Result<uint64_t> Committer::grow_member(MemberId id, std::string& why)
 {
     CW_TRY(store.service.check_writable());
-    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id);
+    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id, false);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(order.get()), why));
     return order->size_bytes();
 }

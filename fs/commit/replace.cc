@@ -85,11 +85,12 @@ private:
 // The target goes away, or takes the place of the source.
 class EndReplace final : public CommitOrder {
 public:
-    EndReplace(Volume& volume, const ReplaceRecord& record, bool take_over)
-        : CommitOrder(take_over ? When::kAfter : When::kBefore),
-          volume_(volume),
+    EndReplace(Committer& committer, const ReplaceRecord& record, ReplaceStatus ended)
+        : CommitOrder(ended.state == ReplaceState::kFinished ? When::kAfter : When::kBefore),
+          replace_(committer.replace),
+          volume_(committer.store.volume),
           record_(record),
-          take_over_(take_over)
+          ended_(std::move(ended))
     {
     }
 
@@ -97,15 +98,19 @@ public:
     {
         if (volume_.superblock().replace != record_)
             return refuse(Err::kInvalid, why, "no member is being replaced");
-        if (take_over_ ? volume_.take_over() : volume_.end_replace())
+        const bool takes_over = ended_.state == ReplaceState::kFinished;
+        if (takes_over ? volume_.take_over() : volume_.end_replace()) {
+            replace_.note_end(ended_);
             return {};
+        }
         return refuse(Err::kBusy, why, "too few members are in service; see cowraid status");
     }
 
 private:
+    Replace& replace_;
     Volume& volume_;
     const ReplaceRecord record_;
-    const bool take_over_;
+    const ReplaceStatus ended_;
 };
 
 }  // namespace
@@ -166,29 +171,31 @@ Status Replace::cancel(std::string& why)
 Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::string& text,
                     std::string& why)
 {
-    copying_.cancel().ignore();
-    CW_TRY(committer_.orders.carry_out(
-        Ref<CommitOrder>(new EndReplace(committer_.store.volume, record, false)), why));
-    note_end(record, state, text);
-    return {};
-}
-
-void Replace::note_end(const ReplaceRecord& record, ReplaceState state, const std::string& text)
-{
-    ReplaceStatus ended{.state = state,
-                        .source = record.source,
-                        .target = record.target,
-                        .started = record.started,
-                        .ended = static_cast<uint64_t>(std::time(nullptr)),
-                        .text = text,
-                        .copy = so_far()};
+    if (state != ReplaceState::kFinished)
+        copying_.cancel().ignore();
+    const ReplaceStatus ended{.state = state,
+                              .source = record.source,
+                              .target = record.target,
+                              .started = record.started,
+                              .ended = static_cast<uint64_t>(std::time(nullptr)),
+                              .text = text,
+                              .copy = so_far()};
+    CW_TRY(committer_.orders.carry_out(Ref<CommitOrder>(new EndReplace(committer_, record, ended)), why));
+    // The target may have failed with the last write.
+    if (committer_.store.volume.replacing() == record)
+        return Err::kIo;
     log_message(state == ReplaceState::kFailed ? LogLevel::kError : LogLevel::kInfo,
                 "replacing %s %s%s%s: %llu blocks were had from others, %llu are lost",
                 committer_.store.volume.members().name(record.source).c_str(), replace_state_name(state),
                 text.empty() ? "" : ": ", text.c_str(), static_cast<unsigned long long>(ended.copy.repaired),
                 static_cast<unsigned long long>(ended.copy.lost));
+    return {};
+}
+
+void Replace::note_end(const ReplaceStatus& ended)
+{
     MutexLock lock(mutex_);
-    last_ = std::move(ended);
+    last_ = ended;
 }
 
 // Of this pass and those before it.
@@ -257,8 +264,10 @@ bool Replace::advance(const ReplaceRecord& record)
     }
     if (members.device(record.target) == nullptr)
         return false;
-    if (members.device(record.source) == nullptr)
+    if (members.device(record.source) == nullptr) {
+        copying_.cancel().ignore();  // catching up does the rest
         return take_over(record);
+    }
     return copying_.step() || copy_on();
 }
 
@@ -298,17 +307,14 @@ bool Replace::copy_on()
 
 bool Replace::take_over(const ReplaceRecord& record)
 {
-    Volume& volume = committer_.store.volume;
-    MemberSet& members = volume.members();
+    MemberSet& members = committer_.store.volume.members();
     // What was recorded there for fsync is in the commit that comes before.
     members.set_leaving(record.source, true);
     std::string why;
-    const Status status =
-        committer_.orders.carry_out(Ref<CommitOrder>(new EndReplace(volume, record, true)), why);
+    const Status status = end(record, ReplaceState::kFinished, "", why);
     members.set_leaving(record.source, false);
-    if (!status.ok() || volume.replacing() == record)
+    if (!status.ok())
         return members.failed(record.target);
-    note_end(record, ReplaceState::kFinished, "");
     if (!committer_.store.options.manual_commit) {
         committer_.catch_up.cancel().ignore();  // it begins again, with what is there now
         committer_.catch_up.start({}).ignore();  // mostly there is nothing

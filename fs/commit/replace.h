@@ -43,6 +43,9 @@ public:
     Status cancel(std::string& why);
     [[nodiscard]] ReplaceStatus status();
 
+    // How the one that is under way ends with the next superblock. Commit thread.
+    void note_end(const ReplaceStatus& ended);
+
     // One piece is copied, or what comes next is done. False: nothing is to be done now. No locks held.
     bool step();
     // Of the threads that take the steps: the first one waits for work, others help with copying. False:
@@ -58,7 +61,6 @@ private:
     bool take_over(const ReplaceRecord& record);
     Status end(const ReplaceRecord& record, ReplaceStatus::State state, const std::string& text,
                std::string& why);
-    void note_end(const ReplaceRecord& record, ReplaceStatus::State state, const std::string& text);
     void count_groups(ReplaceStatus& status);
     ScrubStatus so_far();
 

@@ -24,8 +24,9 @@ struct Files {
     // Returns the bytes read, short at the end of the file; a range that cannot be had fails whole with
     // kTooManyFaults or kIo. `out` should be 4096-aligned to save a copy.
     Result<size_t> read(InodeNumber inode, uint64_t offset, std::span<std::byte> out);
-    // The first offset from `offset` on, which is below INT64_MAX, that has data, or none; the end of the file
-    // counts as a hole. In whole blocks; reserved ones have none. kNotFound: there is none before the end.
+    // The first offset from `offset` on, which is below INT64_MAX, that has data, or none; the end of the
+    // file counts as a hole. In whole blocks; reserved ones have none. kNotFound: there is none before the
+    // end.
     enum class Seek : uint8_t { kData, kHole };
     Result<uint64_t> seek(InodeNumber inode, uint64_t offset, Seek what);
     // Copies `data`, reserves the worst case, returns. kNoSpace is final: nothing was taken. With

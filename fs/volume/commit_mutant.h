@@ -39,6 +39,8 @@ enum class CommitMutant : uint32_t {
     kRecoveryUnnoted,  // recovery does not say which windows it wrote
     kStaleNotWhole,  // after a crash a stale column is not stale as a whole where log entries may be lacking
     kOlderCopyTrusted,  // a member that comes back has all from before it went, whatever its superblocks say
+    kSpareLast,  // a spare gets its first superblock as a member with the others
+    kSpareTorn,  // the first superblock of a spare as a member may lie over that as a spare
     kNewMemberLast,  // a new member gets its first superblock after the others
     kWrittenToOneOnly,  // what is written to a member that is being replaced is not written to its successor
     kAbsentTargetTrusted,  // what was copied to the successor counts although it was away

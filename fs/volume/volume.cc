@@ -46,6 +46,8 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
         // One that missed commits serves what it has: the map says which columns lack something.
         volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
     }
+    for (AssembledSpare& spare : assembly.spares)
+        volume->spares_.add(spare.id, std::move(spare.device));
     volume->members_.set_error_budget(options.error_budget);
     // Half of them suffices only where others are missing now: the epoch that writing begins with says so
     // before anything is acknowledged.
@@ -61,6 +63,9 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     }
     volume->map_ = map.take();
     volume->found_map_ = volume->map_;
+    for (const GroupRecord& group : volume->map_.groups)
+        if ((group.flags & kGroupChosen) != 0)
+            volume->chosen_.insert(group.address);
     for (const AssembledMember& member : assembly.members) {
         volume->distrust(member);
         const bool absent = volume->members_.device(member.id) == nullptr;

@@ -23,6 +23,7 @@
 #include "fs/volume/missing_members.h"
 #include "fs/volume/mount_options.h"
 #include "fs/volume/node_bound.h"
+#include "fs/volume/spares.h"
 #include "journal/intent_log.h"
 #include "journal/intent_scan.h"
 #include "raid56/array.h"
@@ -91,6 +92,8 @@ public:
     // Commit thread, as what follows: the next superblock says that this balance is under way and that new
     // groups are made so.
     void set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles);
+    // Those that a balance with kBalanceChosen empties; for good with set_balance(), which its begin is.
+    void choose_groups(std::set<VolumeAddress> groups) { chosen_ = std::move(groups); }
     // The next superblock ends the one that is under way.
     [[nodiscard]] bool balance_ends() const { return next_.balance.state == BalanceState::kNone; }
     // Whether `balance` empties groups like that one, however full they are; new groups being made as
@@ -207,6 +210,17 @@ public:
     MemberId add_member(MemberRecord record, std::unique_ptr<BlockDevice> device);
     // Whether enough others are in service.
     [[nodiscard]] bool may_remove_member(MemberId id) const;
+    // Lines of devices in reserve, for any thread. Their devices: spares().
+    [[nodiscard]] std::vector<MemberRecord> spare_table() const;
+    [[nodiscard]] Spares& spares() { return spares_; }
+    // One more with the next superblock. What the device must have before: that superblock, with a line of it
+    // at the end. Commit thread, as what follows. False: there is no room for one.
+    [[nodiscard]] bool plan_spare(uint64_t size_bytes, Superblock& own) const;
+    void add_spare(const Superblock& own);
+    // The next superblock has no such spare.
+    void drop_spare(MemberId id);
+    // The same of one whose device replace_member() has given to that member.
+    void use_spare(MemberId spare, MemberId member);
     // What is removed has no column of any group. False: too few others are in service.
     [[nodiscard]] bool remove_member(MemberId id);
     // The member's device has grown to that: more slots with the next superblock. False: it has not, or more
@@ -348,6 +362,7 @@ private:
 
     // Constant once a mount has begun, or with locks of their own.
     MemberSet members_;
+    Spares spares_;
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     const char* read_only_reason_ = nullptr;  // static text
@@ -359,6 +374,7 @@ private:
     // Written last; found by open(), or what mkfs begins with. Profiles and members: mutex_, too.
     Superblock committed_;
     Superblock next_;  // that of the next commit, as far as it is known
+    std::vector<MemberId> arriving_;  // whose devices get the next superblock before the others
     bool renew_log_epoch_ = false;
     std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
     std::atomic<uint64_t> generation_{0};  // of committed_
@@ -366,6 +382,7 @@ private:
     GroupMap map_;
     bool map_changed_ = false;
     std::optional<GroupMap> found_map_;  // as it was; until begin_writing() has written it again
+    std::set<VolumeAddress> chosen_;  // groups with kGroupChosen, or about to have it; commit thread
     std::vector<VolumeAddress> planned_;  // groups of the map not yet published
     std::vector<VolumeAddress> reopened_;  // groups that the next durable map lets open
     // Groups with a column on an absent member since open(): nothing was written that a column lacks.

@@ -87,8 +87,8 @@ MemberSet::Quorum Volume::quorum_of(const Superblock& table, const Superblock& m
 bool Volume::may_add_member(const MemberRecord& record) const
 {
     MapRef ignored;
-    return next_.members.size() == committed_.members.size() && next_.members.size() < kMaxMembers &&
-           next_.next_member_id < UINT32_MAX &&
+    return next_.members.size() == committed_.members.size() &&
+           next_.members.size() + next_.spares.size() < kMaxMembers && next_.next_member_id < UINT32_MAX &&
            encode_group_map(map_, next_.volume_uuid, ignored).size() <= record.map_bytes;
 }
 
@@ -102,6 +102,47 @@ MemberId Volume::add_member(MemberRecord record, std::unique_ptr<BlockDevice> de
     next_.members.push_back(record);
     map_changed_ = true;
     return record.id;
+}
+
+std::vector<MemberRecord> Volume::spare_table() const
+{
+    MutexLock lock(mutex_);
+    return committed_.spares;
+}
+
+bool Volume::plan_spare(uint64_t size_bytes, Superblock& own) const
+{
+    if (next_.members.size() + next_.spares.size() >= kMaxMembers || next_.next_member_id == UINT32_MAX)
+        return false;
+    // Of the last commit: a later one, of members, is newer in any case.
+    own = committed_;
+    own.incompat_features |= feature_bit("spares");
+    own.spares = next_.spares;
+    own.spares.push_back(spare_record({next_.next_member_id}, uuid_random(), size_bytes));
+    own.next_member_id = next_.next_member_id + 1;
+    return true;
+}
+
+void Volume::add_spare(const Superblock& own)
+{
+    next_.incompat_features |= feature_bit("spares");
+    next_.spares.push_back(own.spares.back());
+    next_.next_member_id = own.next_member_id;
+    map_changed_ = true;
+}
+
+void Volume::use_spare(MemberId spare, MemberId member)
+{
+    drop_spare(spare);
+    arriving_.push_back(member);
+}
+
+void Volume::drop_spare(MemberId id)
+{
+    std::erase_if(next_.spares, [=](const MemberRecord& record) { return record.id == id; });
+    if (next_.spares.empty())
+        next_.incompat_features &= ~feature_bit("spares");
+    map_changed_ = true;
 }
 
 bool Volume::grow_member(MemberId id, uint64_t size_bytes)
@@ -141,6 +182,12 @@ bool Volume::remove_member(MemberId id)
 // superblock. One that fails before is no member, and its number is nobody's.
 Status Volume::write_to_new_members()
 {
+    // A spare is found as the member that it becomes before anybody else calls it no spare (I-37).
+    if (!arriving_.empty() && !is_mutant(CommitMutant::kSpareLast)) {
+        CW_TRY(write_superblocks(members_, next_, arriving_));
+        CW_TRY(flush());
+    }
+    arriving_.clear();
     std::vector<MemberId> added;
     for (const MemberRecord& record : next_.members)
         if (committed_.member(record.id) == nullptr)
@@ -203,6 +250,7 @@ void Volume::member_table_is_committed()
             slots_.set_leaving(record.id, true);
         }
     committed_.members = next_.members;
+    committed_.spares = next_.spares;
     committed_.replace = next_.replace;
 }
 

@@ -178,10 +178,10 @@ int run_mutants(CrashOptions options, uint32_t only)
     for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
         const auto mutant = static_cast<CommitMutant>(number);
         // One harms readers, one nodes of groups that a failure under load left, some one window of many, a
-        // copy that comes back or a member that is replaced (all of them: tests/filesystem); one harms
-        // nobody.
+        // copy that comes back, a spare, or a member that is replaced (all of them: tests/filesystem); one
+        // harms nobody.
         const bool of_windows =
-            mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kOlderCopyTrusted;
+            mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kSpareTorn;
         const bool of_replacing =
             mutant >= CommitMutant::kWrittenToOneOnly && mutant <= CommitMutant::kSuccessorLast;
         if (mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kCaughtUpNoNodes ||

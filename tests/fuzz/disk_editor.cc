@@ -203,7 +203,8 @@ std::vector<Target> DiskEditor::targets(const std::string& structure) const
     std::vector<Target> out;
     if (structure == "DiskSuperblock")
         out.push_back({structure, Target::Home::kSuperblock, 0, 0, 0});
-    for (size_t i = 0; structure == "DiskMember" && i < members_.size(); ++i)
+    const size_t lines = (superblock_.size() - sizeof(DiskSuperblock)) / sizeof(DiskMember);
+    for (size_t i = 0; structure == "DiskMember" && i < lines; ++i)
         out.push_back(
             {structure, Target::Home::kSuperblock, 0, sizeof(DiskSuperblock) + i * sizeof(DiskMember), 0});
     map_targets(structure, out);

@@ -17,7 +17,13 @@ constexpr FuzzShape kShapes[] = {
     {"raid1", {2, 64 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 16 * 1024}, false, true, false},
     {"raid6-raid1c3", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024}, true, false, false},
     {"raid5", {3, 192 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024}, false, false, true},
-    {"raid6", {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 4 * 1024}, false, false, false},
+    {"raid6",
+     {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 4 * 1024},
+     false,
+     false,
+     false,
+     false,
+     true},
     {"raid6-live",
      {4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * 1024},
      false,
@@ -261,6 +267,9 @@ Members make_fuzz_members(const FuzzShape& shape)
     Furnisher furnisher(volume.fs());
     furnisher.furnish({kRootInode}, "kept");
     furnisher.furnish({kRootInode}, "used");
+    if (shape.spare)
+        expect(volume.fs().committer.add_spare(std::make_unique<SimDevice>("spare", 96 * kMiB), why).status(),
+               why.c_str());
     if (shape.moved)
         move_blocks(volume.fs());
     furnisher.leave_orphans({kRootInode});

@@ -14,6 +14,7 @@ struct FuzzShape {
     bool fills;  // small enough to be written full by one case
     bool moved;  // the cleaner has worked in it
     bool live_logs = false;  // not unmounted: both logs have entries that count
+    bool spare = false;  // knows a spare, which is not there
 };
 std::span<const FuzzShape> fuzz_shapes();
 

@@ -41,7 +41,8 @@ void MultiEdit::set_head(const DiskSuperblock& changed)
 
 size_t MultiEdit::line_count()
 {
-    return (editor.change_superblock().size() - sizeof(DiskSuperblock)) / sizeof(DiskMember);
+    return (editor.change_superblock().size() - sizeof(DiskSuperblock)) / sizeof(DiskMember) -
+           head().spare_count;
 }
 
 DiskMember MultiEdit::line(size_t index)
@@ -53,7 +54,10 @@ DiskMember MultiEdit::line(size_t index)
 void MultiEdit::set_line(size_t index, const DiskMember& changed)
 {
     Bytes& bytes = editor.change_superblock();
-    put_structure(bytes, sizeof(DiskSuperblock) + index * sizeof changed, changed);
+    const size_t at = sizeof(DiskSuperblock) + index * sizeof changed;
+    if (index == line_count())
+        bytes.insert(bytes.begin() + static_cast<ptrdiff_t>(at), sizeof changed, std::byte{0});
+    put_structure(bytes, at, changed);
     DiskSuperblock start = head();
     start.member_count = static_cast<uint32_t>(line_count());
     start.bytes = static_cast<uint32_t>(bytes.size());

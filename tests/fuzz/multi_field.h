@@ -33,7 +33,7 @@ public:
     // Every copy of the superblock says the same.
     [[nodiscard]] DiskSuperblock head();
     void set_head(const DiskSuperblock& changed);
-    [[nodiscard]] size_t line_count();
+    [[nodiscard]] size_t line_count();  // of members, not of spares
     [[nodiscard]] DiskMember line(size_t index);
     // Behind the last line: one more, which is counted.
     void set_line(size_t index, const DiskMember& changed);

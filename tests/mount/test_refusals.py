@@ -121,8 +121,9 @@ def test_mount_without_a_member(made):
 
 def test_mount_with_more_missing_than_tolerated(made):
     made.hide([1, 2])
-    for options in ([], ["-o", "degraded"], ["-o", "degraded,ro"]):
-        line = refused("mount.cowraid", made.devices[0], made.mount_point, *options, code=MOUNT_FAILED)
+    for options in ("rw", "degraded", "degraded,ro"):
+        line = refused("mount.cowraid", made.devices[0], made.mount_point, "-o",
+                       options + ",missing_dev_timeout=0", code=MOUNT_FAILED)
         assert "2" in line and "3" in line
     made.unhide([1, 2])
     made.mount()
@@ -145,7 +146,8 @@ def test_mount_targets(made):
         line = refused("mount.cowraid", made.devices[0], target, code=MOUNT_FAILED)
         assert str(target) in line and word in line
     for source in (file, "/nonexistent", "/dev/null", "cowraid:nobody", "LABEL=nobody"):
-        line = refused("mount.cowraid", source, made.mount_point, "-o", "missing_dev_timeout=0", code=MOUNT_FAILED)
+        line = refused("mount.cowraid", source, made.mount_point, "-o", "missing_dev_timeout=0",
+                       code=MOUNT_FAILED)
         assert str(source).removeprefix("cowraid:").removeprefix("LABEL=") in line
     refused("mount.cowraid", made.devices[0], code=MOUNT_USAGE)
     assert not made.is_mounted()

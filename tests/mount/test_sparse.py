@@ -84,3 +84,33 @@ def test_refused_seeks(mounted):
                 with pytest.raises(OSError) as failure:
                     os.lseek(file.fileno(), offset, whence)
                 assert failure.value.errno == errno.ENXIO
+
+
+def test_copying_within_the_volume(mounted):
+    """copy_file_range(2): in pieces, at odd offsets, into itself, behind the end, of what was not synced."""
+    content = random.Random(2).randbytes((5 << 20) + 777)
+    source, target = mounted.mount_point / "source", mounted.mount_point / "target"
+    source.write_bytes(content)
+    with open(source, "r+b") as one, open(target, "w+b") as other:
+        done = 0
+        while done < len(content):
+            copied = os.copy_file_range(one.fileno(), other.fileno(), len(content) - done, done, done)
+            assert copied > 0
+            done += copied
+        assert os.copy_file_range(one.fileno(), other.fileno(), 4096, len(content), 0) == 0
+        assert target.read_bytes() == content
+        assert os.copy_file_range(one.fileno(), other.fileno(), 5000, 123, 4567) == 5000
+        expected = content[:4567] + content[123:5123] + content[9567:]
+        assert target.read_bytes() == expected
+        # Within one file, and pages that a mapping has written to.
+        with mmap.mmap(one.fileno(), len(content)) as mapping:
+            mapping[4096:4100] = b"abcd"
+            assert os.copy_file_range(one.fileno(), one.fileno(), 4096, 4096, 1 << 20) == 4096
+            assert mapping[1 << 20:(1 << 20) + 4] == b"abcd"
+        with pytest.raises(OSError) as failure:
+            os.copy_file_range(one.fileno(), one.fileno(), 8192, 0, 4096)
+        assert failure.value.errno == errno.EINVAL
+    mounted.unmount()
+    mounted.mount()
+    assert target.read_bytes() == expected
+    assert source.read_bytes()[1 << 20:(1 << 20) + 4] == b"abcd"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "format/feature_table.h"
 #include "format/profile.h"
 
 namespace cowraid {
@@ -164,8 +165,18 @@ Superblock sample_superblock(Prng& prng, size_t member_count)
         id += static_cast<uint32_t>(prng.between(1, 3));
         superblock.members.push_back(sample_member(prng, id, superblock.generation));
     }
-    superblock.next_member_id = id + 1;
     superblock.member_id = superblock.members[prng.below(count)].id;
+    const size_t spares = member_count == 0 && count < 12 && prng.chance(1, 2) ? prng.between(1, 3) : 0;
+    while (superblock.spares.size() < spares) {
+        superblock.incompat_features |= feature_bit("spares");
+        Uuid uuid;
+        prng.fill(uuid.bytes.data(), uuid.bytes.size());
+        id += static_cast<uint32_t>(prng.between(1, 3));
+        superblock.spares.push_back(spare_record({id}, uuid, prng.between(kMinMemberBytes, kMaxMemberBytes)));
+        if (prng.chance(1, 4))
+            superblock.member_id = {id};
+    }
+    superblock.next_member_id = id + 1;
     return superblock;
 }
 

@@ -29,8 +29,10 @@ std::vector<std::pair<std::string, std::string>> udev_properties(const Superbloc
             properties.emplace_back(name + "_ENC", text);
     };
     add("ID_FS_UUID", uuid_text(superblock.volume_uuid));
-    if (const MemberRecord* const member = superblock.member(superblock.member_id); member != nullptr)
-        add("ID_FS_UUID_SUB", uuid_text(member->uuid));
+    for (const MemberRecord* const line :
+         {superblock.member(superblock.member_id), superblock.spare(superblock.member_id)})
+        if (line != nullptr)
+            add("ID_FS_UUID_SUB", uuid_text(line->uuid));
     add("ID_FS_LABEL", superblock.label);
     return properties;
 }

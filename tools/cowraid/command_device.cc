@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "base/print.h"
+#include "base/text.h"
 #include "device/open_member.h"
 #include "device/scan.h"
 #include "device/signature.h"
+#include "tools/common/new_member.h"
+#include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
@@ -18,12 +21,21 @@ struct DeviceArguments {
     bool background = false;
     bool wait = false;
     bool only_if_away = false;
+    bool plan = false;
+    bool spare = false;
 };
 
 constexpr int kKeyIfAway = 0x200;
+constexpr int kKeySpare = 0x201;
 
 constexpr argp_option kAddOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
+    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
+    {"spare", kKeySpare, nullptr, 0, "hold it in reserve: it takes the place of a member that fails", 0},
+    {},
+};
+constexpr argp_option kResizeOptions[] = {
+    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {},
 };
 constexpr argp_option kOnlineOptions[] = {
@@ -37,6 +49,7 @@ constexpr argp_option kOnlineOptions[] = {
 constexpr argp_option kRemoveOptions[] = {
     {"background", kKeyBackground, nullptr, 0, "do not wait for its end", 0},
     {"bg", kKeyBackground, nullptr, OPTION_ALIAS, nullptr, 0},
+    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {},
 };
 
@@ -56,8 +69,14 @@ error_t parse_device_option(int key, char*, argp_state* state)
     case kKeyIfAway:
         arguments.only_if_away = true;
         return 0;
+    case kKeySpare:
+        arguments.spare = true;
+        return 0;
     case kKeyBackground:
         arguments.background = true;
+        return 0;
+    case kKeyPlanOnly:
+        arguments.plan = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -89,6 +108,48 @@ std::vector<std::string> take_operands(CommandOptions& options)
         rest.pop_back();
     }
     return rest;
+}
+
+// The members whose place a new spare cannot take.
+std::string too_small_text(const json_t* added)
+{
+    const json_t* const ids = json_get(added, "too_small_for");
+    std::vector<std::string> words;
+    for (size_t i = 0; i < json_array_size(ids); ++i)
+        words.push_back(std::to_string(json_integer_value(json_array_get(ids, i))));
+    if (words.empty())
+        return "";
+    return "; it is too small to take the place of member " + join_words(words);
+}
+
+// The spare of that id or device; an id of 0: there is none.
+Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std::string& why)
+{
+    CW_ASSIGN(const Json answer, client.ask("info", why));
+    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
+    const auto wanted = identify_member(text);
+    for (const SpareInfo& spare : report.info.spares) {
+        const auto device = identify_member(spare.path);
+        if (text == std::to_string(spare.id.value) || (wanted.ok() && device.ok() && *device == *wanted))
+            return spare;
+    }
+    return SpareInfo();
+}
+
+int remove_spare(ControlClient& client, const CommandOptions& options, const SpareInfo& spare)
+{
+    std::string why;
+    const Json request = json_make_object();
+    json_put_integer(request.get(), "member", spare.id.value);
+    json_put_text(request.get(), "path", spare.path);
+    const auto removed = client.call("spare-remove", request.get(), why);
+    if (!removed.ok())
+        return command_failed(options, removed.err(), why);
+    if (options.format == OutputFormat::kJson)
+        print_json(removed->get());
+    else
+        print_line(stdout, "spare %u is removed", spare.id.value);
+    return kExitOk;
 }
 
 int nothing_named(const DeviceArguments& arguments, const char* what)
@@ -271,13 +332,45 @@ int command_device_offline(int argc, char** argv, CommandOptions common)
     return kExitOk;
 }
 
+namespace {
+
+// A device more, or more of one: nothing moves, and what is there tolerates what it did.
+void print_growth(const CommandOptions& options, const std::string& path, uint64_t size_bytes)
+{
+    if (options.format == OutputFormat::kJson) {
+        const Json plan = json_with_schema("plan");
+        json_put_integer(plan.get(), "moved_bytes", 0);
+        json_put_text(plan.get(), "path", path);
+        json_put_integer(plan.get(), "size_bytes", size_bytes);
+        print_json(plan.get());
+        return;
+    }
+    print_line(stdout, "%s can be used with %s; nothing moves, and as many devices may be lost as now",
+               path.c_str(), size_text(size_bytes, options.sizes).c_str());
+}
+
+Status plan_device(ControlClient& client, const DeviceArguments& arguments, const std::string& path,
+                   std::string& why)
+{
+    CW_ASSIGN(const NewMember device, open_new_member(path, arguments.force, why));
+    const Json request = json_make_object();
+    json_put_flag(request.get(), "check", true);
+    json_put_integer(request.get(), "size_bytes", device.size_bytes);
+    CW_TRY(client.call("device-add", request.get(), why).status());
+    print_growth(arguments.common, device.path, device.size_bytes);
+    return {};
+}
+
+}  // namespace
+
 int command_device_add(int argc, char** argv, CommandOptions common)
 {
     DeviceArguments arguments{.common = std::move(common)};
     if (!parse_device(
             argc, argv, kAddOptions, "DEVICE... VOLUME",
             "Make each DEVICE a member of a mounted volume. New block groups use it at once; cowraid "
-            "balance moves what is there over all members. VOLUME may be left out with one DEVICE, "
+            "balance moves what is there over all members. With --spare it is held in reserve, and takes the "
+            "place of a member that fails. VOLUME may be left out with one DEVICE, "
             "when one volume is mounted.",
             arguments))
         return kExitUsage;
@@ -288,15 +381,27 @@ int command_device_add(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(arguments.common, why);
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
+    if (arguments.plan && arguments.spare)
+        return nothing_named(arguments, "a spare holds nothing: there is no plan for it");
+    const Json how = json_make_object();
+    json_put_flag(how.get(), "spare", arguments.spare);
     for (const std::string& path : devices) {
-        const auto added = hand_over_device(*client, "device-add", nullptr, path, arguments.force, 0, why);
+        if (arguments.plan) {
+            const Status planned = plan_device(*client, arguments, path, why);
+            if (!planned.ok())
+                return command_failed(arguments.common, planned.err(), why);
+            continue;
+        }
+        const auto added = hand_over_device(*client, "device-add", how.get(), path, arguments.force, 0, why);
         if (!added.ok())
             return command_failed(arguments.common, added.err(), why);
         if (arguments.common.format == OutputFormat::kJson)
             print_json(added->get());
         else
-            print_line(stdout, "%s is member %llu now", json_get_text(added->get(), "path").c_str(),
-                       static_cast<unsigned long long>(json_get_integer(added->get(), "member")));
+            print_line(stdout, "%s is %s %llu now%s", json_get_text(added->get(), "path").c_str(),
+                       arguments.spare ? "spare" : "member",
+                       static_cast<unsigned long long>(json_get_integer(added->get(), "member")),
+                       too_small_text(added->get()).c_str());
     }
     return kExitOk;
 }
@@ -306,7 +411,8 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     DeviceArguments arguments{.common = std::move(common)};
     if (!parse_device(
             argc, argv, kRemoveOptions, "DEVICE|ID|missing VOLUME",
-            "Move what is on a member of a mounted volume to the others, and remove it. cowraid "
+            "Move what is on a member of a mounted volume to the others, and remove it; a spare is removed "
+            "at once. cowraid "
             "balance status, pause, resume and cancel are for this, too. VOLUME may be left out when "
             "one volume is mounted.",
             arguments))
@@ -318,6 +424,10 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(arguments.common, why);
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
+    const auto spare = find_spare(*client, members.front(), why);
+    if (spare.ok() && spare->id.value != 0)
+        return remove_spare(*client, arguments.common, *spare);
+    why.clear();
     const auto member = find_member(*client, members.front(), why);
     if (!member.ok())
         return command_failed(arguments.common, member.err(), why);
@@ -325,17 +435,21 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     json_put_text(request.get(), "action", "remove");
     json_put_integer(request.get(), "member", member->id.value);
     return run_balance(*client, arguments.common, request.get(),
-                       arguments.background ? Wait::kNot : Wait::kForEnd);
+                       arguments.plan         ? Wait::kPlan
+                       : arguments.background ? Wait::kNot
+                                              : Wait::kForEnd);
 }
 
-int command_resize(int argc, char** argv, CommandOptions options)
+int command_resize(int argc, char** argv, CommandOptions common)
 {
-    if (!parse_common(
-            argc, argv, "[MEMBER:]max [VOLUME]",
+    DeviceArguments arguments{.common = std::move(common)};
+    if (!parse_device(
+            argc, argv, kResizeOptions, "[MEMBER:]max [VOLUME]",
             "Use all of a device that has grown, or of all that have. MEMBER is an id or a device. To "
             "use less of one, remove it and add it again.",
-            options))
+            arguments))
         return kExitUsage;
+    CommandOptions& options = arguments.common;
     const std::string what = options.operands.empty() ? "" : options.operands.front();
     const std::string name =
         what.substr(0, what.find_last_of(':') == std::string::npos ? 0 : what.find_last_of(':'));
@@ -357,13 +471,16 @@ int command_resize(int argc, char** argv, CommandOptions options)
     for (const MemberInfo& member : *members) {
         const Json request = json_make_object();
         json_put_integer(request.get(), "member", member.id.value);
+        json_put_flag(request.get(), "plan", arguments.plan);
         const auto grown = client->call("member-grow", request.get(), why);
         if (!grown.ok() && (!name.empty() || grown.err() != Err::kInvalid))
             return command_failed(options, grown.err(), why);
         if (!grown.ok())
             continue;
         any = true;
-        if (options.format == OutputFormat::kJson)
+        if (arguments.plan)
+            print_growth(options, member.path, json_get_integer(grown->get(), "size_bytes"));
+        else if (options.format == OutputFormat::kJson)
             print_json(grown->get());
         else
             print_line(stdout, "member %u (%s) uses %s now", member.id.value, member.path.c_str(),

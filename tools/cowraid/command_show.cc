@@ -74,6 +74,10 @@ void print_volume(const VolumeReport& report, SizeStyle sizes)
         if (is_missing(member))
             missing.push_back("devid " + std::to_string(member.id.value));
     }
+    for (const SpareInfo& spare : info.spares)
+        print_line(stdout, "\tspare %4u size %s path %s", spare.id.value,
+                   size_text(spare.size_bytes, sizes).c_str(),
+                   spare.path.empty() ? "MISSING" : spare.path.c_str());
     if (!missing.empty())
         print_line(stdout, "\t*** Some devices missing: %s", join_words(missing).c_str());
     if (!report.problem.empty())

@@ -91,6 +91,8 @@ void print_members(const VolumeStatus& status, SizeStyle sizes)
     size_t width = 6;
     for (const MemberInfo& member : info.members)
         width = std::max(width, member.path.size());
+    for (const SpareInfo& spare : info.spares)
+        width = std::max(width, spare.path.size());
     print_line(stdout, "  %4s  %-*s  %-10s %6s %6s %6s", "ID", static_cast<int>(width), "DEVICE", "STATE",
                "READ", "WRITE", "CKSUM");
     for (const MemberInfo& member : info.members) {
@@ -107,6 +109,10 @@ void print_members(const VolumeStatus& status, SizeStyle sizes)
                    static_cast<unsigned long long>(writes), static_cast<unsigned long long>(wrong),
                    note.empty() ? "" : "  ", note.c_str());
     }
+    for (const SpareInfo& spare : info.spares)
+        print_line(stdout, "  %4u  %-*s  %s, %s", spare.id.value, static_cast<int>(width),
+                   spare.path.empty() ? "-" : spare.path.c_str(), state_of(spare),
+                   size_text(spare.size_bytes, sizes).c_str());
 }
 
 std::string may_fail_text(const VolumeInfo& info)

@@ -61,6 +61,13 @@ VolumeInfo info_of_superblock(const Assembly& assembly)
         }
         info.members.push_back(std::move(line));
     }
+    for (const MemberRecord& record : superblock.spares) {
+        SpareInfo spare{.id = record.id, .size_bytes = record.size_bytes};
+        for (const AssembledSpare& found : assembly.spares)
+            if (found.id == record.id)
+                spare.path = found.device->name();
+        info.spares.push_back(std::move(spare));
+    }
     return info;
 }
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kMkfs = "mkfs.cowraid";
 constexpr int kJsonKey = 256;
+constexpr int kSpareKey = 257;
 
 constexpr argp_option kOptions[] = {
     {"data", 'd', "PROFILE", 0,
@@ -26,6 +27,8 @@ constexpr argp_option kOptions[] = {
     {"label", 'L', "LABEL", 0, "label of the volume", 0},
     {"uuid", 'U', "UUID", 0, "uuid of the volume (default: random)", 0},
     {"chunk-size", 'c', "SIZE", 0, "bytes on one member before the next, 4K to 1M (default 64K)", 0},
+    {"spare", kSpareKey, "DEVICE", 0,
+     "hold the device in reserve: it takes the place of a member that fails; may be given several times", 0},
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping its signature", 0},
     {"quiet", 'q', nullptr, 0, "print errors only", 0},
     {"json", kJsonKey, nullptr, 0, "print one JSON object", 0},
@@ -57,6 +60,9 @@ error_t parse_option(int key, char* argument, argp_state* state)
     case 'q':
         arguments.quiet = true;
         return 0;
+    case kSpareKey:
+        arguments.spares.emplace_back(argument);
+        return 0;
     case kJsonKey:
         arguments.format = OutputFormat::kJson;
         return 0;
@@ -74,6 +80,7 @@ struct Made {
     MakeResult result;
     std::vector<std::string> paths;
     std::vector<uint64_t> sizes;
+    std::vector<std::string> spares;
 };
 
 void print_summary(const Made& made)
@@ -98,6 +105,8 @@ void print_summary(const Made& made)
     for (size_t i = 0; i < made.paths.size(); ++i)
         print_line(stdout, "  %3zu  %10s  %s", i + 1, size_text(made.sizes[i]).c_str(),
                    made.paths[i].c_str());
+    for (const std::string& spare : made.spares)
+        print_line(stdout, "Spare:              %s", spare.c_str());
     print_empty_line(stdout);
 }
 
@@ -123,6 +132,10 @@ void print_summary_json(const Made& made, const std::vector<std::string>& warnin
         json_array_append_new(members.get(), member.release());
     }
     json_put(out.get(), "members", std::move(members));
+    Json spares = json_make_array();
+    for (const std::string& spare : made.spares)
+        json_append_text(spares.get(), spare);
+    json_put(out.get(), "spares", std::move(spares));
     Json list = json_make_array();
     for (const std::string& warning : warnings)
         json_append_text(list.get(), warning);
@@ -137,17 +150,19 @@ Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vect
     if (std::string warning = warning_of_readers(devices); !warning.empty())
         warnings.push_back(std::move(warning));
     CW_TRY(check_uuid_is_new(options.volume_uuid, devices, why));
-    Made made{.options = std::move(options), .result = {}, .paths = {}, .sizes = {}};
+    Made made{.options = std::move(options), .result = {}, .paths = {}, .sizes = {}, .spares = {}};
     // Nothing is written before every device has passed.
-    std::vector<std::unique_ptr<BlockDevice>> members;
+    std::vector<std::unique_ptr<BlockDevice>> members, spares;
     for (NewMember& device : devices) {
+        const bool spare = members.size() == arguments.devices.size();
         CW_TRY(wipe_old_signatures(device, why));
-        made.paths.push_back(device.path);
-        made.sizes.push_back(device.size_bytes);
+        (spare ? made.spares : made.paths).push_back(device.path);
+        if (!spare)
+            made.sizes.push_back(device.size_bytes);
         CW_ASSIGN(auto member, make_device_from_fd(std::move(device.fd), device.path, {}, why));
-        members.push_back(std::move(member));
+        (spare ? spares : members).push_back(std::move(member));
     }
-    CW_ASSIGN(made.result, make_volume(members, made.options, why));
+    CW_ASSIGN(made.result, make_volume(members, made.options, why, std::move(spares)));
     return made;
 }
 

@@ -126,9 +126,11 @@ Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std:
 
 Result<std::vector<NewMember>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why)
 {
-    CW_TRY(check_named_once(arguments.devices, why));
+    std::vector<std::string> paths = arguments.devices;
+    paths.insert(paths.end(), arguments.spares.begin(), arguments.spares.end());
+    CW_TRY(check_named_once(paths, why));
     std::vector<NewMember> devices;
-    for (const std::string& path : arguments.devices) {
+    for (const std::string& path : paths) {
         CW_ASSIGN(NewMember device, open_new_member(path, arguments.force, why));
         devices.push_back(std::move(device));
     }

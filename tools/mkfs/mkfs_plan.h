@@ -14,7 +14,7 @@
 namespace cowraid {
 
 struct MkfsArguments {
-    std::vector<std::string> devices;
+    std::vector<std::string> devices, spares;
     std::optional<std::string> data_profile, metadata_profile, label, uuid, chunk_size;
     bool force = false;
     bool quiet = false;
@@ -27,8 +27,8 @@ struct MkfsArguments {
 Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std::string>& warnings,
                                 std::string& why);
 
-// Opens every device exclusively and refuses what is named twice, in use, too small or, unless `force`, not
-// empty. Changes nothing. `why` names the device and the next step.
+// Opens every device exclusively, the spares last, and refuses what is named twice, in use, too small or,
+// unless `force`, not empty. Changes nothing. `why` names the device and the next step.
 Result<std::vector<NewMember>> open_mkfs_devices(const MkfsArguments& arguments, std::string& why);
 
 // kExists with `why` when another volume of this uuid is around.

@@ -38,7 +38,7 @@ std::vector<MemberId> awaited_members(const VolumeMembers& volume)
 {
     const Superblock* head = nullptr;
     for (const FoundMember& member : volume.members)
-        if (head == nullptr || newer_commit(member.superblock, *head))
+        if (!member.superblock.on_spare() && (head == nullptr || newer_commit(member.superblock, *head)))
             head = &member.superblock;
     std::vector<MemberId> awaited;
     for (const MemberRecord& line : head == nullptr ? std::vector<MemberRecord>() : head->members) {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "fs/volume/spares.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cowraid {
+
+const Spares::Spare* Spares::find(MemberId id) const
+{
+    const auto found =
+        std::find_if(spares_.begin(), spares_.end(), [=](const Spare& spare) { return spare.id == id; });
+    return found == spares_.end() ? nullptr : &*found;
+}
+
+void Spares::add(MemberId id, std::unique_ptr<BlockDevice> device)
+{
+    MutexLock lock(mutex_);
+    const std::string path = device->name();
+    spares_.push_back({id, std::move(device), path});
+}
+
+std::unique_ptr<BlockDevice> Spares::take(MemberId id)
+{
+    MutexLock lock(mutex_);
+    const Spare* const spare = find(id);
+    return spare == nullptr ? nullptr : std::move(const_cast<Spare*>(spare)->device);
+}
+
+void Spares::set_useless(MemberId id)
+{
+    MutexLock lock(mutex_);
+    if (const Spare* const spare = find(id); spare != nullptr)
+        const_cast<Spare*>(spare)->useless = true;
+}
+
+std::unique_ptr<BlockDevice> Spares::remove(MemberId id)
+{
+    std::unique_ptr<BlockDevice> device = take(id);
+    MutexLock lock(mutex_);
+    std::erase_if(spares_, [=](const Spare& spare) { return spare.id == id; });
+    return device;
+}
+
+std::string Spares::path(MemberId id) const
+{
+    MutexLock lock(mutex_);
+    const Spare* const spare = find(id);
+    return spare == nullptr ? "" : spare->path;
+}
+
+bool Spares::available(MemberId id) const
+{
+    MutexLock lock(mutex_);
+    const Spare* const spare = find(id);
+    return spare != nullptr && spare->device != nullptr;
+}
+
+bool Spares::useless(MemberId id) const
+{
+    MutexLock lock(mutex_);
+    const Spare* const spare = find(id);
+    return spare != nullptr && spare->useless;
+}
+
+}  // namespace cowraid

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT
+// Devices in reserve: they wait, take the place of members that fail, and go.
+#include "device/superblock_store.h"
+#include "format/feature_table.h"
+#include "fs/volume/commit_mutant.h"
+#include "tests/filesystem/volume_contents.h"
+#include "tests/support/mutant_scope.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr uint64_t kSpareBytes = 160 * kMiB;
+constexpr VolumeShape kFourRaid5{4, kSpareBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
+
+Result<MemberId> add_spare(SimVolume& volume, uint32_t device)
+{
+    std::string why;
+    auto added = volume.fs().committer.add_spare(volume.borrow_one(device), why);
+    CHECK_MESSAGE(added.ok() == why.empty(), why);
+    return added;
+}
+
+// Writes to the device fail, and somebody notices.
+void fail_writes(SimVolume& volume, uint32_t device, Prng& prng, Contents& contents)
+{
+    volume.cable(device).add_rule({.kinds = kFaultWrites});
+    const std::string name = "noticed" + std::to_string(device);
+    contents[name] = random_content(prng, 300 * kKiB);
+    write_file(volume.fs(), name, contents[name]);
+    REQUIRE(volume.fs().step(true).ok());
+}
+
+void catch_up(Filesystem& fs)
+{
+    for (int step = 0; step < 10000; ++step) {
+        const Result<ScrubStatus> status = fs.catch_up_step();
+        REQUIRE((status.ok() || status.err() == Err::kNotFound));
+        if (!status.ok() || status->state != ScrubState::kRunning)
+            break;
+    }
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.step(true).ok());
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
+        for (const GroupColumn& column : group->record.columns)
+            CHECK_FALSE(column.stale());
+}
+
+std::string device_of(SimVolume& volume, MemberId member)
+{
+    MemberSet& members = volume.fs().volume->members();
+    return members.device(member) == nullptr ? "" : members.path(member);
+}
+
+uint64_t newest_on(SimVolume& volume, uint32_t device)
+{
+    return read_rings(*volume.borrow_one(device))->valid.front().generation.value;
+}
+
+bool has_superblock(SimVolume& volume, uint32_t device)
+{
+    return read_rings(*volume.borrow_one(device)).ok();
+}
+
+}  // namespace
+
+TEST_CASE("spares: one waits over mounts, takes the place of a member that fails, and carries its share")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_and_mount(volume);
+    Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+    const uint32_t device = volume.add_device(kSpareBytes);
+    const auto spare = add_spare(volume, device);
+    REQUIRE(spare.ok());
+    CHECK(spare->value == 5);
+    volume.fs().committer.use_spares();
+    CHECK(volume.fs().volume->spare_table().size() == 1);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+    mount(volume, manual_options());
+    CHECK(volume.fs().volume->spares().path(*spare) == "member5");
+    CHECK(volume.fs().info().members.size() == 4);
+    CHECK(volume.fs().info().spares.size() == 1);
+    require_contents(volume.fs(), contents);
+    fail_writes(volume, 1, prng, contents);
+    REQUIRE(volume.fs().volume->members().failed({2}));
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {2}) == "member5");
+    CHECK(volume.fs().volume->spare_table().empty());
+    CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("spares")) == 0);
+    catch_up(volume.fs());
+    require_contents(volume.fs(), contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume, {1});
+    // The old device is nobody's, and any other may go.
+    for (const uint32_t lost : {0u, 2u, 3u}) {
+        mount(volume, degraded_options(), {1, lost});
+        CHECK(device_of(volume, {2}) == "member5");
+        require_contents(volume.fs(), contents);
+        volume.kill();
+    }
+}
+
+TEST_CASE("spares: power fails at every write of adding one")
+{
+    Prng prng(seed());
+    uint64_t events = 0;
+    int with = 0, without = 0;
+    for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+        CAPTURE(cut);
+        SimVolume volume(kFourRaid5);
+        make_and_mount(volume);
+        const Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint32_t device = volume.add_device(kSpareBytes);
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        std::string why;
+        const auto added = volume.fs().committer.add_spare(volume.borrow_one(device), why);
+        if (cut == 0)
+            events = volume.power().events() - begin;
+        CHECK((added.ok() || cut > 0));
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        mount(volume, manual_options(),
+              has_superblock(volume, device) ? std::vector<uint32_t>{} : std::vector<uint32_t>{device});
+        const std::vector<MemberRecord> table = volume.fs().volume->spare_table();
+        CHECK((table.size() == 1 || !added.ok()));
+        // No superblock names a spare that is not found.
+        for (const MemberRecord& line : table)
+            CHECK(volume.fs().volume->spares().path(line.id) == "member5");
+        (table.empty() ? without : with) += 1;
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+    }
+    CHECK(with > 1);
+    CHECK(without > 2);
+}
+
+namespace {
+
+// How often a power cut while a spare takes a member's place left a device that is neither.
+int lost_spares(Prng& prng)
+{
+    uint64_t events = 0, more_commits = 0;
+    int lost = 0, waiting = 0, renewed = 0;
+    for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+        CAPTURE(cut);
+        SimVolume volume(kFourRaid5);
+        make_and_mount(volume);
+        Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint32_t device = volume.add_device(kSpareBytes);
+        REQUIRE(add_spare(volume, device).ok());
+        const uint64_t own = newest_on(volume, device);
+        // So many that its first superblock as a member is for the slot of its own.
+        for (uint64_t commit = 0; commit < more_commits; ++commit) {
+            const std::string name = "more" + std::to_string(commit);
+            contents[name] = random_content(prng, 100);
+            write_file(volume.fs(), name, contents[name]);
+            REQUIRE(volume.fs().step(true).ok());
+        }
+        fail_writes(volume, 1, prng, contents);
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        volume.fs().committer.use_spares();
+        if (cut == 0) {
+            events = volume.power().events() - begin;
+            more_commits =
+                (own + 4 * kSuperblockSlotCount - newest_on(volume, device)) % kSuperblockSlotCount;
+        }
+        const bool done = device_of(volume, {2}) == "member5";
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        const bool found = has_superblock(volume, device);
+        // The others may go on without it, once more.
+        const bool alone = !done && prng.chance(1, 4);
+        if (alone) {
+            mount(volume, degraded_options(), {1, device});
+            contents["alone"] = random_content(prng, 100 * kKiB);
+            write_file(volume.fs(), "alone", contents["alone"]);
+            REQUIRE(volume.unmount().ok());
+        }
+        mount(volume, degraded_options(),
+              found ? std::vector<uint32_t>{1} : std::vector<uint32_t>{1, device});
+        const bool in_place = device_of(volume, {2}) == "member5";
+        CHECK((in_place || !done || cut > 0));
+        require_contents(volume.fs(), contents);
+        (in_place ? renewed : waiting) += 1;
+        // It goes on by itself.
+        volume.fs().committer.use_spares();
+        if (device_of(volume, {2}) != "member5") {
+            // Where the others went on without it, it may be left out.
+            lost += alone ? 0 : 1;
+            continue;
+        }
+        catch_up(volume.fs());
+        // Who went on without it did not learn what became of it.
+        CHECK((volume.fs().volume->spare_table().empty() || alone));
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {1});
+        mount(volume, degraded_options(), {1, static_cast<uint32_t>(prng.below(2) * 2)});
+        require_contents(volume.fs(), contents);
+        volume.kill();
+    }
+    CHECK(waiting > 5);
+    CHECK(renewed > 0);
+    return lost;
+}
+
+}  // namespace
+
+TEST_CASE("spares: power fails at every write of one that takes a member's place")
+{
+    Prng prng(seed());
+    CHECK(lost_spares(prng) == 0);
+}
+
+#ifdef COWRAID_MUTANTS
+TEST_CASE("spares: with wrong orders of its superblocks a power cut loses one")
+{
+    for (const CommitMutant mutant : {CommitMutant::kSpareTorn, CommitMutant::kSpareLast}) {
+        const MutantScope scope(mutant);
+        CAPTURE(static_cast<uint32_t>(mutant));
+        int lost = 0;
+        for (uint64_t round = 0; round < 12 && lost == 0; ++round) {
+            Prng prng(seed() + round);
+            lost = lost_spares(prng);
+        }
+        CHECK(lost > 0);
+    }
+}
+#endif
+
+TEST_CASE("spares: the smallest that will do, and the next where one fails")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_and_mount(volume);
+    Contents contents = fill(volume.fs(), prng, 2 * kMiB);
+    std::string why;
+    const uint32_t small = volume.add_device(kSpareBytes - 16 * kMiB);
+    CHECK(volume.fs().committer.add_spare(volume.borrow_one(small), why).err() == Err::kInvalid);
+    CHECK(why.find("the smallest member has") != std::string::npos);
+    const uint32_t large = volume.add_device(kSpareBytes + 64 * kMiB);
+    const uint32_t broken = volume.add_device(kSpareBytes + 16 * kMiB);
+    const uint32_t better = volume.add_device(kSpareBytes + 32 * kMiB);
+    const auto large_id = add_spare(volume, large);
+    const auto broken_id = add_spare(volume, broken);
+    const auto better_id = add_spare(volume, better);
+    REQUIRE((large_id.ok() && broken_id.ok() && better_id.ok()));
+    volume.cable(broken).add_rule({.kinds = kFaultWrites});
+    fail_writes(volume, 3, prng, contents);
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {4}).empty());
+    CHECK(volume.fs().volume->spares().useless(*broken_id));
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {4}) == volume.member(better).name());
+    CHECK(volume.fs().volume->spare_table().size() == 2);
+    catch_up(volume.fs());
+    // A second one fails: the third takes its place.
+    fail_writes(volume, 0, prng, contents);
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {1}) == volume.member(large).name());
+    catch_up(volume.fs());
+    require_contents(volume.fs(), contents);
+    // The broken one can be removed, a spare that is none cannot.
+    CHECK(volume.fs().committer.remove_spare(*broken_id, why).ok());
+    why.clear();
+    CHECK(volume.fs().committer.remove_spare(*large_id, why).err() == Err::kInvalid);
+    CHECK(volume.fs().volume->spare_table().empty());
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume, {0, 3, small, broken});
+}
+
+TEST_CASE("spares: who is out by order keeps its place, who is missing after a while does not")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_and_mount(volume);
+    Contents contents = fill(volume.fs(), prng, kMiB);
+    const uint32_t device = volume.add_device(kSpareBytes);
+    const auto spare = add_spare(volume, device);
+    REQUIRE(spare.ok());
+    std::string why;
+    REQUIRE(volume.fs().committer.offline_member({3}, why).ok());
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {3}).empty());
+    CHECK(volume.fs().volume->spare_table().size() == 1);
+    REQUIRE(volume.unmount().ok());
+    // Not there at the mount: it may only be late.
+    mount(volume, degraded_options(), {2});
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {3}).empty());
+    REQUIRE(volume.unmount().ok());
+    MountOptions options = degraded_options();
+    options.spare_seconds = 0;
+    mount(volume, options, {2});
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {3}) == "member5");
+    catch_up(volume.fs());
+    require_contents(volume.fs(), contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume, {2});
+}
+
+TEST_CASE("spares: one that is removed is blank, and one that is away or forgotten harms nothing")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_and_mount(volume);
+    const Contents contents = fill(volume.fs(), prng, kMiB);
+    const uint32_t first = volume.add_device(kSpareBytes);
+    const uint32_t second = volume.add_device(kSpareBytes);
+    const auto first_id = add_spare(volume, first);
+    const auto second_id = add_spare(volume, second);
+    REQUIRE((first_id.ok() && second_id.ok()));
+    REQUIRE(volume.unmount().ok());
+    // Away, it is missed by nobody.
+    mount(volume, manual_options(), {first});
+    CHECK_FALSE(volume.fs().volume->degraded());
+    CHECK(volume.fs().volume->spares().path(*first_id).empty());
+    CHECK(volume.fs().volume->spares().path(*second_id) == volume.member(second).name());
+    std::string why;
+    REQUIRE(volume.fs().committer.remove_spare(*first_id, why).ok());
+    REQUIRE(volume.fs().committer.remove_spare(*second_id, why).ok());
+    REQUIRE(volume.unmount().ok());
+    CHECK(has_superblock(volume, first));
+    CHECK_FALSE(has_superblock(volume, second));
+    // The first one is back and does not know.
+    mount(volume, manual_options(), {second});
+    CHECK(volume.fs().volume->spare_table().empty());
+    CHECK(volume.fs().info().spares.empty());
+    require_contents(volume.fs(), contents);
+    REQUIRE(volume.unmount().ok());
+    // Spares alone are no volume.
+    CHECK(volume.mount(degraded_options(), why, {0, 1, 2, 3, second}).err() == Err::kNotFound);
+    CHECK(why.find("only spares") != std::string::npos);
+}
