@@ -481,7 +481,9 @@ int command_balance_cancel(int argc, char** argv, CommandOptions options)
 {
     return run_action(
         argc, argv, std::move(options),
-        "End the balance. What was moved stays where it is; new block groups are made as it said.", "cancel");
+        "End the balance. What was moved stays where it is, block groups that are marked are still emptied; "
+        "new ones are made as it said.",
+        "cancel");
 }
 
 }  // namespace cowraid
