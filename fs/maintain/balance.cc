@@ -209,7 +209,7 @@ Status Balance::assess_profile(const Profile& now, const Profile& then, bool for
 {
     if (now.id == then.id)
         return {};
-    const size_t members = store_.volume.superblock().members.size() - store_.volume.missing_members().size();
+    const size_t members = voter_count(store_.volume.superblock(), store_.volume.missing_members());
     if (members < then.min_members)
         return refuse(why, Err::kInvalid,
                       std::string(then.name) + " needs " + std::to_string(then.min_members) +
@@ -239,9 +239,8 @@ Status Balance::assess_removal(const BalanceOptions& options, std::string& why) 
                           " too few devices are in service; remove those that are missing "
                           "first, or add one");
     std::vector<MemberId> gone = volume.missing_members();
-    if (std::find(gone.begin(), gone.end(), options.member) == gone.end())
-        gone.push_back(options.member);
-    const size_t left = volume.superblock().members.size() - gone.size();
+    gone.push_back(options.member);
+    const size_t left = voter_count(volume.superblock(), gone);
     for (const Profile* profile :
          {&volume.data_profile(), &volume.metadata_profile(), &volume.system_profile()})
         if (left < profile->min_members)
@@ -309,7 +308,7 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
                             std::string& why) const
 {
     const Profile& profile = *find_profile(options.profiles.data);
-    const size_t left = store_.volume.superblock().members.size() - (options.member.value != 0 ? 1 : 0);
+    const size_t left = voter_count(store_.volume.superblock(), {options.member});
     const auto members = static_cast<double>(std::max<size_t>(profile.min_members, left));
     const double share = (members - profile.parity) / members / profile.copies;  // of slots that is data
     uint64_t moving = 0, staying = 0,
