@@ -418,6 +418,8 @@ SpaceNumbers Allocator::numbers(uint32_t content) const
         sum.degraded_partial_row_blocks += totals.degraded.partial_row_blocks.load(std::memory_order_relaxed);
         sum.pinned_blocks += totals.pinned_blocks.load(std::memory_order_relaxed);
         sum.returning_blocks += totals.returning_blocks.load(std::memory_order_relaxed);
+        sum.avoided_row_blocks += totals.avoided_row_blocks.load(std::memory_order_relaxed);
+        sum.whole_blocks += totals.whole_blocks.load(std::memory_order_relaxed);
     }
     return sum;
 }

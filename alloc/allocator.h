@@ -82,6 +82,8 @@ struct SpaceNumbers {
     uint64_t returning_blocks;  // of these, in groups that are open or degraded
     // As free_row_blocks, free_stripe_blocks and partial_row_blocks, of degraded groups.
     uint64_t degraded_row_blocks, degraded_stripe_blocks, degraded_partial_row_blocks;
+    uint64_t avoided_row_blocks;  // of free_row_blocks, in groups that are avoided
+    uint64_t whole_blocks;  // of total_blocks, in groups that are open or planned
 };
 
 // One block group, for who chooses among them.

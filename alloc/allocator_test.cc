@@ -563,3 +563,34 @@ TEST_CASE("when free stripes are scarce, tails go into used ones")
     check_region(f.take(5, kTwo)[0], 0, 1, 4, 3, 5);
     check_region(f.take(5, kTwo)[0], 316, 1, 0, 3, 5);
 }
+
+TEST_CASE("allocator: sums of avoided groups, and of those that are open or planned, follow their states")
+{
+    Fixture fixture;
+    Allocator& allocator = fixture.allocator;
+    const GroupRecord one = fixture.add(kFirst, ProfileId::kRaid5, 3, 16 * kKiB, 8);
+    const GroupRecord other = fixture.add({kFirst.value + 64 * kMiB}, ProfileId::kRaid5, 3, 16 * kKiB, 4);
+    const auto sums_hold = [&] {
+        uint64_t avoided = 0, whole = 0;
+        for (const GroupNumbers& numbers : allocator.group_numbers(kAnything)) {
+            whole += numbers.degraded || numbers.closed ? 0 : numbers.total_blocks;
+            avoided += numbers.open() && numbers.address == one.address ? numbers.free_row_blocks : 0;
+        }
+        CHECK(allocator.numbers(kAnything).avoided_row_blocks == avoided);
+        CHECK(allocator.numbers(kAnything).whole_blocks == whole);
+        return avoided;
+    };
+    CHECK(allocator.numbers(kAnything).avoided_row_blocks == 0);
+    allocator.set_avoided(one.address, true);
+    CHECK(sums_hold() == 8 * 3 * 4);
+    fixture.take(4 * 3 * 4 + 3 * 4);  // goes into the other one first
+    CHECK(sums_hold() == 7 * 3 * 4);
+    allocator.degrade_group(one.address);
+    CHECK(sums_hold() == 0);
+    allocator.set_group_state(one.address, Allocator::GroupState::kOpen);
+    CHECK(sums_hold() == 7 * 3 * 4);
+    allocator.set_group_state(other.address, Allocator::GroupState::kClosed);
+    CHECK(sums_hold() == 7 * 3 * 4);
+    allocator.set_avoided(one.address, false);
+    CHECK(allocator.numbers(kAnything).avoided_row_blocks == 0);
+}

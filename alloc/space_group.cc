@@ -120,6 +120,9 @@ void SpaceGroup::publish()
     update(totals_.used_blocks, published_used_, live_blocks_);
     update(totals_.pinned_blocks, published_pinned_, pinned_blocks_);
     update(totals_.returning_blocks, published_returning_, returning ? pinned_blocks_ : 0);
+    const bool whole = !retired_ && (state_ == State::kOpen || state_ == State::kPlanned);
+    update(totals_.avoided_row_blocks, published_avoided_, avoided() ? open.row_blocks : 0);
+    update(totals_.whole_blocks, published_whole_, whole ? geometry_.data_blocks() : 0);
     update_offer(totals_.open, published_open_, open);
     update_offer(totals_.degraded, published_degraded_, degraded);
 }
@@ -128,6 +131,13 @@ void SpaceGroup::set_state(State state)
 {
     MutexLock lock(mutex_);
     state_ = state;
+    publish();
+}
+
+void SpaceGroup::set_avoided(bool avoided)
+{
+    MutexLock lock(mutex_);
+    avoided_.store(avoided, std::memory_order_relaxed);
     publish();
 }
 

@@ -32,6 +32,8 @@ struct ContentTotals {
     std::atomic<uint64_t> used_blocks{0};
     std::atomic<uint64_t> pinned_blocks{0};
     std::atomic<uint64_t> returning_blocks{0};  // pinned, in groups that are open or degraded
+    std::atomic<uint64_t> avoided_row_blocks{0};  // of `open`, in groups that are avoided
+    std::atomic<uint64_t> whole_blocks{0};  // of total_blocks, in groups that are open or planned
     GroupOffer<std::atomic<uint64_t>> open, degraded;
 };
 
@@ -66,7 +68,7 @@ public:
     void note_use(uint64_t tick) { last_used_.store(tick, std::memory_order_relaxed); }
     // Asked after all that are not.
     [[nodiscard]] bool avoided() const { return avoided_.load(std::memory_order_relaxed); }
-    void set_avoided(bool avoided) { avoided_.store(avoided, std::memory_order_relaxed); }
+    void set_avoided(bool avoided);
 
     void set_state(State state);
     void degrade();
@@ -184,6 +186,8 @@ private:
     uint64_t published_used_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t published_pinned_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t published_returning_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t published_avoided_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t published_whole_ CW_GUARDED_BY(mutex_) = 0;
     GroupOffer<uint64_t> published_open_ CW_GUARDED_BY(mutex_);
     GroupOffer<uint64_t> published_degraded_ CW_GUARDED_BY(mutex_);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// BalanceStatus as JSON and back.
+// BalanceStatus and BalancePlan as JSON and back.
 #pragma once
 
 #include "control/json.h"
@@ -10,5 +10,12 @@ namespace cowraid {
 Json encode_balance(const BalanceStatus& status);
 // kInvalid when it is not such an object.
 Result<BalanceStatus> decode_balance(const json_t* object);
+
+Json encode_filter(const BalanceFilter& filter);
+BalanceFilter decode_filter(const json_t* object);  // null: one that leaves nothing out
+
+Json encode_plan(const BalancePlan& plan);
+// kInvalid when it is not such an object.
+Result<BalancePlan> decode_plan(const json_t* object);
 
 }  // namespace cowraid

@@ -43,6 +43,7 @@ Json encode_scrub(const ScrubStatus& status)
     json_put_flag(out.get(), "repairs", status.options.mode == ScrubMode::kRepair);
     json_put_integer(out.get(), "limit_bytes_per_second", status.options.limit);
     json_put_text(out.get(), "plan", scrub_plan_name(status.options.plan));
+    json_put_flag(out.get(), "held_back", status.held_back);
     for (const ScrubNumberField& number : kScrubNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
     Json addresses = json_make_array();
@@ -64,6 +65,7 @@ Result<ScrubStatus> decode_scrub(const json_t* object)
     status.options.mode = json_get_flag(object, "repairs") ? ScrubMode::kRepair : ScrubMode::kLook;
     status.options.limit = json_get_integer(object, "limit_bytes_per_second");
     parse_scrub_plan(json_get_text(object, "plan"), status.options.plan);
+    status.held_back = json_get_flag(object, "held_back");
     for (const ScrubNumberField& number : kScrubNumbers)
         status.*number.field = json_get_integer(object, number.key);
     const json_t* const addresses = json_get(object, "lost_addresses");

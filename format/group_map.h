@@ -32,6 +32,8 @@ inline constexpr uint32_t kGroupReadOnly = 1;  // flags: closed for allocation (
 inline constexpr uint32_t kGroupEmptying = 2;
 // flags: the target of a replacement has all that the source's column of the group has
 inline constexpr uint32_t kGroupCopied = 4;
+// flags: the balance that is under way empties it (kBalanceChosen)
+inline constexpr uint32_t kGroupChosen = 8;
 
 struct DiskGroupMap {
     le64 checksum;  // xxh3-64 of the `bytes - 8` bytes after this field

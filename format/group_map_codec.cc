@@ -12,7 +12,7 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kFlagBits = kGroupReadOnly | kGroupEmptying | kGroupCopied;
+constexpr uint32_t kFlagBits = kGroupReadOnly | kGroupEmptying | kGroupCopied | kGroupChosen;
 
 // Walks a byte range; every take checks what is left.
 class Cursor {

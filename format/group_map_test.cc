@@ -210,7 +210,7 @@ TEST_CASE("group map: what is refused")
     CHECK(refused([](MapSample&, GroupRecord& group) { group.content = 0; }));
     CHECK(refused([](MapSample&, GroupRecord& group) { group.content = 8; }));
     CHECK(refused([](MapSample&, GroupRecord& group) { group.content = kGroupSystem; }));
-    CHECK(refused([](MapSample&, GroupRecord& group) { group.flags = 4; }));
+    CHECK(refused([](MapSample&, GroupRecord& group) { group.flags = 16; }));
     CHECK(refused([](MapSample&, GroupRecord& group) { group.profile = ProfileId{99}; }));
     CHECK(refused([](MapSample&, GroupRecord& group) { group.profile = ProfileId::kRaid6; }));
     CHECK(refused([](MapSample&, GroupRecord& group) { group.address = {0}; }));

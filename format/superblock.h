@@ -83,9 +83,12 @@ inline constexpr uint32_t kLiveLogsMask = kLiveIntentLog | kLiveFsyncLog;
 enum class BalanceState : uint32_t { kNone = 0, kRunning = 1, kPaused = 2 };
 
 // Which block groups are being emptied, into groups made as new ones are made now. Mounts go on with it.
+// Of the groups that its other fields tell only those with kGroupChosen.
+inline constexpr uint32_t kBalanceChosen = 8;
+
 struct DiskBalance {
     le32 state;  // BalanceState
-    le32 content;  // kGroupData | ...: groups that may hold any of it
+    le32 content;  // kGroupData | ...: groups that may hold any of it; and kBalanceChosen
     le32 usage_max;  // percent: groups with more of their blocks in use stay
     le32 member;  // groups with a column on it, which leaves the volume at the end; 0: on any
     le64 before;  // groups made by earlier commits than this one; 0: of another profile than new ones

@@ -156,8 +156,8 @@ bool balance_valid(const Superblock& superblock)
     if (balance.state == BalanceState::kNone)
         return balance == BalanceRecord();
     return (balance.state == BalanceState::kRunning || balance.state == BalanceState::kPaused) &&
-           balance.content != 0 && (balance.content & ~kAllContent) == 0 && balance.usage_max <= 100 &&
-           balance.before <= superblock.generation.next() &&
+           (balance.content & kAllContent) != 0 && (balance.content & ~(kAllContent | kBalanceChosen)) == 0 &&
+           balance.usage_max <= 100 && balance.before <= superblock.generation.next() &&
            (balance.member.value == 0 ||
             (superblock.member(balance.member) != nullptr && balance.content == kAllContent &&
              balance.usage_max == 100 && balance.before.value == 0));

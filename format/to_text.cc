@@ -73,8 +73,8 @@ std::string to_text(const BalanceRecord& balance)
 {
     return text_format("%s %s usage %u before %" PRIu64 " bytes %" PRIu64,
                        balance.state == BalanceState::kPaused ? "paused" : "running",
-                       group_content_name(balance.content).c_str(), balance.usage_max, balance.before.value,
-                       balance.total_bytes);
+                       group_content_name(balance.content & kAllContent).c_str(), balance.usage_max,
+                       balance.before.value, balance.total_bytes);
 }
 
 std::string to_text(const MemberRecord& member)
@@ -141,6 +141,8 @@ std::string to_text(const GroupRecord& group)
         text += " read-only";
     if ((group.flags & kGroupEmptying) != 0)
         text += " emptying";
+    if ((group.flags & kGroupChosen) != 0)
+        text += " chosen";
     if ((group.flags & kGroupCopied) != 0)
         text += " copied";
     text += text_format(" k %u chunk %u column %" PRIu64 " mapping %u created %" PRIu64, group.data_columns,

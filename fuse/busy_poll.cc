@@ -37,9 +37,9 @@ void BusyPoll::before_read(int fd)
     polling_.store(false, std::memory_order_relaxed);
 }
 
-void BusyPoll::after_read()
+void BusyPoll::after_read(uint64_t now_ns)
 {
-    window_.end(monotonic_ns());
+    window_.end(now_ns);
 }
 
 }  // namespace cowraid

@@ -38,7 +38,7 @@ public:
     // polls. Gives way to whoever else wants the processor.
     void before_read(int fd);
     // A read has returned a request.
-    void after_read();
+    void after_read(uint64_t now_ns);
 
 private:
     PollWindow window_;

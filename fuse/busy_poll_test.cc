@@ -62,7 +62,7 @@ TEST_CASE("polling sees what is there, and ends without it")
     uint64_t longest_ns = 0;
     for (int attempt = 0; attempt < 1000 && longest_ns < kMax; ++attempt) {  // who is interrupted is late
         poll.before_read(event.get());
-        poll.after_read();  // at once: from now on polling is worth it
+        poll.after_read(monotonic_ns());  // at once: from now on polling is worth it
         longest_ns = polled_ns(poll, event.get());
     }
     CHECK(longest_ns >= kMax);

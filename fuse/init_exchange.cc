@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
+#include "base/clock.h"
 #include "fuse/set_id.h"
 #include "fuse/translate_request.h"
 
@@ -39,6 +41,25 @@ void store32(std::span<std::byte> bytes, size_t offset, uint32_t value)
     memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
+// For who works in the background: how many wait for answers, and for how long.
+void note_request(Frontend& frontend, std::span<const std::byte> request, uint64_t now_ns)
+{
+    if (frontend.filesystem != nullptr && request.size() >= sizeof(fuse_in_header) &&
+        wants_answer(load32(request, offsetof(fuse_in_header, opcode))))
+        frontend.filesystem->store.budget.foreground.began(now_ns);
+}
+
+void note_answer(Frontend& frontend, std::span<const std::byte> header)
+{
+    fuse_out_header answer;
+    if (header.size() < sizeof answer)
+        return;
+    memcpy(&answer, header.data(), sizeof answer);
+    // Notifications have no number; an odd one is libfuse's word on an INTERRUPT.
+    if (answer.unique != 0 && answer.unique % 2 == 0 && frontend.filesystem != nullptr)
+        frontend.filesystem->store.budget.foreground.ended(monotonic_ns());
+}
+
 ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
 {
     Frontend& frontend = *static_cast<Frontend*>(userdata);
@@ -46,7 +67,8 @@ ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
     const ssize_t count = read(fd, buffer, bytes);
     if (count <= 0)
         return count;
-    frontend.busy_poll.after_read();
+    const uint64_t now_ns = monotonic_ns();
+    frontend.busy_poll.after_read(now_ns);
     const std::span<const std::byte> request(static_cast<const std::byte*>(buffer),
                                              static_cast<size_t>(count));
     note_set_id_request(request);
@@ -59,6 +81,7 @@ ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
         errno = ENODEV;  // as after an unmount of which the kernel says nothing
         return -1;
     }
+    note_request(frontend, request, now_ns);
     return static_cast<ssize_t>(translated.bytes);
 }
 
@@ -68,6 +91,7 @@ ssize_t write_reply(int fd, iovec* vectors, int count, void* userdata)
     if (count == 2 && !frontend.negotiated.load(std::memory_order_acquire))
         extend_init_reply(frontend, {static_cast<const std::byte*>(vectors[0].iov_base), vectors[0].iov_len},
                           {static_cast<std::byte*>(vectors[1].iov_base), vectors[1].iov_len});
+    note_answer(frontend, {static_cast<const std::byte*>(vectors[0].iov_base), vectors[0].iov_len});
     return writev(fd, vectors, count);
 }
 

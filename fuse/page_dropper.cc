@@ -21,6 +21,7 @@
 
 #include "base/assert.h"
 #include "base/units.h"
+#include "fuse/translate_request.h"
 
 namespace cowraid {
 
@@ -84,11 +85,6 @@ void carry_out_orders()
         if (send(kChannel, &done, sizeof done, MSG_NOSIGNAL) != sizeof done)
             return;
     }
-}
-
-bool wants_answer(uint32_t opcode)
-{
-    return opcode != FUSE_FORGET && opcode != FUSE_BATCH_FORGET && opcode != FUSE_INTERRUPT;
 }
 
 // For a daemon that is gone: what waits in the kernel, one page's lock perhaps among it, gets an error.

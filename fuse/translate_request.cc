@@ -33,4 +33,9 @@ TranslatedRequest translate_request(std::span<std::byte> buffer, size_t bytes)
     return {.bytes = header.len};
 }
 
+bool wants_answer(uint32_t opcode)
+{
+    return opcode != FUSE_FORGET && opcode != FUSE_BATCH_FORGET && opcode != FUSE_INTERRUPT;
+}
+
 }  // namespace cowraid

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace cowraid {
@@ -25,5 +26,8 @@ struct TranslatedRequest {
 //    are closed.
 // Others stay as they are.
 TranslatedRequest translate_request(std::span<std::byte> buffer, size_t bytes);
+
+// Whether the kernel waits for an answer to such a request; not DESTROY's, see above.
+bool wants_answer(uint32_t opcode);
 
 }  // namespace cowraid

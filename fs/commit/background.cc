@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "fs/commit/background.h"
 
+#include <linux/ioprio.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -25,6 +28,12 @@ void prepare_thread(const char* name)
     pthread_setname_np(pthread_self(), name);
 }
 
+// Schedulers of devices that know priorities serve others first.
+void yield_members()
+{
+    syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+}
+
 constexpr uint64_t kMicrosecondsPerMs = 1000;
 // How often to look whether there is something to clean.
 constexpr uint64_t kCleanLookUs = 2000 * kMicrosecondsPerMs;
@@ -36,8 +45,7 @@ constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
 constexpr uint64_t kHealthLookMs = 1000;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
-// The same for a balance, and what a step of it moves then: who writes next waits for one, some 20 ms.
-constexpr uint64_t kQuietUs = 100 * kMicrosecondsPerMs;
+// What a step of a balance moves while nobody uses the volume: who writes next waits for one, some 20 ms.
 constexpr uint64_t kQuietStepBytes = 16 * kMiB;
 
 uint64_t clock_us()
@@ -61,6 +69,7 @@ public:
 private:
     bool idle(uint64_t now);
     bool balance(uint64_t begin);
+    void work(uint64_t begin, bool is_idle, const CleanPressure& pressure);
 
     Committer& committer_;
     uint64_t next_us_ = clock_us() + kCleanLookUs;
@@ -77,10 +86,11 @@ bool CleanPace::idle(uint64_t now)
     return now - changed_us_ >= kIdleUs;
 }
 
-// Somebody waits for its end: it has half the time, and all of it, in larger steps, when nobody writes.
+// Somebody waits for its end: it has as much of the time as the budget says, but half at most, and all of it,
+// in larger steps, when nobody uses the volume.
 bool CleanPace::balance(uint64_t begin)
 {
-    const bool is_quiet = begin - changed_us_ >= kQuietUs;
+    const bool is_quiet = !committer_.store.budget.holds_back();
     const CleanProgress progress =
         committer_.balance.step(is_quiet ? kQuietStepBytes : CleanPolicy::kStepBytes);
     if (progress == CleanProgress::kNothing)
@@ -96,11 +106,24 @@ bool CleanPace::balance(uint64_t begin)
 void CleanPace::step()
 {
     const uint64_t begin = clock_us();
-    next_us_ = begin + kCleanLookUs;
     const bool is_idle = idle(begin);
+    const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
+    WorkBudget& budget = committer_.store.budget;
+    if (CleanPolicy::urgency(pressure) > 0) {
+        budget.begin_urgent_turn(monotonic_ns());  // who writes needs the stripes
+    } else if (const uint64_t pause_ns = budget.begin_turn(BackgroundWork::kMove, monotonic_ns())) {
+        next_us_ = begin + std::min(pause_ns, ForegroundLoad::kQuietNs) / 1000 + 1;
+        return;
+    }
+    next_us_ = begin + kCleanLookUs;
+    work(begin, is_idle, pressure);
+    budget.end_turn(monotonic_ns());
+}
+
+void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure)
+{
     if (balance(begin) || !committer_.store.live.clean)
         return;
-    const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
@@ -219,6 +242,7 @@ void* Background::scrub_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-scrub");
+    yield_members();
     while (committer.scrub.wait())
         committer.scrub.step();
     return nullptr;
@@ -229,6 +253,7 @@ void* Background::catch_up_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-catchup");
+    yield_members();
     committer.catch_up.cancel().ignore();  // from before a remount
     committer.catch_up.start({}).ignore();  // mostly there is nothing
     while (committer.catch_up.wait())

@@ -78,6 +78,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     // The member uses all of a device that has grown; its size. kInvalid: it has not, or is not in service.
     // Errors and `why` as for add_member().
     Result<uint64_t> grow_member(MemberId id, std::string& why);
+    // The size that it would have, and the same errors. Changes nothing.
+    Result<uint64_t> plan_growth(MemberId id, std::string& why);
 
     Status commit() override;
     Status flush() override;

@@ -28,6 +28,8 @@ public:
         return Err::kInvalid;
     }
 
+    [[nodiscard]] bool changes() const override { return false; }
+
 private:
     Volume& volume_;
     const MemberRecord record_;
@@ -163,7 +165,8 @@ private:
 
 class GrowMember final : public CommitOrder {
 public:
-    GrowMember(Volume& volume, MemberId id) : volume_(volume), id_(id) { }
+    // `plan`: it only looks.
+    GrowMember(Volume& volume, MemberId id, bool plan) : volume_(volume), id_(id), plan_(plan) { }
 
     Status apply(std::string& why) override
     {
@@ -177,7 +180,11 @@ public:
             return Err::kBusy;
         }
         const uint64_t device_bytes = device->look_at_size();
-        if (!volume_.grow_member(id_, device_bytes)) {
+        const MemberRecord* const now = volume_.superblock().member(id_);
+        MemberRecord grown = now != nullptr ? *now : MemberRecord();
+        const bool may = now != nullptr && grow_member_layout(grown, device_bytes).ok();
+        size_bytes_ = grown.size_bytes;
+        if (plan_ ? !may : !volume_.grow_member(id_, device_bytes)) {
             why = volume_.members().name(id_) + " has " + size_text(device_bytes) +
                   ", of which it can use no more than before";
             return Err::kInvalid;
@@ -186,11 +193,13 @@ public:
     }
 
     void applied() override { size_bytes_ = volume_.superblock().member(id_)->size_bytes; }
+    [[nodiscard]] bool changes() const override { return !plan_; }
     [[nodiscard]] uint64_t size_bytes() const { return size_bytes_; }
 
 private:
     Volume& volume_;
     const MemberId id_;
+    const bool plan_;
     uint64_t size_bytes_ = 0;
 };
 
@@ -304,10 +313,18 @@ Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device,
     return {};
 }
 
+Result<uint64_t> Committer::plan_growth(MemberId id, std::string& why)
+{
+    CW_TRY(store.service.check_writable());
+    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id, true);
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(order.get()), why));
+    return order->size_bytes();
+}
+
 Result<uint64_t> Committer::grow_member(MemberId id, std::string& why)
 {
     CW_TRY(store.service.check_writable());
-    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id);
+    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id, false);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(order.get()), why));
     return order->size_bytes();
 }

@@ -117,6 +117,7 @@ void Committer::load(const RootContent& root)
         store.allocator.add_group(group, usage,
                                   emptying ? Allocator::GroupState::kClosed : Allocator::GroupState::kOpen);
     }
+    balance.avoid_groups();
     close_degraded_groups(store);
     store.number_commits_from(Generation{store.volume.superblock().tree_commits}.next());
     names.next_inode = root.counters.next_inode;

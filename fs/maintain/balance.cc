@@ -6,8 +6,8 @@
 #include <ctime>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "fs/txn/group_planning.h"
 
 namespace cowraid {
@@ -15,6 +15,8 @@ namespace cowraid {
 namespace {
 
 using State = BalanceStatus::State;
+
+constexpr const char* kBusyRoom = "there is no room for what is being written; try again, or remove files";
 
 VolumeProfiles committed_profiles(const Volume& volume)
 {
@@ -42,6 +44,28 @@ const char* balance_state_name(BalanceStatus::State state)
     return kNames[static_cast<size_t>(state)];
 }
 
+// What a new balance would do. Changes nothing.
+class Balance::PlanOrder final : public CommitOrder {
+public:
+    PlanOrder(Balance& balance, const BalanceOptions& options) : balance_(balance), options_(options) { }
+
+    Status apply(std::string& why) override
+    {
+        BalanceRecord record;
+        CW_TRY(balance_.make_record(options_, record, why));
+        const Status status = balance_.assess(options_, record, plan_, why);
+        balance_.store_.volume.choose_groups({});
+        return status;
+    }
+    [[nodiscard]] bool changes() const override { return false; }
+    [[nodiscard]] const BalancePlan& plan() const { return plan_; }
+
+private:
+    Balance& balance_;
+    const BalanceOptions options_;
+    BalancePlan plan_;
+};
+
 // A new balance, or what becomes of the one there is.
 class Balance::Order final : public CommitOrder {
 public:
@@ -53,6 +77,7 @@ public:
         balance_.notice_end();
         return next_ == State::kNone ? balance_.begin(options_, why) : balance_.change(next_, why);
     }
+    void applied() override { balance_.avoid_groups(); }
 
 private:
     Balance& balance_;
@@ -75,16 +100,20 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     status_.profiles = profiles;
     if (!status_.active()) {
         status_.ended = static_cast<uint64_t>(std::time(nullptr));
+        const uint64_t moved = status_.bytes_total - std::min(status_.bytes_total, status_.bytes_left);
+        if (was_active && moved > 0)
+            status_.rate = moved * 1000 / std::max<uint64_t>(1, monotonic_ms() - begun_ms_);
         return;
     }
-    status_.content = record.content;
-    status_.usage_max = record.usage_max;
+    status_.content = record.content & kAllContent;
+    status_.chosen = (record.content & kBalanceChosen) != 0;
     status_.convert = record.before.value == 0 && record.member.value == 0;
     status_.member = record.member;
     status_.bytes_total = record.total_bytes;
     if (was_active)
         return;
     status_.started = static_cast<uint64_t>(std::time(nullptr));
+    begun_ms_ = monotonic_ms();
     status_.ended = 0;
     status_.bytes_left = record.total_bytes;
 }
@@ -92,12 +121,23 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
 BalanceStatus Balance::status() const
 {
     MutexLock lock(mutex_);
-    return status_;
+    BalanceStatus status = status_;
+    status.held_back = status.state == State::kRunning && store_.budget.holds_back();
+    return status;
 }
 
 Status Balance::start(const BalanceOptions& options, std::string& why)
 {
     return orders_.carry_out(Ref<CommitOrder>(new Order(*this, options)), why);
+}
+
+Status Balance::plan(const BalanceOptions& options, BalancePlan& plan, std::string& why)
+{
+    const Ref<PlanOrder> order = make_ref<PlanOrder>(*this, options);
+    CW_TRY(orders_.carry_out(Ref<CommitOrder>(order.get()), why));
+    plan = order->plan();
+    plan.rate = status().rate;
+    return {};
 }
 
 Status Balance::pause(std::string& why)
@@ -115,28 +155,67 @@ Status Balance::cancel(std::string& why)
     return orders_.carry_out(Ref<CommitOrder>(new Order(*this, State::kCancelled)), why);
 }
 
-Status Balance::begin(const BalanceOptions& options, std::string& why)
+Status Balance::make_record(const BalanceOptions& options, BalanceRecord& record, std::string& why)
 {
     if (status().active())
         return refuse(
             why, Err::kBusy,
             std::string(status().member.value != 0 ? "a member is being removed" : "a balance is under way") +
                 "; see cowraid balance status");
-    BalanceRecord record{.state = BalanceState::kRunning,
-                         .content = options.content,
-                         .usage_max = options.usage_max,
-                         .member = options.member,
-                         .before = options.convert || options.member.value != 0
-                                       ? Generation{}
-                                       : store_.volume.superblock().generation.next(),
-                         .total_bytes = 0};
-    CW_TRY(assess(options, record, why));
-    uint64_t live_blocks = 0;
-    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kAllContent))
-        live_blocks += selects(record, options.profiles, numbers) ? numbers.live_blocks : 0;
-    record.total_bytes = live_blocks * kBlockBytes;
+    record = {.state = BalanceState::kRunning,
+              .content = options.content,
+              .usage_max = 100,
+              .member = options.member,
+              .before = options.convert || options.member.value != 0
+                            ? Generation{}
+                            : store_.volume.superblock().generation.next(),
+              .total_bytes = 0};
+    return options.data.all() && options.metadata.all() && options.system.all()
+               ? Status()
+               : choose_groups(options, record, why);
+}
+
+// Those that the filters let through, of each content as many as its limit says, the emptiest first.
+Status Balance::choose_groups(const BalanceOptions& options, BalanceRecord& record, std::string& why)
+{
+    std::set<VolumeAddress> chosen;
+    for (const auto& [content, filter] :
+         {std::pair(kGroupData, &options.data), std::pair(kGroupMetadata, &options.metadata),
+          std::pair(kGroupSystem, &options.system)}) {
+        if ((options.content & content) == 0)
+            continue;
+        std::vector<GroupNumbers> groups = store_.allocator.group_numbers(content);
+        std::erase_if(groups, [&, by = filter](const GroupNumbers& numbers) {
+            const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+            return !selects(record, options.profiles, numbers) || !by->matches(*group, numbers);
+        });
+        if (groups.size() < filter->limit.least)
+            return refuse(why, Err::kInvalid,
+                          "the filters let " + std::to_string(groups.size()) +
+                              " block groups through, and limit= wants " +
+                              std::to_string(filter->limit.least) + " or more");
+        std::stable_sort(groups.begin(), groups.end(), [](const GroupNumbers& a, const GroupNumbers& b) {
+            return a.live_blocks < b.live_blocks;
+        });
+        for (size_t i = 0; i < groups.size() && i < filter->limit.most; ++i)
+            chosen.insert(groups[i].address);
+    }
+    record.content |= kBalanceChosen;
+    store_.volume.choose_groups(std::move(chosen));
+    return {};
+}
+
+Status Balance::begin(const BalanceOptions& options, std::string& why)
+{
+    BalanceRecord record;
+    CW_TRY(make_record(options, record, why));
+    BalancePlan plan;
+    CW_TRY(assess(options, record, plan, why));
+    if (!store_.ledger.try_lower_room(plan.offered_blocks))
+        return refuse(why, Err::kNoSpace, kBusyRoom);
+    record.total_bytes = plan.moved_bytes;
     store_.volume.set_balance(record, options.profiles);
-    stuck_.clear();
+    store_.stuck_groups.clear();
     position_ = {};
     found_any_ = false;
     empty_passes_ = 0;
@@ -160,11 +239,15 @@ Status Balance::change(State next, std::string& why)
     if (next == State::kCancelled && now != State::kRunning && now != State::kPaused)
         return refuse(why, Err::kInvalid, "no balance is running or paused");
     // Meanwhile the member's room was for everybody.
-    if (next == State::kRunning && record.member.value != 0)
+    BalancePlan plan;
+    if (next == State::kRunning && record.member.value != 0) {
         CW_TRY(assess({.profiles = committed_profiles(store_.volume),
                        .content = record.content,
                        .member = record.member},
-                      record, why));
+                      record, plan, why));
+        if (!store_.ledger.try_lower_room(plan.offered_blocks))
+            return refuse(why, Err::kNoSpace, kBusyRoom);
+    }
     record.state = next == State::kPaused ? BalanceState::kPaused : BalanceState::kRunning;
     if (next != State::kRunning)
         reopen_groups();
@@ -190,166 +273,6 @@ void Balance::reopen_groups()
     }
     close_degraded_groups(store_);
     refresh_budget(store_);
-}
-
-Status Balance::assess(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const
-{
-    const VolumeProfiles now = committed_profiles(store_.volume);
-    for (const auto& [before, after] :
-         {std::pair(now.data, options.profiles.data), std::pair(now.metadata, options.profiles.metadata)})
-        CW_TRY(assess_profile(*find_profile(before), *find_profile(after), options.force, why));
-    if (options.member.value != 0)
-        CW_TRY(assess_removal(options, why));
-    if (now.metadata != options.profiles.metadata)
-        CW_TRY(assess_nodes(options, record, why));
-    return assess_room(options, record, why);
-}
-
-Status Balance::assess_profile(const Profile& now, const Profile& then, bool force, std::string& why) const
-{
-    if (now.id == then.id)
-        return {};
-    const size_t members = voter_count(store_.volume.superblock(), store_.volume.missing_members());
-    if (members < then.min_members)
-        return refuse(why, Err::kInvalid,
-                      std::string(then.name) + " needs " + std::to_string(then.min_members) +
-                          " devices; the volume has " + std::to_string(members) + " in service");
-    if (then.tolerance < now.tolerance && !force)
-        return refuse(why, Err::kInvalid,
-                      std::string("after converting ") + now.name + " to " + then.name +
-                          " the volume survives the loss of " + std::to_string(then.tolerance) +
-                          " devices instead of " + std::to_string(now.tolerance) +
-                          "; --force does it all the same");
-    return {};
-}
-
-// The others can have everything, and a majority is left.
-Status Balance::assess_removal(const BalanceOptions& options, std::string& why) const
-{
-    const Volume& volume = store_.volume;
-    const std::string member = "member " + std::to_string(options.member.value);
-    if (volume.superblock().member(options.member) == nullptr)
-        return refuse(why, Err::kInvalid, "there is no " + member + "; see cowraid filesystem show");
-    if (volume.superblock().replace.names(options.member))
-        return refuse(why, Err::kBusy,
-                      member + " is part of a replacement; wait for its end, or cowraid replace cancel");
-    if (!volume.may_remove_member(options.member))
-        return refuse(why, Err::kInvalid,
-                      "without " + member +
-                          " too few devices are in service; remove those that are missing "
-                          "first, or add one");
-    std::vector<MemberId> gone = volume.missing_members();
-    gone.push_back(options.member);
-    const size_t left = voter_count(volume.superblock(), gone);
-    for (const Profile* profile :
-         {&volume.data_profile(), &volume.metadata_profile(), &volume.system_profile()})
-        if (left < profile->min_members)
-            return refuse(why, Err::kInvalid,
-                          std::string(profile->name) + " needs " + std::to_string(profile->min_members) +
-                              " devices; without " + member + " there are " + std::to_string(left) +
-                              "; convert first, or add one");
-    return {};
-}
-
-// Whether a balance would empty the group.
-bool Balance::selects(const BalanceRecord& record, const VolumeProfiles& profiles,
-                      const GroupNumbers& numbers) const
-{
-    const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
-    return group && store_.volume.selects(record, profiles, group->record) &&
-           numbers.live_blocks * 100 <= record.usage_max * numbers.total_blocks;
-}
-
-// Room for new groups of nodes: for the first one to be emptied now, and in the end for all.
-Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord& record,
-                             std::string& why) const
-{
-    const Profile& profile = *find_profile(options.profiles.metadata);
-    const Volume& volume = store_.volume;
-    uint64_t moving = 0, staying = 0, largest = 0, first = UINT64_MAX;
-    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupMetadata | kGroupSystem)) {
-        if (!selects(record, options.profiles, numbers)) {
-            staying += numbers.open() ? numbers.free_row_blocks : 0;
-            continue;
-        }
-        moving += numbers.live_blocks;
-        largest = std::max(largest, numbers.total_blocks);
-        first = std::min(first, numbers.live_blocks);
-    }
-    if (moving == 0)
-        return {};
-    const SpaceNumbers data = store_.allocator.numbers(kGroupData);
-    const uint64_t in_groups = data.free_row_blocks + data.partial_row_blocks;
-    const uint64_t reserved = store_.ledger.reserved_data();
-    const uint64_t beside = reserved - std::min(reserved, in_groups);
-    const bool may_plan = volume.degraded() || volume.keeps_slots_for(kGroupMetadata, options.profiles) ||
-                          store_.ledger.data_available() > data_beside_nodes(store_, profile);
-    const auto room = [&](bool emptied) {
-        return staying +
-               (may_plan ? volume.node_potential_in_balance(record, options.profiles, emptied, beside) : 0);
-    };
-    // What is kept ahead of commits grows with new groups.
-    const uint64_t ahead = metadata_ahead(store_, kGroupMetadata);
-    const uint64_t begin_needs = ahead / 2 + first * 5 / 3;
-    const uint64_t end_needs = moving + largest + ahead / 2;
-    const bool begins = room(false) >= begin_needs;
-    if (begins && room(true) >= end_needs)
-        return {};
-    return refuse(why, Err::kNoSpace,
-                  std::string("there is no room for metadata as ") + profile.name + ": " +
-                      size_text((begins ? end_needs : begin_needs) * kBlockBytes) +
-                      " of new block groups would be needed, and there is room for " +
-                      size_text(room(begins) * kBlockBytes) + "; remove files or add devices");
-}
-
-// Room for the first group there must be now. Room for the last one there must be while its own slots are not
-// back; what is in between needs no more, because the emptiest come first.
-Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& record,
-                            std::string& why) const
-{
-    const Profile& profile = *find_profile(options.profiles.data);
-    const size_t left = voter_count(store_.volume.superblock(), {options.member});
-    const auto members = static_cast<double>(std::max<size_t>(profile.min_members, left));
-    const double share = (members - profile.parity) / members / profile.copies;  // of slots that is data
-    uint64_t moving = 0, staying = 0,
-             largest = 0;  // of these: free, in groups that stay; slots of one, as data
-    uint64_t rows = 0;  // free ones in all groups
-    uint64_t first = UINT64_MAX, first_rows = 0;  // room for the emptiest, and its own
-    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData)) {
-        rows += numbers.open() ? numbers.free_row_blocks : 0;
-        if (!selects(record, options.profiles, numbers)) {
-            staying += numbers.open() ? numbers.free_row_blocks : 0;
-            continue;
-        }
-        moving += numbers.live_blocks;
-        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
-        const uint64_t slots = group->geometry.columns() * group->geometry.row_count();
-        largest = std::max(largest, static_cast<uint64_t>(share * static_cast<double>(slots)));
-        if (numbers.live_blocks > 0 && cleaner_.room_for(numbers) < first) {
-            first = cleaner_.room_for(numbers);
-            first_rows = numbers.open() ? numbers.free_row_blocks : 0;
-        }
-    }
-    const uint64_t slots_now = store_.volume.potential_in_balance(record, options.profiles, false);
-    const uint64_t now = rows - first_rows + slots_now;
-    const uint64_t after = staying + store_.volume.potential_in_balance(record, options.profiles, true);
-    // By others than the cleaner, which has reserved for a group that is counted here.
-    const uint64_t all_reserved = store_.ledger.reserved_data();
-    const uint64_t reserved = all_reserved - std::min<uint64_t>(all_reserved, store_.moving_blocks);
-    const bool begins = first == UINT64_MAX || now >= first + reserved;
-    if (moving > 0 && (!begins || after < moving + largest + reserved))
-        return refuse(why, Err::kNoSpace,
-                      "there is no room for it: " +
-                          size_text((begins ? moving + largest + reserved : first + reserved) * kBlockBytes) +
-                          " would be needed, and there are " +
-                          size_text((begins ? after : now) * kBlockBytes) + "; remove files or add devices");
-    const SpaceNumbers data = store_.allocator.numbers(kGroupData);
-    const uint64_t offered = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
-                             data.degraded_partial_row_blocks + slots_now;
-    if (!store_.ledger.try_lower_room(offered))
-        return refuse(why, Err::kNoSpace,
-                      "there is no room for what is being written; try again, or remove files");
-    return {};
 }
 
 }  // namespace cowraid

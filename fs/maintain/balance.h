@@ -3,8 +3,8 @@
 // more members, or fuller. Nothing of a file or a tree changes but where blocks lie.
 //
 // What is to be done is in the superblock, so that a mount goes on with it: which groups, by their profile,
-// by a member that is to be removed, or by when they were made. There is no position: what is left is what is
-// left to be done.
+// by a member that is to be removed, or by when they were made; where filters let only some of them through,
+// the map says which these are. There is no position: what is left is what is left to be done.
 //
 // The way of a group: it takes blocks only when no other has room. Data moves as the cleaner moves it, one
 // group after the other, the emptiest first (fs/maintain/cleaner.h). Of groups of nodes one at a time is
@@ -16,6 +16,8 @@
 #include <set>
 #include <string>
 
+#include "fs/maintain/balance_filter.h"
+#include "fs/maintain/balance_plan.h"
 #include "fs/maintain/cleaner.h"
 #include "fs/maintain/empty_groups.h"
 #include "fs/maintain/node_search.h"
@@ -26,7 +28,7 @@ namespace cowraid {
 struct BalanceOptions {
     VolumeProfiles profiles;  // of groups made from now on
     uint32_t content = 0;  // kGroupData | ...
-    uint32_t usage_max = 100;  // percent
+    BalanceFilter data, metadata, system;  // of groups of that content
     bool convert = false;  // only groups of another profile
     MemberId member;  // 0, or only groups with a column on it: it is removed at the end
     bool force = false;  // fewer members may be lost afterwards
@@ -37,14 +39,16 @@ struct BalanceStatus {
     State state = State::kNone;
     VolumeProfiles profiles{};
     uint32_t content = 0;
-    uint32_t usage_max = 100;
+    bool chosen = false;  // only of groups that filters let through when it began
     bool convert = false;
     MemberId member;
     uint64_t started = 0, ended = 0;  // by this mount; seconds since 1970; 0: not yet
     uint64_t bytes_total = 0, bytes_left = 0;  // in use in the groups that it empties: when it began, and now
     uint64_t groups_left = 0;  // of them
+    uint64_t rate = 0;  // bytes a second, of the last one that ended; 0: none
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
     bool waits_for_room = false;  // nothing goes on before space comes free
+    bool held_back = false;  // users of the volume go first just now
 
     [[nodiscard]] bool active() const { return state == State::kRunning || state == State::kPaused; }
 };
@@ -58,6 +62,8 @@ public:
     // under way. kInvalid: it may not be; kNoSpace: what is in these groups would have no room; kReadOnly,
     // kShutdown. `why`: one line for the user.
     Status start(const BalanceOptions& options, std::string& why);
+    // What start() would do, and whether it would refuse: as it, with the same `why`. Changes nothing.
+    Status plan(const BalanceOptions& options, BalancePlan& plan, std::string& why);
     // kInvalid: there is none to be paused, resumed, cancelled. A group that is being emptied goes on. After
     // cancel() groups of both kinds stay, new ones are made as it said.
     Status pause(std::string& why);
@@ -67,24 +73,35 @@ public:
 
     // Commit thread, no commit under way. One step, which moves about as many bytes.
     CleanProgress step(uint64_t bytes);
+    // Commit thread: groups are loaded, or others than before are to be emptied. Their room is left to who
+    // finds no other, and not counted on.
+    void avoid_groups();
     // Nodes for the open transaction to move, with room reserved for them.
     void plan_moves();
 
 private:
     class Order;
+    class PlanOrder;
     Status begin(const BalanceOptions& options, std::string& why);
     Status change(BalanceStatus::State next, std::string& why);
     void reopen_groups();
     void enter(BalanceStatus::State state, const BalanceRecord& record, const VolumeProfiles& profiles);
-    Status assess(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const;
+    Status make_record(const BalanceOptions& options, BalanceRecord& record, std::string& why);
+    Status choose_groups(const BalanceOptions& options, BalanceRecord& record, std::string& why);
+    // balance_plan.cc. Whether it may begin; change nothing.
+    Status assess(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
+                  std::string& why) const;
+    void assess_tolerance(const BalanceOptions& options, const BalanceRecord& record,
+                          BalancePlan& plan) const;
     Status assess_profile(const Profile& now, const Profile& then, bool force, std::string& why) const;
     Status assess_removal(const BalanceOptions& options, std::string& why) const;
     [[nodiscard]] bool selects(const BalanceRecord& record, const VolumeProfiles& profiles,
                                const GroupNumbers& numbers) const;
-    Status assess_room(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const;
-    Status assess_nodes(const BalanceOptions& options, const BalanceRecord& record, std::string& why) const;
+    Status assess_room(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
+                       std::string& why) const;
+    Status assess_nodes(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
+                        std::string& why) const;
     [[nodiscard]] std::vector<GroupNumbers> chosen(uint32_t content) const;
-    void avoid_groups();
     void close_nodes(uint32_t content);
     [[nodiscard]] bool have_room_for(uint32_t content, uint64_t blocks) const;
     // Groups that are closed and hold nodes that can be moved.
@@ -92,6 +109,7 @@ private:
     [[nodiscard]] bool is_stuck(VolumeAddress group) const;
     [[nodiscard]] bool stays(const GroupNumbers& numbers) const;
     void notice_end();
+    CleanProgress move_data(uint64_t bytes);
     CleanProgress rest();
     // Whether a group that it empties has only commits to wait for.
     bool count_left();
@@ -103,14 +121,15 @@ private:
     CommitOrders& orders_;
     mutable Mutex mutex_{LockRank::kLeaf};
     BalanceStatus status_ CW_GUARDED_BY(mutex_);
+    uint64_t begun_ms_ CW_GUARDED_BY(mutex_) = 0;  // by monotonic_ms()
 
     // Commit thread.
+    TransactionId looked_;  // when it looked at groups last, this one was committed
     bool wants_moves_ = false;  // the next commit moves nodes
     bool no_room_for_moves_ = false;  // the last one that should could not
     NodePosition position_;
     bool found_any_ = false;  // nodes, since the search began at the first tree
     uint32_t empty_passes_ = 0;  // over all trees, that found none
-    std::set<VolumeAddress> stuck_;  // with nodes that no tree has, or that cannot be read
 };
 
 }  // namespace cowraid

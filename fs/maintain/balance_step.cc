@@ -34,7 +34,8 @@ bool Balance::is_stuck(VolumeAddress address) const
 {
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
     const bool by_cleaner = group && group->record.content == kGroupData;
-    return stuck_.count(address) != 0 || cleaner_.is_set_aside(address) || (by_cleaner && cleaner_.failed());
+    return store_.stuck_groups.count(address) != 0 || cleaner_.is_set_aside(address) ||
+           (by_cleaner && cleaner_.failed());
 }
 
 // This mount cannot empty it, or take it out of the map.
@@ -147,6 +148,18 @@ CleanProgress Balance::rest()
                                                                : CleanProgress::kNothing;
 }
 
+CleanProgress Balance::move_data(uint64_t bytes)
+{
+    const uint64_t before = cleaner_.counts().moved_blocks;
+    const CleanProgress progress = cleaner_.step({.when = CleanWhen::kBalance, .bytes = bytes});
+    const uint64_t moved_bytes = (cleaner_.counts().moved_blocks - before) * kBlockBytes;
+    MutexLock lock(mutex_);
+    status_.bytes_left -= std::min(status_.bytes_left, moved_bytes);
+    if (moved_bytes > 0)
+        status_.waits_for_room = false;
+    return progress;
+}
+
 CleanProgress Balance::step(uint64_t bytes)
 {
     const BalanceRecord& record = store_.volume.superblock().balance;
@@ -158,6 +171,14 @@ CleanProgress Balance::step(uint64_t bytes)
         return CleanProgress::kNeedsCommit;
     if (record.member.value != 0 && !store_.volume.may_remove_member(record.member))
         return rest();
+    // Groups are looked at once between two commits, as long as there are blocks to be moved.
+    std::optional<CleanProgress> moved;
+    const TransactionId committed = store_.timeline.view().committed->transaction;
+    if (std::exchange(looked_, committed) == committed) {
+        moved = move_data(bytes);
+        if (*moved == CleanProgress::kWorked)
+            return *moved;
+    }
     avoid_groups();
     close_nodes(kGroupMetadata);
     close_nodes(kGroupSystem);
@@ -169,7 +190,7 @@ CleanProgress Balance::step(uint64_t bytes)
         store_.volume.set_balance({}, now.profiles);
         return CleanProgress::kNeedsCommit;
     }
-    CleanProgress progress = cleaner_.step({.when = CleanWhen::kBalance, .bytes = bytes});
+    CleanProgress progress = moved ? *moved : move_data(bytes);
     // A changed map: slots come free with it.
     if (progress == CleanProgress::kNothing && (waits_for_commit || store_.volume.map_changed()))
         progress = CleanProgress::kNeedsCommit;
@@ -195,7 +216,7 @@ void Balance::end_pass()
     for (const VolumeAddress address : node_groups()) {
         CW_LOG_WARNING("block group %llu cannot be emptied: nodes in it cannot be reached; run cowraid check",
                        static_cast<unsigned long long>(address.value));
-        stuck_.insert(address);
+        store_.stuck_groups.insert(address);
     }
 }
 

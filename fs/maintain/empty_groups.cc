@@ -24,7 +24,8 @@ bool EmptyGroups::replaceable(VolumeAddress address) const
 bool EmptyGroups::kept(uint32_t content, uint64_t blocks) const
 {
     return content != kGroupData && !store_.volume.degraded() &&
-           blocks_of_whole_groups(store_, content) < store_.volume.metadata_kept_blocks(content) + blocks;
+           store_.allocator.numbers(content).whole_blocks <
+               store_.volume.metadata_kept_blocks(content) + blocks;
 }
 
 // Nothing that was reserved, and nothing that is pending, needs the free rows of a group of this size.
@@ -62,6 +63,8 @@ void EmptyGroups::let_go(VolumeAddress address, uint32_t content, uint64_t block
 void EmptyGroups::choose(uint32_t content)
 {
     const std::map<VolumeAddress, bool> balanced = in_balance(content);
+    const uint64_t file_nodes = nodes_to_move(store_, kGroupMetadata);
+    const uint64_t system_nodes = nodes_to_move(store_, kGroupSystem);
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
         // A group that holds data and nodes is chosen once.
         if (is_leaving(address))
@@ -80,9 +83,10 @@ void EmptyGroups::choose(uint32_t content)
         const auto spare_in = [&](uint32_t one) {
             if ((group->record.content & one) == 0)
                 return true;
-            const uint64_t ahead = one == kGroupData
-                                       ? data_ahead(store_)
-                                       : metadata_ahead(store_, one) + nodes_to_move(store_, one);
+            const uint64_t ahead =
+                one == kGroupData
+                    ? data_ahead(store_)
+                    : metadata_ahead(store_, one) + (one == kGroupMetadata ? file_nodes : system_nodes);
             const uint64_t room = lasting_room(store_, one) +
                                   (is_whole ? 0 : store_.allocator.numbers(one).degraded_row_blocks);
             return !kept(one, blocks) && room >= ahead + blocks;

@@ -192,6 +192,7 @@ ScrubStatus Scrub::status() const
     MutexLock lock(mutex_);
     ScrubStatus status = status_;
     status.run_ms = run_ms();
+    status.held_back = status.state == ScrubState::kRunning && store_.budget.holds_back();
     // The next mount that may write goes on with it.
     if (status.state == ScrubState::kRunning && !store_.service.writing())
         status.state = ScrubState::kPaused;
@@ -308,6 +309,8 @@ ScrubOrder Scrub::order() const
         .mode = status_.options.mode, .scope = scope_, .selection = selection_, .bytes_begun = bytes_begun_};
     if (status_.options.limit > 0)
         order.piece_bytes = std::clamp(status_.options.limit / 8, kMiB, order.piece_bytes);
+    if (store_.budget.holds_back())
+        order.piece_bytes = kMiB;  // a turn for each of its reads
     return order;
 }
 

@@ -46,6 +46,7 @@ struct ScrubStatus {
     uint64_t heads = 0;  // copies of superblocks and block-group maps
     uint64_t repaired = 0, unrepaired = 0, adopted = 0, lost = 0, unreadable_nodes = 0;
     uint64_t unverified = 0;  // blocks on members that are not in service
+    bool held_back = false;  // users of the volume go first just now
     // The first kScrubAddressesMax of the lost blocks that this mount found.
     std::vector<VolumeAddress> lost_addresses;
 

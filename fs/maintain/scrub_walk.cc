@@ -47,6 +47,9 @@ bool to_be_copied(Store& store, const ArrayGroup& group)
                        [=](const GroupColumn& column) { return column.member == source; });
 }
 
+// What is read in one turn, of all members; while users wait, and otherwise.
+constexpr uint64_t kHeldBackBytes = kMiB, kTurnBytes = 8 * kMiB;
+
 // Blocks of a group that a piece may span, used or not: its bitmap.
 constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
 
@@ -386,6 +389,7 @@ bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group)
 Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
                   ScrubReport& report, ScrubWalkCounts& counts)
 {
+    piece.work = order.scope == ScrubScope::kAll ? BackgroundWork::kScrub : BackgroundWork::kCatchUp;
     if (position.rows_done) {
         piece.head = position.head++;
         position.done = position.head >= head_piece_count(store);
@@ -399,6 +403,7 @@ Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position
         position.key = {};
         return {};
     }
+    const WorkTurn turn(store.budget, piece.work);
     const View view = store.timeline.view();
     NodeScrub nodes(store, order, since, report, counts);
     if (nodes.run(view.committed->tree(static_cast<TreeIndex>(position.tree)), position.key, position.key)) {
@@ -415,11 +420,22 @@ void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, 
     CommittedSink sink(store, *piece.group, piece.blocks, order.scope);
     Array& array = store.volume.array();
     const VolumeAddress group = piece.group->record.address;
-    // A group that went meanwhile held nothing any more.
-    if (order.scope == ScrubScope::kReplaced)
-        array.copy_rows(group, piece.blocks.rows, copy_of(store), sink, report).ignore();
-    else
-        array.scrub_rows(group, piece.blocks.rows, order.mode, sink, report).ignore();
+    const uint64_t row_bytes = uint64_t{piece.group->geometry.columns()} * kBlockBytes;
+    const std::span<const StripeRows> rows = piece.blocks.rows;
+    for (size_t first = 0; first < rows.size();) {
+        const WorkTurn turn(store.budget, piece.work);
+        const uint64_t bytes_max = store.budget.holds_back() ? kHeldBackBytes : kTurnBytes;
+        size_t end = first;
+        for (uint64_t bytes = 0; end < rows.size() && bytes < bytes_max; ++end)
+            bytes += rows[end].row_count * row_bytes;
+        const std::span<const StripeRows> of_turn = rows.subspan(first, end - first);
+        // A group that went meanwhile held nothing any more.
+        if (order.scope == ScrubScope::kReplaced)
+            array.copy_rows(group, of_turn, copy_of(store), sink, report).ignore();
+        else
+            array.scrub_rows(group, of_turn, order.mode, sink, report).ignore();
+        first = end;
+    }
 }
 
 namespace {

@@ -69,6 +69,7 @@ struct UsedBlocks {
 // will be in a later pass.
 struct ScrubPiece {
     View view;  // keeps the addresses from being reused
+    BackgroundWork work = BackgroundWork::kScrub;
     std::optional<uint32_t> head;  // a piece of the heads, and nothing else
     Ref<const ArrayGroup> group;  // null: of no group
     uint64_t bytes = 0;  // of members, roughly

@@ -54,7 +54,7 @@ bool CommitOrders::apply()
         return false;
     Answer refusal;
     refusal.status = applying_->apply(refusal.why);
-    if (refusal.status.ok())
+    if (refusal.status.ok() && applying_->changes())
         return true;
     applying_.reset();
     answer(std::move(refusal));

@@ -24,6 +24,8 @@ public:
     // Commit thread, no commit under way. Changes what the next superblock and map say; refused, nothing.
     // `why`: one line for the user.
     virtual Status apply(std::string& why) = 0;
+    // Whether there is a new superblock; else apply() only looks, and is answered at once.
+    [[nodiscard]] virtual bool changes() const { return true; }
     // Commit thread: that superblock is durable.
     virtual void applied() { }
 

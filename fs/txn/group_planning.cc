@@ -17,16 +17,6 @@ constexpr uint64_t kMetadataAheadBlocks = 128 * kMiB / kBlockBytes;
 constexpr uint64_t kMetadataAheadBlocksMax = kGiB / kBlockBytes;
 constexpr uint64_t kReserveBlocksMin = 64 * (kNodeBytes / kBlockBytes);
 
-// Of groups that are on their way out and take blocks until they can be closed.
-uint64_t free_rows_in_balance(const Store& store, uint32_t content)
-{
-    uint64_t blocks = 0;
-    for (const GroupNumbers& group : store.allocator.group_numbers(content))
-        if (group.open() && is_in_balance(store, group))
-            blocks += group.free_row_blocks;
-    return blocks;
-}
-
 struct PlanWith {
     Slots slots;
     SlotMembers members;
@@ -123,10 +113,8 @@ bool is_in_balance(const Store& store, const GroupNumbers& numbers)
 
 uint64_t lasting_room(const Store& store, uint32_t content)
 {
-    const uint64_t room = store.allocator.numbers(content).free_row_blocks;
-    if (store.volume.superblock().balance.state != BalanceState::kRunning)
-        return room;
-    return room - std::min(room, free_rows_in_balance(store, content));
+    const SpaceNumbers numbers = store.allocator.numbers(content);
+    return numbers.free_row_blocks - std::min(numbers.free_row_blocks, numbers.avoided_row_blocks);
 }
 
 uint64_t nodes_to_move(const Store& store, uint32_t content)
@@ -135,7 +123,8 @@ uint64_t nodes_to_move(const Store& store, uint32_t content)
         return 0;
     uint64_t least = UINT64_MAX;
     for (const GroupNumbers& numbers : store.allocator.group_numbers(content))
-        if (!numbers.broken && is_in_balance(store, numbers))
+        if (!numbers.broken && store.stuck_groups.count(numbers.address) == 0 &&
+            is_in_balance(store, numbers))
             least = std::min(least, numbers.live_blocks);
     return least == UINT64_MAX ? 0 : least + least / 4;
 }
@@ -145,14 +134,6 @@ bool nodes_apart(const Store& store)
     const uint64_t all = store.allocator.numbers(kGroupMetadata | kGroupSystem).total_blocks;
     return !store.volume.system_is_metadata() || store.allocator.numbers(kGroupMetadata).total_blocks < all ||
            store.allocator.numbers(kGroupSystem).total_blocks < all;
-}
-
-uint64_t blocks_of_whole_groups(const Store& store, uint32_t content)
-{
-    uint64_t blocks = 0;
-    for (const GroupNumbers& group : store.allocator.group_numbers(content))
-        blocks += group.degraded || group.closed ? 0 : group.total_blocks;
-    return blocks;
 }
 
 // For a commit to copy and split every node, within limits.
@@ -165,7 +146,7 @@ uint64_t metadata_ahead(const Store& store, uint32_t content)
     // free; then the next waits until half of the last is used. With members away nothing is kept for groups
     // without them: those there are go on being used when there are no slots for more.
     const uint64_t kept = store.volume.degraded() ? 0 : store.volume.metadata_kept_blocks(content);
-    const uint64_t share = std::max(blocks_of_whole_groups(store, content), kept) / 2;
+    const uint64_t share = std::max(store.allocator.numbers(content).whole_blocks, kept) / 2;
     return std::max(kReserveBlocksMin, std::min(wanted, share));
 }
 

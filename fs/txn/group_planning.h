@@ -21,16 +21,14 @@ uint64_t metadata_ahead(const Store& store, uint32_t content);
 uint64_t data_beside_nodes(const Store& store, const Profile& profile);
 // Whether the balance under way empties the group. Commit thread.
 bool is_in_balance(const Store& store, const GroupNumbers& numbers);
-// Free room of one content in groups that take blocks and stay; what is for nodes of all trees counts for
-// both contents. Commit thread.
+// Free room of one content in groups that take blocks and stay: that are not avoided. What is for nodes of
+// all trees counts for both contents.
 uint64_t lasting_room(const Store& store, uint32_t content);
-// What the next group of nodes that the balance empties needs elsewhere: what is in it, and copies of nodes
-// above. Commit thread.
+// What the next group of nodes that the balance empties, and can, needs elsewhere: what is in it, and copies
+// of nodes above. Walks all groups. Commit thread.
 uint64_t nodes_to_move(const Store& store, uint32_t content);
 // Whether there are groups, or will be, for nodes of file trees alone or of the other trees alone.
 bool nodes_apart(const Store& store);
-// Of groups of that content that are neither degraded nor closed.
-uint64_t blocks_of_whole_groups(const Store& store, uint32_t content);
 // Plans data groups until `wanted_blocks` are free or the slots for data run out. For `taken_blocks` of them,
 // which writers were told are safe: opens degraded groups, then takes any slots, those of members that are
 // away too. The caller publishes the map.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <set>
 
 #include "alloc/allocator.h"
 #include "alloc/join_policy.h"
@@ -20,6 +21,7 @@
 #include "fs/txn/room_turns.h"
 #include "fs/txn/service_state.h"
 #include "fs/txn/transaction.h"
+#include "fs/txn/work_budget.h"
 #include "fs/volume/mount_options.h"
 #include "fs/volume/volume.h"
 
@@ -67,9 +69,13 @@ struct Store {
     CommitQueue commits;
     CommitDriver* driver = nullptr;  // the committer, from its construction on
 
+    WorkBudget budget;  // for work in the background, beside users
     ServiceState service;
     // In free rows, what the block group being emptied still needs: writers rather join rows.
     std::atomic<uint64_t> moving_blocks{0};
+    // Groups that the balance under way cannot empty: nodes in them are in no tree, or below one that cannot
+    // be read. Commit thread.
+    std::set<VolumeAddress> stuck_groups;
     // Checksums of rows written in place since the last commit, for a commit of nothing else
     // (FlushHost::commit_checksums). Null while there are none. Commit thread.
     Ref<Transaction> in_place;

@@ -62,6 +62,9 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     }
     volume->map_ = map.take();
     volume->found_map_ = volume->map_;
+    for (const GroupRecord& group : volume->map_.groups)
+        if ((group.flags & kGroupChosen) != 0)
+            volume->chosen_.insert(group.address);
     for (const AssembledMember& member : assembly.members) {
         volume->distrust(member);
         const bool absent = volume->members_.device(member.id) == nullptr;

@@ -92,6 +92,8 @@ public:
     // Commit thread, as what follows: the next superblock says that this balance is under way and that new
     // groups are made so.
     void set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles);
+    // Those that a balance with kBalanceChosen empties; for good with set_balance(), which its begin is.
+    void choose_groups(std::set<VolumeAddress> groups) { chosen_ = std::move(groups); }
     // The next superblock ends the one that is under way.
     [[nodiscard]] bool balance_ends() const { return next_.balance.state == BalanceState::kNone; }
     // Whether `balance` empties groups like that one, however full they are; new groups being made as
@@ -382,6 +384,7 @@ private:
     GroupMap map_;
     bool map_changed_ = false;
     std::optional<GroupMap> found_map_;  // as it was; until begin_writing() has written it again
+    std::set<VolumeAddress> chosen_;  // groups with kGroupChosen, or about to have it; commit thread
     std::vector<VolumeAddress> planned_;  // groups of the map not yet published
     std::vector<VolumeAddress> reopened_;  // groups that the next durable map lets open
     // Groups with a column on an absent member since open(): nothing was written that a column lacks.

@@ -16,6 +16,12 @@ VolumeProfiles Volume::profiles() const
 void Volume::set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles)
 {
     next_.balance = balance;
+    if ((balance.content & kBalanceChosen) == 0)
+        chosen_.clear();
+    for (GroupRecord& group : map_.groups) {
+        group.flags &= ~kGroupChosen;
+        group.flags |= chosen_.count(group.address) != 0 ? kGroupChosen : 0;
+    }
     next_.data_profile = profiles.data;
     next_.metadata_profile = profiles.metadata;
     map_changed_ = true;
@@ -52,7 +58,8 @@ void Volume::profiles_are_committed()
 bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profiles,
                      const GroupRecord& group) const
 {
-    if (balance.state == BalanceState::kNone || (group.content & balance.content) == 0)
+    if (balance.state == BalanceState::kNone || (group.content & balance.content & kAllContent) == 0 ||
+        ((balance.content & kBalanceChosen) != 0 && chosen_.count(group.address) == 0))
         return false;
     if (balance.member.value != 0)
         return std::any_of(group.columns.begin(), group.columns.end(),

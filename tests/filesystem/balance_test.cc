@@ -331,7 +331,8 @@ TEST_CASE("balance: of groups that are not too full, and of all of them, which g
     for (const GroupNumbers& numbers : fs.store.allocator.group_numbers(kGroupData))
         if (numbers.live_blocks * 100 > 30 * numbers.total_blocks)
             full.push_back(numbers.address);
-    BalanceOptions options{.profiles = fs.volume->profiles(), .content = kGroupData, .usage_max = 30};
+    BalanceOptions options{.profiles = fs.volume->profiles(), .content = kGroupData};
+    options.data.usage.most = 30;
     REQUIRE(start_balance(fs, options).ok());
     CHECK(finish(fs).state == State::kFinished);
     for (const VolumeAddress address : full)
@@ -475,6 +476,7 @@ TEST_CASE("balance: a node that cannot be read keeps its group, and the volume g
     const BalanceStatus status = finish(fs);
     CHECK(status.state == State::kFinished);
     CHECK(status.groups_stuck == 1);
+    CHECK(fs.store.stuck_groups.size() == 1);
     CHECK_FALSE(fs.store.service.stopped());
     write_file(fs, "later", values["first"]);
     REQUIRE(fs.step(true).ok());

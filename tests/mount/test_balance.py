@@ -158,8 +158,8 @@ def test_how_it_is_asked_for(make_volume):
     for arguments, code, text in (
             (["--convert", "raid7"], 2, "no profile 'raid7'"),
             (["--convert", "single"], 1, "--force"),
-            (["start", "-dlimit=2"], 2, "no filter 'limit=2'"),
-            (["start", "-dusage=101"], 2, "number of percent"),
+            (["start", "-dlimits=2"], 2, "no filter 'limits=2'"),
+            (["start", "-dusage=101"], 2, "no filter 'usage=101'"),
             (["--metadata", "raid1c4"], 1, "raid1c4 needs 4 devices"),
             (["pause"], 1, "no balance is running"),
             (["resume"], 1, "no balance is paused"),
@@ -205,3 +205,39 @@ def test_a_conversion_that_does_not_fit_is_refused(make_volume, fill_percent, fi
     assert fits or "no room" in said.stderr
     volume.unmount()
     volume.check()
+
+
+def test_plans_and_filters(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 3, file_count=60)
+    run("sync", "-f", volume.mount_point)
+    said = balance(volume, "--convert", "raid6", "--plan").stdout
+    assert "block group" in said and "needs" in said and "1 device now, 1 on the way, 2 afterwards" in said
+    assert state(volume)["state"] == "none"
+    plan = json.loads(balance(volume, "--convert", "raid6", "--plan", "--json").stdout)
+    assert plan["schema"] == "cowraid.plan" and plan["moved_bytes"] > 0
+    assert plan["data_there"] >= plan["data_needed"] > 0
+    for refused in (["--convert", "single"], ["start", "-mconvert=single"]):
+        planned = balance(volume, *refused, "--plan", check=False)
+        done = balance(volume, *refused, check=False)
+        assert planned.returncode == done.returncode != 0 and planned.stderr == done.stderr != ""
+    removal = ["device", "remove", "1", volume.mount_point]
+    assert "afterwards" in tool("cowraid", *removal, "--plan").stdout
+    grown = tool("cowraid", "filesystem", "resize", "max", volume.mount_point, "--plan", check=False)
+    really = tool("cowraid", "filesystem", "resize", "max", volume.mount_point, check=False)
+    assert grown.returncode == really.returncode == 1 and grown.stderr == really.stderr
+    for wrong in ("usage=101", "usage=9..3", "profiles=raid7", "devid=0", "limit=..", "drange=0..9",
+                  "vrange=x", "stripes=", "size=3"):
+        said = balance(volume, "start", "-d" + wrong, check=False)
+        assert said.returncode == 2 and ("no filter" in said.stderr or "devid" in said.stderr), wrong
+    said = balance(volume, "start", "-sconvert=raid1", check=False)
+    assert said.returncode == 2 and "-mconvert" in said.stderr
+    filters = "usage=..100,profiles=raid5|raid1,devid=2,stripes=4,limit=1"
+    assert "1 block group" in balance(volume, "start", "-d" + filters, "--plan").stdout
+    said = balance(volume, "start", "-dlimit=1").stdout
+    assert "let through" in said and "done" in said
+    assert balance(volume, "--convert", "raid6").returncode == 0
+    assert profiles(volume) == {"raid6", "raid1c3"}
+    verify(sums)

@@ -23,50 +23,121 @@ constexpr int kKeyConvert = 256;
 constexpr int kKeyMetadata = 257;
 constexpr int kKeyFullBalance = 259;
 
-// What is said of data, or of metadata.
-struct BalanceFilter {
+// What is said of data, of metadata, or of system trees.
+struct ContentArguments {
     bool given = false;
     std::string profile;  // empty: as it is
-    std::string usage;  // percent; empty: any
+    BalanceFilter filter;
 };
 
 struct BalanceArguments {
     CommandOptions common;
-    BalanceFilter data, metadata;
+    ContentArguments data, metadata, system;
     bool force = false;
     bool background = false;
+    bool plan = false;
 };
+
+constexpr const char* kFilterHelp =
+    "there are convert=PROFILE, soft, usage=PERCENT, profiles=PROFILE|..., devid=ID, limit=NUMBER, "
+    "stripes=DEVICES, vrange=ADDRESSES, drange=OFFSETS; a range is MOST, LEAST..MOST, LEAST.. or ..MOST";
 
 constexpr argp_option kBalanceOptions[] = {
     {"convert", kKeyConvert, "PROFILE", 0, "make data PROFILE; metadata is raised to what it tolerates", 0},
     {"metadata", kKeyMetadata, "PROFILE", 0, "make metadata PROFILE", 0},
-    {nullptr, 'd', "FILTERS", OPTION_ARG_OPTIONAL, "data: convert=PROFILE,soft,usage=PERCENT", 0},
+    {nullptr, 'd', "FILTERS", OPTION_ARG_OPTIONAL, "data, only of block groups that all FILTERS let through",
+     0},
     {nullptr, 'm', "FILTERS", OPTION_ARG_OPTIONAL, "metadata: the same", 0},
+    {nullptr, 's', "FILTERS", OPTION_ARG_OPTIONAL, "system trees, which else go with metadata: the same", 0},
     {"force", 'f', nullptr, 0, "also when fewer devices may be lost afterwards", 0},
     {"background", kKeyBackground, nullptr, 0, "do not wait for its end", 0},
     {"bg", kKeyBackground, nullptr, OPTION_ALIAS, nullptr, 0},
+    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {"full-balance", kKeyFullBalance, nullptr, OPTION_HIDDEN, nullptr, 0},
     {},
 };
 
-// "convert=raid6,soft,usage=50". False: said what is wrong.
-bool parse_filters(const char* text, BalanceFilter& filter, argp_state* state)
+// "50" (a bound above), "10..50", "..50", "10..". False: it is none of these.
+bool parse_range(const std::string& text, FilterRange& range)
 {
-    filter.given = true;
+    const size_t dots = text.find("..");
+    const std::string least = dots == std::string::npos ? "" : text.substr(0, dots);
+    const std::string most = dots == std::string::npos ? text : text.substr(dots + 2);
+    if (least.empty() && most.empty())
+        return false;
+    const Result<uint64_t> from = least.empty() ? Result<uint64_t>(uint64_t{0}) : parse_size(least);
+    const Result<uint64_t> to = most.empty() ? Result<uint64_t>(UINT64_MAX) : parse_size(most);
+    if (!from.ok() || !to.ok() || *from > *to)
+        return false;
+    range = {*from, *to};
+    return true;
+}
+
+// "raid1|raid5". False: one of them is none.
+bool parse_profiles(const std::string& text, uint32_t& profiles)
+{
+    for (std::string rest = text; !rest.empty();) {
+        const size_t end = std::min(rest.find('|'), rest.size());
+        const Profile* const profile = find_profile(std::string_view(rest.substr(0, end)));
+        if (profile == nullptr)
+            return false;
+        profiles |= 1U << static_cast<uint32_t>(profile->id);
+        rest.erase(0, std::min(end + 1, rest.size()));
+    }
+    return profiles != 0;
+}
+
+// One of them, NAME=VALUE. False: there is none of that name, or not with that value.
+bool parse_filter(const std::string& name, const std::string& value, ContentArguments& content)
+{
+    BalanceFilter& filter = content.filter;
+    if (name == "convert") {
+        content.profile = value;
+        return !value.empty();
+    }
+    if (name == "usage")
+        return parse_range(value, filter.usage) &&
+               (filter.usage.most <= 100 || filter.usage.most == UINT64_MAX);
+    if (name == "limit")
+        return parse_range(value, filter.limit);
+    if (name == "vrange")
+        return parse_range(value, filter.addresses);
+    if (name == "drange")
+        return parse_range(value, filter.places);
+    if (name == "profiles")
+        return parse_profiles(value, filter.profiles);
+    if (name == "stripes") {
+        const bool valid = parse_range(value, filter.stripes);
+        if (value.find("..") == std::string::npos)
+            filter.stripes.least = filter.stripes.most;
+        return valid;
+    }
+    const auto number = name == "devid" ? parse_size(value) : Result<uint64_t>(Err::kInvalid);
+    if (!number.ok() || *number == 0 || *number > UINT32_MAX)
+        return false;
+    filter.member = {static_cast<uint32_t>(*number)};
+    return true;
+}
+
+// "convert=raid6,soft,usage=50". False: said what is wrong.
+bool parse_filters(const char* text, ContentArguments& content, argp_state* state)
+{
+    content.given = true;
     std::string rest = text == nullptr ? "" : text;
     while (!rest.empty()) {
         const size_t end = std::min(rest.find(','), rest.size());
         const std::string word = rest.substr(0, end);
         rest.erase(0, std::min(end + 1, rest.size()));
-        if (word.starts_with("convert=")) {
-            filter.profile = word.substr(strlen("convert="));
-        } else if (word.starts_with("usage=")) {
-            filter.usage = word.substr(strlen("usage="));
-        } else if (word != "soft") {
-            argp_error(state, "there is no filter %s; there are convert=PROFILE, soft, usage=PERCENT",
-                       quoted(word).c_str());
-            return false;
-        }
+        const size_t equals = std::min(word.find('='), word.size());
+        if (word == "soft" ||
+            (equals < word.size() && parse_filter(word.substr(0, equals), word.substr(equals + 1), content)))
+            continue;
+        argp_error(state, "there is no filter %s; %s", quoted(word).c_str(), kFilterHelp);
+        return false;
+    }
+    if (!content.filter.places.all() && content.filter.member.value == 0) {
+        argp_error(state, "drange is of one device: say which with devid=ID");
+        return false;
     }
     return true;
 }
@@ -90,11 +161,16 @@ error_t parse_balance_option(int key, char* argument, argp_state* state)
         return parse_filters(argument, arguments.data, state) ? 0 : EINVAL;
     case 'm':
         return parse_filters(argument, arguments.metadata, state) ? 0 : EINVAL;
+    case 's':
+        return parse_filters(argument, arguments.system, state) ? 0 : EINVAL;
     case 'f':
         arguments.force = true;
         return 0;
     case kKeyBackground:
         arguments.background = true;
+        return 0;
+    case kKeyPlanOnly:
+        arguments.plan = true;
         return 0;
     case kKeyFullBalance:
         return 0;
@@ -110,9 +186,17 @@ bool parse_balance(int argc, char** argv, BalanceArguments& arguments)
         .options = kBalanceOptions,
         .parser = parse_balance_option,
         .args_doc = "[VOLUME]",
-        .doc = "Move what is in block groups of a mounted volume into new ones: of another profile, over all "
-               "devices, or fuller.\vIt goes on after an unmount or a crash. Ctrl-C ends the waiting only; "
-               "cowraid balance cancel ends it.",
+        .doc =
+            "Move what is in block groups of a mounted volume into new ones: of another profile, over all "
+            "devices, or fuller.\vFILTERS are words with commas between: convert=PROFILE, which takes only "
+            "groups "
+            "of another profile; soft, which it is anyway; usage=PERCENT of a group in use; "
+            "profiles=PROFILE|...; devid=ID of a member that holds a part of it; limit=NUMBER of groups, the "
+            "emptiest first; stripes=DEVICES that it lies on; vrange=ADDRESSES, as filesystem usage --layout "
+            "shows them; drange=OFFSETS on the member. A range is MOST (of stripes: exactly), LEAST..MOST, "
+            "LEAST.. or ..MOST. What they let through is decided once, when the balance begins. It goes on "
+            "after an unmount or a crash. Ctrl-C ends the waiting only; "
+            "cowraid balance cancel ends it.",
         .children = children,
         .help_filter = nullptr,
         .argp_domain = nullptr};
@@ -131,44 +215,32 @@ bool known_profile(const BalanceArguments& arguments, const std::string& name)
            refuse(arguments, "there is no profile " + quoted(name) + "; see mkfs.cowraid --help");
 }
 
-// Percent from 0 to 100.
-bool parse_usage(const BalanceArguments& arguments, const std::string& text, uint64_t& usage)
-{
-    char* end = nullptr;
-    const unsigned long value = strtoul(text.c_str(), &end, 10);
-    if (text.empty() || *end != '\0' || text.find_first_not_of("0123456789") != std::string::npos ||
-        value > 100)
-        return refuse(arguments, "usage is a number of percent, not " + quoted(text));
-    usage = value;
-    return true;
-}
-
 // What a balance is asked to do. False: said why not.
 bool make_request(const BalanceArguments& arguments, json_t* request)
 {
-    const BalanceFilter& data = arguments.data;
-    const BalanceFilter& metadata = arguments.metadata;
-    const bool all = !data.given && !metadata.given;
+    const ContentArguments& data = arguments.data;
+    const ContentArguments& metadata = arguments.metadata;
+    const bool all = !data.given && !metadata.given && !arguments.system.given;
     const bool convert = !data.profile.empty() || !metadata.profile.empty();
-    uint64_t usage = 100;
     if (!known_profile(arguments, data.profile) || !known_profile(arguments, metadata.profile))
         return false;
+    if (!arguments.system.profile.empty())
+        return refuse(arguments, "system trees have the profile that fits metadata: use -mconvert=");
     if (convert && ((data.given && data.profile.empty()) || (metadata.given && metadata.profile.empty())))
         return refuse(arguments, "converting one of data and metadata and only moving the other takes two "
                                  "balances");
-    if (data.given && metadata.given && data.usage != metadata.usage)
-        return refuse(arguments, "one usage for data and metadata, or two balances");
-    const std::string& text = data.given ? data.usage : metadata.usage;
-    if (!text.empty() && !parse_usage(arguments, text, usage))
-        return false;
     json_put_text(request, "action", "start");
     json_put_text(request, "data_profile", data.profile);
     json_put_text(request, "metadata_profile", metadata.profile);
     json_put_flag(request, "data", all || data.given);
     json_put_flag(request, "metadata", all || metadata.given);
+    json_put_flag(request, "system", all || metadata.given || arguments.system.given);
     json_put_flag(request, "convert", convert);
     json_put_flag(request, "force", arguments.force);
-    json_put_integer(request, "usage_max", usage);
+    json_put(request, "data_filter", encode_filter(data.filter));
+    json_put(request, "metadata_filter", encode_filter(metadata.filter));
+    json_put(request, "system_filter",
+             encode_filter(arguments.system.given ? arguments.system.filter : metadata.filter));
     return true;
 }
 
@@ -207,9 +279,9 @@ std::string purpose_text(const BalanceStatus& status)
         text += (status.content & kGroupData) != 0 ? " and metadata" : " metadata";
         text += status.convert ? std::string(" to ") + profile_name(status.profiles.metadata) : "";
     }
-    return text + (status.usage_max < 100
-                       ? " in block groups of which at most " + std::to_string(status.usage_max) + "% is used"
-                       : "");
+    if ((status.content & kAllContent) == kGroupSystem)
+        text += " system trees";
+    return text + (status.chosen ? " in the block groups that its filters let through" : "");
 }
 
 std::string result_text(const BalanceStatus& status)
@@ -239,7 +311,7 @@ void print_status(const BalanceStatus& status, SizeStyle sizes)
     print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(bytes_done(status), sizes) +
                              " of " + size_text(status.bytes_total, sizes));
     if (progress.running) {
-        print_field("Rate:", size_text(progress.rate, sizes) + "/s");
+        print_field("Rate:", rate_text(progress, sizes));
         print_field("Time left:", duration_text(progress.left_ms));
     }
     print_field("Block groups left:", std::to_string(status.groups_left));
@@ -303,6 +375,7 @@ WorkProgress balance_progress(const BalanceStatus& status)
     const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
     WorkProgress progress = progress_of(bytes_done(status), status.bytes_total, seconds * 1000);
     progress.running = status.state == State::kRunning;
+    progress.held_back = status.held_back;
     if (status.state == State::kFinished)
         progress.percent = 100;
     return progress;
@@ -329,12 +402,46 @@ int command_balance(int argc, char** argv, CommandOptions common)
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
     return run_balance(*client, arguments.common, request.get(),
-                       arguments.background ? Wait::kNot : Wait::kForEnd);
+                       arguments.plan         ? Wait::kPlan
+                       : arguments.background ? Wait::kNot
+                                              : Wait::kForEnd);
 }
 
-int run_balance(ControlClient& client, const CommandOptions& options, const json_t* request, Wait wait)
+int print_plan(const CommandOptions& options, const BalancePlan& plan)
+{
+    if (options.format == OutputFormat::kJson) {
+        print_json(encode_plan(plan).get());
+        return kExitOk;
+    }
+    const auto size = [&](uint64_t bytes) {
+        return size_text(bytes, options.sizes);
+    };
+    print_field("Moves:", plan.group_count == 0 ? "nothing"
+                                                : size(plan.moved_bytes) + ", of " +
+                                                      count_text(plan.group_count, "block group"));
+    for (const auto& [name, room] :
+         {std::pair("Room for data:", plan.data), {"Room for metadata:", plan.metadata}})
+        if (room.needed != 0)
+            print_field(name, "needs " + size(room.needed) + ", has " + size(room.there));
+    if (plan.moved_bytes != 0)
+        print_field("Takes:", plan.rate == 0 ? "not known: no balance has ended since the volume was mounted"
+                                             : duration_text(plan.moved_bytes / plan.rate * 1000) + ", at " +
+                                                   size(plan.rate) + "/s as the last balance");
+    print_field("May be lost:", count_text(plan.tolerance_before, "device") + " now, " +
+                                    std::to_string(plan.tolerance_meanwhile) + " on the way, " +
+                                    std::to_string(plan.tolerance_after) + " afterwards");
+    return kExitOk;
+}
+
+int run_balance(ControlClient& client, const CommandOptions& options, json_t* request, Wait wait)
 {
     std::string why;
+    if (wait == Wait::kPlan) {
+        json_put_flag(request, "plan", true);
+        const auto answer = client.call("balance", request, why);
+        const auto plan = answer.ok() ? decode_plan(answer->get()) : Result<BalancePlan>(answer.err());
+        return plan.ok() ? print_plan(options, *plan) : command_failed(options, plan.err(), why);
+    }
     const auto started = ask_balance(client, request, why);
     if (!started.ok())
         return command_failed(options, started.err(), why);

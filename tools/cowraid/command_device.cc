@@ -7,6 +7,7 @@
 #include "device/open_member.h"
 #include "device/scan.h"
 #include "device/signature.h"
+#include "tools/common/new_member.h"
 #include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
@@ -20,6 +21,7 @@ struct DeviceArguments {
     bool background = false;
     bool wait = false;
     bool only_if_away = false;
+    bool plan = false;
     bool spare = false;
 };
 
@@ -28,7 +30,12 @@ constexpr int kKeySpare = 0x201;
 
 constexpr argp_option kAddOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
+    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {"spare", kKeySpare, nullptr, 0, "hold it in reserve: it takes the place of a member that fails", 0},
+    {},
+};
+constexpr argp_option kResizeOptions[] = {
+    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {},
 };
 constexpr argp_option kOnlineOptions[] = {
@@ -42,6 +49,7 @@ constexpr argp_option kOnlineOptions[] = {
 constexpr argp_option kRemoveOptions[] = {
     {"background", kKeyBackground, nullptr, 0, "do not wait for its end", 0},
     {"bg", kKeyBackground, nullptr, OPTION_ALIAS, nullptr, 0},
+    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {},
 };
 
@@ -66,6 +74,9 @@ error_t parse_device_option(int key, char*, argp_state* state)
         return 0;
     case kKeyBackground:
         arguments.background = true;
+        return 0;
+    case kKeyPlanOnly:
+        arguments.plan = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -321,6 +332,37 @@ int command_device_offline(int argc, char** argv, CommandOptions common)
     return kExitOk;
 }
 
+namespace {
+
+// A device more, or more of one: nothing moves, and what is there tolerates what it did.
+void print_growth(const CommandOptions& options, const std::string& path, uint64_t size_bytes)
+{
+    if (options.format == OutputFormat::kJson) {
+        const Json plan = json_with_schema("plan");
+        json_put_integer(plan.get(), "moved_bytes", 0);
+        json_put_text(plan.get(), "path", path);
+        json_put_integer(plan.get(), "size_bytes", size_bytes);
+        print_json(plan.get());
+        return;
+    }
+    print_line(stdout, "%s can be used with %s; nothing moves, and as many devices may be lost as now",
+               path.c_str(), size_text(size_bytes, options.sizes).c_str());
+}
+
+Status plan_device(ControlClient& client, const DeviceArguments& arguments, const std::string& path,
+                   std::string& why)
+{
+    CW_ASSIGN(const NewMember device, open_new_member(path, arguments.force, why));
+    const Json request = json_make_object();
+    json_put_flag(request.get(), "check", true);
+    json_put_integer(request.get(), "size_bytes", device.size_bytes);
+    CW_TRY(client.call("device-add", request.get(), why).status());
+    print_growth(arguments.common, device.path, device.size_bytes);
+    return {};
+}
+
+}  // namespace
+
 int command_device_add(int argc, char** argv, CommandOptions common)
 {
     DeviceArguments arguments{.common = std::move(common)};
@@ -339,9 +381,17 @@ int command_device_add(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(arguments.common, why);
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
+    if (arguments.plan && arguments.spare)
+        return nothing_named(arguments, "a spare holds nothing: there is no plan for it");
     const Json how = json_make_object();
     json_put_flag(how.get(), "spare", arguments.spare);
     for (const std::string& path : devices) {
+        if (arguments.plan) {
+            const Status planned = plan_device(*client, arguments, path, why);
+            if (!planned.ok())
+                return command_failed(arguments.common, planned.err(), why);
+            continue;
+        }
         const auto added = hand_over_device(*client, "device-add", how.get(), path, arguments.force, 0, why);
         if (!added.ok())
             return command_failed(arguments.common, added.err(), why);
@@ -385,17 +435,21 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     json_put_text(request.get(), "action", "remove");
     json_put_integer(request.get(), "member", member->id.value);
     return run_balance(*client, arguments.common, request.get(),
-                       arguments.background ? Wait::kNot : Wait::kForEnd);
+                       arguments.plan         ? Wait::kPlan
+                       : arguments.background ? Wait::kNot
+                                              : Wait::kForEnd);
 }
 
-int command_resize(int argc, char** argv, CommandOptions options)
+int command_resize(int argc, char** argv, CommandOptions common)
 {
-    if (!parse_common(
-            argc, argv, "[MEMBER:]max [VOLUME]",
+    DeviceArguments arguments{.common = std::move(common)};
+    if (!parse_device(
+            argc, argv, kResizeOptions, "[MEMBER:]max [VOLUME]",
             "Use all of a device that has grown, or of all that have. MEMBER is an id or a device. To "
             "use less of one, remove it and add it again.",
-            options))
+            arguments))
         return kExitUsage;
+    CommandOptions& options = arguments.common;
     const std::string what = options.operands.empty() ? "" : options.operands.front();
     const std::string name =
         what.substr(0, what.find_last_of(':') == std::string::npos ? 0 : what.find_last_of(':'));
@@ -417,13 +471,16 @@ int command_resize(int argc, char** argv, CommandOptions options)
     for (const MemberInfo& member : *members) {
         const Json request = json_make_object();
         json_put_integer(request.get(), "member", member.id.value);
+        json_put_flag(request.get(), "plan", arguments.plan);
         const auto grown = client->call("member-grow", request.get(), why);
         if (!grown.ok() && (!name.empty() || grown.err() != Err::kInvalid))
             return command_failed(options, grown.err(), why);
         if (!grown.ok())
             continue;
         any = true;
-        if (options.format == OutputFormat::kJson)
+        if (arguments.plan)
+            print_growth(options, member.path, json_get_integer(grown->get(), "size_bytes"));
+        else if (options.format == OutputFormat::kJson)
             print_json(grown->get());
         else
             print_line(stdout, "member %u (%s) uses %s now", member.id.value, member.path.c_str(),

@@ -164,9 +164,7 @@ void print_status(const ScrubStatus& status, SizeStyle sizes)
         print_field("Time left:", duration_text(progress.left_ms));
     print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(status.bytes_done, sizes) +
                              " of members");
-    const std::string limit =
-        status.options.limit == 0 ? "" : " (limit " + size_text(status.options.limit, sizes) + "/s)";
-    print_field("Rate:", size_text(progress.rate, sizes) + "/s" + limit);
+    print_field("Rate:", rate_text(progress, sizes));
     print_field("Data verified:", size(status.data_blocks));
     print_field("Parity verified:", size(status.parity_blocks));
     print_field("Tree nodes:", std::to_string(status.nodes));
@@ -240,6 +238,7 @@ WorkProgress scrub_progress(const ScrubStatus& status)
     WorkProgress progress =
         progress_of(status.bytes_done, status.bytes_total, status.run_ms, status.options.limit);
     progress.running = status.state == ScrubState::kRunning;
+    progress.held_back = status.held_back;
     if (status.state == ScrubState::kFinished)
         progress.percent = 100;
     return progress;
@@ -265,6 +264,7 @@ int command_scrub(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(options.common, why);
     if (!client.ok())
         return command_failed(options.common, client.err(), why);
+    notice_interrupts();  // what it begins goes on, and the user is told
     const Json arguments = arguments_of(options.scrub);
     const auto started = ask(*client, "scrub-start", arguments.get(), why);
     if (!started.ok()) {
@@ -289,6 +289,8 @@ int command_scrub_start(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(options.common, why);
     if (!client.ok())
         return command_failed(options.common, client.err(), why);
+    if (options.wait)
+        notice_interrupts();
     const Json arguments = arguments_of(options.scrub);
     const auto started = ask(*client, "scrub-start", arguments.get(), why);
     if (!started.ok())

@@ -280,12 +280,18 @@ WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run
             .limit = limit};
 }
 
+std::string rate_text(const WorkProgress& progress, SizeStyle sizes)
+{
+    std::string notes = progress.limit == 0 ? "" : "limit " + size_text(progress.limit, sizes) + "/s";
+    if (progress.held_back)
+        notes += std::string(notes.empty() ? "" : ", ") + "held back by foreground load";
+    return size_text(progress.rate, sizes) + "/s" + (notes.empty() ? "" : " (" + notes + ")");
+}
+
 std::string progress_text(const WorkProgress& progress, SizeStyle sizes)
 {
-    const std::string limit =
-        progress.limit == 0 ? "" : " (limit " + size_text(progress.limit, sizes) + "/s)";
-    return std::to_string(progress.percent) + "% done, " + size_text(progress.rate, sizes) + "/s" + limit +
-           ", " + duration_text(progress.left_ms) + " left";
+    return std::to_string(progress.percent) + "% done, " + rate_text(progress, sizes) + ", " +
+           duration_text(progress.left_ms) + " left";
 }
 
 void show_progress(const CommandOptions& options, const WorkProgress& progress)

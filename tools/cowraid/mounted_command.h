@@ -36,9 +36,16 @@ Result<MemberInfo> find_member(ControlClient& client, const std::string& text, s
 Result<Json> hand_over_device(ControlClient& client, const char* command, const json_t* arguments,
                               const std::string& path, bool force, uint64_t bytes_min, std::string& why);
 
-enum class Wait : uint8_t { kNot, kForEnd };
+// The key of --plan.
+inline constexpr int kKeyPlanOnly = 262;
+constexpr const char* kPlanHelp = "only say what it would take, or why it cannot be; changes nothing";
+// What a change would take. Returns the exit code.
+int print_plan(const CommandOptions& options, const BalancePlan& plan);
+
+// kPlan: only says what it would take.
+enum class Wait : uint8_t { kNot, kForEnd, kPlan };
 // Asks for a balance, or for what is carried out as one, says how it is, and returns the exit code.
-int run_balance(ControlClient& client, const CommandOptions& options, const json_t* request, Wait wait);
+int run_balance(ControlClient& client, const CommandOptions& options, json_t* request, Wait wait);
 
 // From now on Ctrl-C and SIGTERM end waiting, not the program.
 void notice_interrupts();
@@ -64,12 +71,15 @@ struct WorkProgress {
     uint64_t rate = 0;  // bytes a second
     uint64_t left_ms = 0;
     uint64_t limit = 0;  // bytes a second; 0: none
+    bool held_back = false;  // users of the volume go first just now
 };
 // Of work that has done so much in that time, and goes on so, at most as fast as the limit lets it.
 WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run_ms, uint64_t limit = 0);
 WorkProgress scrub_progress(const ScrubStatus& status);
 WorkProgress balance_progress(const BalanceStatus& status);
 WorkProgress replace_progress(const ReplaceStatus& status);
+// "1.00GiB/s (limit 2.00GiB/s, held back by foreground load)"
+std::string rate_text(const WorkProgress& progress, SizeStyle sizes = SizeStyle::kIec);
 // "40% done, 1.00GiB/s (limit 2.00GiB/s), 0:00:12 left"
 std::string progress_text(const WorkProgress& progress, SizeStyle sizes = SizeStyle::kIec);
 // "[====    ] 40% done, ..." as progress_text(), in place of the one before, on a terminal; nothing when it

@@ -11,6 +11,7 @@
 #include "device/open_member.h"
 #include "fs/make_volume.h"
 #include "tools/mount/effective_options.h"
+#include "tools/mount/mount_request.h"
 #include "tools/mount/partial_write_options.h"
 
 namespace cowraid {
@@ -317,31 +318,31 @@ Result<ProfileId> requested_profile(const json_t* request, const char* key, Prof
 
 }  // namespace
 
-Status VolumeControl::remove_member(const json_t* request, std::string& why)
+Result<BalanceOptions> VolumeControl::removal_options(const json_t* request, std::string& why)
 {
     const BalanceOptions options = {
         .profiles = filesystem_.volume->profiles(),
         .content = kAllContent,
-        .member = {static_cast<uint32_t>(
-            std::min<uint64_t>(json_get_integer(request, "member"), UINT32_MAX))},
+        .member = member_of(request),
     };
-    if (options.member.value == 0) {
-        why = "no member is named";
-        return Err::kInvalid;
-    }
-    return filesystem_.committer.balance.start(options, why);
+    if (options.member.value != 0)
+        return options;
+    why = "no member is named";
+    return Err::kInvalid;
 }
 
-Status VolumeControl::balance_start(const json_t* request, std::string& why)
+Result<BalanceOptions> VolumeControl::balance_options(const json_t* request, std::string& why)
 {
     const VolumeProfiles now = filesystem_.volume->profiles();
     BalanceOptions options;
     options.convert = json_get_flag(request, "convert");
     options.force = json_get_flag(request, "force");
-    options.usage_max =
-        static_cast<uint32_t>(std::min<uint64_t>(json_get_integer(request, "usage_max"), 100));
+    options.data = decode_filter(json_get(request, "data_filter"));
+    options.metadata = decode_filter(json_get(request, "metadata_filter"));
+    options.system = decode_filter(json_get(request, "system_filter"));
     options.content = (json_get_flag(request, "data") ? kGroupData : 0) |
-                      (json_get_flag(request, "metadata") ? kGroupMetadata | kGroupSystem : 0);
+                      (json_get_flag(request, "metadata") ? kGroupMetadata : 0) |
+                      (json_get_flag(request, "system") ? kGroupSystem : 0);
     CW_ASSIGN(options.profiles.data, requested_profile(request, "data_profile", now.data, why));
     ProfileId usual = now.metadata;
     const size_t members = filesystem_.volume->member_table().size();
@@ -353,11 +354,22 @@ Status VolumeControl::balance_start(const json_t* request, std::string& why)
         options.content |= kGroupMetadata | kGroupSystem;
     }
     CW_ASSIGN(options.profiles.metadata, requested_profile(request, "metadata_profile", usual, why));
-    if (options.content == 0) {
-        why = "nothing is to be balanced: neither data nor metadata";
-        return Err::kInvalid;
-    }
-    return filesystem_.committer.balance.start(options, why);
+    if (options.content != 0)
+        return options;
+    why = "nothing is to be balanced: neither data nor metadata";
+    return Err::kInvalid;
+}
+
+// `plan`: it only says what that would be; empty otherwise.
+Status VolumeControl::start_balance(const json_t* request, const Result<BalanceOptions>& options,
+                                    std::optional<BalancePlan>& plan, std::string& why)
+{
+    Balance& work = filesystem_.committer.balance;
+    if (!options.ok())
+        return options.err();
+    if (!json_get_flag(request, "plan"))
+        return work.start(*options, why);
+    return work.plan(*options, plan.emplace(), why);
 }
 
 Status VolumeControl::balance_status(ControlRequest&, ControlAnswer& answer, std::string&)
@@ -371,11 +383,13 @@ Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, st
     Balance& work = filesystem_.committer.balance;
     const std::string action = json_get_text(request.body.get(), "action");
     Status status = Err::kInvalid;
+    std::optional<BalancePlan> plan;
+    const json_t* const body = request.body.get();
     why.clear();
     if (action == "start")
-        status = balance_start(request.body.get(), why);
+        status = start_balance(body, balance_options(body, why), plan, why);
     else if (action == "remove")
-        status = remove_member(request.body.get(), why);
+        status = start_balance(body, removal_options(body, why), plan, why);
     else if (action == "pause")
         status = work.pause(why);
     else if (action == "resume")
@@ -387,7 +401,7 @@ Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, st
     if (!status.ok() && why.empty())
         why = not_writable_text(status.err());
     if (status.ok())
-        answer.result = encode_balance(work.status());
+        answer.result = plan ? encode_plan(*plan) : encode_balance(work.status());
     return status;
 }
 
@@ -520,7 +534,9 @@ Status VolumeControl::device_offline(ControlRequest& request, ControlAnswer& ans
 Status VolumeControl::member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const MemberId member = member_of(request.body.get());
-    const auto grown = filesystem_.committer.grow_member(member, why);
+    const bool plan = json_get_flag(request.body.get(), "plan");
+    const auto grown = plan ? filesystem_.committer.plan_growth(member, why)
+                            : filesystem_.committer.grow_member(member, why);
     if (!grown.ok()) {
         if (why.empty())
             why = not_writable_text(grown.err());

@@ -19,13 +19,14 @@ namespace cowraid {
 // full, percent, new, bad; percent, older_than: seconds), scrub-status, scrub-pause, scrub-resume,
 // scrub-cancel (each answers with the status), damage (which files the list of damage is about),
 // balance-status, balance (action: start, remove, pause, resume, cancel; answers with the status. start:
-// data_profile, metadata_profile, data, metadata, convert, usage_max, force; without a profile it stays as it
-// is, metadata rises to what data tolerate. remove: member), device-add (path, with the device's descriptor,
-// open as open_member_fd() opens; answers with the member; with check and size_bytes: whether it could be
-// one), device-online (the same, or only member: on the device that it had), device-offline (member),
-// device-replace (as device-add, with member), replace-cancel (answers with the status of the replacement),
-// shutdown-wait (holds the connection; "closing" is announced, then "closed"), events (since: a sequence;
-// answers with those behind it, how many were dropped, and whether the volume is degraded).
+// data_profile, metadata_profile, data, metadata, system, and data_filter and the like, convert, force;
+// without a profile it stays as it is, metadata rises to what data tolerate. remove: member. With plan both
+// only say what they would do), device-add (path, with the device's descriptor, open as open_member_fd()
+// opens; answers with the member; with check and size_bytes: whether it could be one), device-online (the
+// same, or only member: on the device that it had), device-offline (member), device-replace (as device-add,
+// with member), replace-cancel (answers with the status of the replacement), shutdown-wait (holds the
+// connection; "closing" is announced, then "closed"), events (since: a sequence; answers with those behind
+// it, how many were dropped, and whether the volume is degraded).
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -72,8 +73,10 @@ private:
     Status damage(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance_status(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
-    Status balance_start(const json_t* request, std::string& why);
-    Status remove_member(const json_t* request, std::string& why);
+    Result<BalanceOptions> balance_options(const json_t* request, std::string& why);
+    Result<BalanceOptions> removal_options(const json_t* request, std::string& why);
+    Status start_balance(const json_t* request, const Result<BalanceOptions>& options,
+                         std::optional<BalancePlan>& plan, std::string& why);
     Status refuse_own(const UniqueFd& descriptor, std::string& why);
     Result<std::unique_ptr<BlockDevice>> device_of(ControlRequest& request, std::string& why);
     Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);

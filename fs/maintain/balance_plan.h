@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// What a change of the volume's structure takes: what a balance is admitted by, and what --plan shows.
+#pragma once
+
+#include <cstdint>
+
+namespace cowraid {
+
+struct BalancePlan {
+    // At the tightest moment, in bytes; both 0 where nothing of the kind moves.
+    struct Room {
+        uint64_t needed = 0, there = 0;
+    };
+    uint64_t moved_bytes = 0;  // in use in the groups that it would empty
+    uint64_t group_count = 0;  // of them
+    Room data, metadata;
+    // How many more devices may be lost: now, while groups of both kinds are there, and at its end.
+    uint32_t tolerance_before = 0, tolerance_meanwhile = 0, tolerance_after = 0;
+    uint64_t rate = 0;  // bytes a second, of the last balance of this mount; 0: there was none
+    uint64_t offered_blocks = 0;  // what writers must be content with from its begin on
+};
+
+}  // namespace cowraid

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+// What a balance would take, and which block groups its filters let through.
+#include "tests/filesystem/volume_contents.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr uint64_t kChoiceMemberBytes = 160 * kMiB;
+
+BalanceOptions converted_to(ProfileId data, ProfileId metadata, bool force = false)
+{
+    return {.profiles = {data, metadata}, .content = kAllContent, .convert = true, .force = force};
+}
+
+}  // namespace
+
+TEST_CASE("balance: a plan says what it takes and refuses what it would refuse, and changes nothing")
+{
+    SimVolume volume({4, kChoiceMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const Contents contents = fill(fs, prng, 30 * kMiB);
+    const auto planned = [&](const BalanceOptions& options, std::string& why) {
+        const BalanceStatus::State before = fs.committer.balance.status().state;
+        const size_t groups = fs.volume->map().groups.size();
+        BalancePlan plan;
+        const Status status = fs.committer.balance.plan(options, plan, why);
+        CHECK(fs.volume->superblock().balance == BalanceRecord());
+        CHECK(fs.volume->map().groups.size() == groups);
+        CHECK(fs.committer.balance.status().state == before);
+        CHECK(status.ok() == why.empty());
+        return status.ok() ? Result<BalancePlan>(plan) : Result<BalancePlan>(status.err());
+    };
+    REQUIRE(fs.step(true).ok());
+    // The same refusals in the same words.
+    for (const BalanceOptions& options :
+         {converted_to(ProfileId::kSingle, ProfileId::kRaid1),
+          converted_to(ProfileId::kRaid1c4, ProfileId::kRaid1),
+          BalanceOptions{.profiles = fs.volume->profiles(), .content = kAllContent, .member = MemberId{9}},
+          BalanceOptions{.profiles = fs.volume->profiles(), .content = kAllContent, .member = MemberId{1}}}) {
+        std::string why, why_start;
+        const auto plan = planned(options, why);
+        if (plan.ok())
+            continue;  // shown below to be so
+        CHECK(fs.committer.balance.start(options, why_start).err() == plan.err());
+        CHECK(why == why_start);
+    }
+    const BalanceOptions options = converted_to(ProfileId::kRaid6, ProfileId::kRaid1c3);
+    std::string why;
+    const auto plan = planned(options, why);
+    REQUIRE_MESSAGE(plan.ok(), why);
+    CHECK(plan->moved_bytes > 30 * kMiB);
+    CHECK(plan->data.needed >= 30 * kMiB);
+    CHECK(plan->data.there >= plan->data.needed);
+    CHECK(plan->metadata.there >= plan->metadata.needed);
+    CHECK(plan->tolerance_before == 1);
+    CHECK(plan->tolerance_meanwhile == 1);
+    CHECK(plan->tolerance_after == 2);
+    CHECK(plan->rate == 0);
+    REQUIRE(start_balance(fs, options).ok());
+    CHECK(fs.committer.balance.status().bytes_total == plan->moved_bytes);
+    // One at a time, for a plan as well.
+    BalancePlan other;
+    CHECK(fs.committer.balance.plan(options, other, why).err() == Err::kBusy);
+    CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+    require_contents(fs, contents);
+    const auto again = planned(converted_to(ProfileId::kRaid5, ProfileId::kRaid1, true), why = "");
+    REQUIRE(again.ok());
+    CHECK(again->rate > 0);
+    CHECK(again->tolerance_before == 2);
+    CHECK(again->tolerance_meanwhile == 1);
+    CHECK(again->tolerance_after == 1);
+    // What would not fit says by how much.
+    write_file(fs, "full", random_content(prng, fs.statistics().available_blocks * kBlockBytes / 10 * 9));
+    REQUIRE(fs.step(true).ok());
+    CHECK(planned(converted_to(ProfileId::kRaid1c4, ProfileId::kRaid1c4), why = "").err() == Err::kNoSpace);
+    CHECK_MESSAGE(why.find("remove files of ") != std::string::npos, why);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
+namespace {
+
+std::set<VolumeAddress> data_groups(Filesystem& fs)
+{
+    std::set<VolumeAddress> groups;
+    for (const GroupNumbers& numbers : fs.store.allocator.group_numbers(kGroupData))
+        groups.insert(numbers.address);
+    return groups;
+}
+
+// How many data groups a filter lets through.
+uint64_t let_through(Filesystem& fs, const BalanceFilter& filter)
+{
+    BalanceOptions options{.profiles = fs.volume->profiles(), .content = kGroupData};
+    options.data = filter;
+    BalancePlan plan;
+    std::string why;
+    REQUIRE_MESSAGE(fs.committer.balance.plan(options, plan, why).ok(), why);
+    return plan.group_count;
+}
+
+}  // namespace
+
+TEST_CASE("balance: filters choose block groups when it begins, and mounts go on with these")
+{
+    SimVolume volume({3, kChoiceMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    Prng prng(seed());
+    const Contents contents = fill(volume.fs(), prng, 120 * kMiB);
+    const std::set<VolumeAddress> before = data_groups(volume.fs());
+    const auto counts = [&](auto matches) {
+        uint64_t count = 0;
+        for (const VolumeAddress address : before)
+            count += matches(*volume.fs().volume->array().group_at(address));
+        return count;
+    };
+    Filesystem& fs = volume.fs();
+    REQUIRE(before.size() > 3);
+    CHECK(let_through(fs, {.limit = {0, 2}}) == 2);
+    CHECK(let_through(fs, {.usage = {101, 200}}) == 0);
+    CHECK(let_through(fs, {.stripes = {3, 3}}) ==
+          counts([](const ArrayGroup& group) { return group.record.columns.size() == 3; }));
+    CHECK(let_through(fs, {.stripes = {4, 9}}) == 0);
+    CHECK(let_through(fs, {.profiles = 1U << static_cast<uint32_t>(ProfileId::kRaid6)}) == 0);
+    CHECK(let_through(fs, {.profiles = 1U << static_cast<uint32_t>(ProfileId::kRaid5)}) == before.size());
+    CHECK(let_through(fs, {.addresses = {before.begin()->value, before.begin()->value}}) == 1);
+    CHECK(let_through(fs, {.member = MemberId{2}}) == counts([](const ArrayGroup& group) {
+              return std::any_of(group.record.columns.begin(), group.record.columns.end(),
+                                 [](const GroupColumn& column) { return column.member.value == 2; });
+          }));
+    CHECK(let_through(fs, {.places = {0, 4095}, .member = MemberId{2}}) == 0);  // no group is there
+    BalanceOptions options{.profiles = fs.volume->profiles(), .content = kGroupData};
+    options.data.limit = {1000, 2000};
+    std::string why;
+    CHECK(fs.committer.balance.start(options, why).err() == Err::kInvalid);
+    CHECK_MESSAGE(why.find("limit=") != std::string::npos, why);
+    // Two of them, over kills: the others stay.
+    options.data = {.limit = {0, 2}};
+    REQUIRE(start_balance(fs, options).ok());
+    for (int mounts = 0;
+         mounts < 60 && volume.fs().committer.balance.status().state == BalanceStatus::State::kRunning;
+         ++mounts) {
+        CHECK(volume.fs().committer.balance.status().chosen);
+        for (int step = 0; step < 1 + mounts; ++step)
+            if (volume.fs().balance_step() == CleanProgress::kNeedsCommit)
+                REQUIRE(volume.fs().step(true).ok());
+        volume.kill();
+        mount(volume, manual_options());
+    }
+    CHECK(volume.fs().committer.balance.status().state == BalanceStatus::State::kNone);
+    for (const GroupRecord& group : volume.fs().volume->map().groups)
+        CHECK((group.flags & kGroupChosen) == 0);
+    uint64_t gone = 0;
+    const std::set<VolumeAddress> after = data_groups(volume.fs());
+    for (const VolumeAddress address : before)
+        gone += after.count(address) == 0;
+    CHECK(gone == 2);
+    require_contents(volume.fs(), contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
+TEST_CASE("balance: one that was cancelled and begins again ends, or is refused for lack of room")
+{
+    for (const uint64_t free_mib : {400, 160, 90, 40, 20}) {
+        CAPTURE(free_mib);
+        SimVolume volume({0, 0, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+        for (const uint64_t mib : {160, 160, 160, 80})
+            volume.add_device(mib * kMiB);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Prng prng(seed());
+        const BalanceOptions options{
+            .profiles = {ProfileId::kRaid5, ProfileId::kRaid1c4}, .content = kAllContent, .convert = true};
+        REQUIRE(start_balance(fs, options).ok());
+        std::string why;
+        REQUIRE(fs.committer.balance.cancel(why).ok());
+        Contents contents = fill(fs, prng, kMiB);
+        for (int files = 0; files < 400 && fs.statistics().available_blocks * kBlockBytes > free_mib * kMiB;
+             ++files) {
+            const std::string name = "file" + std::to_string(files);
+            contents[name] = random_content(prng, kMiB);
+            write_file(fs, name, contents[name]);
+            if (files % 8 == 0)
+                REQUIRE(fs.step(true).ok());
+        }
+        REQUIRE(fs.step(true).ok());
+        const Status again = fs.committer.balance.start(options, why);
+        if (again.ok())
+            CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+        else
+            CHECK(again.err() == Err::kNoSpace);
+        require_contents(fs, contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}

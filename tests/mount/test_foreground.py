@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""Users of a volume go before work in the background, which goes on all the same."""
+
+import json
+import mmap
+import os
+import random
+import threading
+import time
+
+from conftest import tool
+from test_redundancy import fill
+from test_scrub import check_clean, scrub, status_of
+
+BLOCK = 4096
+
+
+class Users:
+    """A reader and a writer of random blocks, not as fast as they could; the writer with an fsync each."""
+
+    def __init__(self, path):
+        self.path, self.latencies, self.ended = path, [], threading.Event()
+        path.write_bytes(os.urandom(16 << 20))
+        self.threads = [threading.Thread(target=self.run, args=(writes,)) for writes in (False, True)]
+
+    def run(self, writes):
+        memory = mmap.mmap(-1, BLOCK)
+        fd = os.open(self.path, os.O_RDWR | os.O_DIRECT)
+        generator = random.Random(writes)
+        while not self.ended.wait(0.002):
+            place = generator.randrange(16 << 20 >> 12) * BLOCK
+            began = time.monotonic()
+            if writes:
+                os.pwrite(fd, memory, place)
+                os.fsync(fd)
+            else:
+                os.preadv(fd, [memory], place)
+            self.latencies.append(time.monotonic() - began)
+        os.close(fd)
+
+    def take(self):
+        """The 95th percentile since the last call, in seconds."""
+        latencies = sorted(self.latencies)
+        self.latencies = []
+        assert len(latencies) > 50
+        return latencies[len(latencies) * 95 // 100]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_a_scrub_gives_way_to_users_and_goes_on(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    fill(volume.mount_point, 1, file_count=60)
+    (volume.mount_point / "big").write_bytes(os.urandom(384 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    check_clean(scrub(volume))
+    with Users(volume.mount_point / "used") as users:
+        time.sleep(2)
+        quiet = users.take()
+        held_back, finished, progress = 0, 0, set()
+        deadline = time.monotonic() + 3
+        tool("cowraid", "scrub", "start", volume.mount_point)
+        while time.monotonic() < deadline:
+            status = status_of(volume)
+            if status["state"] == "running":
+                held_back += status["held_back"]
+                progress.add((finished, status["bytes_done"]))
+            else:
+                check_clean(status)
+                finished += 1
+                tool("cowraid", "scrub", "start", volume.mount_point)
+        beside = users.take()
+    assert held_back > 0
+    assert len(progress) > 2
+    # A machine that does other things, too: the benchmark has figures.
+    assert beside < 10 * quiet + 0.1, (quiet, beside)
+    text = tool("cowraid", "scrub", volume.mount_point).stdout
+    assert "no errors found" in text and "held back" not in text
+
+
+def test_a_limit_is_kept(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "big").write_bytes(os.urandom(384 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    report = scrub(volume, "--limit", "150m")
+    rate = report["bytes_done"] / (1 << 20) / (report["run_ms"] / 1000)
+    assert 100 < rate < 165, json.dumps(report)
