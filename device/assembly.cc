@@ -173,24 +173,44 @@ Status Assembler::check_one_volume()
     return {};
 }
 
-// Whether most of the devices have a later commit that knows another device as this member; or that device is
-// there, which is the first to have it.
+const Uuid& own_uuid(const Superblock& superblock)
+{
+    return superblock.member(superblock.member_id)->uuid;
+}
+
+// Whether `other` has a later commit in which the target has the place that is still the source's for `own`.
+bool knows_successor(const Superblock& other, const Superblock& own)
+{
+    const MemberRecord* const line = other.member(own.member_id);
+    return own.replace.active() && own.replace.source == own.member_id && newer_commit(other, own) &&
+           line != nullptr && line->uuid == own.member(own.replace.target)->uuid;
+}
+
+// Whether `own` says that it took the place of a member, of which a later commit knows nothing.
+bool took_over_in_vain(const Superblock& other, const Superblock& own)
+{
+    return newer_commit(other, own) && other.replace.active() && other.replace.source == own.member_id &&
+           other.member(other.replace.target)->uuid == own_uuid(own);
+}
+
+// Whether most of the devices have a later commit that knows another device as this member; or any has one
+// that ends its replacement, or that its own end of one came to nothing with.
 bool Assembler::was_replaced(const Candidate& candidate) const
 {
     const Superblock& own = candidate.newest();
-    const Uuid& uuid = own.member(own.member_id)->uuid;
-    const auto succeeds = [&](const Candidate& other) {
-        const Superblock& newest = other.newest();
-        return newest.member_id == own.member_id && newest.member(own.member_id)->uuid != uuid &&
-               own.replace.source == own.member_id && newer_commit(newest, own) &&
-               newest.member(own.member_id)->uuid == own.member(own.replace.target)->uuid;
+    const auto any = [&](auto&& holds) {
+        return std::any_of(candidates_.begin(), candidates_.end(),
+                           [&](const Candidate& other) { return holds(other.newest()); });
     };
-    if (std::any_of(candidates_.begin(), candidates_.end(), succeeds))
+    const auto in_vain = [&](const Superblock& one) {
+        return any([&](const Superblock& other) { return took_over_in_vain(other, one); });
+    };
+    if (in_vain(own) ||
+        any([&](const Superblock& other) { return knows_successor(other, own) && !in_vain(other); }))
         return true;
     const auto others = std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& other) {
         const MemberRecord* const line = other.newest().member(own.member_id);
-        return line != nullptr && line->uuid != own.member(own.member_id)->uuid &&
-               newer_commit(other.newest(), own);
+        return line != nullptr && line->uuid != own_uuid(own) && newer_commit(other.newest(), own);
     });
     return static_cast<size_t>(others) * 2 > candidates_.size();
 }

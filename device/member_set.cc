@@ -401,20 +401,19 @@ MemberSet::Mirror MemberSet::mirror_of(MemberId id, const BlockDevice* device) c
     return {};
 }
 
-BlockDevice* MemberSet::take_over(MemberId source, MemberId target)
+bool MemberSet::take_over(MemberId source, MemberId target)
 {
-    BlockDevice* old = nullptr;
     {
         MutexLock lock(mutex_);
-        Member* const member = find(source);
         Member* const successor = find(target);
-        old = member->device.get();
-        serve(*member, std::move(successor->device));
+        if (stopped() || device(target) == nullptr)
+            return false;
+        serve(*find(source), std::move(successor->device));
         successor->named.store(nullptr, std::memory_order_release);
         successor->in_service.store(nullptr, std::memory_order_release);
     }
     remove(target);
-    return old;
+    return true;
 }
 
 uint64_t MemberSet::arrivals(MemberId id) const

@@ -126,8 +126,9 @@ public:
     };
     [[nodiscard]] Mirror mirror_of(MemberId id, const BlockDevice* device) const;
     // The device of `target` becomes that of `source`, in service, and `target` is no member any more. The
-    // one that `source` had, or null, is kept as long as the set.
-    BlockDevice* take_over(MemberId source, MemberId target);
+    // one that `source` had, or null, is kept as long as the set. False: `target` is not in service, or
+    // stopped().
+    [[nodiscard]] bool take_over(MemberId source, MemberId target);
     // How often it did so. What was found out about its content before says nothing about it now.
     [[nodiscard]] uint64_t arrivals(MemberId id) const;
     // The device of a member that is out of service; null: it has none. Only who brings members into service

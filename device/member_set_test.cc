@@ -172,3 +172,19 @@ TEST_CASE("a member with too many errors stays where the others cannot do withou
     CHECK(set.fail_over_budget());
     CHECK(set.device({1}) == nullptr);
 }
+
+TEST_CASE("a successor that is out of service takes nobody's place")
+{
+    MemberSet set;
+    for (const uint32_t id : {1, 2, 3})
+        set.add({id}, std::make_unique<SimDevice>("device" + std::to_string(id), kMiB), {});
+    const MemberId target{3};
+    CHECK(set.fail({&target, 1}));
+    CHECK_FALSE(set.take_over({1}, target));
+    CHECK(set.path({1}) == "device1");
+    CHECK(set.failed(target));
+    set.put_in_service(target, nullptr);
+    CHECK(set.take_over({1}, target));
+    CHECK(set.path({1}) == "device3");
+    CHECK(set.ids() == std::vector<MemberId>{{1}, {2}});
+}

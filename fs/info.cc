@@ -161,9 +161,7 @@ VolumeInfo Filesystem::info()
                                .size_bytes = spare.size_bytes,
                                .useless = volume->spares().useless(spare.id)});
     info.may_fail = may_fail(*this);
-    const uint64_t in_service = info.members.size() - volume->missing_members().size();
-    const uint64_t needed = needed_for_writing(info.members.size(), volume->writes_with_half());
-    info.may_fail_writing = std::min(info.may_fail, in_service - std::min(in_service, needed));
+    info.may_fail_writing = std::min<uint64_t>(info.may_fail, volume->spare_voters());
     info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)
         info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);

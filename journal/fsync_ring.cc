@@ -49,7 +49,8 @@ FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t 
 {
     CW_ASSERT(first_sequence > 0);
     for (const MemberRecord& record : superblock.members)
-        logs_.push_back({MemberRing(record, LogKind::kFsync)});
+        if (record.id != superblock.replace.target)
+            logs_.push_back({MemberRing(record, LogKind::kFsync)});
 }
 
 // In service, there to stay, and without a copy of this batch.
@@ -111,8 +112,10 @@ Result<std::unique_ptr<RecordWrite>> FsyncRing::begin(uint32_t record_count, uin
     FsyncHeader& header = write->header;
     header.content_bytes = content_bytes;
     header.generation = generation;
-    const auto in_service = static_cast<uint32_t>(
-        std::count_if(logs_.begin(), logs_.end(), [&](const MemberLog& log) { return usable(log, *write); }));
+    const auto in_service =
+        static_cast<uint32_t>(std::count_if(logs_.begin(), logs_.end(), [&](const MemberLog& log) {
+            return members_.device(log.ring.member()) != nullptr;
+        }));
     Status status;
     if (in_service == 0)
         status = Err::kIo;

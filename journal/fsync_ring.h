@@ -41,7 +41,8 @@ void write_fsync_copies(MemberSet& members, RecordWrite& write);
 // Calls must not overlap.
 class FsyncRing {
 public:
-    // Every batch goes to `tolerance` + 1 members, or to all when fewer are in service. Numbering begins at
+    // Every batch goes to `tolerance` + 1 members, or to all when fewer are in service; members that leave
+    // count for this and get none, so that there may be no room (kNoSpace). Numbering begins at
     // `first_sequence`. `committed` is the last durable commit; it must not be below what a scan asked for
     // (FsyncScan::commit_at_least()).
     FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t tolerance, uint64_t first_sequence,

@@ -149,3 +149,28 @@ TEST_CASE("fsync ring: behind a batch that found no room for its second copy not
     ring.retire(kOpen);
     CHECK(ring.begin(1, 8, {7}, kEpoch).ok());
 }
+
+TEST_CASE("fsync ring: a batch never has fewer copies because a member leaves")
+{
+    Fixture fixture(2);
+    FsyncRing ring(*fixture.members, fixture.superblock, 1, 1, kCommitted);
+    fixture.members->set_leaving({1}, true);
+    CHECK(ring.begin(1, 8, kOpen, kEpoch).err() == Err::kNoSpace);
+    fixture.members->set_leaving({1}, false);
+    ring.retire(kOpen);
+    auto write = ring.begin(1, 8, {7}, kEpoch);
+    REQUIRE(write.ok());
+    CHECK((*write)->copies.size() == 2);
+}
+
+TEST_CASE("fsync ring: the target of a replacement is no place for a copy, and none is missed there")
+{
+    Fixture fixture(3);
+    fixture.superblock.replace = {{1}, {3}, 1};
+    fixture.members->set_leaving({3}, true);
+    fixture.members->leave_out({2});
+    FsyncRing ring(*fixture.members, fixture.superblock, 1, 1, kCommitted);
+    auto write = ring.begin(1, 8, kOpen, kEpoch);
+    REQUIRE(write.ok());
+    CHECK((*write)->copies.size() == 1);
+}

@@ -4,6 +4,7 @@
 // nothing older overtakes what they write to both.
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/checksum.h"
 #include "raid56/io_plan.h"
 #include "raid56/scrub_stripe.h"
@@ -33,7 +34,8 @@ public:
           loan_(call.state.buffers, block_count * kBlockBytes)
     {
     }
-    void run();
+    // False: it could not be read at once, and more than one stripe was locked. Nothing was done.
+    [[nodiscard]] bool run();
 
 private:
     [[nodiscard]] std::byte* block(size_t index) { return loan_.data() + index * kBlockBytes; }
@@ -45,7 +47,7 @@ private:
     {
         return {run.rows.stripe, run.cell / geometry_.copies, run.rows.first_row};
     }
-    void read();
+    bool read();
     void verify();
     void write();
     void solve_others();
@@ -58,10 +60,14 @@ private:
     BufferPool::Loan loan_;
 };
 
-void RowCopy::read()
+// Devices take their time over bad sectors: no more than one stripe is locked while they are found out.
+bool RowCopy::read()
 {
+    const bool one_stripe = runs_.front().rows.stripe == runs_.back().rows.stripe;
     IoPlan plan(IoKind::kRead, call_.state.members);
     plan.forbid_bridges();
+    if (!one_stripe)
+        plan.forbid_splits();
     for (size_t index = 0; index < runs_.size(); ++index) {
         const CopiedRun& run = runs_[index];
         const BlockLocation at = locate(run);
@@ -75,10 +81,14 @@ void RowCopy::read()
                       {}});
     }
     plan.run();
-    for (const IoPart& part : plan.parts())
+    bool all_read = true;
+    for (const IoPart& part : plan.parts()) {
+        all_read = all_read && part.result.ok();
         if (part.result.ok())
             std::fill_n(good_.begin() + (part.memory - loan_.data()) / static_cast<ptrdiff_t>(kBlockBytes),
                         part.bytes / kBlockBytes, true);
+    }
+    return all_read || one_stripe;
 }
 
 // What is recorded of no block is left to who looks at the whole row.
@@ -129,7 +139,7 @@ void RowCopy::solve_others()
     }
 }
 
-void RowCopy::run()
+bool RowCopy::run()
 {
     std::vector<StripeKey> keys;
     for (const CopiedRun& run : runs_)
@@ -138,11 +148,30 @@ void RowCopy::run()
             keys.push_back(key);
     {
         const StripeLockSet lock(call_.state.stripe_locks, keys);
-        read();
+        if (!read())
+            return false;
         verify();
         write();
     }
     solve_others();
+    return true;
+}
+
+void copy_runs(ScrubCall& call, const std::vector<CopiedRun>& runs, uint64_t block_count)
+{
+    if (RowCopy(call, runs, block_count).run())
+        return;
+    for (size_t next = 0; next < runs.size();) {
+        const uint64_t index = runs[next].rows.stripe;
+        std::vector<CopiedRun> stripe;
+        uint64_t blocks = 0;
+        for (; next < runs.size() && runs[next].rows.stripe == index; ++next) {
+            stripe.push_back({runs[next].rows, runs[next].cell, blocks});
+            blocks += runs[next].rows.row_count;
+        }
+        const bool done = RowCopy(call, std::move(stripe), blocks).run();
+        CW_ASSERT(done);
+    }
 }
 
 }  // namespace
@@ -169,7 +198,7 @@ Status Array::copy_rows(VolumeAddress group_address, std::span<const StripeRows>
             blocks += run.row_count;
         }
         if (blocks > 0)
-            RowCopy(call, std::move(runs), blocks).run();
+            copy_runs(call, runs, blocks);
     }
     return {};
 }

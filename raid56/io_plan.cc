@@ -103,24 +103,28 @@ void IoPlan::add_mirrors()
         IoRequest request = requests_[i];
         request.device = mirror.device;
         requests_.push_back(request);
-        mirrors_.push_back(mirror.id);
+        mirrors_.push_back(i);
     }
 }
 
 // Before anything of the write is acknowledged. What it was written beside does not depend on it.
 void IoPlan::leave_out_mirrors()
 {
-    if (mirrors_.empty())
-        return;
-    std::vector<MemberId> failed;
-    for (size_t i = 0; i < mirrors_.size(); ++i)
-        if (!requests_[runs_.size() + i].result.ok()) {
-            failed.push_back(mirrors_[i]);
-            members_.count(mirrors_[i], MemberCounter::kWriteErrors);
-        }
+    for (size_t i = 0; i < mirrors_.size(); ++i) {
+        const IoRequest& failed = requests_[runs_.size() + i];
+        if (failed.result.ok())
+            continue;
+        // It may become another member's device at any time.
+        const auto owner = [&, run = mirrors_[i]]() {
+            const MemberSet::Mirror now =
+                members_.mirror_of(parts_[runs_[run].first_part].member, requests_[run].device);
+            return now.device == failed.device ? now.id : MemberId{};
+        };
+        members_.count(owner(), MemberCounter::kWriteErrors);
+        for (MemberId id = owner(); id != MemberId{} && members_.fail({&id, 1}); id = owner())
+            continue;
+    }
     requests_.resize(runs_.size());
-    if (!failed.empty() && !members_.fail(failed))
-        return;  // nothing is acknowledged any more
 }
 
 void IoPlan::read_blocks(std::span<IoPart> blocks)
@@ -216,7 +220,8 @@ void IoPlan::run()
         return;
     if (kind_ == IoKind::kRead) {
         leave_out_gone();
-        read_one_by_one();
+        if (may_split_)
+            read_one_by_one();
     } else {
         count_failed_writes();
     }

@@ -41,6 +41,8 @@ public:
     void run();
     // Bridges would read blocks that are read for their content, too, before or after: no bridges then.
     void forbid_bridges() { may_bridge_ = false; }
+    // A read of many blocks that fails is left at that.
+    void forbid_splits() { may_split_ = false; }
     // In no particular order.
     [[nodiscard]] std::span<IoPart> parts() { return parts_; }
 
@@ -78,11 +80,12 @@ private:
     IoKind kind_;
     MemberSet& members_;
     bool may_bridge_ = true;
+    bool may_split_ = true;
     std::vector<IoPart> parts_;
     std::vector<Run> runs_;
     std::vector<iovec> vectors_;
     std::vector<IoRequest> requests_;  // of runs_, in their order, then of mirrors_
-    std::vector<MemberId> mirrors_;
+    std::vector<size_t> mirrors_;  // of which request each is the second one
     AlignedBuffer scratch_;  // receives what lies in bridged gaps; never looked at
 };
 

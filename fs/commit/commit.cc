@@ -305,6 +305,8 @@ Status Committer::commit()
     }
     plan_node_moves(store);
     balance.plan_moves();
+    // One that comes later would find what was logged meanwhile in no commit.
+    const bool order_after = orders.waiting(CommitOrder::When::kAfter);
     ClosedTransaction closed = close_transaction(*this);
     closed.scrubbed = std::move(scrubbed);
     store.commits.begun(closed.transaction->id);
@@ -313,7 +315,8 @@ Status Committer::commit()
         keep_unwritten(*this, closed.batch);
         return stop_for(*this, "a commit failed", status);
     }
-    if (const Status applied = apply_orders(*this, CommitOrder::When::kAfter); !applied.ok())
+    if (const Status applied = order_after ? apply_orders(*this, CommitOrder::When::kAfter) : Status();
+        !applied.ok())
         return stop_for(*this, "writing superblocks failed", applied);
     close_degraded_groups(store);
     const TransactionId id = closed.transaction->id;

@@ -16,7 +16,6 @@ namespace cowraid {
 
 namespace {
 
-// Whether there could be one more; asked before anything of the device is overwritten.
 class MayAddMember final : public CommitOrder {
 public:
     MayAddMember(Volume& volume, const MemberRecord& record) : volume_(volume), record_(record) { }
@@ -206,6 +205,11 @@ private:
 
 }  // namespace
 
+Ref<CommitOrder> may_add_order(Volume& volume, const MemberRecord& record)
+{
+    return Ref<CommitOrder>(new MayAddMember(volume, record));
+}
+
 // What another volume, or this one in other days, left there must not look like a commit or an entry of this
 // one.
 Status erase_for(BlockDevice& device, const MemberRecord& record)
@@ -234,7 +238,7 @@ Result<MemberRecord> Committer::plan_member(uint64_t size_bytes, std::string& wh
               " to " + size_text(kMaxMemberBytes);
         return record.err();
     }
-    CW_TRY(orders.carry_out(Ref<CommitOrder>(new MayAddMember(store.volume, *record)), why));
+    CW_TRY(orders.carry_out(may_add_order(store.volume, *record), why));
     return record;
 }
 

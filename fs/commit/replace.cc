@@ -47,10 +47,6 @@ Status check_source(Volume& volume, const std::vector<MemberRecord>& table, cons
                           " is being replaced; wait for its end, or cowraid replace cancel");
     if (volume.members().device(source) == nullptr)
         return refuse(Err::kBusy, why, numbered(source) + " went out of service; start it again");
-    if (!volume.may_replace())
-        return refuse(Err::kInvalid, why,
-                      "too few members are in service to do without one more; replace those that are missing "
-                      "first");
     return {};
 }
 
@@ -103,7 +99,8 @@ public:
             replace_.note_end(ended_);
             return {};
         }
-        return refuse(Err::kBusy, why, "too few members are in service; see cowraid status");
+        return refuse(Err::kBusy, why,
+                      "the new device is not in service, or not all is copied; see cowraid status");
     }
 
 private:
@@ -141,6 +138,7 @@ Status Replace::start(MemberId source, std::unique_ptr<BlockDevice> device, std:
     if (committer_.balance.status().active() && committer_.balance.status().member == source)
         return refuse(Err::kBusy, why,
                       volume.members().name(source) + " is being removed; cowraid balance cancel ends that");
+    CW_TRY(committer_.orders.carry_out(may_add_order(volume, line), why));
     if (!erase_for(*device, line).ok())
         return refuse(Err::kIo, why, name + " cannot be written; use another device");
     copying_.cancel().ignore();  // of one that ended meanwhile
@@ -152,6 +150,7 @@ Status Replace::start(MemberId source, std::unique_ptr<BlockDevice> device, std:
     MutexLock lock(mutex_);
     last_ = {};
     passes_ = {};
+    pass_begun_ = false;
     vain_passes_ = 0;
     copied_before_ = 0;
     idle_ = false;
@@ -203,7 +202,7 @@ ScrubStatus Replace::so_far()
 {
     ScrubStatus sum = copying_.status();
     MutexLock lock(mutex_);
-    if (sum.started == 0 || sum.state == ScrubState::kNone)
+    if (!pass_begun_)
         return passes_;
     for (uint64_t ScrubStatus::*number :
          {&ScrubStatus::run_ms, &ScrubStatus::bytes_done, &ScrubStatus::bytes_total,
@@ -225,6 +224,26 @@ void Replace::count_groups(ReplaceStatus& status)
             }
 }
 
+bool Replace::all_copied(const ReplaceRecord& record)
+{
+    ReplaceStatus now{.source = record.source, .target = record.target};
+    count_groups(now);
+    return now.groups_copied == now.groups_total;
+}
+
+// Empty: for nothing. A member that did not fail may come back with all that is not copied yet.
+const char* Replace::waits_for(const ReplaceRecord& record)
+{
+    Volume& volume = committer_.store.volume;
+    if (volume.members().device(record.target) == nullptr)
+        return "the new device is not there: attach it and run cowraid device online, or cowraid replace "
+               "cancel";
+    if (volume.members().device(record.source) == nullptr && !volume.source_failed() && !all_copied(record))
+        return "the member is not there, and not all of it is copied: attach it and run cowraid device "
+               "online, or give it up with cowraid replace cancel and another cowraid replace start";
+    return "";
+}
+
 ReplaceStatus Replace::status()
 {
     const ReplaceRecord record = committer_.store.volume.replacing();
@@ -232,11 +251,12 @@ ReplaceStatus Replace::status()
         MutexLock lock(mutex_);
         return last_;
     }
-    const bool there = committer_.store.volume.members().device(record.target) != nullptr;
-    ReplaceStatus status{.state = there ? ReplaceState::kRunning : ReplaceState::kWaiting,
+    const char* const text = waits_for(record);
+    ReplaceStatus status{.state = *text == '\0' ? ReplaceState::kRunning : ReplaceState::kWaiting,
                          .source = record.source,
                          .target = record.target,
                          .started = record.started,
+                         .text = text,
                          .copy = so_far()};
     count_groups(status);
     return status;
@@ -262,13 +282,15 @@ bool Replace::advance(const ReplaceRecord& record)
         std::string why;
         return end(record, ReplaceState::kFailed, members.name(record.target) + " failed", why).ok();
     }
-    if (members.device(record.target) == nullptr)
-        return false;
-    if (members.device(record.source) == nullptr) {
-        copying_.cancel().ignore();  // catching up does the rest
-        return take_over(record);
+    const bool waits = *waits_for(record) != '\0';
+    if (!waits && members.device(record.source) != nullptr)
+        return copying_.step() || copy_on();
+    copying_.cancel().ignore();
+    {
+        MutexLock lock(mutex_);
+        vain_passes_ = 0;
     }
-    return copying_.step() || copy_on();
+    return !waits && take_over(record);  // catching up does the rest
 }
 
 // No piece is to be begun.
@@ -286,23 +308,30 @@ bool Replace::copy_on()
     count_groups(now);
     if (now.groups_copied == now.groups_total || is_mutant(CommitMutant::kTakenOverEarly))
         return take_over(record);
+    const ScrubStatus copied = so_far();
     bool hopeless;
     {
         MutexLock lock(mutex_);
         vain_passes_ = now.groups_copied > copied_before_ ? 0 : vain_passes_ + 1;
         copied_before_ = now.groups_copied;
         hopeless = vain_passes_ > kVainPassesMax;
-    }
-    if (!hopeless) {
-        const ScrubStatus copied = so_far();
-        MutexLock lock(mutex_);
         passes_ = copied;
+        pass_begun_ = false;
     }
     if (!hopeless)
-        return copying_.start({}).ok();
+        return begin_pass();
     std::string why;
     return end(record, ReplaceState::kFailed, "what is in use cannot be found out; see the system log", why)
         .ok();
+}
+
+bool Replace::begin_pass()
+{
+    if (!copying_.start({}).ok())
+        return false;
+    MutexLock lock(mutex_);
+    pass_begun_ = true;
+    return true;
 }
 
 bool Replace::take_over(const ReplaceRecord& record)

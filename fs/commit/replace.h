@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The replacement of a member in service (docs/DESIGN.md, "Members that are replaced"): its content is copied
-// to the target beside everything else, and the target takes its place at the end. If the source leaves
-// service the target takes its place at once, and what it lacks is caught up. Mounts go on with it.
+// to the target beside everything else, and the target takes its place at the end. If the source fails
+// the target takes its place at once, and what it lacks is caught up. Mounts go on with it.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ struct Committer;
 struct ReplaceStatus {
     enum class State : uint8_t { kNone, kRunning, kWaiting, kFinished, kCancelled, kFailed };
 
-    State state = State::kNone;  // kWaiting: for the target, which is not there
+    State state = State::kNone;  // kWaiting: for a device that is not there
     MemberId source, target;
     uint64_t started = 0, ended = 0;  // seconds since 1970; 0: not yet
     uint64_t groups_copied = 0, groups_total = 0;  // with a column on the source
-    std::string text;  // of kFailed: why
+    std::string text;  // of kFailed: why; of kWaiting: for what
     // Of this mount: bytes of the source that were copied, blocks of it that the others had, what is lost.
     ScrubStatus copy;
 
@@ -58,7 +58,10 @@ public:
 private:
     bool advance(const ReplaceRecord& record);
     bool copy_on();
+    bool begin_pass();
     bool take_over(const ReplaceRecord& record);
+    [[nodiscard]] bool all_copied(const ReplaceRecord& record);
+    [[nodiscard]] const char* waits_for(const ReplaceRecord& record);
     Status end(const ReplaceRecord& record, ReplaceStatus::State state, const std::string& text,
                std::string& why);
     void count_groups(ReplaceStatus& status);
@@ -70,6 +73,7 @@ private:
     CondVar changed_;
     ReplaceStatus last_ CW_GUARDED_BY(mutex_);  // that ended in this mount
     ScrubStatus passes_ CW_GUARDED_BY(mutex_);  // that ended before the one that runs
+    bool pass_begun_ CW_GUARDED_BY(mutex_) = false;  // one that is not among them
     bool idle_ CW_GUARDED_BY(mutex_) = false;
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
     uint32_t vain_passes_ CW_GUARDED_BY(mutex_) = 0;  // one after the other, after which no group was copied

@@ -85,7 +85,7 @@ Status Balance::assess_profile(const Profile& now, const Profile& then, bool for
 {
     if (now.id == then.id)
         return {};
-    const size_t members = store_.volume.usable_member_count();
+    const size_t members = voter_count(store_.volume.superblock(), store_.volume.missing_members());
     if (members < then.min_members)
         return refuse_plan(why, Err::kInvalid,
                            std::string(then.name) + " needs " + std::to_string(then.min_members) +
@@ -114,9 +114,9 @@ Status Balance::assess_removal(const BalanceOptions& options, std::string& why) 
                            "without " + member +
                                " too few devices are in service; remove those that are missing "
                                "first, or add one");
-    const std::vector<MemberId> gone = volume.missing_members();
-    const bool is_gone = std::find(gone.begin(), gone.end(), options.member) != gone.end();
-    const size_t left = volume.usable_member_count() - (is_gone ? 0 : 1);
+    std::vector<MemberId> gone = volume.missing_members();
+    gone.push_back(options.member);
+    const size_t left = voter_count(volume.superblock(), gone);
     for (const Profile* profile :
          {&volume.data_profile(), &volume.metadata_profile(), &volume.system_profile()})
         if (left < profile->min_members)
@@ -180,7 +180,7 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
                             std::string& why) const
 {
     const Profile& profile = *find_profile(options.profiles.data);
-    const size_t left = store_.volume.superblock().members.size() - (options.member.value != 0 ? 1 : 0);
+    const size_t left = voter_count(store_.volume.superblock(), {options.member});
     const auto members = static_cast<double>(std::max<size_t>(profile.min_members, left));
     const double share = (members - profile.parity) / members / profile.copies;  // of slots that is data
     uint64_t moving = 0, staying = 0,

@@ -238,9 +238,11 @@ void add_columns(Store& store, ScrubScope scope, const Arrivals& arrivals, const
 {
     const GroupRecord& group = whole.record;
     if (scope == ScrubScope::kReplaced) {
-        const MemberId target = store.volume.replacing().target;
-        if (const auto at = arrivals.find(target); at != arrivals.end() && in_scope(store, scope, whole))
-            out.push_back({group.address, target, {}, at->second});
+        // One of the two that comes into service meanwhile makes a difference.
+        const ReplaceRecord replace = store.volume.replacing();
+        const auto from = arrivals.find(replace.source), to = arrivals.find(replace.target);
+        if (from != arrivals.end() && to != arrivals.end() && in_scope(store, scope, whole))
+            out.push_back({group.address, replace.target, {}, from->second + to->second});
         return;
     }
     for (const GroupColumn& column : group.columns)

@@ -114,7 +114,7 @@ private:
         // The target of a copy lacks something that could be had.
         [[nodiscard]] bool not_copied() const
         {
-            return report.unsettled > 0 || (piece.group && counts.unreadable_nodes > 0);
+            return report.unsettled > 0 || counts.unreached || (piece.group && counts.unreadable_nodes > 0);
         }
     };
     // What a pass over one group, or over all nodes, has shown so far.

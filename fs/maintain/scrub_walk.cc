@@ -113,6 +113,7 @@ bool NodeScrub::descend(const BlockRef& ref, int level, bool resuming)
     const Result<Ref<const Node>> found = store_.cache.get(ref, tree_id_, level);
     if (!found.ok()) {
         counts_.unreadable_nodes += readable ? 1 : 0;
+        counts_.unreached = true;
         return true;
     }
     const Node& node = **found;
@@ -216,8 +217,9 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
 // In use is what the last commit refers to; what is recorded anew belongs to the open transaction.
 class CommittedSink final : public ScrubSink {
 public:
-    CommittedSink(Store& store, const ArrayGroup& group, const UsedBlocks& blocks)
-        : store_(store), group_(group), blocks_(blocks)
+    // Who copies records nothing, and holds nobody up.
+    CommittedSink(Store& store, const ArrayGroup& group, const UsedBlocks& blocks, ScrubScope scope)
+        : store_(store), group_(group), blocks_(blocks), records_(scope != ScrubScope::kReplaced)
     {
     }
 
@@ -237,6 +239,8 @@ public:
     // what is recorded here, where nobody finds it any more.
     void begin_stripe(VolumeAddress first) override
     {
+        if (!records_)
+            return;
         stripe_ = first;
         const Geometry& geometry = group_.geometry;
         const uint64_t windows = uint64_t{geometry.columns()} * (geometry.rows() / kChecksumWindowBlocks + 2);
@@ -273,6 +277,7 @@ private:
     Store& store_;
     const ArrayGroup& group_;
     const UsedBlocks& blocks_;
+    const bool records_;
     std::optional<ChangeReservation> reserved_;
     std::optional<ReadLock> gate_;
     VolumeAddress stripe_;  // its first data block
@@ -412,7 +417,7 @@ void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, 
 {
     if (is_mutant(CommitMutant::kCaughtUpUnread))
         return;
-    CommittedSink sink(store, *piece.group, piece.blocks);
+    CommittedSink sink(store, *piece.group, piece.blocks, order.scope);
     Array& array = store.volume.array();
     const VolumeAddress group = piece.group->record.address;
     const uint64_t row_bytes = uint64_t{piece.group->geometry.columns()} * kBlockBytes;

@@ -53,7 +53,8 @@ struct ScrubWalkCounts {
     uint64_t heads = 0;  // copies of the superblock and of the block-group map
     uint64_t head_bytes = 0;
     uint64_t nodes = 0;  // with all their copies
-    uint64_t unreadable_nodes = 0;  // what is below them was not reached
+    uint64_t unreadable_nodes = 0;
+    bool unreached = false;  // there are nodes below one that is unreadable
 };
 
 // Used blocks of a run of stripes, as a commit has them, and those rows with one that are in scope.

@@ -15,7 +15,8 @@ struct Store;
 
 class CommitOrder : public RefCounted<CommitOrder> {
 public:
-    // Before what is open is committed, or right after: then all that was written is in the last commit.
+    // Before what is open is committed, or right after: then all that was written before it was given is in
+    // the last commit, which began later.
     enum class When : uint8_t { kBefore, kAfter };
 
     explicit CommitOrder(When moment = When::kBefore) : when(moment) { }

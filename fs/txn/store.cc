@@ -10,7 +10,7 @@ namespace {
 // Of a block group over all members.
 uint32_t data_columns_of(const Volume& volume)
 {
-    const auto members = static_cast<uint32_t>(volume.superblock().members.size());
+    const auto members = static_cast<uint32_t>(voter_count(volume.superblock()));
     const Profile& profile = volume.data_profile();
     return std::max<uint32_t>(1, members > profile.parity ? members - profile.parity : 1);
 }

@@ -35,9 +35,18 @@ bool has_stale_columns(const GroupMap& map, MemberId id)
 
 }  // namespace
 
-size_t needed_for_writing(size_t member_count, bool half)
+size_t voter_count(const Superblock& superblock, const std::vector<MemberId>& missing)
 {
-    return half ? (member_count + 1) / 2 : member_count / 2 + 1;
+    return static_cast<size_t>(
+        std::count_if(superblock.members.begin(), superblock.members.end(), [&](const MemberRecord& record) {
+            return record.id != superblock.replace.target &&
+                   std::find(missing.begin(), missing.end(), record.id) == missing.end();
+        }));
+}
+
+size_t needed_for_writing(size_t voters, bool half)
+{
+    return half ? (voters + 1) / 2 : voters / 2 + 1;
 }
 
 std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
@@ -54,7 +63,7 @@ std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
     if (left == 0 || left == UINT32_MAX)
         return "no further member may fail";
     return std::to_string(left) + (left == 1 ? " more member may fail" : " more members may fail") +
-           (superblock.members.size() - missing.size() < needed + left
+           (voter_count(superblock, missing) < needed + left
                 ? ", but writing needs " + std::to_string(needed) + " members"
                 : "");
 }
@@ -86,13 +95,14 @@ std::string assess_missing(const Superblock& superblock, const GroupMap& map,
                                  : problem + ": more than " + find_profile(group.profile)->name +
                                        " tolerates; what is left can be read with -o ro,rescue";
     }
-    if (missing.empty())
+    const size_t there = voter_count(superblock, missing);
+    if (there == voter_count(superblock))
         return {};
-    const size_t needed = needed_for_writing(superblock.members.size(), options.half);
+    const size_t needed = needed_for_writing(voter_count(superblock), options.half);
     if (!options.degraded && !options.rescue)
         return problem + "; add what is missing, or mount with -o degraded (" +
                tolerance_text(superblock, map, missing, needed) + " then)";
-    must_be_read_only = superblock.members.size() - missing.size() < needed;
+    must_be_read_only = there < needed;
     return {};
 }
 

@@ -23,9 +23,13 @@ std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
 // already.
 std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map);
 
-// Members that must be there for writing: a majority, or with `half` half of them. Without that two halves
-// could both go on.
-size_t needed_for_writing(size_t member_count, bool half);
+// Members with a say in whether the volume may be written, and with columns, the `missing` left out: all but
+// the target of a replacement, which may come, be away and go without any consequence for the others.
+size_t voter_count(const Superblock& superblock, const std::vector<MemberId>& missing = {});
+
+// Of so many voters, those that must be there for writing: a majority, or with `half` half of them. Without
+// that two halves could both go on.
+size_t needed_for_writing(size_t voters, bool half);
 
 // Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.
 // `lacking` is what lacking_text() says.

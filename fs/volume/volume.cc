@@ -51,9 +51,8 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     volume->members_.set_error_budget(options.error_budget);
     // Half of them suffices only where others are missing now: the epoch that writing begins with says so
     // before anything is acknowledged.
-    const size_t member_count = superblock.members.size();
-    volume->half_ =
-        options.half && member_count - volume->away_.size() < needed_for_writing(member_count, false);
+    volume->half_ = options.half && voter_count(superblock, volume->away_) <
+                                        needed_for_writing(voter_count(superblock), false);
     volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
     volume->damaged_rings_ = std::move(assembly.damaged_rings);
     Result<GroupMap> map = read_group_map(volume->members_, superblock);
@@ -87,10 +86,9 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
-        volume->degraded_reason_ =
-            lacking + "; " +
-            tolerance_text(superblock, volume->map_, away,
-                           needed_for_writing(superblock.members.size(), volume->half_));
+        volume->degraded_reason_ = lacking + "; " +
+                                   tolerance_text(superblock, volume->map_, away,
+                                                  needed_for_writing(voter_count(superblock), volume->half_));
     volume->read_only_reason_ =
         must_be_read_only ? "too few members are present for safe writing" : unwritable(superblock);
     Array::Options array_options;
@@ -316,7 +314,7 @@ MetadataNeed Volume::metadata_need_of(const Profile& data, const Profile& metada
     uint64_t blocks = slots_.potential_blocks(data, committed_.chunk_bytes, {}, members);
     for (const GroupRecord& group : map_.groups)
         blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
-    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, committed_.members.size()));
+    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, voter_count(committed_)));
     const MetadataNeed need = metadata_need(blocks, columns / (columns - data.parity));
     return metadata.parity == 0 ? MetadataNeed{need.file_blocks + need.system_blocks, 0} : need;
 }
@@ -336,7 +334,7 @@ uint64_t Volume::blocks_as(const Profile& profile, const GroupRecord& group) con
     const Geometry geometry = geometry_of(group);
     if (group.profile == profile.id)
         return geometry.data_blocks();
-    const uint64_t members = std::max<uint64_t>(profile.min_members, committed_.members.size());
+    const uint64_t members = std::max<uint64_t>(profile.min_members, voter_count(committed_));
     const uint64_t slots = geometry.columns() * geometry.row_count();
     return std::min(geometry.data_blocks(), slots * (members - profile.parity) / members / profile.copies);
 }

@@ -52,7 +52,7 @@ struct StaleColumn {
     VolumeAddress group;
     MemberId member;
     Generation since;
-    uint64_t arrivals = 0;  // of the member, then (MemberSet)
+    uint64_t arrivals = 0;  // of the member, then (MemberSet); of a target, and of its source
 };
 
 class Volume {
@@ -123,11 +123,11 @@ public:
     [[nodiscard]] std::vector<MemberRecord> member_table() const;
     // Half of the members suffices for writing. Thread-safe.
     [[nodiscard]] bool writes_with_half() const { return half_.load(); }
+    // So many members more than writing needs are in service. For any thread.
+    [[nodiscard]] size_t spare_voters() const;
     // Members not in service: absent or failed. Thread-safe.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
-    // Those in service that block groups can be made on: not the target of a replacement. Commit thread.
-    [[nodiscard]] size_t usable_member_count() const;
     // Of errors of members, since the last superblock was written. Commit thread.
     [[nodiscard]] bool counters_changed() const;
     // A member failed since the last superblock was written.
@@ -190,18 +190,17 @@ public:
     // A member in service is being replaced: what is written to the source is written to the target, too,
     // from the superblock on that begins it. For any thread.
     [[nodiscard]] ReplaceRecord replacing() const;
-    // Whether enough members are in service, all of them or all but the target, to begin with it and to end
-    // it. For any thread.
-    [[nodiscard]] bool may_replace() const;
+    // Its source is out of service because it failed, not because it is not there. For any thread.
+    [[nodiscard]] bool source_failed() const;
     // Commit thread, as what follows. With the next superblock `device`, whose logs hold nothing, is the
     // target, another member of the layout of `source`. As for add_member().
     MemberId begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds);
-    // With the next superblock the target is no member any more. False: too few others are in service.
+    // With the next superblock the target is no member any more. False: nothing is written any more.
     [[nodiscard]] bool end_replace();
     // With the next superblock the target takes the place of the source: its line in the member table, and
-    // its columns, which lack what the source's lack; all of a group that was not copied, where the source is
-    // not in service. No data is written meanwhile, and no record of the fsync log goes to the source before
-    // MemberSet::set_leaving(source, false). False: too few members are in service, or not all is copied.
+    // its columns, which lack what the source's lack; all of a group that was not copied, where the source
+    // failed. No data is written meanwhile, and no record of the fsync log goes to the source before
+    // MemberSet::set_leaving(source, false). False: the target is not in service, or not all is copied.
     [[nodiscard]] bool take_over();
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
@@ -296,6 +295,7 @@ private:
     void set_leaving(MemberId id, bool leaving);
     Status write_to_new_members();
     Status write_to_successor();
+    bool erase_source(MemberId source);
     [[nodiscard]] Superblock with_successor() const;
     // The target lacks something: no group counts as copied.
     void forget_copied();
@@ -395,7 +395,6 @@ private:
     std::vector<StaleColumn> caught_up_flushed_;
     bool taking_over_ = false;  // with the next superblock
     MemberId successor_;  // took over with the last one, under another id before
-    BlockDevice* predecessor_ = nullptr;  // its superblocks are to be erased
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
     // Older than the table says; until a map that says so is durable their rings are all that tells.
     std::vector<MemberId> distrusted_;

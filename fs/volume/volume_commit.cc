@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "device/superblock_store.h"
@@ -39,6 +40,10 @@ Status Volume::write_map(MapWrite how, Generation generation)
 {
     if (!map_changed_)
         return {};
+    // No mount takes a map with such marks otherwise.
+    CW_DEBUG_ASSERT((next_.replace.active() && !taking_over_) ||
+                    std::none_of(map_.groups.begin(), map_.groups.end(),
+                                 [](const GroupRecord& group) { return (group.flags & kGroupCopied) != 0; }));
     map_.generation = generation;
     MapRef reference;
     const std::vector<std::byte> bytes = encode_group_map(map_, committed_.volume_uuid, reference);
@@ -95,7 +100,7 @@ void Volume::note_member_states(Generation generation)
             CW_LOG_ERROR(
                 "%s failed: out of service since commit %llu; %s", members_.name(record.id).c_str(),
                 static_cast<unsigned long long>(generation.value),
-                tolerance_text(next_, map_, away_, needed_for_writing(next_.members.size(), half_)).c_str());
+                tolerance_text(next_, map_, away_, needed_for_writing(voter_count(next_), half_)).c_str());
     }
 }
 
@@ -144,7 +149,14 @@ Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef&
         caught_up_flushed_.insert(caught_up_flushed_.end(), caught_up.begin(), caught_up.end());
         if (record_away())
             continue;
-        CW_TRY(write_superblock(generation, root));
+        const Status written = write_superblock(generation, root);
+        if (written.err() == Err::kStale) {
+            // Nobody else may have another one of that number (I-33).
+            record_away();
+            generation = generation.next();
+            continue;
+        }
+        CW_TRY(written);
         CW_TRY(flush());
         if (how == MapWrite::kPrepare) {
             CW_TRY(write_map(MapWrite::kNow, generation));

@@ -30,14 +30,6 @@ std::vector<MemberId> Volume::missing_members() const
     return missing;
 }
 
-size_t Volume::usable_member_count() const
-{
-    return static_cast<size_t>(
-        std::count_if(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
-            return record.id != committed_.replace.target && members_.device(record.id) != nullptr;
-        }));
-}
-
 Uuid Volume::disown_member(MemberId id)
 {
     const Uuid nobody = next_.member(id)->uuid = uuid_random();
@@ -83,13 +75,22 @@ void Volume::open_whole_groups()
             closed_.erase(group.address);
 }
 
-// Of the members of `table` as many must stay as are a majority in `majority_of`.
+// Of the voters of `table` as many must stay as are a majority in `majority_of`.
 MemberSet::Quorum Volume::quorum_of(const Superblock& table, const Superblock& majority_of) const
 {
-    MemberSet::Quorum quorum{{}, needed_for_writing(majority_of.members.size(), half_)};
+    MemberSet::Quorum quorum{{}, needed_for_writing(voter_count(majority_of), half_)};
     for (const MemberRecord& record : table.members)
-        quorum.members.push_back(record.id);
+        if (record.id != table.replace.target)
+            quorum.members.push_back(record.id);
     return quorum;
+}
+
+size_t Volume::spare_voters() const
+{
+    const std::vector<MemberId> missing = missing_members();
+    MutexLock lock(mutex_);
+    const size_t there = voter_count(committed_, missing);
+    return there - std::min(there, needed_for_writing(voter_count(committed_), half_));
 }
 
 bool Volume::may_add_member(const MemberRecord& record) const
@@ -164,10 +165,10 @@ bool Volume::grow_member(MemberId id, uint64_t size_bytes)
 
 bool Volume::may_remove_member(MemberId id) const
 {
-    const std::vector<MemberId> missing = missing_members();
-    const bool is_missing = std::find(missing.begin(), missing.end(), id) != missing.end();
-    return committed_.members.size() - missing.size() - (is_missing ? 0 : 1) >=
-           needed_for_writing(committed_.members.size(), half_);
+    std::vector<MemberId> gone = missing_members();
+    gone.push_back(id);
+    MutexLock lock(mutex_);
+    return voter_count(committed_, gone) >= needed_for_writing(voter_count(committed_), half_);
 }
 
 bool Volume::remove_member(MemberId id)
@@ -279,22 +280,15 @@ void Volume::settle_members(const std::vector<MemberId>& before)
     for (const MemberId id : before) {
         if (committed_.member(id) != nullptr)
             continue;
-        if (id == std::exchange(successor_, {})) {
-            BlockDevice* const old = std::exchange(predecessor_, nullptr);
-            if (old != nullptr)
-                erase_rings(*old).ignore();  // so that nobody takes it for a member
-            MutexLock lock(mutex_);
-            slots_.remove_member(id);
-            forget_potential();
-            continue;
-        }
-        const std::string name = members_.name(id);
-        BlockDevice* const device = members_.device(id);
-        members_.remove(id);
         std::erase(away_, id);
-        // So that nobody takes it for a member.
-        const bool erased = device != nullptr && erase_rings(*device).ok();
-        CW_LOG_INFO("%s is removed%s", name.c_str(), erased ? "; its superblocks are erased" : "");
+        if (id != std::exchange(successor_, {})) {
+            const std::string name = members_.name(id);
+            BlockDevice* const device = members_.device(id);
+            members_.remove(id);
+            // So that nobody takes it for a member.
+            const bool erased = device != nullptr && erase_rings(*device).ok();
+            CW_LOG_INFO("%s is removed%s", name.c_str(), erased ? "; its superblocks are erased" : "");
+        }
         MutexLock lock(mutex_);
         slots_.remove_member(id);
         forget_potential();

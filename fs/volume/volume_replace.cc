@@ -11,6 +11,7 @@
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
 #include "fs/volume/commit_mutant.h"
+#include "fs/volume/missing_members.h"
 #include "fs/volume/volume.h"
 
 namespace cowraid {
@@ -31,11 +32,12 @@ ReplaceRecord Volume::replacing() const
     return committed_.replace;
 }
 
-// The source counts until the end, the target from then on.
-bool Volume::may_replace() const
+bool Volume::source_failed() const
 {
-    const size_t before = member_table().size();
-    return before - missing_members().size() >= needed_for_writing(before + 1, half_);
+    MutexLock lock(mutex_);
+    const MemberRecord* const source = committed_.member(committed_.replace.source);
+    return source != nullptr && members_.device(source->id) == nullptr &&
+           (members_.failed(source->id) || source->state == MemberState::kFailed);
 }
 
 MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds)
@@ -98,24 +100,18 @@ bool Volume::born_copied(const GroupRecord& group) const
 
 bool Volume::take_over()
 {
+    apply_caught_up();  // a mark that came later would be of no replacement
     const ReplaceRecord& replace = next_.replace;
-    const bool source_away = members_.device(replace.source) == nullptr;
-    const auto takes_part = [&](const MemberRecord& record) {
-        return record.id != replace.source && members_.device(record.id) != nullptr;
-    };
-    const auto count =
-        static_cast<size_t>(std::count_if(committed_.members.begin(), committed_.members.end(), takes_part));
-    if (members_.device(replace.target) == nullptr ||
-        count < needed_for_writing(committed_.members.size(), half_))
-        return false;
+    const bool failed = source_failed();
     const auto lacks = [&](const GroupRecord& group) {
         return has_column_on(group, replace.source) && (group.flags & kGroupCopied) == 0;
     };
-    if (!source_away && !is_mutant(CommitMutant::kTakenOverEarly) &&
-        std::any_of(map_.groups.begin(), map_.groups.end(), lacks))
+    if (members_.device(replace.target) == nullptr ||
+        (!failed && !is_mutant(CommitMutant::kTakenOverEarly) &&
+         std::any_of(map_.groups.begin(), map_.groups.end(), lacks)))
         return false;
     for (GroupRecord& group : map_.groups) {
-        if (source_away && lacks(group))
+        if (failed && lacks(group))
             mark_stale(group, replace.source, group.created_generation);
         forget_copied(group);
     }
@@ -161,8 +157,19 @@ Status write_own_superblock(BlockDevice& device, const Superblock& superblock)
 
 }  // namespace
 
-// The target says first what it is from now on: before another superblock says that the old device is
-// nobody's. A mount after a crash finds one of the two.
+// So that nobody takes the old device for a member. False: it may say all the same that it is one.
+bool Volume::erase_source(MemberId source)
+{
+    BlockDevice* const device = members_.device(source);
+    const bool erased = device != nullptr && erase_rings(*device).ok();
+    if (!erased)
+        CW_LOG_WARNING("%s is replaced, and its superblocks are not erased: wipefs -a it before other use",
+                       members_.name(source).c_str());
+    return erased;
+}
+
+// The target says first what it is from now on, then the old device says nothing any more, then the others
+// say it: a mount after a crash finds one of the two. kStale: the target may say so, and is out of service.
 Status Volume::write_to_successor()
 {
     if (!std::exchange(taking_over_, false))
@@ -171,6 +178,8 @@ Status Volume::write_to_successor()
     BlockDevice* const device = members_.device(replace.target);
     if (device == nullptr)
         return {};
+    if (members_.stopped())
+        return Err::kTooManyFaults;
     Superblock next = with_successor();
     if (is_mutant(CommitMutant::kSuccessorLast)) {
         std::vector<MemberId> others;
@@ -181,16 +190,25 @@ Status Volume::write_to_successor()
     }
     if (!write_own_superblock(*device, next).ok()) {
         members_.count(replace.target, MemberCounter::kWriteErrors);
-        return members_.fail({&replace.target, 1}) ? Err::kOk : Err::kTooManyFaults;
+        return members_.fail({&replace.target, 1}) ? Err::kStale : Err::kTooManyFaults;
     }
-    BlockDevice* const served = members_.device(replace.source);
+    std::vector<MemberSet::Quorum> quorums = {quorum_of(next, next)};
+    if (!erase_source(replace.source)) {
+        // It and those that get no such superblock must not be a majority by the table before.
+        MemberSet::Quorum others = quorums.front();
+        std::erase(others.members, replace.source);
+        others.count = voter_count(next) + 1 - needed_for_writing(voter_count(next), false);
+        quorums.push_back(std::move(others));
+    }
+    // Others may have found out meanwhile that it fails.
+    if (!members_.take_over(replace.source, replace.target))
+        return Err::kStale;
+    if (!members_.require(std::move(quorums)))
+        return Err::kTooManyFaults;
     next_ = std::move(next);
-    members_.take_over(replace.source, replace.target);
     members_.reset_counters(replace.source);
-    members_.set_quorums({quorum_of(next_, committed_)});
     std::erase(away_, replace.source);
     successor_ = replace.target;
-    predecessor_ = served;
     open_whole_groups();
     return {};
 }

@@ -101,11 +101,13 @@ void Volume::apply_caught_up()
     for (const StaleColumn& at : std::exchange(caught_up_flushed_, {})) {
         const auto group = std::find_if(map_.groups.begin(), map_.groups.end(),
                                         [&](const GroupRecord& have) { return have.address == at.group; });
+        const bool copied = at.member == next_.replace.target;
+        const uint64_t arrivals =
+            members_.arrivals(at.member) + (copied ? members_.arrivals(next_.replace.source) : 0);
         // A device that came meanwhile, the same one perhaps, may have nothing of it.
-        if (group == map_.groups.end() || members_.device(at.member) == nullptr ||
-            members_.arrivals(at.member) != at.arrivals)
+        if (group == map_.groups.end() || members_.device(at.member) == nullptr || arrivals != at.arrivals)
             continue;
-        if (at.member == next_.replace.target) {
+        if (copied) {
             group->flags |= kGroupCopied;
             newly_stale_.push_back(*group);
             map_changed_ = true;

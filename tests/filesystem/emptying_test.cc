@@ -277,7 +277,7 @@ TEST_CASE("emptying: what is freed between reading and switching stays freed, at
         for (uint32_t member = 0; member < volume.member_count(); ++member)
             volume.cable(member).add_rule(
                 {.action = FaultAction::kSlow, .kinds = kFaultWrites, .delay_microseconds = 1});
-        volume.slow = {Puncher::call, &puncher};
+        volume.set_slow_hook({Puncher::call, &puncher});
         REQUIRE(start_balance(fs, one.from == one.to ? everything(fs) : into(one.to)).ok());
         for (int step = 0; step < 500; ++step) {
             if (fs.committer.balance.status().state != BalanceStatus::State::kRunning)

@@ -53,7 +53,8 @@ public:
     [[nodiscard]] std::vector<const SimDevice*> members() const;
     // What its requests pass through, for faults. Rules last over mounts.
     [[nodiscard]] FaultDevice& cable(uint32_t index) { return *cables_[index]; }
-    SlowHook slow;  // what their kSlow rules call
+    // What requests call that a rule with kSlow hits, of any member.
+    void set_slow_hook(SlowHook hook) { slow_ = hook; }
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members_.size()); }
     [[nodiscard]] const VolumeShape& shape() const { return shape_; }
 
@@ -67,7 +68,10 @@ public:
     std::vector<std::unique_ptr<BlockDevice>> borrow(const std::vector<uint32_t>& absent);
 
 private:
+    static void be_slow(void* self, uint64_t microseconds);
+
     VolumeShape shape_;
+    SlowHook slow_;
     PowerSupply power_;
     std::vector<std::unique_ptr<SimDevice>> members_;
     std::vector<std::unique_ptr<FaultDevice>> cables_;

@@ -180,10 +180,6 @@ std::string replace_summary(const ReplaceStatus& status)
         return "no member was replaced since the volume was mounted";
     std::string text =
         "replacing member " + std::to_string(status.source.value) + ": " + replace_state_name(status.state);
-    if (status.state == State::kWaiting)
-        return text + " for member " + std::to_string(status.target.value) +
-               ", its successor, which is not there; attach it and run cowraid device online, or cowraid "
-               "replace cancel";
     if (!status.text.empty())
         text += ": " + status.text;
     if (status.state == State::kRunning)

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT
+// A member in service is replaced while other devices fail or are away, and at the moment of taking over.
+#include <pthread.h>
+
+#include "tests/filesystem/replace_steps.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+using State = ReplaceStatus::State;
+constexpr VolumeShape kThree{3, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
+constexpr VolumeShape kTwo{2, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB};
+
+// Only taking over is left to do.
+void copy_all(SimVolume& volume)
+{
+    Replace& replace = volume.fs().committer.replace;
+    for (int step = 0; step < 2000 && replace.status().groups_copied < replace.status().groups_total; ++step)
+        volume.fs().replace_step();
+    REQUIRE(replace.status().state == State::kRunning);
+}
+
+// Both copies of the superblock, or the second one.
+void fail_rings(SimVolume& volume, uint32_t device, uint32_t first_ring, uint64_t skip)
+{
+    volume.cable(device).add_rule(
+        {.kinds = kFaultWrites,
+         .begin = kSuperblockRingOffset[first_ring],
+         .end = kSuperblockRingOffset[1] + kSuperblockSlotCount * kSuperblockSlotBytes,
+         .skip = skip});
+}
+
+std::vector<uint32_t> without_superblock(SimVolume& volume)
+{
+    std::vector<uint32_t> blank;
+    for (uint32_t index = 0; index < volume.member_count(); ++index)
+        if (!read_rings(*volume.borrow_one(index)).ok())
+            blank.push_back(index);
+    return blank;
+}
+
+// A group that is not marked yet, as a pass over it tells the volume when it ends.
+struct EndedPass {
+    Volume* volume;
+    StaleColumn copied;
+
+    static void* report(void* self)
+    {
+        auto* const pass = static_cast<EndedPass*>(self);
+        pass->volume->caught_up({pass->copied});
+        return nullptr;
+    }
+    // On a thread of its own, as whoever copies.
+    static void begin(void* self, uint64_t)
+    {
+        pthread_t thread;
+        CW_ASSERT(pthread_create(&thread, nullptr, report, self) == 0);
+        pthread_join(thread, nullptr);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("replace: copying a group ends while the commit runs after which the successor takes over")
+{
+    Prng prng(seed());
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Contents contents = fill(fs, prng, 3 * kMiB);
+    const uint32_t device = start(volume);
+    MemberSet& members = fs.volume->members();
+    EndedPass pass{fs.volume.get(), {.member = fs.volume->replacing().target}};
+    for (const GroupRecord& group : fs.volume->map().groups)
+        for (const GroupColumn& column : group.columns)
+            if (column.member == kSource && (group.flags & kGroupCopied) == 0)
+                pass.copied.group = group.address;
+    REQUIRE(pass.copied.group.value != 0);
+    pass.copied.arrivals = members.arrivals(pass.copied.member) + members.arrivals(kSource);
+    volume.cable(kSourceDevice).add_rule({.action = FaultAction::kGone});
+    change_one(fs, prng, contents);
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(members.failed(kSource));
+    change_one(fs, prng, contents);
+    volume.set_slow_hook({EndedPass::begin, &pass});
+    const size_t rule = volume.cable(0).add_rule(
+        {.action = FaultAction::kSlow, .kinds = kFaultWrites, .delay_microseconds = 1});
+    CHECK(fs.replace_step());
+    CHECK(volume.cable(0).hits(rule) > 0);
+    volume.cable(0).remove_rule(rule);
+    CHECK(is_member(volume, device));
+    require_contents(fs, contents);
+    volume.power_cut(prng);
+    mount(volume, manual_options(), {kSourceDevice});
+    require_contents(volume.fs(), contents);
+}
+
+TEST_CASE("replace: a member that is taken away is waited for while it has what was not copied")
+{
+    Prng prng(seed());
+    int waited = 0, taken = 0;
+    for (int steps = 0; steps < 40; ++steps) {
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Contents contents = fill(fs, prng, 3 * kMiB);
+        const uint32_t device = start(volume);
+        for (int step = 0; step < steps; ++step)
+            fs.replace_step();
+        if (!fs.committer.replace.status().active())
+            break;
+        std::string why;
+        REQUIRE_MESSAGE(fs.committer.offline_member(kSource, why).ok(), why);
+        const bool copied =
+            fs.committer.replace.status().groups_copied == fs.committer.replace.status().groups_total;
+        const uint64_t commits = fs.volume->generation().value;
+        const ReplaceStatus status = run(volume);
+        (copied ? taken : waited) += 1;
+        CHECK(status.state == (copied ? State::kFinished : State::kWaiting));
+        if (!copied) {
+            CHECK(status.text.find("cowraid device online") != std::string::npos);
+            CHECK(fs.volume->generation().value == commits);
+            change_one(fs, prng, contents);
+            REQUIRE(fs.step(true).ok());
+            REQUIRE(fs.committer.online_member(kSource, nullptr, why).ok());
+            CHECK(run(volume).state == State::kFinished);
+        }
+        CHECK(is_member(volume, device));
+        for (int step = 0; step < 1000 && fs.catch_up_step().ok(); ++step)
+            if (step % 8 == 7)
+                REQUIRE(fs.step(true).ok());
+        REQUIRE(fs.step(true).ok());
+        require_redundant(volume, contents, kSourceDevice);
+    }
+    CHECK(waited > 2);
+    CHECK(taken > 0);
+}
+
+TEST_CASE("replace: with another member away it ends, or is cancelled, as ever")
+{
+    Prng prng(seed());
+    for (const bool cancelled : {false, true})
+        for (const bool copied_before : {false, true}) {
+            SimVolume volume(kThree);
+            make_and_mount(volume);
+            Filesystem& fs = volume.fs();
+            Contents contents = fill(fs, prng, 3 * kMiB);
+            const uint32_t device = start(volume);
+            if (copied_before)
+                copy_all(volume);
+            volume.cable(0).add_rule({.action = FaultAction::kGone});
+            change_one(fs, prng, contents);
+            REQUIRE(fs.step(true).ok());
+            REQUIRE(fs.volume->members().failed({1}));
+            std::string why;
+            if (cancelled)
+                CHECK_MESSAGE(fs.committer.replace.cancel(why).ok(), why);
+            const uint64_t commits = fs.volume->generation().value;
+            CHECK(run(volume).state == (cancelled ? State::kCancelled : State::kFinished));
+            CHECK(fs.volume->generation().value < commits + 40);
+            CHECK(is_member(volume, cancelled ? kSourceDevice : device));
+            change_one(fs, prng, contents);
+            REQUIRE(fs.step(true).ok());
+            volume.power_cut(prng);
+            mount(volume, degraded_options(), {0, cancelled ? device : kSourceDevice});
+            CHECK_FALSE(volume.fs().volume->read_only_advised());
+            require_contents(volume.fs(), contents);
+        }
+}
+
+TEST_CASE("replace: the successor has no say in whether the volume may be written")
+{
+    Prng prng(seed());
+    for (const bool mounted : {false, true}) {
+        SimVolume volume(kThree);
+        make_and_mount(volume);
+        Contents contents = fill(volume.fs(), prng, 3 * kMiB);
+        const uint32_t device = start(volume);
+        if (!mounted) {
+            REQUIRE(volume.unmount().ok());
+            mount(volume, manual_options(), {device});
+            CHECK_FALSE(volume.fs().volume->read_only_advised());
+            REQUIRE(volume.unmount().ok());
+            mount(volume, degraded_options(), {0, device});
+            CHECK_FALSE(volume.fs().volume->read_only_advised());
+        } else {
+            for (const uint32_t gone : {0u, device}) {
+                volume.cable(gone).add_rule({.action = FaultAction::kGone});
+                change_one(volume.fs(), prng, contents);
+                REQUIRE(volume.fs().step(true).ok());
+            }
+        }
+        write_file(volume.fs(), "later", contents["later"] = random_content(prng, kMiB));
+        REQUIRE(volume.fs().step(true).ok());
+        CHECK_FALSE(volume.fs().store.service.stopped());
+        require_contents(volume.fs(), contents);
+    }
+}
+
+TEST_CASE("replace: nothing is acknowledged by the new table while the old one could be gone by")
+{
+    Prng prng(seed());
+    int stopped = 0, renewed = 0;
+    for (uint64_t good = 0; good < 12; ++good)
+        for (uint64_t rings = 0; rings < 10; ++rings) {
+            SimVolume volume(kTwo);
+            make_and_mount(volume);
+            Filesystem& fs = volume.fs();
+            Contents contents = fill(fs, prng, kMiB);
+            const uint32_t device = start(volume);
+            copy_all(volume);
+            // The other one fails at any write, and so does erasing the member.
+            volume.cable(0).add_rule({.kinds = kFaultWrites, .skip = good});
+            fail_rings(volume, kSourceDevice, 0, rings);
+            run(volume);
+            const auto made = fs.names.make_node(kRoot, "later", S_IFREG | 0644, 0, {});
+            const bool acknowledged = made.ok() && fs.step(true).ok();
+            (acknowledged ? renewed : stopped) += 1;
+            volume.power_cut(prng);
+            volume.cable(0).remove_all_rules();
+            volume.cable(kSourceDevice).remove_all_rules();
+            std::vector<uint32_t> absent = without_superblock(volume);
+            absent.push_back(device);
+            std::string why;
+            if (!volume.mount(degraded_options(), why, absent).ok() ||
+                volume.fs().volume->read_only_advised())
+                continue;
+            CHECK_FALSE(acknowledged);
+            require_contents(volume.fs(), contents);
+        }
+    CHECK(stopped > 0);
+    CHECK(renewed + stopped == 120);
+}
+
+TEST_CASE("replace: a member that could not be erased is left out, also where its successor is not there")
+{
+    Prng prng(seed());
+    int kept = 0;
+    for (uint64_t rings = 0; rings < 10; ++rings) {
+        SimVolume volume(kTwo);
+        make_and_mount(volume);
+        Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint32_t device = start(volume);
+        copy_all(volume);
+        fail_rings(volume, kSourceDevice, 0, rings);
+        const bool finished = run(volume).state == State::kFinished;
+        volume.power_cut(prng);
+        volume.cable(kSourceDevice).remove_all_rules();
+        if (!finished || !read_rings(*volume.borrow_one(kSourceDevice)).ok())
+            continue;
+        ++kept;
+        mount(volume, degraded_options(), {device});
+        CHECK(volume.fs().volume->members().path(kSource) == "");
+        require_contents(volume.fs(), contents);
+        volume.power_cut(prng);
+        mount(volume, manual_options());
+        CHECK(is_member(volume, device));
+    }
+    CHECK(kept > 0);
+}
+
+TEST_CASE("replace: the successor takes one copy of its first superblock, and power fails soon after")
+{
+    Prng prng(seed());
+    int mounts = 0;
+    for (uint64_t rings = 0; rings < 4; ++rings)
+        for (uint64_t cut = 1; cut < 40; ++cut) {
+            CAPTURE(rings);
+            CAPTURE(cut);
+            SimVolume volume(kTwo);
+            make_and_mount(volume);
+            const Contents contents = fill(volume.fs(), prng, kMiB);
+            const uint32_t device = start(volume);
+            copy_all(volume);
+            fail_rings(volume, device, 1, rings);
+            volume.power().arm(cut);
+            run(volume);
+            volume.power_cut(prng);
+            volume.power().turn_on();
+            volume.cable(device).remove_all_rules();
+            mount(volume, manual_options(), without_superblock(volume));
+            ++mounts;
+            require_contents(volume.fs(), contents);
+        }
+    CHECK(mounts == 4 * 39);
+}
+
+TEST_CASE("replace: the figures of one replacement are not those of the one before")
+{
+    Prng prng(seed());
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    const Contents contents = fill(volume.fs(), prng, 3 * kMiB);
+    spoil(volume, prng, kSourceDevice, kGroupData, kMiB, 5);
+    start(volume);
+    const ReplaceStatus first = run(volume);
+    CHECK(first.state == State::kFinished);
+    CHECK(first.copy.repaired > 0);
+    start(volume);
+    CHECK(volume.fs().committer.replace.status().copy.bytes_done == 0);
+    CHECK(volume.fs().committer.replace.status().copy.repaired == 0);
+    std::string why;
+    REQUIRE_MESSAGE(volume.fs().committer.replace.cancel(why).ok(), why);
+    CHECK(volume.fs().committer.replace.status().copy.bytes_done == 0);
+    start(volume);
+    const ReplaceStatus second = run(volume);
+    CHECK(second.copy.repaired == 0);
+    CHECK(second.copy.bytes_done <= first.copy.bytes_done + kMiB);
+    require_contents(volume.fs(), contents);
+}

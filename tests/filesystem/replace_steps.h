@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// What tests of replacements share: volumes, and the steps of one.
+#pragma once
+
+#include "device/superblock_store.h"
+#include "tests/filesystem/scrub_steps.h"
+
+namespace cowraid::test {
+
+inline constexpr uint64_t kMemberBytes = 160 * kMiB;
+inline constexpr VolumeShape kRaid5{4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
+inline constexpr VolumeShape kRaid6{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB};
+inline constexpr VolumeShape kNodesUnderParity{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid6,
+                                               16 * kKiB};
+inline constexpr VolumeShape kMirrors{3, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB};
+inline constexpr VolumeShape kPairs{5, kMemberBytes, ProfileId::kRaid10, ProfileId::kRaid10, 16 * kKiB};
+inline constexpr VolumeShape kStriped{3, kMemberBytes, ProfileId::kRaid0, ProfileId::kRaid1, 16 * kKiB};
+inline constexpr VolumeShape kSingle{2, kMemberBytes, ProfileId::kSingle, ProfileId::kRaid1, 16 * kKiB};
+inline constexpr MemberId kSource{2};
+inline constexpr uint32_t kSourceDevice = 1;
+
+inline Status start(SimVolume& volume, uint32_t device, std::string& why)
+{
+    return volume.fs().committer.replace_member(kSource, volume.borrow_one(device), why);
+}
+
+inline uint32_t start(SimVolume& volume)
+{
+    const uint32_t device = volume.add_device(volume.shape().member_bytes);
+    std::string why;
+    const Status started = start(volume, device, why);
+    REQUIRE_MESSAGE(started.ok(), why);
+    return device;
+}
+
+inline ReplaceStatus run(SimVolume& volume)
+{
+    Filesystem& fs = volume.fs();
+    for (int step = 0; step < 2000 && fs.replace_step(); ++step)
+        continue;
+    return fs.committer.replace.status();
+}
+
+inline bool is_member(SimVolume& volume, uint32_t device)
+{
+    return volume.fs().volume->members().path(kSource) == "member" + std::to_string(device + 1);
+}
+
+// The volume has `members`, and as many of them may be lost as before.
+inline void require_redundant(SimVolume& volume, const Contents& contents, uint32_t left_out)
+{
+    require_contents(volume.fs(), contents);
+    CHECK(volume.fs().volume->member_table().size() == volume.shape().member_count);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume, {left_out});
+    std::vector<uint32_t> absent = {left_out};
+    for (uint32_t member = 0; absent.size() <= find_profile(volume.shape().data_profile)->tolerance;
+         member += 2)
+        absent.push_back(member);
+    mount(volume, absent.size() == 1 ? manual_options() : degraded_options(), absent);
+    require_contents(volume.fs(), contents);
+}
+
+// Where a group of that content begins on the device.
+inline uint64_t column_begin(SimVolume& volume, uint32_t device, uint32_t content)
+{
+    for (const Ref<const ArrayGroup>& group : volume.fs().volume->array().groups())
+        for (uint32_t column = 0; column < group->record.columns.size(); ++column)
+            if ((group->record.content & content) != 0 &&
+                group->record.columns[column].member == MemberId{device + 1})
+                return group->extents[column].front().offset.value;
+    FAIL("no such group");
+    return 0;
+}
+
+// So many blocks in the first `span` bytes of such a group on the device are bad.
+inline void spoil(SimVolume& volume, Prng& prng, uint32_t device, uint32_t content, uint64_t span, int count)
+{
+    const uint64_t begin = column_begin(volume, device, content);
+    for (int index = 0; index < count; ++index) {
+        const uint64_t offset = begin + prng.below(span / kBlockBytes) * kBlockBytes;
+        if (prng.chance(1, 2))
+            rot(volume, prng, device, offset);
+        else
+            volume.cable(device).add_rule({.action = FaultAction::kLatent,
+                                           .kinds = kFaultReads,
+                                           .begin = offset,
+                                           .end = offset + kBlockBytes});
+    }
+}
+
+}  // namespace cowraid::test
