@@ -213,6 +213,8 @@ Result<MemberId> Committer::online_member(MemberId id, std::unique_ptr<BlockDevi
     }
     const std::string name = come->name();
     CW_ASSIGN(RingReading own, read_identity(*come, volume.superblock().volume_uuid, why));
+    if (own.valid.front().on_spare())
+        return return_spare(own.valid.front(), std::move(device), why);
     const Ref<VetMember> vetted = make_ref<VetMember>(volume, std::move(own), name, come->size_bytes());
     // Then the table says that it is away, and no entry in its logs is needed any more.
     CW_TRY(orders.carry_out(Ref<CommitOrder>(vetted.get()), why));

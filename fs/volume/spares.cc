@@ -49,11 +49,11 @@ std::string Spares::path(MemberId id) const
     return spare == nullptr ? "" : spare->path;
 }
 
-bool Spares::available(MemberId id) const
+BlockDevice* Spares::device(MemberId id) const
 {
     MutexLock lock(mutex_);
     const Spare* const spare = find(id);
-    return spare != nullptr && spare->device != nullptr;
+    return spare == nullptr ? nullptr : spare->device.get();
 }
 
 bool Spares::useless(MemberId id) const
