@@ -105,12 +105,7 @@ Status Committer::plan_spare(const std::string& name, uint64_t size_bytes, std::
         std::min_element(table.begin(), table.end(), [](const MemberRecord& a, const MemberRecord& b) {
             return a.size_bytes < b.size_bytes;
         });
-    const uint64_t least = std::max(smallest->size_bytes, kMinMemberBytes);
-    if (size_bytes >= least && size_bytes <= kMaxMemberBytes)
-        return {};
-    why = name + " has " + size_text(size_bytes) + ", the smallest member has " + size_text(least) +
-          "; a spare is not smaller than the member whose place it takes";
-    return Err::kInvalid;
+    return check_spare_size(name, size_bytes, smallest->size_bytes, why);
 }
 
 Result<MemberId> Committer::add_spare(std::unique_ptr<BlockDevice> device, std::string& why)

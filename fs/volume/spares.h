@@ -12,6 +12,9 @@
 
 namespace cowraid {
 
+// Whether a device of that size may be a spare: `least_bytes` has the smallest member. kInvalid and `why`.
+Status check_spare_size(const std::string& name, uint64_t size_bytes, uint64_t least_bytes, std::string& why);
+
 // Thread-safe.
 class Spares {
 public:

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Devices in reserve: they wait, take the place of members that fail, and go.
+#include <unistd.h>
+
+#include <thread>
+
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
 #include "fs/volume/commit_mutant.h"
@@ -546,4 +550,36 @@ TEST_CASE("spares: a device that is one comes back as one, and as no member")
     CHECK(other.fs().committer.online_member({}, other.borrow_one(forged), why).err() == Err::kInvalid);
     CHECK(why.find("was spare 5 and is none of this volume") != std::string::npos);
     REQUIRE(other.fs().committer.remove_spare({5}, why).err() == Err::kInvalid);
+}
+
+TEST_CASE("spares: a refusal costs no spare, and none is removed while it takes a place")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    const Contents contents = fill(volume.fs(), prng, kMiB);
+    const auto spare = add_spare(volume, volume.add_device(kSpareBytes));
+    REQUIRE(spare.ok());
+    Committer& committer = volume.fs().committer;
+    Spares& spares = volume.fs().volume->spares();
+    std::string why;
+    REQUIRE(committer.replace_member({3}, volume.borrow_one(volume.add_device(kSpareBytes)), why).ok());
+    std::thread remover;
+    {
+        MutexLock lock(committer.remount_mutex);
+        CHECK(committer.put_in_place({9}, nullptr, *spare, why).err() == Err::kInvalid);
+        CHECK(committer.put_in_place({2}, nullptr, *spare, why).err() == Err::kBusy);
+        REQUIRE(spares.device(*spare) != nullptr);
+        remover = std::thread([&] {
+            std::string ignored;
+            committer.remove_spare(*spare, ignored).ignore();
+        });
+        usleep(100'000);
+        CHECK(spares.device(*spare) != nullptr);
+    }
+    remover.join();
+    CHECK(spares.device(*spare) == nullptr);
+    CHECK(volume.fs().volume->spare_table().empty());
+    finish_replacement(volume.fs());
+    require_contents(volume.fs(), contents);
 }

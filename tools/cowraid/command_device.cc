@@ -110,9 +110,12 @@ std::vector<std::string> take_operands(CommandOptions& options)
     return rest;
 }
 
-// The members whose place a new spare cannot take.
-std::string too_small_text(const json_t* added)
+// What a new spare cannot do: take the place of larger members, or of any where one that fails stops writing.
+std::string limits_text(const json_t* added)
 {
+    if (json_get_flag(added, "spare") && json_get_integer(added, "may_fail_writing") == 0)
+        return "; writing stops with the next member that fails, so it only takes the place of one with "
+               "errors";
     const json_t* const ids = json_get(added, "too_small_for");
     std::vector<std::string> words;
     for (size_t i = 0; i < json_array_size(ids); ++i)
@@ -408,7 +411,7 @@ int command_device_add(int argc, char** argv, CommandOptions common)
             print_line(stdout, "%s is %s %llu now%s", json_get_text(added->get(), "path").c_str(),
                        arguments.spare ? "spare" : "member",
                        static_cast<unsigned long long>(json_get_integer(added->get(), "member")),
-                       too_small_text(added->get()).c_str());
+                       limits_text(added->get()).c_str());
     }
     return kExitOk;
 }

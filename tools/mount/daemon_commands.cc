@@ -489,6 +489,7 @@ Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer,
         if (spare && member.size_bytes > size_bytes)
             json_array_append_new(too_large.get(), json_integer(member.id.value));
     json_put_flag(answer.result.get(), "spare", spare);
+    json_put_integer(answer.result.get(), "may_fail_writing", filesystem_.info().may_fail_writing);
     json_put(answer.result.get(), "too_small_for", std::move(too_large));
     return {};
 }

@@ -156,7 +156,8 @@ constexpr Rule kRules[] = {
      .action = Action::kRemount,
      .help =
          "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, `error_budget`, and "
-         "the options of writes into rows in use; of others that differ it warns"},
+         "the options of writes into rows in use; it warns of others that differ, except `device` and "
+         "`missing_dev_timeout`, which are for a mount"},
     {.name = "relatime",
      .action = Action::kAccessTime,
      .flag = MS_RELATIME,
