@@ -35,6 +35,8 @@ enum class FeatureSupport : uint8_t {
     X(replace, kRefuse, 5, kHandled, "what is written to a member must be written to its successor, too",    \
       "2026-11-26")                                                                                          \
     X(spares, kRefuse, 6, kHandled, "lines behind the member table are devices in reserve", "2026-11-26")    \
+    X(chosen, kRefuse, 7, kHandled, "a balance empties chosen block groups, not all that its record tells",  \
+      "2026-11-26")                                                                                          \
     X(shared_blocks, kReadOnly, 0, kReserved, "a free would release blocks that another owner shares",       \
       "2026-11-20")
 

@@ -192,6 +192,8 @@ bool map_valid(const GroupMap& map, const Superblock& superblock)
             return false;
         if ((group.flags & kGroupCopied) != 0 && !superblock.replace.active())
             return false;
+        if ((group.flags & kGroupChosen) != 0 && (superblock.balance.content & kBalanceChosen) == 0)
+            return false;
         free_from = group.address + group.span_bytes();
     }
     return free_from.value <= superblock.next_group_address && slots_used_once(used);

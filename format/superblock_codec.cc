@@ -157,6 +157,8 @@ bool balance_valid(const Superblock& superblock)
         return balance == BalanceRecord();
     return (balance.state == BalanceState::kRunning || balance.state == BalanceState::kPaused) &&
            (balance.content & kAllContent) != 0 && (balance.content & ~(kAllContent | kBalanceChosen)) == 0 &&
+           ((balance.content & kBalanceChosen) == 0 ||
+            (superblock.incompat_features & feature_bit("chosen")) != 0) &&
            balance.usage_max <= 100 && balance.before <= superblock.generation.next() &&
            (balance.member.value == 0 ||
             (superblock.member(balance.member) != nullptr && balance.content == kAllContent &&

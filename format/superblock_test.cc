@@ -337,3 +337,19 @@ TEST_CASE("superblock: logs of 400 TiB on a sparse member are refused")
     set(bytes, kMember0 + offsetof(DiskMember, intent_log_bytes), le64{400 * kTiB});
     CHECK(decode(bytes).err() == Err::kCorrupt);
 }
+
+TEST_CASE("superblock: a balance of chosen groups needs its feature, for older programs")
+{
+    Prng prng(test_seed(10));
+    Superblock superblock = sample_superblock(prng, 2);
+    superblock.balance = {.state = BalanceState::kRunning,
+                          .content = kGroupData | kBalanceChosen,
+                          .usage_max = 100,
+                          .member = {},
+                          .before = superblock.generation,
+                          .total_bytes = 0};
+    superblock.incompat_features &= ~feature_bit("chosen");
+    CHECK(decode(encode_superblock(superblock)).err() == Err::kCorrupt);
+    superblock.incompat_features |= feature_bit("chosen");
+    CHECK(decode(encode_superblock(superblock)).ok());
+}

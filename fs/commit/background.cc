@@ -45,8 +45,11 @@ constexpr uint64_t kSoonUs = 200 * kMicrosecondsPerMs;
 constexpr uint64_t kHealthLookMs = 1000;
 // Without a change for so long the volume counts as idle.
 constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
-// What a step of a balance moves while nobody uses the volume: who writes next waits for one, some 20 ms.
+// What a step of a balance moves at most when nobody has changed anything for so long, and how long it should
+// take at most: who writes next waits for it.
+constexpr uint64_t kQuietUs = 1000 * kMicrosecondsPerMs;
 constexpr uint64_t kQuietStepBytes = 16 * kMiB;
+constexpr uint64_t kStepUs = 50 * kMicrosecondsPerMs;
 
 uint64_t clock_us()
 {
@@ -75,6 +78,7 @@ private:
     uint64_t next_us_ = clock_us() + kCleanLookUs;
     uint64_t last_change_ = 0;
     uint64_t changed_us_ = clock_us();
+    uint64_t quiet_bytes_ = kQuietStepBytes;  // of the next such step
 };
 
 bool CleanPace::idle(uint64_t now)
@@ -91,10 +95,13 @@ bool CleanPace::idle(uint64_t now)
 bool CleanPace::balance(uint64_t begin)
 {
     const bool is_quiet = !committer_.store.budget.holds_back();
-    const CleanProgress progress =
-        committer_.balance.step(is_quiet ? kQuietStepBytes : CleanPolicy::kStepBytes);
+    const bool is_large = is_quiet && begin - changed_us_ >= kQuietUs;
+    const CleanProgress progress = committer_.balance.step(is_large ? quiet_bytes_ : CleanPolicy::kStepBytes);
     if (progress == CleanProgress::kNothing)
         return false;
+    if (is_large && progress == CleanProgress::kWorked)
+        quiet_bytes_ = clock_us() - begin > kStepUs ? std::max(CleanPolicy::kStepBytes, quiet_bytes_ / 2)
+                                                    : std::min(kQuietStepBytes, quiet_bytes_ * 2);
     if (progress == CleanProgress::kNeedsCommit)
         committer_.commit().ignore();  // an error has stopped the filesystem
     const uint64_t end = clock_us();
@@ -122,12 +129,13 @@ void CleanPace::step()
 
 void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure)
 {
-    if (balance(begin) || !committer_.store.live.clean)
+    if (balance(begin))
         return;
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
-    const CleanProgress progress = committer_.cleaner.step({.when = CleanWhen::kPolicy, .idle = is_idle});
+    const CleanWhen when = committer_.store.live.clean ? CleanWhen::kPolicy : CleanWhen::kMarked;
+    const CleanProgress progress = committer_.cleaner.step({.when = when, .idle = is_idle});
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.

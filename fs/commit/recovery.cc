@@ -233,6 +233,7 @@ Status Committer::start_writing(std::string& why)
     store.commits.resume();
     store.service.become(ServiceState::Kind::kWriting);
     return_empty_groups(*this);
+    cleaner.reserve_for_marked();
     if (!store.options.manual_commit)
         background.start();
     return {};

@@ -51,6 +51,7 @@ public:
 
     Status apply(std::string& why) override
     {
+        balance_.notice_end();
         BalanceRecord record;
         CW_TRY(balance_.make_record(options_, record, why));
         const Status status = balance_.assess(options_, record, plan_, why);
@@ -116,6 +117,9 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     begun_ms_ = monotonic_ms();
     status_.ended = 0;
     status_.bytes_left = record.total_bytes;
+    status_.groups_left = status_.groups_stuck = 0;
+    status_.waits_for_room = false;
+    looked_.reset();
 }
 
 BalanceStatus Balance::status() const
@@ -187,7 +191,9 @@ Status Balance::choose_groups(const BalanceOptions& options, BalanceRecord& reco
         std::vector<GroupNumbers> groups = store_.allocator.group_numbers(content);
         std::erase_if(groups, [&, by = filter](const GroupNumbers& numbers) {
             const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
-            return !selects(record, options.profiles, numbers) || !by->matches(*group, numbers);
+            // One that holds nothing would use a limit up without anything being moved.
+            const bool counts = by->limit.all() || by->usage.most == 0 || numbers.live_blocks > 0;
+            return !counts || !selects(record, options.profiles, numbers) || !by->matches(*group, numbers);
         });
         if (groups.size() < filter->limit.least)
             return refuse(why, Err::kInvalid,

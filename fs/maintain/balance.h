@@ -64,8 +64,8 @@ public:
     Status start(const BalanceOptions& options, std::string& why);
     // What start() would do, and whether it would refuse: as it, with the same `why`. Changes nothing.
     Status plan(const BalanceOptions& options, BalancePlan& plan, std::string& why);
-    // kInvalid: there is none to be paused, resumed, cancelled. A group that is being emptied goes on. After
-    // cancel() groups of both kinds stay, new ones are made as it said.
+    // kInvalid: there is none to be paused, resumed, cancelled. Groups that are marked to be emptied go on,
+    // by the cleaner's pace. After cancel() groups of both kinds stay, new ones are made as it said.
     Status pause(std::string& why);
     Status resume(std::string& why);
     Status cancel(std::string& why);
@@ -106,7 +106,7 @@ private:
     [[nodiscard]] bool have_room_for(uint32_t content, uint64_t blocks) const;
     // Groups that are closed and hold nodes that can be moved.
     [[nodiscard]] std::set<VolumeAddress> node_groups() const;
-    [[nodiscard]] bool is_stuck(VolumeAddress group) const;
+    [[nodiscard]] bool is_stuck(const GroupNumbers& numbers) const;
     [[nodiscard]] bool stays(const GroupNumbers& numbers) const;
     void notice_end();
     CleanProgress move_data(uint64_t bytes);
@@ -124,7 +124,7 @@ private:
     uint64_t begun_ms_ CW_GUARDED_BY(mutex_) = 0;  // by monotonic_ms()
 
     // Commit thread.
-    TransactionId looked_;  // when it looked at groups last, this one was committed
+    std::optional<TransactionId> looked_;  // when it looked at groups last, this one was committed
     bool wants_moves_ = false;  // the next commit moves nodes
     bool no_room_for_moves_ = false;  // the last one that should could not
     NodePosition position_;

@@ -85,7 +85,7 @@ Status Balance::assess_profile(const Profile& now, const Profile& then, bool for
 {
     if (now.id == then.id)
         return {};
-    const size_t members = store_.volume.superblock().members.size() - store_.volume.missing_members().size();
+    const size_t members = store_.volume.usable_member_count();
     if (members < then.min_members)
         return refuse_plan(why, Err::kInvalid,
                            std::string(then.name) + " needs " + std::to_string(then.min_members) +
@@ -114,10 +114,9 @@ Status Balance::assess_removal(const BalanceOptions& options, std::string& why) 
                            "without " + member +
                                " too few devices are in service; remove those that are missing "
                                "first, or add one");
-    std::vector<MemberId> gone = volume.missing_members();
-    if (std::find(gone.begin(), gone.end(), options.member) == gone.end())
-        gone.push_back(options.member);
-    const size_t left = volume.superblock().members.size() - gone.size();
+    const std::vector<MemberId> gone = volume.missing_members();
+    const bool is_gone = std::find(gone.begin(), gone.end(), options.member) != gone.end();
+    const size_t left = volume.usable_member_count() - (is_gone ? 0 : 1);
     for (const Profile* profile :
          {&volume.data_profile(), &volume.metadata_profile(), &volume.system_profile()})
         if (left < profile->min_members)

@@ -30,20 +30,18 @@ std::vector<GroupNumbers> Balance::chosen(uint32_t content) const
 }
 
 // Its blocks, or some of them, cannot be moved by this mount.
-bool Balance::is_stuck(VolumeAddress address) const
+bool Balance::is_stuck(const GroupNumbers& numbers) const
 {
-    const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
     const bool by_cleaner = group && group->record.content == kGroupData;
-    return store_.stuck_groups.count(address) != 0 || cleaner_.is_set_aside(address) ||
-           (by_cleaner && cleaner_.failed());
+    return store_.stuck_groups.count(numbers.address) != 0 || cleaner_.is_set_aside(numbers.address) ||
+           (by_cleaner && cleaner_.failed()) || empty_groups_.stays(numbers);
 }
 
 // This mount cannot empty it, or take it out of the map.
 bool Balance::stays(const GroupNumbers& numbers) const
 {
-    if (numbers.broken || numbers.live_blocks > 0)
-        return numbers.broken || is_stuck(numbers.address);
-    return empty_groups_.failed();
+    return numbers.broken || (numbers.live_blocks > 0 ? is_stuck(numbers) : empty_groups_.stays(numbers));
 }
 
 // What moves, and what others write meanwhile, goes elsewhere as long as there is room.
@@ -73,7 +71,7 @@ void Balance::close_nodes(uint32_t content)
     for (const GroupNumbers& numbers : chosen(kGroupMetadata | kGroupSystem)) {
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
         const bool of_files = (group->record.content & kGroupMetadata) != 0;
-        if (is_stuck(numbers.address) || numbers.planned || numbers.broken)
+        if (is_stuck(numbers) || numbers.planned || numbers.broken)
             continue;
         if (numbers.closed && numbers.live_blocks + numbers.pinned_blocks > 0)
             return;
@@ -96,7 +94,7 @@ std::set<VolumeAddress> Balance::node_groups() const
     std::set<VolumeAddress> groups;
     for (const uint32_t content : {kGroupMetadata, kGroupSystem})
         for (const GroupNumbers& numbers : chosen(content))
-            if (numbers.closed && numbers.live_blocks > 0 && !is_stuck(numbers.address))
+            if (numbers.closed && numbers.live_blocks > 0 && !is_stuck(numbers))
                 groups.insert(numbers.address);
     return groups;
 }
@@ -109,10 +107,8 @@ bool Balance::count_left()
     bool waits_for_commit = false;
     for (const GroupNumbers& numbers : groups) {
         blocks += numbers.live_blocks;
-        const bool stuck_here = stays(numbers);
-        stuck += stuck_here ? 1 : 0;
-        waits_for_commit = waits_for_commit || numbers.planned ||
-                           (!stuck_here && numbers.closed && numbers.live_blocks == 0);
+        stuck += stays(numbers) ? 1 : 0;
+        waits_for_commit = waits_for_commit || numbers.planned || empty_groups_.waits_for_commit(numbers);
     }
     MutexLock lock(mutex_);
     status_.bytes_left = blocks * kBlockBytes;
@@ -174,7 +170,7 @@ CleanProgress Balance::step(uint64_t bytes)
     // Groups are looked at once between two commits, as long as there are blocks to be moved.
     std::optional<CleanProgress> moved;
     const TransactionId committed = store_.timeline.view().committed->transaction;
-    if (std::exchange(looked_, committed) == committed) {
+    if (std::exchange(looked_, committed) == std::optional(committed)) {
         moved = move_data(bytes);
         if (*moved == CleanProgress::kWorked)
             return *moved;
@@ -187,6 +183,7 @@ CleanProgress Balance::step(uint64_t bytes)
         if (record.member.value != 0 && now.groups_stuck == 0 && !store_.volume.remove_member(record.member))
             return rest();
         reopen_groups();
+        cleaner_.drop_finished();
         store_.volume.set_balance({}, now.profiles);
         return CleanProgress::kNeedsCommit;
     }

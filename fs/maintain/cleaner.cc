@@ -18,12 +18,13 @@ CleanPressure Cleaner::pressure(bool idle) const
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
     const uint64_t potential = store_.volume.potential_blocks(kGroupData);
     const uint64_t other = store_.volume.potential_blocks(kGroupMetadata);
+    const uint64_t dropped = store_.volume.dropped_blocks();  // theirs with the next commit
     const SpaceNumbers metadata = store_.allocator.numbers(kGroupMetadata);
     return {
-        .free_blocks = data.free_stripe_blocks + potential,
-        .total_blocks = data.total_blocks + potential,
+        .free_blocks = data.free_stripe_blocks + potential + dropped,
+        .total_blocks = data.total_blocks + potential + dropped,
         .idle = idle,
-        .metadata_short = other == 0 && metadata.free_row_blocks < metadata.total_blocks / 4,
+        .metadata_short = other + dropped == 0 && metadata.free_row_blocks < metadata.total_blocks / 4,
     };
 }
 
@@ -84,6 +85,8 @@ bool Cleaner::resume(bool& waits)
 
 std::optional<VolumeAddress> Cleaner::choose(const Step& step) const
 {
+    if (step.when == CleanWhen::kMarked || empty_groups_.failed())
+        return {};
     const std::vector<GroupNumbers> groups = candidates();
     if (step.when == CleanWhen::kAny)
         return CleanPolicy::choose_any(groups);
@@ -110,8 +113,11 @@ bool Cleaner::begin(const Step& step)
     const uint64_t own_rows = numbers->closed ? 0 : numbers->free_row_blocks;
     const uint64_t offered = numbers->closed ? 0 : own_rows + numbers->partial_row_blocks;
     const uint64_t room = room_for(*numbers);
-    // Of what is there for everybody, a group ahead of the one that moves takes a small share.
-    if (!sources_.empty() && (offered + room) * 4 > store_.ledger.data_available())
+    // Writers go without the groups on their way until the slots are back. A balance leaves them half of what
+    // there is, beside the group that it cannot do without.
+    const uint64_t on_way = emptying_blocks();
+    if (on_way > 0 && (step.when != CleanWhen::kBalance ||
+                       (on_way + numbers->total_blocks) * 2 > on_way + store_.ledger.data_available()))
         return false;
     // Its blocks go into rows, where writers are content with partial ones.
     const uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
@@ -135,25 +141,40 @@ bool Cleaner::begin(const Step& step)
 // A balance marks the next groups while one moves, so that a commit serves many.
 void Cleaner::find_sources(const Step& step)
 {
-    constexpr uint64_t kBlocksAhead = 512 * kMiB / kBlockBytes;
-    uint64_t ahead = store_.moving_blocks;
+    constexpr uint64_t kBlocksAhead = 512 * kMiB / kBlockBytes;  // live ones
+    constexpr int kMarks = 4;  // in one step: each looks at all groups
     bool waits = false;
-    while ((sources_.empty() || (step.when == CleanWhen::kBalance && ahead < kBlocksAhead)) &&
-           (resume(waits) || (!waits && begin(step))))
-        ahead += sources_.back().reserved;
+    for (int marks = 0; marks < kMarks; ++marks) {
+        const bool wants =
+            sources_.empty() || (step.when == CleanWhen::kBalance && store_.moving_blocks < kBlocksAhead);
+        if (!wants || (!resume(waits) && (waits || !begin(step))))
+            return;
+    }
+}
+
+void Cleaner::reserve_for_marked()
+{
+    for (bool waits = false; resume(waits);)
+        continue;
+}
+
+uint64_t Cleaner::emptying_blocks() const
+{
+    uint64_t blocks = 0;
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData))
+        if (store_.remap.is_emptying(numbers.address) && !numbers.broken && !is_set_aside(numbers.address) &&
+            !(numbers.live_blocks == 0 && empty_groups_.stays(numbers)))
+            blocks += numbers.total_blocks;
+    return blocks;
 }
 
 // What is left in a group that is being emptied is pinned, or recorded in trees.
 bool Cleaner::waits_for_commit() const
 {
-    const std::vector<GroupRecord>& groups = store_.volume.map().groups;
-    return !empty_groups_.failed() &&
-           std::any_of(groups.begin(), groups.end(), [&](const GroupRecord& group) {
-               const std::optional<GroupNumbers> numbers = (group.flags & kGroupEmptying) != 0
-                                                               ? store_.allocator.numbers_of(group.address)
-                                                               : std::optional<GroupNumbers>();
-               return numbers && !numbers->broken && numbers->live_blocks == 0;
-           });
+    const std::vector<GroupNumbers> groups = store_.allocator.group_numbers(kGroupData);
+    return std::any_of(groups.begin(), groups.end(), [&](const GroupNumbers& numbers) {
+        return store_.remap.is_emptying(numbers.address) && empty_groups_.waits_for_commit(numbers);
+    });
 }
 
 // It stays marked. Once its files are gone it can leave after all.
@@ -192,7 +213,7 @@ void Cleaner::drop_finished()
         const std::optional<GroupNumbers> numbers = store_.allocator.numbers_of(sources_[i].group);
         if (numbers && numbers->broken)
             set_aside(sources_[i]);
-        else if (!numbers || numbers->live_blocks == 0)
+        else if (failed_ || !numbers || numbers->live_blocks == 0)
             finish(i);
         else
             ++i;
@@ -201,9 +222,11 @@ void Cleaner::drop_finished()
 
 CleanProgress Cleaner::step(const Step& step)
 {
-    if (!store_.service.writing() || failed_)
+    if (!store_.service.writing())
         return CleanProgress::kNothing;
     drop_finished();
+    if (failed_)
+        return CleanProgress::kNothing;
     find_sources(step);
     if (sources_.empty())
         return waits_for_commit() ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;

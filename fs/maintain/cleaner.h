@@ -26,9 +26,9 @@
 
 namespace cowraid {
 
-// What the cleaner chooses by: how scarce free stripes are, whatever gives any back, or what the balance
-// under way says.
-enum class CleanWhen : uint8_t { kPolicy, kAny, kBalance };
+// What the cleaner chooses by: how scarce free stripes are, whatever gives any back, what the balance
+// under way says; kMarked: none, groups that are marked go on.
+enum class CleanWhen : uint8_t { kPolicy, kAny, kBalance, kMarked };
 enum class CleanProgress : uint8_t {
     kNothing,  // nothing to do, or no room to do it
     kWorked,  // there may be more
@@ -57,6 +57,10 @@ public:
     };
     // One bounded step. No locks held, no commit under way.
     CleanProgress step(const Step& step);
+    // Reserves room for what is in marked groups, as far as there is room, before writers take it.
+    void reserve_for_marked();
+    // Gives back what is reserved for groups that need it no more.
+    void drop_finished();
     [[nodiscard]] CleanPressure pressure(bool idle) const;
     // Free rows that moving the blocks of the group may take.
     [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
@@ -84,12 +88,13 @@ private:
     bool begin(const Step& step);
     // Both, as far ahead as the step's kind goes.
     void find_sources(const Step& step);
+    // Of groups that are being emptied, or have been, and will leave the map.
+    [[nodiscard]] uint64_t emptying_blocks() const;
     [[nodiscard]] std::optional<VolumeAddress> choose(const Step& step) const;
     [[nodiscard]] std::vector<GroupNumbers> candidates() const;
     [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;
     // Whether emptied groups have only commits to wait for.
     [[nodiscard]] bool waits_for_commit() const;
-    void drop_finished();
     void wait_for_commit(Source& source, Transaction& open);
     void take_reserved(Source& source, uint64_t blocks);
     void set_aside(Source& source);
@@ -112,7 +117,7 @@ private:
     std::vector<Source> sources_;  // the first is being moved, the others are marked ahead
     MoveBatch batch_;
     std::set<VolumeAddress> set_aside_;  // with blocks that cannot be moved
-    bool failed_ = false;  // members did not take what was moved: no more of it in this mount
+    bool failed_ = false;  // a tree cannot be read, or members did not take what was moved
 };
 
 }  // namespace cowraid

@@ -18,6 +18,7 @@ namespace cowraid {
 uint64_t Cleaner::make_room(Source& source, const View& view, uint64_t wanted, uint64_t least,
                             ChangeReservation& reservation, CleanProgress& progress)
 {
+    const uint64_t stripe = stripe_blocks(source.group);
     uint64_t count = wanted;
     // An entry each way. Names of blocks that were moved before are not neighbours.
     constexpr uint64_t kEntryBytes = 64;
@@ -28,10 +29,10 @@ uint64_t Cleaner::make_room(Source& source, const View& view, uint64_t wanted, u
         progress = view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
         if (count <= least)
             return 0;
-        count = std::max(least, count / 2);
+        count = std::max(least, count / 2 / stripe * stripe);
     }
     // Rows for the writers of now, too: they need not fall back on partial ones.
-    const uint64_t beside = stripe_blocks(source.group) + store_.ledger.dirty_blocks();
+    const uint64_t beside = stripe + store_.ledger.dirty_blocks();
     if (lasting_room(store_, kGroupData) >= count + beside)
         return count;
     const size_t groups = store_.volume.map().groups.size();
@@ -49,7 +50,8 @@ uint64_t Cleaner::make_room(Source& source, const View& view, uint64_t wanted, u
 
 namespace {
 
-// Gives places to blocks one after the other: moves are cut where places are not neighbours.
+// Gives places to blocks one after the other: moves are cut where places are not neighbours, and where a
+// region ends. The next one may begin there, in another group.
 class PlaceMoves {
 public:
     explicit PlaceMoves(std::vector<MovedRun>& moves) : wanted_(std::move(moves)), placed_(moves)
@@ -57,12 +59,13 @@ public:
         placed_.clear();
     }
 
-    // The number of the block in its batch.
-    size_t place(VolumeAddress to)
+    // `to` is block `number` of a region. The number of the block in its batch.
+    size_t place(VolumeAddress to, uint64_t number)
     {
         const MovedRun& run = wanted_[run_];
         const uint64_t offset = uint64_t{block_} * kBlockBytes;
-        if (block_ > 0 && placed_.back().to + uint64_t{placed_.back().block_count} * kBlockBytes == to)
+        if (block_ > 0 && number > 0 &&
+            placed_.back().to + uint64_t{placed_.back().block_count} * kBlockBytes == to)
             ++placed_.back().block_count;
         else
             placed_.push_back({run.from + offset, run.logical + offset, to, 1, run.first + block_});
@@ -96,7 +99,8 @@ Status Cleaner::write_blocks(Source& source, const View& view, MoveBatch& batch)
     std::vector<RegionWrite> writes(regions.begin(), regions.end());
     for (RegionWrite& write : writes)
         for (uint64_t i = 0; i < write.region.used_blocks; ++i)
-            write.blocks[i] = batch.memory.data() + places.place(write.region.block_address(i)) * kBlockBytes;
+            write.blocks[i] =
+                batch.memory.data() + places.place(write.region.block_address(i), i) * kBlockBytes;
     return write_regions(store_, *view.open, writes);
 }
 
@@ -197,13 +201,12 @@ Status Cleaner::carry_out(Source& source, const View& view, MoveBatch& batch)
     return switch_blocks(*view.open, batch.moves);
 }
 
-// The next batch of the group; one that is there already is taken. kNotFound: nothing is left behind `next`.
+// The next batch of the group. kNotFound: nothing is left behind `next`.
 Status Cleaner::fetch(Source& source, const View& view, uint64_t block_count)
 {
     if (!source.next.valid())
         return Err::kNotFound;
-    if (batch_.from != source.next || batch_.move_count > block_count)
-        CW_TRY(read_move_batch(store_, view, source.next, block_count, batch_));
+    CW_TRY(read_move_batch(store_, view, source.next, block_count, batch_));
     return batch_.runs.empty() ? Err::kNotFound : Err::kOk;
 }
 
@@ -225,12 +228,13 @@ CleanProgress Cleaner::move(Source& source, const View& view, uint64_t bytes)
         source.moved_any = false;
         return CleanProgress::kWorked;
     }
-    if (!status.ok()) {
+    // What is not the group's own fault would meet the others, too.
+    if (status.err() == Err::kNotFound || store_.allocator.numbers_of(source.group)->broken) {
         set_aside(source);
         return CleanProgress::kWorked;
     }
-    status = carry_out(source, view, batch_);
-    batch_.from = {};
+    if (status.ok())
+        status = carry_out(source, view, batch_);
     if (status.err() == Err::kNoSpace)
         return CleanProgress::kNothing;
     if (!status.ok()) {

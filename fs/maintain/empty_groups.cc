@@ -53,11 +53,15 @@ bool EmptyGroups::is_leaving(VolumeAddress group) const
     return std::find(leaving_.begin(), leaving_.end(), group) != leaving_.end();
 }
 
-void EmptyGroups::let_go(VolumeAddress address, uint32_t content, uint64_t blocks)
+bool EmptyGroups::stays(const GroupNumbers& group) const
 {
-    leaving_.push_back(address);
-    if (content == kGroupData)
-        leaving_blocks_ += blocks;
+    return stays_.count(group.address) != 0 || (failed() && !group.closed);
+}
+
+bool EmptyGroups::waits_for_commit(const GroupNumbers& group) const
+{
+    return group.closed && !group.broken && group.live_blocks == 0 && !stays(group) &&
+           (!no_room_ || store_.timeline.open()->dirty);
 }
 
 void EmptyGroups::choose(uint32_t content)
@@ -67,7 +71,7 @@ void EmptyGroups::choose(uint32_t content)
     const uint64_t system_nodes = nodes_to_move(store_, kGroupSystem);
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
         // A group that holds data and nodes is chosen once.
-        if (is_leaving(address))
+        if (is_leaving(address) || stays_.count(address) != 0)
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
         if (content == kGroupSystem && (group->record.content & kGroupMetadata) != 0)
@@ -75,9 +79,11 @@ void EmptyGroups::choose(uint32_t content)
         const uint64_t blocks = group->geometry.data_blocks();
         const auto chosen = balanced.find(address);
         if (store_.remap.is_emptying(address) || (chosen != balanced.end() && chosen->second)) {
-            let_go(address, content, blocks);
+            leaving_.push_back(address);
             continue;
         }
+        if (failed())
+            continue;
         const bool is_whole = store_.volume.array().missing_columns(*group) == 0;
         // What plan_ahead() looks at; a group for nodes of all trees is of both contents.
         const auto spare_in = [&](uint32_t one) {
@@ -99,7 +105,7 @@ void EmptyGroups::choose(uint32_t content)
         const bool given = give_up_room(content == kGroupData ? kGroupData : group->record.content, blocks);
         if (given) {
             store_.allocator.set_group_state(address, Allocator::GroupState::kClosed);
-            let_go(address, content, blocks);
+            leaving_.push_back(address);
         }
         refresh_budget(store_);
         if (given && content == kGroupData)
@@ -107,44 +113,61 @@ void EmptyGroups::choose(uint32_t content)
     }
 }
 
-// A commit's share of what is recorded about them, or they themselves.
-Status EmptyGroups::leave(const View& view)
+Status EmptyGroups::drop(VolumeAddress address)
+{
+    CW_TRY(store_.volume.drop_group(address, store_.allocator));
+    if (!store_.remap.is_emptying(address))
+        return {};
+    store_.remap.remove_emptying(address);
+    ++emptied_groups_;
+    CW_LOG_INFO("block group %llu is emptied and leaves the volume",
+                static_cast<unsigned long long>(address.value));
+    return {};
+}
+
+// Those of which nothing is recorded leave the map; of what is recorded about others a commit's share leaves
+// the trees.
+void EmptyGroups::leave(const View& view)
 {
     GroupLeftovers left;
-    for (const VolumeAddress address : leaving_)
-        if (!is_mutant(CommitMutant::kLeftoversStay))
-            CW_TRY(find_leftovers(store_, view, address, left));
-    if (left.count() > 0) {
-        if (erase_leftovers(store_, *view.open, std::move(left)))
-            wait_for_ = view.open->id;
-        return {};
-    }
-    for (const VolumeAddress address : leaving_) {
-        CW_TRY(store_.volume.drop_group(address, store_.allocator));
-        if (!store_.remap.is_emptying(address))
-            continue;
-        store_.remap.remove_emptying(address);
-        ++emptied_groups_;
-        CW_LOG_INFO("block group %llu is emptied and leaves the volume",
-                    static_cast<unsigned long long>(address.value));
-    }
-    leaving_.clear();
-    leaving_blocks_ = 0;
+    uint64_t coming = 0;
+    const size_t count = leaving_.size();
+    std::erase_if(leaving_, [&](VolumeAddress address) {
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
+        const Result<LeftoverShare> share = is_mutant(CommitMutant::kLeftoversStay)
+                                                ? Result<LeftoverShare>(LeftoverShare::kNone)
+                                                : find_leftovers(store_, view, address, left);
+        if (share.ok() && *share != LeftoverShare::kNone) {
+            const bool is_data = (group->record.content & kGroupData) != 0;
+            coming += *share == LeftoverShare::kAll && is_data ? group->geometry.data_blocks() : 0;
+            return false;
+        }
+        if (const Status status = share.ok() ? drop(address) : share.status(); !status.ok()) {
+            stays_.insert(address);
+            CW_LOG_ERROR("block group %llu holds nothing and stays for this mount: %s",
+                         static_cast<unsigned long long>(address.value), err_text(status.err()));
+        }
+        return true;
+    });
+    const size_t found = left.count();
+    no_room_ = found > 0 && !erase_leftovers(store_, *view.open, std::move(left));
+    leaving_blocks_ = view.open->left_count == found ? coming : 0;
+    if (leaving_.size() == count && (found == 0 || no_room_))
+        return;
     view.open->dirty = true;
     wait_for_ = view.open->id;
-    return {};
 }
 
 bool EmptyGroups::wants_commit() const
 {
-    return (!leaving_.empty() && !failed_) || store_.timeline.view().committed->transaction < wait_for_;
+    return (!leaving_.empty() && !no_room_) || store_.timeline.view().committed->transaction < wait_for_;
 }
 
 void EmptyGroups::step()
 {
     const View view = store_.timeline.commit_view();
     // While a mount recovers, the open transaction may know of rows in groups that hold nothing.
-    if (!store_.service.writing() || failed_ || view.committed->transaction < wait_for_)
+    if (!store_.service.writing() || view.committed->transaction < wait_for_)
         return;
     if (is_mutant(CommitMutant::kDroppedPinned))
         store_.allocator.release(view.committed->transaction, view.committed->generation);
@@ -154,12 +177,8 @@ void EmptyGroups::step()
         choose(kGroupSystem);
         std::sort(leaving_.begin(), leaving_.end());
     }
-    if (leaving_.empty())
-        return;
-    if (const Status status = leave(view); !status.ok()) {
-        failed_ = true;
-        CW_LOG_ERROR("empty block groups stay for this mount: %s", err_text(status.err()));
-    }
+    if (!leaving_.empty())
+        leave(view);
 }
 
 }  // namespace cowraid

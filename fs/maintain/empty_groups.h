@@ -9,8 +9,10 @@
 
 #include <atomic>
 #include <map>
+#include <set>
 #include <vector>
 
+#include "alloc/allocator.h"
 #include "fs/txn/transaction.h"
 
 namespace cowraid {
@@ -25,29 +27,35 @@ public:
     void step();
     // The next commit lets groups go on. Commit thread.
     [[nodiscard]] bool wants_commit() const;
-    // Data blocks of groups on their way that are still in the map. By anybody.
+    // Data blocks of groups that leave the map as soon as one commit is durable. By anybody.
     [[nodiscard]] uint64_t leaving_blocks() const { return leaving_blocks_; }
     [[nodiscard]] bool is_leaving(VolumeAddress group) const;  // commit thread
     // Groups that blocks were moved out of, and that left. By anybody.
     [[nodiscard]] uint64_t emptied_groups() const { return emptied_groups_; }
-    // No group leaves any more in this mount. Commit thread.
-    [[nodiscard]] bool failed() const { return failed_; }
+    // Some group cannot leave in this mount: no other is closed for it. Those that are closed do leave.
+    // Commit thread, as the next two.
+    [[nodiscard]] bool failed() const { return !stays_.empty(); }
+    // If it holds nothing, it does not leave in this mount.
+    [[nodiscard]] bool stays(const GroupNumbers& group) const;
+    // It holds nothing, and only commits keep it.
+    [[nodiscard]] bool waits_for_commit(const GroupNumbers& group) const;
 
 private:
     void choose(uint32_t content);
     [[nodiscard]] std::map<VolumeAddress, bool> in_balance(uint32_t content) const;
-    void let_go(VolumeAddress group, uint32_t content, uint64_t blocks);
     [[nodiscard]] bool replaceable(VolumeAddress group) const;
     [[nodiscard]] bool kept(uint32_t content, uint64_t blocks) const;
     bool give_up_room(uint32_t content, uint64_t blocks);
-    Status leave(const View& view);
+    void leave(const View& view);
+    Status drop(VolumeAddress group);
 
     Store& store_;
     std::vector<VolumeAddress> leaving_;
     std::atomic<uint64_t> leaving_blocks_{0};
     std::atomic<uint64_t> emptied_groups_{0};
     TransactionId wait_for_;  // its commit comes before the next step
-    bool failed_ = false;  // trees could not be read: no more of it in this mount
+    bool no_room_ = false;  // for nodes, to let what is recorded about them leave the trees
+    std::set<VolumeAddress> stays_;  // trees about them could not be read
 };
 
 }  // namespace cowraid

@@ -28,10 +28,12 @@ Status find_keys(NodeCache& cache, const TreeRoot& tree, const Key& from, const 
 
 }  // namespace
 
-Status find_leftovers(Store& store, const View& view, VolumeAddress address, GroupLeftovers& left)
+Result<LeftoverShare> find_leftovers(Store& store, const View& view, VolumeAddress address,
+                                     GroupLeftovers& left)
 {
-    if (left.checksums.size() == kWindowsPerCommit)
-        return {};
+    const size_t room = kWindowsPerCommit - left.checksums.size();
+    if (room == 0)
+        return LeftoverShare::kSome;
     const Ref<const ArrayGroup> group = store.volume.array().group_at(address);
     if (!group)
         return Err::kNotFound;
@@ -41,13 +43,18 @@ Status find_leftovers(Store& store, const View& view, VolumeAddress address, Gro
     const auto summary = static_cast<uint8_t>(ItemType::kGroupSummary);
     const TreeRoot& space = view.committed->free_space_tree;
     const Key summary_key{0, summary, address.value};
+    GroupLeftovers own;
     CW_TRY(find_keys(store.cache, view.committed->checksum_tree, {address.value, checksums, 0},
-                     {end - 1, checksums, 0}, kWindowsPerCommit, left.checksums));
-    if (left.checksums.size() == kWindowsPerCommit)
-        return {};
-    CW_TRY(find_keys(store.cache, space, summary_key, summary_key, SIZE_MAX, left.windows));
-    return find_keys(store.cache, space, {address.value, windows, 0}, {address.value, windows, UINT64_MAX},
-                     SIZE_MAX, left.windows);
+                     {end - 1, checksums, 0}, room, own.checksums));
+    const bool is_all = own.checksums.size() < room;
+    if (is_all) {
+        CW_TRY(find_keys(store.cache, space, summary_key, summary_key, SIZE_MAX, own.windows));
+        CW_TRY(find_keys(store.cache, space, {address.value, windows, 0},
+                         {address.value, windows, UINT64_MAX}, SIZE_MAX, own.windows));
+    }
+    left.checksums.insert(left.checksums.end(), own.checksums.begin(), own.checksums.end());
+    left.windows.insert(left.windows.end(), own.windows.begin(), own.windows.end());
+    return own.count() == 0 ? LeftoverShare::kNone : is_all ? LeftoverShare::kAll : LeftoverShare::kSome;
 }
 
 bool erase_leftovers(Store& store, Transaction& open, GroupLeftovers left)

@@ -17,9 +17,12 @@ struct GroupLeftovers {
     [[nodiscard]] size_t count() const { return checksums.size() + windows.size(); }
 };
 
+enum class LeftoverShare : uint8_t { kNone, kSome, kAll };
 // Appends what the commit of `view` has about the group: checksums up to a commit's share, windows only
-// behind the last of the group's checksums.
-Status find_leftovers(Store& store, const View& view, VolumeAddress group, GroupLeftovers& left);
+// behind the last of the group's checksums. How much of it there is, and is in `left` now; kNone: there is
+// nothing. An error, with which `left` stays as it was, means that a tree could not be read.
+Result<LeftoverShare> find_leftovers(Store& store, const View& view, VolumeAddress group,
+                                     GroupLeftovers& left);
 
 // Has the open transaction erase them, as much as a commit has room for, the reserve included: it frees
 // nodes. False: there is no room, or the transaction erases others already. Commit thread.

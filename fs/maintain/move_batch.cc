@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/checksum.h"
 #include "format/window_codec.h"
 
 namespace cowraid {
@@ -18,15 +19,12 @@ public:
 
     Status run()
     {
-        uint64_t count = 0;
-        for (const BlockRun& run : batch_.runs)
-            count += run.block_count;
-        if (batch_.memory.size() < count * kBlockBytes)
-            batch_.memory = AlignedBuffer(count * kBlockBytes);
-        batch_.checksums.resize(count);
-        logicals_.resize(count);
-        movable_.assign(count, true);
+        if (batch_.runs.size() > kPiecesMax)
+            batch_.runs.resize(kPiecesMax);
         CW_TRY(look_up());
+        keep(few_blocks());
+        if (batch_.memory.size() < logicals_.size() * kBlockBytes)
+            batch_.memory = AlignedBuffer(logicals_.size() * kBlockBytes);
         read();
         CW_TRY(follow_names());
         join();
@@ -34,9 +32,13 @@ public:
     }
 
 private:
+    // Requests, and runs that are switched while no operation runs.
+    static constexpr size_t kPiecesMax = 512;
+
     Status look_up();
+    [[nodiscard]] size_t few_blocks() const;
+    void keep(size_t block_count);
     void read();
-    void read_singly();
     Status follow_names();
     void join();
 
@@ -45,57 +47,85 @@ private:
     MoveBatch& batch_;
     std::vector<VolumeAddress> logicals_;
     std::vector<bool> movable_;
-    bool all_known_ = true;
 };
 
 // Their checksums and their names.
 Status BatchRead::look_up()
 {
     std::vector<BlockExpectation> expected;
-    size_t index = 0;
+    batch_.checksums.clear();
     for (const BlockRun& run : batch_.runs) {
         expected.resize(run.block_count);
         CW_TRY(store_.checksums.lookup(view_, run.address, expected));
-        CW_TRY(store_.remap.logical_of(view_, run.address,
-                                       std::span(logicals_).subspan(index, run.block_count)));
+        const size_t index = logicals_.size();
+        logicals_.resize(index + run.block_count);
+        CW_TRY(store_.remap.logical_of(view_, run.address, std::span(logicals_).subspan(index)));
         for (const BlockExpectation& expectation : expected) {
-            all_known_ = all_known_ && expectation.known;
-            movable_[index] = expectation.known;
-            batch_.checksums[index++] = expectation.checksum;
+            movable_.push_back(expectation.known);
+            batch_.checksums.push_back(expectation.checksum);
         }
     }
     return {};
 }
 
-void BatchRead::read()
+// How many of them are kPiecesMax pieces by either address, whole stripes if there is one.
+size_t BatchRead::few_blocks() const
 {
-    std::vector<ReadPiece> pieces(batch_.runs.size());
     size_t index = 0;
-    for (size_t i = 0; i < pieces.size(); ++i) {
-        pieces[i].address = batch_.runs[i].address;
-        pieces[i].block_count = batch_.runs[i].block_count;
-        pieces[i].memory = batch_.memory.data() + index * kBlockBytes;
-        pieces[i].checksums = batch_.checksums.data() + index;
-        index += batch_.runs[i].block_count;
-    }
-    if (!all_known_ || !store_.volume.array().read(pieces).ok())
-        read_singly();
+    size_t pieces = 0;
+    for (const BlockRun& run : batch_.runs)
+        for (uint32_t i = 0; i < run.block_count; ++i, ++index) {
+            if (i > 0 && logicals_[index] == logicals_[index - 1] + kBlockBytes)
+                continue;
+            if (++pieces <= kPiecesMax)
+                continue;
+            const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.address);
+            const size_t stripe = group->geometry.stripe_data_blocks();
+            return index < stripe ? index : index / stripe * stripe;
+        }
+    return index;
 }
 
-// Tells which of the blocks can be had, one by one.
-void BatchRead::read_singly()
+// The first ones of the batch.
+void BatchRead::keep(size_t block_count)
 {
+    logicals_.resize(block_count);
+    movable_.resize(block_count);
+    batch_.checksums.resize(block_count);
+    size_t runs = 0;
+    for (; block_count > 0; ++runs) {
+        BlockRun& run = batch_.runs[runs];
+        run.block_count = static_cast<uint32_t>(std::min<size_t>(run.block_count, block_count));
+        block_count -= run.block_count;
+    }
+    batch_.runs.resize(runs);
+}
+
+void BatchRead::read()
+{
+    std::vector<ReadPiece> pieces;
     size_t index = 0;
     for (const BlockRun& run : batch_.runs)
         for (uint32_t i = 0; i < run.block_count; ++i, ++index) {
-            ReadPiece piece;
-            piece.address = run.address + uint64_t{i} * kBlockBytes;
-            piece.block_count = 1;
-            piece.memory = batch_.memory.data() + index * kBlockBytes;
-            piece.checksums = &batch_.checksums[index];
-            if (movable_[index] && !store_.volume.array().read({&piece, 1}).ok())
-                movable_[index] = false;
+            if (!movable_[index])
+                continue;
+            if (i == 0 || !movable_[index - 1]) {
+                pieces.emplace_back();
+                pieces.back().address = run.address + uint64_t{i} * kBlockBytes;
+                pieces.back().memory = batch_.memory.data() + index * kBlockBytes;
+                pieces.back().checksums = &batch_.checksums[index];
+            }
+            ++pieces.back().block_count;
         }
+    if (store_.volume.array().read(pieces).ok())
+        return;
+    // What could not be had is not what it should be: it was cleared.
+    for (const ReadPiece& piece : pieces) {
+        const size_t first = static_cast<size_t>(piece.memory - batch_.memory.data()) / kBlockBytes;
+        for (uint32_t i = 0; i < piece.block_count && !piece.result.ok(); ++i)
+            movable_[first + i] =
+                checksum_of(piece.memory + uint64_t{i} * kBlockBytes, kBlockBytes) == piece.checksums[i];
+    }
 }
 
 // Whether the logical address of a block leads to it. Moving one that a damaged tree gives to another would
@@ -155,14 +185,11 @@ void BatchRead::join()
 Status read_move_batch(Store& store, const View& view, VolumeAddress from, uint64_t block_count,
                        MoveBatch& out)
 {
-    out.from = {};
     out.runs.clear();
     out.moves.clear();
     out.move_count = out.unmovable = 0;
     CW_TRY(store.allocator.live_blocks(from, block_count, out.runs));
-    CW_TRY(BatchRead(store, view, out).run());
-    out.from = from;
-    return {};
+    return BatchRead(store, view, out).run();
 }
 
 }  // namespace cowraid

@@ -20,7 +20,6 @@ struct MovedRun {
 
 // What it says of live blocks stays true until they are freed, or moved: their group takes no new ones.
 struct MoveBatch {
-    VolumeAddress from;  // where it begins; not valid: it holds nothing
     std::vector<BlockRun> runs;  // all live ones in a part of the group
     std::vector<Checksum> checksums;  // of these, block by block
     AlignedBuffer memory;  // and their content; may be longer
@@ -30,8 +29,8 @@ struct MoveBatch {
 };
 
 // The next `block_count` or fewer live blocks from `from` on, all of one group, of which all are committed;
-// none: `out.runs` is empty. An error means that a tree, or the state of the group, could not be read.
-// Thread-safe.
+// none: `out.runs` is empty. Fewer where they lie apart, so that what they cost is bounded. An error means
+// that a tree, or the state of the group, could not be read. Thread-safe.
 Status read_move_batch(Store& store, const View& view, VolumeAddress from, uint64_t block_count,
                        MoveBatch& out);
 

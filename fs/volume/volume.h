@@ -126,6 +126,8 @@ public:
     // Members not in service: absent or failed. Thread-safe.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
+    // Those in service that block groups can be made on: not the target of a replacement. Commit thread.
+    [[nodiscard]] size_t usable_member_count() const;
     // Of errors of members, since the last superblock was written. Commit thread.
     [[nodiscard]] bool counters_changed() const;
     // A member failed since the last superblock was written.

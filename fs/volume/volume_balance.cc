@@ -3,6 +3,7 @@
 // says of them.
 #include <algorithm>
 
+#include "format/feature_table.h"
 #include "fs/volume/volume.h"
 
 namespace cowraid {
@@ -16,8 +17,11 @@ VolumeProfiles Volume::profiles() const
 void Volume::set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles)
 {
     next_.balance = balance;
+    next_.incompat_features &= ~feature_bit("chosen");
     if ((balance.content & kBalanceChosen) == 0)
         chosen_.clear();
+    else
+        next_.incompat_features |= feature_bit("chosen");
     for (GroupRecord& group : map_.groups) {
         group.flags &= ~kGroupChosen;
         group.flags |= chosen_.count(group.address) != 0 ? kGroupChosen : 0;

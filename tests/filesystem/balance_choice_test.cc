@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a balance would take, and which block groups its filters let through.
+#include "format/feature_table.h"
 #include "tests/filesystem/volume_contents.h"
 
 using namespace cowraid;
@@ -141,17 +142,25 @@ TEST_CASE("balance: filters choose block groups when it begins, and mounts go on
     // Two of them, over kills: the others stay.
     options.data = {.limit = {0, 2}};
     REQUIRE(start_balance(fs, options).ok());
+    const auto has_feature = [&] {
+        return (volume.fs().volume->superblock().incompat_features & feature_bit("chosen")) != 0;
+    };
+    uint64_t moved_blocks = 0;
     for (int mounts = 0;
          mounts < 60 && volume.fs().committer.balance.status().state == BalanceStatus::State::kRunning;
          ++mounts) {
         CHECK(volume.fs().committer.balance.status().chosen);
+        CHECK(has_feature());
         for (int step = 0; step < 1 + mounts; ++step)
             if (volume.fs().balance_step() == CleanProgress::kNeedsCommit)
                 REQUIRE(volume.fs().step(true).ok());
+        moved_blocks += volume.fs().info().moved_blocks;
         volume.kill();
         mount(volume, manual_options());
     }
     CHECK(volume.fs().committer.balance.status().state == BalanceStatus::State::kNone);
+    CHECK_FALSE(has_feature());
+    CHECK(moved_blocks > 0);  // groups that hold nothing do not use the limit up
     for (const GroupRecord& group : volume.fs().volume->map().groups)
         CHECK((group.flags & kGroupChosen) == 0);
     uint64_t gone = 0;

@@ -61,7 +61,7 @@ def test_numbers():
     assert format_doc.number("0x10") == 16
     assert format_doc.number("2^42 - 1") == 2**42 - 1
     assert format_doc.number("many") is None
-    assert format_doc.number("4 PiB") is None
+    assert format_doc.number("4 EiB") is None
 
 
 def test_unreadable_field_is_an_error(tmp_path):

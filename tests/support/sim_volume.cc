@@ -24,8 +24,13 @@ uint32_t SimVolume::add_device(uint64_t bytes)
 {
     const auto index = static_cast<uint32_t>(members_.size());
     members_.push_back(std::make_unique<SimDevice>("member" + std::to_string(index + 1), bytes, &power_));
-    cables_.push_back(
-        std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*members_.back()), index));
+    const auto call_slow = [](void* self, uint64_t microseconds) {
+        const SlowHook& hook = static_cast<SimVolume*>(self)->slow;
+        if (hook.call != nullptr)
+            hook.call(hook.context, microseconds);
+    };
+    cables_.push_back(std::make_unique<FaultDevice>(std::make_unique<BorrowedDevice>(*members_.back()), index,
+                                                    SlowHook{call_slow, this}));
     return index;
 }
 

@@ -53,6 +53,7 @@ public:
     [[nodiscard]] std::vector<const SimDevice*> members() const;
     // What its requests pass through, for faults. Rules last over mounts.
     [[nodiscard]] FaultDevice& cable(uint32_t index) { return *cables_[index]; }
+    SlowHook slow;  // what their kSlow rules call
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members_.size()); }
     [[nodiscard]] const VolumeShape& shape() const { return shape_; }
 

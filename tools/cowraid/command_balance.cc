@@ -192,8 +192,9 @@ bool parse_balance(int argc, char** argv, BalanceArguments& arguments)
             "groups "
             "of another profile; soft, which it is anyway; usage=PERCENT of a group in use; "
             "profiles=PROFILE|...; devid=ID of a member that holds a part of it; limit=NUMBER of groups, the "
-            "emptiest first; stripes=DEVICES that it lies on; vrange=ADDRESSES, as filesystem usage --layout "
-            "shows them; drange=OFFSETS on the member. A range is MOST (of stripes: exactly), LEAST..MOST, "
+            "emptiest first; stripes=DEVICES that it lies on; vrange=ADDRESSES, as filesystem usage "
+            "--layout --json shows them; drange=OFFSETS on the member. A range is MOST (of stripes: "
+            "exactly), LEAST..MOST, "
             "LEAST.. or ..MOST. What they let through is decided once, when the balance begins. It goes on "
             "after an unmount or a crash. Ctrl-C ends the waiting only; "
             "cowraid balance cancel ends it.",
@@ -229,7 +230,13 @@ bool make_request(const BalanceArguments& arguments, json_t* request)
     if (convert && ((data.given && data.profile.empty()) || (metadata.given && metadata.profile.empty())))
         return refuse(arguments, "converting one of data and metadata and only moving the other takes two "
                                  "balances");
-    json_put_text(request, "action", "start");
+    if (arguments.system.given && !metadata.given && !arguments.force)
+        return refuse(arguments,
+                      "system trees may share their block groups with all metadata, which moves, too: "
+                      "use -f, or -m as well");
+    const bool filtered = !data.filter.all() || !metadata.filter.all() || !arguments.system.filter.all();
+    json_put_text(request, "action", filtered ? "start-filtered" : "start");
+    json_put_integer(request, "usage_max", 100);  // daemons of before ask for it
     json_put_text(request, "data_profile", data.profile);
     json_put_text(request, "metadata_profile", metadata.profile);
     json_put_flag(request, "data", all || data.given);
@@ -437,8 +444,8 @@ int run_balance(ControlClient& client, const CommandOptions& options, json_t* re
 {
     std::string why;
     if (wait == Wait::kPlan) {
-        json_put_flag(request, "plan", true);
-        const auto answer = client.call("balance", request, why);
+        // A command of its own: a daemon of before would carry the other one out.
+        const auto answer = client.call("balance-plan", request, why);
         const auto plan = answer.ok() ? decode_plan(answer->get()) : Result<BalancePlan>(answer.err());
         return plan.ok() ? print_plan(options, *plan) : command_failed(options, plan.err(), why);
     }
@@ -474,7 +481,9 @@ int command_balance_cancel(int argc, char** argv, CommandOptions options)
 {
     return run_action(
         argc, argv, std::move(options),
-        "End the balance. What was moved stays where it is; new block groups are made as it said.", "cancel");
+        "End the balance. What was moved stays where it is, block groups that are marked are still emptied; "
+        "new ones are made as it said.",
+        "cancel");
 }
 
 }  // namespace cowraid

@@ -435,6 +435,8 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
     const auto spare = find_spare(*client, members.front(), why);
+    if (spare.ok() && spare->id.value != 0 && arguments.plan)
+        return nothing_named(arguments, "a spare holds nothing: there is no plan for it");
     if (spare.ok() && spare->id.value != 0)
         return remove_spare(*client, arguments.common, *spare);
     why.clear();
@@ -481,8 +483,8 @@ int command_resize(int argc, char** argv, CommandOptions common)
     for (const MemberInfo& member : *members) {
         const Json request = json_make_object();
         json_put_integer(request.get(), "member", member.id.value);
-        json_put_flag(request.get(), "plan", arguments.plan);
-        const auto grown = client->call("member-grow", request.get(), why);
+        const auto grown =
+            client->call(arguments.plan ? "member-grow-plan" : "member-grow", request.get(), why);
         if (!grown.ok() && (!name.empty() || grown.err() != Err::kInvalid))
             return command_failed(options, grown.err(), why);
         if (!grown.ok())

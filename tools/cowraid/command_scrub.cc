@@ -264,6 +264,7 @@ int command_scrub(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(options.common, why);
     if (!client.ok())
         return command_failed(options.common, client.err(), why);
+    notice_interrupts();  // what it begins goes on, and the user is told
     const Json arguments = arguments_of(options.scrub);
     const auto started = ask(*client, "scrub-start", arguments.get(), why);
     if (!started.ok()) {
@@ -288,6 +289,8 @@ int command_scrub_start(int argc, char** argv, CommandOptions common)
     auto client = connect_mounted(options.common, why);
     if (!client.ok())
         return command_failed(options.common, client.err(), why);
+    if (options.wait)
+        notice_interrupts();
     const Json arguments = arguments_of(options.scrub);
     const auto started = ask(*client, "scrub-start", arguments.get(), why);
     if (!started.ok())

@@ -32,6 +32,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"scrub-cancel", true, true, &VolumeControl::scrub_cancel},
     {"damage", true, true, &VolumeControl::damage},
     {"balance", true, true, &VolumeControl::balance},
+    {"balance-plan", true, true, &VolumeControl::balance_plan},
     {"balance-status", true, false, &VolumeControl::balance_status},
     {"device-add", true, true, &VolumeControl::device_add},
     {"spare-remove", true, true, &VolumeControl::spare_remove},
@@ -40,6 +41,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"device-online", true, true, &VolumeControl::device_online},
     {"device-offline", true, true, &VolumeControl::device_offline},
     {"member-grow", true, true, &VolumeControl::member_grow},
+    {"member-grow-plan", true, true, &VolumeControl::member_grow_plan},
     {"events", false, false, &VolumeControl::events},
     {"shutdown-wait", false, false, &VolumeControl::shutdown_wait},
 };
@@ -360,16 +362,29 @@ Result<BalanceOptions> VolumeControl::balance_options(const json_t* request, std
     return Err::kInvalid;
 }
 
-// `plan`: it only says what that would be; empty otherwise.
-Status VolumeControl::start_balance(const json_t* request, const Result<BalanceOptions>& options,
-                                    std::optional<BalancePlan>& plan, std::string& why)
+Result<BalanceOptions> VolumeControl::wanted_balance(const json_t* request, std::string& why)
 {
-    Balance& work = filesystem_.committer.balance;
-    if (!options.ok())
-        return options.err();
-    if (!json_get_flag(request, "plan"))
-        return work.start(*options, why);
-    return work.plan(*options, plan.emplace(), why);
+    why.clear();
+    const std::string action = json_get_text(request, "action");
+    if (action == "start" || action == "start-filtered")
+        return balance_options(request, why);
+    if (action == "remove")
+        return removal_options(request, why);
+    why = "no such action";
+    return Err::kInvalid;
+}
+
+Status VolumeControl::balance_plan(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    BalancePlan plan;
+    const auto options = wanted_balance(request.body.get(), why);
+    const Status status =
+        options.ok() ? filesystem_.committer.balance.plan(*options, plan, why) : options.status();
+    if (!status.ok() && why.empty())
+        why = not_writable_text(status.err());
+    if (status.ok())
+        answer.result = encode_plan(plan);
+    return status;
 }
 
 Status VolumeControl::balance_status(ControlRequest&, ControlAnswer& answer, std::string&)
@@ -382,26 +397,22 @@ Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, st
 {
     Balance& work = filesystem_.committer.balance;
     const std::string action = json_get_text(request.body.get(), "action");
-    Status status = Err::kInvalid;
-    std::optional<BalancePlan> plan;
-    const json_t* const body = request.body.get();
+    Status status;
     why.clear();
-    if (action == "start")
-        status = start_balance(body, balance_options(body, why), plan, why);
-    else if (action == "remove")
-        status = start_balance(body, removal_options(body, why), plan, why);
-    else if (action == "pause")
+    if (action == "pause") {
         status = work.pause(why);
-    else if (action == "resume")
+    } else if (action == "resume") {
         status = work.resume(why);
-    else if (action == "cancel")
+    } else if (action == "cancel") {
         status = work.cancel(why);
-    else
-        why = "no such action";
+    } else {
+        const auto options = wanted_balance(request.body.get(), why);
+        status = options.ok() ? work.start(*options, why) : options.status();
+    }
     if (!status.ok() && why.empty())
         why = not_writable_text(status.err());
     if (status.ok())
-        answer.result = plan ? encode_plan(*plan) : encode_balance(work.status());
+        answer.result = encode_balance(work.status());
     return status;
 }
 
@@ -543,9 +554,18 @@ Status VolumeControl::device_offline(ControlRequest& request, ControlAnswer& ans
 Status VolumeControl::member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const MemberId member = member_of(request.body.get());
-    const bool plan = json_get_flag(request.body.get(), "plan");
-    const auto grown = plan ? filesystem_.committer.plan_growth(member, why)
-                            : filesystem_.committer.grow_member(member, why);
+    return answer_growth(member, filesystem_.committer.grow_member(member, why), answer, why);
+}
+
+Status VolumeControl::member_grow_plan(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    const MemberId member = member_of(request.body.get());
+    return answer_growth(member, filesystem_.committer.plan_growth(member, why), answer, why);
+}
+
+Status VolumeControl::answer_growth(MemberId member, const Result<uint64_t>& grown, ControlAnswer& answer,
+                                    std::string& why)
+{
     if (!grown.ok()) {
         if (why.empty())
             why = not_writable_text(grown.err());

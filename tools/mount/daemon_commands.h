@@ -20,13 +20,14 @@ namespace cowraid {
 // scrub-cancel (each answers with the status), damage (which files the list of damage is about),
 // balance-status, balance (action: start, remove, pause, resume, cancel; answers with the status. start:
 // data_profile, metadata_profile, data, metadata, system, and data_filter and the like, convert, force;
-// without a profile it stays as it is, metadata rises to what data tolerate. remove: member. With plan both
-// only say what they would do), device-add (path, with the device's descriptor, open as open_member_fd()
-// opens; answers with the member; with check and size_bytes: whether it could be one), device-online (the
-// same, or only member: on the device that it had), device-offline (member), device-replace (as device-add,
-// with member), replace-cancel (answers with the status of the replacement), shutdown-wait (holds the
-// connection; "closing" is announced, then "closed"), events (since: a sequence; answers with those behind
-// it, how many were dropped, and whether the volume is degraded).
+// without a profile it stays as it is, metadata rises to what data tolerate. remove: member. start-filtered:
+// start, for daemons that know filters), balance-plan (start and remove: what they would do), device-add
+// (path, with the device's descriptor, open as open_member_fd() opens; answers with the member; with check
+// and size_bytes: whether it could be one), device-online (the same, or only member: on the device that it
+// had), device-offline (member), device-replace (as device-add, with member), replace-cancel (answers with
+// the status of the replacement), shutdown-wait (holds the connection; "closing" is announced, then
+// "closed"), events (since: a sequence; answers with those behind it, how many were dropped, and whether the
+// volume is degraded).
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned.
@@ -75,8 +76,8 @@ private:
     Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Result<BalanceOptions> balance_options(const json_t* request, std::string& why);
     Result<BalanceOptions> removal_options(const json_t* request, std::string& why);
-    Status start_balance(const json_t* request, const Result<BalanceOptions>& options,
-                         std::optional<BalancePlan>& plan, std::string& why);
+    Result<BalanceOptions> wanted_balance(const json_t* request, std::string& why);
+    Status balance_plan(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status refuse_own(const UniqueFd& descriptor, std::string& why);
     Result<std::unique_ptr<BlockDevice>> device_of(ControlRequest& request, std::string& why);
     Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);
@@ -86,6 +87,9 @@ private:
     Status device_online(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_offline(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status member_grow_plan(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status answer_growth(MemberId member, const Result<uint64_t>& grown, ControlAnswer& answer,
+                         std::string& why);
     Status answer_device(const ControlRequest& request, Status status, MemberId member, ControlAnswer& answer,
                          std::string& why);
     Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
