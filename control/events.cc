@@ -173,6 +173,8 @@ void EventFinder::compare_members(const VolumeInfo& info)
             add("Fail", member_text(member) + ": " + member.reason, &member);
         } else if (!was->in_service() && member.in_service()) {
             add("MemberBack", member_text(member) + " is in service", &member);
+        } else if (!was->doubtful && member.doubtful) {
+            add("ManyErrors", member_text(member) + " has many errors: replace it, or add a spare", &member);
         } else if (was->stale_groups > 0 && member.stale_groups == 0 && member.in_service()) {
             add("SpareActive", member_text(member) + " has everything", &member);
         }
@@ -198,8 +200,14 @@ void EventFinder::compare_spares(const VolumeInfo& info)
             std::find_if(info.members.begin(), info.members.end(), [&](const MemberInfo& member) {
                 return !was.path.empty() && member.path == was.path;
             });
-        if (is == nullptr && place != info.members.end())
-            tell("SpareUsed", was, " takes the place of member " + std::to_string(place->id.value));
+        const bool used = is == nullptr && place != info.members.end();
+        if (used && place->in_service())
+            tell("SpareUsed", was,
+                 (place->successor ? " will take the place of a member: it is member "
+                                   : " takes the place of member ") +
+                     std::to_string(place->id.value));
+        else if (used)
+            tell("FailSpare", was, " was to take the place of a member, and failed");
         else if (is == nullptr)
             tell("SpareRemoved", was, " is none any more");
         else if (is->useless && !was.useless)

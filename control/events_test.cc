@@ -218,6 +218,16 @@ TEST_CASE("spares come, go, and take the place of a member")
     REQUIRE(used.size() == 1);
     CHECK(used[0].text == "spare 5 (/dev/s5) takes the place of member 2");
     CHECK(used[0].device == "/dev/s5");
+    // One that failed with its first superblock is out of service in that place.
+    info.spares = {{.id = {6}, .path = "/dev/s6", .size_bytes = 1}};
+    CHECK(look(finder, status) == "SpareAdded");
+    info.spares.clear();
+    info.members[2].path = "/dev/s6";
+    info.members[2].state = MemberState::kFailed;
+    CHECK(look(finder, status).find("FailSpare") != std::string::npos);
+    info.members[1].doubtful = true;
+    CHECK(look(finder, status) == "ManyErrors");
+    CHECK(look(finder, status).empty());
 }
 
 TEST_CASE("what a member is called")

@@ -106,6 +106,14 @@ Health health_of(const VolumeStatus& status)
             "ONLINE", count_text(doubtful, "member") + " with many errors",
             "look at its cable and controller; cowraid replace start ID DEVICE puts another in its place; "
             "what is wrong is repaired as it is read, and by cowraid scrub"};
+    const auto is_no_help = [](const SpareInfo& spare) {
+        return spare.useless || spare.path.empty();
+    };
+    if (const auto spares = std::count_if(info.spares.begin(), info.spares.end(), is_no_help); spares > 0)
+        return {"ONLINE",
+                count_text(static_cast<uint64_t>(spares), "spare") + (spares == 1 ? " is" : " are") +
+                    " missing or faulted",
+                "attach it and run cowraid device online DEVICE; cowraid device remove ID does without it"};
     if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
         return {"ONLINE", "errors were met; nothing is known to be wrong any more",
                 "look at the members that have them; cowraid device stats -z sets the counters to 0"};

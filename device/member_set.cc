@@ -27,13 +27,14 @@ struct MemberSet::Member {
     std::atomic<uint64_t> arrivals{0};
     std::atomic<const MirrorOf*> mirror{nullptr};
     std::atomic<const char*> failure_reason{""};
+    std::atomic<uint64_t> out_ms{monotonic_ms()};  // since when it is out of service, if it is
     std::array<std::atomic<uint64_t>, kMemberCounterCount> counters{};
 
     mutable Mutex errors_mutex{LockRank::kLeaf};
-    ErrorBudget reported CW_GUARDED_BY(errors_mutex);  // by the device, or repairs that do not hold
-    ErrorBudget mended CW_GUARDED_BY(errors_mutex);  // wrong content
+    ErrorBudget errors CW_GUARDED_BY(errors_mutex);
+    ErrorBudget bad_repairs CW_GUARDED_BY(errors_mutex);  // of those
     std::deque<uint64_t> repaired CW_GUARDED_BY(errors_mutex);  // device offsets, the last at the end
-    bool kept CW_GUARDED_BY(errors_mutex) = false;  // over its budget, which is logged
+    bool told CW_GUARDED_BY(errors_mutex) = false;  // over its budget, which is logged
 };
 
 const char* member_counter_name(MemberCounter counter)
@@ -61,7 +62,7 @@ const char* member_counter_name(MemberCounter counter)
 
 namespace {
 
-constexpr uint32_t kUnreadableWeight = 1;
+constexpr uint32_t kErrorWeight = 1;
 constexpr uint32_t kBadRepairWeight = 5;
 // Repaired blocks of a member that are remembered, to see whether they go bad again.
 constexpr size_t kRepairedMax = 256;
@@ -71,10 +72,10 @@ uint64_t now_seconds()
     return monotonic_ms() / 1000;
 }
 
-bool is_mended(MemberCounter counter)
+bool has_budget(MemberCounter counter)
 {
-    return counter == MemberCounter::kCorruption || counter == MemberCounter::kGeneration ||
-           counter == MemberCounter::kParity;
+    return counter == MemberCounter::kReadErrors || counter == MemberCounter::kCorruption ||
+           counter == MemberCounter::kGeneration || counter == MemberCounter::kParity;
 }
 
 // As a line of the log calls them.
@@ -216,7 +217,7 @@ bool MemberSet::spared(std::span<const MemberId> leaving) const
     return failure_policy_ == nullptr || failure_policy_->can_do_without(leaving);
 }
 
-bool MemberSet::take_out(std::span<const MemberId> leaving)
+bool MemberSet::take_out(std::span<const MemberId> leaving, bool failed)
 {
     if (!hold(quorums_, leaving) || !spared(leaving))
         return false;
@@ -224,7 +225,7 @@ bool MemberSet::take_out(std::span<const MemberId> leaving)
     for (const MemberId id : leaving) {
         if (logs)
             CW_LOG_ERROR("%s failed: out of service", name(id).c_str());
-        leave_out(id);
+        leave_out(id, failed);
     }
     return true;
 }
@@ -273,7 +274,8 @@ void MemberSet::note_repair(MemberId id, DeviceOffset offset, Repair repair)
     std::deque<uint64_t>& repaired = member->repaired;
     const auto before = std::find(repaired.begin(), repaired.end(), offset.value);
     if (repair == Repair::kDoesNotHold || before != repaired.end())
-        member->reported.spend(now_seconds(), kBadRepairWeight);
+        for (ErrorBudget* const budget : {&member->errors, &member->bad_repairs})
+            budget->spend(now_seconds(), kBadRepairWeight);
     if (before != repaired.end())
         repaired.erase(before);
     repaired.push_back(offset.value);
@@ -281,31 +283,35 @@ void MemberSet::note_repair(MemberId id, DeviceOffset offset, Repair repair)
         repaired.pop_front();
 }
 
-uint64_t MemberSet::reported_errors(const Member& member) const
-{
-    MutexLock lock(member.errors_mutex);
-    return member.reported.spent(now_seconds());
-}
-
 bool MemberSet::fail_over_budget()
 {
     const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
     bool any = false;
     for (Member* const member : budget == 0 ? Table() : table()) {
-        const uint64_t errors = reported_errors(*member);
-        BlockDevice* const served = device(member->id);
-        // One that is being replaced stays as long as it can: others may lack what it still has.
-        if (served == nullptr || errors <= budget || mirror_of(member->id, served).device != nullptr)
+        const MemberId id = member->id;
+        uint64_t errors, bad_repairs;
+        bool told;
+        {
+            MutexLock lock(member->errors_mutex);
+            errors = member->errors.spent(now_seconds());
+            bad_repairs = member->bad_repairs.spent(now_seconds());
+            told = std::exchange(member->told, errors > budget);
+        }
+        if (device(id) == nullptr || errors <= budget)
             continue;
-        const std::string text = name(member->id) + ": read errors in " + count_text(errors, "second") +
+        const std::string text = name(id) + ": errors in " + count_text(errors, "second") +
                                  " of the last ten minutes, more than error_budget=" + std::to_string(budget);
-        const bool left = fail_if_spared({&member->id, 1});
-        MutexLock lock(member->errors_mutex);
+        bool left = false;
+        if (bad_repairs > budget) {
+            MutexLock lock(mutex_);
+            const bool whole = failure_policy_ == nullptr || failure_policy_->whole();
+            left = !stopped() && whole && device(id) != nullptr && take_out({&id, 1});
+        }
         if (left)
-            member->failure_reason.store("too many read errors", std::memory_order_release);
-        if (left || !member->kept)
-            CW_LOG_ERROR("%s%s", text.c_str(), left ? "" : "; it stays: the volume cannot do without it");
-        member->kept = !left;
+            member->failure_reason.store(kRepairsDoNotHold, std::memory_order_release);
+        if (left || !told)
+            CW_LOG_ERROR("%s%s", text.c_str(),
+                         left ? ", and repairs of it do not hold" : "; it stays: replace it, or add a spare");
         any = any || left;
     }
     return any;
@@ -318,8 +324,13 @@ bool MemberSet::doubtful(MemberId id) const
     if (member == nullptr || budget == 0 || device(id) == nullptr)
         return false;
     MutexLock lock(member->errors_mutex);
-    const uint64_t now = now_seconds();
-    return member->reported.spent(now) > budget || member->mended.spent(now) > budget;
+    return member->errors.spent(now_seconds()) > budget;
+}
+
+uint64_t MemberSet::away_ms(MemberId id) const
+{
+    const Member* const member = find(id);
+    return member == nullptr || device(id) != nullptr ? 0 : monotonic_ms() - member->out_ms.load();
 }
 
 const char* MemberSet::failure_reason(MemberId id) const
@@ -328,21 +339,21 @@ const char* MemberSet::failure_reason(MemberId id) const
     return member == nullptr ? "" : member->failure_reason.load(std::memory_order_acquire);
 }
 
-void MemberSet::leave_out(MemberId id)
+void MemberSet::leave_out(MemberId id, bool failed)
 {
     Member* member = find(id);
     if (member == nullptr || member->named.load(std::memory_order_acquire) == nullptr)
         return;
-    member->failed.store(true, std::memory_order_release);
+    member->failed.store(failed, std::memory_order_release);
+    if (member->in_service.load(std::memory_order_relaxed) != nullptr)
+        member->out_ms.store(monotonic_ms());
     member->in_service.store(nullptr, std::memory_order_release);
 }
 
 bool MemberSet::take_offline(MemberId id)
 {
-    if (!fail_if_spared({&id, 1}))
-        return false;
-    find(id)->failed.store(false);
-    return true;
+    MutexLock lock(mutex_);
+    return !stopped() && take_out(in_service({&id, 1}), false);
 }
 
 void MemberSet::put_in_service(MemberId id, std::unique_ptr<BlockDevice> device)
@@ -367,10 +378,10 @@ void MemberSet::serve(Member& member, std::unique_ptr<BlockDevice> device)
     member.failure_reason.store("");
     {
         MutexLock errors_lock(member.errors_mutex);
-        member.reported.reset();
-        member.mended.reset();
+        member.errors.reset();
+        member.bad_repairs.reset();
         member.repaired.clear();
-        member.kept = false;
+        member.told = false;
     }
     member.arrivals.fetch_add(1);
     member.in_service.store(member.device.get(), std::memory_order_release);
@@ -472,9 +483,9 @@ void MemberSet::count(MemberId id, MemberCounter counter, uint64_t amount)
     if (member == nullptr)
         return;
     member->counters[static_cast<size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
-    if (counter == MemberCounter::kReadErrors || is_mended(counter)) {
+    if (has_budget(counter)) {
         MutexLock lock(member->errors_mutex);
-        (is_mended(counter) ? member->mended : member->reported).spend(now_seconds(), kUnreadableWeight);
+        member->errors.spend(now_seconds(), kErrorWeight);
     }
     if (log_wants(LogLevel::kWarning))
         log_count(LogLevel::kWarning, name(id), counted_events(counter), amount);

@@ -42,6 +42,8 @@ public:
     // Whether all that can be had now can be had without `leaving` too: distinct members in service. A lock
     // of rank kMemberSet is held.
     [[nodiscard]] virtual bool can_do_without(std::span<const MemberId> leaving) const = 0;
+    // Whether nothing is missing: no member is out of service or lacks anything. Locks as above.
+    [[nodiscard]] virtual bool whole() const { return true; }
 };
 
 class MemberSet {
@@ -91,25 +93,28 @@ public:
     void set_recorded(bool recorded) { recorded_.store(recorded, std::memory_order_relaxed); }
     // The same rule where nothing rests on the failed requests (reads, repairs): false changes nothing.
     bool fail_if_spared(std::span<const MemberId> ids);
-    // How many seconds within ErrorBudget::kWindowSeconds may have errors that a device reports, one for each
-    // second with an unreadable block, five for one in which a repair did not hold; 0: any. Blocks with wrong
-    // content whose repair holds are doubtful, and never too many: the member is of use.
+    // How many seconds within ErrorBudget::kWindowSeconds may have errors; five for one in which a repair did
+    // not hold; 0: any.
     void set_error_budget(uint32_t seconds) { error_budget_.store(seconds, std::memory_order_relaxed); }
     [[nodiscard]] uint32_t error_budget() const { return error_budget_.load(std::memory_order_relaxed); }
     // A block of the member was rewritten with what belongs there, and read again: it `holds` that, or not.
     enum class Repair : uint8_t { kHolds, kDoesNotHold };
     void note_repair(MemberId id, DeviceOffset offset, Repair repair);
-    // Members with more errors than that leave service, each if the others can do without it, as by
-    // fail_if_spared(). True: one did, and a commit is to record it. No locks of rank kMemberSet and above
-    // are held.
+    // A member whose repairs that did not hold alone are more than that leaves service, where nothing is
+    // missing but what its leaving costs. Of one with other errors, which are mended, what it holds is of
+    // use: it stays, and is logged. True: one left, and a commit is to record it. No locks of rank kMemberSet
+    // and above are held.
     bool fail_over_budget();
-    // Of a member in service: more errors than the budget has, reported (the others cannot do without it) or
-    // mended.
+    // Of a member in service: more errors than the budget has.
     [[nodiscard]] bool doubtful(MemberId id) const;
+    // The failure_reason() of such a member.
+    static constexpr const char kRepairsDoNotHold[] = "repairs of it do not hold";
+    // How long it is out of service, or not there, in this set: milliseconds.
+    [[nodiscard]] uint64_t away_ms(MemberId id) const;
     // Why a member left service, for messages: static text, empty when that was for a failed write.
     [[nodiscard]] const char* failure_reason(MemberId id) const;
     // Takes a member out of service without asking anybody: for tests and measurements.
-    void leave_out(MemberId id);
+    void leave_out(MemberId id) { leave_out(id, true); }
     // The same by order of a user, if the others can be had without it: it is missing then, not failed.
     bool take_offline(MemberId id);
     // A member that is not in service comes into service, on another device, which is kept beside the old one
@@ -148,7 +153,7 @@ public:
 
 private:
     struct Member;
-    [[nodiscard]] uint64_t reported_errors(const Member& member) const;
+    void leave_out(MemberId id, bool failed);
     using Table = std::vector<Member*>;  // by rising id
     [[nodiscard]] const Table& table() const { return *table_.load(std::memory_order_acquire); }
     void publish(Table table) CW_REQUIRES(mutex_);
@@ -158,7 +163,7 @@ private:
     [[nodiscard]] bool spared(std::span<const MemberId> leaving) const CW_REQUIRES(mutex_);
     // Whether they hold without `leaving`.
     [[nodiscard]] bool hold(const std::vector<Quorum>& quorums, std::span<const MemberId> leaving) const;
-    bool take_out(std::span<const MemberId> leaving) CW_REQUIRES(mutex_);
+    bool take_out(std::span<const MemberId> leaving, bool failed = true) CW_REQUIRES(mutex_);
     void stop(std::span<const MemberId> culprits) CW_REQUIRES(mutex_);
 
     // Never changed, and kept for who still reads it.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <thread>
 
+#include "base/clock.h"
 #include "device/member_set.h"
 #include "sim/sim_device.h"
 
@@ -109,9 +112,12 @@ class AsManyAs final : public FailurePolicy {
 public:
     explicit AsManyAs(size_t count) : count_(count) { }
     bool can_do_without(std::span<const MemberId> leaving) const override { return leaving.size() <= count_; }
+    bool whole() const override { return whole_; }
+    void set_whole(bool whole) { whole_ = whole; }
 
 private:
     size_t count_;
+    bool whole_ = true;
 };
 
 }  // namespace
@@ -133,13 +139,25 @@ TEST_CASE("repairs that do not hold take a member out of service, mended blocks 
     // A burst is one error, or a few where the clock ticks.
     CHECK_FALSE(set.fail_over_budget());
     CHECK_FALSE(set.doubtful({1}));
+    // Of errors in more seconds than the budget has, repaired for good, it is only told.
+    set.set_error_budget(1);
+    for (const uint64_t end = monotonic_ms() + 2100; monotonic_ms() < end; usleep(20'000)) {
+        set.count({1}, MemberCounter::kReadErrors);
+        set.note_repair({1}, {monotonic_ms() * kBlockBytes}, Repair::kHolds);
+    }
+    CHECK(set.doubtful({1}));
+    CHECK_FALSE(set.fail_over_budget());
+    CHECK(set.device({1}) != nullptr);
+    set.set_error_budget(4);
     // A block that goes bad again after it was repaired.
+    set.note_repair({1}, {4999 * kBlockBytes}, Repair::kHolds);
     set.note_repair({1}, {4999 * kBlockBytes}, Repair::kHolds);
     CHECK(set.doubtful({1}));
     CHECK(set.fail_over_budget());
+    CHECK(set.away_ms({1}) < 60'000);
     CHECK(set.device({1}) == nullptr);
     CHECK(set.failed({1}));
-    CHECK(std::string(set.failure_reason({1})) == "too many read errors");
+    CHECK(set.failure_reason({1}) == MemberSet::kRepairsDoNotHold);
     CHECK_FALSE(set.doubtful({1}));
     CHECK_FALSE(set.fail_over_budget());
     // Back in service it begins anew.
@@ -166,9 +184,12 @@ TEST_CASE("a member with too many errors stays where the others cannot do withou
     CHECK(set.device({1}) != nullptr);
     CHECK(set.doubtful({1}));
     CHECK_FALSE(set.stopped());
-    // As soon as they can, it goes.
-    const AsManyAs one(1);
+    // As soon as they can, and nothing is missing, it goes.
+    AsManyAs one(1);
+    one.set_whole(false);
     set.set_failure_policy(&one);
+    CHECK_FALSE(set.fail_over_budget());
+    one.set_whole(true);
     CHECK(set.fail_over_budget());
     CHECK(set.device({1}) == nullptr);
 }

@@ -170,7 +170,7 @@ Result<ScanResult> scan_for_label(const std::string& label, const ScanOptions& o
     }
     if (volumes.empty()) {
         why = "no volume labelled '" + label + "' was found" + next_step(all.denied_count);
-        return Err::kNotFound;
+        return all.denied_count > 0 ? Err::kAccess : Err::kNotFound;
     }
     if (volumes.size() > 1) {
         why = "several volumes are labelled '" + label + "'; name the one you mean by uuid:";
@@ -186,7 +186,7 @@ Result<ScanResult> scan_for_uuid(const Uuid& uuid, const ScanOptions& options, s
     ScanResult found = only_volume(scan_members(options), uuid);
     if (found.members.empty()) {
         why = "no member of volume " + uuid_text(uuid) + " was found" + next_step(found.denied_count);
-        return Err::kNotFound;
+        return found.denied_count > 0 ? Err::kAccess : Err::kNotFound;
     }
     return found;
 }

@@ -58,8 +58,8 @@ Result<FoundMember> inspect_device(BlockDevice& device, std::string& why);
 
 // All members found of the volume that `name` means: a path of any member, a uuid, or a label; the latter two
 // also behind "UUID=" and "LABEL=". Beside an image file its directory is looked at, unless others than the
-// file's owner and root can put files there. kNotFound: nothing of that name; kInvalid: a label of several
-// volumes, whose uuids `why` lists. One line in `why` on failure.
+// file's owner and root can put files there. kNotFound: nothing of that name; kAccess: nor may all devices be
+// read; kInvalid: a label of several volumes, whose uuids `why` lists. One line in `why` on failure.
 Result<ScanResult> scan_for(const std::string& name, ScanOptions options, std::string& why);
 
 }  // namespace cowraid

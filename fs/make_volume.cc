@@ -117,12 +117,7 @@ Status check_spares(const std::vector<std::unique_ptr<BlockDevice>>& spares, con
     for (const MemberRecord& member : superblock.members)
         least = std::min(least, member.size_bytes);
     for (const std::unique_ptr<BlockDevice>& spare : spares)
-        if (spare->size_bytes() < least || spare->size_bytes() > kMaxMemberBytes) {
-            why = std::string(spare->name()) + " has " + size_text(spare->size_bytes()) +
-                  ", the smallest member has " + size_text(least) +
-                  "; a spare is not smaller than the member whose place it takes";
-            return Err::kInvalid;
-        }
+        CW_TRY(check_spare_size(spare->name(), spare->size_bytes(), least, why));
     if (spares.size() > kMaxMembers - superblock.members.size()) {
         why = "a volume has at most " + std::to_string(kMaxMembers) + " members and spares";
         return Err::kInvalid;

@@ -33,6 +33,13 @@ uint32_t ArrayState::missing_columns(const ArrayGroup& group) const
     return missing;
 }
 
+bool ArrayState::whole() const
+{
+    const Ref<const GroupList> list = groups.list();
+    return std::all_of(list->groups.begin(), list->groups.end(),
+                       [&](const Ref<const ArrayGroup>& group) { return missing_columns(*group) == 0; });
+}
+
 namespace {
 
 // Whether the group would lose data without `ids`, which it does not lose yet.

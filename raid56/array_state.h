@@ -49,6 +49,7 @@ struct ArrayState final : FailurePolicy {
 
     // As Array::missing_columns().
     [[nodiscard]] uint32_t missing_columns(const ArrayGroup& group) const;
+    [[nodiscard]] bool whole() const override;
     // False when some group with a column on them would then miss more columns than it tolerates.
     [[nodiscard]] bool can_do_without(std::span<const MemberId> leaving) const override;
 

@@ -283,9 +283,11 @@ void* Background::health_main(void* self)
             if (background.stopping_)
                 return nullptr;
         }
-        if (committer.store.volume.members().fail_over_budget())
-            committer.store.commits.request_commit();  // what skips it is acknowledged after that
+        // With a spare at hand a doubtful member is copied: it does not go while a replacement is under way.
         committer.use_spares();
+        if (!committer.store.volume.replacing().active() &&
+            committer.store.volume.members().fail_over_budget())
+            committer.store.commits.request_commit();  // what skips it is acknowledged after that
     }
 }
 

@@ -51,18 +51,25 @@ struct Committer final : public CommitDriver, public FlushHost {
     // is caught up, which begins. For one in service: Replace::start(). The device: as for add_member().
     // kNoSpace: it is smaller than the member.
     Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
-    // The same. `spare`, unless 0: what the device is until then; its superblock stays until it is the
-    // member's.
+    // The same. `spare`, unless 0: the device is that of this spare, `device` is null, and its superblock
+    // stays until it is the member's. kIo: the device failed; else it is the spare's still.
     Status put_in_place(MemberId id, std::unique_ptr<BlockDevice> device, MemberId spare, std::string& why)
         CW_REQUIRES(remount_mutex);
 
+    // Whether a device of that size may be a spare. kInvalid: it is smaller than every member. `name` is for
+    // `why`.
+    Status plan_spare(const std::string& name, uint64_t size_bytes, std::string& why);
     // A device in reserve: it takes the place of a member that fails (fs/commit/spares.cc). Errors, `why` and
     // the device as for add_member(); kInvalid: it is smaller than every member.
     Result<MemberId> add_spare(std::unique_ptr<BlockDevice> device, std::string& why);
     // kInvalid: there is no such spare.
     Status remove_spare(MemberId id, std::string& why);
-    // Whether a spare is to take the place of the member now: one that failed, at once; one that was not
-    // there when the volume was mounted, after MountOptions::spare_seconds. Not one that a user took out.
+    // A device with the superblock `own`, as a spare, that was not there at the mount waits again. Nothing is
+    // written. kInvalid: it is none, or is there already.
+    Result<MemberId> return_spare(const Superblock& own, std::unique_ptr<BlockDevice> device,
+                                  std::string& why) CW_REQUIRES(remount_mutex);
+    // Whether a spare is to take the place of the member now: one in service that is doubtful is copied, one
+    // that is away may come back until MountOptions::spare_seconds are over. Not one that a user took out.
     [[nodiscard]] bool wants_spare(const MemberRecord& member);
     // For each of them the smallest spare that will do; no thread but one calls this, without locks. Does
     // nothing while a remount is under way, which may wait for the thread.
@@ -125,7 +132,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes
     std::atomic<uint64_t> recovered_rows{0};  // by this mount
     std::atomic<uint64_t> replayed_records{0};  // by this mount
-    const uint64_t begun_ms = monotonic_ms();
+    uint64_t spares_rest_ms = 0;  // until then (monotonic) use_spares() does nothing: it was refused
     uint32_t recovered = 0;  // facts that passes of recovery left (fs/commit/recovery.cc)
     uint64_t next_record = 1;  // of the fsync log, by what a replay found in it
     Background background;  // last: its threads use everything above

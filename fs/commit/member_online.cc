@@ -21,12 +21,6 @@ std::string member_text(MemberId id)
     return "member " + std::to_string(id.value);
 }
 
-Status refuse(Err err, std::string& why, std::string text)
-{
-    why = std::move(text);
-    return err;
-}
-
 // From which commit on a device with that superblock lacks writes that the map knows nothing of; none when
 // the map says it all. What a member had when it left service is at most one commit older than what its
 // superblocks say: data is flushed before them. One that is further behind is a copy of older days.
@@ -213,6 +207,8 @@ Result<MemberId> Committer::online_member(MemberId id, std::unique_ptr<BlockDevi
     }
     const std::string name = come->name();
     CW_ASSIGN(RingReading own, read_identity(*come, volume.superblock().volume_uuid, why));
+    if (own.valid.front().on_spare())
+        return return_spare(own.valid.front(), std::move(device), why);
     const Ref<VetMember> vetted = make_ref<VetMember>(volume, std::move(own), name, come->size_bytes());
     // Then the table says that it is away, and no entry in its logs is needed any more.
     CW_TRY(orders.carry_out(Ref<CommitOrder>(vetted.get()), why));

@@ -89,11 +89,13 @@ public:
             why = volume_.members().name(id_) + " is being removed; cowraid balance cancel ends that";
             return Err::kBusy;
         }
+        was_ = volume_.superblock().member(id_)->uuid;
         uuid_ = volume_.disown_member(id_);
         return {};
     }
 
     // Whether nobody else has done anything about the member since.
+    [[nodiscard]] Uuid was() const { return was_; }
     [[nodiscard]] bool stands() const
     {
         const MemberRecord* const record = volume_.superblock().member(id_);
@@ -104,7 +106,29 @@ public:
 private:
     Volume& volume_;
     const MemberId id_;
-    Uuid uuid_;
+    Uuid was_, uuid_;
+};
+
+// Nobody took its place in the end: the device that it had may come back. Its columns lack everything still.
+class OwnAgain final : public CommitOrder {
+public:
+    OwnAgain(Volume& volume, MemberId id, Ref<DisownMember> disowned)
+        : volume_(volume), id_(id), disowned_(std::move(disowned))
+    {
+    }
+
+    Status apply(std::string&) override
+    {
+        if (!disowned_->stands())
+            return Err::kBusy;
+        volume_.own_again(id_, disowned_->was());
+        return {};
+    }
+
+private:
+    Volume& volume_;
+    const MemberId id_;
+    const Ref<DisownMember> disowned_;
 };
 
 // All that was written without it is committed, so that who catches up from now on sees it.
@@ -127,9 +151,8 @@ public:
             why = "the member was changed meanwhile; see cowraid status";
             return Err::kBusy;
         }
-        if (spare_.value != 0 && !renew_spare().ok()) {
-            why = std::string(device_->name()) + " cannot be written; use another device";
-            return Err::kIo;
+        if (spare_.value != 0) {
+            CW_ASSIGN(device_, take_spare(volume_, spare_, why));
         }
         volume_.replace_member(id_, std::move(device_));
         if (spare_.value != 0)
@@ -144,23 +167,11 @@ public:
     }
 
 private:
-    // What says that the device is a spare must not lie where its first superblock as a member will be torn
-    // by a power cut: it moves to the slot of the last commit, which the next one does not overwrite.
-    Status renew_spare()
-    {
-        CW_ASSIGN(const RingReading own, read_rings(*device_));
-        const Superblock& last = volume_.superblock();
-        const uint64_t slot = own.valid.front().generation.value % kSuperblockSlotCount;
-        return slot == last.generation.value % kSuperblockSlotCount || is_mutant(CommitMutant::kSpareTorn)
-                   ? Status()
-                   : write_spare(*device_, last, spare_);
-    }
-
     Volume& volume_;
     const MemberId id_;
     const Ref<DisownMember> disowned_;
-    std::unique_ptr<BlockDevice> device_;
-    const MemberId spare_;  // 0: it was none
+    std::unique_ptr<BlockDevice> device_;  // null until then: that of the spare
+    const MemberId spare_;  // 0: it is none
 };
 
 class GrowMember final : public CommitOrder {
@@ -212,10 +223,15 @@ Ref<CommitOrder> may_add_order(Volume& volume, const MemberRecord& record)
 
 // What another volume, or this one in other days, left there must not look like a commit or an entry of this
 // one.
-Status erase_for(BlockDevice& device, const MemberRecord& record)
+Status erase_for(BlockDevice& device, const MemberRecord& record, MemberId spare)
 {
     CW_TRY(erase_logs(device, record));
-    return erase_rings(device);  // flushes
+    if (spare.value == 0)
+        return erase_rings(device);  // flushes
+    IoRequest flush{.kind = IoKind::kFlush, .device = &device};
+    run_io({&flush, 1});
+    CW_TRY(flush.result);
+    return read_rings(device).status();
 }
 
 Status erase_logs(BlockDevice& device, const MemberRecord& record)
@@ -270,7 +286,8 @@ Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device,
                                std::string& why)
 {
     CW_TRY(store.service.check_writable());
-    const std::string name = device->name();
+    BlockDevice& coming = device ? *device : *store.volume.spares().device(spare);
+    const std::string name = coming.name();
     const std::vector<MemberRecord> table = store.volume.member_table();
     const auto record =
         std::find_if(table.begin(), table.end(), [=](const MemberRecord& member) { return member.id == id; });
@@ -278,13 +295,13 @@ Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device,
         why = "there is no member " + std::to_string(id.value);
         return Err::kInvalid;
     }
-    if (device->size_bytes() < record->size_bytes) {
-        why = name + " has " + size_text(device->size_bytes()) + ", the member had " +
+    if (coming.size_bytes() < record->size_bytes) {
+        why = name + " has " + size_text(coming.size_bytes()) + ", the member had " +
               size_text(record->size_bytes) + "; use one that is not smaller";
         return Err::kNoSpace;
     }
     if (store.volume.members().device(id) != nullptr)
-        return replace.start(id, std::move(device), why);
+        return replace.start(id, std::move(device), why, spare);
     if (store.volume.replacing().names(id)) {
         why = store.volume.members().name(id) + " is part of a replacement; cowraid replace cancel ends that";
         return Err::kBusy;
@@ -293,18 +310,22 @@ Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device,
         why = store.volume.members().name(id) + " is being removed; cowraid balance cancel ends that";
         return Err::kBusy;
     }
-    // A spare has nothing but its own superblock, by which a mount finds it until this is done.
-    if (!(spare.value != 0 ? erase_logs(*device, *record) : erase_for(*device, *record)).ok()) {
+    if (!erase_for(coming, *record, spare).ok()) {
         why = name + " cannot be written; use another device";
         return Err::kIo;
     }
     const Ref<DisownMember> disown = make_ref<DisownMember>(store.volume, id);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(disown.get()), why));
-    CW_TRY(orders.carry_out(
-        Ref<CommitOrder>(new ReplaceMember(store.volume, id, disown, std::move(device), spare)), why));
-    if (store.volume.members().device(id) == nullptr) {
+    Status status = orders.carry_out(
+        Ref<CommitOrder>(new ReplaceMember(store.volume, id, disown, std::move(device), spare)), why);
+    if (status.ok() && store.volume.members().device(id) == nullptr) {
         why = name + " cannot be written; replace the member by another device";
-        return Err::kIo;
+        status = Err::kIo;
+    }
+    if (!status.ok()) {
+        std::string ignored;
+        orders.carry_out(Ref<CommitOrder>(new OwnAgain(store.volume, id, disown)), ignored).ignore();
+        return status;
     }
     if (!store.options.manual_commit) {
         catch_up.cancel().ignore();  // of other members: it begins again

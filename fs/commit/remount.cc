@@ -45,6 +45,13 @@ Status Committer::remount(bool read_only, std::string& why)
         if (device != nullptr && device->ring_fd() >= 0)
             CW_TRY(check_writable(device->ring_fd(), device->name(), why));
     }
+    for (const MemberRecord& spare : store.volume.spare_table()) {
+        const BlockDevice* const device = store.volume.spares().device(spare.id);
+        std::string ignored;
+        if (device != nullptr && device->ring_fd() >= 0 &&
+            !check_writable(device->ring_fd(), device->name(), ignored).ok())
+            store.volume.spares().remove(spare.id);  // of no use: it counts as missing
+    }
     store.volume.array().set_read_only(false);
     const Status status = start_writing(why);
     if (!status.ok())

@@ -22,12 +22,6 @@ constexpr uint64_t kReplaceLookMs = 20;
 // After so many passes in which no group could be copied there is no hope.
 constexpr uint32_t kVainPassesMax = 3;
 
-Status refuse(Err err, std::string& why, std::string text)
-{
-    why = std::move(text);
-    return err;
-}
-
 std::string numbered(MemberId id)
 {
     return "member " + std::to_string(id.value);
@@ -53,8 +47,12 @@ Status check_source(Volume& volume, const std::vector<MemberRecord>& table, cons
 // What was written before is committed, so that who copies from now on sees it.
 class BeginReplace final : public CommitOrder {
 public:
-    BeginReplace(Volume& volume, MemberId source, std::unique_ptr<BlockDevice> device)
-        : CommitOrder(When::kAfter), volume_(volume), source_(source), device_(std::move(device))
+    BeginReplace(Volume& volume, MemberId source, std::unique_ptr<BlockDevice> device, MemberId spare)
+        : CommitOrder(When::kAfter),
+          volume_(volume),
+          source_(source),
+          device_(std::move(device)),
+          spare_(spare)
     {
     }
 
@@ -68,14 +66,22 @@ public:
                               " is being removed; cowraid balance cancel ends that");
         if (!volume_.may_add_member(*head.member(source_)))
             return refuse(Err::kInvalid, why, "the volume has as many members as it can");
+        if (spare_.value != 0) {
+            CW_ASSIGN(device_, take_spare(volume_, spare_, why));
+        }
         volume_.begin_replace(source_, std::move(device_), static_cast<uint64_t>(std::time(nullptr)));
+        if (spare_.value != 0)
+            volume_.drop_spare(spare_);
         return {};
     }
+
+    void applied() override { volume_.spares().remove(spare_); }
 
 private:
     Volume& volume_;
     const MemberId source_;
     std::unique_ptr<BlockDevice> device_;
+    const MemberId spare_;
 };
 
 // The target goes away, or takes the place of the source.
@@ -123,27 +129,28 @@ Replace::Replace(Committer& committer)
 {
 }
 
-Status Replace::start(MemberId source, std::unique_ptr<BlockDevice> device, std::string& why)
+Status Replace::start(MemberId source, std::unique_ptr<BlockDevice> device, std::string& why, MemberId spare)
 {
     Volume& volume = committer_.store.volume;
-    const std::string name = device->name();
+    BlockDevice& coming = device ? *device : *volume.spares().device(spare);
+    const std::string name = coming.name();
     const std::vector<MemberRecord> table = volume.member_table();
     CW_TRY(check_source(volume, table, volume.replacing(), source, why));
     const MemberRecord line = *std::find_if(table.begin(), table.end(),
                                             [=](const MemberRecord& record) { return record.id == source; });
-    if (device->size_bytes() < line.size_bytes)
+    if (coming.size_bytes() < line.size_bytes)
         return refuse(Err::kNoSpace, why,
-                      name + " has " + size_text(device->size_bytes()) + ", the member has " +
+                      name + " has " + size_text(coming.size_bytes()) + ", the member has " +
                           size_text(line.size_bytes) + "; use one that is not smaller");
     if (committer_.balance.status().active() && committer_.balance.status().member == source)
         return refuse(Err::kBusy, why,
                       volume.members().name(source) + " is being removed; cowraid balance cancel ends that");
     CW_TRY(committer_.orders.carry_out(may_add_order(volume, line), why));
-    if (!erase_for(*device, line).ok())
+    if (!erase_for(coming, line, spare).ok())
         return refuse(Err::kIo, why, name + " cannot be written; use another device");
     copying_.cancel().ignore();  // of one that ended meanwhile
-    CW_TRY(committer_.orders.carry_out(Ref<CommitOrder>(new BeginReplace(volume, source, std::move(device))),
-                                       why));
+    CW_TRY(committer_.orders.carry_out(
+        Ref<CommitOrder>(new BeginReplace(volume, source, std::move(device), spare)), why));
     if (const ReplaceRecord record = volume.replacing(); record.source != source)
         return refuse(Err::kIo, why, name + " cannot be written; replace the member by another device");
     CW_LOG_INFO("%s is being replaced by %s", volume.members().name(source).c_str(), name.c_str());

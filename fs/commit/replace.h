@@ -37,8 +37,9 @@ public:
 
     // `source` is in service. `device`: nobody else's, overwritten. kInvalid: it will not do; kNoSpace: it is
     // too small; kBusy: another is under way, or the member is being removed; kIo: the device failed. Errors
-    // and `why` besides as for CommitOrders::carry_out().
-    Status start(MemberId source, std::unique_ptr<BlockDevice> device, std::string& why);
+    // and `why` besides as for CommitOrders::carry_out(). `spare`, unless 0: as for
+    // Committer::put_in_place().
+    Status start(MemberId source, std::unique_ptr<BlockDevice> device, std::string& why, MemberId spare = {});
     // The source stays. kInvalid: nothing is under way.
     Status cancel(std::string& why);
     [[nodiscard]] ReplaceStatus status();

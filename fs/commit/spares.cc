@@ -8,10 +8,16 @@
 #include "base/text.h"
 #include "device/superblock_store.h"
 #include "fs/commit/committer.h"
+#include "fs/commit/member_orders.h"
+#include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
 
 namespace {
+
+// A member that was not there at the mount is waited for so much longer than one that failed since.
+constexpr uint64_t kMissingPatience = 5;
+constexpr uint64_t kRefusedRestMs = 60'000;
 
 class AddSpare final : public CommitOrder {
 public:
@@ -83,29 +89,29 @@ const MemberRecord* choose_spare(Volume& volume, const std::vector<MemberRecord>
 {
     const MemberRecord* best = nullptr;
     for (const MemberRecord& spare : spares)
-        if (spare.size_bytes >= size_bytes && volume.spares().available(spare.id) &&
-            (best == nullptr || spare.size_bytes < best->size_bytes))
+        if (spare.size_bytes >= size_bytes && volume.spares().device(spare.id) != nullptr &&
+            !volume.spares().useless(spare.id) && (best == nullptr || spare.size_bytes < best->size_bytes))
             best = &spare;
     return best;
 }
 
 }  // namespace
 
-Result<MemberId> Committer::add_spare(std::unique_ptr<BlockDevice> device, std::string& why)
+Status Committer::plan_spare(const std::string& name, uint64_t size_bytes, std::string& why)
 {
     CW_TRY(store.service.check_writable());
-    const std::string name = device->name();
     const std::vector<MemberRecord> table = store.volume.member_table();
     const auto smallest =
         std::min_element(table.begin(), table.end(), [](const MemberRecord& a, const MemberRecord& b) {
             return a.size_bytes < b.size_bytes;
         });
-    const uint64_t least = std::max(smallest->size_bytes, kMinMemberBytes);
-    if (device->size_bytes() < least || device->size_bytes() > kMaxMemberBytes) {
-        why = name + " has " + size_text(device->size_bytes()) + ", the smallest member has " +
-              size_text(least) + "; a spare is not smaller than the member whose place it takes";
-        return Err::kInvalid;
-    }
+    return check_spare_size(name, size_bytes, smallest->size_bytes, why);
+}
+
+Result<MemberId> Committer::add_spare(std::unique_ptr<BlockDevice> device, std::string& why)
+{
+    const std::string name = device->name();
+    CW_TRY(plan_spare(name, device->size_bytes(), why));
     if (!erase_rings(*device).ok()) {
         why = name + " cannot be written; use another device";
         return Err::kIo;
@@ -117,48 +123,98 @@ Result<MemberId> Committer::add_spare(std::unique_ptr<BlockDevice> device, std::
 
 Status Committer::remove_spare(MemberId id, std::string& why)
 {
+    MutexLock one_at_a_time(remount_mutex);
     CW_TRY(store.service.check_writable());
     return orders.carry_out(Ref<CommitOrder>(new RemoveSpare(store.volume, id)), why);
+}
+
+Result<MemberId> Committer::return_spare(const Superblock& own, std::unique_ptr<BlockDevice> device,
+                                         std::string& why)
+{
+    const MemberId id = own.member_id;
+    const std::vector<MemberRecord> spares = store.volume.spare_table();
+    const auto line =
+        std::find_if(spares.begin(), spares.end(), [=](const MemberRecord& have) { return have.id == id; });
+    const std::string text = "spare " + std::to_string(id.value);
+    if (!device || line == spares.end() || line->uuid != own.spare(id)->uuid)
+        why = (device ? std::string(device->name()) + " was " + text : "it is a spare") +
+              " and is none of this volume; cowraid device add -f makes it a new member or spare";
+    else if (!store.volume.spares().path(id).empty())
+        why = text + " (" + store.volume.spares().path(id) + ") is there";
+    else if (device->size_bytes() < line->size_bytes)
+        why = std::string(device->name()) + " is shrunken: it has " + size_text(device->size_bytes()) + ", " +
+              text + " had " + size_text(line->size_bytes);
+    if (!why.empty())
+        return Err::kInvalid;
+    CW_LOG_INFO("%s is back: %s", text.c_str(), device->name());
+    store.volume.spares().add(id, std::move(device));
+    return id;
+}
+
+// What says that the device is a spare must not lie where its first superblock as a member will be torn by a
+// power cut: it moves to the slot of the last commit, which the next one does not overwrite.
+Result<std::unique_ptr<BlockDevice>> take_spare(Volume& volume, MemberId spare, std::string& why)
+{
+    const Superblock& last = volume.superblock();
+    BlockDevice* const device = volume.spares().device(spare);
+    if (device == nullptr || last.spare(spare) == nullptr) {
+        why = "spare " + std::to_string(spare.value) + " is none any more";
+        return Err::kBusy;
+    }
+    const Result<RingReading> own = read_rings(*device);
+    const uint64_t slot = last.generation.value % kSuperblockSlotCount;
+    const bool in_place = own.ok() && own->valid.front().generation.value % kSuperblockSlotCount == slot;
+    if (own.ok() &&
+        (in_place || is_mutant(CommitMutant::kSpareTorn) || write_spare(*device, last, spare).ok()))
+        return volume.spares().take(spare);
+    why = std::string(device->name()) + " cannot be written; use another device";
+    return Err::kIo;
 }
 
 bool Committer::wants_spare(const MemberRecord& member)
 {
     MemberSet& members = store.volume.members();
-    if (members.device(member.id) != nullptr || members.leaving(member.id))
+    if (members.device(member.id) != nullptr)
+        return members.doubtful(member.id) && !store.volume.replacing().active() && !store.volume.degraded();
+    const bool failed = members.failed(member.id);
+    // Out by order, or because repairs of it did not hold, it has its device still, and what that holds is of
+    // use.
+    const bool of_use = !failed || members.failure_reason(member.id) == MemberSet::kRepairsDoNotHold;
+    if (members.leaving(member.id) || (of_use && members.idle_device(member.id) != nullptr))
         return false;
-    if (members.failed(member.id) || member.state == MemberState::kFailed)
-        return true;
-    // Out by order it has its device still.
-    return members.idle_device(member.id) == nullptr &&
-           monotonic_ms() - begun_ms >= uint64_t{store.options.spare_seconds} * 1000;
+    const uint64_t wait_ms = uint64_t{store.options.spare_seconds} * 1000;
+    return members.away_ms(member.id) >= wait_ms * (failed ? 1 : kMissingPatience);
 }
 
 void Committer::use_spares()
 {
     Volume& volume = store.volume;
     const std::vector<MemberRecord> spares = volume.spare_table();
-    if (spares.empty() || !store.service.check_writable().ok() || !remount_mutex.try_lock())
+    if (spares.empty() || monotonic_ms() < spares_rest_ms || !store.service.check_writable().ok() ||
+        !remount_mutex.try_lock())
         return;
     for (const MemberRecord& member : volume.member_table()) {
         const BalanceStatus removal = balance.status();
         // Of a member that is being replaced the successor takes the place.
-        const ReplaceRecord replacing = volume.replacing();
         const bool spoken_for =
-            (removal.active() && removal.member == member.id) ||
-            (replacing.active() && (replacing.source == member.id || replacing.target == member.id));
+            (removal.active() && removal.member == member.id) || volume.replacing().names(member.id);
         if (spoken_for || !wants_spare(member))
             continue;
         const MemberRecord* const spare = choose_spare(volume, spares, member.size_bytes);
-        std::unique_ptr<BlockDevice> device = spare == nullptr ? nullptr : volume.spares().take(spare->id);
-        if (!device)
+        if (spare == nullptr)
             continue;
-        const std::string text = "spare " + std::to_string(spare->id.value) + " (" + device->name() + ")";
+        const std::string text =
+            "spare " + std::to_string(spare->id.value) + " (" + volume.spares().path(spare->id) + ")";
         CW_LOG_WARNING("%s takes the place of %s", text.c_str(), volume.members().name(member.id).c_str());
         std::string why;
-        if (put_in_place(member.id, std::move(device), spare->id, why).ok())
+        const Status status = put_in_place(member.id, nullptr, spare->id, why);
+        if (status.ok())
             continue;
-        volume.spares().set_useless(spare->id);
-        CW_LOG_ERROR("%s is of no use: %s", text.c_str(), why.c_str());
+        CW_LOG_ERROR("%s is not used: %s", text.c_str(), why.c_str());
+        if (status.err() == Err::kIo)
+            volume.spares().set_useless(spare->id);
+        else
+            spares_rest_ms = monotonic_ms() + kRefusedRestMs;
     }
     remount_mutex.unlock();
 }

@@ -27,11 +27,11 @@ struct MountOptions {
     // that is cheaper, alloc/join_policy.h).
     double join_above = -1;
     PartialWriteOptions partial_writes;
-    // Seconds with read errors of a member within ten minutes that are too many (MemberSet); 0: none are.
-    // As a disk tries one sector for about a second, md lets pass 20, ZFS 10.
+    // Seconds with errors of a member within ten minutes that are too many (MemberSet); 0: none are.
     uint32_t error_budget = 20;
-    // A member that was not there at the mount is replaced by a spare after so long: it may only be late.
-    uint32_t spare_seconds = 300;
+    // A member that failed is replaced by a spare after so long, one that was not there at the mount after
+    // five times as long: it may come back.
+    uint32_t spare_seconds = 60;
     // Block groups with much free space in them are emptied when free stripes run short.
     bool clean = true;
     // No threads: the caller drives step(). For the simulator.

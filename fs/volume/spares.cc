@@ -4,7 +4,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
+
 namespace cowraid {
+
+Status check_spare_size(const std::string& name, uint64_t size_bytes, uint64_t least_bytes, std::string& why)
+{
+    const uint64_t least = std::max(least_bytes, kMinMemberBytes);
+    if (size_bytes >= least && size_bytes <= kMaxMemberBytes)
+        return {};
+    why = name + " has " + size_text(size_bytes) + ", the smallest member has " + size_text(least) +
+          "; a spare is not smaller than the member whose place it takes";
+    return Err::kInvalid;
+}
 
 const Spares::Spare* Spares::find(MemberId id) const
 {
@@ -49,11 +61,11 @@ std::string Spares::path(MemberId id) const
     return spare == nullptr ? "" : spare->path;
 }
 
-bool Spares::available(MemberId id) const
+BlockDevice* Spares::device(MemberId id) const
 {
     MutexLock lock(mutex_);
     const Spare* const spare = find(id);
-    return spare != nullptr && spare->device != nullptr;
+    return spare == nullptr ? nullptr : spare->device.get();
 }
 
 bool Spares::useless(MemberId id) const

@@ -12,20 +12,23 @@
 
 namespace cowraid {
 
+// Whether a device of that size may be a spare: `least_bytes` has the smallest member. kInvalid and `why`.
+Status check_spare_size(const std::string& name, uint64_t size_bytes, uint64_t least_bytes, std::string& why);
+
 // Thread-safe.
 class Spares {
 public:
     void add(MemberId id, std::unique_ptr<BlockDevice> device);
     // The device, for whoever makes it a member: the spare has none from now on. Null: it has none.
     [[nodiscard]] std::unique_ptr<BlockDevice> take(MemberId id);
-    // It was taken, and is no member in the end.
+    // The same device, which stays the spare's. As long as nobody takes it.
+    [[nodiscard]] BlockDevice* device(MemberId id) const;
+    // It failed when it was to become a member.
     void set_useless(MemberId id);
     // No spare any more; its device, if it had one.
     std::unique_ptr<BlockDevice> remove(MemberId id);
     // The path, also of one that was taken; empty: it is not there.
     [[nodiscard]] std::string path(MemberId id) const;
-    // It has a device to be taken.
-    [[nodiscard]] bool available(MemberId id) const;
     [[nodiscard]] bool useless(MemberId id) const;
 
 private:

@@ -218,6 +218,8 @@ public:
     // at the end. Commit thread, as what follows. False: there is no room for one.
     [[nodiscard]] bool plan_spare(uint64_t size_bytes, Superblock& own) const;
     void add_spare(const Superblock& own);
+    // disown_member() is taken back: `uuid` is what it changed. Its columns lack everything all the same.
+    void own_again(MemberId id, const Uuid& uuid);
     // The next superblock has no such spare.
     void drop_spare(MemberId id);
     // The same of one whose device replace_member() has given to that member.

@@ -42,6 +42,12 @@ Uuid Volume::disown_member(MemberId id)
     return nobody;
 }
 
+void Volume::own_again(MemberId id, const Uuid& uuid)
+{
+    next_.member(id)->uuid = uuid;
+    map_changed_ = true;
+}
+
 void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
 {
     members_.reset_counters(id);

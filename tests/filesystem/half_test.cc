@@ -181,3 +181,39 @@ TEST_CASE("half: with all members there a majority is asked for, and again when 
         volume.cable(second).remove_all_rules();
     }
 }
+
+TEST_CASE("half: a member that is being filled may fail, and the half writes on")
+{
+    for (const Case& one : kCases) {
+        SimVolume volume({one.members, 96 * kMiB, one.data, one.metadata, 16 * kKiB});
+        make_and_mount(volume);
+        Prng prng(seed());
+        REQUIRE(volume.unmount().ok());
+        const std::vector<uint32_t> gone = second_half(one.members);
+        mount(volume, half_options(), gone);
+        const std::vector<std::byte> content = random_content(prng, 900 * kKiB);
+        const InodeNumber file = make_file(volume.fs(), "file", content);
+        REQUIRE(volume.fs().step(true).ok());
+        const uint32_t device = volume.add_device(96 * kMiB);
+        std::string why;
+        const MemberId member{gone.front() + 1};
+        REQUIRE_MESSAGE(volume.fs().committer.replace_member(member, volume.borrow_one(device), why).ok(),
+                        why);
+        CHECK(volume.fs().volume->writes_with_half());
+        volume.cable(device).add_rule({.kinds = kFaultWrites});
+        const InodeNumber more = make_file(volume.fs(), "more", content);
+        REQUIRE(volume.fs().step(true).ok());
+        CHECK(volume.fs().volume->members().failed(member));
+        REQUIRE(volume.fs().store.service.writing());
+        require_content(volume.fs(), file, content);
+        require_content(volume.fs(), more, content);
+        // A majority that lacks nothing ends it.
+        const uint32_t better = volume.add_device(96 * kMiB);
+        REQUIRE(volume.fs().committer.replace_member(member, volume.borrow_one(better), why).ok());
+        for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+            REQUIRE(volume.fs().step(true).ok());
+        CHECK_FALSE(volume.fs().volume->writes_with_half());
+        require_content(volume.fs(), more, content);
+        REQUIRE(volume.unmount().ok());
+    }
+}

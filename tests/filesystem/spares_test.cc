@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Devices in reserve: they wait, take the place of members that fail, and go.
+#include <unistd.h>
+
+#include <thread>
+
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
 #include "fs/volume/commit_mutant.h"
@@ -13,6 +17,21 @@ namespace {
 
 constexpr uint64_t kSpareBytes = 160 * kMiB;
 constexpr VolumeShape kFourRaid5{4, kSpareBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
+
+// A spare takes a place at once.
+MountOptions spare_options()
+{
+    MountOptions options = degraded_options();
+    options.spare_seconds = 0;
+    return options;
+}
+
+void make_for_spares(SimVolume& volume)
+{
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    mount(volume, spare_options());
+}
 
 Result<MemberId> add_spare(SimVolume& volume, uint32_t device)
 {
@@ -69,7 +88,7 @@ TEST_CASE("spares: one waits over mounts, takes the place of a member that fails
 {
     Prng prng(seed());
     SimVolume volume(kFourRaid5);
-    make_and_mount(volume);
+    make_for_spares(volume);
     Contents contents = fill(volume.fs(), prng, 5 * kMiB);
     const uint32_t device = volume.add_device(kSpareBytes);
     const auto spare = add_spare(volume, device);
@@ -79,7 +98,7 @@ TEST_CASE("spares: one waits over mounts, takes the place of a member that fails
     CHECK(volume.fs().volume->spare_table().size() == 1);
     REQUIRE(volume.unmount().ok());
     require_clean(volume);
-    mount(volume, manual_options());
+    mount(volume, spare_options());
     CHECK(volume.fs().volume->spares().path(*spare) == "member5");
     CHECK(volume.fs().info().members.size() == 4);
     CHECK(volume.fs().info().spares.size() == 1);
@@ -96,7 +115,7 @@ TEST_CASE("spares: one waits over mounts, takes the place of a member that fails
     require_clean(volume, {1});
     // The old device is nobody's, and any other may go.
     for (const uint32_t lost : {0u, 2u, 3u}) {
-        mount(volume, degraded_options(), {1, lost});
+        mount(volume, spare_options(), {1, lost});
         CHECK(device_of(volume, {2}) == "member5");
         require_contents(volume.fs(), contents);
         volume.kill();
@@ -111,7 +130,7 @@ TEST_CASE("spares: power fails at every write of adding one")
     for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
         CAPTURE(cut);
         SimVolume volume(kFourRaid5);
-        make_and_mount(volume);
+        make_for_spares(volume);
         const Contents contents = fill(volume.fs(), prng, kMiB);
         const uint32_t device = volume.add_device(kSpareBytes);
         const uint64_t begin = volume.power().events();
@@ -124,7 +143,7 @@ TEST_CASE("spares: power fails at every write of adding one")
         CHECK((added.ok() || cut > 0));
         volume.power_cut(prng);
         volume.power().turn_on();
-        mount(volume, manual_options(),
+        mount(volume, spare_options(),
               has_superblock(volume, device) ? std::vector<uint32_t>{} : std::vector<uint32_t>{device});
         const std::vector<MemberRecord> table = volume.fs().volume->spare_table();
         CHECK((table.size() == 1 || !added.ok()));
@@ -149,7 +168,7 @@ int lost_spares(Prng& prng)
     for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
         CAPTURE(cut);
         SimVolume volume(kFourRaid5);
-        make_and_mount(volume);
+        make_for_spares(volume);
         Contents contents = fill(volume.fs(), prng, kMiB);
         const uint32_t device = volume.add_device(kSpareBytes);
         REQUIRE(add_spare(volume, device).ok());
@@ -172,21 +191,21 @@ int lost_spares(Prng& prng)
                 (own + 4 * kSuperblockSlotCount - newest_on(volume, device)) % kSuperblockSlotCount;
         }
         const bool done = device_of(volume, {2}) == "member5";
+        const bool returned = done && volume.power().on();
         volume.power_cut(prng);
         volume.power().turn_on();
         const bool found = has_superblock(volume, device);
         // The others may go on without it, once more.
         const bool alone = !done && prng.chance(1, 4);
         if (alone) {
-            mount(volume, degraded_options(), {1, device});
+            mount(volume, spare_options(), {1, device});
             contents["alone"] = random_content(prng, 100 * kKiB);
             write_file(volume.fs(), "alone", contents["alone"]);
             REQUIRE(volume.unmount().ok());
         }
-        mount(volume, degraded_options(),
-              found ? std::vector<uint32_t>{1} : std::vector<uint32_t>{1, device});
+        mount(volume, spare_options(), found ? std::vector<uint32_t>{1} : std::vector<uint32_t>{1, device});
         const bool in_place = device_of(volume, {2}) == "member5";
-        CHECK((in_place || !done || cut > 0));
+        CHECK((in_place || !returned));
         require_contents(volume.fs(), contents);
         (in_place ? renewed : waiting) += 1;
         // It goes on by itself.
@@ -202,7 +221,7 @@ int lost_spares(Prng& prng)
         require_contents(volume.fs(), contents);
         REQUIRE(volume.unmount().ok());
         require_clean(volume, {1});
-        mount(volume, degraded_options(), {1, static_cast<uint32_t>(prng.below(2) * 2)});
+        mount(volume, spare_options(), {1, static_cast<uint32_t>(prng.below(2) * 2)});
         require_contents(volume.fs(), contents);
         volume.kill();
     }
@@ -239,7 +258,7 @@ TEST_CASE("spares: the smallest that will do, and the next where one fails")
 {
     Prng prng(seed());
     SimVolume volume(kFourRaid5);
-    make_and_mount(volume);
+    make_for_spares(volume);
     Contents contents = fill(volume.fs(), prng, 2 * kMiB);
     std::string why;
     const uint32_t small = volume.add_device(kSpareBytes - 16 * kMiB);
@@ -280,7 +299,7 @@ TEST_CASE("spares: who is out by order keeps its place, who is missing after a w
 {
     Prng prng(seed());
     SimVolume volume(kFourRaid5);
-    make_and_mount(volume);
+    make_for_spares(volume);
     Contents contents = fill(volume.fs(), prng, kMiB);
     const uint32_t device = volume.add_device(kSpareBytes);
     const auto spare = add_spare(volume, device);
@@ -296,9 +315,7 @@ TEST_CASE("spares: who is out by order keeps its place, who is missing after a w
     volume.fs().committer.use_spares();
     CHECK(device_of(volume, {3}).empty());
     REQUIRE(volume.unmount().ok());
-    MountOptions options = degraded_options();
-    options.spare_seconds = 0;
-    mount(volume, options, {2});
+    mount(volume, spare_options(), {2});
     volume.fs().committer.use_spares();
     CHECK(device_of(volume, {3}) == "member5");
     catch_up(volume.fs());
@@ -311,7 +328,7 @@ TEST_CASE("spares: one that is removed is blank, and one that is away or forgott
 {
     Prng prng(seed());
     SimVolume volume(kFourRaid5);
-    make_and_mount(volume);
+    make_for_spares(volume);
     const Contents contents = fill(volume.fs(), prng, kMiB);
     const uint32_t first = volume.add_device(kSpareBytes);
     const uint32_t second = volume.add_device(kSpareBytes);
@@ -320,7 +337,7 @@ TEST_CASE("spares: one that is removed is blank, and one that is away or forgott
     REQUIRE((first_id.ok() && second_id.ok()));
     REQUIRE(volume.unmount().ok());
     // Away, it is missed by nobody.
-    mount(volume, manual_options(), {first});
+    mount(volume, spare_options(), {first});
     CHECK_FALSE(volume.fs().volume->degraded());
     CHECK(volume.fs().volume->spares().path(*first_id).empty());
     CHECK(volume.fs().volume->spares().path(*second_id) == volume.member(second).name());
@@ -331,12 +348,238 @@ TEST_CASE("spares: one that is removed is blank, and one that is away or forgott
     CHECK(has_superblock(volume, first));
     CHECK_FALSE(has_superblock(volume, second));
     // The first one is back and does not know.
-    mount(volume, manual_options(), {second});
+    mount(volume, spare_options(), {second});
     CHECK(volume.fs().volume->spare_table().empty());
     CHECK(volume.fs().info().spares.empty());
     require_contents(volume.fs(), contents);
     REQUIRE(volume.unmount().ok());
     // Spares alone are no volume.
-    CHECK(volume.mount(degraded_options(), why, {0, 1, 2, 3, second}).err() == Err::kNotFound);
+    CHECK(volume.mount(spare_options(), why, {0, 1, 2, 3, second}).err() == Err::kNotFound);
     CHECK(why.find("only spares") != std::string::npos);
+}
+
+namespace {
+
+// Copying to the end.
+void finish_replacement(Filesystem& fs)
+{
+    for (int step = 0; step < 2000 && fs.replace_step(); ++step)
+        continue;
+    REQUIRE(fs.step(true).ok());
+}
+
+// More errors than the budget has, in one second.
+void make_doubtful(SimVolume& volume, MemberId id)
+{
+    MemberSet& members = volume.fs().volume->members();
+    members.set_error_budget(4);
+    members.note_repair(id, {0}, MemberSet::Repair::kDoesNotHold);
+    REQUIRE(members.doubtful(id));
+}
+
+}  // namespace
+
+TEST_CASE("spares: a member over its error budget serves on while it is copied to one")
+{
+    Prng prng(seed());
+    uint64_t events = 0;
+    for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
+        CAPTURE(cut);
+        SimVolume volume(kFourRaid5);
+        make_for_spares(volume);
+        const Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint32_t device = volume.add_device(kSpareBytes);
+        REQUIRE(add_spare(volume, device).ok());
+        make_doubtful(volume, {2});
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        volume.fs().committer.use_spares();
+        if (cut == 0) {
+            events = volume.power().events() - begin;
+            CHECK(device_of(volume, {2}) == "member2");
+            CHECK(volume.fs().volume->replacing().source == MemberId{2});
+            CHECK(volume.fs().volume->spare_table().empty());
+            CHECK(volume.fs().info().spares.empty());
+            // Another one has no spare, and nobody else's place is lost by it.
+            make_doubtful(volume, {3});
+            volume.fs().committer.use_spares();
+            CHECK_FALSE(volume.fs().volume->degraded());
+        } else {
+            // It is the spare still, or the successor.
+            volume.power_cut(prng);
+            volume.power().turn_on();
+            mount(volume, spare_options());
+            CHECK(device_of(volume, {2}) == "member2");
+            CHECK_FALSE(volume.fs().volume->degraded());
+            if (!volume.fs().volume->replacing().active()) {
+                REQUIRE(volume.fs().volume->spare_table().size() == 1);
+                CHECK(volume.fs().volume->spares().path({5}) == "member5");
+                make_doubtful(volume, {2});
+                volume.fs().committer.use_spares();
+            }
+        }
+        finish_replacement(volume.fs());
+        CHECK(device_of(volume, {2}) == "member5");
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {1});
+        mount(volume, spare_options(), {1, static_cast<uint32_t>(prng.below(2) * 2)});
+        require_contents(volume.fs(), contents);
+        volume.kill();
+    }
+}
+
+TEST_CASE("spares: a member whose repairs did not hold is nobody's prey when it is out")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    const Contents contents = fill(volume.fs(), prng, kMiB);
+    make_doubtful(volume, {2});
+    REQUIRE(volume.fs().volume->members().fail_over_budget());
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(add_spare(volume, volume.add_device(kSpareBytes)).ok());
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {2}).empty());
+    std::string why;
+    REQUIRE_MESSAGE(volume.fs().committer.online_member({2}, nullptr, why).ok(), why);
+    catch_up(volume.fs());
+    // What is not whole loses nobody more by the budget.
+    fail_writes(volume, 0, prng, const_cast<Contents&>(contents));
+    make_doubtful(volume, {3});
+    CHECK_FALSE(volume.fs().volume->members().fail_over_budget());
+    CHECK(device_of(volume, {3}) == "member3");
+    require_contents(volume.fs(), contents);
+}
+
+TEST_CASE("spares: a member that failed may come back for a while")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    Contents contents = fill(volume.fs(), prng, kMiB);
+    REQUIRE(add_spare(volume, volume.add_device(kSpareBytes)).ok());
+    REQUIRE(volume.unmount().ok());
+    mount(volume, degraded_options());
+    fail_writes(volume, 1, prng, contents);
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {2}).empty());
+    REQUIRE(volume.unmount().ok());
+    // Recorded as failed, and not there: it may be late all the same.
+    mount(volume, degraded_options(), {1});
+    volume.fs().committer.use_spares();
+    CHECK(device_of(volume, {2}).empty());
+    volume.cable(1).remove_all_rules();
+    std::string why;
+    REQUIRE_MESSAGE(volume.fs().committer.online_member({2}, volume.borrow_one(1), why).ok(), why);
+    catch_up(volume.fs());
+    require_contents(volume.fs(), contents);
+    CHECK(volume.fs().volume->spare_table().size() == 1);
+}
+
+TEST_CASE("spares: one that fails at any write leaves the member its place")
+{
+    Prng prng(seed());
+    bool done = false;
+    int back = 0;
+    for (uint64_t skip = 0; !done && skip < 200; ++skip) {
+        CAPTURE(skip);
+        SimVolume volume(kFourRaid5);
+        make_for_spares(volume);
+        Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint32_t device = volume.add_device(kSpareBytes);
+        const auto spare = add_spare(volume, device);
+        REQUIRE(spare.ok());
+        fail_writes(volume, 1, prng, contents);
+        volume.cable(device).add_rule({.kinds = kFaultWrites | kFaultFlushes, .skip = skip});
+        volume.fs().committer.use_spares();
+        done = device_of(volume, {2}) == "member5";
+        if (done)
+            break;
+        CHECK((volume.fs().volume->spares().useless(*spare) || volume.fs().volume->spare_table().empty()));
+        volume.cable(1).remove_all_rules();
+        std::string why;
+        REQUIRE_MESSAGE(volume.fs().committer.online_member({2}, volume.borrow_one(1), why).ok(), why);
+        CHECK(device_of(volume, {2}) == "member2");
+        catch_up(volume.fs());
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {device});
+        ++back;
+    }
+    CHECK(done);
+    CHECK(back > 5);
+}
+
+TEST_CASE("spares: a device that is one comes back as one, and as no member")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    const Contents contents = fill(volume.fs(), prng, kMiB);
+    const uint32_t device = volume.add_device(kSpareBytes);
+    const auto spare = add_spare(volume, device);
+    REQUIRE(spare.ok());
+    Committer* committer = &volume.fs().committer;
+    std::string why;
+    CHECK(committer->online_member({}, volume.borrow_one(device), why).err() == Err::kInvalid);
+    CHECK(why == "spare 5 (member5) is there");
+    REQUIRE(volume.unmount().ok());
+    mount(volume, spare_options(), {device});
+    committer = &volume.fs().committer;
+    why.clear();
+    const auto back = committer->online_member({}, volume.borrow_one(device), why);
+    REQUIRE_MESSAGE(back.ok(), why);
+    CHECK(*back == *spare);
+    CHECK(volume.fs().volume->spares().path(*spare) == "member5");
+    // The number of what it never became is a member's now.
+    REQUIRE(volume.unmount().ok());
+    SimVolume other(kFourRaid5);
+    make_for_spares(other);
+    const uint32_t forged = other.add_device(kSpareBytes);
+    Superblock own = other.fs().volume->superblock();
+    own.incompat_features |= feature_bit("spares");
+    own.spares = {spare_record({5}, uuid_random(), kSpareBytes)};
+    own.next_member_id = 6;
+    REQUIRE(write_spare(*other.borrow_one(forged), own, {5}).ok());
+    why.clear();
+    const auto added = other.fs().committer.add_member(other.borrow_one(other.add_device(kSpareBytes)), why);
+    REQUIRE(added.ok());
+    CHECK(*added == MemberId{5});
+    CHECK(other.fs().committer.online_member({}, other.borrow_one(forged), why).err() == Err::kInvalid);
+    CHECK(why.find("was spare 5 and is none of this volume") != std::string::npos);
+    REQUIRE(other.fs().committer.remove_spare({5}, why).err() == Err::kInvalid);
+}
+
+TEST_CASE("spares: a refusal costs no spare, and none is removed while it takes a place")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    const Contents contents = fill(volume.fs(), prng, kMiB);
+    const auto spare = add_spare(volume, volume.add_device(kSpareBytes));
+    REQUIRE(spare.ok());
+    Committer& committer = volume.fs().committer;
+    Spares& spares = volume.fs().volume->spares();
+    std::string why;
+    REQUIRE(committer.replace_member({3}, volume.borrow_one(volume.add_device(kSpareBytes)), why).ok());
+    std::thread remover;
+    {
+        MutexLock lock(committer.remount_mutex);
+        CHECK(committer.put_in_place({9}, nullptr, *spare, why).err() == Err::kInvalid);
+        CHECK(committer.put_in_place({2}, nullptr, *spare, why).err() == Err::kBusy);
+        REQUIRE(spares.device(*spare) != nullptr);
+        remover = std::thread([&] {
+            std::string ignored;
+            committer.remove_spare(*spare, ignored).ignore();
+        });
+        usleep(100'000);
+        CHECK(spares.device(*spare) != nullptr);
+    }
+    remover.join();
+    CHECK(spares.device(*spare) == nullptr);
+    CHECK(volume.fs().volume->spare_table().empty());
+    finish_replacement(volume.fs());
+    require_contents(volume.fs(), contents);
 }

@@ -39,7 +39,7 @@ def test_a_spare_takes_the_place_of_a_member_that_fails(make_volume):
     (volume.mount_point / "f").write_bytes(CONTENT)
     volume.unmount()
     # Any member leads to it.
-    volume.mount(volume.loops[:1])
+    volume.mount(volume.loops[:1], "spare_delay=1")
     assert [(line["id"], line["path"]) for line in status(volume)["spares"]] == [(5, spare)]
     assert f"{spare}  spare, 256.00MiB" in tool("cowraid", "status", volume.mount_point).stdout
     shown = tool("cowraid", "filesystem", "show", volume.mount_point).stdout
@@ -75,6 +75,13 @@ def test_spares_come_and_go(make_volume):
         assert made.returncode == 0 and spare in made.stdout, made
         volume.mount()
         assert status(volume)["spares"][0]["path"] is None, "the named devices are the ones used"
+        assert "1 spare is missing or faulted" in tool("cowraid", "status", volume.mount_point).stdout
+        # One that comes late waits again, as udev has it.
+        tool("cowraid", "device", "online", "--if-away", spare)
+        assert status(volume)["spares"][0]["path"] == spare
+        assert "spare is missing" not in tool("cowraid", "status", volume.mount_point).stdout
+        said = tool("cowraid", "device", "online", spare, volume.mount_point, check=False)
+        assert said.returncode == 1 and "is there" in said.stderr, said
         volume.unmount()
         volume.mount(volume.loops[:1])
         assert status(volume)["spares"][0]["path"] == spare
@@ -99,6 +106,27 @@ def test_spares_come_and_go(make_volume):
     finally:
         for device in away:
             run("losetup", "-d", device, check=False)
+
+
+def test_a_spare_alone_or_in_use(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    spare = volume.another(128)
+    label = f"spared-{os.getpid()}"
+    tool("mkfs.cowraid", "-d", "raid5", "-m", "raid1", "-L", label, "--spare", spare, *volume.loops[:3])
+    # Found alone, its members are waited for.
+    volume.hide([0, 1, 2])
+    refused = tool("mount.cowraid", f"cowraid:{label}", volume.mount_point, "-o", "missing_dev_timeout=2",
+                   check=False)
+    assert refused.returncode == 32 and "members 1, 2, 3 are not there" in refused.stderr, refused
+    volume.unhide([0, 1, 2])
+    # In use elsewhere, it is missed by nobody.
+    held = os.open(spare, os.O_RDONLY | os.O_EXCL)
+    try:
+        tool("mount.cowraid", f"cowraid:{label}", volume.mount_point)
+        assert status(volume)["spares"][0]["path"] is None
+        volume.unmount()
+    finally:
+        os.close(held)
 
 
 def volume_make(volume, *options):

@@ -167,6 +167,8 @@ std::string foreign_content_of(const FoundMember& member)
 bool may_leave_out(const VolumeMembers& volume, const FoundMember& member, const std::string& content,
                    Err err)
 {
+    if (member.superblock.on_spare())
+        return true;
     if (contains(volume.strangers, member.path))
         return volume.unusable == Unusable::kSkip;
     const bool named = contains(volume.named, member.path);

@@ -110,9 +110,12 @@ std::vector<std::string> take_operands(CommandOptions& options)
     return rest;
 }
 
-// The members whose place a new spare cannot take.
-std::string too_small_text(const json_t* added)
+// What a new spare cannot do: take the place of larger members, or of any where one that fails stops writing.
+std::string limits_text(const json_t* added)
 {
+    if (json_get_flag(added, "spare") && json_get_integer(added, "may_fail_writing") == 0)
+        return "; writing stops with the next member that fails, so it only takes the place of one with "
+               "errors";
     const json_t* const ids = json_get(added, "too_small_for");
     std::vector<std::string> words;
     for (size_t i = 0; i < json_array_size(ids); ++i)
@@ -183,7 +186,7 @@ Result<std::string> search_member(const Uuid& volume, const MemberInfo& member, 
     const auto found = scan_for("UUID=" + uuid_text(volume), {}, ignored);
     std::string path;
     for (const FoundMember& one : found.ok() ? found->members : std::vector<FoundMember>()) {
-        if (one.superblock.member_id != member.id)
+        if (one.superblock.on_spare() || one.superblock.member_id != member.id)
             continue;
         if (!path.empty()) {
             why = path + " and " + one.path + " both are member " + std::to_string(member.id.value) +
@@ -241,7 +244,7 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
     return client.call("device-online", request.get(), why, fd.get());
 }
 
-// Whether the device's volume is mounted without it.
+// Whether the device's volume is mounted without it, a member or a spare.
 bool is_away(const std::string& path)
 {
     std::string ignored;
@@ -254,7 +257,12 @@ bool is_away(const std::string& path)
         {.uuid = found->superblock.volume_uuid, .mounted = true, .members = {}, .named_device = {}}, ignored);
     if (!client.ok())
         return false;
-    const auto member = find_member(*client, std::to_string(found->superblock.member_id.value), ignored);
+    const std::string id = std::to_string(found->superblock.member_id.value);
+    if (found->superblock.on_spare()) {
+        const auto spare = find_spare(*client, id, ignored);
+        return spare.ok() && spare->id.value != 0 && spare->path.empty();
+    }
+    const auto member = find_member(*client, id, ignored);
     return member.ok() && !member->in_service();
 }
 
@@ -290,12 +298,14 @@ int command_device_online(int argc, char** argv, CommandOptions common)
     if (!back.ok())
         return command_failed(arguments.common, back.err(), why);
     const MemberId id{static_cast<uint32_t>(json_get_integer(back->get(), "member"))};
+    const bool spare = json_get_flag(back->get(), "spare");
     if (arguments.common.format == OutputFormat::kJson)
         print_json(back->get());
     else
-        print_line(stdout, "%s is member %u again; what it missed is written to it",
+        print_line(stdout,
+                   spare ? "%s is spare %u again" : "%s is member %u again; what it missed is written to it",
                    json_get_text(back->get(), "path").c_str(), id.value);
-    return arguments.wait ? wait_until_filled(arguments.common, mounted->uuid, id) : kExitOk;
+    return arguments.wait && !spare ? wait_until_filled(arguments.common, mounted->uuid, id) : kExitOk;
 }
 
 int command_device_offline(int argc, char** argv, CommandOptions common)
@@ -401,7 +411,7 @@ int command_device_add(int argc, char** argv, CommandOptions common)
             print_line(stdout, "%s is %s %llu now%s", json_get_text(added->get(), "path").c_str(),
                        arguments.spare ? "spare" : "member",
                        static_cast<unsigned long long>(json_get_integer(added->get(), "member")),
-                       too_small_text(added->get()).c_str());
+                       limits_text(added->get()).c_str());
     }
     return kExitOk;
 }

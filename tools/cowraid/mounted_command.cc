@@ -139,6 +139,9 @@ Result<Json> hand_over_device(ControlClient& client, const char* command, const 
         return invalid(why, device.path + " has " + size_text(device.size_bytes) + ", the member has " +
                                 size_text(bytes_min) + "; use one that is not smaller");
     const Json request = json_make_object();
+    if (arguments != nullptr)
+        CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
+    json_put_text(request.get(), "path", device.path);
     if (std::string_view(command) == "device-add") {
         json_put_flag(request.get(), "check", true);
         json_put_integer(request.get(), "size_bytes", device.size_bytes);
@@ -148,9 +151,6 @@ Result<Json> hand_over_device(ControlClient& client, const char* command, const 
     if (const std::string warning = warning_of_readers(std::span(&device, 1)); !warning.empty())
         print_line(stderr, "cowraid: warning: %s", warning.c_str());
     CW_TRY(wipe_old_signatures(device, why));
-    if (arguments != nullptr)
-        CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
-    json_put_text(request.get(), "path", device.path);
     return client.call(command, request.get(), why, device.fd.get());
 }
 

@@ -483,7 +483,10 @@ Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer,
 {
     if (json_get_flag(request.body.get(), "check")) {
         const uint64_t size_bytes = json_get_integer(request.body.get(), "size_bytes");
-        const Status planned = filesystem_.committer.plan_member(size_bytes, why).status();
+        const Status planned =
+            json_get_flag(request.body.get(), "spare")
+                ? filesystem_.committer.plan_spare(json_get_text(request.body.get(), "path"), size_bytes, why)
+                : filesystem_.committer.plan_member(size_bytes, why).status();
         return answer_device(request, planned, {}, answer, why);
     }
     CW_ASSIGN(auto device, device_of(request, why));
@@ -497,6 +500,7 @@ Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer,
         if (spare && member.size_bytes > size_bytes)
             json_array_append_new(too_large.get(), json_integer(member.id.value));
     json_put_flag(answer.result.get(), "spare", spare);
+    json_put_integer(answer.result.get(), "may_fail_writing", filesystem_.info().may_fail_writing);
     json_put(answer.result.get(), "too_small_for", std::move(too_large));
     return {};
 }
@@ -533,7 +537,12 @@ Status VolumeControl::device_online(ControlRequest& request, ControlAnswer& answ
     }
     const auto member =
         filesystem_.committer.online_member(member_of(request.body.get()), std::move(device), why);
-    return answer_device(request, member.status(), member.ok() ? *member : MemberId(), answer, why);
+    CW_TRY(answer_device(request, member.status(), member.ok() ? *member : MemberId(), answer, why));
+    const std::vector<MemberRecord> spares = filesystem_.volume->spare_table();
+    json_put_flag(answer.result.get(), "spare",
+                  std::any_of(spares.begin(), spares.end(),
+                              [&](const MemberRecord& line) { return line.id == *member; }));
+    return {};
 }
 
 Status VolumeControl::device_offline(ControlRequest& request, ControlAnswer& answer, std::string& why)

@@ -43,7 +43,7 @@ std::string mount_options_text(const MountOptions& options)
     const PartialWriteOptions& writes = options.partial_writes;
     std::string out = options.read_only ? "ro" : "rw";
     if (options.degraded)
-        out += ",degraded";
+        out += options.half ? ",degraded=force" : ",degraded";
     if (options.rescue)
         out += ",rescue";
     out += std::string(",") + access_time_name(options.access_time);
@@ -54,6 +54,7 @@ std::string mount_options_text(const MountOptions& options)
            (options.join_above < 0 ? "auto" : std::to_string(std::lround(options.join_above * 100)));
     out += std::string(",clean=") + (options.clean ? "on" : "off");
     out += ",error_budget=" + std::to_string(options.error_budget);
+    out += ",spare_delay=" + std::to_string(options.spare_seconds);
     out += ",stripe_cache_size=" + std::to_string(writes.stripe_cache_size);
     out += ",stripe_cache_bytes=" + short_size(writes.stripe_cache_bytes);
     out += ",rmw_level=" + std::to_string(static_cast<unsigned>(writes.rmw_level));
@@ -98,6 +99,7 @@ Result<std::string> change_options(Filesystem& filesystem, const MountOptions& w
     const MountOptions now = current_options(filesystem);
     asked.read_only = now.read_only;
     asked.degraded = now.degraded;
+    asked.half = asked.half || now.half;
     const std::string have = "," + mount_options_text(now) + ",";
     const std::string want = mount_options_text(asked);
     std::string differ;

@@ -36,15 +36,20 @@ std::string awaited_text(const Result<VolumeMembers>& volume, const std::string&
 
 std::vector<MemberId> awaited_members(const VolumeMembers& volume)
 {
+    // Where only spares are there, they say who the members were when they joined.
     const Superblock* head = nullptr;
-    for (const FoundMember& member : volume.members)
-        if (!member.superblock.on_spare() && (head == nullptr || newer_commit(member.superblock, *head)))
-            head = &member.superblock;
+    for (const FoundMember& member : volume.members) {
+        const Superblock& own = member.superblock;
+        if (head == nullptr || (head->on_spare() && !own.on_spare()) ||
+            (head->on_spare() == own.on_spare() && newer_commit(own, *head)))
+            head = &own;
+    }
     std::vector<MemberId> awaited;
     for (const MemberRecord& line : head == nullptr ? std::vector<MemberRecord>() : head->members) {
         const bool found =
-            std::any_of(volume.members.begin(), volume.members.end(),
-                        [&](const FoundMember& member) { return member.superblock.member_id == line.id; });
+            std::any_of(volume.members.begin(), volume.members.end(), [&](const FoundMember& member) {
+                return !member.superblock.on_spare() && member.superblock.member_id == line.id;
+            });
         if (line.state == MemberState::kPresent && !found)
             awaited.push_back(line.id);
     }

@@ -49,6 +49,16 @@ TEST_CASE("waited for is who took part in the last commit and is not there")
     newer.members[0].superblock.generation = {9};
     volume.members.push_back(newer.members[0]);
     CHECK(awaited_members(volume).empty());
+
+    // Where only a spare is there, those that it knew; it is none of them, whatever its number is.
+    VolumeMembers spare = found_of({2}, {kPresent, kPresent, kMissing});
+    Superblock& own = spare.members[0].superblock;
+    own.spares = {own.members[1]};
+    own.generation = {4};
+    own.members.erase(own.members.begin() + 1);
+    CHECK(awaited_members(spare) == std::vector<MemberId>{{1}});
+    spare.members.push_back(found_of({1}, {kPresent, kPresent, kPresent}).members[0]);
+    CHECK(awaited_members(spare) == std::vector<MemberId>{{2}, {3}});
 }
 
 TEST_CASE("how long a mount waits")

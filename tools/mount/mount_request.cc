@@ -33,6 +33,7 @@ enum class Action : uint8_t {
     kJoinAbove,
     kClean,
     kErrorBudget,
+    kSpareDelay,
     kMissingSeconds,
     kAllowOther,
     kRemount,
@@ -137,9 +138,16 @@ constexpr Rule kRules[] = {
      .action = Action::kErrorBudget,
      .value = Value::kRequired,
      .usage = "=COUNT",
-     .help = "a member with read errors in more seconds of ten minutes leaves service, if the volume can do "
-             "without "
-             "it; a repair that does not hold counts as five (default 20; 0: never)"},
+     .help =
+         "a member with errors in more seconds of ten minutes is `degraded`, and copied to a spare if "
+         "there is one; a repair that does not hold counts as five, and above the budget takes the member "
+         "out of service (default 20; 0: never)"},
+    {.name = "spare_delay",
+     .action = Action::kSpareDelay,
+     .value = Value::kRequired,
+     .usage = "=SECONDS",
+     .help = "a spare takes the place of a member that failed after so long, of one missing at the mount "
+             "after five times as long (default 60)"},
     {.name = "allow_other",
      .action = Action::kAllowOther,
      .help = "let other users into an ordinary user's mount; needs `user_allow_other` in /etc/fuse.conf "
@@ -148,7 +156,8 @@ constexpr Rule kRules[] = {
      .action = Action::kRemount,
      .help =
          "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, `error_budget`, and "
-         "the options of writes into rows in use; of others that differ it warns"},
+         "the options of writes into rows in use; it warns of others that differ, except `device` and "
+         "`missing_dev_timeout`, which are for a mount"},
     {.name = "relatime",
      .action = Action::kAccessTime,
      .flag = MS_RELATIME,
@@ -321,6 +330,15 @@ Status set_error_budget(const Option& option, MountRequest& request, std::string
     return {};
 }
 
+Status set_spare_delay(const Option& option, MountRequest& request, std::string& why)
+{
+    const auto seconds = parse_number(option.value);
+    if (!seconds.ok() || *seconds > kMissingSecondsMax)
+        return invalid(why, "spare_delay=" + std::string(option.value) + ": give 0 to 3600 seconds");
+    request.options.spare_seconds = static_cast<uint32_t>(*seconds);
+    return {};
+}
+
 Status set_missing_seconds(const Option& option, MountRequest& request, std::string& why)
 {
     const auto seconds = parse_number(option.value);
@@ -410,6 +428,8 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_clean(option, request, why);
     case Action::kErrorBudget:
         return set_error_budget(option, request, why);
+    case Action::kSpareDelay:
+        return set_spare_delay(option, request, why);
     case Action::kMissingSeconds:
         return set_missing_seconds(option, request, why);
     case Action::kAllowOther:
