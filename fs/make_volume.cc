@@ -23,7 +23,7 @@ namespace {
 // Volume addresses start here: 0 must stay invalid, and every group is aligned to its columns.
 constexpr uint64_t kFirstGroupAddress = kMaxSlotBytes;
 
-std::string size_text(uint64_t bytes)
+std::string mib_text(uint64_t bytes)
 {
     return std::to_string(bytes / kMiB) + " MiB";
 }
@@ -78,8 +78,8 @@ Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice
     for (const std::unique_ptr<BlockDevice>& device : devices) {
         Result<MemberRecord> record = plan_member_layout(device->size_bytes());
         if (!record.ok()) {
-            why = std::string(device->name()) + " has " + size_text(device->size_bytes()) +
-                  "; members have " + size_text(kMinMemberBytes) + " to " + size_text(kMaxMemberBytes);
+            why = std::string(device->name()) + " has " + mib_text(device->size_bytes()) + "; members have " +
+                  mib_text(kMinMemberBytes) + " to " + mib_text(kMaxMemberBytes);
             return record.err();
         }
         record->id = {superblock.next_member_id++};
