@@ -300,22 +300,21 @@ void EventFinder::compare_balance(const BalanceStatus& before, const BalanceStat
 void EventFinder::compare_replace(const VolumeInfo& info, const ReplaceStatus& before,
                                   const ReplaceStatus& status)
 {
-    using State = ReplaceStatus::State;
-    const bool another = status.started != before.started && status.state != State::kNone;
+    const bool another = status.started != before.started && status.state != ReplaceStatus::State::kNone;
     const MemberInfo* const member = find_member(info, status.source);
     const std::string which = "member " + std::to_string(status.source.value);
     if (another)
         add("ReplaceStarted", which + " is being replaced", member);
     if (status.state == before.state && !another)
         return;
-    if (status.state == State::kFinished)
+    if (status.state == ReplaceStatus::State::kFinished)
         add("ReplaceFinished",
             which + " is replaced, " + count_text(status.copy.repaired, "block") + " from other members, " +
                 std::to_string(status.copy.lost) + " lost",
             member);
-    else if (status.state == State::kCancelled)
+    else if (status.state == ReplaceStatus::State::kCancelled)
         add("ReplaceCancelled", which + " stays", member);
-    else if (status.state == State::kFailed)
+    else if (status.state == ReplaceStatus::State::kFailed)
         add("ReplaceFailed", which + " stays: " + status.text, member);
 }
 

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cinttypes>
@@ -160,6 +161,12 @@ std::string next_step(size_t denied_count)
            " may not be read: " + next_step_when_denied();
 }
 
+// What root may not read is none of the volume's devices: they may come yet.
+Err denied_to_user(const ScanResult& found)
+{
+    return found.denied_count > 0 && geteuid() != 0 ? Err::kAccess : Err::kNotFound;
+}
+
 Result<ScanResult> scan_for_label(const std::string& label, const ScanOptions& options, std::string& why)
 {
     ScanResult all = scan_members(options);
@@ -170,7 +177,7 @@ Result<ScanResult> scan_for_label(const std::string& label, const ScanOptions& o
     }
     if (volumes.empty()) {
         why = "no volume labelled '" + label + "' was found" + next_step(all.denied_count);
-        return all.denied_count > 0 ? Err::kAccess : Err::kNotFound;
+        return denied_to_user(all);
     }
     if (volumes.size() > 1) {
         why = "several volumes are labelled '" + label + "'; name the one you mean by uuid:";
@@ -186,7 +193,7 @@ Result<ScanResult> scan_for_uuid(const Uuid& uuid, const ScanOptions& options, s
     ScanResult found = only_volume(scan_members(options), uuid);
     if (found.members.empty()) {
         why = "no member of volume " + uuid_text(uuid) + " was found" + next_step(found.denied_count);
-        return found.denied_count > 0 ? Err::kAccess : Err::kNotFound;
+        return denied_to_user(found);
     }
     return found;
 }

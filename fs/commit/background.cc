@@ -285,7 +285,7 @@ void* Background::health_main(void* self)
         }
         // With a spare at hand a doubtful member is copied: it does not go while a replacement is under way.
         committer.use_spares();
-        if (!committer.store.volume.replacing().active() &&
+        if (committer.replace.status().state != ReplaceStatus::State::kRunning &&
             committer.store.volume.members().fail_over_budget())
             committer.store.commits.request_commit();  // what skips it is acknowledged after that
     }

@@ -245,10 +245,17 @@ const char* Replace::waits_for(const ReplaceRecord& record)
     if (volume.members().device(record.target) == nullptr)
         return "the new device is not there: attach it and run cowraid device online, or cowraid replace "
                "cancel";
-    if (volume.members().device(record.source) == nullptr && !volume.source_failed() && !all_copied(record))
+    if (volume.members().device(record.source) != nullptr || all_copied(record))
+        return "";
+    const MountOptions& options = committer_.store.options;
+    if (!volume.source_failed())
         return "the member is not there, and not all of it is copied: attach it and run cowraid device "
                "online, or give it up with cowraid replace cancel and another cowraid replace start";
-    return "";
+    const bool patient = !options.manual_commit &&
+                         volume.members().away_ms(record.source) < uint64_t{options.spare_seconds} * 1000;
+    return patient ? "the member failed, and not all of it is copied: it may come back (spare_delay=); "
+                     "cowraid device online brings it"
+                   : "";
 }
 
 ReplaceStatus Replace::status()

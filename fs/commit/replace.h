@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The replacement of a member in service (docs/DESIGN.md, "Members that are replaced"): its content is copied
 // to the target beside everything else, and the target takes its place at the end. If the source fails
-// the target takes its place at once, and what it lacks is caught up. Mounts go on with it.
+// and is not back soon the target takes its place, and what it lacks is caught up. Mounts go on with it.
 #pragma once
 
 #include <memory>

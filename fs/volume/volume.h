@@ -297,7 +297,7 @@ private:
     void set_leaving(MemberId id, bool leaving);
     Status write_to_new_members();
     Status write_to_successor();
-    bool erase_source(MemberId source);
+    bool erase_source(BlockDevice* device);
     [[nodiscard]] Superblock with_successor() const;
     // The target lacks something: no group counts as copied.
     void forget_copied();

@@ -185,7 +185,7 @@ void Volume::commit_done(Allocator& allocator)
         settle_members(std::exchange(settled_, table));
     // A majority that lacks nothing: one that is being filled may fail, and the half goes on.
     const auto is_whole = [&](const MemberRecord& record) {
-        return members_.device(record.id) != nullptr &&
+        return record.id != committed_.replace.target && members_.device(record.id) != nullptr &&
                std::none_of(map_.groups.begin(), map_.groups.end(), [&](const GroupRecord& group) {
                    return std::any_of(group.columns.begin(), group.columns.end(),
                                       [&](const GroupColumn& column) {
@@ -195,7 +195,7 @@ void Volume::commit_done(Allocator& allocator)
     };
     if (half_ &&
         static_cast<size_t>(std::count_if(committed_.members.begin(), committed_.members.end(), is_whole)) >=
-            needed_for_writing(committed_.members.size(), false)) {
+            needed_for_writing(voter_count(committed_), false)) {
         half_ = false;  // what quorum_of() asks for now
         half_ = !members_.require({quorum_of(committed_, committed_)});
     }

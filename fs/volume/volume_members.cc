@@ -45,7 +45,10 @@ Uuid Volume::disown_member(MemberId id)
 void Volume::own_again(MemberId id, const Uuid& uuid)
 {
     next_.member(id)->uuid = uuid;
+    for (GroupRecord& group : map_.groups)
+        mark_stale(group, id, group.created_generation);
     map_changed_ = true;
+    publish_stale();
 }
 
 void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)

@@ -158,13 +158,12 @@ Status write_own_superblock(BlockDevice& device, const Superblock& superblock)
 }  // namespace
 
 // So that nobody takes the old device for a member. False: it may say all the same that it is one.
-bool Volume::erase_source(MemberId source)
+bool Volume::erase_source(BlockDevice* device)
 {
-    BlockDevice* const device = members_.device(source);
     const bool erased = device != nullptr && erase_rings(*device).ok();
     if (!erased)
         CW_LOG_WARNING("%s is replaced, and its superblocks are not erased: wipefs -a it before other use",
-                       members_.name(source).c_str());
+                       device != nullptr ? device->name() : "the old device");
     return erased;
 }
 
@@ -192,17 +191,18 @@ Status Volume::write_to_successor()
         members_.count(replace.target, MemberCounter::kWriteErrors);
         return members_.fail({&replace.target, 1}) ? Err::kStale : Err::kTooManyFaults;
     }
+    // Others may have found out meanwhile that it fails: then the source is what there is.
+    BlockDevice* const old = members_.device(replace.source);
+    if (!members_.take_over(replace.source, replace.target))
+        return Err::kStale;
     std::vector<MemberSet::Quorum> quorums = {quorum_of(next, next)};
-    if (!erase_source(replace.source)) {
+    if (!erase_source(old)) {
         // It and those that get no such superblock must not be a majority by the table before.
         MemberSet::Quorum others = quorums.front();
         std::erase(others.members, replace.source);
         others.count = voter_count(next) + 1 - needed_for_writing(voter_count(next), false);
         quorums.push_back(std::move(others));
     }
-    // Others may have found out meanwhile that it fails.
-    if (!members_.take_over(replace.source, replace.target))
-        return Err::kStale;
     if (!members_.require(std::move(quorums)))
         return Err::kTooManyFaults;
     next_ = std::move(next);

@@ -93,7 +93,9 @@ def test_too_many_seconds_with_errors_that_are_mended(unreadable):
     while (status := unreadable.status())["members"][3]["path"] != spare:
         assert status["may_fail"] == 1 and time.monotonic() < deadline, status
         time.sleep(0.2)
-    told = tool("cowraid", "events", volume.mount_point).stdout
+    while "ReplaceFinished" not in (told := tool("cowraid", "events", volume.mount_point).stdout):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.2)
     assert "SpareUsed" in told and "ReplaceFinished" in told and "DegradedArray" not in told, told
     assert [line["condition"] for line in status["members"]] == ["online"] * 4
     assert status["spares"] == []

@@ -66,7 +66,9 @@ bool Membership::carried_out(const Status& status, const std::string& why, bool 
 
 void Membership::add()
 {
-    if (machine().member_count() >= kMembersMax)
+    // A tight volume stays tight.
+    const MachineShape& shape = machine().shape();
+    if (machine().member_count() >= (shape.tight ? shape.member_count() : kMembersMax))
         return;
     const uint64_t bytes = machine().shape().tight ? 96 * kMiB : prng().between(384, 1024) * kMiB;
     const uint32_t index = machine().spare(bytes);

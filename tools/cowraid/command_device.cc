@@ -222,6 +222,10 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
         why = "member " + std::to_string(member->id.value) + " (" + member->path + ") is in service";
         return Err::kInvalid;
     }
+    if (const auto spare = find_spare(client, name, ignored); is_path && spare.ok() && spare->id.value != 0) {
+        why = "spare " + std::to_string(spare->id.value) + " (" + spare->path + ") is there";
+        return Err::kInvalid;
+    }
     if (!is_path) {
         CW_ASSIGN(path, search_member(volume, *member, why));
     }
