@@ -12,6 +12,13 @@
 
 namespace cowraid {
 
+namespace {
+
+// At a time: each costs a look at all groups, and no commit is made meanwhile.
+constexpr size_t kLeavingMax = 512;
+
+}  // namespace
+
 // A group made in its place now would have all its members, or be wider.
 bool EmptyGroups::replaceable(VolumeAddress address) const
 {
@@ -70,6 +77,8 @@ void EmptyGroups::choose(uint32_t content)
     const uint64_t file_nodes = nodes_to_move(store_, kGroupMetadata);
     const uint64_t system_nodes = nodes_to_move(store_, kGroupSystem);
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
+        if (leaving_.size() >= kLeavingMax)
+            return;
         // A group that holds data and nodes is chosen once.
         if (is_leaving(address) || stays_.count(address) != 0)
             continue;
