@@ -175,14 +175,13 @@ WorkProgress replace_progress(const ReplaceStatus& status)
 
 std::string replace_summary(const ReplaceStatus& status)
 {
-    using State = ReplaceStatus::State;
-    if (status.state == State::kNone)
+    if (status.state == ReplaceStatus::State::kNone)
         return "no member was replaced since the volume was mounted";
     std::string text =
         "replacing member " + std::to_string(status.source.value) + ": " + replace_state_name(status.state);
     if (!status.text.empty())
         text += ": " + status.text;
-    if (status.state == State::kRunning)
+    if (status.state == ReplaceStatus::State::kRunning)
         text += ", " + progress_text(replace_progress(status)) + ", " + std::to_string(status.groups_copied) +
                 " of " + count_text(status.groups_total, "block group");
     text += "; " + size_text(status.copy.bytes_done) + " copied, " +
