@@ -204,4 +204,4 @@ def test_reads_go_on_without_a_member_that_does_not_answer(one_hanging):
     assert volume.counters()["device-stats"][0]["slow_ios"] == 0
     assert tool("cowraid", "scrub", volume.mount_point, check=False, timeout=120).returncode == 0
     volume.unmount()
-    volume.check()
+    tool("cowraid", "check", *volume.devices)
