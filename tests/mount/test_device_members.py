@@ -3,10 +3,9 @@
 
 import json
 import os
-import time
 
-from conftest import run, tool
-from test_balance import Writer, state
+from conftest import run, tool, wait_for
+from test_balance import Writer, state, wait_until_it_ends
 from test_catch_up import without
 from test_redundancy import fill, verify
 
@@ -80,20 +79,14 @@ def test_a_removal_goes_on_when_killed(make_volume):
     said = device("remove", "--background", "2", volume.mount_point)
     assert "is being emptied" in said.stdout
     for _ in range(3):
-        deadline = time.monotonic() + 60
         begun = state(volume)["bytes_left"]
-        while state(volume)["state"] == "running" and state(volume)["bytes_left"] >= begun:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: state(volume)["state"] != "running" or state(volume)["bytes_left"] < begun)
         assert state(volume)["member"] in (0, 2)
         gone = 2 not in ids(volume)
         volume.kill()
         volume.mount(without(volume, [1]) if gone else None)
         assert (volume.mount_point / "big").read_bytes() == big
-    deadline = time.monotonic() + 120
-    while state(volume)["state"] == "running":
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until_it_ends(volume)
     assert ids(volume) == [1, 3, 4]
     verify(sums)
     assert (volume.mount_point / "big").read_bytes() == big
