@@ -97,7 +97,8 @@ def test_everything_that_only_asks_is_answered(hanging):
     hanging.go_on()
     codes = [process.wait(timeout=120) for process in started]
     assert codes[:16] == [0] * 16, codes
-    assert set(codes[16:36]) <= {0, 1} and codes[16:36].count(0) >= 12, codes
+    # 12 commands may wait at a time, and the scrub and the map may be two of them.
+    assert set(codes[16:36]) <= {0, 1} and codes[16:36].count(0) >= 10, codes
     for number in range(8):
         assert (volume.mount_point / f"new{number}").read_bytes() == bytes(4 * MIB)
     status = json.loads(tool("cowraid", "status", "--json", uuid).stdout)["volumes"][0]
