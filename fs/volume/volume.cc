@@ -97,6 +97,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     CW_TRY(volume->install_groups(why));
     volume->balance_is_committed();
     volume->prepare_target();
+    volume->heed_balance(volume->committed_.balance, true);
     return volume;
 }
 

@@ -198,10 +198,14 @@ public:
     // With the next superblock the target is no member any more. False: nothing is written any more.
     [[nodiscard]] bool end_replace();
     // With the next superblock the target takes the place of the source: its line in the member table, and
-    // its columns, which lack what the source's lack; all of a group that was not copied, where the source
-    // failed. No data is written meanwhile, and no record of the fsync log goes to the source before
-    // MemberSet::set_leaving(source, false). False: the target is not in service, or not all is copied.
-    [[nodiscard]] bool take_over();
+    // its columns, which lack what the source's lack. No data is written meanwhile, and no record of the
+    // fsync log goes to the source before MemberSet::set_leaving(source, false). False: the target is not in
+    // service, or not all is copied; with kStale columns of groups that are not lack everything.
+    enum class NotCopied : uint8_t { kRefused, kStale };
+    [[nodiscard]] bool take_over(NotCopied groups);
+    // Whether every group that is not copied can be had without the source's column, now and later.
+    // Thread-safe.
+    [[nodiscard]] bool can_leave_source() const;
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.
@@ -229,6 +233,11 @@ public:
     // The member's device has grown to that: more slots with the next superblock. False: it has not, or more
     // is of no use. Commit thread.
     [[nodiscard]] bool grow_member(MemberId id, uint64_t size_bytes);
+    // The member uses no more of its device than that, with the next superblock: no group has a column
+    // beyond. False: as for may_shrink(). Commit thread.
+    [[nodiscard]] bool shrink_member(MemberId id, uint64_t size_bytes);
+    // Whether there may be such a member: no block group has columns too large for the members then.
+    [[nodiscard]] bool may_shrink(const MemberRecord& shrunk) const;
     // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
     // next one calls them current, those that went out of service meanwhile excepted (I-32). Thread-safe.
     void caught_up(std::vector<StaleColumn> columns);
@@ -295,6 +304,10 @@ private:
     void member_table_is_committed();
     // Nothing new comes to lie on a member that leaves.
     void set_leaving(MemberId id, bool leaving);
+    // Nor on what a member loses. A balance begins to count, or no more.
+    void heed_balance(const BalanceRecord& balance, bool counts);
+    // The first slot of its member that the balance empties.
+    [[nodiscard]] uint64_t first_emptied_slot(const BalanceRecord& balance) const;
     Status write_to_new_members();
     Status write_to_successor();
     bool erase_source(BlockDevice* device);

@@ -201,7 +201,7 @@ void Volume::commit_done(Allocator& allocator)
     }
     MutexLock lock(mutex_);
     for (const MemberRecord& record : committed_.members)
-        if (slots_.grow_member(record))
+        if (slots_.resize_member(record))
             forget_potential();
 }
 

@@ -98,20 +98,33 @@ bool Volume::born_copied(const GroupRecord& group) const
            members_.device(replace.source) != nullptr && members_.device(replace.target) != nullptr;
 }
 
-bool Volume::take_over()
+bool Volume::can_leave_source() const
+{
+    const MemberId source = replacing().source;
+    const std::vector<Ref<const ArrayGroup>> groups = array_->groups();
+    return std::all_of(groups.begin(), groups.end(), [&](const Ref<const ArrayGroup>& group) {
+        uint32_t lacking = 0;
+        for (const GroupColumn& column : group->record.columns)
+            lacking += column.member == source || column.stale() || members_.device(column.member) == nullptr;
+        return !has_column_on(group->record, source) || (group->record.flags & kGroupCopied) != 0 ||
+               lacking <= group->tolerance;
+    });
+}
+
+bool Volume::take_over(NotCopied groups)
 {
     apply_caught_up();  // a mark that came later would be of no replacement
     const ReplaceRecord& replace = next_.replace;
-    const bool failed = source_failed();
+    const bool stale = groups == NotCopied::kStale;
     const auto lacks = [&](const GroupRecord& group) {
         return has_column_on(group, replace.source) && (group.flags & kGroupCopied) == 0;
     };
     if (members_.device(replace.target) == nullptr ||
-        (!failed && !is_mutant(CommitMutant::kTakenOverEarly) &&
+        (!stale && !is_mutant(CommitMutant::kTakenOverEarly) &&
          std::any_of(map_.groups.begin(), map_.groups.end(), lacks)))
         return false;
     for (GroupRecord& group : map_.groups) {
-        if (failed && lacks(group))
+        if (stale && lacks(group))
             mark_stale(group, replace.source, group.created_generation);
         forget_copied(group);
     }

@@ -430,23 +430,70 @@ TEST_CASE("spares: a member over its error budget serves on while it is copied t
     }
 }
 
-TEST_CASE("spares: a member whose repairs did not hold is nobody's prey when it is out")
+namespace {
+
+// Some blocks of the device are wrong, in the first group of data.
+void spoil_some(SimVolume& volume, Prng& prng, uint32_t device)
+{
+    for (const Ref<const ArrayGroup>& group : volume.fs().volume->array().groups())
+        for (uint32_t column = 0; column < group->record.columns.size(); ++column) {
+            if (group->record.content != kGroupData ||
+                group->record.columns[column].member.value != device + 1)
+                continue;
+            for (uint64_t block = 0; block < 6; ++block)
+                volume.member(device).poke(group->extents[column].front().offset.value + block * kBlockBytes,
+                                           random_content(prng, kBlockBytes));
+            return;
+        }
+    FAIL("no such group");
+}
+
+}  // namespace
+
+TEST_CASE("spares: a member that is out because repairs of it did not hold is copied, or else rebuilt")
+{
+    Prng prng(seed());
+    for (const bool readable : {true, false}) {
+        CAPTURE(readable);
+        SimVolume volume(kFourRaid5);
+        make_for_spares(volume);
+        Contents contents = fill(volume.fs(), prng, 2 * kMiB);
+        make_doubtful(volume, {2});
+        REQUIRE(volume.fs().volume->members().fail_over_budget());
+        REQUIRE(volume.fs().step(true).ok());
+        contents["without"] = random_content(prng, kMiB);
+        write_file(volume.fs(), "without", contents["without"]);
+        REQUIRE(volume.fs().step(true).ok());
+        const uint32_t device = volume.add_device(kSpareBytes);
+        REQUIRE(add_spare(volume, device).ok());
+        if (readable)
+            spoil_some(volume, prng, 0);  // it has what is lost there
+        else
+            volume.cable(1).add_rule({.action = FaultAction::kGone});
+        volume.fs().committer.use_spares();
+        CHECK(volume.fs().volume->spare_table().empty());
+        CHECK(volume.fs().volume->replacing().active() == readable);
+        CHECK(device_of(volume, {2}) == (readable ? "member2" : "member5"));
+        finish_replacement(volume.fs());
+        CHECK(volume.fs().committer.replace.status().copy.lost == 0);
+        CHECK(device_of(volume, {2}) == "member5");
+        catch_up(volume.fs());
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        volume.cable(1).remove_all_rules();
+        mount(volume, spare_options(), {1, 3});
+        CHECK(device_of(volume, {2}) == "member5");
+        require_contents(volume.fs(), contents);
+    }
+}
+
+TEST_CASE("spares: what is not whole loses nobody more by the budget")
 {
     Prng prng(seed());
     SimVolume volume(kFourRaid5);
     make_for_spares(volume);
-    const Contents contents = fill(volume.fs(), prng, kMiB);
-    make_doubtful(volume, {2});
-    REQUIRE(volume.fs().volume->members().fail_over_budget());
-    REQUIRE(volume.fs().step(true).ok());
-    REQUIRE(add_spare(volume, volume.add_device(kSpareBytes)).ok());
-    volume.fs().committer.use_spares();
-    CHECK(device_of(volume, {2}).empty());
-    std::string why;
-    REQUIRE_MESSAGE(volume.fs().committer.online_member({2}, nullptr, why).ok(), why);
-    catch_up(volume.fs());
-    // What is not whole loses nobody more by the budget.
-    fail_writes(volume, 0, prng, const_cast<Contents&>(contents));
+    Contents contents = fill(volume.fs(), prng, kMiB);
+    fail_writes(volume, 0, prng, contents);
     make_doubtful(volume, {3});
     CHECK_FALSE(volume.fs().volume->members().fail_over_budget());
     CHECK(device_of(volume, {3}) == "member3");

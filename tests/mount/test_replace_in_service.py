@@ -126,6 +126,17 @@ def test_what_is_refused_and_cancelled(make_volume):
     assert "no member was filled" in tool("cowraid", "replace", "status", volume.mount_point).stdout
     run("mkfs.ext4", "-q", target)
     assert "to overwrite it use -f" in refused("replace", "start", "2", target)
+    assert "to overwrite it use -f" in refused("replace", "start", "--plan", "2", target)
+    assert "use one that is not smaller" in refused("replace", "start", "--plan", "2", small)
+    run("mkfs.ext4", "-q", small)
+    assert "use one that is not smaller" in refused("replace", "start", "-f", "2", small)
+    for device in (small, target):
+        assert "ext4" in run("blkid", "-p", device).stdout
+    planned = start(volume, "2", target, "-f", "--plan").stdout
+    assert "May be lost:       1 device now, 1 on the way, 1 afterwards" in planned
+    plan = json.loads(start(volume, "2", target, "-f", "--plan", "--json").stdout)
+    assert plan["device_needed"] == plan["device_there"] == 256 << 20 and plan["moved_bytes"] > 90 << 20
+    assert "ext4" in run("blkid", "-p", target).stdout and replacement(volume)["state"] == "none"
     start(volume, "2", target, "-f")
     assert replacement(volume)["member"] == 2
     cancelled = tool("cowraid", "replace", "cancel", volume.mount_point, check=False)

@@ -92,6 +92,12 @@ def test_spares_come_and_go(make_volume):
             assert status(volume)["spares"] == []
             tool("cowraid", "device", "add", "--spare", spare, volume.mount_point)
             assert status(volume)["spares"][0]["id"] == then
+        # One is put in a place by hand.
+        planned = tool("cowraid", "replace", "start", "--plan", "2", spare, volume.mount_point).stdout
+        assert "needs 256.00MiB, has 256.00MiB" in planned and len(status(volume)["spares"]) == 1
+        tool("cowraid", "replace", "start", "-B", "2", spare, volume.mount_point)
+        assert status(volume)["members"][1]["path"] == spare and status(volume)["spares"] == []
+        volume.loops[1], away[1] = spare, volume.loops[1]
         said = tool("cowraid", "device", "add", "--spare", small, volume.mount_point, check=False)
         assert said.returncode == 1 and "a spare is not smaller" in said.stderr
         volume.unmount()
