@@ -218,10 +218,7 @@ def test_a_member_is_made_smaller(make_volume, killed):
         assert "is being made smaller" in resize("--background", "2:300M").stdout
         volume.kill()
         volume.mount()
-        deadline = time.monotonic() + 60
-        while member() != 300 << 20:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(lambda: member() == 300 << 20)
     else:
         assert "smaller, to 300.00MiB" in resize(f"{volume.devices[1]}:300M").stdout
     assert member() == 300 << 20 and available(volume) < before
