@@ -57,10 +57,11 @@ struct Committer final : public CommitDriver, public FlushHost {
     // Changes nothing.
     Status plan_replacement(MemberId id, const std::string& name, uint64_t size_bytes, MemberId spare,
                             BalancePlan& plan, std::string& why);
-    // The same. `spare`, unless 0: the device is that of this spare, `device` is null, and its superblock
+    // The same, decided when the member was in service or not, as `serves` says: kBusy, kInvalid: that has
+    // changed. `spare`, unless 0: the device is that of this spare, `device` is null, and its superblock
     // stays until it is the member's. kIo: the device failed; else it is the spare's still.
-    Status put_in_place(MemberId id, std::unique_ptr<BlockDevice> device, MemberId spare, std::string& why)
-        CW_REQUIRES(remount_mutex);
+    Status put_in_place(MemberId id, bool serves, std::unique_ptr<BlockDevice> device, MemberId spare,
+                        std::string& why) CW_REQUIRES(remount_mutex);
 
     // Whether a device of that size may be a spare. kInvalid: it is smaller than every member. `name` is for
     // `why`.
@@ -156,7 +157,7 @@ private:
         CW_REQUIRES(remount_mutex);
     // put_in_place() of a spare. A member that is out because repairs of it did not hold has what others may
     // lack: it comes back, if it can, and is copied.
-    Status place_spare(MemberId id, MemberId spare, std::string& why) CW_REQUIRES(remount_mutex);
+    Status place_spare(MemberId id, bool serves, MemberId spare, std::string& why) CW_REQUIRES(remount_mutex);
     // Not null. It stays as long as nobody else has the lock.
     Result<BlockDevice*> spare_device(MemberId spare, std::string& why) CW_REQUIRES(remount_mutex);
 };

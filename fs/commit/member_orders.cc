@@ -282,10 +282,11 @@ Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> devic
     MutexLock one_at_a_time(remount_mutex);
     if (!device)
         CW_TRY(spare_device(spare, why).status());
-    return put_in_place(id, std::move(device), spare, why);
+    const bool serves = store.volume.members().device(id) != nullptr;
+    return put_in_place(id, serves, std::move(device), spare, why);
 }
 
-Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device, MemberId spare,
+Status Committer::put_in_place(MemberId id, bool serves, std::unique_ptr<BlockDevice> device, MemberId spare,
                                std::string& why)
 {
     CW_TRY(store.service.check_writable());
@@ -297,7 +298,7 @@ Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device,
         why = name + " cannot be written; use another device";
         return Err::kIo;
     }
-    if (store.volume.members().device(id) != nullptr)
+    if (serves)
         return replace.start(record, std::move(device), why, spare);
     const Ref<DisownMember> disown = make_ref<DisownMember>(store.volume, id);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(disown.get()), why));

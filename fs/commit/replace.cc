@@ -48,13 +48,15 @@ public:
         if (spare_.value != 0) {
             CW_ASSIGN(device_, take_spare(volume_, spare_, why));
         }
-        volume_.begin_replace(source_, std::move(device_), static_cast<uint64_t>(std::time(nullptr)));
-        if (spare_.value != 0)
-            volume_.drop_spare(spare_);
+        volume_.begin_replace(source_, std::move(device_), static_cast<uint64_t>(std::time(nullptr)), spare_);
         return {};
     }
 
-    void applied() override { volume_.spares().remove(spare_); }
+    void applied() override
+    {
+        if (volume_.superblock().spare(spare_) == nullptr)
+            volume_.spares().remove(spare_);
+    }
 
 private:
     Volume& volume_;
@@ -130,6 +132,7 @@ Status Replace::start(const MemberRecord& line, std::unique_ptr<BlockDevice> dev
         return refuse(Err::kIo, why, name + " cannot be written; replace the member by another device");
     CW_LOG_INFO("%s is being replaced by %s", volume.members().name(source).c_str(), name.c_str());
     MutexLock lock(mutex_);
+    std::erase(gave_up_, source);
     last_ = {};
     passes_ = {};
     pass_begun_ = false;
@@ -146,7 +149,10 @@ Status Replace::cancel(std::string& why)
     const ReplaceRecord record = committer_.store.volume.replacing();
     if (!record.active())
         return refuse(Err::kInvalid, why, "no member is being replaced");
-    return end(record, ReplaceState::kCancelled, "", why);
+    CW_TRY(end(record, ReplaceState::kCancelled, "", why));
+    MutexLock lock(mutex_);
+    gave_up_.push_back(record.source);
+    return {};
 }
 
 Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::string& text,
@@ -334,7 +340,7 @@ bool Replace::end_vain(const ReplaceRecord& record)
                          "not all that is in use could be found: see cowraid status, and the system log");
     {
         MutexLock lock(mutex_);
-        gave_up_ = record.source;
+        gave_up_.push_back(record.source);
     }
     std::string why;
     return end(record, ReplaceState::kFailed,
@@ -345,7 +351,7 @@ bool Replace::end_vain(const ReplaceRecord& record)
 bool Replace::gave_up(MemberId source) const
 {
     MutexLock lock(mutex_);
-    return gave_up_ == source;
+    return std::find(gave_up_.begin(), gave_up_.end(), source) != gave_up_.end();
 }
 
 bool Replace::begin_pass()

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fs/maintain/scrub.h"
 
@@ -46,7 +47,7 @@ public:
     // Bytes a second of the last one that ended in this mount; 0: none did, or it copied nothing.
     [[nodiscard]] uint64_t rate() const;
 
-    // That member cannot be copied, as far as this mount knows: another device for it would be of no use.
+    // That member cannot be copied, as far as this mount knows, or nobody wants it: no spare is used for it.
     [[nodiscard]] bool gave_up(MemberId source) const;
 
     // How the one that is under way ends with the next superblock. Commit thread.
@@ -84,7 +85,7 @@ private:
     bool idle_ CW_GUARDED_BY(mutex_) = false;
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
     uint32_t vain_passes_ CW_GUARDED_BY(mutex_) = 0;  // one after the other, after which no group was copied
-    MemberId gave_up_ CW_GUARDED_BY(mutex_);  // 0: none
+    std::vector<MemberId> gave_up_ CW_GUARDED_BY(mutex_);
     uint64_t copied_before_ CW_GUARDED_BY(mutex_) = 0;  // groups, when the last pass began
 };
 

@@ -188,7 +188,7 @@ bool Committer::is_given_up(MemberId id)
     return members.away_ms(id) >= wait_ms * (failed ? 1 : kMissingPatience);
 }
 
-Status Committer::place_spare(MemberId id, MemberId spare, std::string& why)
+Status Committer::place_spare(MemberId id, bool serves, MemberId spare, std::string& why)
 {
     MemberSet& members = store.volume.members();
     const bool of_use = members.failure_reason(id) == MemberSet::kRepairsDoNotHold;
@@ -197,11 +197,12 @@ Status Committer::place_spare(MemberId id, MemberId spare, std::string& why)
         BalancePlan ignored;
         CW_TRY(may_replace(id, device->name(), device->size_bytes(), ignored, why).status());
         std::string text;
-        if (!bring_back(id, nullptr, text).ok())
+        serves = bring_back(id, nullptr, text).ok();
+        if (!serves)
             CW_LOG_WARNING("%s cannot be copied, others have what it had: %s", members.name(id).c_str(),
                            text.c_str());
     }
-    return put_in_place(id, nullptr, spare, why);
+    return put_in_place(id, serves, nullptr, spare, why);
 }
 
 void Committer::use_spares()
@@ -213,6 +214,8 @@ void Committer::use_spares()
         return;
     for (const MemberRecord& member : volume.member_table()) {
         const BalanceStatus removal = balance.status();
+        // Whoever takes one out meanwhile wants it back: only what was found out of service loses its place.
+        const bool serves = volume.members().device(member.id) != nullptr;
         // Of a member that is being replaced the successor takes the place.
         const bool spoken_for =
             (removal.active() && removal.member == member.id) || volume.replacing().names(member.id);
@@ -225,7 +228,7 @@ void Committer::use_spares()
             "spare " + std::to_string(spare->id.value) + " (" + volume.spares().path(spare->id) + ")";
         CW_LOG_WARNING("%s takes the place of %s", text.c_str(), volume.members().name(member.id).c_str());
         std::string why;
-        const Status status = place_spare(member.id, spare->id, why);
+        const Status status = place_spare(member.id, serves, spare->id, why);
         if (status.ok())
             continue;
         CW_LOG_ERROR("%s is not used: %s", text.c_str(), why.c_str());

@@ -193,8 +193,10 @@ public:
     // Its source is out of service because it failed, not because it is not there. For any thread.
     [[nodiscard]] bool source_failed() const;
     // Commit thread, as what follows. With the next superblock `device`, whose logs hold nothing, is the
-    // target, another member of the layout of `source`. As for add_member().
-    MemberId begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds);
+    // target, another member of the layout of `source`. As for add_member(). `spare`, unless 0, had the
+    // device, and is none any more; if the device fails with that superblock it has its line still.
+    MemberId begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds,
+                           MemberId spare);
     // With the next superblock the target is no member any more. False: nothing is written any more.
     [[nodiscard]] bool end_replace();
     // With the next superblock the target takes the place of the source: its line in the member table, and
@@ -226,7 +228,9 @@ public:
     void own_again(MemberId id, const Uuid& uuid);
     // The next superblock has no such spare.
     void drop_spare(MemberId id);
-    // The same of one whose device replace_member() has given to that member.
+    // It has one still.
+    void keep_spare(const MemberRecord& line);
+    // drop_spare() of one whose device replace_member() has given to that member.
     void use_spare(MemberId spare, MemberId member);
     // What is removed has no column of any group. False: too few others are in service.
     [[nodiscard]] bool remove_member(MemberId id);
@@ -392,6 +396,7 @@ private:
     Superblock committed_;
     Superblock next_;  // that of the next commit, as far as it is known
     std::vector<MemberId> arriving_;  // whose devices get the next superblock before the others
+    MemberId becomes_target_;  // the spare whose device is the target from the next superblock on
     bool renew_log_epoch_ = false;
     std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
     std::atomic<uint64_t> generation_{0};  // of committed_

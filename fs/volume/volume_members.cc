@@ -163,6 +163,14 @@ void Volume::drop_spare(MemberId id)
     map_changed_ = true;
 }
 
+void Volume::keep_spare(const MemberRecord& line)
+{
+    const auto behind = std::find_if(next_.spares.begin(), next_.spares.end(),
+                                     [&](const MemberRecord& have) { return have.id > line.id; });
+    next_.spares.insert(behind, line);
+    next_.incompat_features |= feature_bit("spares");
+}
+
 bool Volume::grow_member(MemberId id, uint64_t size_bytes)
 {
     MemberRecord* const record = next_.member(id);
@@ -251,6 +259,8 @@ Status Volume::write_to_new_members()
     if (next_.replace.target == added.front()) {
         next_.replace = {};
         next_.incompat_features &= ~feature_bit("replace");
+        if (const MemberRecord* const line = committed_.spare(becomes_target_); line != nullptr)
+            keep_spare(*line);
     }
     BlockDevice* const device = members_.device(added.front());
     members_.remove(added.front());

@@ -40,7 +40,8 @@ bool Volume::source_failed() const
            (members_.failed(source->id) || source->state == MemberState::kFailed);
 }
 
-MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds)
+MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds,
+                               MemberId spare)
 {
     MemberRecord record = *next_.member(source);
     record.counters = {};
@@ -48,6 +49,9 @@ MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> dev
     members_.set_leaving(target, true);
     next_.replace = {source, target, seconds};
     next_.incompat_features |= feature_bit("replace");
+    becomes_target_ = spare;
+    if (spare.value != 0)
+        drop_spare(spare);
     forget_copied();
     return target;
 }

@@ -430,6 +430,71 @@ TEST_CASE("spares: a member over its error budget serves on while it is copied t
     }
 }
 
+TEST_CASE("spares: a member that is taken out while a spare is chosen for it keeps its place")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    const Contents contents = fill(volume.fs(), prng, kMiB);
+    const auto spare = add_spare(volume, volume.add_device(kSpareBytes));
+    REQUIRE(spare.ok());
+    Committer& committer = volume.fs().committer;
+    std::string why;
+    REQUIRE(committer.offline_member({2}, why).ok());
+    {
+        MutexLock lock(committer.remount_mutex);
+        CHECK(committer.put_in_place({2}, true, nullptr, *spare, why).err() == Err::kBusy);
+    }
+    CHECK(volume.fs().volume->spare_table().size() == 1);
+    CHECK(volume.fs().volume->spares().device(*spare) != nullptr);
+    REQUIRE(committer.online_member({2}, nullptr, why).ok());
+    CHECK(device_of(volume, {2}) == "member2");
+    require_contents(volume.fs(), contents);
+}
+
+TEST_CASE("spares: one that fails when copying to it begins is marked; who cancels keeps the others")
+{
+    Prng prng(seed());
+    bool done = false;
+    int marked = 0;
+    for (uint64_t skip = 0; !done && skip < 200; ++skip) {
+        CAPTURE(skip);
+        SimVolume volume(kFourRaid5);
+        make_for_spares(volume);
+        const Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint32_t device = volume.add_device(kSpareBytes);
+        const auto spare = add_spare(volume, device);
+        const auto other = add_spare(volume, volume.add_device(kSpareBytes));
+        REQUIRE((spare.ok() && other.ok()));
+        make_doubtful(volume, {2});
+        volume.cable(device).add_rule({.kinds = kFaultWrites, .skip = skip});
+        Committer& committer = volume.fs().committer;
+        committer.use_spares();
+        done = volume.fs().volume->replacing().active();
+        if (!done) {
+            ++marked;
+            CHECK(volume.fs().volume->spares().useless(*spare));
+            CHECK(volume.fs().volume->spare_table().size() == 2);
+            committer.use_spares();
+            CHECK(volume.fs().volume->replacing().active());
+            CHECK(volume.fs().volume->spare_table().size() == 1);
+            CHECK(volume.fs().volume->spare_table().front().id == *spare);
+        }
+        CHECK(device_of(volume, {2}) == "member2");
+        std::string why;
+        REQUIRE(committer.replace.cancel(why).ok());
+        const size_t left = volume.fs().volume->spare_table().size();
+        CHECK(left == 1);
+        committer.use_spares();
+        CHECK_FALSE(volume.fs().volume->replacing().active());
+        CHECK(volume.fs().volume->spare_table().size() == left);
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+    }
+    CHECK(done);
+    CHECK(marked > 3);
+}
+
 namespace {
 
 // Some blocks of the device are wrong, in the first group of data.
@@ -614,8 +679,8 @@ TEST_CASE("spares: a refusal costs no spare, and none is removed while it takes 
     std::thread remover;
     {
         MutexLock lock(committer.remount_mutex);
-        CHECK(committer.put_in_place({9}, nullptr, *spare, why).err() == Err::kInvalid);
-        CHECK(committer.put_in_place({2}, nullptr, *spare, why).err() == Err::kBusy);
+        CHECK(committer.put_in_place({9}, true, nullptr, *spare, why).err() == Err::kInvalid);
+        CHECK(committer.put_in_place({2}, true, nullptr, *spare, why).err() == Err::kBusy);
         REQUIRE(spares.device(*spare) != nullptr);
         remover = std::thread([&] {
             std::string ignored;
