@@ -175,8 +175,7 @@ bool MemberSet::hold(const std::vector<Quorum>& quorums, std::span<const MemberI
         const auto stay = [&](MemberId id) {
             return device(id) != nullptr && std::find(leaving.begin(), leaving.end(), id) == leaving.end();
         };
-        return static_cast<size_t>(std::count_if(quorum.members.begin(), quorum.members.end(), stay)) >=
-               quorum.count;
+        return quorum.holds(stay);
     });
 }
 

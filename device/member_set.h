@@ -2,6 +2,7 @@
 // The members of one volume: which are present, and what went wrong on each.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -68,6 +69,18 @@ public:
     struct Quorum {
         std::vector<MemberId> members;
         size_t count;
+        // Unless 0: `successor` has all that `replaced` has, and counts for it when that is out of service,
+        // as long as all that are out are fewer than `count`: then they cannot go on by themselves.
+        MemberId replaced{}, successor{};
+
+        // Whether it may be done without those that do not `stay`.
+        template <typename Stays> [[nodiscard]] bool holds(Stays stay) const
+        {
+            const auto there = static_cast<size_t>(std::count_if(members.begin(), members.end(), stay));
+            const bool stands_in =
+                successor.value != 0 && !stay(replaced) && stay(successor) && members.size() - there < count;
+            return there + (stands_in ? 1 : 0) >= count;
+        }
     };
     void set_quorums(std::vector<Quorum> quorums);
     // The same, unless fewer are in service now: false, and nothing changes.

@@ -211,3 +211,34 @@ TEST_CASE("a successor that is out of service takes nobody's place")
     CHECK(set.path({1}) == "device3");
     CHECK(set.ids() == std::vector<MemberId>{{1}, {2}});
 }
+
+TEST_CASE("member set: a successor stands in for its member, and any two sets that may write share a device")
+{
+    uint32_t more = 0;
+    for (uint32_t voters = 1; voters <= 7; ++voters) {
+        MemberSet::Quorum quorum{{}, voters / 2 + 1};
+        for (uint32_t id = 1; id <= voters; ++id)
+            quorum.members.push_back({id});
+        const auto stays_in = [](uint32_t set) {
+            return [=](MemberId id) {
+                return (set >> (id.value - 1) & 1) != 0;
+            };
+        };
+        std::vector<uint32_t> writable;
+        for (uint32_t set = 0; set < uint32_t{1} << (voters + 1); ++set) {
+            const bool alone = quorum.holds(stays_in(set));
+            MemberSet::Quorum with = quorum;
+            with.replaced = {1};
+            with.successor = {voters + 1};
+            CHECK((with.holds(stays_in(set)) || !alone));
+            if (!with.holds(stays_in(set)))
+                continue;
+            more += alone ? 0 : 1;
+            writable.push_back(set);
+        }
+        for (const uint32_t one : writable)
+            for (const uint32_t other : writable)
+                CHECK((one & other) != 0);
+    }
+    CHECK(more == 1 + 3 + 10);  // of 2, 4 and 6 voters
+}

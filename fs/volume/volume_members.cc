@@ -84,14 +84,9 @@ void Volume::open_whole_groups()
             closed_.erase(group.address);
 }
 
-// Of the voters of `table` as many must stay as are a majority in `majority_of`.
 MemberSet::Quorum Volume::quorum_of(const Superblock& table, const Superblock& majority_of) const
 {
-    MemberSet::Quorum quorum{{}, needed_for_writing(voter_count(majority_of), half_)};
-    for (const MemberRecord& record : table.members)
-        if (record.id != table.replace.target)
-            quorum.members.push_back(record.id);
-    return quorum;
+    return quorum_for_writing(table, majority_of, map_, half_);
 }
 
 size_t Volume::spare_voters() const

@@ -311,6 +311,53 @@ TEST_CASE("replace: the figures of one replacement are not those of the one befo
     require_contents(volume.fs(), contents);
 }
 
+TEST_CASE(
+    "replace: in a volume of two the successor stands in for a member that fails once it has everything")
+{
+    Prng prng(seed());
+    for (const bool copied : {true, false})
+        for (const bool crash : {false, true}) {
+            CAPTURE(copied);
+            CAPTURE(crash);
+            SimVolume volume(kTwo);
+            make_and_mount(volume);
+            Contents contents = fill(volume.fs(), prng, 3 * kMiB);
+            const uint32_t device = start(volume);
+            if (copied)
+                copy_all(volume);
+            volume.cable(kSourceDevice).add_rule({.action = FaultAction::kGone});
+            const std::vector<std::byte> later = random_content(prng, kMiB);
+            const auto made = volume.fs().names.make_node(kRoot, "later", S_IFREG | 0644, 0, {});
+            const bool acknowledged = made.ok() &&
+                                      volume.fs().files.write(made->inode, 0, later, {}, {}).ok() &&
+                                      volume.fs().step(true).ok();
+            CHECK(acknowledged == copied);
+            CHECK(volume.fs().store.service.stopped() == !copied);
+            if (!copied)
+                continue;
+            contents["later"] = later;
+            if (crash) {
+                volume.power_cut(prng);
+                // The old one by itself cannot go on without what it missed.
+                volume.cable(kSourceDevice).remove_all_rules();
+                mount(volume, degraded_options(), {0, device});
+                CHECK(volume.fs().volume->read_only_advised());
+                volume.kill();
+                mount(volume, degraded_options(), {kSourceDevice});
+                CHECK_FALSE(volume.fs().volume->read_only_advised());
+            }
+            require_contents(volume.fs(), contents);
+            CHECK(run(volume).state == State::kFinished);
+            CHECK(is_member(volume, device));
+            for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+                if (step % 8 == 7)
+                    REQUIRE(volume.fs().step(true).ok());
+            REQUIRE(volume.fs().step(true).ok());
+            volume.cable(kSourceDevice).remove_all_rules();
+            require_redundant(volume, contents, kSourceDevice);
+        }
+}
+
 TEST_CASE("replace: who is not there is waited for only so long")
 {
     Prng prng(seed());
