@@ -118,6 +118,8 @@ public:
     // use: it stays, and is logged. True: one left, and a commit is to record it. No locks of rank kMemberSet
     // and above are held.
     bool fail_over_budget();
+    // The same of one that came back to be copied, and was not. False: it stays, nobody can do without it.
+    bool fail_for_repairs(MemberId id);
     // Of a member in service: more errors than the budget has.
     [[nodiscard]] bool doubtful(MemberId id) const;
     // The failure_reason() of such a member.

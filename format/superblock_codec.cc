@@ -171,8 +171,8 @@ bool balance_valid(const Superblock& superblock)
            balance.usage_max <= 100 && balance.before <= superblock.generation.next() &&
            shrink_valid(superblock) &&
            (balance.member.value == 0 ||
-            (superblock.member(balance.member) != nullptr && balance.content == kAllContent &&
-             balance.usage_max == 100 && balance.before.value == 0));
+            (superblock.member(balance.member) != nullptr && !superblock.replace.names(balance.member) &&
+             balance.content == kAllContent && balance.usage_max == 100 && balance.before.value == 0));
 }
 
 bool scrub_valid(const ScrubRecord& scrub)

@@ -78,6 +78,9 @@ struct Committer final : public CommitDriver, public FlushHost {
     // Whether a spare is to take the place of the member now: one in service that is doubtful is copied, one
     // that is away may come back until MountOptions::spare_seconds are over. Not one that a user took out.
     [[nodiscard]] bool wants_spare(const MemberRecord& member);
+    // For how long a member that is out of service could have come back, milliseconds: not while the volume
+    // was read-only.
+    [[nodiscard]] uint64_t awaited_ms(MemberId id) const;
     // A member that is out of service had its time to come back (spare_seconds, longer where it is only not
     // there). Never one that a user took out.
     [[nodiscard]] bool is_given_up(MemberId id);
@@ -142,6 +145,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes
     std::atomic<uint64_t> recovered_rows{0};  // by this mount
     std::atomic<uint64_t> replayed_records{0};  // by this mount
+    std::atomic<uint64_t> writing_since_ms{0};  // monotonic; 0: commits are made by hand
     uint64_t spares_rest_ms = 0;  // until then (monotonic) use_spares() does nothing: it was refused
     uint32_t recovered = 0;  // facts that passes of recovery left (fs/commit/recovery.cc)
     uint64_t next_record = 1;  // of the fsync log, by what a replay found in it

@@ -98,7 +98,7 @@ public:
     {
         const MemberRecord* const record = volume_.superblock().member(id_);
         return record != nullptr && record->uuid == uuid_ && volume_.members().device(id_) == nullptr &&
-               volume_.superblock().balance.member != id_;
+               volume_.superblock().balance.removed() != id_;
     }
 
 private:

@@ -85,11 +85,9 @@ public:
         if (volume_.superblock().replace != record_)
             return refuse(Err::kInvalid, why, "no member is being replaced");
         const bool takes_over = ended_.state == ReplaceState::kFinished;
-        // One that others waited for may have come back, and one that others had all of be needed now.
+        // One that others waited for may have come back.
         const bool in_service = volume_.members().device(record_.source) != nullptr;
-        const bool needed = !ended_.text.empty() && !volume_.can_leave_source();
-        const auto not_copied =
-            needed || (in_service && ended_.text.empty()) ? Volume::NotCopied::kRefused : not_copied_;
+        const auto not_copied = in_service ? Volume::NotCopied::kRefused : not_copied_;
         if (takes_over ? volume_.take_over(not_copied) : volume_.end_replace()) {
             replace_.note_end(ended_);
             return {};
@@ -245,7 +243,7 @@ const char* Replace::waits_for(const ReplaceRecord& record)
                      "(spare_delay=, five times), unless it was taken offline; cowraid device online brings "
                      "it";
     const bool patient = !options.manual_commit &&
-                         volume.members().away_ms(record.source) < uint64_t{options.spare_seconds} * 1000;
+                         committer_.awaited_ms(record.source) < uint64_t{options.spare_seconds} * 1000;
     return patient ? "the member failed, and not all of it is copied: it may come back (spare_delay=); "
                      "cowraid device online brings it"
                    : "";
@@ -285,6 +283,24 @@ bool Replace::step()
 bool Replace::advance(const ReplaceRecord& record)
 {
     MemberSet& members = committer_.store.volume.members();
+    if (members.device(record.target) != nullptr && members.device(record.source) != nullptr)
+        return copying_.step() || copy_on();
+    copying_.cancel().ignore();
+    {
+        MutexLock lock(mutex_);
+        vain_passes_ = 0;
+    }
+    if (!committer_.remount_mutex.try_lock())
+        return false;
+    const bool given_up = give_up(record);
+    committer_.remount_mutex.unlock();
+    return given_up;
+}
+
+// Nobody who has the lock is bringing back one of the two.
+bool Replace::give_up(const ReplaceRecord& record)
+{
+    MemberSet& members = committer_.store.volume.members();
     const bool failed = members.failed(record.target);
     if (failed || (members.device(record.target) == nullptr && committer_.is_given_up(record.target))) {
         std::string why;
@@ -292,15 +308,8 @@ bool Replace::advance(const ReplaceRecord& record)
                    members.name(record.target) + (failed ? " failed" : " did not come back"), why)
             .ok();
     }
-    const bool waits = *waits_for(record) != '\0';
-    if (!waits && members.device(record.source) != nullptr)
-        return copying_.step() || copy_on();
-    copying_.cancel().ignore();
-    {
-        MutexLock lock(mutex_);
-        vain_passes_ = 0;
-    }
-    return !waits && take_over(record);  // catching up does the rest
+    // Catching up does the rest.
+    return members.device(record.source) == nullptr && *waits_for(record) == '\0' && take_over(record);
 }
 
 // No piece is to be begun.
@@ -331,20 +340,19 @@ bool Replace::copy_on()
     return hopeless ? end_vain(record) : begin_pass();
 }
 
-// What is in use of some groups cannot be found out. Where others have all that can be found, only these
-// columns are left to catching up.
+// What is in use of some groups cannot be found out, because all copies of a node are bad. The source, which
+// serves, has it perhaps: it is not given away.
 bool Replace::end_vain(const ReplaceRecord& record)
 {
-    if (committer_.store.volume.can_leave_source())
-        return take_over(record,
-                         "not all that is in use could be found: see cowraid status, and the system log");
     {
         MutexLock lock(mutex_);
         gave_up_.push_back(record.source);
     }
     std::string why;
     return end(record, ReplaceState::kFailed,
-               "what is in use cannot be found out, and no other member has it; see the system log", why)
+               "what is in use cannot be found out: see cowraid status, and the system log. cowraid device "
+               "offline and replace start rebuild the rest from the other members",
+               why)
         .ok();
 }
 
@@ -363,16 +371,15 @@ bool Replace::begin_pass()
     return true;
 }
 
-// `text`: why not all is copied, and will not be.
-bool Replace::take_over(const ReplaceRecord& record, const std::string& text)
+bool Replace::take_over(const ReplaceRecord& record)
 {
     MemberSet& members = committer_.store.volume.members();
     // Nobody waits any longer for a source that is out of service.
-    const bool stale = !text.empty() || members.device(record.source) == nullptr;
+    const bool stale = members.device(record.source) == nullptr;
     // What was recorded there for fsync is in the commit that comes before.
     members.set_leaving(record.source, true);
     std::string why;
-    const Status status = end(record, ReplaceState::kFinished, text, why,
+    const Status status = end(record, ReplaceState::kFinished, "", why,
                               stale ? Volume::NotCopied::kStale : Volume::NotCopied::kRefused);
     members.set_leaving(record.source, false);
     if (!status.ok())

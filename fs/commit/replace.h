@@ -64,9 +64,10 @@ public:
 
 private:
     bool advance(const ReplaceRecord& record);
+    bool give_up(const ReplaceRecord& record);
     bool copy_on();
     bool begin_pass();
-    bool take_over(const ReplaceRecord& record, const std::string& text = "");
+    bool take_over(const ReplaceRecord& record);
     bool end_vain(const ReplaceRecord& record);
     [[nodiscard]] bool all_copied(const ReplaceRecord& record);
     [[nodiscard]] const char* waits_for(const ReplaceRecord& record);

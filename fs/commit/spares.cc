@@ -185,24 +185,35 @@ bool Committer::is_given_up(MemberId id)
     if (!failed && members.idle_device(id) != nullptr)
         return false;  // by order
     const uint64_t wait_ms = uint64_t{store.options.spare_seconds} * 1000;
-    return members.away_ms(id) >= wait_ms * (failed ? 1 : kMissingPatience);
+    return awaited_ms(id) >= wait_ms * (failed ? 1 : kMissingPatience);
+}
+
+uint64_t Committer::awaited_ms(MemberId id) const
+{
+    return std::min(store.volume.members().away_ms(id), monotonic_ms() - writing_since_ms.load());
 }
 
 Status Committer::place_spare(MemberId id, bool serves, MemberId spare, std::string& why)
 {
     MemberSet& members = store.volume.members();
     const bool of_use = members.failure_reason(id) == MemberSet::kRepairsDoNotHold;
+    bool returned = false;
     if (of_use && members.idle_device(id) != nullptr) {
+        if (store.volume.replacing().active())
+            return refuse(Err::kBusy, why, "another member is being replaced");
         CW_ASSIGN(const BlockDevice* const device, spare_device(spare, why));
         BalancePlan ignored;
         CW_TRY(may_replace(id, device->name(), device->size_bytes(), ignored, why).status());
         std::string text;
-        serves = bring_back(id, nullptr, text).ok();
+        serves = returned = bring_back(id, nullptr, text).ok();
         if (!serves)
             CW_LOG_WARNING("%s cannot be copied, others have what it had: %s", members.name(id).c_str(),
                            text.c_str());
     }
-    return put_in_place(id, serves, nullptr, spare, why);
+    Status status = put_in_place(id, serves, nullptr, spare, why);
+    if (!status.ok() && returned)
+        members.fail_for_repairs(id);
+    return status;
 }
 
 void Committer::use_spares()
@@ -213,13 +224,14 @@ void Committer::use_spares()
         !remount_mutex.try_lock())
         return;
     for (const MemberRecord& member : volume.member_table()) {
-        const BalanceStatus removal = balance.status();
+        BalanceStatus emptying = balance.status();
+        if (!emptying.active() || emptying.member != member.id)
+            emptying = {};
         // Whoever takes one out meanwhile wants it back: only what was found out of service loses its place.
         const bool serves = volume.members().device(member.id) != nullptr;
         // Of a member that is being replaced the successor takes the place.
-        const bool spoken_for =
-            (removal.active() && removal.member == member.id) || volume.replacing().names(member.id);
-        if (spoken_for || !wants_spare(member))
+        const bool removed = emptying.active() && emptying.shrink_bytes == 0;
+        if (removed || volume.replacing().names(member.id) || !wants_spare(member))
             continue;
         const MemberRecord* const spare = choose_spare(volume, spares, member.size_bytes);
         if (spare == nullptr)
@@ -228,6 +240,10 @@ void Committer::use_spares()
             "spare " + std::to_string(spare->id.value) + " (" + volume.spares().path(spare->id) + ")";
         CW_LOG_WARNING("%s takes the place of %s", text.c_str(), volume.members().name(member.id).c_str());
         std::string why;
+        if (emptying.active() && balance.cancel(why).ok())
+            CW_LOG_WARNING("%s is not made smaller: its place is taken; begin that again",
+                           volume.members().name(member.id).c_str());
+        why.clear();
         const Status status = place_spare(member.id, serves, spare->id, why);
         if (status.ok())
             continue;

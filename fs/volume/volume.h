@@ -205,9 +205,6 @@ public:
     // service, or not all is copied; with kStale columns of groups that are not lack everything.
     enum class NotCopied : uint8_t { kRefused, kStale };
     [[nodiscard]] bool take_over(NotCopied groups);
-    // Whether every group that is not copied can be had without the source's column, now and later.
-    // Thread-safe.
-    [[nodiscard]] bool can_leave_source() const;
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.

@@ -102,19 +102,6 @@ bool Volume::born_copied(const GroupRecord& group) const
            members_.device(replace.source) != nullptr && members_.device(replace.target) != nullptr;
 }
 
-bool Volume::can_leave_source() const
-{
-    const MemberId source = replacing().source;
-    const std::vector<Ref<const ArrayGroup>> groups = array_->groups();
-    return std::all_of(groups.begin(), groups.end(), [&](const Ref<const ArrayGroup>& group) {
-        uint32_t lacking = 0;
-        for (const GroupColumn& column : group->record.columns)
-            lacking += column.member == source || column.stale() || members_.device(column.member) == nullptr;
-        return !has_column_on(group->record, source) || (group->record.flags & kGroupCopied) != 0 ||
-               lacking <= group->tolerance;
-    });
-}
-
 bool Volume::take_over(NotCopied groups)
 {
     apply_caught_up();  // a mark that came later would be of no replacement

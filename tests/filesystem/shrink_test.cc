@@ -324,3 +324,34 @@ TEST_CASE("shrinking: new groups keep off what is going")
 }
 
 #endif
+
+TEST_CASE("shrinking: the member is replaced by a spare all the same, running or paused")
+{
+    Prng prng(seed());
+    for (const bool paused : {false, true}) {
+        CAPTURE(paused);
+        SimVolume volume(kParity);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        const Contents contents = fill(fs, prng, 8 * kMiB);
+        std::string why;
+        const uint32_t device = volume.add_device(kFullBytes);
+        REQUIRE(fs.committer.add_spare(volume.borrow_one(device), why).ok());
+        REQUIRE(start_shrinking(fs, kSmallBytes, why).ok());
+        if (paused)
+            REQUIRE(fs.committer.balance.pause(why).ok());
+        MemberSet& members = fs.volume->members();
+        members.set_error_budget(4);
+        members.note_repair({1}, {0}, MemberSet::Repair::kDoesNotHold);
+        fs.committer.use_spares();
+        CHECK(fs.volume->replacing().source == MemberId{1});
+        CHECK_FALSE(fs.committer.balance.status().active());
+        for (int step = 0; step < 2000 && fs.committer.replace.status().active(); ++step)
+            if (!fs.committer.replace.step())
+                REQUIRE(fs.step(true).ok());
+        CHECK(members.path({1}) == volume.member(device).name());
+        require_contents(fs, contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {0});
+    }
+}

@@ -182,7 +182,8 @@ int command_resize(int argc, char** argv, CommandOptions common)
         if (!wanted->to_max && bytes < member.size_bytes)
             return shrink(*client, arguments, member, bytes);
         const Status grown = grow(*client, arguments, member, bytes, why);
-        if (!grown.ok() && (!wanted->member.empty() || grown.err() != Err::kInvalid))
+        const bool skipped = grown.err() == Err::kInvalid || grown.err() == Err::kBusy;
+        if (!grown.ok() && (!wanted->member.empty() || !skipped))
             return command_failed(options, grown.err(), why);
         any = any || grown.ok();
     }
