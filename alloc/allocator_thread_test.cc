@@ -93,10 +93,13 @@ public:
         }
     }
 
-    void run_committer(uint64_t rounds)
+    // So many rounds, and more until the workers have made so many allocations and frees beside them.
+    void run_committer(uint64_t rounds, uint64_t rounds_max, uint64_t operations)
     {
         Prng random(seed_ + 100);
-        for (uint64_t round = 1; round <= rounds; ++round) {
+        while (rounds_ < rounds ||
+               (rounds_ < rounds_max && (allocations < operations || frees < operations))) {
+            ++rounds_;
             TransactionId committing;
             {
                 WriteLock lock(gate_);
@@ -115,11 +118,11 @@ public:
         stop_ = true;
     }
 
-    // With all workers gone.
-    void check_end(TransactionId last)
+    // With all threads gone.
+    void check_end()
     {
         Prng random(seed_);
-        commit(last, random);
+        commit({rounds_ + 1}, random);
         for (const SharedGroup& group : groups_) {
             for (uint64_t block = 0; block < group.geometry.data_blocks(); ++block) {
                 if (disk_.is_used(group.record, block) != (group.blocks[block] == kLive))
@@ -215,6 +218,7 @@ private:
     }
 
     const uint64_t seed_;
+    uint64_t rounds_ = 0;  // the committer's own
     SharedDisk disk_;
     Allocator allocator_{disk_};
     std::vector<SharedGroup> groups_;
@@ -230,17 +234,17 @@ private:
 
 TEST_CASE("threads allocate, free and commit at the same time")
 {
-    constexpr uint64_t kRounds = 200;
+    constexpr uint64_t kRounds = 200, kRoundsMax = 20'000, kOperations = 2000;
     const uint64_t seed = test_seed();
     CAPTURE(seed);
     Arena arena(seed);
     std::vector<std::thread> threads;
     for (uint64_t number = 0; number < 4; ++number)
         threads.emplace_back([&arena, number] { arena.run_worker(number); });
-    threads.emplace_back([&arena] { arena.run_committer(kRounds); });
+    threads.emplace_back([&arena] { arena.run_committer(kRounds, kRoundsMax, kOperations); });
     for (std::thread& thread : threads)
         thread.join();
-    arena.check_end({kRounds + 1});
+    arena.check_end();
     MESSAGE("allocations ", arena.allocations.load(), ", refused ", arena.refusals.load(), ", frees ",
             arena.frees.load());
     CHECK(arena.mistakes == 0);

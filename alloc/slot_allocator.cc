@@ -43,20 +43,38 @@ void SlotAllocator::add_member(const MemberRecord& member, bool present)
         .record = member,
         .present = present,
         .leaving = false,
+        .limit = member.slot_count,
         .taken = std::vector<bool>(member.slot_count, false),
         .free_slots = member.slot_count,
     });
 }
 
-bool SlotAllocator::grow_member(const MemberRecord& record)
+void SlotAllocator::Member::count_free()
+{
+    free_slots = static_cast<uint64_t>(
+        std::count(taken.begin(), taken.begin() + static_cast<ptrdiff_t>(limit), false));
+}
+
+bool SlotAllocator::resize_member(const MemberRecord& record)
 {
     Member* const member = find(record.id);
-    CW_ASSERT(member != nullptr && record.slot_count >= member->record.slot_count);
-    const uint64_t more = record.slot_count - member->record.slot_count;
-    member->free_slots += more;
-    member->taken.resize(record.slot_count, false);
+    CW_ASSERT(member != nullptr);
     member->record = record;
-    return more > 0;
+    if (record.slot_count == member->taken.size())
+        return false;
+    for (uint64_t slot = record.slot_count; slot < member->taken.size(); ++slot)
+        CW_ASSERT(!member->taken[slot]);
+    member->taken.resize(record.slot_count, false);
+    member->limit = record.slot_count;
+    member->count_free();
+    return true;
+}
+
+void SlotAllocator::set_limit(MemberId id, uint64_t slots)
+{
+    Member* const member = find(id);
+    member->limit = std::min<uint64_t>(slots, member->taken.size());
+    member->count_free();
 }
 
 void SlotAllocator::remove_member(MemberId id)
@@ -101,7 +119,9 @@ bool SlotAllocator::mark(Member& member, const std::vector<SlotRun>& runs, Mark 
             done.push_back(static_cast<uint32_t>(slot));
         }
     }
-    member.free_slots = taken ? member.free_slots - done.size() : member.free_slots + done.size();
+    const auto below = static_cast<uint64_t>(
+        std::count_if(done.begin(), done.end(), [&](uint32_t slot) { return slot < member.limit; }));
+    member.free_slots = taken ? member.free_slots - below : member.free_slots + below;
     return true;
 }
 
@@ -135,7 +155,7 @@ std::vector<MemberRoom> SlotAllocator::rooms(SlotMembers members) const
         rooms.push_back({
             .id = member.record.id,
             .slot_bytes = member.record.slot_bytes,
-            .slot_count = member.record.slot_count,
+            .slot_count = member.limit,
             .free_slots = member.leaving ? 0 : member.free_slots,
             .usable = member.present || members == SlotMembers::kAll,
             .away = !member.present,
@@ -148,7 +168,7 @@ std::vector<MemberRoom> SlotAllocator::rooms(SlotMembers members) const
 std::vector<SlotRun> SlotAllocator::pick_slots(const Member& member, uint64_t count)
 {
     std::vector<SlotRun> gaps;  // up to the first that is long enough
-    for (uint64_t slot = 0; slot < member.taken.size(); ++slot) {
+    for (uint64_t slot = 0; slot < member.limit; ++slot) {
         if (member.taken[slot])
             continue;
         if (gaps.empty() || uint64_t{gaps.back().first_slot} + gaps.back().slot_count != slot)

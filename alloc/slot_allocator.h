@@ -27,8 +27,10 @@ class SlotAllocator {
 public:
     // Each member once.
     void add_member(const MemberRecord& member, bool present);
-    // It has as many slots as before, or more: true.
-    bool grow_member(const MemberRecord& member);
+    // It has as many slots as before, or another number: true. Those that go are free.
+    bool resize_member(const MemberRecord& member);
+    // No new group takes its slots from that number on, as if there were none.
+    void set_limit(MemberId member, uint64_t slots);
     // All its slots are free.
     void remove_member(MemberId member);
     // True when that is new.
@@ -67,8 +69,11 @@ private:
         MemberRecord record;
         bool present;
         bool leaving;
+        uint64_t limit;  // slots that groups may take are below it
         std::vector<bool> taken;
-        uint64_t free_slots;
+        uint64_t free_slots;  // below the limit
+
+        void count_free();
     };
     enum class Mark : uint8_t { kFree, kTaken };
 

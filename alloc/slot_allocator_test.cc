@@ -408,10 +408,44 @@ TEST_CASE("a member that grows costs no room, however large it becomes")
                     slots.add_member(member_of_slots(id, slots_each), true);
                 const uint64_t before = slots.potential_blocks(profile(name), kDefaultChunkBytes);
                 const uint64_t grown = std::min(slots_each * factor, uint64_t{1} << 20);
-                CHECK(slots.grow_member(member_of_slots(1, grown)));
+                CHECK(slots.resize_member(member_of_slots(1, grown)));
                 CHECK(slots.potential_blocks(profile(name), kDefaultChunkBytes) >= before);
                 CHECK(slots.free_bytes({1}) == grown * kMinSlotBytes);
             }
+}
+
+TEST_CASE("slots beyond a limit are for no new group, and go when nobody has them")
+{
+    SlotAllocator slots = with_members({member_of_slots(1, 10), member_of_slots(2, 10)});
+    GroupRecord group;
+    group.columns = {{{1}, {{4, 4}}}, {{2}, {{0, 4}}}};
+    REQUIRE(slots.take(group).ok());
+    slots.set_limit({1}, 5);
+    CHECK(slots.free_bytes({1}) == 4 * kMinSlotBytes);
+    const uint64_t potential = slots.potential_blocks(profile("raid1"), kDefaultChunkBytes);
+    CHECK(potential == 4 * kMinSlotBytes / kBlockBytes);
+    std::vector<GroupRecord> made;
+    for (int number = 0; number < 20; ++number)
+        if (Result<GroupRecord> planned = slots.plan_group(profile("raid1"), kDefaultChunkBytes);
+            planned.ok())
+            made.push_back(planned.take());
+    uint64_t made_blocks = 0;
+    for (const GroupRecord& one : made) {
+        made_blocks += one.column_bytes / kBlockBytes;
+        for (const SlotRun& run : one.columns[0].runs)
+            CHECK(run.first_slot + run.slot_count <= 4);
+    }
+    CHECK(made_blocks == potential);
+    CHECK(slots.free_bytes({1}) == 0);
+    slots.give_back(group);
+    CHECK(slots.free_bytes({1}) == kMinSlotBytes);
+    CHECK(slots.resize_member(member_of_slots(1, 5)));
+    CHECK_FALSE(slots.resize_member(member_of_slots(1, 5)));
+    CHECK(slots.free_bytes({1}) == kMinSlotBytes);
+    CHECK(slots.take(group) == Err::kCorrupt);
+    slots.set_limit({2}, 3);
+    slots.set_limit({2}, UINT64_MAX);
+    CHECK(slots.free_bytes({2}) == 6 * kMinSlotBytes);
 }
 
 TEST_CASE("existing groups take their slots, once, and give them back")

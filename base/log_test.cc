@@ -48,7 +48,7 @@ TEST_CASE("a logged line is one line")
 TEST_CASE("messages without end are suppressed, and their number is said")
 {
     Captured captured;
-    for (int message = 0; message < 100'000; ++message)
+    for (int message = 0; message < 20'000; ++message)
         CW_LOG_ERROR("again");
     log_counts(LogCounts::kDue);
     const std::string text = captured.text();
@@ -58,7 +58,7 @@ TEST_CASE("messages without end are suppressed, and their number is said")
     const size_t last = text.rfind("cowraid: ", text.size() - 2);
     const std::string expected = " messages suppressed\n";
     CHECK(text.ends_with(expected));
-    CHECK(std::stoull(text.substr(last + 9)) > 90'000);
+    CHECK(std::stoull(text.substr(last + 9)) > 15'000);
 }
 
 TEST_CASE("thousands of subjects take no memory for ever")

@@ -15,6 +15,7 @@ struct BalanceNumberField {
     uint64_t BalanceStatus::*field;
 };
 constexpr BalanceNumberField kBalanceNumbers[] = {
+    {"shrink_bytes", &BalanceStatus::shrink_bytes},
     {"started", &BalanceStatus::started},
     {"ended", &BalanceStatus::ended},
     {"bytes_total", &BalanceStatus::bytes_total},
@@ -81,6 +82,8 @@ template <typename Plan, typename Visit> void visit_plan(Plan& plan, Visit visit
     visit("data_there", plan.data.there);
     visit("metadata_needed", plan.metadata.needed);
     visit("metadata_there", plan.metadata.there);
+    visit("device_needed", plan.device.needed);
+    visit("device_there", plan.device.there);
     visit("tolerance_before", plan.tolerance_before);
     visit("tolerance_meanwhile", plan.tolerance_meanwhile);
     visit("tolerance_after", plan.tolerance_after);

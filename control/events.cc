@@ -72,6 +72,9 @@ unsigned percent_of(const ScrubStatus& status)
 
 std::string balance_text(const BalanceStatus& status)
 {
+    if (status.shrink_bytes != 0)
+        return "member " + std::to_string(status.member.value) + " is made smaller, to " +
+               size_text(status.shrink_bytes);
     if (status.member.value != 0)
         return "member " + std::to_string(status.member.value) + " is emptied and removed";
     return status.convert ? std::string("to ") + profile_name(status.profiles.data) + " for data, " +

@@ -218,6 +218,16 @@ TEST_CASE("spares come, go, and take the place of a member")
     REQUIRE(used.size() == 1);
     CHECK(used[0].text == "spare 5 (/dev/s5) takes the place of member 2");
     CHECK(used[0].device == "/dev/s5");
+    info.spares = {{.id = {7}, .path = "/dev/s7", .size_bytes = 1}};
+    CHECK(look(finder, status) == "SpareAdded");
+    info.spares.clear();
+    info.members.push_back({.id = {8}, .path = "/dev/s7"});
+    info.members.back().successor = true;
+    const std::vector<VolumeEvent> follows = finder.look(status, kNow);
+    CHECK(names_of(follows) == "SpareUsed");
+    REQUIRE(follows.size() == 1);
+    CHECK(follows[0].text == "spare 7 (/dev/s7) will take the place of a member: it is member 8");
+    info.members.pop_back();
     // One that failed with its first superblock is out of service in that place.
     info.spares = {{.id = {6}, .path = "/dev/s6", .size_bytes = 1}};
     CHECK(look(finder, status) == "SpareAdded");

@@ -179,8 +179,7 @@ bool MemberSet::hold(const std::vector<Quorum>& quorums, std::span<const MemberI
         const auto stay = [&](MemberId id) {
             return device(id) != nullptr && std::find(leaving.begin(), leaving.end(), id) == leaving.end();
         };
-        return static_cast<size_t>(std::count_if(quorum.members.begin(), quorum.members.end(), stay)) >=
-               quorum.count;
+        return quorum.holds(stay);
     });
 }
 
@@ -372,6 +371,18 @@ bool MemberSet::fail_over_budget()
         any = any || left;
     }
     return any;
+}
+
+bool MemberSet::fail_for_repairs(MemberId id)
+{
+    {
+        MutexLock lock(mutex_);
+        if (stopped() || device(id) == nullptr || !take_out({&id, 1}))
+            return false;
+    }
+    find(id)->failure_reason.store(kRepairsDoNotHold, std::memory_order_release);
+    CW_LOG_ERROR("%s is out of service again: it was not replaced", name(id).c_str());
+    return true;
 }
 
 bool MemberSet::doubtful(MemberId id) const

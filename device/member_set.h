@@ -2,6 +2,7 @@
 // The members of one volume: which are present, and what went wrong on each.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -68,6 +69,18 @@ public:
     struct Quorum {
         std::vector<MemberId> members;
         size_t count;
+        // Unless 0: `successor` has all that `replaced` has, and counts for it when that is out of service,
+        // as long as all that are out are fewer than `count`: then they cannot go on by themselves.
+        MemberId replaced{}, successor{};
+
+        // Whether it may be done without those that do not `stay`.
+        template <typename Stays> [[nodiscard]] bool holds(Stays stay) const
+        {
+            const auto there = static_cast<size_t>(std::count_if(members.begin(), members.end(), stay));
+            const bool stands_in =
+                successor.value != 0 && !stay(replaced) && stay(successor) && members.size() - there < count;
+            return there + (stands_in ? 1 : 0) >= count;
+        }
     };
     void set_quorums(std::vector<Quorum> quorums);
     // The same, unless fewer are in service now: false, and nothing changes.
@@ -121,6 +134,8 @@ public:
     // use: it stays, and is logged. True: one left, and a commit is to record it. No locks of rank kMemberSet
     // and above are held.
     bool fail_over_budget();
+    // The same of one that came back to be copied, and was not. False: it stays, nobody can do without it.
+    bool fail_for_repairs(MemberId id);
     // Of a member in service: more errors than the budget has.
     [[nodiscard]] bool doubtful(MemberId id) const;
     // The failure_reason() of such a member.

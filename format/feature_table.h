@@ -37,6 +37,7 @@ enum class FeatureSupport : uint8_t {
     X(spares, kRefuse, 6, kHandled, "lines behind the member table are devices in reserve", "2026-11-26")    \
     X(chosen, kRefuse, 7, kHandled, "a balance empties chosen block groups, not all that its record tells",  \
       "2026-11-26")                                                                                          \
+    X(shrink, kRefuse, 8, kHandled, "a balance makes a member smaller, and removes none", "2026-11-26")      \
     X(shared_blocks, kReadOnly, 0, kReserved, "a free would release blocks that another owner shares",       \
       "2026-11-20")
 

@@ -170,21 +170,13 @@ bool slots_used_once(std::vector<SlotUse>& used)
     return true;
 }
 
-uint64_t largest_slots_bytes(const Superblock& superblock)
-{
-    uint64_t largest = 0;
-    for (const MemberRecord& member : superblock.members)
-        largest = std::max(largest, member.slot_count * member.slot_bytes);
-    return largest;
-}
-
 bool map_valid(const GroupMap& map, const Superblock& superblock)
 {
     std::vector<SlotUse> used;
     VolumeAddress free_from{kBlockBytes};
-    const uint64_t column_bytes_max = max_column_bytes(largest_slots_bytes(superblock));
+    const uint64_t column_bytes = column_bytes_max(superblock);
     for (const GroupRecord& group : map.groups) {
-        if (!shape_valid(group) || group.column_bytes > column_bytes_max ||
+        if (!shape_valid(group) || group.column_bytes > column_bytes ||
             !columns_valid(group, superblock, used))
             return false;
         if (group.created_generation.value == 0 || group.created_generation > map.generation ||
@@ -246,6 +238,14 @@ uint64_t GroupRecord::span_bytes() const
     const Profile* known = find_profile(profile);
     CW_ASSERT(known != nullptr);
     return (uint64_t{data_columns} + known->parity) * column_bytes;
+}
+
+uint64_t column_bytes_max(const Superblock& superblock)
+{
+    uint64_t largest = 0;
+    for (const MemberRecord& member : superblock.members)
+        largest = std::max(largest, member.slot_count * member.slot_bytes);
+    return max_column_bytes(largest);
 }
 
 uint64_t encoded_bytes(const GroupMap& map, const GroupRecord& another)

@@ -154,4 +154,22 @@ Status grow_member_layout(MemberRecord& record, uint64_t size_bytes)
     return {};
 }
 
+uint64_t min_size_of(const MemberRecord& record)
+{
+    return std::max(kMinMemberBytes, record.slots_offset + record.slot_bytes);
+}
+
+Status shrink_member_layout(MemberRecord& record, uint64_t size_bytes)
+{
+    if (size_bytes >= record.size_bytes || size_bytes < min_size_of(record))
+        return Err::kInvalid;
+    MemberRecord shrunk = record;
+    shrunk.size_bytes = size_bytes;
+    shrunk.slot_count = std::min(record.slot_count, (size_bytes - record.slots_offset) / record.slot_bytes);
+    if (!member_layout_valid(shrunk))
+        return Err::kInvalid;
+    record = shrunk;
+    return {};
+}
+
 }  // namespace cowraid

@@ -118,7 +118,8 @@ CW_FIELD(DiskSuperblock, balance, 1516, 32);
 CW_FIELD(DiskSuperblock, scrub, 1548, 224);
 CW_FIELD(DiskSuperblock, replace, 1772, 16);
 CW_FIELD(DiskSuperblock, spare_count, 1788, 4);
-CW_FIELD(DiskSuperblock, reserved2, 1792, 2304);
+CW_FIELD(DiskSuperblock, shrink_bytes, 1792, 8);
+CW_FIELD(DiskSuperblock, reserved2, 1800, 2296);
 
 CW_STRUCT(DiskGroupMap, 64);
 CW_FIELD(DiskGroupMap, checksum, 0, 8);

@@ -90,7 +90,7 @@ struct DiskBalance {
     le32 state;  // BalanceState
     le32 content;  // kGroupData | ...: groups that may hold any of it; and kBalanceChosen
     le32 usage_max;  // percent: groups with more of their blocks in use stay
-    le32 member;  // groups with a column on it, which leaves the volume at the end; 0: on any
+    le32 member;  // groups with a column on it, which leaves the volume or is smaller at the end; 0: on any
     le64 before;  // groups made by earlier commits than this one; 0: of another profile than new ones
     le64 total_bytes;  // in use in these groups when it began
 };
@@ -175,7 +175,8 @@ struct DiskSuperblock {
     DiskScrub scrub;  // all zero: there was none
     DiskReplace replace;  // all zero: none is under way
     le32 spare_count;  // lines behind those of the members
-    uint8_t reserved2[2304];
+    le64 shrink_bytes;  // size that balance.member gets when the balance ends; 0: it is removed, or none
+    uint8_t reserved2[2296];
     // DiskMember members[member_count] follows, then DiskMember spares[spare_count], of which only id, state,
     // uuid and size count: the rest is zero.
 };

@@ -150,6 +150,15 @@ bool map_ref_valid(const Superblock& superblock)
            map.generation.value != 0 && map.generation <= superblock.generation;
 }
 
+bool shrink_valid(const Superblock& superblock)
+{
+    const BalanceRecord& balance = superblock.balance;
+    const MemberRecord* const member = superblock.member(balance.member);
+    MemberRecord shrunk = member != nullptr ? *member : MemberRecord();
+    return balance.shrink_bytes == 0 || (shrink_member_layout(shrunk, balance.shrink_bytes).ok() &&
+                                         (superblock.incompat_features & feature_bit("shrink")) != 0);
+}
+
 bool balance_valid(const Superblock& superblock)
 {
     const BalanceRecord& balance = superblock.balance;
@@ -160,9 +169,10 @@ bool balance_valid(const Superblock& superblock)
            ((balance.content & kBalanceChosen) == 0 ||
             (superblock.incompat_features & feature_bit("chosen")) != 0) &&
            balance.usage_max <= 100 && balance.before <= superblock.generation.next() &&
+           shrink_valid(superblock) &&
            (balance.member.value == 0 ||
-            (superblock.member(balance.member) != nullptr && balance.content == kAllContent &&
-             balance.usage_max == 100 && balance.before.value == 0));
+            (superblock.member(balance.member) != nullptr && !superblock.replace.names(balance.member) &&
+             balance.content == kAllContent && balance.usage_max == 100 && balance.before.value == 0));
 }
 
 bool scrub_valid(const ScrubRecord& scrub)
@@ -290,7 +300,8 @@ void decode_fields(const DiskSuperblock& disk, Superblock& superblock)
                           .usage_max = disk.balance.usage_max,
                           .member = {disk.balance.member},
                           .before = {disk.balance.before},
-                          .total_bytes = disk.balance.total_bytes};
+                          .total_bytes = disk.balance.total_bytes,
+                          .shrink_bytes = disk.shrink_bytes};
     superblock.scrub = decode(disk.scrub);
     superblock.replace = {
         .source = {disk.replace.source}, .target = {disk.replace.target}, .started = disk.replace.started};
@@ -333,6 +344,7 @@ void encode_fields(const Superblock& superblock, DiskSuperblock& disk)
     disk.balance.member = superblock.balance.member.value;
     disk.balance.before = superblock.balance.before.value;
     disk.balance.total_bytes = superblock.balance.total_bytes;
+    disk.shrink_bytes = superblock.balance.shrink_bytes;
     encode(superblock.scrub, disk.scrub);
     disk.replace.source = superblock.replace.source.value;
     disk.replace.target = superblock.replace.target.value;

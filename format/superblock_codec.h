@@ -77,9 +77,13 @@ struct BalanceRecord {
     BalanceState state = BalanceState::kNone;
     uint32_t content = 0;  // 0 only without one
     uint32_t usage_max = 0;  // percent, up to 100
-    MemberId member;  // that is to be removed, or 0
+    MemberId member;  // that is to be removed or made smaller, or 0
     Generation before;
     uint64_t total_bytes = 0;
+    uint64_t shrink_bytes = 0;  // the size that `member` gets; 0: it is removed
+
+    // That is to be removed, or 0.
+    [[nodiscard]] MemberId removed() const { return shrink_bytes == 0 ? member : MemberId{}; }
 
     friend bool operator==(const BalanceRecord&, const BalanceRecord&) = default;
 };
@@ -164,6 +168,12 @@ Result<MemberRecord> plan_member_layout(uint64_t size_bytes);
 // The slots that a member has once its device has `size_bytes`; kInvalid, and nothing changes, when these are
 // no more than it had, or the device is larger than a member can be.
 Status grow_member_layout(MemberRecord& record, uint64_t size_bytes);
+
+// The slots that a member keeps with a smaller size; kInvalid, and nothing changes, when that is not smaller,
+// or smaller than a member can be. All but slots lies where it lay.
+Status shrink_member_layout(MemberRecord& record, uint64_t size_bytes);
+// The smallest size of such a member.
+uint64_t min_size_of(const MemberRecord& record);
 
 // Beyond this a generation can only be forged; the limit keeps next() and sums from wrapping.
 inline constexpr uint64_t kMaxGeneration = (uint64_t{1} << 62) - 1;

@@ -355,3 +355,38 @@ TEST_CASE("superblock: a balance of chosen groups needs its feature, for older p
         le64{superblock.incompat_features & ~feature_bit("chosen")});
     CHECK(decode(bytes).err() == Err::kCorrupt);
 }
+
+TEST_CASE(
+    "superblock: a member that is made smaller has room for a slot, and the feature, for older programs")
+{
+    Prng prng(test_seed(11));
+    Superblock superblock = sample_superblock(prng, 2);
+    const MemberId id = superblock.members[0].id;
+    const Uuid uuid = superblock.members[0].uuid;
+    superblock.members[0] = *plan_member_layout(kGiB);
+    superblock.members[0].id = id;
+    superblock.members[0].uuid = uuid;
+    superblock.replace = {};
+    superblock.balance = {.state = BalanceState::kRunning,
+                          .content = kAllContent,
+                          .usage_max = 100,
+                          .member = id,
+                          .before = {},
+                          .total_bytes = 0,
+                          .shrink_bytes = 512 * kMiB};
+    superblock.incompat_features |= feature_bit("shrink");
+    const std::vector<std::byte> good = encode_superblock(superblock);
+    const Result<Superblock> back = decode(good);
+    REQUIRE(back.ok());
+    CHECK(back->balance == superblock.balance);
+    const auto refused = [&](size_t offset, auto value) {
+        std::vector<std::byte> bytes = good;
+        set(bytes, offset, value);
+        return decode(bytes).err() == Err::kCorrupt;
+    };
+    CHECK(refused(offsetof(DiskSuperblock, incompat_features),
+                  le64{superblock.incompat_features & ~feature_bit("shrink")}));
+    for (const uint64_t bytes : {uint64_t{1}, 64 * kMiB, kGiB, kGiB + kMiB, UINT64_MAX})
+        CHECK(refused(offsetof(DiskSuperblock, shrink_bytes), le64{bytes}));
+    CHECK(refused(offsetof(DiskSuperblock, balance) + offsetof(DiskBalance, member), le32{0}));
+}

@@ -71,10 +71,13 @@ std::string to_text(const EpochRecord& epoch)
 
 std::string to_text(const BalanceRecord& balance)
 {
-    return text_format("%s %s usage %u before %" PRIu64 " bytes %" PRIu64,
-                       balance.state == BalanceState::kPaused ? "paused" : "running",
-                       group_content_name(balance.content & kAllContent).c_str(), balance.usage_max,
-                       balance.before.value, balance.total_bytes);
+    std::string text = text_format("%s %s usage %u before %" PRIu64 " bytes %" PRIu64,
+                                   balance.state == BalanceState::kPaused ? "paused" : "running",
+                                   group_content_name(balance.content & kAllContent).c_str(),
+                                   balance.usage_max, balance.before.value, balance.total_bytes);
+    if (balance.shrink_bytes != 0)
+        text += text_format(" member %u to %" PRIu64, balance.member.value, balance.shrink_bytes);
+    return text;
 }
 
 std::string to_text(const MemberRecord& member)

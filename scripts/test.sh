@@ -172,7 +172,8 @@ stages_quick() {
     stage "self-tests of scripts/style" run_pytest tests/style
     stage "style" check_style
     stage "build (g++)" build build-test "${test_options[@]}" &&
-        stage "unit tests" run_meson build-test --no-suite sim --no-suite crash --no-suite mutant
+        stage "unit tests" run_meson build-test --timeout-multiplier 4 --no-suite sim --no-suite crash \
+            --no-suite mutant
 }
 
 stages_all() {
@@ -180,7 +181,7 @@ stages_all() {
     stage "style" check_style
     if stage "build (g++)" build build-test "${test_options[@]}"; then
         have_mount_tests && stage "mount tests, start" start_mount_tests
-        stage "unit, simulator, crash and mutant tests" run_meson build-test --timeout-multiplier 2
+        stage "unit, simulator, crash and mutant tests" run_meson build-test --timeout-multiplier 4
     fi
     # The sanitizer builds are also the check that clang compiles everything without a warning.
     export CXX=$clang

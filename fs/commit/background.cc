@@ -312,6 +312,7 @@ void* Background::copy_main(void* self)
 
 void Background::start()
 {
+    committer_.writing_since_ms = monotonic_ms();
     committer_.names.removals.start();
     committer_.scrub.allow();
     committer_.catch_up.allow();

@@ -50,11 +50,18 @@ struct Committer final : public CommitDriver, public FlushHost {
     // Another device for a member. One that is out of service gets it at once; it lacks everything until it
     // is caught up, which begins. For one in service: Replace::start(). The device: as for add_member().
     // kNoSpace: it is smaller than the member.
-    Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why);
-    // The same. `spare`, unless 0: the device is that of this spare, `device` is null, and its superblock
+    // `spare`, unless 0: as for put_in_place(); kInvalid: there is none, or it is not there.
+    Status replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why,
+                          MemberId spare = {});
+    // What that would take with a device of that name and size, or with the spare, and the same refusals.
+    // Changes nothing.
+    Status plan_replacement(MemberId id, const std::string& name, uint64_t size_bytes, MemberId spare,
+                            BalancePlan& plan, std::string& why);
+    // The same, decided when the member was in service or not, as `serves` says: kBusy, kInvalid: that has
+    // changed. `spare`, unless 0: the device is that of this spare, `device` is null, and its superblock
     // stays until it is the member's. kIo: the device failed; else it is the spare's still.
-    Status put_in_place(MemberId id, std::unique_ptr<BlockDevice> device, MemberId spare, std::string& why)
-        CW_REQUIRES(remount_mutex);
+    Status put_in_place(MemberId id, bool serves, std::unique_ptr<BlockDevice> device, MemberId spare,
+                        std::string& why) CW_REQUIRES(remount_mutex);
 
     // Whether a device of that size may be a spare. kInvalid: it is smaller than every member. `name` is for
     // `why`.
@@ -71,6 +78,12 @@ struct Committer final : public CommitDriver, public FlushHost {
     // Whether a spare is to take the place of the member now: one in service that is doubtful is copied, one
     // that is away may come back until MountOptions::spare_seconds are over. Not one that a user took out.
     [[nodiscard]] bool wants_spare(const MemberRecord& member);
+    // For how long a member that is out of service could have come back, milliseconds: not while the volume
+    // was read-only.
+    [[nodiscard]] uint64_t awaited_ms(MemberId id) const;
+    // A member that is out of service had its time to come back (spare_seconds, longer where it is only not
+    // there). Never one that a user took out.
+    [[nodiscard]] bool is_given_up(MemberId id);
     // For each of them the smallest spare that will do; no thread but one calls this, without locks. Does
     // nothing while a remount is under way, which may wait for the thread.
     void use_spares();
@@ -82,11 +95,11 @@ struct Committer final : public CommitDriver, public FlushHost {
     // Out of service until it is called back, or to the next mount. kInvalid: the volume cannot do without.
     Status offline_member(MemberId id, std::string& why);
 
-    // The member uses all of a device that has grown; its size. kInvalid: it has not, or is not in service.
-    // Errors and `why` as for add_member().
-    Result<uint64_t> grow_member(MemberId id, std::string& why);
+    // The member uses all of a device that has grown, or so much of it; its size. kInvalid: it has not, or is
+    // not in service. Errors and `why` as for add_member().
+    Result<uint64_t> grow_member(MemberId id, std::string& why, uint64_t wanted_bytes = UINT64_MAX);
     // The size that it would have, and the same errors. Changes nothing.
-    Result<uint64_t> plan_growth(MemberId id, std::string& why);
+    Result<uint64_t> plan_growth(MemberId id, std::string& why, uint64_t wanted_bytes = UINT64_MAX);
 
     Status commit() override;
     Status flush() override;
@@ -132,10 +145,25 @@ struct Committer final : public CommitDriver, public FlushHost {
     std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes
     std::atomic<uint64_t> recovered_rows{0};  // by this mount
     std::atomic<uint64_t> replayed_records{0};  // by this mount
+    std::atomic<uint64_t> writing_since_ms{0};  // monotonic; 0: commits are made by hand
     uint64_t spares_rest_ms = 0;  // until then (monotonic) use_spares() does nothing: it was refused
     uint32_t recovered = 0;  // facts that passes of recovery left (fs/commit/recovery.cc)
     uint64_t next_record = 1;  // of the fsync log, by what a replay found in it
     Background background;  // last: its threads use everything above
+
+private:
+    // Whether that device may take the place of the member, whose line in the table is the answer. Nothing is
+    // overwritten before.
+    Result<MemberRecord> may_replace(MemberId id, const std::string& name, uint64_t size_bytes,
+                                     BalancePlan& plan, std::string& why);
+    // online_member(), with the lock.
+    Result<MemberId> bring_back(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
+        CW_REQUIRES(remount_mutex);
+    // put_in_place() of a spare. A member that is out because repairs of it did not hold has what others may
+    // lack: it comes back, if it can, and is copied.
+    Status place_spare(MemberId id, bool serves, MemberId spare, std::string& why) CW_REQUIRES(remount_mutex);
+    // Not null. It stays as long as nobody else has the lock.
+    Result<BlockDevice*> spare_device(MemberId spare, std::string& why) CW_REQUIRES(remount_mutex);
 };
 
 }  // namespace cowraid

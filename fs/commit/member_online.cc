@@ -67,9 +67,8 @@ public:
                           was + " and has been replaced; cowraid device add -f makes it a new member");
         if (volume_.members().device(id()) != nullptr)
             return refuse(Err::kInvalid, why, volume_.members().name(id()) + " is in service");
-        if (head.balance.member == id())
-            return refuse(Err::kBusy, why,
-                          member_text(id()) + " is being removed; cowraid balance cancel ends that");
+        if (head.balance.removed() == id())
+            return refuse_emptied(volume_, id(), why);
         if (size_bytes_ < line->size_bytes)
             return refuse(Err::kNoSpace, why,
                           name_ + " is shrunken: it has " + size_text(size_bytes_) + ", " +
@@ -195,6 +194,11 @@ Result<RingReading> read_identity(BlockDevice& device, const Uuid& volume, std::
 Result<MemberId> Committer::online_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
 {
     MutexLock one_at_a_time(remount_mutex);
+    return bring_back(id, std::move(device), why);
+}
+
+Result<MemberId> Committer::bring_back(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
+{
     CW_TRY(store.service.check_writable());
     Volume& volume = store.volume;
     BlockDevice* const come = device ? device.get() : volume.members().idle_device(id);

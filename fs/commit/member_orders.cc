@@ -85,10 +85,8 @@ public:
             why = volume_.members().name(id_) + " is part of a replacement; cowraid replace cancel ends that";
             return Err::kBusy;
         }
-        if (volume_.superblock().balance.member == id_) {
-            why = volume_.members().name(id_) + " is being removed; cowraid balance cancel ends that";
-            return Err::kBusy;
-        }
+        if (volume_.superblock().balance.member == id_)
+            return refuse_emptied(volume_, id_, why);
         was_ = volume_.superblock().member(id_)->uuid;
         uuid_ = volume_.disown_member(id_);
         return {};
@@ -100,7 +98,7 @@ public:
     {
         const MemberRecord* const record = volume_.superblock().member(id_);
         return record != nullptr && record->uuid == uuid_ && volume_.members().device(id_) == nullptr &&
-               volume_.superblock().balance.member != id_;
+               volume_.superblock().balance.removed() != id_;
     }
 
 private:
@@ -177,7 +175,10 @@ private:
 class GrowMember final : public CommitOrder {
 public:
     // `plan`: it only looks.
-    GrowMember(Volume& volume, MemberId id, bool plan) : volume_(volume), id_(id), plan_(plan) { }
+    GrowMember(Volume& volume, MemberId id, uint64_t wanted_bytes, bool plan)
+        : volume_(volume), id_(id), wanted_bytes_(wanted_bytes), plan_(plan)
+    {
+    }
 
     Status apply(std::string& why) override
     {
@@ -190,16 +191,19 @@ public:
             why = volume_.members().name(id_) + " is part of a replacement; wait for its end";
             return Err::kBusy;
         }
+        if (volume_.superblock().balance.member == id_)
+            return refuse_emptied(volume_, id_, why);
         const uint64_t device_bytes = device->look_at_size();
+        const std::string text = volume_.members().name(id_) + " has " + size_text(device_bytes);
+        if (wanted_bytes_ > device_bytes && wanted_bytes_ != UINT64_MAX)
+            return refuse(Err::kInvalid, why, text + ", which is less than that");
+        const uint64_t size_bytes = std::min(wanted_bytes_, device_bytes);
         const MemberRecord* const now = volume_.superblock().member(id_);
         MemberRecord grown = now != nullptr ? *now : MemberRecord();
-        const bool may = now != nullptr && grow_member_layout(grown, device_bytes).ok();
+        const bool may = now != nullptr && grow_member_layout(grown, size_bytes).ok();
         size_bytes_ = grown.size_bytes;
-        if (plan_ ? !may : !volume_.grow_member(id_, device_bytes)) {
-            why = volume_.members().name(id_) + " has " + size_text(device_bytes) +
-                  ", of which it can use no more than before";
-            return Err::kInvalid;
-        }
+        if (plan_ ? !may : !volume_.grow_member(id_, size_bytes))
+            return refuse(Err::kInvalid, why, text + ", of which it can use no more than before");
         return {};
     }
 
@@ -210,16 +214,12 @@ public:
 private:
     Volume& volume_;
     const MemberId id_;
+    const uint64_t wanted_bytes_;
     const bool plan_;
     uint64_t size_bytes_ = 0;
 };
 
 }  // namespace
-
-Ref<CommitOrder> may_add_order(Volume& volume, const MemberRecord& record)
-{
-    return Ref<CommitOrder>(new MayAddMember(volume, record));
-}
 
 // What another volume, or this one in other days, left there must not look like a commit or an entry of this
 // one.
@@ -254,7 +254,7 @@ Result<MemberRecord> Committer::plan_member(uint64_t size_bytes, std::string& wh
               " to " + size_text(kMaxMemberBytes);
         return record.err();
     }
-    CW_TRY(orders.carry_out(may_add_order(store.volume, *record), why));
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(new MayAddMember(store.volume, *record)), why));
     return record;
 }
 
@@ -276,44 +276,30 @@ Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std:
     return Err::kIo;
 }
 
-Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
+Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why,
+                                 MemberId spare)
 {
     MutexLock one_at_a_time(remount_mutex);
-    return put_in_place(id, std::move(device), {}, why);
+    if (!device)
+        CW_TRY(spare_device(spare, why).status());
+    const bool serves = store.volume.members().device(id) != nullptr;
+    return put_in_place(id, serves, std::move(device), spare, why);
 }
 
-Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device, MemberId spare,
+Status Committer::put_in_place(MemberId id, bool serves, std::unique_ptr<BlockDevice> device, MemberId spare,
                                std::string& why)
 {
     CW_TRY(store.service.check_writable());
     BlockDevice& coming = device ? *device : *store.volume.spares().device(spare);
     const std::string name = coming.name();
-    const std::vector<MemberRecord> table = store.volume.member_table();
-    const auto record =
-        std::find_if(table.begin(), table.end(), [=](const MemberRecord& member) { return member.id == id; });
-    if (record == table.end()) {
-        why = "there is no member " + std::to_string(id.value);
-        return Err::kInvalid;
-    }
-    if (coming.size_bytes() < record->size_bytes) {
-        why = name + " has " + size_text(coming.size_bytes()) + ", the member had " +
-              size_text(record->size_bytes) + "; use one that is not smaller";
-        return Err::kNoSpace;
-    }
-    if (store.volume.members().device(id) != nullptr)
-        return replace.start(id, std::move(device), why, spare);
-    if (store.volume.replacing().names(id)) {
-        why = store.volume.members().name(id) + " is part of a replacement; cowraid replace cancel ends that";
-        return Err::kBusy;
-    }
-    if (balance.status().active() && balance.status().member == id) {
-        why = store.volume.members().name(id) + " is being removed; cowraid balance cancel ends that";
-        return Err::kBusy;
-    }
-    if (!erase_for(coming, *record, spare).ok()) {
+    BalancePlan ignored;
+    CW_ASSIGN(const MemberRecord record, may_replace(id, name, coming.size_bytes(), ignored, why));
+    if (!erase_for(coming, record, spare).ok()) {
         why = name + " cannot be written; use another device";
         return Err::kIo;
     }
+    if (serves)
+        return replace.start(record, std::move(device), why, spare);
     const Ref<DisownMember> disown = make_ref<DisownMember>(store.volume, id);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(disown.get()), why));
     Status status = orders.carry_out(
@@ -323,8 +309,8 @@ Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device,
         status = Err::kIo;
     }
     if (!status.ok()) {
-        std::string ignored;
-        orders.carry_out(Ref<CommitOrder>(new OwnAgain(store.volume, id, disown)), ignored).ignore();
+        std::string nothing;
+        orders.carry_out(Ref<CommitOrder>(new OwnAgain(store.volume, id, disown)), nothing).ignore();
         return status;
     }
     if (!store.options.manual_commit) {
@@ -334,18 +320,18 @@ Status Committer::put_in_place(MemberId id, std::unique_ptr<BlockDevice> device,
     return {};
 }
 
-Result<uint64_t> Committer::plan_growth(MemberId id, std::string& why)
+Result<uint64_t> Committer::plan_growth(MemberId id, std::string& why, uint64_t wanted_bytes)
 {
     CW_TRY(store.service.check_writable());
-    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id, true);
+    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id, wanted_bytes, true);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(order.get()), why));
     return order->size_bytes();
 }
 
-Result<uint64_t> Committer::grow_member(MemberId id, std::string& why)
+Result<uint64_t> Committer::grow_member(MemberId id, std::string& why, uint64_t wanted_bytes)
 {
     CW_TRY(store.service.check_writable());
-    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id, false);
+    const Ref<GrowMember> order = make_ref<GrowMember>(store.volume, id, wanted_bytes, false);
     CW_TRY(orders.carry_out(Ref<CommitOrder>(order.get()), why));
     return order->size_bytes();
 }

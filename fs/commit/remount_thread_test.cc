@@ -152,7 +152,7 @@ TEST_CASE("remount: files are deleted again after read-only and back")
     const InodeNumber file = make_file(volume.fs(), kRoot, "file");
     REQUIRE(volume.fs().names.unlink(kRoot, "file").ok());
     volume.fs().names.forget(file, 1);
-    for (int i = 0; i < 3000 && volume.fs().statistics().inode_count != before; ++i)
+    for (int i = 0; i < 60'000 && volume.fs().statistics().inode_count != before; ++i)
         usleep(1000);
     CHECK(volume.fs().statistics().inode_count == before);
 }

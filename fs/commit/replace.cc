@@ -22,35 +22,15 @@ constexpr uint64_t kReplaceLookMs = 20;
 // After so many passes in which no group could be copied there is no hope.
 constexpr uint32_t kVainPassesMax = 3;
 
-std::string numbered(MemberId id)
-{
-    return "member " + std::to_string(id.value);
-}
-
-// Asked before anything of the device is overwritten, and when it becomes the target.
-Status check_source(Volume& volume, const std::vector<MemberRecord>& table, const ReplaceRecord& replace,
-                    MemberId source, std::string& why)
-{
-    const bool known = std::any_of(table.begin(), table.end(),
-                                   [=](const MemberRecord& record) { return record.id == source; });
-    if (!known)
-        return refuse(Err::kInvalid, why, "there is no " + numbered(source));
-    if (replace.active())
-        return refuse(Err::kBusy, why,
-                      volume.members().name(replace.source) +
-                          " is being replaced; wait for its end, or cowraid replace cancel");
-    if (volume.members().device(source) == nullptr)
-        return refuse(Err::kBusy, why, numbered(source) + " went out of service; start it again");
-    return {};
-}
-
 // What was written before is committed, so that who copies from now on sees it.
 class BeginReplace final : public CommitOrder {
 public:
-    BeginReplace(Volume& volume, MemberId source, std::unique_ptr<BlockDevice> device, MemberId spare)
+    BeginReplace(Volume& volume, const MemberRecord& line, std::unique_ptr<BlockDevice> device,
+                 MemberId spare)
         : CommitOrder(When::kAfter),
           volume_(volume),
-          source_(source),
+          source_(line.id),
+          line_(line),
           device_(std::move(device)),
           spare_(spare)
     {
@@ -58,28 +38,30 @@ public:
 
     Status apply(std::string& why) override
     {
+        // Since the device was found to do (Committer::may_replace()).
         const Superblock& head = volume_.superblock();
-        CW_TRY(check_source(volume_, head.members, head.replace, source_, why));
-        if (head.balance.member == source_)
-            return refuse(Err::kBusy, why,
-                          volume_.members().name(source_) +
-                              " is being removed; cowraid balance cancel ends that");
-        if (!volume_.may_add_member(*head.member(source_)))
-            return refuse(Err::kInvalid, why, "the volume has as many members as it can");
+        const MemberRecord* const line = head.member(source_);
+        if (line == nullptr || line->size_bytes != line_.size_bytes || head.replace.active() ||
+            head.balance.member == source_ || volume_.members().device(source_) == nullptr ||
+            !volume_.may_add_member(line_))
+            return refuse(Err::kBusy, why, "the member was changed meanwhile; see cowraid status");
         if (spare_.value != 0) {
             CW_ASSIGN(device_, take_spare(volume_, spare_, why));
         }
-        volume_.begin_replace(source_, std::move(device_), static_cast<uint64_t>(std::time(nullptr)));
-        if (spare_.value != 0)
-            volume_.drop_spare(spare_);
+        volume_.begin_replace(source_, std::move(device_), static_cast<uint64_t>(std::time(nullptr)), spare_);
         return {};
     }
 
-    void applied() override { volume_.spares().remove(spare_); }
+    void applied() override
+    {
+        if (volume_.superblock().spare(spare_) == nullptr)
+            volume_.spares().remove(spare_);
+    }
 
 private:
     Volume& volume_;
     const MemberId source_;
+    const MemberRecord line_;
     std::unique_ptr<BlockDevice> device_;
     const MemberId spare_;
 };
@@ -87,12 +69,14 @@ private:
 // The target goes away, or takes the place of the source.
 class EndReplace final : public CommitOrder {
 public:
-    EndReplace(Committer& committer, const ReplaceRecord& record, ReplaceStatus ended)
+    EndReplace(Committer& committer, const ReplaceRecord& record, ReplaceStatus ended,
+               Volume::NotCopied not_copied)
         : CommitOrder(ended.state == ReplaceState::kFinished ? When::kAfter : When::kBefore),
           replace_(committer.replace),
           volume_(committer.store.volume),
           record_(record),
-          ended_(std::move(ended))
+          ended_(std::move(ended)),
+          not_copied_(not_copied)
     {
     }
 
@@ -101,7 +85,10 @@ public:
         if (volume_.superblock().replace != record_)
             return refuse(Err::kInvalid, why, "no member is being replaced");
         const bool takes_over = ended_.state == ReplaceState::kFinished;
-        if (takes_over ? volume_.take_over() : volume_.end_replace()) {
+        // One that others waited for may have come back.
+        const bool in_service = volume_.members().device(record_.source) != nullptr;
+        const auto not_copied = in_service ? Volume::NotCopied::kRefused : not_copied_;
+        if (takes_over ? volume_.take_over(not_copied) : volume_.end_replace()) {
             replace_.note_end(ended_);
             return {};
         }
@@ -114,6 +101,7 @@ private:
     Volume& volume_;
     const ReplaceRecord record_;
     const ReplaceStatus ended_;
+    const Volume::NotCopied not_copied_;
 };
 
 }  // namespace
@@ -129,32 +117,20 @@ Replace::Replace(Committer& committer)
 {
 }
 
-Status Replace::start(MemberId source, std::unique_ptr<BlockDevice> device, std::string& why, MemberId spare)
+Status Replace::start(const MemberRecord& line, std::unique_ptr<BlockDevice> device, std::string& why,
+                      MemberId spare)
 {
     Volume& volume = committer_.store.volume;
-    BlockDevice& coming = device ? *device : *volume.spares().device(spare);
-    const std::string name = coming.name();
-    const std::vector<MemberRecord> table = volume.member_table();
-    CW_TRY(check_source(volume, table, volume.replacing(), source, why));
-    const MemberRecord line = *std::find_if(table.begin(), table.end(),
-                                            [=](const MemberRecord& record) { return record.id == source; });
-    if (coming.size_bytes() < line.size_bytes)
-        return refuse(Err::kNoSpace, why,
-                      name + " has " + size_text(coming.size_bytes()) + ", the member has " +
-                          size_text(line.size_bytes) + "; use one that is not smaller");
-    if (committer_.balance.status().active() && committer_.balance.status().member == source)
-        return refuse(Err::kBusy, why,
-                      volume.members().name(source) + " is being removed; cowraid balance cancel ends that");
-    CW_TRY(committer_.orders.carry_out(may_add_order(volume, line), why));
-    if (!erase_for(coming, line, spare).ok())
-        return refuse(Err::kIo, why, name + " cannot be written; use another device");
+    const MemberId source = line.id;
+    const std::string name = (device ? device.get() : volume.spares().device(spare))->name();
     copying_.cancel().ignore();  // of one that ended meanwhile
     CW_TRY(committer_.orders.carry_out(
-        Ref<CommitOrder>(new BeginReplace(volume, source, std::move(device), spare)), why));
+        Ref<CommitOrder>(new BeginReplace(volume, line, std::move(device), spare)), why));
     if (const ReplaceRecord record = volume.replacing(); record.source != source)
         return refuse(Err::kIo, why, name + " cannot be written; replace the member by another device");
     CW_LOG_INFO("%s is being replaced by %s", volume.members().name(source).c_str(), name.c_str());
     MutexLock lock(mutex_);
+    std::erase(gave_up_, source);
     last_ = {};
     passes_ = {};
     pass_begun_ = false;
@@ -171,11 +147,14 @@ Status Replace::cancel(std::string& why)
     const ReplaceRecord record = committer_.store.volume.replacing();
     if (!record.active())
         return refuse(Err::kInvalid, why, "no member is being replaced");
-    return end(record, ReplaceState::kCancelled, "", why);
+    CW_TRY(end(record, ReplaceState::kCancelled, "", why));
+    MutexLock lock(mutex_);
+    gave_up_.push_back(record.source);
+    return {};
 }
 
 Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::string& text,
-                    std::string& why)
+                    std::string& why, Volume::NotCopied not_copied)
 {
     if (state != ReplaceState::kFinished)
         copying_.cancel().ignore();
@@ -186,11 +165,14 @@ Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::
                               .ended = static_cast<uint64_t>(std::time(nullptr)),
                               .text = text,
                               .copy = so_far()};
-    CW_TRY(committer_.orders.carry_out(Ref<CommitOrder>(new EndReplace(committer_, record, ended)), why));
+    CW_TRY(committer_.orders.carry_out(
+        Ref<CommitOrder>(new EndReplace(committer_, record, ended, not_copied)), why));
     // The target may have failed with the last write.
     if (committer_.store.volume.replacing() == record)
         return Err::kIo;
-    log_message(state == ReplaceState::kFailed ? LogLevel::kError : LogLevel::kInfo,
+    log_message(state == ReplaceState::kFailed ? LogLevel::kError
+                : text.empty()                 ? LogLevel::kInfo
+                                               : LogLevel::kWarning,
                 "replacing %s %s%s%s: %llu blocks were had from others, %llu are lost",
                 committer_.store.volume.members().name(record.source).c_str(), replace_state_name(state),
                 text.empty() ? "" : ": ", text.c_str(), static_cast<unsigned long long>(ended.copy.repaired),
@@ -202,6 +184,12 @@ void Replace::note_end(const ReplaceStatus& ended)
 {
     MutexLock lock(mutex_);
     last_ = ended;
+}
+
+uint64_t Replace::rate() const
+{
+    MutexLock lock(mutex_);
+    return last_.copy.bytes_done * 1000 / std::max<uint64_t>(1, last_.copy.run_ms);
 }
 
 // Of this pass and those before it.
@@ -243,16 +231,19 @@ const char* Replace::waits_for(const ReplaceRecord& record)
 {
     Volume& volume = committer_.store.volume;
     if (volume.members().device(record.target) == nullptr)
-        return "the new device is not there: attach it and run cowraid device online, or cowraid replace "
-               "cancel";
+        return "the new device is not there: it may come back for a while (spare_delay=, five times); "
+               "cowraid device online brings it, cowraid replace cancel gives it up";
     if (volume.members().device(record.source) != nullptr || all_copied(record))
         return "";
     const MountOptions& options = committer_.store.options;
     if (!volume.source_failed())
-        return "the member is not there, and not all of it is copied: attach it and run cowraid device "
-               "online, or give it up with cowraid replace cancel and another cowraid replace start";
+        return committer_.is_given_up(record.source)
+                   ? ""
+                   : "the member is not there, and not all of it is copied: it may come back for a while "
+                     "(spare_delay=, five times), unless it was taken offline; cowraid device online brings "
+                     "it";
     const bool patient = !options.manual_commit &&
-                         volume.members().away_ms(record.source) < uint64_t{options.spare_seconds} * 1000;
+                         committer_.awaited_ms(record.source) < uint64_t{options.spare_seconds} * 1000;
     return patient ? "the member failed, and not all of it is copied: it may come back (spare_delay=); "
                      "cowraid device online brings it"
                    : "";
@@ -292,19 +283,33 @@ bool Replace::step()
 bool Replace::advance(const ReplaceRecord& record)
 {
     MemberSet& members = committer_.store.volume.members();
-    if (members.failed(record.target)) {
-        std::string why;
-        return end(record, ReplaceState::kFailed, members.name(record.target) + " failed", why).ok();
-    }
-    const bool waits = *waits_for(record) != '\0';
-    if (!waits && members.device(record.source) != nullptr)
+    if (members.device(record.target) != nullptr && members.device(record.source) != nullptr)
         return copying_.step() || copy_on();
     copying_.cancel().ignore();
     {
         MutexLock lock(mutex_);
         vain_passes_ = 0;
     }
-    return !waits && take_over(record);  // catching up does the rest
+    if (!committer_.remount_mutex.try_lock())
+        return false;
+    const bool given_up = give_up(record);
+    committer_.remount_mutex.unlock();
+    return given_up;
+}
+
+// Nobody who has the lock is bringing back one of the two.
+bool Replace::give_up(const ReplaceRecord& record)
+{
+    MemberSet& members = committer_.store.volume.members();
+    const bool failed = members.failed(record.target);
+    if (failed || (members.device(record.target) == nullptr && committer_.is_given_up(record.target))) {
+        std::string why;
+        return end(record, ReplaceState::kFailed,
+                   members.name(record.target) + (failed ? " failed" : " did not come back"), why)
+            .ok();
+    }
+    // Catching up does the rest.
+    return members.device(record.source) == nullptr && *waits_for(record) == '\0' && take_over(record);
 }
 
 // No piece is to be begun.
@@ -332,11 +337,29 @@ bool Replace::copy_on()
         passes_ = copied;
         pass_begun_ = false;
     }
-    if (!hopeless)
-        return begin_pass();
+    return hopeless ? end_vain(record) : begin_pass();
+}
+
+// What is in use of some groups cannot be found out, because all copies of a node are bad. The source, which
+// serves, has it perhaps: it is not given away.
+bool Replace::end_vain(const ReplaceRecord& record)
+{
+    {
+        MutexLock lock(mutex_);
+        gave_up_.push_back(record.source);
+    }
     std::string why;
-    return end(record, ReplaceState::kFailed, "what is in use cannot be found out; see the system log", why)
+    return end(record, ReplaceState::kFailed,
+               "what is in use cannot be found out: see cowraid status, and the system log. cowraid device "
+               "offline and replace start rebuild the rest from the other members",
+               why)
         .ok();
+}
+
+bool Replace::gave_up(MemberId source) const
+{
+    MutexLock lock(mutex_);
+    return std::find(gave_up_.begin(), gave_up_.end(), source) != gave_up_.end();
 }
 
 bool Replace::begin_pass()
@@ -351,10 +374,13 @@ bool Replace::begin_pass()
 bool Replace::take_over(const ReplaceRecord& record)
 {
     MemberSet& members = committer_.store.volume.members();
+    // Nobody waits any longer for a source that is out of service.
+    const bool stale = members.device(record.source) == nullptr;
     // What was recorded there for fsync is in the commit that comes before.
     members.set_leaving(record.source, true);
     std::string why;
-    const Status status = end(record, ReplaceState::kFinished, "", why);
+    const Status status = end(record, ReplaceState::kFinished, "", why,
+                              stale ? Volume::NotCopied::kStale : Volume::NotCopied::kRefused);
     members.set_leaving(record.source, false);
     if (!status.ok())
         return members.failed(record.target);

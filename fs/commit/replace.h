@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fs/maintain/scrub.h"
 
@@ -35,14 +36,19 @@ class Replace {
 public:
     explicit Replace(Committer& committer);
 
-    // `source` is in service. `device`: nobody else's, overwritten. kInvalid: it will not do; kNoSpace: it is
-    // too small; kBusy: another is under way, or the member is being removed; kIo: the device failed. Errors
-    // and `why` besides as for CommitOrders::carry_out(). `spare`, unless 0: as for
-    // Committer::put_in_place().
-    Status start(MemberId source, std::unique_ptr<BlockDevice> device, std::string& why, MemberId spare = {});
+    // `line`: of the source, which is in service, by Committer::may_replace(). `device`: nobody else's,
+    // blank. kBusy: the member was changed meanwhile; kIo: the device failed. Errors and `why` besides as for
+    // CommitOrders::carry_out(). `spare`, unless 0: as for Committer::put_in_place().
+    Status start(const MemberRecord& line, std::unique_ptr<BlockDevice> device, std::string& why,
+                 MemberId spare);
     // The source stays. kInvalid: nothing is under way.
     Status cancel(std::string& why);
     [[nodiscard]] ReplaceStatus status();
+    // Bytes a second of the last one that ended in this mount; 0: none did, or it copied nothing.
+    [[nodiscard]] uint64_t rate() const;
+
+    // That member cannot be copied, as far as this mount knows, or nobody wants it: no spare is used for it.
+    [[nodiscard]] bool gave_up(MemberId source) const;
 
     // How the one that is under way ends with the next superblock. Commit thread.
     void note_end(const ReplaceStatus& ended);
@@ -58,19 +64,21 @@ public:
 
 private:
     bool advance(const ReplaceRecord& record);
+    bool give_up(const ReplaceRecord& record);
     bool copy_on();
     bool begin_pass();
     bool take_over(const ReplaceRecord& record);
+    bool end_vain(const ReplaceRecord& record);
     [[nodiscard]] bool all_copied(const ReplaceRecord& record);
     [[nodiscard]] const char* waits_for(const ReplaceRecord& record);
     Status end(const ReplaceRecord& record, ReplaceStatus::State state, const std::string& text,
-               std::string& why);
+               std::string& why, Volume::NotCopied not_copied = Volume::NotCopied::kRefused);
     void count_groups(ReplaceStatus& status);
     ScrubStatus so_far();
 
     Committer& committer_;
     Scrub copying_;
-    Mutex mutex_{LockRank::kLeaf};
+    mutable Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
     ReplaceStatus last_ CW_GUARDED_BY(mutex_);  // that ended in this mount
     ScrubStatus passes_ CW_GUARDED_BY(mutex_);  // that ended before the one that runs
@@ -78,6 +86,7 @@ private:
     bool idle_ CW_GUARDED_BY(mutex_) = false;
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
     uint32_t vain_passes_ CW_GUARDED_BY(mutex_) = 0;  // one after the other, after which no group was copied
+    std::vector<MemberId> gave_up_ CW_GUARDED_BY(mutex_);
     uint64_t copied_before_ CW_GUARDED_BY(mutex_) = 0;  // groups, when the last pass began
 };
 

@@ -15,8 +15,6 @@ namespace cowraid {
 
 namespace {
 
-// A member that was not there at the mount is waited for so much longer than one that failed since.
-constexpr uint64_t kMissingPatience = 5;
 constexpr uint64_t kRefusedRestMs = 60'000;
 
 class AddSpare final : public CommitOrder {
@@ -175,15 +173,47 @@ bool Committer::wants_spare(const MemberRecord& member)
 {
     MemberSet& members = store.volume.members();
     if (members.device(member.id) != nullptr)
-        return members.doubtful(member.id) && !store.volume.replacing().active() && !store.volume.degraded();
-    const bool failed = members.failed(member.id);
-    // Out by order, or because repairs of it did not hold, it has its device still, and what that holds is of
-    // use.
-    const bool of_use = !failed || members.failure_reason(member.id) == MemberSet::kRepairsDoNotHold;
-    if (members.leaving(member.id) || (of_use && members.idle_device(member.id) != nullptr))
-        return false;
+        return members.doubtful(member.id) && !store.volume.replacing().active() &&
+               !store.volume.degraded() && !replace.gave_up(member.id);
+    return !members.leaving(member.id) && is_given_up(member.id);
+}
+
+bool Committer::is_given_up(MemberId id)
+{
+    MemberSet& members = store.volume.members();
+    const bool failed = members.failed(id);
+    if (!failed && members.idle_device(id) != nullptr)
+        return false;  // by order
     const uint64_t wait_ms = uint64_t{store.options.spare_seconds} * 1000;
-    return members.away_ms(member.id) >= wait_ms * (failed ? 1 : kMissingPatience);
+    return awaited_ms(id) >= wait_ms * (failed ? 1 : kMissingPatience);
+}
+
+uint64_t Committer::awaited_ms(MemberId id) const
+{
+    return std::min(store.volume.members().away_ms(id), monotonic_ms() - writing_since_ms.load());
+}
+
+Status Committer::place_spare(MemberId id, bool serves, MemberId spare, std::string& why)
+{
+    MemberSet& members = store.volume.members();
+    const bool of_use = members.failure_reason(id) == MemberSet::kRepairsDoNotHold;
+    bool returned = false;
+    if (of_use && members.idle_device(id) != nullptr) {
+        if (store.volume.replacing().active())
+            return refuse(Err::kBusy, why, "another member is being replaced");
+        CW_ASSIGN(const BlockDevice* const device, spare_device(spare, why));
+        BalancePlan ignored;
+        CW_TRY(may_replace(id, device->name(), device->size_bytes(), ignored, why).status());
+        std::string text;
+        serves = returned = bring_back(id, nullptr, text).ok();
+        if (!serves)
+            CW_LOG_WARNING("%s cannot be copied, others have what it had: %s", members.name(id).c_str(),
+                           text.c_str());
+    }
+    Status status = put_in_place(id, serves, nullptr, spare, why);
+    if (!status.ok() && returned)
+        members.fail_for_repairs(id);
+    return status;
 }
 
 void Committer::use_spares()
@@ -194,11 +224,14 @@ void Committer::use_spares()
         !remount_mutex.try_lock())
         return;
     for (const MemberRecord& member : volume.member_table()) {
-        const BalanceStatus removal = balance.status();
+        BalanceStatus emptying = balance.status();
+        if (!emptying.active() || emptying.member != member.id)
+            emptying = {};
+        // Whoever takes one out meanwhile wants it back: only what was found out of service loses its place.
+        const bool serves = volume.members().device(member.id) != nullptr;
         // Of a member that is being replaced the successor takes the place.
-        const bool spoken_for =
-            (removal.active() && removal.member == member.id) || volume.replacing().names(member.id);
-        if (spoken_for || !wants_spare(member))
+        const bool removed = emptying.active() && emptying.shrink_bytes == 0;
+        if (removed || volume.replacing().names(member.id) || !wants_spare(member))
             continue;
         const MemberRecord* const spare = choose_spare(volume, spares, member.size_bytes);
         if (spare == nullptr)
@@ -207,7 +240,11 @@ void Committer::use_spares()
             "spare " + std::to_string(spare->id.value) + " (" + volume.spares().path(spare->id) + ")";
         CW_LOG_WARNING("%s takes the place of %s", text.c_str(), volume.members().name(member.id).c_str());
         std::string why;
-        const Status status = put_in_place(member.id, nullptr, spare->id, why);
+        if (emptying.active() && balance.cancel(why).ok())
+            CW_LOG_WARNING("%s is not made smaller: its place is taken; begin that again",
+                           volume.members().name(member.id).c_str());
+        why.clear();
+        const Status status = place_spare(member.id, serves, spare->id, why);
         if (status.ok())
             continue;
         CW_LOG_ERROR("%s is not used: %s", text.c_str(), why.c_str());

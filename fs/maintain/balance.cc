@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "fs/txn/group_planning.h"
 
 namespace cowraid {
@@ -110,6 +111,7 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     status_.chosen = (record.content & kBalanceChosen) != 0;
     status_.convert = record.before.value == 0 && record.member.value == 0;
     status_.member = record.member;
+    status_.shrink_bytes = record.shrink_bytes;
     status_.bytes_total = record.total_bytes;
     if (was_active)
         return;
@@ -162,10 +164,11 @@ Status Balance::cancel(std::string& why)
 Status Balance::make_record(const BalanceOptions& options, BalanceRecord& record, std::string& why)
 {
     if (status().active())
-        return refuse(
-            why, Err::kBusy,
-            std::string(status().member.value != 0 ? "a member is being removed" : "a balance is under way") +
-                "; see cowraid balance status");
+        return refuse(why, Err::kBusy,
+                      std::string(status().member.value == 0   ? "a balance is under way"
+                                  : status().shrink_bytes == 0 ? "a member is being removed"
+                                                               : "a member is being made smaller") +
+                          "; see cowraid balance status");
     record = {.state = BalanceState::kRunning,
               .content = options.content,
               .usage_max = 100,
@@ -173,7 +176,8 @@ Status Balance::make_record(const BalanceOptions& options, BalanceRecord& record
               .before = options.convert || options.member.value != 0
                             ? Generation{}
                             : store_.volume.superblock().generation.next(),
-              .total_bytes = 0};
+              .total_bytes = 0,
+              .shrink_bytes = options.shrink_bytes};
     return options.data.all() && options.metadata.all() && options.system.all()
                ? Status()
                : choose_groups(options, record, why);
@@ -226,7 +230,11 @@ Status Balance::begin(const BalanceOptions& options, std::string& why)
     found_any_ = false;
     empty_passes_ = 0;
     enter(State::kRunning, record, options.profiles);
-    if (options.member.value != 0)
+    if (options.shrink_bytes != 0)
+        CW_LOG_INFO("%s is emptied beyond %s, to be made smaller",
+                    store_.volume.members().name(options.member).c_str(),
+                    size_text(options.shrink_bytes).c_str());
+    else if (options.member.value != 0)
         CW_LOG_INFO("%s is emptied, to be removed", store_.volume.members().name(options.member).c_str());
     else
         CW_LOG_INFO("balance begins: new block groups are %s for data, %s for metadata",
@@ -249,7 +257,8 @@ Status Balance::change(State next, std::string& why)
     if (next == State::kRunning && record.member.value != 0) {
         CW_TRY(assess({.profiles = committed_profiles(store_.volume),
                        .content = record.content,
-                       .member = record.member},
+                       .member = record.member,
+                       .shrink_bytes = record.shrink_bytes},
                       record, plan, why));
         if (!store_.ledger.try_lower_room(plan.offered_blocks))
             return refuse(why, Err::kNoSpace, kBusyRoom);

@@ -3,8 +3,9 @@
 // more members, or fuller. Nothing of a file or a tree changes but where blocks lie.
 //
 // What is to be done is in the superblock, so that a mount goes on with it: which groups, by their profile,
-// by a member that is to be removed, or by when they were made; where filters let only some of them through,
-// the map says which these are. There is no position: what is left is what is left to be done.
+// by a member that is to be removed or made smaller, or by when they were made; where filters let only some
+// of them through, the map says which these are. There is no position: what is left is what is left to be
+// done.
 //
 // The way of a group: it takes blocks only when no other has room. Data moves as the cleaner moves it, one
 // group after the other, the emptiest first (fs/maintain/cleaner.h). Of groups of nodes one at a time is
@@ -31,6 +32,7 @@ struct BalanceOptions {
     BalanceFilter data, metadata, system;  // of groups of that content
     bool convert = false;  // only groups of another profile
     MemberId member;  // 0, or only groups with a column on it: it is removed at the end
+    uint64_t shrink_bytes = 0;  // or, unless 0, only those beyond that of its device: it has that size then
     bool force = false;  // fewer members may be lost afterwards
 };
 
@@ -42,6 +44,7 @@ struct BalanceStatus {
     bool chosen = false;  // only of groups that filters let through when it began
     bool convert = false;
     MemberId member;
+    uint64_t shrink_bytes = 0;  // the size that `member` gets; 0: it is removed, or there is none
     uint64_t started = 0, ended = 0;  // by this mount; seconds since 1970; 0: not yet
     uint64_t bytes_total = 0, bytes_left = 0;  // in use in the groups that it empties: when it began, and now
     uint64_t groups_left = 0;  // of them
@@ -95,6 +98,7 @@ private:
                           BalancePlan& plan) const;
     Status assess_profile(const Profile& now, const Profile& then, bool force, std::string& why) const;
     Status assess_removal(const BalanceOptions& options, std::string& why) const;
+    Status assess_shrinking(const BalanceOptions& options, std::string& why) const;
     [[nodiscard]] bool selects(const BalanceRecord& record, const VolumeProfiles& profiles,
                                const GroupNumbers& numbers) const;
     Status assess_room(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
@@ -109,6 +113,7 @@ private:
     [[nodiscard]] bool is_stuck(const GroupNumbers& numbers) const;
     [[nodiscard]] bool stays(const GroupNumbers& numbers) const;
     void notice_end();
+    [[nodiscard]] bool end_member(const BalanceRecord& record);
     CleanProgress move_data(uint64_t bytes);
     CleanProgress rest();
     // Whether a group that it empties has only commits to wait for.

@@ -46,11 +46,13 @@ Status Balance::assess(const BalanceOptions& options, const BalanceRecord& recor
     for (const auto& [before, after] :
          {std::pair(now.data, options.profiles.data), std::pair(now.metadata, options.profiles.metadata)})
         CW_TRY(assess_profile(*find_profile(before), *find_profile(after), options.force, why));
-    if (options.member.value != 0)
+    if (options.shrink_bytes != 0)
+        CW_TRY(assess_shrinking(options, why));
+    else if (options.member.value != 0)
         CW_TRY(assess_removal(options, why));
     assess_tolerance(options, record, plan);
     // Of one that was cancelled and begins again, too.
-    if (options.convert)
+    if (options.convert || options.shrink_bytes != 0)
         CW_TRY(assess_nodes(options, record, plan, why));
     return assess_room(options, record, plan, why);
 }
@@ -127,6 +129,30 @@ Status Balance::assess_removal(const BalanceOptions& options, std::string& why) 
     return {};
 }
 
+// Its device can have that size, and all that is said of block groups holds then.
+Status Balance::assess_shrinking(const BalanceOptions& options, std::string& why) const
+{
+    const Volume& volume = store_.volume;
+    const MemberRecord* const record = volume.superblock().member(options.member);
+    const std::string member = "member " + std::to_string(options.member.value);
+    if (record == nullptr)
+        return refuse_plan(why, Err::kInvalid, "there is no " + member + "; see cowraid filesystem show");
+    if (volume.superblock().replace.names(options.member))
+        return refuse_plan(why, Err::kBusy,
+                           member + " is part of a replacement; wait for its end, or cowraid replace cancel");
+    MemberRecord shrunk = *record;
+    if (!shrink_member_layout(shrunk, options.shrink_bytes).ok())
+        return refuse_plan(why, Err::kInvalid,
+                           member + " has " + size_text(record->size_bytes) +
+                               " and can be made smaller, to " + size_text(min_size_of(*record)) +
+                               " at least");
+    if (!volume.may_shrink(shrunk))
+        return refuse_plan(why, Err::kInvalid,
+                           "block groups were made for a member of the size of " + member +
+                               ", and would be too large for smaller ones");
+    return {};
+}
+
 // Whether a balance would empty the group.
 bool Balance::selects(const BalanceRecord& record, const VolumeProfiles& profiles,
                       const GroupNumbers& numbers) const
@@ -180,7 +206,7 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
                             std::string& why) const
 {
     const Profile& profile = *find_profile(options.profiles.data);
-    const size_t left = voter_count(store_.volume.superblock(), {options.member});
+    const size_t left = voter_count(store_.volume.superblock(), {record.removed()});
     const auto members = static_cast<double>(std::max<size_t>(profile.min_members, left));
     const double share = (members - profile.parity) / members / profile.copies;  // of slots that is data
     uint64_t moving = 0, staying = 0,
@@ -214,7 +240,9 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
             first == UINT64_MAX ? all : tighter({(first + reserved) * kBlockBytes, now * kBlockBytes}, all);
     if (plan.data.there < plan.data.needed)
         return no_room(why,
-                       options.member.value != 0
+                       options.shrink_bytes != 0 ? "the data beyond " + size_text(options.shrink_bytes) +
+                                                       " of member " + std::to_string(options.member.value)
+                       : options.member.value != 0
                            ? "the data of member " + std::to_string(options.member.value) + " on the others"
                            : std::string("data as ") + profile.name,
                        plan.data);

@@ -14,9 +14,10 @@ struct BalancePlan {
     uint64_t moved_bytes = 0;  // in use in the groups that it would empty
     uint64_t group_count = 0;  // of them
     Room data, metadata;
+    Room device;  // of one that takes the place of a member; both 0: there is none
     // How many more devices may be lost: now, while groups of both kinds are there, and at its end.
     uint32_t tolerance_before = 0, tolerance_meanwhile = 0, tolerance_after = 0;
-    uint64_t rate = 0;  // bytes a second, of the last balance of this mount; 0: there was none
+    uint64_t rate = 0;  // bytes a second, of the last change of the kind in this mount; 0: there was none
     uint64_t offered_blocks = 0;  // what writers must be content with from its begin on
 };
 

@@ -144,6 +144,18 @@ CleanProgress Balance::rest()
                                                                : CleanProgress::kNothing;
 }
 
+// What it empties a member for, if it does. False: others are needed, which are not in service.
+bool Balance::end_member(const BalanceRecord& record)
+{
+    if (record.removed().value != 0)
+        return store_.volume.remove_member(record.member);
+    if (record.shrink_bytes != 0 && !store_.volume.shrink_member(record.member, record.shrink_bytes))
+        CW_LOG_WARNING(
+            "%s stays as it is: block groups that were made meanwhile are too large for smaller members",
+            store_.volume.members().name(record.member).c_str());
+    return true;
+}
+
 CleanProgress Balance::move_data(uint64_t bytes)
 {
     const uint64_t before = cleaner_.counts().moved_blocks;
@@ -165,7 +177,7 @@ CleanProgress Balance::step(uint64_t bytes)
         return CleanProgress::kNothing;
     if (store_.volume.balance_ends())
         return CleanProgress::kNeedsCommit;
-    if (record.member.value != 0 && !store_.volume.may_remove_member(record.member))
+    if (record.removed().value != 0 && !store_.volume.may_remove_member(record.member))
         return rest();
     // Groups are looked at once between two commits, as long as there are blocks to be moved.
     std::optional<CleanProgress> moved;
@@ -180,7 +192,7 @@ CleanProgress Balance::step(uint64_t bytes)
     close_nodes(kGroupSystem);
     const bool waits_for_commit = count_left();
     if (const BalanceStatus now = status(); now.groups_left == now.groups_stuck) {
-        if (record.member.value != 0 && now.groups_stuck == 0 && !store_.volume.remove_member(record.member))
+        if (now.groups_stuck == 0 && !end_member(record))
             return rest();
         reopen_groups();
         cleaner_.drop_finished();

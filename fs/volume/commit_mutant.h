@@ -45,6 +45,7 @@ enum class CommitMutant : uint32_t {
     kWrittenToOneOnly,  // what is written to a member that is being replaced is not written to its successor
     kAbsentTargetTrusted,  // what was copied to the successor counts although it was away
     kTakenOverEarly,  // the successor takes over before all is copied
+    kShrunkPartUsed,  // new groups take slots that a member is about to lose
     kSuccessorLast,  // the successor gets its first superblock as the member after the others
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches

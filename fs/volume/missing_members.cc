@@ -49,6 +49,26 @@ size_t needed_for_writing(size_t voters, bool half)
     return half ? (voters + 1) / 2 : voters / 2 + 1;
 }
 
+MemberSet::Quorum quorum_for_writing(const Superblock& table, const Superblock& majority_of,
+                                     const GroupMap& map, bool half)
+{
+    MemberSet::Quorum quorum{{}, needed_for_writing(voter_count(majority_of), half)};
+    for (const MemberRecord& record : table.members)
+        if (record.id != table.replace.target)
+            quorum.members.push_back(record.id);
+    const MemberId source = table.replace.source;
+    const bool all_copied = std::all_of(map.groups.begin(), map.groups.end(), [=](const GroupRecord& group) {
+        return (group.flags & kGroupCopied) != 0 ||
+               std::none_of(group.columns.begin(), group.columns.end(),
+                            [=](const GroupColumn& column) { return column.member == source; });
+    });
+    if (table.replace.active() && table.member(table.replace.target) != nullptr && all_copied) {
+        quorum.replaced = source;
+        quorum.successor = table.replace.target;
+    }
+    return quorum;
+}
+
 std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
                            const std::vector<MemberId>& missing, size_t needed)
 {
@@ -102,7 +122,10 @@ std::string assess_missing(const Superblock& superblock, const GroupMap& map,
     if (!options.degraded && !options.rescue)
         return problem + "; add what is missing, or mount with -o degraded (" +
                tolerance_text(superblock, map, missing, needed) + " then)";
-    must_be_read_only = there < needed;
+    const auto is_there = [&](MemberId id) {
+        return std::find(missing.begin(), missing.end(), id) == missing.end();
+    };
+    must_be_read_only = !quorum_for_writing(superblock, superblock, map, options.half).holds(is_there);
     return {};
 }
 

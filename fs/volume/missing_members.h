@@ -31,6 +31,11 @@ size_t voter_count(const Superblock& superblock, const std::vector<MemberId>& mi
 // that two halves could both go on.
 size_t needed_for_writing(size_t voters, bool half);
 
+// As many voters of `table` must stay as are a majority in `majority_of`; where the map says that the target
+// of a replacement has all, it stands in for its source.
+MemberSet::Quorum quorum_for_writing(const Superblock& table, const Superblock& majority_of,
+                                     const GroupMap& map, bool half);
+
 // Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.
 // `lacking` is what lacking_text() says.
 std::string assess_missing(const Superblock& superblock, const GroupMap& map,

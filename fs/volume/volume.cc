@@ -99,6 +99,9 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     CW_TRY(volume->install_groups(why));
     volume->balance_is_committed();
     volume->prepare_target();
+    // By what the map says.
+    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
+    volume->heed_balance(volume->committed_.balance, true);
     return volume;
 }
 

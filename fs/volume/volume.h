@@ -193,15 +193,18 @@ public:
     // Its source is out of service because it failed, not because it is not there. For any thread.
     [[nodiscard]] bool source_failed() const;
     // Commit thread, as what follows. With the next superblock `device`, whose logs hold nothing, is the
-    // target, another member of the layout of `source`. As for add_member().
-    MemberId begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds);
+    // target, another member of the layout of `source`. As for add_member(). `spare`, unless 0, had the
+    // device, and is none any more; if the device fails with that superblock it has its line still.
+    MemberId begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds,
+                           MemberId spare);
     // With the next superblock the target is no member any more. False: nothing is written any more.
     [[nodiscard]] bool end_replace();
     // With the next superblock the target takes the place of the source: its line in the member table, and
-    // its columns, which lack what the source's lack; all of a group that was not copied, where the source
-    // failed. No data is written meanwhile, and no record of the fsync log goes to the source before
-    // MemberSet::set_leaving(source, false). False: the target is not in service, or not all is copied.
-    [[nodiscard]] bool take_over();
+    // its columns, which lack what the source's lack. No data is written meanwhile, and no record of the
+    // fsync log goes to the source before MemberSet::set_leaving(source, false). False: the target is not in
+    // service, or not all is copied; with kStale columns of groups that are not lack everything.
+    enum class NotCopied : uint8_t { kRefused, kStale };
+    [[nodiscard]] bool take_over(NotCopied groups);
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
     // no room for another.
@@ -222,13 +225,20 @@ public:
     void own_again(MemberId id, const Uuid& uuid);
     // The next superblock has no such spare.
     void drop_spare(MemberId id);
-    // The same of one whose device replace_member() has given to that member.
+    // It has one still.
+    void keep_spare(const MemberRecord& line);
+    // drop_spare() of one whose device replace_member() has given to that member.
     void use_spare(MemberId spare, MemberId member);
     // What is removed has no column of any group. False: too few others are in service.
     [[nodiscard]] bool remove_member(MemberId id);
     // The member's device has grown to that: more slots with the next superblock. False: it has not, or more
     // is of no use. Commit thread.
     [[nodiscard]] bool grow_member(MemberId id, uint64_t size_bytes);
+    // The member uses no more of its device than that, with the next superblock: no group has a column
+    // beyond. False: as for may_shrink(). Commit thread.
+    [[nodiscard]] bool shrink_member(MemberId id, uint64_t size_bytes);
+    // Whether there may be such a member: no block group has columns too large for the members then.
+    [[nodiscard]] bool may_shrink(const MemberRecord& shrunk) const;
     // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
     // next one calls them current, those that went out of service meanwhile excepted (I-32). Thread-safe.
     void caught_up(std::vector<StaleColumn> columns);
@@ -295,6 +305,10 @@ private:
     void member_table_is_committed();
     // Nothing new comes to lie on a member that leaves.
     void set_leaving(MemberId id, bool leaving);
+    // Nor on what a member loses. A balance begins to count, or no more.
+    void heed_balance(const BalanceRecord& balance, bool counts);
+    // The first slot of its member that the balance empties.
+    [[nodiscard]] uint64_t first_emptied_slot(const BalanceRecord& balance) const;
     Status write_to_new_members();
     Status write_to_successor();
     bool erase_source(BlockDevice* device);
@@ -379,6 +393,7 @@ private:
     Superblock committed_;
     Superblock next_;  // that of the next commit, as far as it is known
     std::vector<MemberId> arriving_;  // whose devices get the next superblock before the others
+    MemberId becomes_target_;  // the spare whose device is the target from the next superblock on
     bool renew_log_epoch_ = false;
     std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
     std::atomic<uint64_t> generation_{0};  // of committed_

@@ -17,7 +17,9 @@ VolumeProfiles Volume::profiles() const
 void Volume::set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles)
 {
     next_.balance = balance;
-    next_.incompat_features &= ~feature_bit("chosen");
+    next_.incompat_features &= ~(feature_bit("chosen") | feature_bit("shrink"));
+    if (balance.shrink_bytes != 0)
+        next_.incompat_features |= feature_bit("shrink");
     if ((balance.content & kBalanceChosen) == 0)
         chosen_.clear();
     else
@@ -59,6 +61,13 @@ void Volume::profiles_are_committed()
     forget_potential();
 }
 
+uint64_t Volume::first_emptied_slot(const BalanceRecord& balance) const
+{
+    const MemberRecord* const member = committed_.member(balance.member);
+    MemberRecord shrunk = member != nullptr ? *member : MemberRecord();
+    return shrink_member_layout(shrunk, balance.shrink_bytes).ok() ? shrunk.slot_count : 0;
+}
+
 bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profiles,
                      const GroupRecord& group) const
 {
@@ -67,7 +76,13 @@ bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profile
         return false;
     if (balance.member.value != 0)
         return std::any_of(group.columns.begin(), group.columns.end(),
-                           [&](const GroupColumn& column) { return column.member == balance.member; });
+                           [&, first = first_emptied_slot(balance)](const GroupColumn& column) {
+                               return column.member == balance.member &&
+                                      std::any_of(
+                                          column.runs.begin(), column.runs.end(), [=](const SlotRun& run) {
+                                              return run.first_slot + uint64_t{run.slot_count} > first;
+                                          });
+                           });
     if (balance.before.value != 0)
         return group.created_generation < balance.before;
     if ((group.content & kGroupData) != 0)
@@ -85,8 +100,10 @@ SlotAllocator Volume::slots_in_balance(const BalanceRecord& balance, const Volum
 {
     note_present();
     SlotAllocator slots = slots_;
-    if (balance.member.value != 0)
+    if (balance.removed().value != 0)
         slots.set_leaving(balance.member, true);
+    else if (balance.shrink_bytes != 0)
+        slots.set_limit(balance.member, first_emptied_slot(balance));
     for (const GroupRecord& group : map_.groups)
         if ((group.content & emptied_content) != 0 && selects(balance, profiles, group))
             slots.give_back(group);

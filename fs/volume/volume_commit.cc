@@ -183,6 +183,8 @@ void Volume::commit_done(Allocator& allocator)
         table.push_back(record.id);
     if (table != settled_)
         settle_members(std::exchange(settled_, table));
+    if (committed_.replace.active())
+        members_.set_quorums({quorum_of(committed_, committed_)});  // its target may have all now
     // A majority that lacks nothing: one that is being filled may fail, and the half goes on.
     const auto is_whole = [&](const MemberRecord& record) {
         return record.id != committed_.replace.target && members_.device(record.id) != nullptr &&
@@ -201,7 +203,7 @@ void Volume::commit_done(Allocator& allocator)
     }
     MutexLock lock(mutex_);
     for (const MemberRecord& record : committed_.members)
-        if (slots_.grow_member(record))
+        if (slots_.resize_member(record))
             forget_potential();
 }
 

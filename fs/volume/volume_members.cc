@@ -84,14 +84,9 @@ void Volume::open_whole_groups()
             closed_.erase(group.address);
 }
 
-// Of the voters of `table` as many must stay as are a majority in `majority_of`.
 MemberSet::Quorum Volume::quorum_of(const Superblock& table, const Superblock& majority_of) const
 {
-    MemberSet::Quorum quorum{{}, needed_for_writing(voter_count(majority_of), half_)};
-    for (const MemberRecord& record : table.members)
-        if (record.id != table.replace.target)
-            quorum.members.push_back(record.id);
-    return quorum;
+    return quorum_for_writing(table, majority_of, map_, half_);
 }
 
 size_t Volume::spare_voters() const
@@ -163,11 +158,42 @@ void Volume::drop_spare(MemberId id)
     map_changed_ = true;
 }
 
+void Volume::keep_spare(const MemberRecord& line)
+{
+    const auto behind = std::find_if(next_.spares.begin(), next_.spares.end(),
+                                     [&](const MemberRecord& have) { return have.id > line.id; });
+    next_.spares.insert(behind, line);
+    next_.incompat_features |= feature_bit("spares");
+}
+
 bool Volume::grow_member(MemberId id, uint64_t size_bytes)
 {
     MemberRecord* const record = next_.member(id);
     if (record == nullptr || !grow_member_layout(*record, size_bytes).ok())
         return false;
+    map_changed_ = true;
+    return true;
+}
+
+bool Volume::may_shrink(const MemberRecord& shrunk) const
+{
+    Superblock then = next_;
+    *then.member(shrunk.id) = shrunk;
+    return std::all_of(
+        map_.groups.begin(), map_.groups.end(),
+        [most = column_bytes_max(then)](const GroupRecord& group) { return group.column_bytes <= most; });
+}
+
+bool Volume::shrink_member(MemberId id, uint64_t size_bytes)
+{
+    MemberRecord shrunk = *next_.member(id);
+    if (!shrink_member_layout(shrunk, size_bytes).ok() || !may_shrink(shrunk))
+        return false;
+    for (const GroupRecord& group : map_.groups)
+        for (const GroupColumn& column : group.columns)
+            for (const SlotRun& run : column.runs)
+                CW_ASSERT(column.member != id || run.first_slot + run.slot_count <= shrunk.slot_count);
+    *next_.member(id) = shrunk;
     map_changed_ = true;
     return true;
 }
@@ -228,6 +254,8 @@ Status Volume::write_to_new_members()
     if (next_.replace.target == added.front()) {
         next_.replace = {};
         next_.incompat_features &= ~feature_bit("replace");
+        if (const MemberRecord* const line = committed_.spare(becomes_target_); line != nullptr)
+            keep_spare(*line);
     }
     BlockDevice* const device = members_.device(added.front());
     members_.remove(added.front());
@@ -244,17 +272,29 @@ void Volume::set_leaving(MemberId id, bool leaving)
     forget_potential();
 }
 
+void Volume::heed_balance(const BalanceRecord& balance, bool counts)
+{
+    if (balance.state != BalanceState::kRunning)
+        return;
+    if (balance.removed().value != 0)
+        set_leaving(balance.member, counts);
+    if (balance.shrink_bytes == 0 || is_mutant(CommitMutant::kShrunkPartUsed))
+        return;
+    MutexLock lock(mutex_);
+    slots_.set_limit(balance.member, counts ? first_emptied_slot(balance) : UINT64_MAX);
+    forget_potential();
+}
+
 void Volume::balance_is_committed()
 {
     const BalanceRecord before = std::exchange(committed_.balance, next_.balance);
-    const auto leaves = [](const BalanceRecord& balance) {
-        return balance.state == BalanceState::kRunning && balance.member.value != 0;
-    };
-    // A member that this superblock removes is left alone to its end.
-    if (leaves(before) && next_.member(before.member) != nullptr)
-        set_leaving(before.member, false);
-    if (leaves(committed_.balance))
-        set_leaving(committed_.balance.member, true);
+    if (before == committed_.balance)
+        return;
+    // A member that this superblock removes, or what it loses by it, is left alone to its end.
+    const MemberRecord* const member = next_.member(before.member);
+    if (member != nullptr && member->size_bytes != before.shrink_bytes)
+        heed_balance(before, false);
+    heed_balance(committed_.balance, true);
 }
 
 void Volume::member_table_is_committed()

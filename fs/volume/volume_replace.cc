@@ -40,7 +40,8 @@ bool Volume::source_failed() const
            (members_.failed(source->id) || source->state == MemberState::kFailed);
 }
 
-MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds)
+MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds,
+                               MemberId spare)
 {
     MemberRecord record = *next_.member(source);
     record.counters = {};
@@ -48,6 +49,9 @@ MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> dev
     members_.set_leaving(target, true);
     next_.replace = {source, target, seconds};
     next_.incompat_features |= feature_bit("replace");
+    becomes_target_ = spare;
+    if (spare.value != 0)
+        drop_spare(spare);
     forget_copied();
     return target;
 }
@@ -98,20 +102,20 @@ bool Volume::born_copied(const GroupRecord& group) const
            members_.device(replace.source) != nullptr && members_.device(replace.target) != nullptr;
 }
 
-bool Volume::take_over()
+bool Volume::take_over(NotCopied groups)
 {
     apply_caught_up();  // a mark that came later would be of no replacement
     const ReplaceRecord& replace = next_.replace;
-    const bool failed = source_failed();
+    const bool stale = groups == NotCopied::kStale;
     const auto lacks = [&](const GroupRecord& group) {
         return has_column_on(group, replace.source) && (group.flags & kGroupCopied) == 0;
     };
     if (members_.device(replace.target) == nullptr ||
-        (!failed && !is_mutant(CommitMutant::kTakenOverEarly) &&
+        (!stale && !is_mutant(CommitMutant::kTakenOverEarly) &&
          std::any_of(map_.groups.begin(), map_.groups.end(), lacks)))
         return false;
     for (GroupRecord& group : map_.groups) {
-        if (failed && lacks(group))
+        if (stale && lacks(group))
             mark_stale(group, replace.source, group.created_generation);
         forget_copied(group);
     }

@@ -314,7 +314,7 @@ TEST_CASE("emptying: marked groups go on when the balance is cancelled and the c
     options.clean = false;
     options.commit_seconds = 1;
     mount(volume, options);
-    for (int tenths = 0; tenths < 300 && volume.fs().store.moving_blocks > 0; ++tenths)
+    for (int tenths = 0; tenths < 1200 && volume.fs().store.moving_blocks > 0; ++tenths)
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     CHECK(volume.fs().store.moving_blocks == 0);
     CHECK(volume.fs().info().moved_blocks > 10);

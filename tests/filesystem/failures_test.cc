@@ -521,7 +521,7 @@ TEST_CASE("failures: who comes for a commit is answered when the last one could 
     while (!fail_confirmation(volume, made->inode)) { }
     static Answer answer;  // one that never comes must not meet a dead stack
     volume.fs().committer.sync_async(&answer);
-    for (int left = 10000; left > 0 && !answer.given; --left)
+    for (int left = 60'000; left > 0 && !answer.given; --left)
         usleep(1000);
     CHECK(answer.given);
     CHECK(answer.status == Status(Err::kTooManyFaults));

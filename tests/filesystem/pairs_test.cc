@@ -145,6 +145,23 @@ const VolumeOperation kOperations[] = {
          return !refused(started, why);
      },
      balance_step},
+    {"shrink",
+     [](World& world) {
+         std::string why;
+         const MemberId member = world.any_member();
+         const uint64_t now = world.fs().volume->superblock().member(member)->size_bytes;
+         if (now <= kPairMemberBytes / 2) {
+             refused(world.fs().committer.grow_member(member, why).status(), why);
+             return false;
+         }
+         return !refused(world.fs().committer.balance.start({.profiles = world.fs().volume->profiles(),
+                                                             .content = kAllContent,
+                                                             .member = member,
+                                                             .shrink_bytes = now - 2 * kMinSlotBytes},
+                                                            why),
+                         why);
+     },
+     balance_step},
     {"replace",
      [](World& world) {
          const MemberId member = world.any_member();

@@ -310,3 +310,156 @@ TEST_CASE("replace: the figures of one replacement are not those of the one befo
     CHECK(second.copy.bytes_done <= first.copy.bytes_done + kMiB);
     require_contents(volume.fs(), contents);
 }
+
+TEST_CASE(
+    "replace: in a volume of two the successor stands in for a member that fails once it has everything")
+{
+    Prng prng(seed());
+    for (const bool copied : {true, false})
+        for (const bool crash : {false, true}) {
+            CAPTURE(copied);
+            CAPTURE(crash);
+            SimVolume volume(kTwo);
+            make_and_mount(volume);
+            Contents contents = fill(volume.fs(), prng, 3 * kMiB);
+            const uint32_t device = start(volume);
+            if (copied)
+                copy_all(volume);
+            volume.cable(kSourceDevice).add_rule({.action = FaultAction::kGone});
+            const std::vector<std::byte> later = random_content(prng, kMiB);
+            const auto made = volume.fs().names.make_node(kRoot, "later", S_IFREG | 0644, 0, {});
+            const bool acknowledged = made.ok() &&
+                                      volume.fs().files.write(made->inode, 0, later, {}, {}).ok() &&
+                                      volume.fs().step(true).ok();
+            CHECK(acknowledged == copied);
+            CHECK(volume.fs().store.service.stopped() == !copied);
+            if (!copied)
+                continue;
+            contents["later"] = later;
+            if (crash) {
+                volume.power_cut(prng);
+                // The old one by itself cannot go on without what it missed.
+                volume.cable(kSourceDevice).remove_all_rules();
+                mount(volume, degraded_options(), {0, device});
+                CHECK(volume.fs().volume->read_only_advised());
+                volume.kill();
+                mount(volume, degraded_options(), {kSourceDevice});
+                CHECK_FALSE(volume.fs().volume->read_only_advised());
+            }
+            require_contents(volume.fs(), contents);
+            CHECK(run(volume).state == State::kFinished);
+            CHECK(is_member(volume, device));
+            for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+                if (step % 8 == 7)
+                    REQUIRE(volume.fs().step(true).ok());
+            REQUIRE(volume.fs().step(true).ok());
+            volume.cable(kSourceDevice).remove_all_rules();
+            require_redundant(volume, contents, kSourceDevice);
+        }
+}
+
+TEST_CASE("replace: who is not there is waited for only so long")
+{
+    Prng prng(seed());
+    MountOptions impatient = degraded_options();
+    impatient.spare_seconds = 0;
+    for (const bool source : {true, false})
+        for (const bool by_order : {true, false}) {
+            CAPTURE(source);
+            CAPTURE(by_order);
+            SimVolume volume(kRaid5);
+            make_and_mount(volume);
+            Contents contents = fill(volume.fs(), prng, 3 * kMiB);
+            const uint32_t device = start(volume);
+            volume.fs().replace_step();
+            REQUIRE(volume.unmount().ok());
+            const uint32_t gone = source ? kSourceDevice : device;
+            mount(volume, impatient, by_order ? std::vector<uint32_t>{} : std::vector<uint32_t>{gone});
+            std::string why;
+            const MemberId id = source ? kSource : volume.fs().volume->replacing().target;
+            if (by_order)
+                REQUIRE_MESSAGE(volume.fs().committer.offline_member(id, why).ok(), why);
+            const ReplaceStatus status = run(volume);
+            if (by_order) {
+                CHECK(status.state == State::kWaiting);
+                REQUIRE_MESSAGE(volume.fs().committer.online_member(id, nullptr, why).ok(), why);
+                CHECK(run(volume).state == State::kFinished);
+            } else {
+                CHECK(status.state == (source ? State::kFinished : State::kFailed));
+            }
+            CHECK_FALSE(volume.fs().volume->replacing().active());
+            const bool replaced = source || by_order;
+            CHECK(is_member(volume, replaced ? device : kSourceDevice));
+            CHECK((replaced || status.text.find("did not come back") != std::string::npos));
+            change_one(volume.fs(), prng, contents);
+            for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+                if (step % 8 == 7)
+                    REQUIRE(volume.fs().step(true).ok());
+            REQUIRE(volume.fs().step(true).ok());
+            require_redundant(volume, contents, replaced ? kSourceDevice : device);
+        }
+}
+
+TEST_CASE("replace: with a node that cannot be read the member stays, and costs no more spares")
+{
+    Prng prng(seed());
+    for (const bool redundant : {true, false}) {
+        CAPTURE(redundant);
+        SimVolume volume(
+            redundant ? kRaid5
+                      : VolumeShape{2, kMemberBytes, ProfileId::kSingle, ProfileId::kSingle, 16 * kKiB});
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        const Contents contents = fill(fs, prng, 3 * kMiB);
+        Committer& committer = fs.committer;
+        std::string why;
+        std::vector<uint32_t> spares;
+        for (int number = 0; number < 2; ++number) {
+            spares.push_back(volume.add_device(kMemberBytes));
+            REQUIRE(committer.add_spare(volume.borrow_one(spares.back()), why).ok());
+        }
+        // No copy of the root of the files is to be had.
+        const VolumeAddress root = fs.store.timeline.view().committed->tree(TreeIndex::kFiles).root.address;
+        std::vector<uint32_t> faulty;
+        std::vector<FaultRule> rules;
+        for (const Ref<const ArrayGroup>& group : fs.volume->array().groups()) {
+            if (root < group->record.address || group->record.address + group->record.span_bytes() <= root)
+                continue;
+            for (uint32_t column = 0; column < group->record.columns.size(); ++column) {
+                const uint64_t offset = group->locate(column, root - group->record.address).offset.value;
+                faulty.push_back(group->record.columns[column].member.value - 1);
+                rules.push_back({.kinds = kFaultReads, .begin = offset, .end = offset + kNodeBytes});
+            }
+        }
+        REQUIRE(faulty.size() == (redundant ? 2 : 1));
+        const MemberId source = redundant ? kSource : MemberId{faulty.front() + 1};
+        MemberSet& members = fs.volume->members();
+        members.set_error_budget(4);
+        members.note_repair(source, {0}, MemberSet::Repair::kDoesNotHold);
+        committer.use_spares();
+        REQUIRE(fs.volume->replacing().source == source);
+        REQUIRE(fs.volume->spare_table().size() == 1);
+        for (size_t copy = 0; copy < faulty.size(); ++copy)
+            volume.cable(faulty[copy]).add_rule(rules[copy]);
+        fs.store.cache.clear();
+        const ReplaceStatus status = run(volume);
+        for (const uint32_t index : faulty)
+            volume.cable(index).remove_all_rules();
+        CHECK(status.state == State::kFailed);
+        CHECK_MESSAGE(status.text.find("in use") != std::string::npos, status.text);
+        CHECK(members.path(source) == "member" + std::to_string(source.value));
+        uint32_t stale = 0;
+        for (const GroupRecord& group : fs.volume->map().groups)
+            for (const GroupColumn& column : group.columns)
+                stale += column.member == source && column.stale() ? 1 : 0;
+        CHECK(stale == 0);
+        CHECK(members.doubtful(source));
+        CHECK(committer.replace.gave_up(source));
+        committer.use_spares();
+        CHECK_FALSE(fs.volume->replacing().active());
+        CHECK(fs.volume->spare_table().size() == 1);
+        require_contents(fs, contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {spares[0]});
+    }
+}

@@ -393,6 +393,84 @@ TEST_CASE("replace: what cannot be is refused with a reason, and nothing changes
     require_contents(fs, contents);
 }
 
+TEST_CASE("replace: a plan refuses what the command would, says what it takes, and changes nothing")
+{
+    Prng prng(seed());
+    for (const bool in_service : {true, false})
+        for (const bool by_spare : {false, true}) {
+            CAPTURE(in_service);
+            CAPTURE(by_spare);
+            SimVolume volume(kRaid5);
+            make_and_mount(volume);
+            const Contents contents = fill(volume.fs(), prng, 9 * kMiB);
+            const uint32_t device = volume.add_device(kMemberBytes);
+            const std::vector<std::byte> before = random_content(prng, 16 * kMiB);
+            volume.member(device).poke(0, before);
+            std::string why;
+            MemberId spare;
+            if (by_spare) {
+                const auto added = volume.fs().committer.add_spare(volume.borrow_one(device), why);
+                REQUIRE_MESSAGE(added.ok(), why);
+                spare = *added;
+            }
+            if (!in_service) {
+                REQUIRE(volume.unmount().ok());
+                mount(volume, degraded_options(), {kSourceDevice});
+            }
+            Committer& committer = volume.fs().committer;
+            const auto plan_with = [&](MemberId id, uint64_t bytes, BalancePlan& plan) {
+                return committer.plan_replacement(id, "it", bytes, spare, plan, why);
+            };
+            const Superblock superblock = volume.fs().volume->superblock();
+            BalancePlan plan;
+            REQUIRE_MESSAGE(plan_with(kSource, kMemberBytes, plan).ok(), why);
+            CHECK(plan.device.needed == kMemberBytes);
+            CHECK(plan.device.there == kMemberBytes);
+            CHECK(plan.moved_bytes > 2 * kMiB);
+            CHECK(plan.tolerance_before == (in_service ? 1 : 0));
+            CHECK(plan.tolerance_meanwhile == plan.tolerance_before);
+            CHECK(plan.tolerance_after == 1);
+            CHECK(plan.rate == 0);
+            CHECK(plan_with({9}, kMemberBytes, plan).err() == Err::kInvalid);
+            if (!by_spare) {
+                CHECK(plan_with(kSource, kMemberBytes - kMiB, plan).err() == Err::kNoSpace);
+                CHECK_MESSAGE(why.find("use one that is not smaller") != std::string::npos, why);
+                std::vector<std::byte> after(before.size());
+                volume.member(device).peek(0, after);
+                CHECK(after == before);
+            } else {
+                CHECK(committer.plan_replacement(kSource, "", 0, {77}, plan, why).err() == Err::kInvalid);
+                CHECK(volume.fs().volume->spares().device(spare) != nullptr);
+            }
+            CHECK_FALSE(volume.fs().volume->replacing().active());
+            CHECK(volume.fs().volume->superblock().members == superblock.members);
+            CHECK(volume.fs().volume->superblock().spares == superblock.spares);
+            // Then it is as the plan said.
+            REQUIRE_MESSAGE(
+                committer
+                    .replace_member(kSource,
+                                    by_spare ? std::unique_ptr<BlockDevice>() : volume.borrow_one(device),
+                                    why, spare)
+                    .ok(),
+                why);
+            CHECK(committer.replace_member({1}, nullptr, why, {77}).err() == Err::kInvalid);
+            if (in_service) {
+                CHECK(plan_with({1}, kMemberBytes, plan).err() == (by_spare ? Err::kInvalid : Err::kBusy));
+                const ReplaceStatus status = run(volume);
+                CHECK(status.state == State::kFinished);
+                CHECK(status.copy.bytes_done < plan.moved_bytes * 2 + kMiB);
+                CHECK(status.copy.bytes_done + kMiB > plan.moved_bytes / 2);
+            } else {
+                for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
+                    if (step % 8 == 7)
+                        REQUIRE(volume.fs().step(true).ok());
+                REQUIRE(volume.fs().step(true).ok());
+            }
+            CHECK(is_member(volume, device));
+            require_redundant(volume, contents, kSourceDevice);
+        }
+}
+
 TEST_CASE("replace: a member of a degraded volume")
 {
     Prng prng(seed());

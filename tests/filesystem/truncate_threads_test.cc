@@ -36,7 +36,8 @@ TEST_CASE("truncate: a file that grows while it is made longer keeps the block b
         REQUIRE(fs.step(true).ok());
         std::atomic<int> ready = 0;
         const auto meet = [&] {
-            for (++ready; ready < 2;) { }
+            for (++ready; ready < 2;)
+                std::this_thread::yield();
         };
         std::thread writer([&] {
             meet();

@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 #include <ctime>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "device/assembly.h"
+#include "format/items.h"
+#include "format/name_codec.h"
+#include "format/node.h"
 
 namespace cowraid::test {
 
@@ -298,6 +302,16 @@ Verdict CaseRun::run()
     return verdict_;
 }
 
+// Attributes come and go, so that any of the numbers of a bucket may be without one.
+bool renumbers_attribute(const DiskEditor& editor, const FuzzCase& fuzz)
+{
+    if (fuzz.leaf.structure != "DiskLeafItem" || fuzz.leaf.field != "offset")
+        return false;
+    const std::byte type = editor.node(fuzz.target.node)[fuzz.target.offset + offsetof(DiskLeafItem, type)];
+    return type == static_cast<std::byte>(ItemType::kXattr) &&
+           fuzz.value / kBucketSlots == editor.value(fuzz.target, fuzz.leaf) / kBucketSlots;
+}
+
 }  // namespace
 
 std::unique_ptr<FuzzSubject> make_subject(const FuzzShape& shape)
@@ -335,10 +349,11 @@ Verdict run_changed(FuzzSubject& subject, const SessionOptions& session, const F
 
 Verdict run_case(FuzzSubject& subject, const FuzzCase& fuzz)
 {
+    const bool renumbers = renumbers_attribute(*subject.editor, fuzz);
     subject.editor->overwrite(fuzz.target, fuzz.leaf, fuzz.value, fuzz.how);
     const bool log = is_log_field(fuzz.leaf);
     return run_changed(subject, fuzz.session,
-                       {.free = is_free_field(fuzz.leaf),
+                       {.free = is_free_field(fuzz.leaf) || renumbers,
                         .visible = is_visible_field(fuzz.leaf),
                         .may_overwrite = !fuzz.keeps_used_blocks(),
                         // Other trees than those that the records were made for.

@@ -15,7 +15,7 @@ namespace cowraid::test {
 namespace {
 
 // Sanitizers make everything several times as slow and as large.
-constexpr double kMaxSeconds = kSanitized ? 60 : 5;
+constexpr double kMaxSeconds = kSanitized ? 120 : 20;
 constexpr uint64_t kMaxMemoryBytes = (kSanitized ? 8 : 1) * 512 * kMiB;
 constexpr uint64_t kMaxUseMemoryBytes = 4 * kMaxMemoryBytes;
 

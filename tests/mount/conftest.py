@@ -19,9 +19,12 @@ from member_file import MemberFile
 
 TOOLS = Path(os.environ.get("COWRAID_BUILD_DIR", ROOT / "build-test")) / "tools"
 SCRATCH = "/dev/shm" if os.path.isdir("/dev/shm") else None
+# Seconds until what comes at once has come, on a slow machine that does other things, too. What takes long
+# anywhere gets some times as many.
+PATIENCE = float(os.environ.get("COWRAID_PATIENCE", "60"))
 
 
-def run(*arguments, check=True, timeout=300, **options):
+def run(*arguments, check=True, timeout=15 * PATIENCE, **options):
     """Runs a command; its output is part of the failure message."""
     command = [str(argument) for argument in arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
@@ -32,6 +35,15 @@ def run(*arguments, check=True, timeout=300, **options):
 
 def tool(name, *arguments, **options):
     return run(TOOLS / name, *arguments, **options)
+
+
+def wait_for(condition, seconds=PATIENCE, pause=0.05, otherwise=lambda: "waited in vain"):
+    """Until it is true; returns what it was then. `otherwise` says what is wrong when that does not come."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, otherwise()
+        time.sleep(pause)
+    return found
 
 
 def pytest_configure():
@@ -128,10 +140,8 @@ class Volume:
     def kill(self):
         process = self.daemon()
         os.kill(process, 9)
-        deadline = time.monotonic() + 10
-        while self.answers() or runs(process):
-            assert time.monotonic() < deadline, "the daemon is still there"
-            time.sleep(0.02)
+        wait_for(lambda: not self.answers() and not runs(process), pause=0.02,
+                 otherwise=lambda: "the daemon is still there")
 
     def answers(self):
         try:
@@ -149,12 +159,10 @@ class Volume:
         stats = json.loads(tool("cowraid", "device", "stats", "--json", self.mount_point).stdout)
         return stats
 
-    def wait_caught_up(self, seconds=60):
+    def wait_caught_up(self):
         """Until no member lacks a write."""
-        deadline = time.monotonic() + seconds
-        while any(line["stale_groups"] for line in self.counters()["device-stats"]):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(lambda: not any(line["stale_groups"] for line in self.counters()["device-stats"]),
+                 5 * PATIENCE)
 
     def hide(self, indexes):
         """Takes members away: no program can find them until unhide()."""

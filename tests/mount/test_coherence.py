@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TOOLS, run
+from conftest import PATIENCE, TOOLS, run, wait_for
 
 SECONDS = os.environ.get("COWRAID_COHERENCE_SECONDS")
 PROFILES = [("raid6", "raid1c3")] + ([("raid5", "raid1")] if SECONDS else [])
 ZERO_RANGE = 0x10
 PROGRAM = TOOLS.parent / "tests" / "coherence"
+SCENES = 27
 
 
 @pytest.mark.parametrize("data,metadata", PROFILES)
@@ -28,21 +29,18 @@ def test_every_way_to_read_beside_every_way_to_write(make_volume, data, metadata
     volume.make()
     volume.mount()
     seconds = int(SECONDS or 55)
-    result = run(PROGRAM, volume.mount_point, seconds, check=False, timeout=2 * seconds + 120)
+    # Each scene may take half a minute more than it should.
+    result = run(PROGRAM, volume.mount_point, seconds, check=False, timeout=2 * seconds + SCENES * PATIENCE)
     print(result.stdout)
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr
-    assert result.stdout.count("cells checked") == 27
+    assert result.stdout.count("cells checked") == SCENES
     volume.unmount()
     assert volume.check()["clean"]
 
 
-def wait_until_gone(process, seconds=10):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not os.path.exists(f"/proc/{process}"):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"process {process} is still there: " + Path(f"/proc/{process}/status").read_text())
+def wait_until_gone(process):
+    wait_for(lambda: not os.path.exists(f"/proc/{process}"), pause=0.02,
+             otherwise=lambda: f"{process} is still there: " + Path(f"/proc/{process}/status").read_text())
 
 
 def start_load(folder):
@@ -78,8 +76,9 @@ def test_killed_while_pages_are_dropped(make_volume):
             folder = volume.mount_point / f"load{index}"
             folder.mkdir(exist_ok=True)
             loads.append(start_load(folder))
-        time.sleep(1 + round_number * 0.05)
         daemon = volume.daemon()
+        wait_for(lambda: droppers(daemon))
+        time.sleep(0.5 + round_number * 0.05)
         helpers = droppers(daemon)
         assert len(helpers) == 1
         volume.kill()
@@ -91,8 +90,8 @@ def test_killed_while_pages_are_dropped(make_volume):
         run("umount", "-i", "-l", volume.mount_point)
     volume.mount()
     load = start_load(volume.mount_point)
-    time.sleep(1)
-    os.kill(droppers(volume.daemon())[0], 9)
+    daemon = volume.daemon()
+    os.kill(wait_for(lambda: droppers(daemon))[0], 9)
     time.sleep(1)
     assert load.poll() is None
     load.kill()

@@ -3,10 +3,10 @@
 
 import json
 import os
-import time
 
-from conftest import run, tool
-from test_balance import Writer, state
+import pytest
+from conftest import run, tool, wait_for
+from test_balance import Writer, state, wait_until_it_ends
 from test_catch_up import without
 from test_redundancy import fill, verify
 
@@ -80,20 +80,14 @@ def test_a_removal_goes_on_when_killed(make_volume):
     said = device("remove", "--background", "2", volume.mount_point)
     assert "is being emptied" in said.stdout
     for _ in range(3):
-        deadline = time.monotonic() + 60
         begun = state(volume)["bytes_left"]
-        while state(volume)["state"] == "running" and state(volume)["bytes_left"] >= begun:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: state(volume)["state"] != "running" or state(volume)["bytes_left"] < begun)
         assert state(volume)["member"] in (0, 2)
         gone = 2 not in ids(volume)
         volume.kill()
         volume.mount(without(volume, [1]) if gone else None)
         assert (volume.mount_point / "big").read_bytes() == big
-    deadline = time.monotonic() + 120
-    while state(volume)["state"] == "running":
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until_it_ends(volume)
     assert ids(volume) == [1, 3, 4]
     verify(sums)
     assert (volume.mount_point / "big").read_bytes() == big
@@ -172,8 +166,9 @@ def test_devices_that_have_grown_are_used(make_volume):
         return tool("cowraid", "filesystem", "resize", *arguments, volume.mount_point, check=check)
 
     for what, code, text in (("max", 1, "no more than before"), ("1:max", 1, "no more than before"),
-                             ("7:max", 1, "'7' is no member"), ("1:-10M", 2, "cannot be made smaller"),
-                             ("5G", 2, "cannot be made smaller")):
+                             ("7:max", 1, "'7' is no member"), ("1:-200M", 1, "64.00MiB at least"),
+                             ("1:+1G", 1, "which is less than that"), ("1:ten", 2, "MEMBER:[+|-]SIZE"),
+                             ("5G", 2, "MEMBER:[+|-]SIZE")):
         said = resize(what, check=False)
         assert (said.returncode, text in said.stderr) == (code, True), (what, said.stderr)
     for image, loop in zip(volume.images, volume.loops):
@@ -191,3 +186,60 @@ def test_devices_that_have_grown_are_used(make_volume):
     volume.mount(without(volume, [0]), "degraded,ro")
     verify(sums)
     assert (volume.mount_point / "big").read_bytes() == big
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_member_is_made_smaller(make_volume, killed):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=512)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "first").write_bytes(os.urandom(500 << 20))
+    run("sync", "-f", volume.mount_point)
+    big = big_file(volume, 400)
+    sums = fill(volume.mount_point, 1, file_count=40)
+    (volume.mount_point / "first").unlink()
+    for _ in range(4):
+        run("sync", "-f", volume.mount_point)
+    before = available(volume)
+
+    def resize(*arguments, check=True):
+        return tool("cowraid", "filesystem", "resize", *arguments, volume.mount_point, check=check)
+
+    def member():
+        told = json.loads(tool("cowraid", "status", "--json", volume.mount_point).stdout)["volumes"][0]
+        return told["members"][1]["size_bytes"]
+
+    planned = resize("--plan", "2:-212M").stdout
+    assert "Moves:" in planned and "Room for data:" in planned and member() == 512 << 20
+    refused = resize("--plan", "2:40M", check=False), resize("2:40M", check=False)
+    assert refused[0].returncode == refused[1].returncode == 1 and "64.00MiB at least" in refused[1].stderr
+    assert refused[0].stderr == refused[1].stderr
+    if killed:
+        assert "is being made smaller" in resize("--background", "2:300M").stdout
+        volume.kill()
+        volume.mount()
+        wait_for(lambda: member() == 300 << 20)
+    else:
+        assert "smaller, to 300.00MiB" in resize(f"{volume.devices[1]}:300M").stdout
+    assert member() == 300 << 20 and available(volume) < before
+    # The end of the device goes.
+    run("truncate", "-s", str(300 << 20), volume.images[1])
+    run("losetup", "-c", volume.devices[1])
+    (volume.mount_point / "later").write_bytes(big)
+    run("sync", "-f", volume.mount_point)
+    verify(sums)
+    assert (volume.mount_point / "big").read_bytes() == big
+    volume.unmount()
+    volume.check()
+    volume.mount()
+    run("truncate", "-s", "400M", volume.images[1])
+    run("losetup", "-c", volume.devices[1])
+    assert "uses 350.00MiB now" in resize("2:+50M").stdout
+    assert "uses 400.00MiB now" in resize("2:max").stdout
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+    volume.unmount()
+    volume.hide([0])
+    volume.mount(without(volume, [0]), "degraded,ro")
+    verify(sums)
+    for name in ("big", "later"):
+        assert (volume.mount_point / name).read_bytes() == big

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from conftest import TOOLS, run, tool
+from conftest import PATIENCE, TOOLS, run, tool, wait_for
 from test_catch_up import without
 
 
@@ -17,34 +17,31 @@ def events(volume, *arguments):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def wait_for(volume, name, seconds=30):
-    deadline = time.monotonic() + seconds
-    while True:
-        found = [event for event in events(volume) if event["event"] == name]
-        if found:
-            return found[0]
-        assert time.monotonic() < deadline, f"no {name} in {events(volume)}"
-        time.sleep(0.2)
+def wait_for_event(volume, name):
+    """The first one of that name."""
+    return wait_for(lambda: [event for event in events(volume) if event["event"] == name],
+                    otherwise=lambda: f"no {name} in {events(volume)}")[0]
 
 
 def test_events_of_a_volume(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
     volume.make("-L", "told")
     volume.mount()
-    first = wait_for(volume, "NewArray")
+    first = wait_for_event(volume, "NewArray")
     assert first["sequence"] == 1 and first["label"] == "told"
     assert first["mount_point"] == str(volume.mount_point) and abs(first["time"] - time.time()) < 60
     (volume.mount_point / "data").write_bytes(os.urandom(30 << 20))
     tool("cowraid", "scrub", volume.mount_point)
-    assert wait_for(volume, "ScrubFinished")["text"] == "no errors found"
+    assert wait_for_event(volume, "ScrubFinished")["text"] == "no errors found"
     volume.unmount()
     volume.hide([1])
     volume.mount(without(volume, [1]), "degraded")
-    assert "1 member out of service; no other member may fail" in wait_for(volume, "DegradedArray")["text"]
+    degraded = wait_for_event(volume, "DegradedArray")
+    assert "1 member out of service; no other member may fail" in degraded["text"]
     (volume.mount_point / "meanwhile").write_bytes(os.urandom(8 << 20))
     run("sync", "-f", volume.mount_point)
     tool("cowraid", "replace", "start", "missing", volume.another(256), volume.mount_point)
-    wait_for(volume, "Redundant")
+    wait_for_event(volume, "Redundant")
     names = [event["event"] for event in events(volume)]
     assert names[:2] == ["NewArray", "DegradedArray"]
     order = [name for name in names if name in ("MemberBack", "RebuildStarted", "RebuildFinished")]
@@ -71,11 +68,11 @@ def test_a_program_is_called_with_each_event(make_volume, tmp_path):
     command = [TOOLS / "cowraid", "events", "--test", "--program", str(hook)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as following:
 
-        def wait_called(line, seconds=30):
-            deadline = time.monotonic() + seconds
-            while not called.exists() or line not in called.read_text(encoding="ascii").splitlines():
-                assert time.monotonic() < deadline, called.exists() and called.read_text(encoding="ascii")
-                time.sleep(0.1)
+        def lines_called():
+            return called.read_text(encoding="ascii").splitlines() if called.exists() else []
+
+        def wait_called(line):
+            wait_for(lambda: line in lines_called(), otherwise=lines_called)
 
         wait_called(f"TestMessage {volume.mount_point}")
         tool("cowraid", "scrub", volume.mount_point)
@@ -88,7 +85,7 @@ def test_a_program_is_called_with_each_event(make_volume, tmp_path):
         volume.mount([*volume.loops])
         wait_called(f"NewArray {volume.mount_point}")
         following.send_signal(signal.SIGTERM)
-        assert following.wait(timeout=10) == 0
-    lines = called.read_text(encoding="ascii").splitlines()
+        assert following.wait(timeout=PATIENCE) == 0
+    lines = lines_called()
     # What was before the program is not told again: the volume is new with its second mount only.
     assert lines.count(f"NewArray {volume.mount_point}") == 1

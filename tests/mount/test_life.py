@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import run, tool
+from conftest import PATIENCE, run, tool, wait_for
 from test_balance import balance, profiles, state
 from test_catch_up import without
 
@@ -31,15 +31,12 @@ class Fio:
     def finish(self):
         assert self.process.poll() is None, self.process.stdout.read()
         self.process.send_signal(signal.SIGINT)
-        text = self.process.communicate(timeout=60)[0]
+        text = self.process.communicate(timeout=5 * PATIENCE)[0]
         assert "err= 0" in text and "verify:" not in text, text
 
 
-def wait_for(condition, seconds=300):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def wait_long(condition):
+    wait_for(condition, 15 * PATIENCE)
 
 
 def make_files(volume):
@@ -64,13 +61,13 @@ def test_it_grows_and_converts_under_a_verifying_load(make_volume):
     time.sleep(2)
     tool("cowraid", "device", "add", volume.another(1536), volume.mount_point)
     balance(volume, "--convert", "raid6", "--background")
-    wait_for(lambda: state(volume)["bytes_left"] * 2 < state(volume)["bytes_total"])
+    wait_long(lambda: state(volume)["bytes_left"] * 2 < state(volume)["bytes_total"])
     load.finish()
     assert state(volume)["state"] == "running"
     volume.kill()
     volume.mount()
     load = Fio(volume.mount_point, "second")
-    wait_for(lambda: state(volume)["state"] != "running")
+    wait_long(lambda: state(volume)["state"] != "running")
     load.finish()
     assert profiles(volume) == {"raid6", "raid1c3"}
     verify(volume, sums)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import Volume, run, tool
+from conftest import Volume, run, tool, wait_for
 
 MOUNT_FAILED = 32
 LABEL = f"members-test-{os.getpid()}"
@@ -275,14 +275,21 @@ def test_a_member_without_the_last_commit_is_stale(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
     volume.make()
     volume.mount(options="commit=300")
+
+    def generation():
+        return json.loads(tool("cowraid", "status", "--json", volume.mount_point).stdout)[
+            "volumes"][0]["generation"]
+
     (volume.mount_point / "before").write_bytes(os.urandom(3 << 20))
-    run("sync", "-f", volume.mount_point)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    time.sleep(1)
     old = volume.folder / "old.img"
     shutil.copyfile(volume.images[1], old)
     content = os.urandom(3 << 20)
+    before = generation()
     (volume.mount_point / "after").write_bytes(content)
-    run("sync", "-f", volume.mount_point)
-    time.sleep(1)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    wait_for(lambda: generation() >= before + 2)  # the commit, and superblocks that confirm it
     volume.kill()
     run("umount", "-l", volume.mount_point)
     volume.hide([1])

@@ -107,6 +107,12 @@ def test_what_cannot_be_replaced_is_refused(make_volume):
     assert "cannot be written" in refused("1", other, "-f", *volume.devices[2:])
     volume.check()
     assert "ext4" in run("blkid", "-p", other).stdout
+    planned = tool("cowraid", "replace", "start", "--plan", "-f", "missing", other, *three).stdout
+    assert "needs 128.00MiB, has 128.00MiB" in planned
+    assert "not smaller" in refused("1", small, "--plan", *three)
+    assert "cannot be written" in refused("1", other, "-f", "--plan", *volume.devices[2:])
+    assert "ext4" in run("blkid", "-p", other).stdout
+    volume.check()
     volume.mount(three, "degraded")
 
 

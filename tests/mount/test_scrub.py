@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import TOOLS, tool
+from conftest import PATIENCE, TOOLS, tool, wait_for
 from test_redundancy import fill, verify
 
 SLOTS_BEGIN = 24 << 20  # of a member of 128 MiB, behind what is not in block groups
@@ -25,6 +25,10 @@ def scrub(volume, *options, expect=0):
 
 def status_of(volume):
     return json.loads(tool("cowraid", "scrub", "status", "--json", volume.mount_point).stdout)
+
+
+def wait_until_it_ends(volume):
+    wait_for(lambda: status_of(volume)["state"] != "running", 5 * PATIENCE)
 
 
 def rot(volume, indexes, seed=1, share=1, begin=SLOTS_BEGIN):
@@ -155,13 +159,11 @@ def test_a_scrub_goes_on_after_an_unmount_and_after_a_kill(make_volume):
         (volume.mount_point / f"file{number}").write_bytes(os.urandom(16 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     whole = scrub(volume)
-    tool("cowraid", "scrub", "start", "--limit", "12m", volume.mount_point)
+    tool("cowraid", "scrub", "start", "--limit", "4m", volume.mount_point)
     started = status_of(volume)["started"]
     done = 0
     for step in ("unmount", "kill"):
-        end = time.monotonic() + 60
-        while status_of(volume)["bytes_done"] <= done and time.monotonic() < end:
-            time.sleep(0.1)
+        wait_for(lambda: status_of(volume)["bytes_done"] > done)
         if step == "kill":
             # A commit has it.
             (volume.mount_point / "mark").write_bytes(b"x")
@@ -173,9 +175,7 @@ def test_a_scrub_goes_on_after_an_unmount_and_after_a_kill(make_volume):
         assert (after["state"], after["started"]) == ("running", started)
         assert after["bytes_done"] >= (before if step == "unmount" else done) > 0
         done = after["bytes_done"]
-    end = time.monotonic() + 60
-    while status_of(volume)["state"] == "running" and time.monotonic() < end:
-        time.sleep(0.2)
+    wait_until_it_ends(volume)
     ended = status_of(volume)
     check_clean(ended)
     assert ended["started"] == started
@@ -228,10 +228,9 @@ def test_beside_writers_nothing_is_wrong(make_volume):
     try:
         end = time.monotonic() + 12
         passes = 0
-        while time.monotonic() < end:
+        while passes < 3 or time.monotonic() < end:
             check_clean(scrub(volume))
             passes += 1
-        assert passes >= 3
     finally:
         ended.set()
         for writer in writers:
@@ -255,17 +254,20 @@ def test_start_pause_resume_cancel(volume):
     refused = tool("cowraid", "scrub", "start", volume.mount_point, check=False)
     assert refused.returncode == 1 and "a scrub is under way" in refused.stderr
     tool("cowraid", "scrub", "pause", volume.mount_point)
-    time.sleep(1)
+
+    def stands_still():
+        before = status_of(volume)["bytes_done"]
+        time.sleep(0.5)
+        return status_of(volume)["bytes_done"] == before
+
+    wait_for(stands_still)  # what is under way comes to its end
     paused = status_of(volume)
     assert paused["state"] == "paused" and paused["limit_bytes_per_second"] == 16 << 20
     time.sleep(1)
     assert status_of(volume)["bytes_done"] == paused["bytes_done"]
     tool("cowraid", "scrub", "resume", volume.mount_point)
     # 128 MiB on members at 16 MiB a second.
-    deadline = time.monotonic() + 60
-    while status_of(volume)["state"] == "running":
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until_it_ends(volume)
     ended = status_of(volume)
     check_clean(ended)
     assert ended["bytes_done"] > 120 << 20
@@ -281,18 +283,10 @@ def test_start_pause_resume_cancel(volume):
     assert status_of(volume)["state"] == "cancelled"
 
 
-def wait_for(command, volume):
-    """The scrub of a waiting command has begun."""
-    deadline = time.monotonic() + 20
-    while command.poll() is None and status_of(volume)["state"] != "running":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def start_and_wait(volume, *options):
     words = [TOOLS / "cowraid", "scrub", "start", "-B", *options, volume.mount_point]
     command = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(command, volume)
+    wait_for(lambda: command.poll() is not None or status_of(volume)["state"] == "running")
     return command
 
 
@@ -301,11 +295,11 @@ def test_who_waits_for_a_scrub_that_does_not_end_is_told(volume):
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     command = start_and_wait(volume, "--limit", "8m")
     tool("cowraid", "scrub", "cancel", volume.mount_point)
-    _, said = command.communicate(timeout=20)
+    _, said = command.communicate(timeout=PATIENCE)
     assert command.returncode == 1 and "was cancelled" in said
     command = start_and_wait(volume, "--limit", "8m")
     command.send_signal(signal.SIGINT)
-    _, said = command.communicate(timeout=20)
+    _, said = command.communicate(timeout=PATIENCE)
     assert command.returncode == 1 and "goes on" in said
     assert status_of(volume)["state"] == "running"
     tool("cowraid", "scrub", "pause", volume.mount_point)
@@ -316,7 +310,7 @@ def test_who_waits_for_a_scrub_that_does_not_end_is_told(volume):
     tool("cowraid", "scrub", "cancel", volume.mount_point)
     command = start_and_wait(volume, "--limit", "8m")
     volume.unmount()
-    _, said = command.communicate(timeout=20)
+    _, said = command.communicate(timeout=PATIENCE)
     assert command.returncode == 1 and "goes on when it is mounted again" in said
 
 
@@ -387,17 +381,16 @@ def test_killed_in_the_middle(make_volume):
     sums = fill(volume.mount_point, 5, file_count=80)
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     rot(volume, [3])
-    tool("cowraid", "scrub", "start", "--limit", "20m", volume.mount_point)
+    tool("cowraid", "scrub", "start", "--limit", "4m", volume.mount_point)
     started = status_of(volume)["started"]
-    time.sleep(1.5)
+    wait_for(lambda: status_of(volume)["bytes_done"] > 0)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
     volume.kill()
     subprocess.run(["umount", "-i", "-l", volume.mount_point], check=True)
     volume.mount()
     # It goes on.
     assert status_of(volume)["started"] == started
-    end = time.monotonic() + 60
-    while status_of(volume)["state"] == "running" and time.monotonic() < end:
-        time.sleep(0.2)
+    wait_until_it_ends(volume)
     ended = status_of(volume)
     assert (ended["state"], ended["started"], ended["lost_blocks"]) == ("finished", started, 0)
     check_clean(scrub(volume))

@@ -5,7 +5,7 @@ import json
 import os
 import time
 
-from conftest import Volume, run, tool
+from conftest import run, tool, wait_for
 
 CONTENT = os.urandom(6 << 20)
 
@@ -16,13 +16,6 @@ def status(volume):
 
 def events(volume):
     return tool("cowraid", "events", volume.mount_point).stdout
-
-
-def wait_until(what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def others(volume, lost):
@@ -47,9 +40,9 @@ def test_a_spare_takes_the_place_of_a_member_that_fails(make_volume):
     volume.fail_writes()
     (volume.mount_point / "g").write_bytes(CONTENT)
     tool("cowraid", "filesystem", "sync", volume.mount_point)
-    wait_until(lambda: status(volume)["members"][1]["path"] == spare)
+    wait_for(lambda: status(volume)["members"][1]["path"] == spare)
     volume.wait_caught_up()
-    wait_until(lambda: "Redundant" in events(volume))
+    wait_for(lambda: "Redundant" in events(volume))
     told = events(volume)
     for event in ("Fail", "SpareUsed", "RebuildFinished", "Redundant"):
         assert event in told, told
@@ -99,6 +92,12 @@ def test_spares_come_and_go(make_volume):
             assert status(volume)["spares"] == []
             tool("cowraid", "device", "add", "--spare", spare, volume.mount_point)
             assert status(volume)["spares"][0]["id"] == then
+        # One is put in a place by hand.
+        planned = tool("cowraid", "replace", "start", "--plan", "2", spare, volume.mount_point).stdout
+        assert "needs 256.00MiB, has 256.00MiB" in planned and len(status(volume)["spares"]) == 1
+        tool("cowraid", "replace", "start", "-B", "2", spare, volume.mount_point)
+        assert status(volume)["members"][1]["path"] == spare and status(volume)["spares"] == []
+        volume.loops[1], away[1] = spare, volume.loops[1]
         said = tool("cowraid", "device", "add", "--spare", small, volume.mount_point, check=False)
         assert said.returncode == 1 and "a spare is not smaller" in said.stderr
         volume.unmount()

@@ -5,9 +5,9 @@ import json
 import os
 import signal
 import subprocess
-import time
+import threading
 
-from conftest import TOOLS, run, tool
+from conftest import PATIENCE, TOOLS, run, tool
 from test_catch_up import without
 from test_redundancy import fill
 
@@ -91,11 +91,16 @@ def test_watch_ends_with_an_interrupt(make_volume):
     volume.mount()
     command = [TOOLS / "cowraid", "status", "--watch=1", volume.mount_point]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
-        time.sleep(2.5)
+        limit = threading.Timer(PATIENCE, watching.kill)
+        limit.start()
+        text = ""
+        while text.count("State:") < 2 and (more := watching.stdout.readline()):
+            text += more
         watching.send_signal(signal.SIGINT)
-        text = watching.communicate(timeout=10)[0]
+        watching.communicate()
+        limit.cancel()
         assert watching.returncode == 0
-    assert text.count("State:") >= 2
+    assert text.count("State:") == 2
     bad = tool("cowraid", "status", "--watch=soon", volume.mount_point, check=False)
     assert bad.returncode == 2
 

@@ -9,12 +9,11 @@ import mmap
 import os
 import random
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 
-from conftest import TOOLS, run, tool
+from conftest import TOOLS, run, tool, wait_for
 
 ROUNDS = int(os.environ.get("COWRAID_SYNC_ROUNDS", "5"))
 SEED = int(os.environ.get("COWRAID_SEED", "1"))
@@ -283,9 +282,7 @@ def test_a_daemon_told_to_end_leaves_a_busy_mount(volume):
     with open(volume.mount_point / "f", encoding="ascii") as file:
         daemon = volume.daemon()
         os.kill(daemon, 15)
-        deadline = time.monotonic() + 10
-        while os.path.exists(f"/proc/{daemon}") and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(lambda: not os.path.exists(f"/proc/{daemon}"), pause=0.02)
         assert not volume.is_mounted()
         with pytest.raises(OSError, match="not connected"):
             os.statvfs(file.fileno())

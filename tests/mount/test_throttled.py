@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from conftest import Volume, run, runs
+from conftest import PATIENCE, Volume, run, runs, wait_for
 
 WRITERS = 64
 BLOCKS = 6  # of a file
@@ -39,7 +39,7 @@ while time.monotonic() < end:
 
 
 # Of the 99th percentile; 0.01 on a machine that does nothing else.
-SECONDS_MAX = float(os.environ.get("COWRAID_STAT_SECONDS", "0.2"))
+SECONDS_MAX = float(os.environ.get("COWRAID_STAT_SECONDS", "2"))
 
 
 class SlowFolder:
@@ -56,10 +56,10 @@ class SlowFolder:
         self.limit = None
 
     def freeze(self):
-        """Until thaw(), or for 30 s: a daemon that answers nobody is to fail the test, not to hang it."""
+        """Until thaw(), or for ten minutes: a daemon that answers nobody is to fail a test, not to hang."""
         run("fsfreeze", "-f", self.path)
         self.frozen = True
-        self.limit = threading.Timer(30, self.thaw)
+        self.limit = threading.Timer(10 * PATIENCE, self.thaw)
         self.limit.start()
 
     def thaw(self):
@@ -120,16 +120,16 @@ def latencies(folder, seconds):
 
 
 def wait_until_throttled(writers, at_least):
-    """Until none of them gets on any more."""
-    deadline = time.monotonic() + 25
-    before = -1
-    while True:
+    """Until none of them gets on any more. How many blocks they have written."""
+    counts = [-1, -1]
+
+    def throttled():
         time.sleep(2)
-        now = sum(writer.count for writer in writers)
-        if now == before and now >= at_least:
-            return now
-        assert time.monotonic() < deadline
-        before = now
+        counts.append(sum(writer.count for writer in writers))
+        return counts[-1] == counts[-2] == counts[-3] >= at_least
+
+    wait_for(throttled, 2 * PATIENCE, otherwise=lambda: counts)
+    return counts[-1]
 
 
 def start_writers(volume):
@@ -143,19 +143,26 @@ def finish_writers(writers):
     for writer in writers:
         writer.stopping = True
     for writer in writers:
-        writer.join(120)
+        writer.join(5 * PATIENCE)
         assert not writer.is_alive()
         assert writer.error is None
 
 
-def require_quick_answers(volume, writers, written):
-    """While none of the writers gets on."""
-    for kind, times in latencies(volume.mount_point, 3).items():
+def require_quick_answers(volume, writers, at_least):
+    """While none of the writers gets on. How many blocks they have written."""
+    # A writer whose turn of the processor comes late may get on once more. Then it is looked again.
+    for _ in range(3):
+        written = wait_until_throttled(writers, at_least)
+        found = latencies(volume.mount_point, 3)
+        if sum(writer.count for writer in writers) == written:
+            break
+    for kind, times in found.items():
         print(f"{written} MiB written; {kind} while {WRITERS} writers wait: {len(times)} of them, median "
               f"{percentile(times, .5) * 1e3:.2f} ms, 99th percentile {percentile(times, .99) * 1e3:.2f} ms, "
               f"slowest {times[-1] * 1e3:.2f} ms")
         assert percentile(times, .99) < SECONDS_MAX
     assert sum(writer.count for writer in writers) == written, "all of them are to wait still"
+    return written
 
 
 def require_content(volume, writers):
@@ -174,8 +181,7 @@ def test_writers_that_wait_for_memory_keep_nobody_else_waiting(slow):
     (volume.mount_point / "cached").read_bytes()
     folder.freeze()
     writers = start_writers(volume)
-    written = wait_until_throttled(writers, WRITERS)
-    require_quick_answers(volume, writers, written)
+    require_quick_answers(volume, writers, WRITERS)
     folder.thaw()
     finish_writers(writers)
     require_content(volume, writers)
@@ -220,12 +226,9 @@ def test_a_daemon_that_ends_answers_writers_who_wait(slow):
     os.kill(daemon, signal.SIGTERM)
     time.sleep(1)
     folder.thaw()
-    deadline = time.monotonic() + 30
-    while runs(daemon):
-        assert time.monotonic() < deadline, "the daemon does not end"
-        time.sleep(0.1)
+    wait_for(lambda: not runs(daemon), otherwise=lambda: "the daemon does not end")
     for writer in writers:
-        writer.join(30)
+        writer.join(PATIENCE)
         assert not writer.is_alive()
     run("umount", "-l", volume.mount_point, check=False)
     volume.check()
@@ -261,7 +264,7 @@ def test_a_write_that_waited_clears_set_id_bits(slow):
     assert other.poll() is None, "it was to wait"
     folder.thaw()
     finish_writers(writers)
-    assert other.wait(60) == 0
+    assert other.wait(5 * PATIENCE) == 0
     os.close(file)
     assert path.stat().st_mode & 0o7777 == 0o777
     assert path.read_bytes() == b"new!" * (1 << 18)
@@ -279,9 +282,7 @@ def test_writers_that_wait_for_room_keep_nobody_else_waiting(slow):
     os.sync()
     folder.freeze()
     writers = start_writers(volume)
-    written = wait_until_throttled(writers, 1)
-    assert written < WRITERS, "they were to wait for room"
-    require_quick_answers(volume, writers, written)
+    assert require_quick_answers(volume, writers, 1) < WRITERS, "they were to wait for room"
     folder.thaw()
     finish_writers(writers)
     require_content(volume, writers)

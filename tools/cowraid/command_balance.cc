@@ -277,6 +277,9 @@ uint64_t bytes_done(const BalanceStatus& status)
 
 std::string purpose_text(const BalanceStatus& status)
 {
+    if (status.shrink_bytes != 0)
+        return "makes member " + std::to_string(status.member.value) + " smaller, to " +
+               size_text(status.shrink_bytes);
     if (status.member.value != 0)
         return "empties member " + std::to_string(status.member.value) + " and removes it";
     std::string text = status.convert ? "converts" : "moves";
@@ -296,9 +299,11 @@ std::string result_text(const BalanceStatus& status)
     if (status.groups_stuck > 0)
         return count_text(status.groups_stuck, "block group") +
                " cannot be emptied: something in them cannot be read; run cowraid scrub" +
-               (status.member.value != 0 ? "; the member stays" : "");
+               (status.member.value != 0 ? "; the member stays as it is" : "");
     if (status.waits_for_room && status.state == State::kRunning)
         return "waits for room: remove files, or add devices";
+    if (status.state == State::kFinished && status.shrink_bytes != 0)
+        return "done; what is behind that on the device is nobody's";
     if (status.state == State::kFinished && status.member.value != 0)
         return "done; the device stays in use until the volume is unmounted";
     return status.state == State::kFinished ? "done" : "";
@@ -414,7 +419,7 @@ int command_balance(int argc, char** argv, CommandOptions common)
                                               : Wait::kForEnd);
 }
 
-int print_plan(const CommandOptions& options, const BalancePlan& plan)
+int print_plan(const CommandOptions& options, const BalancePlan& plan, const char* work)
 {
     if (options.format == OutputFormat::kJson) {
         print_json(encode_plan(plan).get());
@@ -426,14 +431,16 @@ int print_plan(const CommandOptions& options, const BalancePlan& plan)
     print_field("Moves:", plan.group_count == 0 ? "nothing"
                                                 : size(plan.moved_bytes) + ", of " +
                                                       count_text(plan.group_count, "block group"));
-    for (const auto& [name, room] :
-         {std::pair("Room for data:", plan.data), {"Room for metadata:", plan.metadata}})
+    for (const auto& [name, room] : {std::pair("Room for data:", plan.data),
+                                     {"Room for metadata:", plan.metadata},
+                                     {"The device:", plan.device}})
         if (room.needed != 0)
             print_field(name, "needs " + size(room.needed) + ", has " + size(room.there));
     if (plan.moved_bytes != 0)
-        print_field("Takes:", plan.rate == 0 ? "not known: no balance has ended since the volume was mounted"
+        print_field("Takes:", plan.rate == 0 ? std::string("not known: no ") + work +
+                                                   " has ended since the volume was mounted"
                                              : duration_text(plan.moved_bytes / plan.rate * 1000) + ", at " +
-                                                   size(plan.rate) + "/s as the last balance");
+                                                   size(plan.rate) + "/s as the last " + work);
     print_field("May be lost:", count_text(plan.tolerance_before, "device") + " now, " +
                                     std::to_string(plan.tolerance_meanwhile) + " on the way, " +
                                     std::to_string(plan.tolerance_after) + " afterwards");
@@ -447,7 +454,7 @@ int run_balance(ControlClient& client, const CommandOptions& options, json_t* re
         // A command of its own: a daemon of before would carry the other one out.
         const auto answer = client.call("balance-plan", request, why);
         const auto plan = answer.ok() ? decode_plan(answer->get()) : Result<BalancePlan>(answer.err());
-        return plan.ok() ? print_plan(options, *plan) : command_failed(options, plan.err(), why);
+        return plan.ok() ? print_plan(options, *plan, "balance") : command_failed(options, plan.err(), why);
     }
     const auto started = ask_balance(client, request, why);
     if (!started.ok())
@@ -458,7 +465,9 @@ int run_balance(ControlClient& client, const CommandOptions& options, json_t* re
         print_json(encode_balance(*started).get());
     else
         print_line(stdout, "%s; see cowraid balance status",
-                   started->member.value != 0 ? "the member is being emptied" : "balance started");
+                   started->shrink_bytes != 0   ? "the member is being made smaller"
+                   : started->member.value != 0 ? "the member is being emptied"
+                                                : "balance started");
     return kExitOk;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cowraid device add, device online, device offline, device remove, filesystem resize
+// cowraid device add, device online, device offline, device remove
 #include <algorithm>
 
 #include "base/print.h"
@@ -32,10 +32,6 @@ constexpr argp_option kAddOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
     {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {"spare", kKeySpare, nullptr, 0, "hold it in reserve: it takes the place of a member that fails", 0},
-    {},
-};
-constexpr argp_option kResizeOptions[] = {
-    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {},
 };
 constexpr argp_option kOnlineOptions[] = {
@@ -125,20 +121,6 @@ std::string limits_text(const json_t* added)
     return "; it is too small to take the place of member " + join_words(words);
 }
 
-// The spare of that id or device; an id of 0: there is none.
-Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std::string& why)
-{
-    CW_ASSIGN(const Json answer, client.ask("info", why));
-    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
-    const auto wanted = identify_member(text);
-    for (const SpareInfo& spare : report.info.spares) {
-        const auto device = identify_member(spare.path);
-        if (text == std::to_string(spare.id.value) || (wanted.ok() && device.ok() && *device == *wanted))
-            return spare;
-    }
-    return SpareInfo();
-}
-
 int remove_spare(ControlClient& client, const CommandOptions& options, const SpareInfo& spare)
 {
     std::string why;
@@ -159,24 +141,6 @@ int nothing_named(const DeviceArguments& arguments, const char* what)
 {
     print_error(kProgram, arguments.common.format, Err::kInvalid, what);
     return kExitUsage;
-}
-
-// The one that was named, or all in service.
-Result<std::vector<MemberInfo>> members_to_grow(ControlClient& client, const std::string& name,
-                                                std::string& why)
-{
-    std::vector<MemberInfo> members;
-    if (!name.empty()) {
-        CW_ASSIGN(MemberInfo member, find_member(client, name, why));
-        members.push_back(std::move(member));
-        return members;
-    }
-    CW_ASSIGN(const Json answer, client.ask("info", why));
-    CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
-    for (const MemberInfo& member : report.info.members)
-        if (member.in_service())
-            members.push_back(member);
-    return members;
 }
 
 // The device that has the member's superblocks now; empty: none is found.
@@ -348,29 +312,13 @@ int command_device_offline(int argc, char** argv, CommandOptions common)
 
 namespace {
 
-// A device more, or more of one: nothing moves, and what is there tolerates what it did.
-void print_growth(const CommandOptions& options, const std::string& path, uint64_t size_bytes)
-{
-    if (options.format == OutputFormat::kJson) {
-        const Json plan = json_with_schema("plan");
-        json_put_integer(plan.get(), "moved_bytes", 0);
-        json_put_text(plan.get(), "path", path);
-        json_put_integer(plan.get(), "size_bytes", size_bytes);
-        print_json(plan.get());
-        return;
-    }
-    print_line(stdout, "%s can be used with %s; nothing moves, and as many devices may be lost as now",
-               path.c_str(), size_text(size_bytes, options.sizes).c_str());
-}
-
 Status plan_device(ControlClient& client, const DeviceArguments& arguments, const std::string& path,
                    std::string& why)
 {
-    CW_ASSIGN(const NewMember device, open_new_member(path, arguments.force, why));
     const Json request = json_make_object();
-    json_put_flag(request.get(), "check", true);
-    json_put_integer(request.get(), "size_bytes", device.size_bytes);
-    CW_TRY(client.call("device-add", request.get(), why).status());
+    Json ignored;
+    CW_ASSIGN(const NewMember device,
+              choose_device(client, "device-add", request.get(), path, arguments.force, ignored, why));
     print_growth(arguments.common, device.path, device.size_bytes);
     return {};
 }
@@ -406,7 +354,8 @@ int command_device_add(int argc, char** argv, CommandOptions common)
                 return command_failed(arguments.common, planned.err(), why);
             continue;
         }
-        const auto added = hand_over_device(*client, "device-add", how.get(), path, arguments.force, 0, why);
+        const auto added =
+            hand_over_device(*client, "device-add", "device-add", how.get(), path, arguments.force, why);
         if (!added.ok())
             return command_failed(arguments.common, added.err(), why);
         if (arguments.common.format == OutputFormat::kJson)
@@ -454,56 +403,6 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
                        arguments.plan         ? Wait::kPlan
                        : arguments.background ? Wait::kNot
                                               : Wait::kForEnd);
-}
-
-int command_resize(int argc, char** argv, CommandOptions common)
-{
-    DeviceArguments arguments{.common = std::move(common)};
-    if (!parse_device(
-            argc, argv, kResizeOptions, "[MEMBER:]max [VOLUME]",
-            "Use all of a device that has grown, or of all that have. MEMBER is an id or a device. To "
-            "use less of one, remove it and add it again.",
-            arguments))
-        return kExitUsage;
-    CommandOptions& options = arguments.common;
-    const std::string what = options.operands.empty() ? "" : options.operands.front();
-    const std::string name =
-        what.substr(0, what.find_last_of(':') == std::string::npos ? 0 : what.find_last_of(':'));
-    const bool to_max = what == "max" || (!name.empty() && what == name + ":max");
-    if (!to_max || options.operands.size() > 2) {
-        print_error(kProgram, options.format, Err::kInvalid,
-                    "name max, or MEMBER:max, and the volume; members cannot be made smaller");
-        return kExitUsage;
-    }
-    options.operands.erase(options.operands.begin());
-    std::string why;
-    auto client = connect_mounted(options, why);
-    if (!client.ok())
-        return command_failed(options, client.err(), why);
-    const auto members = members_to_grow(*client, name, why);
-    if (!members.ok())
-        return command_failed(options, members.err(), why);
-    bool any = false;
-    for (const MemberInfo& member : *members) {
-        const Json request = json_make_object();
-        json_put_integer(request.get(), "member", member.id.value);
-        const auto grown =
-            client->call(arguments.plan ? "member-grow-plan" : "member-grow", request.get(), why);
-        if (!grown.ok() && (!name.empty() || grown.err() != Err::kInvalid))
-            return command_failed(options, grown.err(), why);
-        if (!grown.ok())
-            continue;
-        any = true;
-        if (arguments.plan)
-            print_growth(options, member.path, json_get_integer(grown->get(), "size_bytes"));
-        else if (options.format == OutputFormat::kJson)
-            print_json(grown->get());
-        else
-            print_line(stdout, "member %u (%s) uses %s now", member.id.value, member.path.c_str(),
-                       size_text(json_get_integer(grown->get(), "size_bytes"), options.sizes).c_str());
-    }
-    return any ? kExitOk
-               : command_failed(options, Err::kInvalid, why.empty() ? "no member is in service" : why);
 }
 
 }  // namespace cowraid

@@ -20,10 +20,12 @@ struct ReplaceArguments {
     CommandOptions common;
     bool force = false;
     bool wait = false;
+    bool plan = false;
 };
 
 constexpr argp_option kReplaceOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite a device that holds something, wiping its signature", 0},
+    {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {"wait", 'B', nullptr, 0, "until it has everything, where the volume is mounted", 0},
     {},
 };
@@ -41,6 +43,9 @@ error_t parse_replace_option(int key, char*, argp_state* state)
     case 'B':
         arguments.wait = true;
         return 0;
+    case kKeyPlanOnly:
+        arguments.plan = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -54,9 +59,9 @@ bool parse(int argc, char** argv, ReplaceArguments& arguments)
         .parser = parse_replace_option,
         .args_doc = "MEMBER|ID|missing DEVICE VOLUME|MEMBER...",
         .doc =
-            "Put DEVICE in the place of a member of a volume, or of the only one that is missing. A member "
-            "that "
-            "is in service serves until all that it has is copied, from the others where it is bad; an "
+            "Put DEVICE in the place of a member of a volume, or of the only one that is missing. It may be "
+            "a spare of the volume, while that is mounted. A member that is in service serves until all that "
+            "it has is copied, from the others where it is bad; an "
             "unmount "
             "or a crash only interrupts that. What one that is out of service held is written to DEVICE from "
             "the others while the volume is mounted. Of a volume that is not mounted the member is left out "
@@ -73,6 +78,7 @@ struct Replaced {
     Uuid volume;
     std::string path;
     bool copied = false;  // from the member, which serves until then
+    BalancePlan plan{};  // with --plan, and nothing is replaced
 };
 
 std::string member_text(MemberId id)
@@ -113,18 +119,40 @@ Status check_size(const NewMember& device, const MemberRecord& record, std::stri
                             " had " + size_text(record.size_bytes) + "; use one that is not smaller");
 }
 
+// What the daemon says of a replacement, or of its plan; a spare it has already.
+Result<Json> ask_daemon(ControlClient& client, const ReplaceArguments& arguments, json_t* request,
+                        std::string& why)
+{
+    constexpr const char* kStart = "device-replace";
+    constexpr const char* kAssess = "replace-plan";
+    const std::string& device = arguments.common.operands[1];
+    CW_ASSIGN(const SpareInfo spare, find_spare(client, device, why));
+    if (spare.id.value != 0) {
+        json_put_integer(request, "spare", spare.id.value);
+        json_put_text(request, "path", spare.path);
+        return client.call(arguments.plan ? kAssess : kStart, request, why);
+    }
+    if (!arguments.plan)
+        return hand_over_device(client, kStart, kAssess, request, device, arguments.force, why);
+    Json answer;
+    CW_TRY(choose_device(client, kAssess, request, device, arguments.force, answer, why).status());
+    return answer;
+}
+
 // The same while it is mounted: its daemon writes what the member held, beside everything else.
 Result<Replaced> replace_mounted(const ReplaceArguments& arguments, const VolumeTarget& target,
                                  std::string& why)
 {
-    const std::vector<std::string>& operands = arguments.common.operands;
     CW_ASSIGN(ControlClient client, connect_target(target, why));
-    CW_ASSIGN(const MemberInfo member, find_member(client, operands[0], why));
+    CW_ASSIGN(const MemberInfo member, find_member(client, arguments.common.operands[0], why));
     const Json request = json_make_object();
     json_put_integer(request.get(), "member", member.id.value);
-    CW_ASSIGN(const Json answer, hand_over_device(client, "device-replace", request.get(), operands[1],
-                                                  arguments.force, member.size_bytes, why));
-    return Replaced{member.id, target.uuid, json_get_text(answer.get(), "path"), member.in_service()};
+    CW_ASSIGN(const Json answer, ask_daemon(client, arguments, request.get(), why));
+    Replaced replaced{member.id, target.uuid, json_get_text(request.get(), "path"), member.in_service()};
+    if (arguments.plan) {
+        CW_ASSIGN(replaced.plan, decode_plan(answer.get()));
+    }
+    return replaced;
 }
 
 Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
@@ -139,7 +167,8 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
               find_unmounted({operands.begin() + 2, operands.end()}, Mounted::kRefused,
                              " first; the next mount fills the new member", why));
     std::vector<std::string> warnings;
-    CW_ASSIGN(auto devices, open_member_devices(volume, MemberAccess::kReadWrite, warnings, why));
+    const auto access = arguments.plan ? MemberAccess::kReadOnly : MemberAccess::kReadWrite;
+    CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));
     CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(volume)));
     warnings.insert(warnings.end(), assembly.notes.begin(), assembly.notes.end());
     for (const std::string& warning : warnings)
@@ -147,14 +176,24 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
     CW_ASSIGN(const MemberId id, choose_member(assembly, operands[0], why));
     CW_ASSIGN(NewMember target, open_new_member(operands[1], arguments.force, why));
     CW_TRY(check_size(target, *assembly.superblock.member(id), why));
-    Replaced replaced{id, volume.uuid, target.path, false};
+    Replaced replaced{id, volume.uuid, target.path};
     MountOptions options;
     options.degraded = options.manual_commit = true;
+    options.read_only = arguments.plan;
     CW_ASSIGN(const std::unique_ptr<Filesystem> filesystem,
               Filesystem::open(std::move(assembly), options, why));
-    if (filesystem->store.service.read_only()) {
-        why = "the volume cannot be written: " + filesystem->info().read_only_reason;
+    const char* const unwritable = arguments.plan ? filesystem->volume->read_only_reason()
+                                   : filesystem->store.service.read_only()
+                                       ? filesystem->store.service.reason()
+                                       : nullptr;
+    if (unwritable != nullptr) {
+        why = std::string("the volume cannot be written: ") + unwritable;
         return Err::kReadOnly;
+    }
+    if (arguments.plan) {
+        CW_TRY(filesystem->committer.plan_replacement(id, target.path, target.size_bytes, {}, replaced.plan,
+                                                      why));
+        return replaced;
     }
     CW_TRY(wipe_old_signatures(target, why));
     CW_ASSIGN(auto device, make_device_from_fd(std::move(target.fd), target.path, {}, why));
@@ -222,6 +261,8 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
     const auto replaced = replace(arguments, why);
     if (!replaced.ok())
         return command_failed(arguments.common, replaced.err(), why);
+    if (arguments.plan)
+        return print_plan(arguments.common, replaced->plan, "replacement");
     if (arguments.common.format == OutputFormat::kJson) {
         Json out = json_with_schema("replace");
         json_put_text(out.get(), "uuid", uuid_text(replaced->volume));

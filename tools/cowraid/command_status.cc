@@ -294,6 +294,7 @@ int command_status(int argc, char** argv, CommandOptions common)
         if (isatty(STDOUT_FILENO) == 1)
             print_line(stdout, "\033[H\033[2J");
         code = show_once(arguments);
+        fflush(stdout);
         sleep(arguments.watch_seconds);
     }
     return code;

@@ -26,7 +26,7 @@ constexpr Command kCommands[] = {
     {"filesystem", "usage", "where the space is", command_usage},
     {"filesystem", "df", "space per profile", command_df},
     {"filesystem", "sync", "commit what is written", command_sync},
-    {"filesystem", "resize", "use all of devices that have grown", command_resize},
+    {"filesystem", "resize", "use more or less of devices", command_resize},
     {"device", "stats", "error counters of members", command_stats},
     {"device", "add", "make devices members of a mounted volume", command_device_add},
     {"device", "online", "bring a member back that was away or failed", command_device_online},

@@ -120,38 +120,63 @@ Result<MemberInfo> find_member(ControlClient& client, const std::string& text, s
     return Err::kInvalid;
 }
 
-Result<Json> hand_over_device(ControlClient& client, const char* command, const json_t* arguments,
-                              const std::string& path, bool force, uint64_t bytes_min, std::string& why)
+Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std::string& why)
 {
-    CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
-    if (lies_on(mounted.device, path)) {
-        why = path + " lies on the volume itself; name another device";
-        return Err::kInvalid;
-    }
     CW_ASSIGN(const Json answer, client.ask("info", why));
     CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
+    const auto wanted = identify_member(text);
+    for (const SpareInfo& spare : report.info.spares) {
+        const auto device = identify_member(spare.path);
+        if (text == std::to_string(spare.id.value) || (wanted.ok() && device.ok() && *device == *wanted))
+            return spare;
+    }
+    return SpareInfo();
+}
+
+Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t* request,
+                                const std::string& path, bool force, Json& answer, std::string& why)
+{
+    CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
+    if (lies_on(mounted.device, path))
+        return invalid(why, path + " lies on the volume itself; name another device");
+    CW_ASSIGN(const Json info, client.ask("info", why));
+    CW_ASSIGN(const VolumeReport report, decode_report(info.get()));
     if (report.info.read_only) {
         why = "the volume is read-only: " + report.info.read_only_reason;
         return Err::kReadOnly;
     }
-    CW_ASSIGN(const NewMember device, open_new_member(path, force, why));
-    if (device.size_bytes < bytes_min)
-        return invalid(why, device.path + " has " + size_text(device.size_bytes) + ", the member has " +
-                                size_text(bytes_min) + "; use one that is not smaller");
-    const Json request = json_make_object();
-    if (arguments != nullptr)
-        CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
-    json_put_text(request.get(), "path", device.path);
-    if (std::string_view(command) == "device-add") {
-        json_put_flag(request.get(), "check", true);
-        json_put_integer(request.get(), "size_bytes", device.size_bytes);
-        CW_TRY(client.call(command, request.get(), why).status());
-        json_put_flag(request.get(), "check", false);
-    }
+    CW_ASSIGN(NewMember device, open_new_member(path, force, why));
+    json_put_text(request, "path", device.path);
+    json_put_integer(request, "size_bytes", device.size_bytes);
+    json_put_flag(request, "check", true);
+    CW_ASSIGN(answer, client.call(plan, request, why));
+    json_put_flag(request, "check", false);
+    return device;
+}
+
+Result<Json> hand_over_device(ControlClient& client, const char* command, const char* plan, json_t* request,
+                              const std::string& path, bool force, std::string& why)
+{
+    Json ignored;
+    CW_ASSIGN(const NewMember device, choose_device(client, plan, request, path, force, ignored, why));
     if (const std::string warning = warning_of_readers(std::span(&device, 1)); !warning.empty())
         print_line(stderr, "cowraid: warning: %s", warning.c_str());
     CW_TRY(wipe_old_signatures(device, why));
-    return client.call(command, request.get(), why, device.fd.get());
+    return client.call(command, request, why, device.fd.get());
+}
+
+void print_growth(const CommandOptions& options, const std::string& path, uint64_t size_bytes)
+{
+    if (options.format == OutputFormat::kJson) {
+        const Json plan = json_with_schema("plan");
+        json_put_integer(plan.get(), "moved_bytes", 0);
+        json_put_text(plan.get(), "path", path);
+        json_put_integer(plan.get(), "size_bytes", size_bytes);
+        print_json(plan.get());
+        return;
+    }
+    print_line(stdout, "%s can be used with %s; nothing moves, and as many devices may be lost as now",
+               path.c_str(), size_text(size_bytes, options.sizes).c_str());
 }
 
 Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why)

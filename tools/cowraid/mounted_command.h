@@ -8,6 +8,7 @@
 
 #include "control/control_client.h"
 #include "control/volume_status.h"
+#include "tools/common/new_member.h"
 #include "tools/cowraid/command.h"
 
 namespace cowraid {
@@ -31,16 +32,25 @@ Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::stri
 
 // The member that the user means: by its number, its device, or as the only one that is missing.
 Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why);
-// Opens a device that is to become a member and sends it to the daemon with a command; wipes what was on it,
-// if `force`. `arguments`: of the command, or null. kInvalid: it is smaller than `bytes_min`.
-Result<Json> hand_over_device(ControlClient& client, const char* command, const json_t* arguments,
-                              const std::string& path, bool force, uint64_t bytes_min, std::string& why);
+// The spare of that id or device; an id of 0: there is none.
+Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std::string& why);
+// Opens a device that is to become a member, and asks the daemon by the command `plan` whether it would do:
+// `answer`. The request gets its path and size. Nothing is changed.
+Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t* request,
+                                const std::string& path, bool force, Json& answer, std::string& why);
+// The same; then sends it to the daemon with the command. Wipes what was on it, if `force`.
+Result<Json> hand_over_device(ControlClient& client, const char* command, const char* plan, json_t* request,
+                              const std::string& path, bool force, std::string& why);
 
 // The key of --plan.
 inline constexpr int kKeyPlanOnly = 262;
 constexpr const char* kPlanHelp = "only say what it would take, or why it cannot be; changes nothing";
-// What a change would take. Returns the exit code.
-int print_plan(const CommandOptions& options, const BalancePlan& plan);
+// What a change would take. `work`: "balance" or the like, what its rate is known from. Returns the exit
+// code.
+int print_plan(const CommandOptions& options, const BalancePlan& plan, const char* work);
+
+// The same of a device more, or more of one: nothing moves, and what is there tolerates what it did.
+void print_growth(const CommandOptions& options, const std::string& path, uint64_t size_bytes);
 
 // kPlan: only says what it would take.
 enum class Wait : uint8_t { kNot, kForEnd, kPlan };

@@ -37,10 +37,12 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"device-add", true, true, &VolumeControl::device_add},
     {"spare-remove", true, true, &VolumeControl::spare_remove},
     {"device-replace", true, true, &VolumeControl::device_replace},
+    {"replace-plan", true, true, &VolumeControl::replace_plan},
     {"replace-cancel", true, true, &VolumeControl::replace_cancel},
     {"device-online", true, true, &VolumeControl::device_online},
     {"device-offline", true, true, &VolumeControl::device_offline},
     {"member-grow", true, true, &VolumeControl::member_grow},
+    {"member-grow-to", true, true, &VolumeControl::member_grow},
     {"member-grow-plan", true, true, &VolumeControl::member_grow_plan},
     {"events", false, false, &VolumeControl::events},
     {"shutdown-wait", false, false, &VolumeControl::shutdown_wait},
@@ -300,9 +302,16 @@ Status VolumeControl::damage(ControlRequest&, ControlAnswer& answer, std::string
 
 namespace {
 
-MemberId member_of(const json_t* request)
+// All that the device has, where the request does not say.
+uint64_t wanted_size(const json_t* request)
 {
-    return {static_cast<uint32_t>(std::min<uint64_t>(json_get_integer(request, "member"), UINT32_MAX))};
+    const uint64_t bytes = json_get_integer(request, "size_bytes");
+    return bytes == 0 ? UINT64_MAX : bytes;
+}
+
+MemberId member_of(const json_t* request, const char* key = "member")
+{
+    return {static_cast<uint32_t>(std::min<uint64_t>(json_get_integer(request, key), UINT32_MAX))};
 }
 
 // The profile that a request names, else `usual`. kInvalid: there is none of that name.
@@ -320,12 +329,14 @@ Result<ProfileId> requested_profile(const json_t* request, const char* key, Prof
 
 }  // namespace
 
-Result<BalanceOptions> VolumeControl::removal_options(const json_t* request, std::string& why)
+Result<BalanceOptions> VolumeControl::member_options(const json_t* request, uint64_t shrink_bytes,
+                                                     std::string& why)
 {
     const BalanceOptions options = {
         .profiles = filesystem_.volume->profiles(),
         .content = kAllContent,
         .member = member_of(request),
+        .shrink_bytes = shrink_bytes,
     };
     if (options.member.value != 0)
         return options;
@@ -368,8 +379,10 @@ Result<BalanceOptions> VolumeControl::wanted_balance(const json_t* request, std:
     const std::string action = json_get_text(request, "action");
     if (action == "start" || action == "start-filtered")
         return balance_options(request, why);
-    if (action == "remove")
-        return removal_options(request, why);
+    if (action == "remove" || action == "shrink")
+        return member_options(
+            request, action == "remove" ? 0 : std::max<uint64_t>(1, json_get_integer(request, "size_bytes")),
+            why);
     why = "no such action";
     return Err::kInvalid;
 }
@@ -513,10 +526,27 @@ Status VolumeControl::spare_remove(ControlRequest& request, ControlAnswer& answe
 
 Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
-    CW_ASSIGN(auto device, device_of(request, why));
+    const MemberId spare = member_of(request.body.get(), "spare");
+    std::unique_ptr<BlockDevice> device;
+    if (spare.value == 0) {
+        CW_ASSIGN(device, device_of(request, why));
+    }
     const MemberId member = member_of(request.body.get());
-    const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why);
+    const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why, spare);
     return answer_device(request, replaced, member, answer, why);
+}
+
+Status VolumeControl::replace_plan(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    const json_t* const body = request.body.get();
+    BalancePlan plan;
+    CW_TRY(answer_device(request,
+                         filesystem_.committer.plan_replacement(member_of(body), json_get_text(body, "path"),
+                                                                json_get_integer(body, "size_bytes"),
+                                                                member_of(body, "spare"), plan, why),
+                         {}, answer, why));
+    answer.result = encode_plan(plan);
+    return {};
 }
 
 Status VolumeControl::replace_cancel(ControlRequest&, ControlAnswer& answer, std::string& why)
@@ -554,13 +584,15 @@ Status VolumeControl::device_offline(ControlRequest& request, ControlAnswer& ans
 Status VolumeControl::member_grow(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const MemberId member = member_of(request.body.get());
-    return answer_growth(member, filesystem_.committer.grow_member(member, why), answer, why);
+    const uint64_t size = wanted_size(request.body.get());
+    return answer_growth(member, filesystem_.committer.grow_member(member, why, size), answer, why);
 }
 
 Status VolumeControl::member_grow_plan(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const MemberId member = member_of(request.body.get());
-    return answer_growth(member, filesystem_.committer.plan_growth(member, why), answer, why);
+    const uint64_t size = wanted_size(request.body.get());
+    return answer_growth(member, filesystem_.committer.plan_growth(member, why, size), answer, why);
 }
 
 Status VolumeControl::answer_growth(MemberId member, const Result<uint64_t>& grown, ControlAnswer& answer,

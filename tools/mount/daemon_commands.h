@@ -75,7 +75,7 @@ private:
     Status balance_status(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status balance(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Result<BalanceOptions> balance_options(const json_t* request, std::string& why);
-    Result<BalanceOptions> removal_options(const json_t* request, std::string& why);
+    Result<BalanceOptions> member_options(const json_t* request, uint64_t shrink_bytes, std::string& why);
     Result<BalanceOptions> wanted_balance(const json_t* request, std::string& why);
     Status balance_plan(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status refuse_own(const UniqueFd& descriptor, std::string& why);
@@ -83,6 +83,7 @@ private:
     Status device_add(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status spare_remove(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_replace(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status replace_plan(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status replace_cancel(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_online(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status device_offline(ControlRequest& request, ControlAnswer& answer, std::string& why);
