@@ -230,6 +230,28 @@ struct ArrayGroup : RefCounted<ArrayGroup> {
     [[nodiscard]] bool has_data(VolumeAddress address, uint64_t block_count) const;
 };
 
+// An immutable state of the table of groups.
+struct GroupList : RefCounted<GroupList> {
+    std::vector<Ref<const ArrayGroup>> groups;  // by rising address
+
+    // The group whose span (parity addresses included) holds `address`, or null. Lives as long as the list.
+    [[nodiscard]] const ArrayGroup* find(VolumeAddress address) const;
+};
+
+// The groups that there were at one moment, by rising address, for who looks at all of them. A reference: no
+// copy.
+class Groups {
+public:
+    explicit Groups(Ref<const GroupList> list) : list_(std::move(list)) { }
+
+    [[nodiscard]] auto begin() const { return list_->groups.begin(); }
+    [[nodiscard]] auto end() const { return list_->groups.end(); }
+    [[nodiscard]] size_t size() const { return list_->groups.size(); }
+
+private:
+    Ref<const GroupList> list_;
+};
+
 struct ArrayState;
 class IntentLog;
 class IntentScan;
@@ -250,11 +272,11 @@ public:
 
     // Makes a group usable; `superblock` gives slot sizes and offsets. kInvalid when it overlaps one.
     Status add_group(const GroupRecord& record, const Superblock& superblock);
-    // Forgets a group that holds nothing.
-    void remove_group(VolumeAddress address);
+    // Forgets groups that hold nothing, all at once. Their addresses rise; others are ignored.
+    void remove_groups(std::span<const VolumeAddress> addresses);
     // Null when the address belongs to no group.
     [[nodiscard]] Ref<const ArrayGroup> group_at(VolumeAddress address) const;
-    [[nodiscard]] std::vector<Ref<const ArrayGroup>> groups() const;
+    [[nodiscard]] Groups groups() const;
     // The map says anew which columns are stale. Groups that are not the array's are left out.
     Status update_groups(std::span<const GroupRecord> records, const Superblock& superblock);
     // Columns of the group on members that are not in service.

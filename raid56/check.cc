@@ -169,9 +169,8 @@ Status Array::check_copies(VolumeAddress address, std::span<const Checksum> chec
         return Err::kInvalid;
     std::vector<RowCell> cells;
     AlignedBuffer memory(checksums.size() * group->geometry.copies * kBlockBytes);
-    const std::vector<PlacedCell> placed = place_copies(*group, address, checksums, cells, memory.data());
-    read_cells(*state_, placed);
-    classify_cells(placed);
+    const std::vector<PlacedCell> placed =
+        read_copies(*state_, *group, address, checksums, cells, memory.data());
     for (const PlacedCell& at : placed)
         check_cell(*state_, at, found);
     return {};

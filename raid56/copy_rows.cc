@@ -215,9 +215,8 @@ Status Array::copy_copies(VolumeAddress address, std::span<const Checksum> check
     const uint32_t copies = group->geometry.copies;
     std::vector<RowCell> cells;
     BufferPool::Loan loan(state_->buffers, checksums.size() * copies * kBlockBytes);
-    const std::vector<PlacedCell> placed = place_copies(*group, address, checksums, cells, loan.data());
-    read_cells(*state_, placed);
-    classify_cells(placed);
+    const std::vector<PlacedCell> placed =
+        read_copies(*state_, *group, address, checksums, cells, loan.data());
     TargetWrites writes(*state_, copy);
     for (size_t first = 0; first < placed.size(); first += copies) {
         const auto block = std::span(placed).subspan(first, copies);

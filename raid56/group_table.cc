@@ -166,12 +166,12 @@ void GroupTable::replace(std::span<const Ref<const ArrayGroup>> groups)
     list_ = Ref<const GroupList>(next.get());
 }
 
-void GroupTable::remove(VolumeAddress address)
+void GroupTable::remove(std::span<const VolumeAddress> addresses)
 {
     MutexLock guard(mutex_);
     auto next = make_ref<GroupList>();
     for (const Ref<const ArrayGroup>& group : list_->groups)
-        if (group->record.address != address)
+        if (!std::binary_search(addresses.begin(), addresses.end(), group->record.address))
             next->groups.push_back(group);
     list_ = Ref<const GroupList>(next.get());
 }
@@ -182,9 +182,9 @@ Status Array::add_group(const GroupRecord& record, const Superblock& superblock)
     return state_->groups.add(std::move(group));
 }
 
-void Array::remove_group(VolumeAddress address)
+void Array::remove_groups(std::span<const VolumeAddress> addresses)
 {
-    state_->groups.remove(address);
+    state_->groups.remove(addresses);
 }
 
 Ref<const ArrayGroup> Array::group_at(VolumeAddress address) const
@@ -192,9 +192,9 @@ Ref<const ArrayGroup> Array::group_at(VolumeAddress address) const
     return Ref<const ArrayGroup>(state_->groups.list()->find(address));
 }
 
-std::vector<Ref<const ArrayGroup>> Array::groups() const
+Groups Array::groups() const
 {
-    return state_->groups.list()->groups;
+    return Groups(state_->groups.list());
 }
 
 Status Array::update_groups(std::span<const GroupRecord> records, const Superblock& superblock)

@@ -16,14 +16,6 @@ namespace cowraid {
 // from a hostile disk.
 Result<Ref<const ArrayGroup>> make_array_group(const GroupRecord& record, const Superblock& superblock);
 
-// An immutable state of the table.
-struct GroupList : RefCounted<GroupList> {
-    std::vector<Ref<const ArrayGroup>> groups;  // by rising address
-
-    // The group whose span (parity addresses included) holds `address`, or null. Lives as long as the list.
-    [[nodiscard]] const ArrayGroup* find(VolumeAddress address) const;
-};
-
 // Thread-safe. A reader holds the list it started with, however the table changes meanwhile.
 class GroupTable {
 public:
@@ -32,8 +24,8 @@ public:
     [[nodiscard]] Ref<const GroupList> list() const;
     // kInvalid when its address range overlaps that of another group.
     Status add(Ref<const ArrayGroup> group);
-    // Nothing happens when no group begins at `address`.
-    void remove(VolumeAddress address);
+    // Those that begin at one of the addresses, which rise; one change for all of them.
+    void remove(std::span<const VolumeAddress> addresses);
     // Each takes the place of the group that begins at its address, if there is one.
     void replace(std::span<const Ref<const ArrayGroup>> groups);
 

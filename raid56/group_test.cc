@@ -25,9 +25,14 @@ TEST_CASE("groups are found by any address of their span and refused when they o
     CHECK(volume.array->add_group(other, volume.superblock).ok());
     other.address = {begin.value - span};
     CHECK(volume.array->add_group(other, volume.superblock).ok());
-    CHECK(volume.array->groups().size() == 3);
+    const Groups all = volume.array->groups();
+    CHECK(all.size() == 3);
+    CHECK(&*all.begin() == &*volume.array->groups().begin());  // looked at, not copied
     const Ref<const ArrayGroup> held = volume.array->group_at(begin);
-    volume.array->remove_group(begin);
+    const VolumeAddress gone[] = {{begin.value - span}, begin, begin + 2 * span};
+    volume.array->remove_groups(gone);
+    CHECK(all.size() == 3);
+    CHECK(volume.array->groups().size() == 1);
     CHECK_FALSE(volume.array->group_at(begin));
     CHECK(held->record.address == begin);
     CHECK(volume.array->group_at(begin + span)->record.address == begin + span);

@@ -275,7 +275,7 @@ TEST_CASE("a member whose loss would cost another group its data stays in servic
     CHECK_FALSE(volume.set.failed(TestVolume::member_id(spot.member)));
     CHECK_FALSE(volume.set.stopped());  // nothing rests on a repair
     // Without that group it would go.
-    volume.array->remove_group(single);
+    volume.array->remove_groups(std::span(&single, 1));
     volume.rot({0, 1, 0});
     CHECK(volume.read_back(0, 32));
     CHECK(volume.set.failed(TestVolume::member_id(spot.member)));

@@ -7,23 +7,6 @@
 
 namespace cowraid {
 
-std::vector<PlacedCell> place_copies(const ArrayGroup& group, VolumeAddress address,
-                                     std::span<const Checksum> checksums, std::vector<RowCell>& cells,
-                                     std::byte* memory)
-{
-    const uint32_t copies = group.geometry.copies;
-    cells.resize(checksums.size() * copies);
-    std::vector<PlacedCell> placed;
-    for (size_t index = 0; index < cells.size(); ++index) {
-        cells[index].memory = memory + index * kBlockBytes;
-        cells[index].expected = {true, checksums[index / copies]};
-        const uint64_t offset = address - group.record.address + index / copies * kBlockBytes;
-        placed.push_back(
-            {&group, place_of(group.geometry, offset), static_cast<uint32_t>(index % copies), &cells[index]});
-    }
-    return placed;
-}
-
 bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease)
 {
     IoPlan plan(IoKind::kRead, state.members);
@@ -78,6 +61,25 @@ void classify_cells(std::span<const PlacedCell> cells)
         cell.state = cell.seen == cell.expected.checksum ? RowCell::State::kGood : RowCell::State::kBad;
         cell.cause = FaultCause::kWrong;
     }
+}
+
+std::vector<PlacedCell> read_copies(ArrayState& state, const ArrayGroup& group, VolumeAddress address,
+                                    std::span<const Checksum> checksums, std::vector<RowCell>& cells,
+                                    std::byte* memory)
+{
+    const uint32_t copies = group.geometry.copies;
+    cells.resize(checksums.size() * copies);
+    std::vector<PlacedCell> placed;
+    for (size_t index = 0; index < cells.size(); ++index) {
+        cells[index].memory = memory + index * kBlockBytes;
+        cells[index].expected = {true, checksums[index / copies]};
+        const uint64_t offset = address - group.record.address + index / copies * kBlockBytes;
+        placed.push_back(
+            {&group, place_of(group.geometry, offset), static_cast<uint32_t>(index % copies), &cells[index]});
+    }
+    read_cells(state, placed);
+    classify_cells(placed);
+    return placed;
 }
 
 }  // namespace cowraid

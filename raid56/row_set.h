@@ -36,11 +36,6 @@ struct PlacedCell {
     RowCell* cell = nullptr;
 };
 
-// Every copy of the data blocks from `address` on, one per checksum, side by side: cells with memory and
-// expectation, and where they lie. `memory`: a block for each. Lasts as long as all arguments.
-std::vector<PlacedCell> place_copies(const ArrayGroup& group, VolumeAddress address,
-                                     std::span<const Checksum> checksums, std::vector<RowCell>& cells,
-                                     std::byte* memory);
 // Reads the cells into their memory, as one batch. Afterwards they are unknown, bad (unreadable) or away.
 // With `lease`, in which all memory lies, they are not waited for longer than readers wait: true if any are
 // late, which are away then. *lease and the memory of the cells are others afterwards, as IoPlan::may_leave()
@@ -50,5 +45,10 @@ bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuf
 void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells);
 // Compares what was read with what is expected: unknown cells of which something is known become good or bad.
 void classify_cells(std::span<const PlacedCell> cells);
+// Every copy of the data blocks from `address` on, one per checksum, side by side: read and compared, and
+// where they lie. `memory`: a block for each. Lasts as long as all arguments.
+std::vector<PlacedCell> read_copies(ArrayState& state, const ArrayGroup& group, VolumeAddress address,
+                                    std::span<const Checksum> checksums, std::vector<RowCell>& cells,
+                                    std::byte* memory);
 
 }  // namespace cowraid

@@ -288,9 +288,8 @@ Status Array::scrub_copies(VolumeAddress address, std::span<const Checksum> chec
     const uint32_t copies = group->geometry.copies;
     std::vector<RowCell> cells;
     BufferPool::Loan loan(state_->buffers, checksums.size() * copies * kBlockBytes);
-    const std::vector<PlacedCell> placed = place_copies(*group, address, checksums, cells, loan.data());
-    read_cells(*state_, placed);
-    classify_cells(placed);
+    const std::vector<PlacedCell> placed =
+        read_copies(*state_, *group, address, checksums, cells, loan.data());
     ScrubRepairs repairs(*state_, mode, report);
     for (size_t first = 0; first < placed.size(); first += copies)
         repairs.examine_copies(std::span(placed).subspan(first, copies));

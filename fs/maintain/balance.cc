@@ -98,13 +98,16 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
 {
     MutexLock lock(mutex_);
     const bool was_active = status_.active();
+    const uint64_t now_ms = monotonic_ms();
+    run_ms_ += status_.state == State::kRunning ? now_ms - running_since_ms_ : 0;
+    running_since_ms_ = now_ms;
     status_.state = state;
     status_.profiles = profiles;
     if (!status_.active()) {
         status_.ended = static_cast<uint64_t>(std::time(nullptr));
-        const uint64_t moved = status_.bytes_total - std::min(status_.bytes_total, status_.bytes_left);
-        if (was_active && moved > 0)
-            status_.rate = moved * 1000 / std::max<uint64_t>(1, monotonic_ms() - begun_ms_);
+        if (moved_bytes_ > 0)
+            status_.rate = moved_bytes_ * 1000 / std::max<uint64_t>(1, run_ms_);
+        moved_bytes_ = run_ms_ = 0;
         return;
     }
     status_.content = record.content & kAllContent;
@@ -116,7 +119,6 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     if (was_active)
         return;
     status_.started = static_cast<uint64_t>(std::time(nullptr));
-    begun_ms_ = monotonic_ms();
     status_.ended = 0;
     status_.bytes_left = record.total_bytes;
     status_.groups_left = status_.groups_stuck = 0;

@@ -48,7 +48,7 @@ struct BalanceStatus {
     uint64_t started = 0, ended = 0;  // by this mount; seconds since 1970; 0: not yet
     uint64_t bytes_total = 0, bytes_left = 0;  // in use in the groups that it empties: when it began, and now
     uint64_t groups_left = 0;  // of them
-    uint64_t rate = 0;  // bytes a second, of the last one that ended; 0: none
+    uint64_t rate = 0;  // bytes a second, of the last one that ended and moved something; 0: none
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
     bool waits_for_room = false;  // nothing goes on before space comes free
     bool held_back = false;  // users of the volume go first just now
@@ -126,7 +126,10 @@ private:
     CommitOrders& orders_;
     mutable Mutex mutex_{LockRank::kLeaf};
     BalanceStatus status_ CW_GUARDED_BY(mutex_);
-    uint64_t begun_ms_ CW_GUARDED_BY(mutex_) = 0;  // by monotonic_ms()
+    // What it moved in this mount, while it ran; since when it runs, by monotonic_ms().
+    uint64_t moved_bytes_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t run_ms_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t running_since_ms_ CW_GUARDED_BY(mutex_) = 0;
 
     // Commit thread.
     std::optional<TransactionId> looked_;  // when it looked at groups last, this one was committed

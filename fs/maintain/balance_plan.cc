@@ -36,6 +36,15 @@ Status no_room(std::string& why, const std::string& of_what, const BalancePlan::
                            size_text(room.needed - room.there) + " or more, or add devices");
 }
 
+std::string moved_text(const BalanceOptions& options, const char* content, const Profile& profile)
+{
+    const std::string member = "member " + std::to_string(options.member.value);
+    if (options.shrink_bytes != 0)
+        return std::string("the ") + content + " beyond " + size_text(options.shrink_bytes) + " of " + member;
+    return options.member.value != 0 ? std::string("the ") + content + " of " + member + " on the others"
+                                     : std::string(content) + " as " + profile.name;
+}
+
 }  // namespace
 
 Status Balance::assess(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
@@ -51,10 +60,8 @@ Status Balance::assess(const BalanceOptions& options, const BalanceRecord& recor
     else if (options.member.value != 0)
         CW_TRY(assess_removal(options, why));
     assess_tolerance(options, record, plan);
-    // Of one that was cancelled and begins again, too.
-    if (options.convert || options.shrink_bytes != 0)
-        CW_TRY(assess_nodes(options, record, plan, why));
-    return assess_room(options, record, plan, why);
+    CW_TRY(assess_room(options, record, plan, why));
+    return assess_nodes(options, record, plan, why);
 }
 
 // Of the groups there are, those that stay, and new ones.
@@ -162,7 +169,8 @@ bool Balance::selects(const BalanceRecord& record, const VolumeProfiles& profile
            numbers.live_blocks * 100 <= record.usage_max * numbers.total_blocks;
 }
 
-// Room for new groups of nodes: for the first one to be emptied now, and in the end for all.
+// Room for new groups of nodes: for the first one to be emptied now, and in the end for all, beside the data
+// that moves as well.
 Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
                              std::string& why) const
 {
@@ -181,23 +189,42 @@ Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord&
     if (moving == 0)
         return {};
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
-    const uint64_t in_groups = data.free_row_blocks + data.partial_row_blocks;
     const uint64_t reserved = store_.ledger.reserved_data();
-    const uint64_t beside = reserved - std::min(reserved, in_groups);
-    const bool may_plan = volume.degraded() || volume.keeps_slots_for(kGroupMetadata, options.profiles) ||
-                          store_.ledger.data_available() > data_beside_nodes(store_, profile);
-    const auto room = [&](bool emptied) {
-        return staying +
-               (may_plan ? volume.node_potential_in_balance(record, options.profiles, emptied, beside) : 0);
+    // New nodes have what is kept for them, or what `left` blocks of data do not need.
+    const auto room = [&](bool emptied, uint64_t left, uint64_t to_place, uint64_t in_groups) {
+        const bool may_plan = volume.degraded() || volume.keeps_slots_for(kGroupMetadata, options.profiles) ||
+                              left > data_beside_nodes(store_, profile);
+        return staying + (may_plan
+                              ? volume.node_potential_in_balance(record, options.profiles, emptied,
+                                                                 to_place - std::min(to_place, in_groups))
+                              : 0);
     };
     // What is kept ahead of commits grows with new groups.
     const uint64_t ahead = metadata_ahead(store_, kGroupMetadata);
-    const BalancePlan::Room first_one{(ahead / 2 + first * 5 / 3) * kBlockBytes, room(false) * kBlockBytes};
-    const BalancePlan::Room all{(moving + largest + ahead / 2) * kBlockBytes, room(true) * kBlockBytes};
+    const uint64_t left_now = store_.ledger.data_available();
+    const uint64_t in_groups = data.free_row_blocks + data.partial_row_blocks;
+    const BalancePlan::Room first_one{(ahead / 2 + first * 5 / 3) * kBlockBytes,
+                                      room(false, left_now, reserved, in_groups) * kBlockBytes};
+    BalancePlan::Room all{(moving + largest + ahead / 2) * kBlockBytes,
+                          room(true, left_now, reserved, in_groups) * kBlockBytes};
+    if (options.member.value != 0) {
+        // Data moves as well, and nodes are planned ahead before it has all moved.
+        uint64_t moving_data = 0, staying_data = 0, largest_data = 0;
+        for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData)) {
+            const bool moves = selects(record, options.profiles, numbers);
+            moving_data += moves ? numbers.live_blocks : 0;
+            largest_data = std::max(largest_data, moves ? numbers.live_blocks : 0);
+            staying_data +=
+                !moves && numbers.open() ? numbers.free_row_blocks + numbers.partial_row_blocks : 0;
+        }
+        all = {(moving + std::max(largest + ahead / 2, ahead)) * kBlockBytes,
+               room(true, plan.left_blocks, reserved + moving_data + largest_data, staying_data) *
+                   kBlockBytes};
+    }
     plan.metadata = tighter(first_one, all);
     if (plan.metadata.there >= plan.metadata.needed)
         return {};
-    return no_room(why, std::string("metadata as ") + profile.name, plan.metadata);
+    return no_room(why, moved_text(options, "metadata", profile), plan.metadata);
 }
 
 // Room for the first group there must be now. Room for the last one there must be while its own slots are not
@@ -235,17 +262,12 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
     const uint64_t all_reserved = store_.ledger.reserved_data();
     const uint64_t reserved = all_reserved - std::min<uint64_t>(all_reserved, store_.moving_blocks);
     const BalancePlan::Room all{(moving + largest + reserved) * kBlockBytes, after * kBlockBytes};
+    plan.left_blocks = after - std::min(after, moving + reserved);
     if (moving > 0)
         plan.data =
             first == UINT64_MAX ? all : tighter({(first + reserved) * kBlockBytes, now * kBlockBytes}, all);
     if (plan.data.there < plan.data.needed)
-        return no_room(why,
-                       options.shrink_bytes != 0 ? "the data beyond " + size_text(options.shrink_bytes) +
-                                                       " of member " + std::to_string(options.member.value)
-                       : options.member.value != 0
-                           ? "the data of member " + std::to_string(options.member.value) + " on the others"
-                           : std::string("data as ") + profile.name,
-                       plan.data);
+        return no_room(why, moved_text(options, "data", profile), plan.data);
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
     plan.offered_blocks = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
                           data.degraded_partial_row_blocks + slots_now;

@@ -19,6 +19,7 @@ struct BalancePlan {
     uint32_t tolerance_before = 0, tolerance_meanwhile = 0, tolerance_after = 0;
     uint64_t rate = 0;  // bytes a second, of the last change of the kind in this mount; 0: there was none
     uint64_t offered_blocks = 0;  // what writers must be content with from its begin on
+    uint64_t left_blocks = 0;  // of data, when all has moved
 };
 
 }  // namespace cowraid

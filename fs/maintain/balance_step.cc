@@ -81,11 +81,10 @@ void Balance::close_nodes(uint32_t content)
         next = numbers;
         next_content = group->record.content;
     }
-    if (!next || !have_room_for(next_content, next->live_blocks))
+    if (!next || !have_room_for(next_content, next->live_blocks) ||
+        !give_up_node_room(store_, next_content, next->free_row_blocks))
         return;
-    const bool given = give_up_node_room(store_, next_content, next->free_row_blocks);
-    if (given)
-        store_.allocator.set_group_state(next->address, Allocator::GroupState::kClosed);
+    store_.allocator.set_group_state(next->address, Allocator::GroupState::kClosed);
     refresh_budget(store_);
 }
 
@@ -162,6 +161,7 @@ CleanProgress Balance::move_data(uint64_t bytes)
     const CleanProgress progress = cleaner_.step({.when = CleanWhen::kBalance, .bytes = bytes});
     const uint64_t moved_bytes = (cleaner_.counts().moved_blocks - before) * kBlockBytes;
     MutexLock lock(mutex_);
+    moved_bytes_ += moved_bytes;
     status_.bytes_left -= std::min(status_.bytes_left, moved_bytes);
     if (moved_bytes > 0)
         status_.waits_for_room = false;
@@ -250,6 +250,10 @@ void Balance::plan_moves()
         open.emptied_file_nodes = open.moved_keys[static_cast<size_t>(TreeIndex::kFiles)].size();
         open.emptied_system_nodes = system_nodes;
         found_any_ = found_any_ || open.emptied_file_nodes + system_nodes > 0;
+        {
+            MutexLock lock(mutex_);
+            moved_bytes_ += (open.emptied_file_nodes + system_nodes) * kNodeBytes;
+        }
         open.dirty = true;
         if (position_.tree >= kTreeCount)
             end_pass();

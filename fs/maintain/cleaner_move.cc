@@ -14,7 +14,8 @@
 namespace cowraid {
 
 // How many of `wanted` blocks there is room for, in free rows and, with `reservation`, for what the commit
-// will say of them; 0: for fewer than `least`, and `progress` says what it waits for.
+// will say of them; 0: for fewer than `least`, or fewer than the commit leaves room for, and `progress` says
+// what it waits for.
 uint64_t Cleaner::make_room(Source& source, const View& view, uint64_t wanted, uint64_t least,
                             ChangeReservation& reservation, CleanProgress& progress)
 {
@@ -22,10 +23,14 @@ uint64_t Cleaner::make_room(Source& source, const View& view, uint64_t wanted, u
     uint64_t count = wanted;
     // An entry each way. Names of blocks that were moved before are not neighbours.
     constexpr uint64_t kEntryBytes = 64;
-    while (store_.node_turns.exclusive() ||
-           !reservation.take(
-               {.remap_windows = 2 * count, .remap_bytes = 2 * count * kEntryBytes, .data_blocks = count},
-               Leave::kReserve)) {
+    const auto changes = [](uint64_t blocks) {
+        return PendingChanges{
+            .remap_windows = 2 * blocks, .remap_bytes = 2 * blocks * kEntryBytes, .data_blocks = blocks};
+    };
+    // Where no commit gives room for so many, fewer are better than to wait for ever.
+    while (least > stripe && !store_.ledger.fits_alone(changes(least), 0))
+        least = std::max(stripe, least / 2 / stripe * stripe);
+    while (store_.node_turns.exclusive() || !reservation.take(changes(count), Leave::kReserve)) {
         progress = view.open->dirty ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
         if (count <= least)
             return 0;

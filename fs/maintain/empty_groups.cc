@@ -12,13 +12,6 @@
 
 namespace cowraid {
 
-namespace {
-
-// At a time: each costs a look at all groups, and no commit is made meanwhile.
-constexpr size_t kLeavingMax = 512;
-
-}  // namespace
-
 // A group made in its place now would have all its members, or be wider.
 bool EmptyGroups::replaceable(VolumeAddress address) const
 {
@@ -57,7 +50,7 @@ std::map<VolumeAddress, bool> EmptyGroups::in_balance(uint32_t content) const
 
 bool EmptyGroups::is_leaving(VolumeAddress group) const
 {
-    return std::find(leaving_.begin(), leaving_.end(), group) != leaving_.end();
+    return leaving_.count(group) != 0;
 }
 
 bool EmptyGroups::stays(const GroupNumbers& group) const
@@ -76,9 +69,8 @@ void EmptyGroups::choose(uint32_t content)
     const std::map<VolumeAddress, bool> balanced = in_balance(content);
     const uint64_t file_nodes = nodes_to_move(store_, kGroupMetadata);
     const uint64_t system_nodes = nodes_to_move(store_, kGroupSystem);
+    uint64_t given_blocks = 0;  // reserved, or not offered any more, until the budget says so
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
-        if (leaving_.size() >= kLeavingMax)
-            return;
         // A group that holds data and nodes is chosen once.
         if (is_leaving(address) || stays_.count(address) != 0)
             continue;
@@ -88,7 +80,7 @@ void EmptyGroups::choose(uint32_t content)
         const uint64_t blocks = group->geometry.data_blocks();
         const auto chosen = balanced.find(address);
         if (store_.remap.is_emptying(address) || (chosen != balanced.end() && chosen->second)) {
-            leaving_.push_back(address);
+            leaving_.insert(address);
             continue;
         }
         if (failed())
@@ -100,7 +92,7 @@ void EmptyGroups::choose(uint32_t content)
                 return true;
             const uint64_t ahead =
                 one == kGroupData
-                    ? data_ahead(store_)
+                    ? std::max(data_ahead(store_), store_.ledger.reserved_data() - given_blocks)
                     : metadata_ahead(store_, one) + (one == kGroupMetadata ? file_nodes : system_nodes);
             const uint64_t room = lasting_room(store_, one) +
                                   (is_whole ? 0 : store_.allocator.numbers(one).degraded_row_blocks);
@@ -111,27 +103,30 @@ void EmptyGroups::choose(uint32_t content)
         // A writer who waits alone gets what there is for data.
         if ((!spare && !replaceable(address)) || (content == kGroupData && store_.data_turns.exclusive()))
             continue;
-        const bool given = give_up_room(content == kGroupData ? kGroupData : group->record.content, blocks);
-        if (given) {
-            store_.allocator.set_group_state(address, Allocator::GroupState::kClosed);
-            leaving_.push_back(address);
-        }
-        refresh_budget(store_);
-        if (given && content == kGroupData)
-            store_.ledger.release_data(blocks);
+        if (!give_up_room(content == kGroupData ? kGroupData : group->record.content, blocks))
+            continue;
+        store_.allocator.set_group_state(address, Allocator::GroupState::kClosed);
+        leaving_.insert(address);
+        given_blocks += blocks;
     }
+    if (given_blocks == 0)
+        return;
+    refresh_budget(store_);
+    if (content == kGroupData)
+        store_.ledger.release_data(given_blocks);
 }
 
-Status EmptyGroups::drop(VolumeAddress address)
+void EmptyGroups::drop(std::span<const VolumeAddress> groups)
 {
-    CW_TRY(store_.volume.drop_group(address, store_.allocator));
-    if (!store_.remap.is_emptying(address))
-        return {};
-    store_.remap.remove_emptying(address);
-    ++emptied_groups_;
-    CW_LOG_INFO("block group %llu is emptied and leaves the volume",
-                static_cast<unsigned long long>(address.value));
-    return {};
+    store_.volume.drop_groups(groups);
+    for (const VolumeAddress address : groups) {
+        if (!store_.remap.is_emptying(address))
+            continue;
+        store_.remap.remove_emptying(address);
+        ++emptied_groups_;
+        CW_LOG_INFO("block group %llu is emptied and leaves the volume",
+                    static_cast<unsigned long long>(address.value));
+    }
 }
 
 // Those of which nothing is recorded leave the map; of what is recorded about others a commit's share leaves
@@ -140,6 +135,7 @@ void EmptyGroups::leave(const View& view)
 {
     GroupLeftovers left;
     uint64_t coming = 0;
+    std::vector<VolumeAddress> gone;
     const size_t count = leaving_.size();
     std::erase_if(leaving_, [&](VolumeAddress address) {
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
@@ -151,13 +147,17 @@ void EmptyGroups::leave(const View& view)
             coming += *share == LeftoverShare::kAll && is_data ? group->geometry.data_blocks() : 0;
             return false;
         }
-        if (const Status status = share.ok() ? drop(address) : share.status(); !status.ok()) {
-            stays_.insert(address);
-            CW_LOG_ERROR("block group %llu holds nothing and stays for this mount: %s",
-                         static_cast<unsigned long long>(address.value), err_text(status.err()));
+        const Status status = share.ok() ? store_.allocator.remove_group(address) : share.status();
+        if (status.ok()) {
+            gone.push_back(address);
+            return true;
         }
+        stays_.insert(address);
+        CW_LOG_ERROR("block group %llu holds nothing and stays for this mount: %s",
+                     static_cast<unsigned long long>(address.value), err_text(status.err()));
         return true;
     });
+    drop(gone);
     const size_t found = left.count();
     no_room_ = found > 0 && !erase_leftovers(store_, *view.open, std::move(left));
     leaving_blocks_ = view.open->left_count == found ? coming : 0;
@@ -184,7 +184,6 @@ void EmptyGroups::step()
         choose(kGroupData);
         choose(kGroupMetadata);
         choose(kGroupSystem);
-        std::sort(leaving_.begin(), leaving_.end());
     }
     if (!leaving_.empty())
         leave(view);

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <map>
 #include <set>
-#include <vector>
+#include <span>
 
 #include "alloc/allocator.h"
 #include "fs/txn/transaction.h"
@@ -47,10 +47,10 @@ private:
     [[nodiscard]] bool kept(uint32_t content, uint64_t blocks) const;
     bool give_up_room(uint32_t content, uint64_t blocks);
     void leave(const View& view);
-    Status drop(VolumeAddress group);
+    void drop(std::span<const VolumeAddress> groups);
 
     Store& store_;
-    std::vector<VolumeAddress> leaving_;
+    std::set<VolumeAddress> leaving_;
     std::atomic<uint64_t> leaving_blocks_{0};
     std::atomic<uint64_t> emptied_groups_{0};
     TransactionId wait_for_;  // its commit comes before the next step

@@ -75,7 +75,7 @@ ScrubSelection selection_for(Store& store, ScrubScope scope, const ScrubOptions&
     if (options.plan == ScrubOptions::Plan::kPercent)
         select_oldest(store, options.percent, selection);
     if (scope == ScrubScope::kReplaced) {
-        const std::vector<Ref<const ArrayGroup>> groups = store.volume.array().groups();
+        const Groups groups = store.volume.array().groups();
         selection.thin_only =
             std::any_of(groups.begin(), groups.end(), [&](const Ref<const ArrayGroup>& group) {
                 return !has_mirrored_nodes(*group) && in_scope(store, scope, *group) &&
@@ -96,7 +96,7 @@ ScrubSelection selection_for(Store& store, ScrubScope scope, const ScrubOptions&
 Status Scrub::start(const ScrubOptions& options)
 {
     CW_TRY(store_.service.check_writable());
-    const std::vector<Ref<const ArrayGroup>> groups = store_.volume.array().groups();
+    const Groups groups = store_.volume.array().groups();
     if (scope_ != ScrubScope::kAll &&
         std::none_of(groups.begin(), groups.end(),
                      [&](const Ref<const ArrayGroup>& group) { return in_scope(store_, scope_, *group); }))

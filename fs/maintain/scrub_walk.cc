@@ -318,7 +318,7 @@ Generation nodes_since(Store& store, ScrubScope scope)
     if (scope == ScrubScope::kAll)
         return {};
     if (scope == ScrubScope::kReplaced) {
-        const std::vector<Ref<const ArrayGroup>> groups = store.volume.array().groups();
+        const Groups groups = store.volume.array().groups();
         return std::any_of(groups.begin(), groups.end(),
                            [&](const Ref<const ArrayGroup>& group) {
                                return has_mirrored_nodes(*group) && to_be_copied(store, *group);

@@ -283,7 +283,8 @@ uint64_t narrowing_blocks(const Store& store, Emptied emptied)
 
 bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks)
 {
-    MetadataRoom room = store.ledger.metadata_room();
+    const MetadataRoom before = store.ledger.metadata_room();
+    MetadataRoom room = before;
     const auto lower = [&](uint64_t& free_blocks) {
         free_blocks -= std::min(free_blocks, blocks);
     };
@@ -293,7 +294,10 @@ bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks)
         lower(room.system_free_blocks);
     lower(room.all_free_blocks);
     store.ledger.set_metadata_room(room);  // first, so that no operation is admitted by the old one
-    return store.ledger.try_reserve_changes({}, Leave::kReserve);
+    const bool given = store.ledger.try_reserve_changes({}, Leave::kReserve);
+    if (!given)
+        store.ledger.set_metadata_room(before);
+    return given;
 }
 
 void refresh_budget(Store& store, uint64_t taken_blocks)

@@ -39,8 +39,8 @@ void close_degraded_groups(Store& store);
 // Opens degraded groups for nodes until others and they have `node_blocks` in free rows. The caller publishes
 // the map.
 void open_node_groups(Store& store, uint64_t node_blocks);
-// `blocks` of free rows of a group of that content, for nodes, are about to close. False: a commit of what is
-// pending may need them. Either way refresh_budget() comes next.
+// `blocks` of free rows of a group of that content, for nodes, are about to close; the budget is without
+// them. False: a commit of what is pending may need them; nothing is changed. Commit thread.
 [[nodiscard]] bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks);
 // By how many blocks the capacity falls when data groups that hold nothing and lack a member have given their
 // slots back: groups made in their place, of members that are present, have fewer data columns.

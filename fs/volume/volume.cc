@@ -277,23 +277,25 @@ void Volume::set_emptying(VolumeAddress address)
     map_changed_ = true;
 }
 
-Status Volume::drop_group(VolumeAddress address, Allocator& allocator)
+void Volume::drop_groups(std::span<const VolumeAddress> addresses)
 {
-    const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
-                                 [&](const GroupRecord& group) { return group.address == address; });
-    if (at == map_.groups.end())
-        return Err::kNotFound;
-    CW_TRY(allocator.remove_group(address));
-    array_->remove_group(address);
-    closed_.erase(address);
-    std::erase(planned_, address);
-    std::erase(reopened_, address);
+    if (addresses.empty())
+        return;
+    const auto leaves = [&](VolumeAddress address) {
+        return std::binary_search(addresses.begin(), addresses.end(), address);
+    };
+    array_->remove_groups(addresses);
+    std::erase_if(closed_, leaves);
+    std::erase_if(planned_, leaves);
+    std::erase_if(reopened_, leaves);
+    const auto gone = std::stable_partition(map_.groups.begin(), map_.groups.end(),
+                                            [&](const GroupRecord& group) { return !leaves(group.address); });
     MutexLock lock(mutex_);
-    dropped_.push_back(std::move(*at));
-    map_.groups.erase(at);
+    dropped_.insert(dropped_.end(), std::make_move_iterator(gone),
+                    std::make_move_iterator(map_.groups.end()));
+    map_.groups.erase(gone, map_.groups.end());
     forget_potential();
     map_changed_ = true;
-    return {};
 }
 
 uint64_t Volume::dropped_blocks() const
@@ -345,7 +347,9 @@ uint64_t Volume::blocks_as(const Profile& profile, const GroupRecord& group) con
 }
 
 std::vector<SlotAllocator::Share> Volume::left_for_nodes(const MetadataNeed& need, const Profile& profile,
-                                                         const GroupRecord* another) const
+                                                         const GroupRecord* another,
+                                                         const BalanceRecord& emptying,
+                                                         const VolumeProfiles& profiles) const
 {
     const Profile& system_profile = system_profile_of(profile);
     MetadataNeed left = need;
@@ -363,7 +367,7 @@ std::vector<SlotAllocator::Share> Volume::left_for_nodes(const MetadataNeed& nee
             lower(left.system_blocks, std::min(more, blocks_as(system_profile, group)));
     };
     for (const GroupRecord& group : map_.groups)
-        if ((group.content & (kGroupMetadata | kGroupSystem)) != 0)
+        if ((group.content & (kGroupMetadata | kGroupSystem)) != 0 && !selects(emptying, profiles, group))
             count(group);
     if (another != nullptr && (another->content & (kGroupMetadata | kGroupSystem)) != 0)
         count(*another);

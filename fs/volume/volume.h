@@ -101,7 +101,8 @@ public:
     [[nodiscard]] bool selects(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                const GroupRecord& group) const;
     // Blocks of data that could still be held by slots that no group has and, with `emptied`, by those of
-    // data groups that the balance empties.
+    // data groups that the balance empties. A removal empties groups of nodes as well: what nodes come to
+    // need is then counted without them.
     [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                                 bool emptied) const;
 
@@ -146,8 +147,9 @@ public:
     void reopen_group(VolumeAddress address, Allocator& allocator);
     // The group's blocks are about to move: says so in the map of the next commit.
     void set_emptying(VolumeAddress address);
-    // Gives the slots of an empty group back, from the next commit on.
-    Status drop_group(VolumeAddress address, Allocator& allocator);
+    // Gives the slots of groups that the allocator has forgotten back, from the next commit on. Their
+    // addresses rise.
+    void drop_groups(std::span<const VolumeAddress> addresses);
     [[nodiscard]] bool map_changed() const { return map_changed_; }
     // Of dropped data groups whose slots return with the next commit.
     [[nodiscard]] uint64_t dropped_blocks() const;
@@ -207,8 +209,8 @@ public:
     [[nodiscard]] bool take_over(NotCopied groups);
     // One member more or less, with the next superblock, which must be on a majority of the members before
     // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
-    // no room for another.
-    [[nodiscard]] bool may_add_member(const MemberRecord& record) const;
+    // no room for another, beside `others` that are to come before it.
+    [[nodiscard]] bool may_add_member(const MemberRecord& record, uint32_t others = 0) const;
     // What is added has no superblock. If it fails, or too few are in service, the superblock that comes has
     // no such member.
     MemberId add_member(MemberRecord record, std::unique_ptr<BlockDevice> device);
@@ -349,9 +351,11 @@ private:
     [[nodiscard]] MetadataNeed metadata_need_of(const Profile& data, const Profile& metadata,
                                                 SlotMembers members) const CW_REQUIRES(mutex_);
     [[nodiscard]] uint64_t blocks_as(const Profile& profile, const GroupRecord& group) const;
-    // As left_by(), for nodes of that profile. What groups of others give back counts, too.
+    // As left_by(), for nodes of that profile. What groups of others give back counts, too; those that
+    // `emptying` empties do not count.
     [[nodiscard]] std::vector<SlotAllocator::Share>
-    left_for_nodes(const MetadataNeed& need, const Profile& profile, const GroupRecord* another) const;
+    left_for_nodes(const MetadataNeed& need, const Profile& profile, const GroupRecord* another,
+                   const BalanceRecord& emptying = {}, const VolumeProfiles& profiles = {}) const;
     // What groups of data leave: groups of metadata that are to come, beside those there are and `another`.
     // Other groups leave nothing.
     [[nodiscard]] std::vector<SlotAllocator::Share> left_by(uint32_t content, SlotMembers members,

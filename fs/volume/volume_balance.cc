@@ -114,20 +114,29 @@ uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const Volume
                                       bool emptied) const
 {
     MutexLock lock(mutex_);
-    const SlotAllocator slots = slots_in_balance(balance, profiles, emptied ? kGroupData : 0);
+    const bool removal = balance.member.value != 0;
+    const SlotAllocator slots = slots_in_balance(balance, profiles,
+                                                 !emptied  ? 0
+                                                 : removal ? kAllContent
+                                                           : kGroupData);
     const Profile& data = *find_profile(profiles.data);
     const Profile& metadata = *find_profile(profiles.metadata);
     const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresentFirst);
-    return slots.potential_blocks(data, committed_.chunk_bytes, left_for_nodes(need, metadata, nullptr),
-                                  SlotMembers::kPresentFirst);
+    return slots.potential_blocks(
+        data, committed_.chunk_bytes,
+        left_for_nodes(need, metadata, nullptr, emptied && removal ? balance : BalanceRecord(), profiles),
+        SlotMembers::kPresentFirst);
 }
 
 uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                            bool emptied, uint64_t data_blocks) const
 {
     MutexLock lock(mutex_);
-    const SlotAllocator slots =
-        slots_in_balance(balance, profiles, emptied ? kGroupMetadata | kGroupSystem : 0);
+    const uint32_t nodes = kGroupMetadata | kGroupSystem;
+    const SlotAllocator slots = slots_in_balance(balance, profiles,
+                                                 !emptied                    ? 0
+                                                 : balance.member.value != 0 ? kAllContent
+                                                                             : nodes);
     const Profile& metadata = *find_profile(profiles.metadata);
     const Profile& system = system_profile_of(metadata);
     std::vector<SlotAllocator::Share> beside{{find_profile(profiles.data), data_blocks}};

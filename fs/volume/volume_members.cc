@@ -97,11 +97,12 @@ size_t Volume::spare_voters() const
     return there - std::min(there, needed_for_writing(voter_count(committed_), half_));
 }
 
-bool Volume::may_add_member(const MemberRecord& record) const
+bool Volume::may_add_member(const MemberRecord& record, uint32_t others) const
 {
     MapRef ignored;
     return next_.members.size() == committed_.members.size() &&
-           next_.members.size() + next_.spares.size() < kMaxMembers && next_.next_member_id < UINT32_MAX &&
+           next_.members.size() + next_.spares.size() + others < kMaxMembers &&
+           next_.next_member_id < UINT32_MAX - others &&
            encode_group_map(map_, next_.volume_uuid, ignored).size() <= record.map_bytes;
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What a balance would take, and which block groups its filters let through.
+#include <unistd.h>
+
+#include "base/clock.h"
 #include "format/feature_table.h"
 #include "tests/filesystem/volume_contents.h"
 
@@ -36,19 +39,21 @@ TEST_CASE("balance: a plan says what it takes and refuses what it would refuse, 
         return status.ok() ? Result<BalancePlan>(plan) : Result<BalancePlan>(status.err());
     };
     REQUIRE(fs.step(true).ok());
-    // The same refusals in the same words.
-    for (const BalanceOptions& options :
-         {converted_to(ProfileId::kSingle, ProfileId::kRaid1),
-          converted_to(ProfileId::kRaid1c4, ProfileId::kRaid1),
-          BalanceOptions{.profiles = fs.volume->profiles(), .content = kAllContent, .member = MemberId{9}},
-          BalanceOptions{.profiles = fs.volume->profiles(), .content = kAllContent, .member = MemberId{1}}}) {
-        std::string why, why_start;
-        const auto plan = planned(options, why);
-        if (plan.ok())
-            continue;  // shown below to be so
-        CHECK(fs.committer.balance.start(options, why_start).err() == plan.err());
+    // The same answers in the same words.
+    const auto require_same = [&](const BalanceOptions& options, Err expected) {
+        std::string why, why_start, ignored;
+        CHECK_MESSAGE(planned(options, why).err() == expected, why);
+        CHECK(fs.committer.balance.start(options, why_start).err() == expected);
         CHECK(why == why_start);
-    }
+        CHECK(fs.committer.balance.cancel(ignored).ok() == (expected == Err::kOk));
+    };
+    const auto removal = [&](uint32_t member) {
+        return BalanceOptions{
+            .profiles = fs.volume->profiles(), .content = kAllContent, .member = MemberId{member}};
+    };
+    require_same(converted_to(ProfileId::kSingle, ProfileId::kRaid1), Err::kInvalid);
+    require_same(removal(9), Err::kInvalid);
+    require_same(removal(1), Err::kOk);
     const BalanceOptions options = converted_to(ProfileId::kRaid6, ProfileId::kRaid1c3);
     std::string why;
     const auto plan = planned(options, why);
@@ -79,8 +84,40 @@ TEST_CASE("balance: a plan says what it takes and refuses what it would refuse, 
     REQUIRE(fs.step(true).ok());
     CHECK(planned(converted_to(ProfileId::kRaid1c4, ProfileId::kRaid1c4), why = "").err() == Err::kNoSpace);
     CHECK_MESSAGE(why.find("remove files of ") != std::string::npos, why);
+    require_same(converted_to(ProfileId::kRaid1c4, ProfileId::kRaid1c4), Err::kNoSpace);
     REQUIRE(volume.unmount().ok());
     require_clean(volume);
+}
+
+TEST_CASE("balance: its rate is of what this mount moved, while it ran")
+{
+    SimVolume volume({3, kChoiceMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    Prng prng(seed());
+    const Contents contents = fill(volume.fs(), prng, 60 * kMiB);
+    const BalanceOptions options{.profiles = volume.fs().volume->profiles(), .content = kGroupData};
+    std::string why;
+    REQUIRE(start_balance(volume.fs(), options).ok());
+    const uint64_t begun_ms = monotonic_ms();
+    continue_balance(volume.fs(), 3, true);
+    REQUIRE(volume.fs().committer.balance.pause(why).ok());
+    usleep(400'000);
+    REQUIRE(volume.fs().committer.balance.resume(why).ok());
+    CHECK(finish(volume.fs()).state == BalanceStatus::State::kFinished);
+    const uint64_t moved_bytes = volume.fs().info().moved_blocks * kBlockBytes;
+    CHECK(volume.fs().committer.balance.status().rate >
+          moved_bytes * 1000 / (monotonic_ms() - begun_ms - 200));
+    // One that is mounted when all has moved.
+    REQUIRE(start_balance(volume.fs(), options).ok());
+    for (int step = 0; step < 1000 && volume.fs().committer.balance.status().bytes_left > 0; ++step)
+        continue_balance(volume.fs(), 1, true);
+    REQUIRE(volume.fs().committer.balance.status().state == BalanceStatus::State::kRunning);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+    CHECK(finish(volume.fs()).state == BalanceStatus::State::kFinished);
+    CHECK(volume.fs().committer.balance.status().bytes_total > 50 * kMiB);
+    CHECK(volume.fs().committer.balance.status().rate == 0);
+    require_contents(volume.fs(), contents);
 }
 
 namespace {
@@ -199,12 +236,101 @@ TEST_CASE("balance: one that was cancelled and begins again ends, or is refused 
         }
         REQUIRE(fs.step(true).ok());
         const Status again = fs.committer.balance.start(options, why);
+        MESSAGE(free_mib, " MiB free: ", why.empty() ? "begins" : why);
         if (again.ok())
             CHECK(finish(fs).state == BalanceStatus::State::kFinished);
         else
             CHECK(again.err() == Err::kNoSpace);
+        CHECK((free_mib < 400 || again.ok()));
+        CHECK((free_mib > 20 || !again.ok()));
         require_contents(fs, contents);
         REQUIRE(volume.unmount().ok());
         require_clean(volume);
     }
+}
+
+namespace {
+
+struct Level {
+    uint64_t data_mib, attribute_mib;
+};
+
+// So many MiB of files and of extended attributes. False: there is no room for more.
+bool fill_to(Filesystem& fs, Prng& prng, Contents& contents, const Level& level)
+{
+    for (uint64_t mib = 0; mib < std::max(level.data_mib, level.attribute_mib * 17); ++mib) {
+        const std::string name = "file" + std::to_string(mib);
+        const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        if (!made.ok())
+            return false;
+        std::vector<std::byte>& content = contents[name];
+        if (mib < level.attribute_mib * 17 &&
+            !fs.names.set_xattr(made->inode, "user.a", random_content(prng, 60000), 0).ok())
+            return false;
+        if (mib < level.data_mib)
+            content = random_content(prng, kMiB);
+        if (mib < level.data_mib && !fs.files.write(made->inode, 0, content, {}, {}).ok())
+            return false;
+        fs.names.forget(made->inode, 1);
+        if (mib % 8 == 0 && !fs.step(true).ok())
+            return false;
+    }
+    return fs.step(true).ok();
+}
+
+// Begins what `options_of` says on volumes that are filled more and more, and goes on to its end. How many it
+// was refused on.
+template <typename OptionsOf> size_t refused_on(const std::vector<Level>& levels, OptionsOf options_of)
+{
+    size_t refused = 0;
+    for (const Level& level : levels) {
+        CAPTURE(level.data_mib);
+        CAPTURE(level.attribute_mib);
+        SimVolume volume({4, kChoiceMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+        make_and_mount(volume);
+        Prng prng(seed());
+        Contents contents;
+        REQUIRE(fill_to(volume.fs(), prng, contents, level));
+        std::string why;
+        const Status started = volume.fs().committer.balance.start(options_of(volume.fs()), why);
+        MESSAGE(level.data_mib, " MiB of data, ", level.attribute_mib,
+                " of attributes: ", why.empty() ? "begins" : why);
+        if (started.ok())
+            CHECK(finish(volume.fs()).state == BalanceStatus::State::kFinished);
+        else
+            CHECK(started.err() == Err::kNoSpace);
+        refused += started.ok() ? 0 : 1;
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+    }
+    return refused;
+}
+
+}  // namespace
+
+TEST_CASE("balance: a removal ends, or is refused for lack of room, of nodes as well")
+{
+    std::vector<Level> levels;
+    for (const uint64_t attribute_mib : {4, 40, 70})
+        for (uint64_t data_mib = 120; data_mib <= 280 - 2 * attribute_mib; data_mib += 20)
+            levels.push_back({data_mib, attribute_mib});
+    const size_t refused = refused_on(levels, [](Filesystem& fs) {
+        return BalanceOptions{
+            .profiles = fs.volume->profiles(), .content = kAllContent, .member = MemberId{4}};
+    });
+    CHECK(refused > 0);
+    CHECK(refused < levels.size());
+}
+
+TEST_CASE("balance: metadata that filters let through moves to the end, or is refused for lack of room")
+{
+    std::vector<Level> levels;
+    for (uint64_t data_mib = 30; data_mib <= 230; data_mib += 40)
+        levels.push_back({data_mib, 30});
+    const size_t refused = refused_on(levels, [](Filesystem& fs) {
+        BalanceOptions options{.profiles = fs.volume->profiles(), .content = kGroupMetadata | kGroupSystem};
+        options.metadata.usage.most = options.system.usage.most = 100;
+        return options;
+    });
+    CHECK(refused < levels.size());
 }

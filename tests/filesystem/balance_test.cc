@@ -110,10 +110,7 @@ TEST_CASE("balance: killed after any number of steps it goes on by itself")
                 break;
             continue_balance(volume.fs(), steps + mounts, true);
             require_contents(volume.fs(), contents);
-            if (prng.chance(1, 2))
-                volume.kill();
-            else
-                volume.power_cut(prng);
+            crash(volume, prng);
             mount(volume, manual_options());
         }
         CHECK(volume.fs().committer.balance.status().state == State::kNone);
@@ -173,10 +170,7 @@ TEST_CASE("balance: in large steps, out of several groups between two commits, b
             break;
         REQUIRE(fs.step(true).ok());
         fs.committer.balance.step(16 * kMiB);  // lost with what follows
-        if (prng.chance(1, 2))
-            volume.kill();
-        else
-            volume.power_cut(prng);
+        crash(volume, prng);
         mount(volume, manual_options());
         require_contents(volume.fs(), contents);
     }
@@ -337,7 +331,7 @@ TEST_CASE("balance: of groups that are not too full, and of all of them, which g
     CHECK(finish(fs).state == State::kFinished);
     for (const VolumeAddress address : full)
         CHECK(fs.volume->array().group_at(address));
-    const std::vector<Ref<const ArrayGroup>> before = fs.volume->array().groups();
+    const Groups before = fs.volume->array().groups();
     options = {.profiles = fs.volume->profiles(), .content = kAllContent};
     REQUIRE(start_balance(fs, options).ok());
     CHECK(finish(fs).state == State::kFinished);

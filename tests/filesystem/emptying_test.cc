@@ -362,6 +362,33 @@ TEST_CASE("emptying: the next mount keeps the room for all marked groups before 
     CHECK(volume.fs().store.moving_blocks >= live);
 }
 
+TEST_CASE("emptying: groups that hold nothing leave with one commit, however many there are")
+{
+    SimVolume volume({8, 16 * kGiB, ProfileId::kSingle, ProfileId::kRaid1, kDefaultChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const Contents contents = fill(fs, prng, kMiB);
+    size_t planned = 0;
+    while (
+        planned < 2000 &&
+        fs.volume->plan_group(kGroupData, SlotMembers::kPresent, Slots::kBesideKept, fs.store.allocator).ok())
+        ++planned;
+    REQUIRE(planned > 600);
+    const size_t before = fs.volume->map().groups.size();
+    const Groups held = fs.volume->array().groups();
+    int commits = 0;
+    for (; commits < 20 && (commits == 0 || fs.volume->map().groups.size() > 200); ++commits)
+        REQUIRE(fs.step(true).ok());
+    MESSAGE(before, " groups, ", fs.volume->map().groups.size(), " after ", commits, " commits");
+    CHECK(commits == 1);
+    CHECK(held.size() == before);  // who looks at them sees what was there
+    CHECK(fs.volume->array().groups().size() == fs.volume->map().groups.size());
+    require_contents(fs, contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
 TEST_CASE("emptying: but for a balance one group at a time, until its slots are back")
 {
     Prng prng(seed());

@@ -191,10 +191,7 @@ TEST_CASE("members: killed or cut off at any time, a removal goes on by itself")
         for (int mounts = 0; mounts < 200 && !removed; ++mounts) {
             continue_balance(volume.fs(), steps + mounts, true);
             require_contents(volume.fs(), contents);
-            if (prng.chance(1, 2))
-                volume.kill();
-            else
-                volume.power_cut(prng);
+            crash(volume, prng);
             // Its superblocks are erased once it is nobody's; until then it is a member.
             const bool blank = is_blank(volume, 0);
             std::vector<uint32_t> without;

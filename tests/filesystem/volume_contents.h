@@ -116,6 +116,15 @@ inline BalanceStatus finish(Filesystem& fs)
     return fs.committer.balance.status();
 }
 
+// The daemon dies, or power fails for all members at once.
+inline void crash(SimVolume& volume, Prng& prng)
+{
+    if (prng.chance(1, 2))
+        volume.kill();
+    else
+        volume.power_cut(prng);
+}
+
 inline void require_clean(SimVolume& volume, const std::vector<uint32_t>& absent = {})
 {
     CheckReport report;
