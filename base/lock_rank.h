@@ -33,6 +33,7 @@ enum class LockRank : uint8_t {
     kFsyncLog,  // journal/: batches and who waits for them
     kIntentLog,  // journal/: places in the logs, floor
     kDevice,  // device/: simulated and recording devices
+    kLateIo,  // device/: reads that were given up
     kLeaf,  // anything that takes no other lock, but may allocate
     kMemory,  // base/: memory for large buffers
     kEnd,  // no lock: how many ranks there are

@@ -202,7 +202,7 @@ Result<Ref<const Node>> NodeCache::read_and_parse(const BlockRef& ref, uint64_t 
     if (!ref.address.valid())
         return Err::kCorrupt;
     AlignedBuffer content(kNodeBytes);
-    CW_TRY(reader_.read_node(ref, tree_id, content.span()));
+    CW_TRY(reader_.read_node(ref, tree_id, content));
     return Node::parse(std::move(content), ref, volume_uuid_, tree_id, level);
 }
 

@@ -18,9 +18,9 @@ namespace cowraid {
 class NodeReader {
 public:
     virtual ~NodeReader() = default;
-    // Fills kNodeBytes at `out` with content whose checksums are those of `ref`. `tree_id`: the tree it is
-    // read for. Thread-safe.
-    virtual Status read_node(const BlockRef& ref, uint64_t tree_id, std::span<std::byte> out) = 0;
+    // Fills `out`, kNodeBytes, with content whose checksums are those of `ref`; it may be another buffer
+    // afterwards. `tree_id`: the tree it is read for. Thread-safe.
+    virtual Status read_node(const BlockRef& ref, uint64_t tree_id, AlignedBuffer& out) = 0;
 };
 
 class NodeCache {

@@ -41,7 +41,7 @@ std::vector<BlockRef> store_leaves(TestStore& store, uint64_t count)
 // Holds every reader until `expected` of them are inside, or one has waited long enough.
 class SlowStore : public TestStore {
 public:
-    Status read_node(const BlockRef& ref, uint64_t tree_id, std::span<std::byte> out) override
+    Status read_node(const BlockRef& ref, uint64_t tree_id, AlignedBuffer& out) override
     {
         {
             MutexLock lock(gate_mutex_);

@@ -183,7 +183,17 @@ void EventFinder::compare_members(const VolumeInfo& info)
             add("SpareActive", member_text(member) + " has everything", &member);
         }
         compare_errors(member);
+        compare_slowness(was, member);
     }
+}
+
+void EventFinder::compare_slowness(const MemberInfo* was, const MemberInfo& member)
+{
+    const bool before = was != nullptr && was->slow_ms > 0;
+    if (!before && member.slow_ms > 0)
+        add("MemberSlow", member_text(member) + " is slow: " + slow_text(member), &member);
+    else if (before && member.slow_ms == 0 && member.in_service())
+        add("MemberAnswers", member_text(member) + " answers again", &member);
 }
 
 void EventFinder::compare_spares(const VolumeInfo& info)

@@ -262,6 +262,14 @@ TEST_CASE("spares come, go, and take the place of a member")
     info.members[1].doubtful = true;
     CHECK(look(finder, status) == "ManyErrors");
     CHECK(look(finder, status).empty());
+    info.members[1].slow_ms = 14999;
+    const std::vector<VolumeEvent> slow = finder.look(status, kNow);
+    CHECK(names_of(slow) == "MemberSlow");
+    REQUIRE(slow.size() == 1);
+    CHECK(slow[0].text == "member 2 (/dev/s5) is slow: a request has been waiting for 14 s");
+    CHECK(look(finder, status).empty());
+    info.members[1].slow_ms = 0;
+    CHECK(look(finder, status) == "MemberAnswers");
 }
 
 TEST_CASE("what a member is called")

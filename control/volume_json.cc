@@ -91,6 +91,8 @@ Json encode_member(const MemberInfo& member)
     json_put_text(object.get(), "state", member_state_name(member.state));
     json_put_text(object.get(), "reason", member.reason);
     json_put_flag(object.get(), "doubtful", member.doubtful);
+    json_put_integer(object.get(), "slow_ms", member.slow_ms);
+    json_put_integer(object.get(), "slow_ios", member.slow_ios);
     json_put_flag(object.get(), "unusable", member.unusable);
     json_put_integer(object.get(), "size_bytes", member.size_bytes);
     json_put_integer(object.get(), "used_bytes", member.used_bytes);
@@ -112,6 +114,8 @@ MemberInfo decode_member(const json_t* object)
     member.path = json_get_text(object, "path");
     member.reason = json_get_text(object, "reason");
     member.doubtful = json_get_flag(object, "doubtful");
+    member.slow_ms = json_get_integer(object, "slow_ms");
+    member.slow_ios = json_get_integer(object, "slow_ios");
     member.unusable = json_get_flag(object, "unusable");
     member.size_bytes = json_get_integer(object, "size_bytes");
     member.used_bytes = json_get_integer(object, "used_bytes");

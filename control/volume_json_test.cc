@@ -36,6 +36,8 @@ VolumeReport make_report()
         .id = {2}, .path = {}, .reason = "is absent", .size_bytes = 2000, .state = MemberState::kMissing};
     info.members = {present, missing};
     info.members[0].doubtful = true;
+    info.members[0].slow_ms = 14000;
+    info.members[0].slow_ios = 3;
     info.spares = {{.id = {7}, .path = "/dev/s", .size_bytes = 4000}, {.id = {9}, .useless = true}};
     info.spaces = {{ProfileId::kRaid6, kGroupData, 400, 100, 800},
                    {ProfileId::kRaid1c3, kGroupMetadata | kGroupSystem, 40, 10, 120}};
@@ -84,6 +86,8 @@ TEST_CASE("report: JSON round trip")
     CHECK(decoded->info.members[1].state == MemberState::kMissing);
     CHECK(decoded->info.spaces[1].content == (kGroupMetadata | kGroupSystem));
     CHECK(decoded->info.members[0].doubtful);
+    CHECK(decoded->info.members[0].slow_ms == 14000);
+    CHECK(decoded->info.members[0].slow_ios == 3);
     REQUIRE(decoded->info.spares.size() == 2);
     CHECK(decoded->info.spares[0].path == "/dev/s");
     CHECK(std::string(state_of(decoded->info.spares[0])) == "spare");

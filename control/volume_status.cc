@@ -110,6 +110,13 @@ Health health_of(const VolumeStatus& status)
         return {"ONLINE",
                 "the new device of member " + std::to_string(status.replace.source.value) + " is not there",
                 "attach it and run cowraid device online DEVICE, or cowraid replace cancel"};
+    if (const auto slow = std::max_element(
+            info.members.begin(), info.members.end(),
+            [](const MemberInfo& one, const MemberInfo& other) { return one.slow_ms < other.slow_ms; });
+        slow != info.members.end() && slow->slow_ms > 0)
+        return {"ONLINE", "member " + std::to_string(slow->id.value) + " is slow: " + slow_text(*slow),
+                "look at its cable and controller; reads do without it where others suffice, writes wait for "
+                "it"};
     if (const uint64_t doubtful = count_members(info, [](const MemberInfo& one) { return one.doubtful; });
         doubtful > 0)
         return {
@@ -128,6 +135,11 @@ Health health_of(const VolumeStatus& status)
         return {"ONLINE", "errors were met; nothing is known to be wrong any more",
                 "look at the members that have them; cowraid device stats -z sets the counters to 0"};
     return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
+}
+
+std::string slow_text(const MemberInfo& member)
+{
+    return "a request has been waiting for " + std::to_string(member.slow_ms / 1000) + " s";
 }
 
 const char* state_of(const SpareInfo& spare)

@@ -47,6 +47,8 @@ Health health_of(const VolumeStatus& status);
 const char* state_of(const MemberInfo& member, const VolumeStatus& status);
 // "spare", "missing", or "faulted": it was to take a member's place and failed.
 const char* state_of(const SpareInfo& spare);
+// Of a member that is slow: why it is called so.
+std::string slow_text(const MemberInfo& member);
 // All that went wrong on it; repairs are not counted.
 uint64_t errors_of(const MemberInfo& member);
 // Blocks of the list of damage, and tree nodes, that no redundancy has any more.

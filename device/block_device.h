@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "device/in_flight.h"
 
 namespace cowraid {
 
@@ -39,19 +41,34 @@ struct IoRequest {
     uint64_t discard_bytes = 0;
     // Set by run_io(): ok, kIo (device error, short transfer, beyond the end) or kMemberGone.
     Status result;
+    // Those who carry it out: since when, and how many parts of it are not done.
+    InFlight::Ticket ticket;
+    uint32_t open_parts = 0;
 
     // Sum of the vectors.
     [[nodiscard]] uint64_t bytes() const;
+    // Those who carry it out: a part is done. The ticket ends with the last.
+    void end_part()
+    {
+        if (--open_parts == 0)
+            ticket.end();
+    }
 };
+
+// For a time of monotonic_ms(): never.
+inline constexpr uint64_t kNoDeadline = UINT64_MAX;
 
 // How a device that took requests by start() says that they are done; one serves a whole batch. Thread-safe.
 class IoCompletion {
 public:
-    // The device's, from any thread: one request has its result, and its memory is no longer used. The
-    // completion may be gone when this returns.
-    void done();
-    // The caller's: sleeps until done() was called `count` times in all.
-    void wait(uint32_t count);
+    // The device's, from any thread: the request has its result, and its memory is no longer used. Request
+    // and completion may be gone when this returns.
+    void done(IoRequest& request);
+    // The caller's: sleeps until done() was called `count` times in all. False: it was not until then, a time
+    // of monotonic_ms().
+    bool wait(uint32_t count, uint64_t until_ms = kNoDeadline);
+    // Those of the batch for which done() was not called yet.
+    [[nodiscard]] std::vector<bool> open(std::span<const IoRequest> batch);
 
 private:
     Mutex mutex_{LockRank::kLeaf};
@@ -82,8 +99,9 @@ public:
     // closed the implementation calls ring_forget_file() (device/ring.h).
     [[nodiscard]] virtual int ring_fd() const { return -1; }
     // For devices that take their time without a ring: true takes the request, to be carried out beside
-    // others, and exactly one `completion.done()` will follow once its result is set. False: nothing
-    // happened, use perform(). Asked by run_io() for what no ring does; does not sleep until it is done.
+    // others, and exactly one `completion.done()` will follow once its result is set: before the device is
+    // destroyed. False: nothing happened, use perform(). Asked by run_io() for what no ring does; does not
+    // sleep until it is done.
     [[nodiscard]] virtual bool start(IoRequest& request, IoCompletion& completion)
     {
         (void)request;
@@ -92,6 +110,12 @@ public:
     }
     // Told of every request by run_io() before it is carried out, whichever way: for wrappers that count.
     virtual void note(const IoRequest& request) { (void)request; }
+
+    // Requests that run_io() gave it, but discards, which may take as long as they like.
+    [[nodiscard]] InFlight& in_flight() { return in_flight_; }
+
+private:
+    InFlight in_flight_;
 };
 
 // Runs every request of the batch, concurrently where the devices allow it, and returns when all have a

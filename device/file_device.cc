@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "device/late_io.h"
 #include "device/ring.h"
 #include "device/signature.h"
 
@@ -70,6 +71,7 @@ Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string n
 
 FileDevice::~FileDevice()
 {
+    wait_for_late_io(*this);
     ring_forget_file(fd_.get());
 }
 

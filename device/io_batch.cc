@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <atomic>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
-#include "device/block_device.h"
+#include "base/clock.h"
+#include "device/late_io.h"
 #include "device/ring.h"
 
 namespace cowraid {
@@ -74,67 +77,128 @@ uint64_t IoRequest::bytes() const
     return sum;
 }
 
-void IoCompletion::done()
+void IoCompletion::done(IoRequest& request)
 {
     MutexLock lock(mutex_);
+    request.end_part();
     ++done_count_;
     condition_.notify_all();
 }
 
-void IoCompletion::wait(uint32_t count)
+bool IoCompletion::wait(uint32_t count, uint64_t until_ms)
 {
     MutexLock lock(mutex_);
-    while (done_count_ < count)
-        condition_.wait(mutex_);
+    while (done_count_ < count) {
+        if (until_ms == kNoDeadline)
+            condition_.wait(mutex_);
+        else if (const uint64_t now = monotonic_ms(); now < until_ms)
+            condition_.wait_for(mutex_, until_ms - now);
+        else
+            return false;
+    }
+    return true;
 }
+
+std::vector<bool> IoCompletion::open(std::span<const IoRequest> batch)
+{
+    std::vector<bool> open;
+    MutexLock lock(mutex_);
+    for (const IoRequest& request : batch)
+        open.push_back(request.open_parts != 0);
+    return open;
+}
+
+namespace {
+
+void perform(IoRequest& request)
+{
+    request.open_parts = 1;
+    request.device->perform(request);
+    request.open_parts = 0;
+    request.ticket.end();
+}
+
+// A batch on its way. What it leaves to a ring keeps its memory from one batch of a thread to the next.
+struct Running {
+    Ring* ring = nullptr;
+    bool ring_asked = false;
+    std::vector<IoRequest*> ringed;
+    std::unique_ptr<IoCompletion> completion;  // of requests that devices took by start()
+    uint32_t started = 0;
+
+    void take(IoRequest& request);
+};
+
+void Running::take(IoRequest& request)
+{
+    check_alignment(request);
+    count_request(request);
+    request.result = Err::kOk;
+    const bool discard = request.kind == IoKind::kDiscard;
+    if (!discard)
+        request.ticket = request.device->in_flight().begin();
+    const bool direct = !discard && request.device->ring_fd() >= 0;
+    if (direct && !std::exchange(ring_asked, true))
+        ring = Ring::of_this_thread();
+    if (!direct && completion == nullptr)
+        completion = std::make_unique<IoCompletion>();
+    request.open_parts = direct ? 0 : 1;
+    if (direct && ring != nullptr && (request.kind == IoKind::kFlush || in_bounds(request))) {
+        ringed.push_back(&request);
+    } else if (!direct && request.device->start(request, *completion)) {
+        ++started;
+    } else {
+        perform(request);
+    }
+}
+
+// Flushes go first: one does not cover the writes of its own batch, and where requests run one after the
+// other (simulated members) that must be visible.
+void hand_out(std::span<IoRequest> batch, Running& running)
+{
+    for (const bool flushes : {true, false})
+        for (IoRequest& request : batch)
+            if ((request.kind == IoKind::kFlush) == flushes)
+                running.take(request);
+}
+
+}  // namespace
 
 void run_io(std::span<IoRequest> batch)
 {
-    if (batch.empty())
-        return;
-    add(counters.batches, 1);
     // A single small transfer is one system call either way; a ring adds its own work to it.
     if (batch.size() == 1 && batch[0].kind == IoKind::kRead && batch[0].bytes() <= kMaxDirectBytes) {
+        add(counters.batches, 1);
         check_alignment(batch[0]);
         count_request(batch[0]);
-        batch[0].device->perform(batch[0]);
+        batch[0].ticket = batch[0].device->in_flight().begin();
+        perform(batch[0]);
         return;
     }
+    const std::unique_ptr<LateIo> late = run_io_for(batch, kNoDeadline);
+    CW_ASSERT(late == nullptr);
+}
+
+std::unique_ptr<LateIo> run_io_for(std::span<IoRequest> batch, uint64_t wait_ms)
+{
+    if (batch.empty())
+        return nullptr;
+    add(counters.batches, 1);
     static thread_local std::vector<IoRequest*> for_ring;
-    std::vector<IoRequest*> ringed = std::move(for_ring);
-    ringed.clear();
-    Ring* ring = nullptr;
-    bool ring_asked = false;
-    IoCompletion completion;
-    uint32_t started = 0;
-    // Flushes go first: one does not cover the writes of its own batch, and where requests run one after
-    // the other (simulated members) that must be visible.
-    for (const bool flushes : {true, false}) {
-        for (IoRequest& request : batch) {
-            if ((request.kind == IoKind::kFlush) != flushes)
-                continue;
-            check_alignment(request);
-            count_request(request);
-            request.result = Err::kOk;
-            const bool direct = request.kind != IoKind::kDiscard && request.device->ring_fd() >= 0;
-            if (direct && !ring_asked) {
-                ring = Ring::of_this_thread();
-                ring_asked = true;
-            }
-            if (!direct && request.device->start(request, completion))
-                ++started;
-            else if (!direct || ring == nullptr)
-                request.device->perform(request);
-            else if (request.kind != IoKind::kFlush && !in_bounds(request))
-                request.result = Err::kIo;
-            else
-                ringed.push_back(&request);
-        }
+    Running running{.ringed = std::move(for_ring)};
+    running.ringed.clear();
+    hand_out(batch, running);
+    // Later than the time at which any of them began by its ticket: who gave up finds the device slow.
+    const uint64_t until_ms = wait_ms == kNoDeadline ? kNoDeadline : monotonic_ms() + wait_ms;
+    bool done = true;
+    if (!running.ringed.empty()) {
+        add(counters.ring_enters, running.ring->run(running.ringed, until_ms));
+        done = running.ring->idle();
     }
-    if (!ringed.empty())
-        add(counters.ring_enters, ring->run(ringed));
-    completion.wait(started);
-    for_ring = std::move(ringed);
+    if (running.started > 0)
+        done = running.completion->wait(running.started, until_ms) && done;
+    for_ring = std::move(running.ringed);
+    return done ? nullptr : LateIo::give_up(batch, std::move(running.completion), running.started);
 }
 
 Status read_device(BlockDevice& device, DeviceOffset offset, std::span<std::byte> out)

@@ -12,8 +12,10 @@
 #include <csignal>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "device/file_device.h"
+#include "device/late_io.h"
 #include "device/open_member.h"
 #include "device/ring.h"
 #include "sim/sim_device.h"
@@ -97,6 +99,30 @@ void scatter_round_trip(uint64_t seed, std::span<BlockDevice* const> devices)
     for (size_t index = 0; index < reads.memory.size(); ++index)
         REQUIRE(same(reads.memory[index].span(), writes.memory[index].span()));
 }
+
+// A ring reads it, and waits until somebody writes.
+class PipeDevice final : public BlockDevice {
+public:
+    PipeDevice() { REQUIRE(pipe2(ends_, O_CLOEXEC) == 0); }
+    ~PipeDevice() override
+    {
+        wait_for_late_io(*this);
+        ring_forget_file(ends_[0]);
+        ::close(ends_[0]);
+        ::close(ends_[1]);
+    }
+    [[nodiscard]] uint64_t size_bytes() const override { return kMiB; }
+    [[nodiscard]] const char* name() const override { return "pipe"; }
+    void perform(IoRequest& request) override { request.result = Err::kIo; }
+    [[nodiscard]] int ring_fd() const override { return ends_[0]; }
+    void answer(std::span<const std::byte> bytes)
+    {
+        REQUIRE(write(ends_[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+    }
+
+private:
+    int ends_[2];
+};
 
 // From now on io_uring_setup() of this process fails with EPERM, as in a container.
 bool refuse_io_uring()
@@ -442,4 +468,60 @@ TEST_CASE("loop device: latent errors under the ring, healed by a rewrite")
             REQUIRE(truncate(path.c_str(), 16 * kMiB) == 0);
         });
     }
+}
+
+TEST_CASE("requests that a ring does not end in time: it is left to them, and the thread has another one")
+{
+    const TempDir folder;
+    const std::string path = folder.file("file", 16 * kMiB);
+    in_thread(true, [&] {
+        const auto file = open_file(path);
+        Prng prng(3);
+        AlignedBuffer written = random_buffer(prng, 8 * kMiB);
+        REQUIRE(write_device(*file, {0}, written.span()).ok());
+        auto pipe = std::make_unique<PipeDevice>();
+        PipeDevice& hanging = *pipe;
+        for (int round = 0; round < 2; ++round) {
+            const Ring* const ring = Ring::of_this_thread();
+            AlignedBuffer memory(8 * kMiB + kBlockBytes);
+            std::vector<iovec> vectors = {{memory.data(), 8 * kMiB}, {memory.data() + 8 * kMiB, kBlockBytes}};
+            std::vector<IoRequest> requests(2);
+            requests[0] = {.device = file.get(), .vectors = {&vectors[0], 1}};
+            requests[1] = {.device = pipe.get(), .vectors = {&vectors[1], 1}};
+            std::thread watcher([&] {
+                usleep(300'000);
+                CHECK(file->in_flight().oldest_ms() == 0);  // not as slow as what it was asked with
+                CHECK(pipe->in_flight().oldest_ms() > 0);
+            });
+            auto late = run_io_for(requests, 600);
+            watcher.join();
+            REQUIRE(late != nullptr);
+            CHECK_FALSE(late->is_late(0));
+            CHECK(late->is_late(1));
+            CHECK(requests[0].result.ok());
+            CHECK(same(memory.span().first(8 * kMiB), written.span()));
+            CHECK(file->in_flight().oldest_ms() == 0);
+            CHECK(pipe->in_flight().oldest_ms() > 0);
+            late->requests = std::move(requests);
+            late->vectors = std::move(vectors);
+            late->memory.push_back(std::move(memory));
+            leave_behind(std::move(late));
+            CHECK(Ring::of_this_thread() != ring);
+            AlignedBuffer again(8 * kMiB);
+            REQUIRE(read_device(*file, {0}, again.span()).ok());
+            CHECK(same(again.span(), written.span()));
+        }
+        hanging.answer(written.span().first(kBlockBytes));
+        const uint64_t begin = monotonic_ms();
+        std::atomic<bool> closed{false};
+        std::thread closer([&] {
+            pipe.reset();
+            closed = true;
+        });
+        usleep(100'000);
+        CHECK_FALSE(closed);
+        hanging.answer(written.span().first(kBlockBytes));
+        closer.join();
+        CHECK(monotonic_ms() - begin < 5000);
+    });
 }

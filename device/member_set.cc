@@ -11,6 +11,7 @@
 #include "base/log_count.h"
 #include "base/text.h"
 #include "device/error_budget.h"
+#include "device/late_io.h"
 
 namespace cowraid {
 
@@ -29,6 +30,7 @@ struct MemberSet::Member {
     std::atomic<const char*> failure_reason{""};
     std::atomic<uint64_t> out_ms{monotonic_ms()};  // since when it is out of service, if it is
     std::array<std::atomic<uint64_t>, kMemberCounterCount> counters{};
+    std::atomic<uint64_t> slow_told{0};  // slow requests that are logged
 
     mutable Mutex errors_mutex{LockRank::kLeaf};
     ErrorBudget errors CW_GUARDED_BY(errors_mutex);
@@ -123,6 +125,8 @@ void MemberSet::add(MemberId id, std::unique_ptr<BlockDevice> device, const Memb
     CW_ASSERT(id.value != 0 && find(id) == nullptr);
     auto member = std::make_unique<Member>();
     member->id = id;
+    if (device != nullptr)
+        device->in_flight().set_limit_ms(slow_io_ms());
     member->in_service.store(device.get(), std::memory_order_release);
     member->named.store(device.get(), std::memory_order_release);
     member->device = std::move(device);
@@ -282,12 +286,65 @@ void MemberSet::note_repair(MemberId id, DeviceOffset offset, Repair repair)
         repaired.pop_front();
 }
 
+void MemberSet::set_slow_io_ms(uint64_t ms)
+{
+    MutexLock lock(mutex_);
+    slow_io_ms_.store(ms, std::memory_order_relaxed);
+    for (const std::unique_ptr<Member>& member : members_)
+        if (member->device != nullptr)
+            member->device->in_flight().set_limit_ms(ms);
+}
+
+bool MemberSet::slow(BlockDevice& device) const
+{
+    // Who waited that long finds it slow, whatever the clock says.
+    const auto waits = [&, deadline = read_deadline_ms()] {
+        const uint64_t oldest = deadline == 0 ? 0 : device.in_flight().oldest_ms();
+        return oldest != 0 && oldest + InFlight::kTickMs >= deadline;
+    };
+    if (!waits())
+        return false;
+    reap_late_io();
+    return waits();
+}
+
+uint64_t MemberSet::slow_ms(MemberId id) const
+{
+    BlockDevice* const its = device(id);
+    return its != nullptr && slow(*its) ? its->in_flight().oldest_ms() : 0;
+}
+
+uint64_t MemberSet::slow_ios(MemberId id) const
+{
+    BlockDevice* const its = device(id);
+    return its == nullptr ? 0 : its->in_flight().slow_count();
+}
+
+void MemberSet::spend_slow_ios(Member& member) const
+{
+    BlockDevice* const its = device(member.id);
+    if (its == nullptr)
+        return;
+    reap_late_io();
+    const InFlight::Slow slow_ios = its->in_flight().take_slow();
+    if (slow_ios.worst == 0)
+        return;
+    {
+        MutexLock lock(member.errors_mutex);
+        member.errors.spend(now_seconds(), slow_ios.worst * kErrorWeight);
+    }
+    const uint64_t told = member.slow_told.exchange(slow_ios.count);
+    log_count(LogLevel::kWarning, name(member.id), "requests that took too long",
+              slow_ios.count - std::min(told, slow_ios.count));
+}
+
 bool MemberSet::fail_over_budget()
 {
     const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
     bool any = false;
     for (Member* const member : budget == 0 ? Table() : table()) {
         const MemberId id = member->id;
+        spend_slow_ios(*member);
         uint64_t errors, bad_repairs;
         bool told;
         {
@@ -330,10 +387,11 @@ bool MemberSet::fail_for_repairs(MemberId id)
 
 bool MemberSet::doubtful(MemberId id) const
 {
-    const Member* const member = find(id);
+    Member* const member = find(id);
     const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
     if (member == nullptr || budget == 0 || device(id) == nullptr)
         return false;
+    spend_slow_ios(*member);
     MutexLock lock(member->errors_mutex);
     return member->errors.spent(now_seconds()) > budget;
 }
@@ -383,6 +441,7 @@ void MemberSet::serve(Member& member, std::unique_ptr<BlockDevice> device)
     if (device)
         member.device = std::move(device);
     CW_ASSERT(member.device != nullptr);
+    member.device->in_flight().set_limit_ms(slow_io_ms());
     member.named.store(member.device.get(), std::memory_order_release);
     member.failed.store(false);
     member.culprit.store(false);
@@ -534,6 +593,9 @@ void MemberSet::reset_counters(MemberId id)
     if (Member* member = find(id); member != nullptr) {
         for (auto& counter : member->counters)
             counter.store(0, std::memory_order_relaxed);
+        if (BlockDevice* const its = device(id); its != nullptr)
+            its->in_flight().reset_slow_count();
+        member->slow_told.store(0);
     }
 }
 

@@ -110,6 +110,22 @@ public:
     // not hold; 0: any.
     void set_error_budget(uint32_t seconds) { error_budget_.store(seconds, std::memory_order_relaxed); }
     [[nodiscard]] uint32_t error_budget() const { return error_budget_.load(std::memory_order_relaxed); }
+    // How long readers wait for members before they do without them, if they can; 0: for ever. And what else
+    // is too long: requests above it spend the error budget, n times above it like n errors; 0: nothing is.
+    void set_read_deadline_ms(uint64_t ms) { read_deadline_ms_.store(ms, std::memory_order_relaxed); }
+    [[nodiscard]] uint64_t read_deadline_ms() const
+    {
+        return read_deadline_ms_.load(std::memory_order_relaxed);
+    }
+    void set_slow_io_ms(uint64_t ms);
+    [[nodiscard]] uint64_t slow_io_ms() const { return slow_io_ms_.load(std::memory_order_relaxed); }
+    // The device, of a member of this set, is slow: its oldest request is under way for longer than readers
+    // wait. No locks of rank kLateIo and above are held.
+    [[nodiscard]] bool slow(BlockDevice& device) const;
+    // For how long a member that is slow, and in service, let its oldest request wait, milliseconds; else 0.
+    [[nodiscard]] uint64_t slow_ms(MemberId id) const;
+    // Requests that took longer than set_slow_io_ms() says, on its device, since that is in use here.
+    [[nodiscard]] uint64_t slow_ios(MemberId id) const;
     // A block of the member was rewritten with what belongs there, and read again: it `holds` that, or not.
     enum class Repair : uint8_t { kHolds, kDoesNotHold };
     void note_repair(MemberId id, DeviceOffset offset, Repair repair);
@@ -172,6 +188,7 @@ public:
 private:
     struct Member;
     void leave_out(MemberId id, bool failed);
+    void spend_slow_ios(Member& member) const;
     using Table = std::vector<Member*>;  // by rising id
     [[nodiscard]] const Table& table() const { return *table_.load(std::memory_order_acquire); }
     void publish(Table table) CW_REQUIRES(mutex_);
@@ -199,6 +216,7 @@ private:
     std::atomic<const Table*> table_;
     std::vector<Quorum> quorums_ CW_GUARDED_BY(mutex_);
     std::atomic<uint32_t> error_budget_{0};
+    std::atomic<uint64_t> read_deadline_ms_{0}, slow_io_ms_{0};
     std::atomic<bool> recorded_{false};
     std::atomic<bool> stopped_{false};
     std::atomic<const char*> stop_reason_{""};

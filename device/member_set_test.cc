@@ -5,8 +5,10 @@
 
 #include <thread>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "device/member_set.h"
+#include "sim/holding_device.h"
 #include "sim/sim_device.h"
 
 using namespace cowraid;
@@ -194,6 +196,43 @@ TEST_CASE("a member with too many errors stays where the others cannot do withou
     one.set_whole(true);
     CHECK(set.fail_over_budget());
     CHECK(set.device({1}) == nullptr);
+}
+
+TEST_CASE("requests that take too long are counted, spend the error budget, and show while they wait")
+{
+    MemberSet set;
+    auto made = std::make_unique<HoldingDevice>(std::make_unique<SimDevice>("device", kMiB));
+    HoldingDevice& device = *made;
+    set.add({1}, std::move(made), {});
+    set.set_error_budget(5);
+    set.set_read_deadline_ms(100);
+    set.set_slow_io_ms(50);
+    AlignedBuffer block(kBlockBytes);
+    REQUIRE(read_device(device, {0}, block.span()).ok());
+    CHECK(set.slow_ms({1}) == 0);
+    const iovec vector{block.data(), block.size()};
+    IoRequest requests[2];
+    for (IoRequest& request : requests)
+        request = {.device = &device, .vectors = {&vector, 1}};
+    device.hold();
+    std::thread reader([&] { run_io(requests); });
+    usleep(400'000);
+    CHECK(set.slow(device));
+    CHECK(set.slow_ms({1}) >= 300);
+    CHECK(set.slow_ios({1}) == 0);
+    CHECK_FALSE(set.doubtful({1}));
+    device.release(HoldingDevice::Release::kServe);
+    reader.join();
+    CHECK_FALSE(set.slow(device));
+    CHECK(set.slow_ms({1}) == 0);
+    CHECK(set.slow_ios({1}) == 2);
+    // Eight times the limit is as bad as eight errors, however many wait at a time.
+    CHECK(set.doubtful({1}));
+    set.set_error_budget(30);
+    CHECK_FALSE(set.doubtful({1}));
+    CHECK(set.counters({1}) == MemberCounters{});
+    set.reset_counters({1});
+    CHECK(set.slow_ios({1}) == 0);
 }
 
 TEST_CASE("a successor that is out of service takes nobody's place")

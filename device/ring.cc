@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
 
@@ -22,6 +23,9 @@ constexpr uint32_t kQueueEntries = 256;
 // The block layer takes this much as one bio; larger transfers leave the kernel's short path.
 constexpr uint64_t kMaxPieceBytes = 1 * kMiB;
 constexpr uint32_t kMaxPieceVectors = 1024;  // IOV_MAX
+// How long a batch is waited for as a whole, and then for its next request at a time.
+constexpr uint64_t kShortWaitMs = 50;
+constexpr uint64_t kLongWaitMs = 1000;
 // Descriptors below this are registered with the ring, the rest are passed as they are.
 constexpr uint32_t kFileTableEntries = 1024;
 
@@ -90,9 +94,19 @@ Status device_error(int error_number)
     return error_number == ENODEV || error_number == ENXIO ? Err::kMemberGone : Err::kIo;
 }
 
-Ring* Ring::of_this_thread()
+namespace {
+
+RingOfThread& ring_slot()
 {
     static thread_local RingOfThread slot;
+    return slot;
+}
+
+}  // namespace
+
+Ring* Ring::of_this_thread()
+{
+    RingOfThread& slot = ring_slot();
     slot.drop_if_forked();
     if (slot.asked)
         return slot.ring.get();
@@ -109,6 +123,25 @@ Ring* Ring::of_this_thread()
     }
     slot.ring = std::move(ring);
     return slot.ring.get();
+}
+
+std::unique_ptr<Ring> Ring::leave_busy()
+{
+    RingOfThread& slot = ring_slot();
+    if (slot.ring == nullptr || slot.ring->idle())
+        return nullptr;
+    slot.asked = false;
+    Ring& ring = *slot.ring;
+    ring.left_ = true;
+    // What the kernel has not seen stays unseen.
+    const uint32_t unseen = io_uring_sq_ready(&ring.ring_);
+    ring.in_flight_ -= unseen;
+    ring.todo_next_ -= unseen;
+    for (; ring.todo_next_ < ring.todo_.size(); ++ring.todo_next_)
+        ring.pieces_[ring.todo_[ring.todo_next_]].request->end_part();
+    // The number under which the kernel knows the ring is the thread's.
+    io_uring_unregister_ring_fd(&ring.ring_);
+    return std::move(slot.ring);
 }
 
 int Ring::start()
@@ -176,11 +209,10 @@ void ring_forget_file(int fd)
 // Cuts a request into pieces. Vectors are copied, because a short transfer changes them.
 void Ring::plan(IoRequest& request)
 {
+    const size_t before = pieces_.size();
     uint64_t offset = request.offset.value;
-    if (request.kind == IoKind::kFlush) {
+    if (request.kind == IoKind::kFlush)
         pieces_.push_back({&request, 0, 0, 0, 0});
-        return;
-    }
     uint64_t room = 0;
     for (const iovec& vector : request.vectors) {
         auto* at = static_cast<std::byte*>(vector.iov_base);
@@ -199,6 +231,9 @@ void Ring::plan(IoRequest& request)
             room -= part;
         }
     }
+    request.open_parts = static_cast<uint32_t>(pieces_.size() - before);
+    if (request.open_parts == 0)
+        request.ticket.end();
 }
 
 void Ring::attach_file(io_uring_sqe* sqe, int fd)
@@ -259,20 +294,23 @@ void Ring::complete(uint32_t piece_index, int result)
 {
     Piece& piece = pieces_[piece_index];
     IoRequest& request = *piece.request;
-    if (request.kind == IoKind::kFlush) {
-        // Never repeated: the kernel forgets a failure once it has reported it.
-        if (result < 0)
-            request.result = device_error(-result);
-        return;
-    }
-    const bool again = result == -EAGAIN || result == -EINTR;
-    if (again ? ++piece.retries > kMaxRetries : result <= 0) {
-        // 0 is the end of a file that was shortened, or a write that does not get ahead.
+    const bool flush = request.kind == IoKind::kFlush;
+    const bool again = !flush && (result == -EAGAIN || result == -EINTR);
+    bool failed;
+    if (flush)  // never repeated: the kernel forgets a failure once it has reported it
+        failed = result < 0;
+    else if (again)
+        failed = ++piece.retries > kMaxRetries;
+    else  // 0 is the end of a file that was shortened, or a write that does not get ahead
+        failed = result <= 0;
+    if (failed)
         request.result = device_error(result < 0 ? -result : EIO);
-        return;
-    }
-    if (again || !consume(piece, static_cast<uint64_t>(result)))
+    const bool more =
+        !failed && !flush && (again || !consume(piece, static_cast<uint64_t>(result))) && !left_;
+    if (more)
         todo_.push_back(piece_index);
+    else
+        request.end_part();
 }
 
 void Ring::reap()
@@ -286,7 +324,31 @@ void Ring::reap()
     in_flight_ -= count;
 }
 
-uint64_t Ring::run(std::span<IoRequest* const> requests)
+// Submits what is prepared, and returns when enough of it is done, or at that time. With more to come, half a
+// queue is enough to go on. Where something takes long the rest is taken as it comes, at once: otherwise all
+// devices of the batch looked as slow as one.
+void Ring::submit_and_wait(uint64_t until_ms, bool takes_long)
+{
+    const unsigned wait = takes_long ? 1 : todo_next_ < todo_.size() ? (in_flight_ + 1) / 2 : in_flight_;
+    int result;
+    if ((ring_.features & IORING_FEAT_EXT_ARG) == 0) {
+        result = io_uring_submit_and_wait(&ring_, wait);
+    } else {
+        uint64_t left = takes_long ? kLongWaitMs : kShortWaitMs;
+        if (until_ms != kNoDeadline)
+            left = std::min(left, until_ms - std::min(until_ms, monotonic_ms()));
+        __kernel_timespec time{static_cast<int64_t>(left / 1000),
+                               static_cast<long long>(left % 1000) * 1'000'000};
+        io_uring_cqe* entry;
+        result = io_uring_submit_and_wait_timeout(&ring_, &entry, wait, &time, nullptr);
+    }
+    CW_ASSERT(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY || result == -ENOMEM ||
+              result == -ETIME);
+    if (result < 0 && result != -EINTR && result != -ETIME)
+        sched_yield();
+}
+
+uint64_t Ring::run(std::span<IoRequest* const> requests, uint64_t until_ms)
 {
     pieces_.clear();
     vectors_.clear();
@@ -298,6 +360,8 @@ uint64_t Ring::run(std::span<IoRequest* const> requests)
         todo_.push_back(index);
 
     uint64_t enters = 0;
+    const uint64_t begin_ms = coarse_ms();
+    bool takes_long = false;
     while (todo_next_ < todo_.size() || in_flight_ > 0) {
         while (todo_next_ < todo_.size() && in_flight_ < kQueueEntries) {
             io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
@@ -306,15 +370,12 @@ uint64_t Ring::run(std::span<IoRequest* const> requests)
             prepare(todo_[todo_next_++], sqe);
             ++in_flight_;
         }
-        // With more to come, half a queue is enough to go on.
-        const unsigned wait = todo_next_ < todo_.size() ? (in_flight_ + 1) / 2 : in_flight_;
-        const int result = io_uring_submit_and_wait(&ring_, wait);
+        submit_and_wait(until_ms, takes_long);
         ++enters;
-        CW_ASSERT(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY ||
-                  result == -ENOMEM);
-        if (result < 0 && result != -EINTR)
-            sched_yield();
         reap();
+        takes_long = coarse_ms() - begin_ms >= kShortWaitMs;
+        if (until_ms != kNoDeadline && in_flight_ > 0 && monotonic_ms() >= until_ms)
+            break;
     }
     return enters;
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -34,8 +35,16 @@ public:
     Ring& operator=(const Ring&) = delete;
 
     // Runs the reads, writes and flushes of `requests` (all on devices with a ring_fd(), in bounds, results
-    // ok) and records what fails. Returns the number of kernel entries it took.
-    uint64_t run(std::span<IoRequest* const> requests);
+    // ok) and records what fails. Returns the number of kernel entries it took. Those with open parts are not
+    // done by then, a time of monotonic_ms() (older kernels know none): the ring is not idle, and is for
+    // leave_busy().
+    uint64_t run(std::span<IoRequest* const> requests, uint64_t until_ms);
+    [[nodiscard]] bool idle() const { return in_flight_ == 0; }
+    // The calling thread's ring if it is not idle, else null. No more of its requests is submitted; what is
+    // under way ends by reap(), in any thread. The thread gets a new ring.
+    static std::unique_ptr<Ring> leave_busy();
+    // Takes what is done. By one thread at a time.
+    void reap();
 
 private:
     friend void ring_forget_file(int fd);
@@ -56,13 +65,14 @@ private:
     void plan(IoRequest& request);
     void prepare(uint32_t piece_index, io_uring_sqe* sqe);
     void attach_file(io_uring_sqe* sqe, int fd);
+    void submit_and_wait(uint64_t until_ms, bool takes_long);
     void complete(uint32_t piece_index, int result);
     [[nodiscard]] bool consume(Piece& piece, uint64_t bytes);
-    void reap();
 
     io_uring ring_{};
     bool started_ = false;
     bool has_file_table_ = false;
+    bool left_ = false;  // by its thread
     uint32_t in_flight_ = 0;
     std::vector<Piece> pieces_;
     std::vector<iovec> vectors_;

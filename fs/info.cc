@@ -16,6 +16,8 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
     info.path = members.path(record.id);
     info.state = record.state;
     info.doubtful = members.doubtful(record.id);
+    info.slow_ms = members.slow_ms(record.id);
+    info.slow_ios = members.slow_ios(record.id);
     if (members.failed(record.id)) {
         info.state = MemberState::kFailed;
         info.reason = record.state == MemberState::kFailed

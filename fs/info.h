@@ -26,6 +26,8 @@ struct MemberInfo {
     std::string reason;  // why it is not in service or behind: "member 4 " and this; empty when it is not
     bool replaced = false, successor = false;  // of the replacement that is under way
     bool doubtful = false;  // in service, with more errors than the budget has
+    uint64_t slow_ms = 0;  // its oldest request waits so long, more than `read_deadline=`; 0: it is not slow
+    uint64_t slow_ios = 0;  // that took longer than `slow_io=`, since the mount
     bool unusable = false;  // absent, because its device cannot be used
     uint64_t size_bytes = 0;
     uint64_t used_bytes = 0;  // in slots of block groups

@@ -142,12 +142,10 @@ void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
 }
 
 // Read answers are assembled in a buffer of the serving thread.
-std::span<std::byte> thread_buffer(size_t bytes)
+AlignedBuffer& thread_buffer()
 {
     static thread_local AlignedBuffer buffer;
-    if (buffer.size() < bytes)
-        buffer = AlignedBuffer(std::max<size_t>(round_up(bytes, kBlockBytes), 128 * kKiB));
-    return buffer.span().first(bytes);
+    return buffer;
 }
 
 // The kernel names the owner of a file's locks in what a program reads or writes directly, and never in what
@@ -163,15 +161,14 @@ void op_read(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset, fu
     const InodeNumber inode = inode_of(request, node);
     if (!past_page_cache(*info) && bytes != 0)
         frontend_of(request).page_cache.note_read(inode, static_cast<uint64_t>(offset), bytes);
-    const std::span<std::byte> out = thread_buffer(bytes);
-    const auto count = filesystem.files.read(inode, static_cast<uint64_t>(offset), out);
-    if (!count.ok()) {
-        reply_status(request, count.status());
+    const auto content = filesystem.files.read(inode, static_cast<uint64_t>(offset), bytes, thread_buffer());
+    if (!content.ok()) {
+        reply_status(request, content.status());
         return;
     }
     // Before the reply: a stat that follows the read sees the new time.
     filesystem.names.note_access(inode);
-    iovec answer{.iov_base = out.data(), .iov_len = *count};
+    iovec answer{.iov_base = const_cast<std::byte*>(content->data()), .iov_len = content->size()};
     fuse_reply_iov(request, &answer, 1);
 }
 
@@ -341,12 +338,10 @@ struct CopyRequest {
     Served operator()() const
     {
         Frontend& frontend = frontend_of(request);
-        const std::span<std::byte> buffer = thread_buffer(bytes);
-        const auto read = frontend.filesystem->files.read(source, source_offset, buffer);
+        const auto read = frontend.filesystem->files.read(source, source_offset, bytes, thread_buffer());
         if (!read.ok())
             return reply_status(request, read.status());
-        const auto written =
-            frontend.filesystem->files.write(target, target_offset, buffer.first(*read), {}, caller);
+        const auto written = frontend.filesystem->files.write(target, target_offset, *read, {}, caller);
         after_change(frontend, target, caller);
         if (!written.ok())
             return reply_status(request, written.status());

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/mutex.h"
 #include "base/ref.h"
 #include "base/status.h"
@@ -265,7 +266,11 @@ public:
     // is bad or missing is reconstructed, verified, and rewritten under the stripe lock. Returns ok when
     // every piece is ok, else the first failure; blocks that could be had are delivered all the same.
     // Thread-safe. The caller keeps the addresses from being reused (a snapshot pin).
-    Status read(std::span<ReadPiece> pieces);
+    // Members that are slow (MemberSet::slow()) are not asked, as if they were missing, where the others
+    // suffice. With `lease`, in which the memory of all pieces lies, no read waits longer than
+    // read_deadline_ms() for one either where others suffice: then the memory is left to the member, and
+    // *lease is another buffer, with everything where it was in the old one; ReadPiece::memory follows.
+    Status read(std::span<ReadPiece> pieces, AlignedBuffer* lease = nullptr);
 
     // Computes checksums and parity and writes all rows as one batch: one contiguous vectored request per
     // member wherever rows adjoin. Not flushed. A member that fails is counted and marked failed, unless some

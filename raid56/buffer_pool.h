@@ -23,6 +23,8 @@ public:
 
         // At least as many bytes as asked for; content undefined.
         [[nodiscard]] std::byte* data() { return buffer_.data(); }
+        // May be exchanged for another of the same size.
+        [[nodiscard]] AlignedBuffer& buffer() { return buffer_; }
 
     private:
         BufferPool& pool_;

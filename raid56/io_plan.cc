@@ -2,9 +2,11 @@
 #include "raid56/io_plan.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/assert.h"
 #include "device/member_set.h"
+#include "raid56/array_mutant.h"
 
 namespace cowraid {
 
@@ -72,7 +74,7 @@ void IoPlan::build_runs()
     }
 }
 
-void IoPlan::submit()
+void IoPlan::make_requests()
 {
     requests_.reserve(runs_.size());
     for (const Run& run : runs_) {
@@ -84,13 +86,73 @@ void IoPlan::submit()
             .vectors = std::span(vectors_).subspan(run.first_vector, run.vector_count),
         });
     }
+}
+
+void IoPlan::submit()
+{
+    make_requests();
     if (kind_ == IoKind::kWrite)
         add_mirrors();
-    run_io(requests_);
+    const uint64_t deadline = lease_ == nullptr ? 0 : members_.read_deadline_ms();
+    if (deadline == 0)
+        run_io(requests_);
+    else if (auto late = run_io_for(requests_, deadline); late != nullptr)
+        leave(std::move(late));
     leave_out_mirrors();
     for (size_t i = 0; i < runs_.size(); ++i)
         for (size_t part = 0; part < runs_[i].part_count; ++part)
             parts_[runs_[i].first_part + part].result = requests_[i].result;
+}
+
+// Everything is made anew but what the late requests use: that is theirs.
+void IoPlan::leave(std::unique_ptr<LateIo> late)
+{
+    std::vector<Status> results;
+    for (size_t i = 0; i < runs_.size(); ++i) {
+        results.push_back(late->is_late(i) ? Err::kWouldWait : requests_[i].result);
+        for (size_t part = 0; part < runs_[i].part_count; ++part)
+            parts_[runs_[i].first_part + part].result = results[i];
+    }
+    late->requests = std::move(requests_);
+    late->vectors = std::move(vectors_);
+    move_to_fresh_memory(*late);
+    late->memory.push_back(std::move(scratch_));
+    leave_behind(std::move(late));
+    requests_ = {};
+    vectors_ = {};
+    runs_.clear();
+    build_runs();
+    make_requests();
+    for (size_t i = 0; i < runs_.size(); ++i)
+        requests_[i].result = results[i];
+}
+
+void IoPlan::move_to_fresh_memory(LateIo& late)
+{
+    if (is_array_mutant(ArrayMutant::kLateMemoryReused))
+        return;
+    std::vector<const IoPart*> theirs;
+    for (const IoPart& part : parts_)
+        if (part.result == Status(Err::kWouldWait))
+            theirs.push_back(&part);
+    std::sort(theirs.begin(), theirs.end(),
+              [](const IoPart* a, const IoPart* b) { return a->memory < b->memory; });
+    AlignedBuffer fresh(lease_->size());
+    const std::byte* const old = lease_->data();
+    const std::byte* from = old;
+    const auto copy_until = [&](const std::byte* end) {
+        if (end > from)
+            std::memcpy(fresh.data() + (from - old), from, static_cast<size_t>(end - from));
+    };
+    for (const IoPart* part : theirs) {
+        copy_until(part->memory);
+        from = part->memory + part->bytes;
+    }
+    copy_until(old + lease_->size());
+    for (IoPart& part : parts_)
+        part.memory = fresh.data() + (part.memory - old);
+    std::swap(*lease_, fresh);
+    late.memory.push_back(std::move(fresh));
 }
 
 void IoPlan::add_mirrors()

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/buffer.h"
 #include "device/block_device.h"
+#include "device/late_io.h"
 #include "device/member_set.h"
 
 namespace cowraid {
@@ -43,6 +45,10 @@ public:
     void forbid_bridges() { may_bridge_ = false; }
     // A read of many blocks that fails is left at that.
     void forbid_splits() { may_split_ = false; }
+    // Of a read: parts, which lie in `memory`, are not waited for longer than MemberSet::read_deadline_ms().
+    // Those that are late then have the result kWouldWait, and `memory` is another buffer, in which the
+    // parts lie where they lay in the old one; all but the late ones holds what it held there.
+    void may_leave(AlignedBuffer& memory) { lease_ = &memory; }
     // In no particular order.
     [[nodiscard]] std::span<IoPart> parts() { return parts_; }
 
@@ -68,7 +74,10 @@ private:
     [[nodiscard]] uint64_t bridge_to(const IoPart& last, const IoPart& next) const;
     void build_runs();
     void add_vector(std::byte* memory, uint64_t bytes);
+    void make_requests();
     void submit();
+    void leave(std::unique_ptr<LateIo> late);
+    void move_to_fresh_memory(LateIo& late);
     void add_mirrors();
     void leave_out_mirrors();
     void count_failed_writes();
@@ -86,6 +95,7 @@ private:
     std::vector<iovec> vectors_;
     std::vector<IoRequest> requests_;  // of runs_, in their order, then of mirrors_
     std::vector<size_t> mirrors_;  // of which request each is the second one
+    AlignedBuffer* lease_ = nullptr;
     AlignedBuffer scratch_;  // receives what lies in bridged gaps; never looked at
 };
 

@@ -9,13 +9,30 @@ void count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& p
                  FaultCause cause)
 {
     const BlockLocation at = locate_block(state, group, place, copy);
-    if (cause == FaultCause::kMissing || (cause == FaultCause::kWrong && at.stale))
+    if (!is_bad(cause) || (cause == FaultCause::kWrong && at.stale))
         return;
     const bool parity = place.column >= group.geometry.data_columns;
     const MemberCounter counter = cause == FaultCause::kReadError ? MemberCounter::kReadErrors
                                   : parity                        ? MemberCounter::kParity
                                                                   : MemberCounter::kCorruption;
     state.members.count(at.member, counter);
+}
+
+bool does_without(const ArrayState& state, Patience patience, const ArrayGroup& group,
+                  const BlockLocation& at)
+{
+    if (patience == Patience::kForAll || at.device == nullptr || !state.members.slow(*at.device))
+        return false;
+    const uint64_t waits = at.device->in_flight().oldest_ms();
+    uint32_t slower = state.missing_columns(group);
+    for (const GroupColumn& column : group.record.columns) {
+        BlockDevice* const other = state.members.device(column.member);
+        if (other == nullptr || other == at.device)
+            continue;
+        const uint64_t other_waits = other->in_flight().oldest_ms();
+        slower += other_waits > waits || (other_waits == waits && column.member < at.member) ? 1 : 0;
+    }
+    return slower < group.tolerance;
 }
 
 void KnownBlocks::add(VolumeAddress address, uint64_t block_count, std::byte* memory)

@@ -12,9 +12,27 @@ namespace cowraid {
 
 enum class FaultCause : uint8_t {
     kMissing,  // the member is not in service, or went away
+    kLate,  // the member is slow
     kReadError,  // the device said so
     kWrong,  // read, but not what it must be
 };
+
+// Whether the member has something else than it must have, so that it is charged and the block rewritten.
+inline bool is_bad(FaultCause cause)
+{
+    return cause == FaultCause::kReadError || cause == FaultCause::kWrong;
+}
+
+// How long a read waits. Of the columns of a group that are on slow members it does without those that are
+// slowest, as many as the group can miss.
+enum class Patience : uint8_t {
+    kDeadline,  // for the others until the deadline, if its memory can be given away
+    kForTheRest,  // for the others as long as it takes
+    kForAll,
+};
+// Whether it does without what lies there.
+bool does_without(const ArrayState& state, Patience patience, const ArrayGroup& group,
+                  const BlockLocation& at);
 
 // A block a reader wants that its member did not deliver.
 struct LostBlock {
@@ -28,9 +46,10 @@ struct LostBlock {
     FaultCause cause = FaultCause::kMissing;
     Checksum seen = 0;  // of the wrong content
     bool recovered = false;
+    bool untried = false;  // something that may serve to recover it is on a member that is slow
 };
 
-// Counts a fault of the block on its member, by kind. Nothing for a missing member.
+// Counts a fault of the block on its member, by kind. Nothing for a member that is missing or slow.
 void count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
                  FaultCause cause);
 
@@ -53,10 +72,11 @@ private:
 };
 
 // Mirrored groups: tries the other copies of every lost block until one matches, and repairs the bad ones.
-void recover_from_copies(ArrayState& state, std::span<LostBlock> lost);
+void recover_from_copies(ArrayState& state, std::span<LostBlock> lost, Patience patience);
 
 // Parity groups: solves every lost block from its row, verifies it, and repairs what was found bad in the
 // rows. Reorders `lost`.
-void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost);
+void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost,
+                         Patience patience);
 
 }  // namespace cowraid

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Recovery in mirrored groups: the other copies, one after the other, each block on its own.
+#include <cstring>
 #include <vector>
 
 #include "raid56/lost_block.h"
@@ -20,7 +21,10 @@ struct BadCopy {
 
 class CopyReader {
 public:
-    CopyReader(ArrayState& state, std::span<LostBlock> lost) : state_(state), lost_(lost) { }
+    CopyReader(ArrayState& state, std::span<LostBlock> lost, Patience patience)
+        : state_(state), lost_(lost), patience_(patience), memory_(state.buffers, lost.size() * kBlockBytes)
+    {
+    }
     void run();
 
 private:
@@ -29,6 +33,8 @@ private:
 
     ArrayState& state_;
     std::span<LostBlock> lost_;
+    const Patience patience_;
+    BufferPool::Loan memory_;  // a block for each
     std::vector<BadCopy> bad_;
 };
 
@@ -43,20 +49,31 @@ void CopyReader::read_round(uint32_t distance)
     std::vector<RowCell> cells(lost_.size());
     std::vector<PlacedCell> reads;
     for (size_t i = 0; i < lost_.size(); ++i) {
-        const LostBlock& lost = lost_[i];
+        LostBlock& lost = lost_[i];
         if (lost.recovered || distance >= lost.group->geometry.copies)
             continue;
-        cells[i].memory = lost.memory;
+        const uint32_t copy = copy_at(lost, distance);
+        if (does_without(state_, patience_, *lost.group,
+                         locate_block(state_, *lost.group, lost.place, copy))) {
+            lost.untried = true;
+            continue;
+        }
+        cells[i].memory = memory_.data() + i * kBlockBytes;
         cells[i].expected = {true, lost.wanted};
-        reads.push_back({lost.group, lost.place, copy_at(lost, distance), &cells[i]});
+        reads.push_back({lost.group, lost.place, copy, &cells[i]});
     }
-    read_cells(state_, reads);
+    const bool late =
+        read_cells(state_, reads, patience_ == Patience::kDeadline ? &memory_.buffer() : nullptr);
     classify_cells(reads);
     for (size_t i = 0; i < lost_.size(); ++i) {
-        if (cells[i].state == RowCell::State::kGood)
+        if (cells[i].state == RowCell::State::kGood) {
+            std::memcpy(lost_[i].memory, cells[i].memory, kBlockBytes);
             lost_[i].recovered = true;
-        else if (cells[i].state == RowCell::State::kBad)
+        } else if (cells[i].state == RowCell::State::kBad) {
             bad_.push_back({i, copy_at(lost_[i], distance), cells[i].cause, cells[i].seen});
+        } else if (late && cells[i].state == RowCell::State::kAway) {
+            lost_[i].untried = true;
+        }
     }
 }
 
@@ -67,7 +84,8 @@ void CopyReader::repair()
     for (const BadCopy& bad : bad_) {
         const LostBlock& lost = lost_[bad.lost];
         if (!lost.recovered) {
-            count_fault(state_, *lost.group, lost.place, bad.copy, bad.cause);
+            if (!lost.untried)
+                count_fault(state_, *lost.group, lost.place, bad.copy, bad.cause);
             continue;
         }
         items.push_back({
@@ -90,7 +108,7 @@ void CopyReader::run()
     for (size_t i = 0; i < lost_.size(); ++i) {
         const LostBlock& lost = lost_[i];
         most_copies = std::max(most_copies, lost.group->geometry.copies);
-        if (lost.cause != FaultCause::kMissing)
+        if (is_bad(lost.cause))
             bad_.push_back({i, lost.copy, lost.cause, lost.seen});
     }
     for (uint32_t distance = 1; distance < most_copies; ++distance)
@@ -100,10 +118,10 @@ void CopyReader::run()
 
 }  // namespace
 
-void recover_from_copies(ArrayState& state, std::span<LostBlock> lost)
+void recover_from_copies(ArrayState& state, std::span<LostBlock> lost, Patience patience)
 {
     if (!lost.empty())
-        CopyReader(state, lost).run();
+        CopyReader(state, lost, patience).run();
 }
 
 }  // namespace cowraid

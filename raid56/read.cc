@@ -29,18 +29,23 @@ uint32_t preferred_copy(const Geometry& geometry, uint64_t stripe)
 
 class ReadCall {
 public:
-    ReadCall(ArrayState& state, std::span<ReadPiece> pieces)
+    // Pieces that come to nothing because members are slow have the result kWouldWait, unless it waits for
+    // all.
+    ReadCall(ArrayState& state, std::span<ReadPiece> pieces, Patience patience, AlignedBuffer* lease)
         : state_(state),
           pieces_(pieces),
+          patience_(patience),
+          lease_(lease),
           list_(state.groups.list()),
           piece_groups_(pieces.size()),
           plan_(IoKind::kRead, state.members)
     {
     }
-    Status run();
+    void run();
 
 private:
     void resolve(uint32_t index);
+    void fetch();
     void plan_piece(uint32_t index);
     void plan_chunk(uint32_t index, const BlockPlace& place, uint32_t block_count, std::byte* memory);
     void lose(uint32_t index, std::byte* memory, uint32_t copy, FaultCause cause, Checksum seen);
@@ -48,7 +53,7 @@ private:
     [[nodiscard]] KnownBlocks known_blocks();
     void recover();
     void give_up(const LostBlock& lost);
-    Status finish();
+    void finish();
 
     [[nodiscard]] uint32_t block_at(uint32_t index, const std::byte* memory) const
     {
@@ -57,6 +62,8 @@ private:
 
     ArrayState& state_;
     std::span<ReadPiece> pieces_;
+    const Patience patience_;
+    AlignedBuffer* lease_;  // null: no part of it is given up
     Ref<const GroupList> list_;  // keeps the groups alive
     std::vector<const ArrayGroup*> piece_groups_;  // null: no such address
     IoPlan plan_;
@@ -75,9 +82,13 @@ void ReadCall::resolve(uint32_t index)
         return;
     }
     piece_groups_[index] = group;
-    if (state_.missing_columns(*group) > 0)
+    const uint32_t missing = state_.missing_columns(*group);
+    if (missing > 0)
         plan_.forbid_bridges();  // parity will be needed
-    bump(state_.counters.blocks_read, piece.block_count);
+    if (missing >= group->tolerance)
+        lease_ = nullptr;  // there is nothing but what is read
+    if (patience_ == Patience::kDeadline)
+        bump(state_.counters.blocks_read, piece.block_count);
     plan_piece(index);
 }
 
@@ -105,14 +116,23 @@ void ReadCall::plan_chunk(uint32_t index, const BlockPlace& place, uint32_t bloc
     const ArrayGroup& group = *piece_groups_[index];
     const uint32_t first = preferred_copy(group.geometry, place.stripe);
     BlockLocation location;
-    for (uint32_t i = 0; i < group.geometry.copies && (location.device == nullptr || location.stale); ++i) {
+    bool slow = false;
+    for (uint32_t i = 0; i < group.geometry.copies; ++i) {
         const BlockLocation copy = locate_block(state_, group, place, (first + i) % group.geometry.copies);
-        if (location.device == nullptr || (copy.device != nullptr && !copy.stale))
+        const bool copy_slow = does_without(state_, patience_, group, copy);
+        const bool better = slow != copy_slow ? slow : location.stale && !copy.stale;
+        if (location.device == nullptr || (copy.device != nullptr && better)) {
             location = copy;
+            slow = copy_slow;
+        }
+        if (location.device != nullptr && !location.stale && !slow)
+            break;
     }
-    if (location.device == nullptr) {
+    if (location.device == nullptr || slow) {
+        plan_.forbid_bridges();
         for (uint32_t i = 0; i < block_count; ++i)
-            lose(index, memory + size_t{i} * kBlockBytes, first, FaultCause::kMissing, 0);
+            lose(index, memory + size_t{i} * kBlockBytes, first,
+                 slow ? FaultCause::kLate : FaultCause::kMissing, 0);
         return;
     }
     plan_.add({location.member,
@@ -140,6 +160,7 @@ void ReadCall::lose(uint32_t index, std::byte* memory, uint32_t copy, FaultCause
         .source = piece.source,
         .cause = cause,
         .seen = seen,
+        .untried = cause == FaultCause::kLate,
     });
 }
 
@@ -167,7 +188,9 @@ void ReadCall::examine(const IoPart& part)
             if (seen == piece.checksums[block])
                 continue;
         } else {
-            cause = part.result.err() == Err::kMemberGone ? FaultCause::kMissing : FaultCause::kReadError;
+            cause = part.result.err() == Err::kMemberGone  ? FaultCause::kMissing
+                    : part.result.err() == Err::kWouldWait ? FaultCause::kLate
+                                                           : FaultCause::kReadError;
         }
         const uint64_t offset = piece.address - group.record.address + uint64_t{block} * kBlockBytes;
         lose(part.owner, memory, copy_on(group, place_of(group.geometry, offset), part.member), cause, seen);
@@ -207,8 +230,8 @@ void ReadCall::recover()
     const KnownBlocks known = known_blocks();
     const auto mirrored = std::partition(
         lost_.begin(), lost_.end(), [](const LostBlock& lost) { return lost.group->geometry.parity == 0; });
-    recover_from_copies(state_, {lost_.begin(), mirrored});
-    recover_from_parity(state_, known, {mirrored, lost_.end()});
+    recover_from_copies(state_, {lost_.begin(), mirrored}, patience_);
+    recover_from_parity(state_, known, {mirrored, lost_.end()}, patience_);
 }
 
 void ReadCall::give_up(const LostBlock& lost)
@@ -222,38 +245,64 @@ void ReadCall::give_up(const LostBlock& lost)
         verifier->unrecoverable(address_of(*lost.group, lost.place));
 }
 
-Status ReadCall::finish()
+void ReadCall::finish()
 {
+    for (const LostBlock& lost : lost_)
+        if (!lost.recovered && lost.untried)
+            pieces_[lost.piece].result = Err::kWouldWait;
     for (const LostBlock& lost : lost_) {
         if (lost.recovered)
             bump(state_.counters.blocks_reconstructed, 1);
-        else
+        else if (pieces_[lost.piece].result != Status(Err::kWouldWait))
             give_up(lost);
     }
-    Status first;
-    for (const ReadPiece& piece : pieces_)
-        if (first.ok())
-            first = piece.result;
-    return first;
 }
 
-Status ReadCall::run()
+// What is read in one batch. Where members are late it is in other memory afterwards.
+void ReadCall::fetch()
+{
+    if (lease_ == nullptr) {
+        plan_.run();
+        return;
+    }
+    const std::byte* const old = lease_->data();
+    plan_.may_leave(*lease_);
+    plan_.run();
+    if (lease_->data() == old)
+        return;
+    for (ReadPiece& piece : pieces_)
+        piece.memory = lease_->data() + (piece.memory - old);
+    for (LostBlock& lost : lost_)
+        lost.memory = lease_->data() + (lost.memory - old);
+}
+
+void ReadCall::run()
 {
     plan_.reserve(pieces_.size());
     for (uint32_t index = 0; index < pieces_.size(); ++index)
         resolve(index);
-    plan_.run();
+    fetch();
     for (const IoPart& part : plan_.parts())
         examine(part);
     recover();
-    return finish();
+    finish();
 }
 
 }  // namespace
 
-Status Array::read(std::span<ReadPiece> pieces)
+// Members that are slow are waited for only where nothing can be had without them.
+Status Array::read(std::span<ReadPiece> pieces, AlignedBuffer* lease)
 {
-    return ReadCall(*state_, pieces).run();
+    ReadCall(*state_, pieces, Patience::kDeadline, lease).run();
+    Status first;
+    for (ReadPiece& piece : pieces) {
+        for (const Patience patience : {Patience::kForTheRest, Patience::kForAll})
+            if (piece.result == Status(Err::kWouldWait))
+                ReadCall(*state_, std::span(&piece, 1), patience, nullptr).run();
+        if (first.ok())
+            first = piece.result;
+    }
+    return first;
 }
 
 }  // namespace cowraid

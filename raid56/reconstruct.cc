@@ -31,19 +31,21 @@ auto read_order(const PlacedCell& at)
 
 class RowBatch {
 public:
-    RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost);
+    RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost, Patience patience);
     void run();
 
 private:
     void make_row(std::span<LostBlock> lost);
     void choose_reads();
     void choose_reads_of(Row& row);
+    void read_siblings();
     [[nodiscard]] std::vector<StripeKey> stripes() const;
     void solve_rows();
     void count_unsolved();
 
     ArrayState& state_;
     const KnownBlocks& known_;
+    const Patience patience_;
     std::vector<RowCell> cells_;
     std::vector<Row> rows_;
     BufferPool::Loan memory_;
@@ -62,9 +64,10 @@ size_t cells_of(std::span<const LostBlock> lost)
     return cells;
 }
 
-RowBatch::RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost)
+RowBatch::RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost, Patience patience)
     : state_(state),
       known_(known),
+      patience_(patience),
       cells_(cells_of(lost)),
       memory_(state.buffers, cells_.size() * kBlockBytes)
 {
@@ -75,6 +78,12 @@ RowBatch::RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBl
         make_row(lost.subspan(first, end - first));
         first = end;
     }
+}
+
+void leave_untried(std::span<LostBlock> lost)
+{
+    for (LostBlock& block : lost)
+        block.untried = true;
 }
 
 void RowBatch::make_row(std::span<LostBlock> lost)
@@ -94,10 +103,16 @@ void RowBatch::make_row(std::span<LostBlock> lost)
         RowCell& cell = row.cells[column];
         if (column < row.data_columns())
             cell.memory = known_.find(address_of(group, row.place(column)));
-        if (cell.memory != nullptr)
+        if (cell.memory != nullptr) {
             cell.state = RowCell::State::kGood;
-        else if (locate_block(state_, group, row.place(column), 0).device == nullptr)
+            continue;
+        }
+        const BlockLocation at = locate_block(state_, group, row.place(column), 0);
+        const bool slow = does_without(state_, patience_, group, at);
+        if (slow || at.device == nullptr)
             cell.state = RowCell::State::kAway;
+        if (slow)
+            leave_untried(lost);
     }
     // After the siblings: a block that one piece lost may have been good when another piece read it.
     for (const LostBlock& block : lost) {
@@ -106,7 +121,7 @@ void RowBatch::make_row(std::span<LostBlock> lost)
             cell.memory = nullptr;
         cell.cause = block.cause;
         cell.seen = block.seen;
-        cell.state = block.cause == FaultCause::kMissing ? RowCell::State::kAway : RowCell::State::kBad;
+        cell.state = is_bad(block.cause) ? RowCell::State::kBad : RowCell::State::kAway;
     }
     rows_.push_back(row);
 }
@@ -145,12 +160,30 @@ void RowBatch::choose_reads()
     CW_ASSERT(memory_used_ <= cells_.size() * kBlockBytes);
 }
 
-// What could not be repaired is at least counted.
+// What is late is away, and its memory lost with all that lay beside it: that lies elsewhere now.
+void RowBatch::read_siblings()
+{
+    if (patience_ != Patience::kDeadline) {
+        read_cells(state_, reads_);
+        return;
+    }
+    const std::byte* const old = memory_.data();
+    const size_t bytes = memory_.buffer().size();
+    const bool late = read_cells(state_, reads_, &memory_.buffer());
+    for (RowCell& cell : cells_)
+        if (memory_.data() != old && cell.memory >= old && cell.memory < old + bytes)
+            cell.memory = memory_.data() + (cell.memory - old);
+    for (const Row& row : rows_)
+        if (late && !row.done)
+            leave_untried(row.lost);
+}
+
+// What could not be repaired is at least counted, unless it is tried again.
 void RowBatch::count_unsolved()
 {
     for (const Row& row : rows_)
         for (const LostBlock& lost : row.lost)
-            if (!lost.recovered)
+            if (!lost.recovered && !lost.untried)
                 count_fault(state_, *lost.group, lost.place, 0, lost.cause);
 }
 
@@ -170,7 +203,7 @@ void RowBatch::solve_rows()
             if (!row.done)
                 solve_row(row, repairs_);
         choose_reads();
-        read_cells(state_, reads_);
+        read_siblings();
         ask_about_cells(state_, reads_);
         classify_cells(reads_);
     } while (!reads_.empty());
@@ -209,7 +242,8 @@ std::span<LostBlock> recover_from_memory(ArrayState& state, std::span<LostBlock>
 
 }  // namespace
 
-void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> all)
+void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> all,
+                         Patience patience)
 {
     const std::span<LostBlock> lost = recover_from_memory(state, all);
     std::sort(lost.begin(), lost.end(), [](const LostBlock& a, const LostBlock& b) {
@@ -226,7 +260,7 @@ void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<
             bytes += new_row ? row_bytes : 0;
             ++end;
         }
-        RowBatch(state, known, lost.subspan(first, end - first)).run();
+        RowBatch(state, known, lost.subspan(first, end - first), patience).run();
         first = end;
     }
 }

@@ -24,11 +24,13 @@ std::vector<PlacedCell> place_copies(const ArrayGroup& group, VolumeAddress addr
     return placed;
 }
 
-void read_cells(ArrayState& state, std::span<const PlacedCell> cells)
+bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease)
 {
     IoPlan plan(IoKind::kRead, state.members);
     plan.forbid_bridges();  // what lies between is not wanted, or was read already
     plan.reserve(cells.size());
+    if (lease != nullptr)
+        plan.may_leave(*lease);
     for (size_t index = 0; index < cells.size(); ++index) {
         const PlacedCell& at = cells[index];
         const BlockLocation location = locate_block(state, *at.group, at.place, at.copy);
@@ -43,8 +45,11 @@ void read_cells(ArrayState& state, std::span<const PlacedCell> cells)
                       {}});
     }
     plan.run();
+    bool late = false;
     for (const IoPart& part : plan.parts()) {
         RowCell& cell = *cells[part.owner].cell;
+        late = late || part.result == Status(Err::kWouldWait);
+        cell.memory = part.memory;
         if (part.result.ok()) {
             cell.state = RowCell::State::kUnknown;
         } else if (part.result == Status(Err::kIo)) {
@@ -52,6 +57,7 @@ void read_cells(ArrayState& state, std::span<const PlacedCell> cells)
             cell.cause = FaultCause::kReadError;
         }
     }
+    return late;
 }
 
 void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells)

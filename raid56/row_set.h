@@ -42,7 +42,10 @@ std::vector<PlacedCell> place_copies(const ArrayGroup& group, VolumeAddress addr
                                      std::span<const Checksum> checksums, std::vector<RowCell>& cells,
                                      std::byte* memory);
 // Reads the cells into their memory, as one batch. Afterwards they are unknown, bad (unreadable) or away.
-void read_cells(ArrayState& state, std::span<const PlacedCell> cells);
+// With `lease`, in which all memory lies, they are not waited for longer than readers wait: true if any are
+// late, which are away then. *lease and the memory of the cells are others afterwards, as IoPlan::may_leave()
+// says.
+bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease = nullptr);
 // Asks the verifier what they must hold. As for it, no mutex of the array is held.
 void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells);
 // Compares what was read with what is expected: unknown cells of which something is known become good or bad.

@@ -123,7 +123,7 @@ bool RowTrial::accept_lost()
             std::memcpy(lost.memory, outputs[i], kBlockBytes);
             lost.recovered = true;
             any = true;
-            if (lost.cause != FaultCause::kMissing)
+            if (is_bad(lost.cause))
                 add_repair(wanted[i], lost.memory, checksum, lost.cause, lost.seen, authority_for(lost));
         }
     }

@@ -172,7 +172,7 @@ void SpindleDevice::run()
             track_ = choice.service.last_track;
             account(*next.request, choice);
         }
-        next.completion->done();
+        next.completion->done(*next.request);
     }
 }
 

@@ -11,9 +11,9 @@
 namespace cowraid {
 
 // Fills whole blocks of a file: memory, stored blocks, zeros for holes and behind the end. `memory` is
-// 4096-aligned. No locks held. Fails whole; the log names the file.
+// 4096-aligned. No locks held. Fails whole; the log names the file. `lease`: as Array::read() takes it.
 Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count,
-                        std::byte* memory);
+                        std::byte* memory, AlignedBuffer* lease = nullptr);
 
 // Adds blocks to the inode's dirty data, replacing older ones. Rows for `reserved_blocks` were reserved
 // before. Returns what the caller tells the ledger before it lets go of the inode: what was dirty already

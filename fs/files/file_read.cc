@@ -15,6 +15,8 @@ namespace {
 
 // Retries while a flush changes the mapping under the reader, before it takes the inode's mutex.
 constexpr int kUnlockedAttempts = 4;
+// Of a buffer that readers keep, at least.
+constexpr uint64_t kReadBufferBytes = 128 * kKiB;
 
 // A range of whole blocks and the memory it is read into.
 struct BlockRange {
@@ -148,7 +150,8 @@ Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view,
     return find_pieces(store, view, inode.number, gaps, pieces);
 }
 
-Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece>& stored)
+Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece>& stored,
+                   AlignedBuffer* lease)
 {
     std::vector<std::vector<Checksum>> checksums(stored.size());
     std::vector<ReadPiece> pieces(stored.size());
@@ -167,7 +170,7 @@ Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece
         pieces[i].memory = stored[i].memory;
         pieces[i].checksums = checksums[i].data();
     }
-    const Status status = store.volume.array().read(pieces);
+    const Status status = store.volume.array().read(pieces, lease);
     // Of which only some are lost a scrub tells, or who reads them one by one.
     for (const ReadPiece& piece : pieces)
         if (piece.result.err() == Err::kTooManyFaults && piece.bad_blocks == piece.block_count)
@@ -186,19 +189,20 @@ void log_damage(Store& store, InodeNumber inode, uint64_t first_block, uint64_t 
 }  // namespace
 
 Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count,
-                        std::byte* memory)
+                        std::byte* memory, AlignedBuffer* lease)
 {
     View view;
     std::vector<StoredPiece> pieces;
     Status status = resolve(store, inode, {first_block, block_count, memory}, view, pieces);
     if (status.ok() && !pieces.empty())
-        status = read_pieces(store, view, pieces);
+        status = read_pieces(store, view, pieces, lease);
     if (!status.ok())
         log_damage(store, inode.number, first_block, block_count, status.err());
     return status;
 }
 
-Result<size_t> Files::read(InodeNumber number, uint64_t offset, std::span<std::byte> out)
+Result<std::span<const std::byte>> Files::read(InodeNumber number, uint64_t offset, size_t bytes,
+                                               AlignedBuffer& memory)
 {
     CW_ASSIGN(const Ref<Inode> inode, inodes.get(number));
     uint64_t size;
@@ -208,21 +212,23 @@ Result<size_t> Files::read(InodeNumber number, uint64_t offset, std::span<std::b
             return Err::kIsDirectory;
         size = inode->attributes.size_bytes;
     }
-    if (offset >= size || out.empty())
-        return size_t{0};
-    const size_t bytes = std::min<uint64_t>(out.size(), size - offset);
+    if (offset >= size || bytes == 0)
+        return std::span<const std::byte>();
+    bytes = std::min<uint64_t>(bytes, size - offset);
     const uint64_t first_block = offset / kBlockBytes;
     const uint64_t block_count = divide_up(offset + bytes, kBlockBytes) - first_block;
-    const bool direct = offset % kBlockBytes == 0 && block_count * kBlockBytes <= out.size() &&
-                        reinterpret_cast<uintptr_t>(out.data()) % kBlockBytes == 0;
-    if (direct) {
-        CW_TRY(read_file_blocks(store, *inode, first_block, block_count, out.data()));
-        return bytes;
-    }
-    AlignedBuffer bounce(block_count * kBlockBytes);
-    CW_TRY(read_file_blocks(store, *inode, first_block, block_count, bounce.data()));
-    std::memcpy(out.data(), bounce.data() + offset % kBlockBytes, bytes);
-    return bytes;
+    if (memory.size() < block_count * kBlockBytes)
+        memory = AlignedBuffer(std::max(block_count * kBlockBytes, kReadBufferBytes));
+    CW_TRY(read_file_blocks(store, *inode, first_block, block_count, memory.data(), &memory));
+    return std::span<const std::byte>(memory.span().subspan(offset % kBlockBytes, bytes));
+}
+
+Result<size_t> Files::read(InodeNumber number, uint64_t offset, std::span<std::byte> out)
+{
+    AlignedBuffer memory;
+    CW_ASSIGN(const std::span<const std::byte> content, read(number, offset, out.size(), memory));
+    std::copy(content.begin(), content.end(), out.begin());
+    return content.size();
 }
 
 }  // namespace cowraid

@@ -21,8 +21,12 @@ struct Files {
     Files(const Files&) = delete;
     Files& operator=(const Files&) = delete;
 
-    // Returns the bytes read, short at the end of the file; a range that cannot be had fails whole with
-    // kTooManyFaults or kIo. `out` should be 4096-aligned to save a copy.
+    // The bytes read, short at the end of the file, in `memory`, which may be another buffer afterwards: it
+    // is left to a member that does not answer, and one that is too small is replaced. A range that cannot be
+    // had fails whole with kTooManyFaults or kIo.
+    Result<std::span<const std::byte>> read(InodeNumber inode, uint64_t offset, size_t bytes,
+                                            AlignedBuffer& memory);
+    // The same into memory of the caller's, by a copy. Returns their number.
     Result<size_t> read(InodeNumber inode, uint64_t offset, std::span<std::byte> out);
     // The first offset from `offset` on, which is below INT64_MAX, that has data, or none; the end of the
     // file counts as a hole. In whole blocks; reserved ones have none. kNotFound: there is none before the

@@ -20,7 +20,7 @@ Key checksum_key(uint64_t window_address)
 
 }  // namespace
 
-Status ArrayNodeReader::read_node(const BlockRef& ref, uint64_t tree_id, std::span<std::byte> out)
+Status ArrayNodeReader::read_node(const BlockRef& ref, uint64_t tree_id, AlignedBuffer& out)
 {
     // Under parity a read may ask for checksums: the trees that lead to them would wait for themselves.
     if (tree_id < kFirstFileTree) {
@@ -33,7 +33,7 @@ Status ArrayNodeReader::read_node(const BlockRef& ref, uint64_t tree_id, std::sp
                     .memory = out.data(),
                     .checksums = ref.checksums.data(),
                     .source = ChecksumSource::kPointer};
-    return array_.read({&piece, 1});
+    return array_.read({&piece, 1}, &out);
 }
 
 Status ChecksumLookup::lookup(const View& view, VolumeAddress address, std::span<BlockExpectation> out)

@@ -15,7 +15,7 @@ namespace cowraid {
 class ArrayNodeReader : public NodeReader {
 public:
     explicit ArrayNodeReader(Array& array) : array_(array) { }
-    Status read_node(const BlockRef& ref, uint64_t tree_id, std::span<std::byte> out) override;
+    Status read_node(const BlockRef& ref, uint64_t tree_id, AlignedBuffer& out) override;
 
 private:
     Array& array_;

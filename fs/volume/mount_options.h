@@ -29,6 +29,10 @@ struct MountOptions {
     PartialWriteOptions partial_writes;
     // Seconds with errors of a member within ten minutes that are too many (MemberSet); 0: none are.
     uint32_t error_budget = 20;
+    // Readers wait so long for a member before they do without it, where they can (0: for ever), and a
+    // request that takes longer than the second spends the error budget (0: none does).
+    uint32_t read_deadline_seconds = 2;
+    uint32_t slow_io_seconds = 10;
     // A member that failed is replaced by a spare after so long, one that was not there at the mount after
     // five times as long: it may come back.
     uint32_t spare_seconds = 60;

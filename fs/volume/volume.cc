@@ -49,6 +49,8 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     for (AssembledSpare& spare : assembly.spares)
         volume->spares_.add(spare.id, std::move(spare.device));
     volume->members_.set_error_budget(options.error_budget);
+    volume->members_.set_read_deadline_ms(uint64_t{options.read_deadline_seconds} * 1000);
+    volume->members_.set_slow_io_ms(uint64_t{options.slow_io_seconds} * 1000);
     // Half of them suffices only where others are missing now: the epoch that writing begins with says so
     // before anything is acknowledged.
     volume->half_ = options.half && voter_count(superblock, volume->away_) <

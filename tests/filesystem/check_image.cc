@@ -25,7 +25,7 @@ std::vector<std::byte> read_node(Volume& volume, const BlockRef& ref, uint64_t t
 {
     ArrayNodeReader reader(volume.array());
     AlignedBuffer buffer(kNodeBytes);
-    expect_ok(reader.read_node(ref, tree_id, buffer.span()), "node");
+    expect_ok(reader.read_node(ref, tree_id, buffer), "node");
     return {buffer.data(), buffer.data() + buffer.size()};
 }
 

@@ -72,11 +72,11 @@ public:
         for (size_t index = nodes_.size(); index-- > 0;)
             fit(index);
     }
-    Status read_node(const BlockRef& ref, uint64_t /*tree_id*/, std::span<std::byte> out) override
+    Status read_node(const BlockRef& ref, uint64_t /*tree_id*/, AlignedBuffer& out) override
     {
         for (uint64_t index = 0; index < nodes_.size(); ++index)
             if (address_of(index) == ref.address) {
-                std::copy(nodes_[index].image.begin(), nodes_[index].image.end(), out.begin());
+                std::copy(nodes_[index].image.begin(), nodes_[index].image.end(), out.data());
                 return {};
             }
         return Err::kIo;

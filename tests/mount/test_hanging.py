@@ -3,6 +3,7 @@
 is stopped meanwhile: every read and write of them waits."""
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -18,18 +19,20 @@ MIB = 1 << 20
 
 
 class HangingMembers:
-    """A volume whose members hang between stop() and go_on(), or for HANGING_SECONDS: a test is to fail, not
-    to hang."""
+    """A volume of which members hang between stop() and go_on(), or for HANGING_SECONDS: a test is to
+    fail, not to hang."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, make_volume=None):
         self.folder = folder
         self.environment = {**os.environ, "COWRAID_RUN_DIR": str(folder)}
         self.below = Volume(member_count=2, member_mib=1024, data="single", metadata="raid1")
         self.below.make()
         tool("mount.cowraid", *self.below.devices, self.below.mount_point, env=self.environment)
         self.daemon = self.below.daemon()
-        self.volume = Volume(member_count=3, member_mib=256, data="raid5", metadata="raid1", loops=False,
-                             scratch=self.below.mount_point)
+        make_volume = make_volume or (lambda below: Volume(member_count=3, member_mib=256, data="raid5",
+                                                           metadata="raid1", loops=False,
+                                                           scratch=below.mount_point))
+        self.volume = make_volume(self.below)
         self.limit = None
 
     def stop(self):
@@ -107,3 +110,101 @@ def test_everything_that_only_asks_is_answered(hanging):
     assert all(sum(member["errors"].values()) == 0 for member in status["members"]), status["members"]
     assert tool("cowraid", "scrub", uuid, check=False).returncode in (0, 1)  # one may be under way
     volume.unmount()
+
+
+@pytest.fixture
+def one_hanging(tmp_path):
+    """Of three members the last one hangs between stop() and go_on()."""
+    members = HangingMembers(tmp_path, lambda below: Volume(member_count=3, member_mib=256, data="raid5",
+                                                            metadata="raid1", loops=False))
+    image = members.below.mount_point / "member3.img"
+    with open(image, "wb") as file:
+        file.truncate(256 << 20)
+    members.volume.images[2] = image
+    try:
+        yield members
+    finally:
+        members.destroy()
+
+
+class Readers:
+    """More threads than the daemon has, each reading files past the page cache and comparing them."""
+
+    COUNT = 12  # of files that each reads
+
+    def __init__(self, files, contents):
+        self.files, self.contents = files, contents
+        self.wrong, self.done = [], []
+
+    def read(self, first):
+        memory = mmap.mmap(-1, MIB)
+        for number in range(self.COUNT):
+            index = (first + number) % len(self.files)
+            descriptor = os.open(self.files[index], os.O_RDONLY | os.O_DIRECT)
+            try:
+                count = os.readv(descriptor, [memory])
+            finally:
+                os.close(descriptor)
+            if memory[:count] != self.contents[index]:
+                self.wrong.append((index, count))
+            self.done.append(index)
+
+    def run(self, thread_count=100):
+        threads = [threading.Thread(target=self.read, args=(first,), daemon=True)
+                   for first in range(thread_count)]
+        begin = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=max(0, begin + HANGING_SECONDS - 10 - time.monotonic()))
+        waiting = sum(thread.is_alive() for thread in threads)
+        assert not waiting, f"{len(self.done)} reads are done, {waiting} threads wait"
+        assert not self.wrong, self.wrong[:10]
+        return time.monotonic() - begin
+
+
+def wait_for_text(text, *command):
+    """The daemon looks for events once a second."""
+    deadline = time.monotonic() + 30
+    while text not in tool("cowraid", *command, timeout=30).stdout:
+        assert time.monotonic() < deadline, text
+        time.sleep(0.2)
+
+
+def test_reads_go_on_without_a_member_that_does_not_answer(one_hanging):
+    volume = one_hanging.volume
+    volume.make()
+    volume.mount()
+    folder = volume.mount_point / "folder"
+    folder.mkdir()
+    files = [folder / f"file{number}" for number in range(48)]
+    contents = [os.urandom(MIB // 2 + 4096 * number) for number in range(len(files))]
+    for file, content in zip(files, contents):
+        file.write_bytes(content)
+    volume.unmount()
+    volume.mount(options="strictatime")  # no tree node is in memory, and readers make the volume commit
+    volume.drop_caches()
+
+    def members():
+        result = tool("cowraid", "status", "--json", volume.mount_point, timeout=30)
+        return json.loads(result.stdout)["volumes"][0]["members"]
+
+    time.sleep(2)
+    one_hanging.stop()
+    readers = Readers(files, contents)
+    seconds = [readers.run(), readers.run(20)]
+    assert len(readers.done) == 120 * readers.COUNT and set(readers.done) == set(range(len(files)))
+    text = tool("cowraid", "status", volume.mount_point, timeout=30).stdout
+    assert "member 3 is slow: a request has been waiting for " in text, text
+    waits = [member["slow_ms"] for member in members()]
+    assert waits[2] > 2000 and waits[2] == max(waits), waits  # others may be busy
+    wait_for_text("MemberSlow", "events", volume.mount_point)
+    one_hanging.go_on()
+    wait_for_text("MemberAnswers", "events", volume.mount_point)
+    assert "is slow" not in tool("cowraid", "status", volume.mount_point).stdout
+    readers.run(10)
+    assert all(sum(member["errors"].values()) == 0 for member in members()), (members(), seconds)
+    assert volume.counters()["device-stats"][0]["slow_ios"] == 0
+    assert tool("cowraid", "scrub", volume.mount_point, check=False, timeout=120).returncode == 0
+    volume.unmount()
+    tool("cowraid", "check", *volume.devices)

@@ -150,7 +150,9 @@ void TestVolume::add_member(uint32_t member, std::unique_ptr<SimDevice> sim)
     faults.push_back(fault.get());
     auto count = std::make_unique<CountingDevice>(std::move(fault));
     counts.push_back(count.get());
-    set.add(member_id(member), std::move(count), {});
+    auto hold = std::make_unique<HoldingDevice>(std::move(count));
+    holds.push_back(hold.get());
+    set.add(member_id(member), std::move(hold), {});
 }
 
 void TestVolume::make_group()

@@ -16,6 +16,7 @@
 #include "journal/intent_log.h"
 #include "raid56/array.h"
 #include "sim/fault_device.h"
+#include "sim/holding_device.h"
 #include "sim/sim_device.h"
 
 namespace cowraid::test {
@@ -153,6 +154,7 @@ public:
     std::vector<SimDevice*> sims;
     std::vector<FaultDevice*> faults;
     std::vector<CountingDevice*> counts;  // what the array asked for
+    std::vector<HoldingDevice*> holds;  // what holds back is not counted
     std::unique_ptr<IntentLog> log;
     std::unique_ptr<Array> array;
     Prng prng;

@@ -31,7 +31,7 @@ inline Uuid test_uuid()
 
 class TestStore : public NodeReader {
 public:
-    Status read_node(const BlockRef& ref, uint64_t, std::span<std::byte> out) override
+    Status read_node(const BlockRef& ref, uint64_t, AlignedBuffer& out) override
     {
         MutexLock lock(mutex_);
         ++reads_;
@@ -40,7 +40,7 @@ public:
         const auto found = nodes_.find(ref.address.value);
         if (found == nodes_.end())
             return Err::kIo;
-        std::copy(found->second.begin(), found->second.end(), out.begin());
+        std::copy(found->second.begin(), found->second.end(), out.data());
         return {};
     }
 

@@ -45,16 +45,20 @@ error_t parse_stats_option(int key, char*, argp_state* state)
 bool parse(int argc, char** argv, StatsOptions& options)
 {
     static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {.options = kStatsOptions,
-                                .parser = parse_stats_option,
-                                .args_doc = "VOLUME|MEMBER",
-                                .doc =
-                                    "Show the error counters of the members of a volume, or of one member.",
-                                .children = children,
-                                .help_filter = nullptr,
-                                .argp_domain = nullptr};
+    static const argp parser = {
+        .options = kStatsOptions,
+        .parser = parse_stats_option,
+        .args_doc = "VOLUME|MEMBER",
+        .doc = "Show the error counters of the members of a volume, or of one member. slow_ios: "
+               "requests since the mount that took longer than slow_io= allows.",
+        .children = children,
+        .help_filter = nullptr,
+        .argp_domain = nullptr};
     return argp_parse(&parser, argc, argv, 0, nullptr, &options) == 0;
 }
+
+// Beside the counters: it is no error, and is forgotten at the unmount.
+constexpr const char* kSlowIos = "slow_ios";
 
 // A repaired block was counted as an error of its own kind before.
 bool has_errors(const MemberInfo& member)
@@ -74,6 +78,8 @@ void print_stats(const std::vector<MemberInfo>& members)
         for (size_t i = 0; i < member.counters.size(); ++i)
             print_line(stdout, "[%s].%-17s%llu", name.c_str(), counter_name(i),
                        static_cast<unsigned long long>(member.counters[i]));
+        print_line(stdout, "[%s].%-17s%llu", name.c_str(), kSlowIos,
+                   static_cast<unsigned long long>(member.slow_ios));
     }
 }
 
@@ -94,6 +100,7 @@ void print_stats_json(const VolumeInfo& info, const std::vector<MemberInfo>& mem
         json_put_integer(line.get(), "stale_bytes", member.stale_bytes);
         for (size_t i = 0; i < member.counters.size(); ++i)
             json_put_integer(line.get(), counter_name(i), member.counters[i]);
+        json_put_integer(line.get(), kSlowIos, member.slow_ios);
         json_array_append_new(list.get(), line.release());
     }
     json_put(out.get(), "device-stats", std::move(list));

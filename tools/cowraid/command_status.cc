@@ -73,6 +73,8 @@ std::string note_of(const MemberInfo& member, SizeStyle sizes)
 {
     if (!member.reason.empty() && member.reason != "is absent")
         return member.reason;
+    if (member.slow_ms > 0)
+        return "is slow: " + slow_text(member);
     if (member.doubtful && member.stale_groups == 0)
         return "many errors within ten minutes";
     return member.stale_groups == 0 ? ""

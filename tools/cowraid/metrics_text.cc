@@ -170,6 +170,11 @@ void add_members(MetricList& list, const VolumeStatus& status)
                  {{"member", id}});
         list.add("cowraid_member_stale_bytes", kGauge, "In block groups of which it lacks writes.",
                  member.stale_bytes, {{"member", id}});
+        list.add("cowraid_member_waiting_milliseconds", kGauge,
+                 "For how long its oldest request waits, if that is more than read_deadline=.",
+                 member.slow_ms, {{"member", id}});
+        list.add("cowraid_member_slow_ios_total", kCounter, "Requests that took longer than slow_io=.",
+                 member.slow_ios, {{"member", id}});
         for (size_t kind = 0; kind < member.counters.size(); ++kind)
             list.add("cowraid_member_errors_total", kCounter, "As cowraid device stats counts them.",
                      member.counters[kind], {{"member", id}, {"kind", counter_name(kind)}});

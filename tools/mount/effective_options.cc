@@ -54,6 +54,8 @@ std::string mount_options_text(const MountOptions& options)
            (options.join_above < 0 ? "auto" : std::to_string(std::lround(options.join_above * 100)));
     out += std::string(",clean=") + (options.clean ? "on" : "off");
     out += ",error_budget=" + std::to_string(options.error_budget);
+    out += ",read_deadline=" + std::to_string(options.read_deadline_seconds);
+    out += ",slow_io=" + std::to_string(options.slow_io_seconds);
     out += ",spare_delay=" + std::to_string(options.spare_seconds);
     out += ",stripe_cache_size=" + std::to_string(writes.stripe_cache_size);
     out += ",stripe_cache_bytes=" + short_size(writes.stripe_cache_bytes);
@@ -72,7 +74,10 @@ MountOptions current_options(Filesystem& filesystem)
     options.access_time = live.access_time;
     options.commit_seconds = live.commit_seconds;
     options.clean = live.clean;
-    options.error_budget = filesystem.volume->members().error_budget();
+    const MemberSet& members = filesystem.volume->members();
+    options.error_budget = members.error_budget();
+    options.read_deadline_seconds = static_cast<uint32_t>(members.read_deadline_ms() / 1000);
+    options.slow_io_seconds = static_cast<uint32_t>(members.slow_io_ms() / 1000);
     options.partial_writes =
         filesystem.volume->array().partial_write_options().value_or(options.partial_writes);
     return options;
@@ -93,7 +98,10 @@ Result<std::string> change_options(Filesystem& filesystem, const MountOptions& w
     live.access_time = wanted.access_time;
     live.commit_seconds = wanted.commit_seconds;
     live.clean = wanted.clean;
-    filesystem.volume->members().set_error_budget(wanted.error_budget);
+    MemberSet& members = filesystem.volume->members();
+    members.set_error_budget(wanted.error_budget);
+    members.set_read_deadline_ms(uint64_t{wanted.read_deadline_seconds} * 1000);
+    members.set_slow_io_ms(uint64_t{wanted.slow_io_seconds} * 1000);
 
     MountOptions asked = wanted;
     const MountOptions now = current_options(filesystem);

@@ -33,6 +33,8 @@ enum class Action : uint8_t {
     kJoinAbove,
     kClean,
     kErrorBudget,
+    kReadDeadline,
+    kSlowIo,
     kSpareDelay,
     kMissingSeconds,
     kAllowOther,
@@ -142,6 +144,18 @@ constexpr Rule kRules[] = {
          "a member with errors in more seconds of ten minutes is `degraded`, and copied to a spare if "
          "there is one; a repair that does not hold counts as five, and above the budget takes the member "
          "out of service (default 20; 0: never)"},
+    {.name = "read_deadline",
+     .action = Action::kReadDeadline,
+     .value = Value::kRequired,
+     .usage = "=SECONDS",
+     .help = "a read that a member does not answer for so long is had from other copies or parity, if "
+             "they suffice, and meanwhile no read asks that member (default 2; 0: never)"},
+    {.name = "slow_io",
+     .action = Action::kSlowIo,
+     .value = Value::kRequired,
+     .usage = "=SECONDS",
+     .help = "a request that takes longer counts for `error_budget`, one that takes n times as long n "
+             "times (default 10; 0: none)"},
     {.name = "spare_delay",
      .action = Action::kSpareDelay,
      .value = Value::kRequired,
@@ -154,10 +168,10 @@ constexpr Rule kRules[] = {
              "(root's mounts let all users in)"},
     {.name = "remount",
      .action = Action::kRemount,
-     .help =
-         "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, `error_budget`, and "
-         "the options of writes into rows in use; it warns of others that differ, except `device` and "
-         "`missing_dev_timeout`, which are for a mount"},
+     .help = "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, `error_budget`, "
+             "`read_deadline`, `slow_io`, and the options of writes into rows in use; it warns of others "
+             "that differ, except `device` and "
+             "`missing_dev_timeout`, which are for a mount"},
     {.name = "relatime",
      .action = Action::kAccessTime,
      .flag = MS_RELATIME,
@@ -282,6 +296,7 @@ constexpr Rule kRules[] = {
 constexpr unsigned long kAccessTimeFlags = MS_RELATIME | MS_NOATIME | MS_STRICTATIME;
 constexpr uint32_t kCommitSecondsMax = 300;
 constexpr uint32_t kMissingSecondsMax = 3600;
+constexpr uint32_t kPatienceSecondsMax = 600;
 constexpr uint64_t kDirtyBytesMin = 8 * kMiB;
 constexpr uint64_t kCacheBytesMin = 1 * kMiB;
 
@@ -327,6 +342,16 @@ Status set_error_budget(const Option& option, MountRequest& request, std::string
     if (!count.ok() || *count > ErrorBudget::kWindowSeconds)
         return invalid(why, "error_budget=" + std::string(option.value) + ": give 0 to 600 seconds");
     request.options.error_budget = static_cast<uint32_t>(*count);
+    return {};
+}
+
+Status set_patience(const Option& option, uint32_t& seconds, std::string& why)
+{
+    const auto given = parse_number(option.value);
+    if (!given.ok() || *given > kPatienceSecondsMax)
+        return invalid(why, std::string(option.name) + "=" + std::string(option.value) +
+                                ": give 0 to 600 seconds");
+    seconds = static_cast<uint32_t>(*given);
     return {};
 }
 
@@ -428,6 +453,10 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_clean(option, request, why);
     case Action::kErrorBudget:
         return set_error_budget(option, request, why);
+    case Action::kReadDeadline:
+        return set_patience(option, request.options.read_deadline_seconds, why);
+    case Action::kSlowIo:
+        return set_patience(option, request.options.slow_io_seconds, why);
     case Action::kSpareDelay:
         return set_spare_delay(option, request, why);
     case Action::kMissingSeconds:

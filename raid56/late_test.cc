@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT
+// Members that do not answer: reads do without them where they can, wait where they cannot, and what arrives
+// late touches nothing.
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/clock.h"
+#include "format/profile.h"
+#include "raid56/array_mutant.h"
+#include "tests/support/array_fixture.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr uint64_t kLateDeadlineMs = 60;
+
+// Mirrors take turns by the mebibyte.
+uint32_t stripes_of(const Shape& shape)
+{
+    return find_profile(shape.profile)->parity > 0 ? 12 : 6 * kMiB / shape.chunk_bytes;
+}
+
+// A volume with content, one thread's reads of it, and their memory.
+struct LateVolume {
+    explicit LateVolume(const Shape& shape) : volume(shape)
+    {
+        volume.set.set_read_deadline_ms(kLateDeadlineMs);
+        REQUIRE(volume.write(0, stripes_of(shape), 0).ok());
+        volume.forget_requests();
+    }
+    // Of all blocks, in pieces of 1 to 40. Beside each one lies memory that is no piece's.
+    Status read()
+    {
+        pieces.clear();
+        const auto blocks =
+            static_cast<uint32_t>(stripes_of(volume.shape) * volume.geometry.stripe_data_blocks());
+        memory = AlignedBuffer::zeroed(uint64_t{2} * blocks * kBlockBytes);
+        std::byte* at = memory.data();
+        for (uint32_t block = 0; block < blocks;) {
+            const auto count = static_cast<uint32_t>(volume.prng.between(1, std::min(40U, blocks - block)));
+            pieces.push_back(volume.piece(block, count));
+            pieces.back().memory = at;
+            at += uint64_t{count} * kBlockBytes;
+            *reinterpret_cast<uint64_t*>(at) = block + 1;
+            at += kBlockBytes;
+            block += count;
+        }
+        return volume.array->read(pieces, &memory);
+    }
+    [[nodiscard]] bool right() const
+    {
+        uint64_t block = 0;
+        for (const ReadPiece& piece : pieces) {
+            const std::byte* behind = piece.memory + uint64_t{piece.block_count} * kBlockBytes;
+            if (!piece.result.ok() || !volume.right(piece) ||
+                *reinterpret_cast<const uint64_t*>(behind) != block + 1)
+                return false;
+            block += piece.block_count;
+        }
+        return true;
+    }
+
+    TestVolume volume;
+    std::vector<ReadPiece> pieces;
+    AlignedBuffer memory;
+};
+
+const std::initializer_list<Shape> kLateShapes = {
+    {ProfileId::kRaid5, 2, 65536}, {ProfileId::kRaid5, 4, 8192},    {ProfileId::kRaid6, 3, 16384},
+    {ProfileId::kRaid1, 1, 65536}, {ProfileId::kRaid1c3, 1, 16384}, {ProfileId::kRaid10, 2, 16384},
+};
+
+}  // namespace
+
+TEST_CASE("a member that stops to answer: reads go on with right bytes, and nobody is charged")
+{
+    size_t cases = 0;
+    for (const Shape& shape : kLateShapes) {
+        INFO(describe(shape));
+        for (uint32_t member = 0; member < LateVolume(shape).volume.member_count(); ++member) {
+            LateVolume late(shape);
+            TestVolume& volume = late.volume;
+            HoldingDevice& device = *volume.holds[member];
+            device.hold();
+            const uint64_t begin = monotonic_ms();
+            CHECK(late.read().ok());
+            CHECK(late.right());
+            CHECK(monotonic_ms() - begin >= kLateDeadlineMs);
+            CHECK(device.held() > 0);
+            CHECK(volume.set.slow(device));
+            CHECK(volume.set.slow_ms(TestVolume::member_id(member)) > 0);
+            // Now it is known to be slow, and not asked.
+            const size_t held = device.held();
+            for (int i = 0; i < 3; ++i) {
+                CHECK(late.read().ok());
+                CHECK(late.right());
+            }
+            CHECK(device.held() == held);
+            CHECK(volume.counts[member]->entries(IoKind::kRead).empty());
+            CHECK(volume.all_counters() == 0);
+            CHECK(volume.requests(IoKind::kWrite) == 0);
+            device.release(HoldingDevice::Release::kPoison);
+            CHECK(late.right());
+            CHECK_FALSE(volume.set.slow(device));
+            CHECK(volume.set.slow_ms(TestVolume::member_id(member)) == 0);
+            CHECK(late.read().ok());
+            CHECK(late.right());
+            CHECK_FALSE(volume.counts[member]->entries(IoKind::kRead).empty());
+            CHECK(volume.all_counters() == 0);
+            CHECK(volume.disk_is_right());
+            ++cases;
+        }
+    }
+    CHECK(cases == 3 + 5 + 5 + 2 + 3 + 4);
+}
+
+namespace {
+
+// Reads until the answer of the first read is poison, and says whether what was read stayed right.
+bool stays_right_under_poison(const Shape& shape)
+{
+    LateVolume late(shape);
+    late.volume.holds[0]->hold();
+    const bool right = late.read().ok() && late.right();
+    late.volume.holds[0]->release(HoldingDevice::Release::kPoison);
+    return right && late.right();
+}
+
+}  // namespace
+
+TEST_CASE("what arrives late touches nothing that a reader has")
+{
+    for (const Shape& shape : kLateShapes) {
+        INFO(describe(shape));
+        CHECK(stays_right_under_poison(shape));
+    }
+#ifdef COWRAID_MUTANTS
+    chosen_array_mutant = ArrayMutant::kLateMemoryReused;
+    for (const Shape& shape : kLateShapes) {
+        INFO(describe(shape));
+        CHECK_FALSE(stays_right_under_poison(shape));
+    }
+    chosen_array_mutant = ArrayMutant::kNone;
+#endif
+}
+
+TEST_CASE("two members of raid6 that stop to answer one after the other")
+{
+    LateVolume late({ProfileId::kRaid6, 3, 16384});
+    late.volume.holds[1]->hold();
+    CHECK(late.read().ok());
+    CHECK(late.right());
+    late.volume.holds[3]->hold();
+    CHECK(late.read().ok());
+    CHECK(late.right());
+    CHECK(late.read().ok());
+    CHECK(late.right());
+    for (const uint32_t member : {1, 3})
+        late.volume.holds[member]->release(HoldingDevice::Release::kPoison);
+    CHECK(late.right());
+    CHECK(late.volume.all_counters() == 0);
+    CHECK(late.volume.disk_is_right());
+}
+
+TEST_CASE("of two slow members the one that answers again is enough")
+{
+    LateVolume late({ProfileId::kRaid5, 3, 16384});
+    TestVolume& volume = late.volume;
+    volume.holds[1]->hold();
+    CHECK(late.read().ok());
+    CHECK(late.right());
+    volume.holds[2]->hold();
+    std::atomic<bool> done{false};
+    std::thread reader([&] {
+        CHECK(late.read().ok());
+        done = true;
+    });
+    usleep(8 * kLateDeadlineMs * 1000);
+    CHECK_FALSE(done);
+    volume.holds[2]->release(HoldingDevice::Release::kServe);
+    reader.join();
+    CHECK(late.right());
+    CHECK(volume.all_counters() == 0);
+    volume.holds[1]->release(HoldingDevice::Release::kPoison);
+    CHECK(late.right());
+    CHECK(volume.disk_is_right());
+}
+
+TEST_CASE("where nothing else suffices a read waits, as long as it takes")
+{
+    struct Case {
+        Shape shape;
+        int missing;  // a member, or none
+    };
+    for (const Case& one :
+         {Case{{ProfileId::kRaid5, 2, 16384}, 0}, Case{{ProfileId::kRaid0, 3, 16384}, -1},
+          Case{{ProfileId::kSingle, 1, 16384}, -1}, Case{{ProfileId::kRaid1, 1, 16384}, 0}}) {
+        INFO(describe(one.shape));
+        LateVolume late(one.shape);
+        if (one.missing >= 0)
+            late.volume.remove(static_cast<uint32_t>(one.missing));
+        HoldingDevice& device = *late.volume.holds.back();
+        device.hold();
+        std::atomic<bool> done{false};
+        std::thread reader([&] {
+            CHECK(late.read().ok());
+            done = true;
+        });
+        usleep(8 * kLateDeadlineMs * 1000);
+        CHECK_FALSE(done);
+        CHECK(device.held() > 0);
+        device.release(HoldingDevice::Release::kServe);
+        reader.join();
+        CHECK(late.right());
+        CHECK(late.volume.all_counters() == 0);
+    }
+}
+
+TEST_CASE("a bad block beside a member that is slow is waited for, charged once and repaired")
+{
+    LateVolume late({ProfileId::kRaid5, 2, 16384});
+    TestVolume& volume = late.volume;
+    const BlockPlace bad{3, 0, 1};
+    volume.rot(bad);
+    const uint32_t guilty = volume.spot(bad).member;
+    HoldingDevice& device = *volume.holds[volume.spot({3, 1, 1}).member];
+    device.hold();
+    std::atomic<bool> done{false};
+    std::thread reader([&] {
+        CHECK(late.read().ok());
+        done = true;
+    });
+    usleep(8 * kLateDeadlineMs * 1000);
+    CHECK_FALSE(done);
+    CHECK(volume.all_counters() == 0);
+    device.release(HoldingDevice::Release::kServe);
+    reader.join();
+    CHECK(late.right());
+    CHECK(volume.counter(guilty, MemberCounter::kCorruption) == 1);
+    CHECK(volume.counter(guilty, MemberCounter::kRepaired) == 1);
+    CHECK(volume.all_counters(guilty) == 0);
+    CHECK(volume.disk_is_right());
+}
+
+TEST_CASE("a bad block and a slow member in a row of raid6: the one is repaired without the other")
+{
+    LateVolume late({ProfileId::kRaid6, 3, 16384});
+    TestVolume& volume = late.volume;
+    const BlockPlace bad{3, 0, 1};
+    volume.rot(bad);
+    const uint32_t guilty = volume.spot(bad).member;
+    HoldingDevice& device = *volume.holds[volume.spot({3, 1, 1}).member];
+    device.hold();
+    CHECK(late.read().ok());
+    CHECK(late.right());
+    device.release(HoldingDevice::Release::kPoison);
+    CHECK(late.right());
+    CHECK(volume.counter(guilty, MemberCounter::kRepaired) == 1);
+    CHECK(volume.all_counters(guilty) == 0);
+    CHECK(volume.disk_is_right());
+}
+
+TEST_CASE("without a deadline, and without memory to give away, reads wait")
+{
+    for (const bool deadline : {false, true}) {
+        LateVolume late({ProfileId::kRaid5, 2, 16384});
+        late.volume.set.set_read_deadline_ms(deadline ? kLateDeadlineMs : 0);
+        late.volume.holds[0]->hold();
+        std::atomic<bool> done{false};
+        std::thread reader([&] {
+            if (deadline)
+                CHECK(late.volume.read_back(0, stripes_of(late.volume.shape) *
+                                                   late.volume.geometry.stripe_data_blocks()));
+            else
+                CHECK(late.read().ok());
+            done = true;
+        });
+        usleep(4 * kLateDeadlineMs * 1000);
+        CHECK_FALSE(done);
+        // Readers that come later do without it all the same.
+        if (deadline)
+            CHECK(late.volume.read_back(0, stripes_of(late.volume.shape) *
+                                               late.volume.geometry.stripe_data_blocks()));
+        late.volume.holds[0]->release(HoldingDevice::Release::kServe);
+        reader.join();
+        CHECK(late.volume.all_counters() == 0);
+    }
+}
