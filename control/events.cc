@@ -173,7 +173,8 @@ void EventFinder::compare_members(const VolumeInfo& info)
         } else if (was == nullptr) {
             add("MemberAdded", member_text(member) + " is a member now", &member);
         } else if (was->in_service() && !member.in_service()) {
-            add("Fail", member_text(member) + ": " + member.reason, &member);
+            add(member.state == MemberState::kFailed ? "Fail" : "MemberOffline",
+                member_text(member) + ": " + member.reason, &member);
         } else if (!was->in_service() && member.in_service()) {
             add("MemberBack", member_text(member) + " is in service", &member);
         } else if (!was->doubtful && member.doubtful) {

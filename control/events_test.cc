@@ -96,6 +96,30 @@ TEST_CASE("a member is replaced, another one is not, and the successor is no new
     CHECK(look(finder, status) == "ReplaceStarted ReplaceFailed");
 }
 
+TEST_CASE("a member that is taken out by order did not fail")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    status.report.info.members[1].state = MemberState::kMissing;
+    CHECK(look(finder, status) == "MemberOffline DegradedArray");
+    status.report.info.members[1].state = MemberState::kPresent;
+    CHECK(look(finder, status) == "MemberBack Redundant");
+}
+
+TEST_CASE("a successor that is not there makes nothing degraded, and is said to be missing")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    status.replace = {.state = ReplaceStatus::State::kWaiting, .source = {2}, .target = {9}, .started = 5};
+    status.report.info.members[1].replaced = true;
+    status.report.info.members.push_back({.id = {9}, .successor = true, .state = MemberState::kMissing});
+    CHECK(look(finder, status) == "NewArray ReplaceStarted");
+    CHECK(missing_members(status.report.info) == 0);
+    CHECK(std::string(health_of(status).state) == "ONLINE");
+    CHECK(health_of(status).what == "the new device of member 2 is not there");
+}
+
 TEST_CASE("what was wrong before is told with the first look")
 {
     EventFinder finder;

@@ -10,9 +10,9 @@ namespace {
 
 using ReplaceState = ReplaceStatus::State;
 
-constexpr ReplaceState kReplaceStates[] = {ReplaceState::kNone,      ReplaceState::kRunning,
-                                           ReplaceState::kWaiting,   ReplaceState::kFinished,
-                                           ReplaceState::kCancelled, ReplaceState::kFailed};
+constexpr ReplaceState kReplaceStates[] = {
+    ReplaceState::kNone,     ReplaceState::kRunning,   ReplaceState::kWaiting, ReplaceState::kPaused,
+    ReplaceState::kFinished, ReplaceState::kCancelled, ReplaceState::kFailed};
 
 // Once for both directions.
 struct ReplaceNumberField {

@@ -57,7 +57,13 @@ uint64_t lost_blocks(const VolumeStatus& status)
 
 uint64_t missing_members(const VolumeInfo& info)
 {
-    return count_members(info, [](const MemberInfo& one) { return !one.in_service(); });
+    return count_members(info, [](const MemberInfo& one) { return !one.in_service() && !one.successor; });
+}
+
+std::string mount_by_name_text(const std::string& device)
+{
+    return "the volume was mounted by a list of devices: add " + device +
+           " to it (/etc/fstab), or mount by LABEL= or UUID=";
 }
 
 uint64_t stale_members(const VolumeInfo& info)
@@ -100,6 +106,10 @@ Health health_of(const VolumeStatus& status)
         return {"ONLINE",
                 count_text(status.scrub.unrepaired, "block") + " are not as they should be, and can be had",
                 "cowraid scrub repairs them; see cowraid device stats for where"};
+    if (count_members(info, [](const MemberInfo& one) { return one.successor && !one.in_service(); }) > 0)
+        return {"ONLINE",
+                "the new device of member " + std::to_string(status.replace.source.value) + " is not there",
+                "attach it and run cowraid device online DEVICE, or cowraid replace cancel"};
     if (const auto slow = std::max_element(
             info.members.begin(), info.members.end(),
             [](const MemberInfo& one, const MemberInfo& other) { return one.slow_ms < other.slow_ms; });

@@ -55,6 +55,8 @@ uint64_t errors_of(const MemberInfo& member);
 uint64_t lost_blocks(const VolumeStatus& status);
 // Members out of service, and those in service that lack writes.
 uint64_t missing_members(const VolumeInfo& info);
+// What to do about a new device where a volume was mounted by the names of all its devices.
+std::string mount_by_name_text(const std::string& device);
 uint64_t stale_members(const VolumeInfo& info);
 
 }  // namespace cowraid

@@ -497,6 +497,23 @@ bool MemberSet::take_over(MemberId source, MemberId target)
     return true;
 }
 
+void MemberSet::put_back(MemberId id, const BlockDevice* device)
+{
+    Member* const member = find(id);
+    MutexLock lock(mutex_);
+    if (member == nullptr || this->device(id) != nullptr || member->device.get() == device)
+        return;
+    const auto kept =
+        std::find_if(replaced_.begin(), replaced_.end(),
+                     [=](const std::unique_ptr<BlockDevice>& one) { return one.get() == device; });
+    CW_ASSERT(device == nullptr || kept != replaced_.end());
+    if (device != nullptr)
+        std::swap(member->device, *kept);
+    else
+        replaced_.push_back(std::move(member->device));
+    member->named.store(device, std::memory_order_release);
+}
+
 uint64_t MemberSet::arrivals(MemberId id) const
 {
     const Member* const member = find(id);

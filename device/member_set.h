@@ -165,7 +165,10 @@ public:
     // one that `source` had, or null, is kept as long as the set. False: `target` is not in service, or
     // stopped().
     [[nodiscard]] bool take_over(MemberId source, MemberId target);
-    // How often it did so. What was found out about its content before says nothing about it now.
+    // A member that is out of service has the device again that it had before put_in_service() gave it
+    // another one; null: none.
+    void put_back(MemberId id, const BlockDevice* device);
+    // How often it came into service. What was found out about its content before says nothing about it now.
     [[nodiscard]] uint64_t arrivals(MemberId id) const;
     // The device of a member that is out of service; null: it has none. Only who brings members into service
     // may ask.

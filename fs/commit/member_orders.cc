@@ -87,13 +87,15 @@ public:
         }
         if (volume_.superblock().balance.member == id_)
             return refuse_emptied(volume_, id_, why);
+        had_ = volume_.members().idle_device(id_);
         was_ = volume_.superblock().member(id_)->uuid;
         uuid_ = volume_.disown_member(id_);
         return {};
     }
 
-    // Whether nobody else has done anything about the member since.
     [[nodiscard]] Uuid was() const { return was_; }
+    [[nodiscard]] const BlockDevice* had() const { return had_; }
+    // Whether nobody else has done anything about the member since.
     [[nodiscard]] bool stands() const
     {
         const MemberRecord* const record = volume_.superblock().member(id_);
@@ -105,6 +107,7 @@ private:
     Volume& volume_;
     const MemberId id_;
     Uuid was_, uuid_;
+    const BlockDevice* had_ = nullptr;  // null: no device
 };
 
 // Nobody took its place in the end: the device that it had may come back. Its columns lack everything still.
@@ -122,6 +125,8 @@ public:
         volume_.own_again(id_, disowned_->was());
         return {};
     }
+
+    void applied() override { volume_.members().put_back(id_, disowned_->had()); }
 
 private:
     Volume& volume_;

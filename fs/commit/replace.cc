@@ -108,7 +108,8 @@ private:
 
 const char* replace_state_name(ReplaceState state)
 {
-    constexpr const char* kNames[] = {"none", "running", "waiting", "finished", "cancelled", "failed"};
+    constexpr const char* kNames[] = {"none",     "running",   "waiting", "paused",
+                                      "finished", "cancelled", "failed"};
     return kNames[static_cast<size_t>(state)];
 }
 
@@ -264,17 +265,28 @@ ReplaceStatus Replace::status()
                          .text = text,
                          .copy = so_far()};
     count_groups(status);
+    // The next mount that may write goes on with it.
+    if (!committer_.store.service.writing()) {
+        status.state = ReplaceState::kPaused;
+        status.text = "nothing is written to the volume any more; see cowraid status";
+    }
     return status;
 }
 
 bool Replace::step()
 {
-    const ReplaceRecord record = committer_.store.volume.replacing();
-    const bool writable = committer_.store.service.check_writable().ok();
     {
         MutexLock lock(mutex_);
-        idle_ = !record.active();
-        if (stopped_ || idle_ || !writable)
+        idle_ = true;  // who begins one from now on says otherwise
+    }
+    const ReplaceRecord record = committer_.store.volume.replacing();
+    const bool writable = committer_.store.service.check_writable().ok();
+    if (!record.active())
+        return false;
+    {
+        MutexLock lock(mutex_);
+        idle_ = false;
+        if (stopped_ || !writable)
             return false;
     }
     return advance(record);

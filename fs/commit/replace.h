@@ -15,20 +15,23 @@ namespace cowraid {
 struct Committer;
 
 struct ReplaceStatus {
-    enum class State : uint8_t { kNone, kRunning, kWaiting, kFinished, kCancelled, kFailed };
+    enum class State : uint8_t { kNone, kRunning, kWaiting, kPaused, kFinished, kCancelled, kFailed };
 
-    State state = State::kNone;  // kWaiting: for a device that is not there
+    State state = State::kNone;  // kWaiting: for a device that is not there; kPaused: nothing is written
     MemberId source, target;
     uint64_t started = 0, ended = 0;  // seconds since 1970; 0: not yet
     uint64_t groups_copied = 0, groups_total = 0;  // with a column on the source
-    std::string text;  // of kFailed: why; of kWaiting: for what
+    std::string text;  // of kFailed, kPaused: why; of kWaiting: for what
     // Of this mount: bytes of the source that were copied, blocks of it that the others had, what is lost.
     ScrubStatus copy;
 
-    [[nodiscard]] bool active() const { return state == State::kRunning || state == State::kWaiting; }
+    [[nodiscard]] bool active() const
+    {
+        return state == State::kRunning || state == State::kWaiting || state == State::kPaused;
+    }
 };
 
-// "none", "running", "waiting", "finished", "cancelled", "failed".
+// "none", "running", "waiting", "paused", "finished", "cancelled", "failed".
 const char* replace_state_name(ReplaceStatus::State state);
 
 // Thread-safe.

@@ -131,6 +131,9 @@ BalanceStatus Balance::status() const
     MutexLock lock(mutex_);
     BalanceStatus status = status_;
     status.held_back = status.state == State::kRunning && store_.budget.holds_back();
+    // The next mount that may write goes on with it.
+    if (status.state == State::kRunning && !store_.service.writing())
+        status.state = State::kPaused;
     return status;
 }
 

@@ -2,6 +2,9 @@
 #include "fs/maintain/scrub_heads.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "base/buffer.h"
 #include "base/log.h"
@@ -16,56 +19,142 @@ constexpr uint64_t kLogPieceBytes = 4 * kMiB;
 // What is read again where a piece cannot be read: who waits for the end of a scrub waits for a bad device.
 constexpr uint64_t kLogPartBytes = 64 * kKiB;
 
-// The commit thread reads them: no superblock is written meanwhile.
-class HeadOrder final : public CommitOrder {
+// How often the copies are looked at that commits or members overtake meanwhile.
+constexpr uint32_t kHeadLooksMax = 3;
+
+// A copy that is not as it must be.
+struct BadHead {
+    MemberId member;
+    const BlockDevice* device = nullptr;
+    std::optional<uint32_t> ring;  // of a superblock; none: it is the map
+    const char* fault = nullptr;
+};
+
+// The superblock of a moment between two commits, and who has it.
+class HeadSnapshot final : public CommitOrder {
 public:
-    HeadOrder(Store& store, ScrubMode mode) : store_(store), mode_(mode) { }
+    explicit HeadSnapshot(Volume& volume) : volume_(volume) { }
 
     Status apply(std::string&) override
     {
-        for (const MemberRecord& record : store_.volume.superblock().members)
-            if (BlockDevice* const device = store_.volume.members().device(record.id); device != nullptr)
-                examine(*device, record);
-        // The next superblock goes to another slot: a mount must not find these.
-        return mode_ == ScrubMode::kRepair ? erase_slots(store_.volume.members(), damaged_) : Status();
+        superblock_ = volume_.superblock();
+        for (const MemberRecord& record : superblock_.members)
+            if (BlockDevice* const device = volume_.members().device(record.id); device != nullptr)
+                holders_.push_back({record, device});
+        return {};
+    }
+    [[nodiscard]] bool changes() const override { return false; }
+
+    // Reads all copies, beside commits: those write to other slots and to the other place of the map.
+    [[nodiscard]] std::vector<BadHead> examine() const
+    {
+        std::vector<BadHead> bad;
+        const auto note = [&](const Holder& holder, std::optional<uint32_t> ring, const char* fault) {
+            if (fault != nullptr)
+                bad.push_back({holder.record.id, holder.device, ring, fault});
+        };
+        for (const Holder& holder : holders_) {
+            for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring)
+                note(holder, ring, superblock_copy_fault(*holder.device, superblock_, holder.record, ring));
+            note(holder, {}, map_copy_fault(*holder.device, superblock_, holder.record));
+        }
+        return bad;
     }
 
-    uint64_t copies = 0, bad = 0;
+    // Commit thread: nothing was written in the place of that copy since, and the member has that device.
+    [[nodiscard]] bool holds(const BadHead& bad) const
+    {
+        const Superblock& now = volume_.superblock();
+        const uint64_t commits = now.generation.value - superblock_.generation.value;
+        // Maps go to both places in turn, at most one with a commit.
+        const bool map_stays = now.map.generation == superblock_.map.generation ||
+                               (now.map.place != superblock_.map.place && commits <= 2);
+        return volume_.members().device(bad.member) == bad.device &&
+               (bad.ring ? commits + 1 < kSuperblockSlotCount : map_stays);
+    }
+    [[nodiscard]] uint64_t copies() const { return holders_.size() * (kSuperblockRingCount + 1); }
+    [[nodiscard]] uint32_t slot() const
+    {
+        return static_cast<uint32_t>(superblock_.generation.value % kSuperblockSlotCount);
+    }
 
 private:
-    void examine(BlockDevice& device, const MemberRecord& record)
+    struct Holder {
+        MemberRecord record;
+        BlockDevice* device;
+    };
+
+    Volume& volume_;
+    Superblock superblock_;
+    std::vector<Holder> holders_;
+};
+
+// Counts what is bad. Mends it with the next superblock, which goes to another slot.
+class MendHeads final : public CommitOrder {
+public:
+    MendHeads(Volume& volume, ScrubMode mode, Ref<HeadSnapshot> seen, std::vector<BadHead> bad)
+        : volume_(volume), mode_(mode), seen_(std::move(seen)), bad_(std::move(bad))
     {
-        const Superblock& superblock = store_.volume.superblock();
-        DamagedSlots damaged{.member = record.id};
-        for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring) {
-            const char* const fault = superblock_copy_fault(device, superblock, record, ring);
-            note(record, "superblock", fault);
-            if (fault != nullptr)
-                damaged.slots[ring] = 1u << superblock.generation.value % kSuperblockSlotCount;
-        }
-        // One good copy at least stays.
-        if (std::count(damaged.slots.begin(), damaged.slots.end(), 0u) > 0)
-            damaged_.push_back(damaged);
-        const char* const map_fault = map_copy_fault(device, superblock, record);
-        note(record, "block-group map", map_fault);
-        if (map_fault != nullptr && mode_ == ScrubMode::kRepair)
-            store_.volume.renew_map();
-    }
-    void note(const MemberRecord& record, const char* what, const char* fault)
-    {
-        ++copies;
-        if (fault == nullptr)
-            return;
-        ++bad;
-        store_.volume.members().count(record.id, MemberCounter::kSuperblock);
-        CW_LOG_WARNING("%s: its copy of the %s %s", store_.volume.members().name(record.id).c_str(), what,
-                       fault);
     }
 
-    Store& store_;
+    // kBusy: what was read may be out of date.
+    Status apply(std::string&) override
+    {
+        if (!std::all_of(bad_.begin(), bad_.end(), [&](const BadHead& bad) { return seen_->holds(bad); }))
+            return Err::kBusy;
+        MemberSet& members = volume_.members();
+        std::map<MemberId, DamagedSlots> damaged;
+        for (const BadHead& bad : bad_) {
+            const char* const what = bad.ring ? "superblock" : "block-group map";
+            members.count(bad.member, MemberCounter::kSuperblock);
+            CW_LOG_WARNING("%s: its copy of the %s %s", members.name(bad.member).c_str(), what, bad.fault);
+            if (bad.ring) {
+                damaged[bad.member].member = bad.member;
+                damaged[bad.member].slots[*bad.ring] = 1u << seen_->slot();
+            } else if (mode_ == ScrubMode::kRepair) {
+                volume_.renew_map();
+            }
+        }
+        // A mount must not find them. One good copy at least stays.
+        std::vector<DamagedSlots> erased;
+        for (const auto& [id, slots] : damaged)
+            if (std::count(slots.slots.begin(), slots.slots.end(), 0u) > 0)
+                erased.push_back(slots);
+        return mode_ == ScrubMode::kRepair ? erase_slots(members, erased) : Status();
+    }
+    [[nodiscard]] bool changes() const override { return mode_ == ScrubMode::kRepair; }
+
+private:
+    Volume& volume_;
     const ScrubMode mode_;
-    std::vector<DamagedSlots> damaged_;
+    const Ref<HeadSnapshot> seen_;
+    const std::vector<BadHead> bad_;
 };
+
+// Bad devices take their time, so that the commit thread reads nothing.
+void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, ScrubReport& report,
+                       ScrubWalkCounts& counts)
+{
+    std::string ignored;
+    for (uint32_t look = 0; look < kHeadLooksMax; ++look) {
+        const Ref<HeadSnapshot> seen = make_ref<HeadSnapshot>(store.volume);
+        // Refused only where nothing is written any more.
+        if (!orders.carry_out(Ref<CommitOrder>(seen.get()), ignored).ok())
+            return;
+        std::vector<BadHead> bad = seen->examine();
+        const uint64_t count = bad.size();
+        Status status;
+        if (count > 0)
+            status = orders.carry_out(
+                Ref<CommitOrder>(new MendHeads(store.volume, mode, seen, std::move(bad))), ignored);
+        if (status.err() == Err::kBusy)
+            continue;
+        counts.heads += seen->copies();
+        (mode == ScrubMode::kRepair ? report.repaired : report.unrepaired) += count;
+        return;
+    }
+    CW_LOG_WARNING("superblocks and maps changed too fast to be verified; the next scrub looks again");
+}
 
 struct LogPiece {
     MemberId member;
@@ -121,15 +210,8 @@ uint64_t head_bytes(Store& store)
 void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode mode, ScrubReport& report,
                 ScrubWalkCounts& counts)
 {
-    if (number == 0) {
-        Ref<HeadOrder> order(new HeadOrder(store, mode));
-        std::string why;
-        // Refused only where nothing is written any more.
-        orders.carry_out(Ref<CommitOrder>(order.get()), why).ignore();
-        counts.heads += order->copies;
-        (mode == ScrubMode::kRepair ? report.repaired : report.unrepaired) += order->bad;
-        return;
-    }
+    if (number == 0)
+        return scrub_superblocks(store, orders, mode, report, counts);
     const std::vector<LogPiece> pieces = log_pieces(store);
     if (number > pieces.size())
         return;

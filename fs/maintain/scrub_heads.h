@@ -15,7 +15,7 @@ namespace cowraid {
 uint32_t head_piece_count(Store& store);
 // Of all members, that are read.
 uint64_t head_bytes(Store& store);
-// The first piece makes a commit. No locks held.
+// The first piece waits for commits, which do not wait for what it reads. No locks held.
 void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode mode, ScrubReport& report,
                 ScrubWalkCounts& counts);
 

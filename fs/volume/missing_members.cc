@@ -88,12 +88,14 @@ std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
                 : "");
 }
 
-std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map)
+std::string lacking_text(const Assembly& assembly, const ReplaceRecord& replace, const MemberSet& members,
+                         const GroupMap& map)
 {
     std::string text;
     for (const AssembledMember& member : assembly.members) {
         const bool absent = members.device(member.id) == nullptr;
-        if (!absent && !has_stale_columns(map, member.id))
+        const bool has_share = member.id != replace.target;  // of a replacement: without columns
+        if (!has_share || (!absent && !has_stale_columns(map, member.id)))
             continue;
         text += (text.empty() ? "member " : ", member ") + std::to_string(member.id.value) + " ";
         text += member.reason.text.empty() ? "is without writes it missed" : member.reason.text;

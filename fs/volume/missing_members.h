@@ -20,8 +20,9 @@ std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
 
 // "member 2 is absent, member 3 was away since commit 7 (/dev/sdc), member 4 is without writes it missed":
 // what keeps members from having everything. Empty when all have. The assembly's devices may be in `members`
-// already.
-std::string lacking_text(const Assembly& assembly, const MemberSet& members, const GroupMap& map);
+// already. Nothing depends on the target of `replace`.
+std::string lacking_text(const Assembly& assembly, const ReplaceRecord& replace, const MemberSet& members,
+                         const GroupMap& map);
 
 // Members with a say in whether the volume may be written, and with columns, the `missing` left out: all but
 // the target of a replacement, which may come, be away and go without any consequence for the others.

@@ -83,7 +83,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
     }
     bool must_be_read_only = false;
     const std::vector<MemberId>& away = volume->away_;
-    const std::string lacking = lacking_text(assembly, volume->members_, volume->map_);
+    const std::string lacking = lacking_text(assembly, superblock.replace, volume->members_, volume->map_);
     why = assess_missing(superblock, volume->map_, away, lacking, options, must_be_read_only);
     if (!why.empty())
         return Err::kInvalid;

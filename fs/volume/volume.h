@@ -128,7 +128,8 @@ public:
     [[nodiscard]] size_t spare_voters() const;
     // Members not in service: absent or failed. Thread-safe.
     [[nodiscard]] std::vector<MemberId> missing_members() const;
-    [[nodiscard]] bool degraded() const { return !missing_members().empty(); }
+    // One is missing that has a share in the volume: any but the target of a replacement. Thread-safe.
+    [[nodiscard]] bool degraded() const;
     // Of errors of members, since the last superblock was written. Commit thread.
     [[nodiscard]] bool counters_changed() const;
     // A member failed since the last superblock was written.

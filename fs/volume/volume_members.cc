@@ -30,6 +30,14 @@ std::vector<MemberId> Volume::missing_members() const
     return missing;
 }
 
+bool Volume::degraded() const
+{
+    MutexLock lock(mutex_);
+    return std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
+        return record.id != committed_.replace.target && members_.device(record.id) == nullptr;
+    });
+}
+
 Uuid Volume::disown_member(MemberId id)
 {
     const Uuid nobody = next_.member(id)->uuid = uuid_random();

@@ -322,9 +322,13 @@ TEST_CASE("replace: while the successor is away the member serves alone, and cop
         if (!volume.fs().committer.replace.status().active())
             break;
         REQUIRE(volume.fs().step(true).ok());
+        const size_t epochs = volume.fs().volume->superblock().epochs.size();
         REQUIRE(volume.unmount().ok());
         mount(volume, manual_options(), {device});
         CHECK(volume.fs().committer.replace.status().state == State::kWaiting);
+        CHECK_FALSE(volume.fs().volume->degraded());
+        CHECK(volume.fs().info().degraded_reason.empty());
+        CHECK(volume.fs().volume->superblock().epochs.size() == epochs);
         CHECK_FALSE(volume.fs().replace_step());
         for (int change = 0; change < 30; ++change)
             change_one(volume.fs(), prng, contents);
@@ -335,6 +339,30 @@ TEST_CASE("replace: while the successor is away the member serves alone, and cop
         CHECK(is_member(volume, device));
         require_redundant(volume, contents, kSourceDevice);
     }
+}
+
+TEST_CASE("replace: where nothing is written any more it is paused, and so is a balance")
+{
+    Prng prng(seed());
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+    start(volume);
+    const BalanceOptions options{.profiles = volume.fs().volume->profiles(), .content = kGroupData};
+    REQUIRE(start_balance(volume.fs(), options).ok());
+    CHECK(volume.fs().committer.replace.status().state == State::kRunning);
+    CHECK(volume.fs().committer.balance.status().state == BalanceStatus::State::kRunning);
+    std::string why;
+    REQUIRE(volume.fs().committer.remount(true, why).ok());
+    const ReplaceStatus paused = volume.fs().committer.replace.status();
+    CHECK(paused.state == State::kPaused);
+    CHECK(paused.active());
+    CHECK_FALSE(paused.text.empty());
+    CHECK(volume.fs().committer.balance.status().state == BalanceStatus::State::kPaused);
+    REQUIRE(volume.fs().committer.remount(false, why).ok());
+    CHECK(volume.fs().committer.balance.status().state == BalanceStatus::State::kRunning);
+    CHECK(run(volume).state == State::kFinished);
+    require_contents(volume.fs(), contents);
 }
 
 TEST_CASE("replace: cancelled after any steps, it leaves the member and an empty device")

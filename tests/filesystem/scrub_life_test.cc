@@ -118,6 +118,67 @@ TEST_CASE("scrub life: it goes on where it was after unmounts, and counts everyt
         CHECK(time >= started);
 }
 
+namespace {
+
+// Commits, with two new maps, while a copy is read.
+struct CommitInRead {
+    Filesystem* fs;
+    int calls_max, calls = 0;
+
+    static void call(void* self, uint64_t)
+    {
+        auto& commit = *static_cast<CommitInRead*>(self);
+        if (commit.calls == commit.calls_max)
+            return;
+        ++commit.calls;
+        for (const char* name : {"one", "other"}) {
+            make_file(*commit.fs, (name + std::to_string(commit.calls)).c_str(), {});
+            commit.fs->volume->renew_map();
+            REQUIRE(commit.fs->step(true).ok());
+        }
+    }
+};
+
+}  // namespace
+
+TEST_CASE("scrub life: commits do not wait for superblocks and maps that are read, and what they overtake is "
+          "read again")
+{
+    for (const int calls : {0, 1, 2, 9}) {
+        CAPTURE(calls);
+        SimVolume volume(kShape);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        make_file(fs, "file", std::vector<std::byte>(300 * kKiB));
+        REQUIRE(fs.step(true).ok());
+        const MemberRecord& line = fs.volume->superblock().members[1];
+        CommitInRead hook{&fs, calls};
+        volume.set_slow_hook({CommitInRead::call, &hook});
+        std::vector<size_t> slow;
+        for (const uint64_t place : line.map_offset) {
+            const uint64_t end = place + line.map_bytes;
+            slow.push_back(volume.cable(1).add_rule({.action = FaultAction::kSlow,
+                                                     .kinds = kFaultReads,
+                                                     .begin = place,
+                                                     .end = end,
+                                                     .delay_microseconds = 1}));
+            volume.cable(1).add_rule(
+                {.action = FaultAction::kError, .kinds = kFaultReads, .begin = place, .end = end});
+        }
+        const uint64_t map = fs.volume->superblock().map.generation.value;
+        const ScrubStatus status = scrub(fs);
+        CHECK(hook.calls == std::min(calls, 3));
+        CHECK(volume.cable(1).hits(slow[0]) + volume.cable(1).hits(slow[1]) > 0);
+        CHECK(status.state == ScrubState::kFinished);
+        CHECK(status.repaired == (calls < 3 ? 1 : 0));
+        CHECK(fs.volume->superblock().map.generation.value > map);
+        volume.cable(1).remove_all_rules();
+        const ScrubStatus again = scrub(fs);
+        CHECK(again.repaired == 0);
+        CHECK(again.heads == 4 * 3);
+    }
+}
+
 TEST_CASE("scrub life: after power cuts it goes on from a commit, and repairs everything")
 {
     SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * kKiB});

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "control/mount_table.h"
+#include "device/lineage.h"
 #include "device/open_member.h"
 #include "device/signature.h"
 
@@ -210,6 +211,29 @@ Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std
     volume.uuid = volume.members.front().superblock.volume_uuid;
     volume.label = volume.members.front().superblock.label;
     return volume;
+}
+
+std::string unnamed_members_text(const VolumeMembers& volume)
+{
+    if (volume.named.size() < 2)
+        return {};
+    std::string text, ignored;
+    const auto found = scan_for("UUID=" + uuid_text(volume.uuid), {}, ignored);
+    const Superblock* head = nullptr;
+    for (const FoundMember& member : found.ok() ? found->members : std::vector<FoundMember>())
+        if (head == nullptr || newer_commit(member.superblock, *head))
+            head = &member.superblock;
+    for (const FoundMember& member : found.ok() ? found->members : std::vector<FoundMember>()) {
+        const Superblock& own = member.superblock;
+        const MemberRecord* const line = head->member(own.member_id);
+        // Not one that was replaced.
+        const bool counts = !own.on_spare() && line != nullptr && own.member(own.member_id) != nullptr &&
+                            own.member(own.member_id)->uuid == line->uuid;
+        if (counts && !has_member(volume.members, own.member_id))
+            text += "; member " + std::to_string(own.member_id.value) + " is " + member.path +
+                    ", which was not named";
+    }
+    return text;
 }
 
 Result<std::vector<OpenedMember>> open_members(const VolumeMembers& volume, MemberAccess access,

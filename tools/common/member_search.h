@@ -36,6 +36,10 @@ struct VolumeMembers {
 // scan_for(). `why` holds one line.
 Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std::string& why);
 
+// "; member 2 is /dev/x, which was not named": of block devices that are members, where several were named,
+// which are the members to use; else empty.
+std::string unnamed_members_text(const VolumeMembers& volume);
+
 struct OpenedMember {
     std::string path;
     UniqueFd fd;

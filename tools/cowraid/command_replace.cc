@@ -233,6 +233,15 @@ int wait_until_copied(const CommandOptions& options, const Uuid& volume)
     return status->state == ReplaceStatus::State::kFinished ? code : kExitFailed;
 }
 
+// What is under way comes first, then what began last.
+bool shows_filling(const ReplaceStatus& replacing, const ScrubStatus& filling)
+{
+    const bool fills = filling.state == ScrubState::kRunning || filling.state == ScrubState::kPaused;
+    if (replacing.active() != fills)
+        return fills;
+    return replacing.state == ReplaceStatus::State::kNone || filling.started > replacing.started;
+}
+
 // How members are being filled, or how that ended.
 int print_filling(const CommandOptions& options, const ScrubStatus& status)
 {
@@ -299,10 +308,11 @@ int command_replace_status(int argc, char** argv, CommandOptions options)
     const auto replacing = ask_replacing(*client, why);
     if (!replacing.ok())
         return command_failed(options, replacing.err(), why);
-    if (replacing->state != ReplaceStatus::State::kNone)
-        return print_replacing(options, *replacing);
-    const auto status = ask_filling(*client, why);
-    return status.ok() ? print_filling(options, *status) : command_failed(options, status.err(), why);
+    const auto filling = ask_filling(*client, why);
+    if (!filling.ok())
+        return command_failed(options, filling.err(), why);
+    return shows_filling(*replacing, *filling) ? print_filling(options, *filling)
+                                               : print_replacing(options, *replacing);
 }
 
 int command_replace_cancel(int argc, char** argv, CommandOptions options)

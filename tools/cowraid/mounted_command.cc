@@ -105,7 +105,7 @@ Result<MemberInfo> find_member(ControlClient& client, const std::string& text, s
         const auto device = identify_member(member.path);
         if ((number.ok() && *number == member.id.value) || (wanted.ok() && device.ok() && *device == *wanted))
             return member;
-        if (!member.in_service())
+        if (!member.in_service() && !member.successor)
             missing.push_back(member);
     }
     if (text == "missing" && missing.size() == 1)
@@ -162,7 +162,10 @@ Result<Json> hand_over_device(ControlClient& client, const char* command, const 
     if (const std::string warning = warning_of_readers(std::span(&device, 1)); !warning.empty())
         print_line(stderr, "cowraid: warning: %s", warning.c_str());
     CW_TRY(wipe_old_signatures(device, why));
-    return client.call(command, request, why, device.fd.get());
+    Result<Json> done = client.call(command, request, why, device.fd.get());
+    if (done.ok() && json_get_flag(done->get(), "named_devices"))
+        print_line(stderr, "cowraid: warning: %s", mount_by_name_text(device.path).c_str());
+    return done;
 }
 
 void print_growth(const CommandOptions& options, const std::string& path, uint64_t size_bytes)
@@ -194,7 +197,9 @@ Result<ReplaceStatus> ask_replacing(ControlClient& client, std::string& why)
 WorkProgress replace_progress(const ReplaceStatus& status)
 {
     WorkProgress progress = scrub_progress(status.copy);
-    progress.running = status.active();
+    progress.running = status.active() && status.state != ReplaceStatus::State::kPaused;
+    if (status.state == ReplaceStatus::State::kWaiting)
+        progress.awaits = status.text;
     return progress;
 }
 
@@ -217,21 +222,18 @@ std::string replace_summary(const ReplaceStatus& status)
 
 namespace {
 
+// Commits that say so come after the last write.
 constexpr unsigned kSettleLooks = 60;
 
-// Commits that say so come after the last write.
-bool lacks_nothing(ControlClient& client, MemberId id)
+enum class Filled : uint8_t { kNo, kNotYet, kYes };
+
+Filled look_at_member(ControlClient& client, MemberId id)
 {
     std::string ignored;
-    for (unsigned look = 0; look < kSettleLooks; ++look) {
-        const auto member = find_member(client, std::to_string(id.value), ignored);
-        if (!member.ok() || !member->in_service())
-            return false;
-        if (member->stale_groups == 0)
-            return true;
-        usleep(kLookMicroseconds);
-    }
-    return false;
+    const auto member = find_member(client, std::to_string(id.value), ignored);
+    if (!member.ok() || !member->in_service())
+        return Filled::kNo;
+    return member->stale_groups == 0 ? Filled::kYes : Filled::kNotYet;
 }
 
 }  // namespace
@@ -242,21 +244,26 @@ int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberI
     auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
     if (!client.ok())
         return command_failed(options, client.err(), why);
-    auto status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
-                                           "the member is filled when it is mounted", why);
-    // Another member was replaced: all begin anew.
-    while (status.ok() && status->state == ScrubState::kCancelled && !interrupted())
-        status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
-                                          "the member is filled when it is mounted", why);
-    if (!status.ok())
-        return command_failed(options, status.err(), why);
-    if (interrupted()) {
-        print_line(stderr, "cowraid: the member is being filled; see cowraid replace status");
-        return kExitFailed;
+    Filled filled = Filled::kNotYet;
+    bool paused = false;
+    // Filling ends and begins anew when another member comes.
+    for (unsigned look = 0; look < kSettleLooks && filled == Filled::kNotYet && !paused; ++look) {
+        const auto status = follow_work<ScrubStatus>(*client, options, ask_filling, scrub_progress,
+                                                     "the member is filled when it is mounted", why);
+        if (!status.ok())
+            return command_failed(options, status.err(), why);
+        if (interrupted()) {
+            print_line(stderr, "cowraid: the member is being filled; see cowraid replace status");
+            return kExitFailed;
+        }
+        filled = look_at_member(*client, id);
+        paused = status->state == ScrubState::kPaused;
+        if (filled == Filled::kNotYet && !paused)
+            usleep(kLookMicroseconds);
     }
-    if (lacks_nothing(*client, id))
+    if (filled == Filled::kYes)
         return kExitOk;
-    return command_failed(options, Err::kIo,
+    return command_failed(options, paused ? Err::kReadOnly : Err::kIo,
                           "member " + std::to_string(id.value) + " is not filled; see cowraid status");
 }
 
@@ -330,6 +337,15 @@ void show_progress(const CommandOptions& options, const WorkProgress& progress)
     std::string bar(size_t{progress.percent} * kCells / 100, '=');
     bar.resize(kCells, ' ');
     print_over(stderr, "[" + bar + "] " + progress_text(progress, options.sizes));
+}
+
+void show_awaited(const std::string& awaits)
+{
+    if (awaits.empty())
+        return;
+    if (isatty(STDERR_FILENO) == 1)
+        print_over(stderr, "");
+    print_line(stderr, "cowraid: waiting: %s", awaits.c_str());
 }
 
 void print_field(const char* name, const std::string& value)

@@ -82,6 +82,7 @@ struct WorkProgress {
     uint64_t left_ms = 0;
     uint64_t limit = 0;  // bytes a second; 0: none
     bool held_back = false;  // users of the volume go first just now
+    std::string awaits;  // what must happen before it goes on; empty: nothing
 };
 // Of work that has done so much in that time, and goes on so, at most as fast as the limit lets it.
 WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run_ms, uint64_t limit = 0);
@@ -95,15 +96,18 @@ std::string progress_text(const WorkProgress& progress, SizeStyle sizes = SizeSt
 // "[====    ] 40% done, ..." as progress_text(), in place of the one before, on a terminal; nothing when it
 // does not run.
 void show_progress(const CommandOptions& options, const WorkProgress& progress);
+// A line of its own; nothing when it is empty.
+void show_awaited(const std::string& awaits);
 
 // Asks again and again, and shows progress on a terminal, until the work does not run any more or the user
-// has seen enough. Errors of `ask`; `why` is that the daemon ended, and `after` it.
+// has seen enough. Says once what it awaits. Errors of `ask`; `why` is that the daemon ended, and `after` it.
 template <typename Answer>
 Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
                            Result<Answer> (*ask)(ControlClient&, std::string&),
                            WorkProgress (*progress)(const Answer&), const char* after, std::string& why)
 {
     notice_interrupts();
+    std::string said;
     // Short work is not waited for much longer than it takes.
     for (useconds_t pause = kLookMicroseconds / 100;;
          pause = std::min(kLookMicroseconds, pause + pause / 32)) {
@@ -116,6 +120,8 @@ Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
         }
         const WorkProgress now = progress(*answer);
         show_progress(options, now);
+        if (now.awaits != said)
+            show_awaited(said = now.awaits);
         if (!now.running || interrupted())
             return answer;
         usleep(pause);

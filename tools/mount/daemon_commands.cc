@@ -5,6 +5,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "control/damage_json.h"
 #include "control/layout_json.h"
@@ -158,7 +159,13 @@ void VolumeControl::look_for_events()
         return;
     const VolumeStatus status = volume_status();
     degraded_.store(missing_members(status.report.info) + stale_members(status.report.info) > 0);
-    events_.add(finder_.look(status, static_cast<uint64_t>(time(nullptr))));
+    std::vector<VolumeEvent> found = finder_.look(status, static_cast<uint64_t>(time(nullptr)));
+    for (VolumeEvent& event : found)
+        if (event.name == "SpareUsed" && named_devices_.load()) {
+            event.text += "; " + mount_by_name_text(event.device);
+            CW_LOG_WARNING("%s", mount_by_name_text(event.device).c_str());
+        }
+    events_.add(std::move(found));
 }
 
 Status VolumeControl::events(ControlRequest& request, ControlAnswer& answer, std::string&)
@@ -489,6 +496,7 @@ Status VolumeControl::answer_device(const ControlRequest& request, Status status
     json_put_text(answer.result.get(), "uuid", uuid_text(uuid_));
     json_put_integer(answer.result.get(), "member", member.value);
     json_put_text(answer.result.get(), "path", json_get_text(request.body.get(), "path"));
+    json_put_flag(answer.result.get(), "named_devices", named_devices_.load());
     return {};
 }
 

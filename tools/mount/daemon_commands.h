@@ -35,6 +35,8 @@ public:
 
     // Which mount it is; known only after mounting.
     void set_device(std::string device);
+    // Whoever mounted it named all devices: a new one is found by the next mount only if it is named, too.
+    void set_named_devices() { named_devices_.store(true); }
     // Waits for commands that use the filesystem and refuses later ones.
     void close_gate();
 
@@ -105,6 +107,7 @@ private:
     const std::string mount_point_;
     RwLock gate_{LockRank::kSession};  // shared by commands that use the filesystem
     std::atomic<bool> closing_{false};
+    std::atomic<bool> named_devices_{false};
     std::atomic<uint32_t> waiting_{0};  // commands that may wait for members
     Mutex device_mutex_{LockRank::kLeaf};
     std::string device_ CW_GUARDED_BY(device_mutex_);

@@ -50,7 +50,8 @@ std::vector<MemberId> awaited_members(const VolumeMembers& volume)
             std::any_of(volume.members.begin(), volume.members.end(), [&](const FoundMember& member) {
                 return !member.superblock.on_spare() && member.superblock.member_id == line.id;
             });
-        if (line.state == MemberState::kPresent && !found)
+        const bool has_share = line.id != head->replace.target;
+        if (line.state == MemberState::kPresent && has_share && !found)
             awaited.push_back(line.id);
     }
     return awaited;

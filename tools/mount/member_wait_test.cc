@@ -43,6 +43,12 @@ TEST_CASE("waited for is who took part in the last commit and is not there")
     CHECK(awaited_members(found_of({1, 3}, {kPresent, kFailed, kPresent})).empty());
     CHECK(awaited_members({}).empty());
 
+    // Nothing depends on the new device of a replacement.
+    VolumeMembers replaced = found_of({1, 3}, {kPresent, kPresent, kPresent});
+    for (FoundMember& member : replaced.members)
+        member.superblock.replace = {.source = {1}, .target = {2}, .started = 5};
+    CHECK(awaited_members(replaced).empty());
+
     // The newest superblock counts: member 3 was away when the others went on without 2.
     VolumeMembers volume = found_of({3}, {kPresent, kPresent, kPresent});
     VolumeMembers newer = found_of({1}, {kPresent, kMissing, kMissing});

@@ -199,6 +199,8 @@ Status VolumeServer::prepare_control(std::string& why)
 Status VolumeServer::start_control()
 {
     commands_ = std::make_unique<VolumeControl>(*filesystem_, request_.directory);
+    if (request_.volume.paths.size() > 1)
+        commands_->set_named_devices();
     const ControlLock lock(control_lock_);
     CW_ASSIGN(socket_path_, make_control_socket_path(control_directory_, uuid_));
     CW_ASSIGN(control_, ControlServer::start({.path = socket_path_, .owner = geteuid()}, *commands_));

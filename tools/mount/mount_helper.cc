@@ -216,7 +216,7 @@ int run_mount_helper(UniqueFd channel, const MountRequest& request)
         return kMountOk;
     const auto opened = receive_opened(channel.get(), why);
     if (!opened.ok())
-        return failed(why);
+        return failed(why + unnamed_members_text(*volume));
     MountRequest actual = request;
     if (json_get_flag(opened->get(), "read_only"))
         actual.kernel_flags |= MS_RDONLY;
