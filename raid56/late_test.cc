@@ -270,25 +270,31 @@ TEST_CASE("without a deadline, and without memory to give away, reads wait")
 {
     for (const bool deadline : {false, true}) {
         LateVolume late({ProfileId::kRaid5, 2, 16384});
-        late.volume.set.set_read_deadline_ms(deadline ? kLateDeadlineMs : 0);
-        late.volume.holds[0]->hold();
+        TestVolume& volume = late.volume;
+        volume.set.set_read_deadline_ms(deadline ? kLateDeadlineMs : 0);
+        const auto blocks =
+            static_cast<uint32_t>(stripes_of(volume.shape) * volume.geometry.stripe_data_blocks());
+        ReadPiece first = volume.piece(0, blocks);
+        ReadPiece second = volume.piece(0, blocks);
+        AlignedBuffer memory(uint64_t{blocks} * kBlockBytes);
+        if (!deadline)
+            first.memory = memory.data();
+        volume.holds[0]->hold();
         std::atomic<bool> done{false};
         std::thread reader([&] {
-            if (deadline)
-                CHECK(late.volume.read_back(0, stripes_of(late.volume.shape) *
-                                                   late.volume.geometry.stripe_data_blocks()));
-            else
-                CHECK(late.read().ok());
+            CHECK(volume.array->read({&first, 1}, deadline ? nullptr : &memory).ok());
             done = true;
         });
         usleep(4 * kLateDeadlineMs * 1000);
         CHECK_FALSE(done);
         // Readers that come later do without it all the same.
-        if (deadline)
-            CHECK(late.volume.read_back(0, stripes_of(late.volume.shape) *
-                                               late.volume.geometry.stripe_data_blocks()));
-        late.volume.holds[0]->release(HoldingDevice::Release::kServe);
+        if (deadline) {
+            CHECK(volume.array->read({&second, 1}).ok());
+            CHECK(volume.right(second));
+        }
+        volume.holds[0]->release(HoldingDevice::Release::kServe);
         reader.join();
-        CHECK(late.volume.all_counters() == 0);
+        CHECK(volume.right(first));
+        CHECK(volume.all_counters() == 0);
     }
 }
