@@ -36,12 +36,28 @@ public:
     [[nodiscard]] Ticket begin();
     // Since when the oldest is under way, up to kSlotMs too much; 0: none is.
     [[nodiscard]] uint64_t oldest_ms() const;
+    // For how long something is under way and nothing was done: a device that is only busy ends one request
+    // after the other.
+    [[nodiscard]] uint64_t silent_ms() const;
+    // For so long. Who waited that long finds it so, whatever the clock says.
+    [[nodiscard]] bool is_silent(uint64_t wait_ms) const
+    {
+        const uint64_t silent = silent_ms();
+        return silent != 0 && silent + kTickMs >= wait_ms;
+    }
     // What is slow, from now on; 0: nothing.
     void set_limit_ms(uint64_t limit_ms) { limit_ms_.store(limit_ms, std::memory_order_relaxed); }
     [[nodiscard]] uint64_t slow_count() const { return slow_count_.load(std::memory_order_relaxed); }
-    // slow_count(), and the worst since the last call.
+    // slow_count(), and the worst since the last call. Time is charged once: what waited beside the worst
+    // counts from now on.
     Slow take_slow();
     void reset_slow_count() { slow_count_.store(0, std::memory_order_relaxed); }
+    // What was slow until now is nobody's fault.
+    void forgive()
+    {
+        worst_.store(0, std::memory_order_relaxed);
+        charged_until_.store(coarse_ms(), std::memory_order_relaxed);
+    }
 
     static constexpr uint64_t kSlotMs = 512;
     static constexpr uint64_t kTickMs = 20;  // the clock is late by less
@@ -61,7 +77,8 @@ private:
 
     // Time at which the first of them began, and their count. Each word changes as a whole.
     alignas(64) std::array<std::atomic<uint64_t>, kSlots> slots_{};
-    std::atomic<uint64_t> limit_ms_{0}, slow_count_{0};
+    std::atomic<uint64_t> last_end_ms_{0};
+    std::atomic<uint64_t> limit_ms_{0}, slow_count_{0}, charged_until_{0};
     std::atomic<uint32_t> worst_{0};
 };
 
@@ -79,13 +96,16 @@ inline InFlight::Ticket InFlight::begin()
 
 inline void InFlight::end(uint64_t began_ms)
 {
+    const uint64_t now = coarse_ms();
+    last_end_ms_.store(now, std::memory_order_relaxed);
     slot_of(began_ms).fetch_sub(1, std::memory_order_relaxed);
     const uint64_t limit = limit_ms_.load(std::memory_order_relaxed);
-    const uint64_t now = coarse_ms();
     if (limit == 0 || now < began_ms + limit)
         return;
     slow_count_.fetch_add(1, std::memory_order_relaxed);
-    const auto times = static_cast<uint32_t>(std::min<uint64_t>((now - began_ms) / limit, UINT32_MAX));
+    const uint64_t from = std::max(began_ms, charged_until_.load(std::memory_order_relaxed));
+    const auto times =
+        static_cast<uint32_t>(std::min<uint64_t>((now - std::min(now, from)) / limit, UINT32_MAX));
     uint32_t worst = worst_.load(std::memory_order_relaxed);
     while (worst < times && !worst_.compare_exchange_weak(worst, times, std::memory_order_relaxed))
         continue;
@@ -103,9 +123,19 @@ inline uint64_t InFlight::oldest_ms() const
     return now > oldest ? now - oldest : 0;
 }
 
+inline uint64_t InFlight::silent_ms() const
+{
+    const uint64_t oldest = oldest_ms();
+    const uint64_t last = last_end_ms_.load(std::memory_order_relaxed), now = coarse_ms();
+    return last == 0 ? oldest : std::min(oldest, now - std::min(now, last));
+}
+
 inline InFlight::Slow InFlight::take_slow()
 {
-    return {slow_count(), worst_.exchange(0, std::memory_order_relaxed)};
+    const Slow slow{slow_count(), worst_.exchange(0, std::memory_order_relaxed)};
+    if (slow.worst != 0)
+        charged_until_.store(coarse_ms(), std::memory_order_relaxed);
+    return slow;
 }
 
 }  // namespace cowraid

@@ -152,6 +152,19 @@ void Running::take(IoRequest& request)
     }
 }
 
+// False: some are not done, on a device that is silent.
+bool wait_for_started(std::span<const IoRequest> batch, Running& running, uint64_t wait_ms)
+{
+    while (!running.completion->wait(running.started,
+                                     wait_ms == kNoDeadline ? kNoDeadline : monotonic_ms() + wait_ms)) {
+        const std::vector<bool> open = running.completion->open(batch);
+        for (size_t number = 0; number < batch.size(); ++number)
+            if (open[number] && batch[number].device->in_flight().is_silent(wait_ms))
+                return false;
+    }
+    return true;
+}
+
 // Flushes go first: one does not cover the writes of its own batch, and where requests run one after the
 // other (simulated members) that must be visible.
 void hand_out(std::span<IoRequest> batch, Running& running)
@@ -188,15 +201,15 @@ std::unique_ptr<LateIo> run_io_for(std::span<IoRequest> batch, uint64_t wait_ms)
     Running running{.ringed = std::move(for_ring)};
     running.ringed.clear();
     hand_out(batch, running);
-    // Later than the time at which any of them began by its ticket: who gave up finds the device slow.
-    const uint64_t until_ms = wait_ms == kNoDeadline ? kNoDeadline : monotonic_ms() + wait_ms;
+    if (wait_ms != kNoDeadline && !may_leave_more_behind())
+        wait_ms = kNoDeadline;
     bool done = true;
     if (!running.ringed.empty()) {
-        add(counters.ring_enters, running.ring->run(running.ringed, until_ms));
+        add(counters.ring_enters, running.ring->run(running.ringed, wait_ms));
         done = running.ring->idle();
     }
     if (running.started > 0)
-        done = running.completion->wait(running.started, until_ms) && done;
+        done = wait_for_started(batch, running, wait_ms) && done;
     for_ring = std::move(running.ringed);
     return done ? nullptr : LateIo::give_up(batch, std::move(running.completion), running.started);
 }

@@ -65,6 +65,11 @@ void leave_behind(std::unique_ptr<LateIo> late)
     all.count.store(all.list.size(), std::memory_order_release);
 }
 
+bool may_leave_more_behind()
+{
+    return late_list().count.load(std::memory_order_acquire) < kLateMax;
+}
+
 void reap_late_io()
 {
     LateList& all = late_list();

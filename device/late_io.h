@@ -49,15 +49,19 @@ private:
     uint32_t started_ = 0;
 };
 
-// As run_io(), for reads, but waits for so many milliseconds at most. Null: all have a result. Else those
+// As run_io(), for reads, but waits for a device that is silent so many milliseconds at most, if not too much
+// was left behind already. Null: all have a result. Else those
 // that LateIo::is_late() are not done; batch, vectors and memory must be moved to it, and it to
 // leave_behind(), before any of them is touched again. Only what a ring does or a device took by start() can
 // be given up.
 [[nodiscard]] std::unique_ptr<LateIo> run_io_for(std::span<IoRequest> batch, uint64_t wait_ms);
 
-// Keeps it until its last request is done. Each thread gives up once for a member that does not answer: then
-// the member is known to be slow (MemberSet::slow()), and reads that cannot do without it wait. Thread-safe.
+// Keeps it until its last request is done. Thread-safe.
 void leave_behind(std::unique_ptr<LateIo> late);
+
+// Rings and memory that wait for devices are bounded: from then on reads wait as well. Thread-safe.
+inline constexpr size_t kLateMax = 128;
+[[nodiscard]] bool may_leave_more_behind();
 
 // Frees what is done, and tells the devices. Cheap where nothing was left behind. Thread-safe.
 void reap_late_io();

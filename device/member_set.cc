@@ -65,6 +65,7 @@ const char* member_counter_name(MemberCounter counter)
 namespace {
 
 constexpr uint32_t kErrorWeight = 1;
+constexpr uint32_t kSlowWeightMax = 5;  // of one time without an answer
 constexpr uint32_t kBadRepairWeight = 5;
 // Repaired blocks of a member that are remembered, to see whether they go bad again.
 constexpr size_t kRepairedMax = 256;
@@ -299,8 +300,7 @@ bool MemberSet::slow(BlockDevice& device) const
 {
     // Who waited that long finds it slow, whatever the clock says.
     const auto waits = [&, deadline = read_deadline_ms()] {
-        const uint64_t oldest = deadline == 0 ? 0 : device.in_flight().oldest_ms();
-        return oldest != 0 && oldest + InFlight::kTickMs >= deadline;
+        return deadline != 0 && device.in_flight().is_silent(deadline);
     };
     if (!waits())
         return false;
@@ -320,31 +320,36 @@ uint64_t MemberSet::slow_ios(MemberId id) const
     return its == nullptr ? 0 : its->in_flight().slow_count();
 }
 
-void MemberSet::spend_slow_ios(Member& member) const
+void MemberSet::spend_slow_ios() const
 {
-    BlockDevice* const its = device(member.id);
-    if (its == nullptr)
-        return;
     reap_late_io();
-    const InFlight::Slow slow_ios = its->in_flight().take_slow();
-    if (slow_ios.worst == 0)
-        return;
-    {
-        MutexLock lock(member.errors_mutex);
-        member.errors.spend(now_seconds(), slow_ios.worst * kErrorWeight);
+    Member* late = nullptr;
+    uint32_t worst = 0, late_count = 0;
+    for (Member* const member : table()) {
+        BlockDevice* const its = device(member->id);
+        const InFlight::Slow slow_ios = its == nullptr ? InFlight::Slow() : its->in_flight().take_slow();
+        if (slow_ios.worst == 0)
+            continue;
+        const uint64_t told = member->slow_told.exchange(slow_ios.count);
+        log_count(LogLevel::kWarning, name(member->id), "requests that took too long",
+                  slow_ios.count - std::min(told, slow_ios.count));
+        late = member;
+        worst = slow_ios.worst;
+        ++late_count;
     }
-    const uint64_t told = member.slow_told.exchange(slow_ios.count);
-    log_count(LogLevel::kWarning, name(member.id), "requests that took too long",
-              slow_ios.count - std::min(told, slow_ios.count));
+    if (late_count != 1)
+        return;
+    MutexLock lock(late->errors_mutex);
+    late->errors.spend(now_seconds(), std::min(worst, kSlowWeightMax) * kErrorWeight);
 }
 
 bool MemberSet::fail_over_budget()
 {
     const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
     bool any = false;
+    spend_slow_ios();
     for (Member* const member : budget == 0 ? Table() : table()) {
         const MemberId id = member->id;
-        spend_slow_ios(*member);
         uint64_t errors, bad_repairs;
         bool told;
         {
@@ -387,11 +392,10 @@ bool MemberSet::fail_for_repairs(MemberId id)
 
 bool MemberSet::doubtful(MemberId id) const
 {
-    Member* const member = find(id);
+    const Member* const member = find(id);
     const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
     if (member == nullptr || budget == 0 || device(id) == nullptr)
         return false;
-    spend_slow_ios(*member);
     MutexLock lock(member->errors_mutex);
     return member->errors.spent(now_seconds()) > budget;
 }
@@ -442,6 +446,8 @@ void MemberSet::serve(Member& member, std::unique_ptr<BlockDevice> device)
         member.device = std::move(device);
     CW_ASSERT(member.device != nullptr);
     member.device->in_flight().set_limit_ms(slow_io_ms());
+    member.device->in_flight().forgive();
+    member.slow_told.store(member.device->in_flight().slow_count());
     member.named.store(member.device.get(), std::memory_order_release);
     member.failed.store(false);
     member.culprit.store(false);

@@ -188,7 +188,8 @@ public:
 private:
     struct Member;
     void leave_out(MemberId id, bool failed);
-    void spend_slow_ios(Member& member) const;
+    // Where all are late at a time it is not a member's fault: the load's, or that of what they hang on.
+    void spend_slow_ios() const;
     using Table = std::vector<Member*>;  // by rising id
     [[nodiscard]] const Table& table() const { return *table_.load(std::memory_order_acquire); }
     void publish(Table table) CW_REQUIRES(mutex_);

@@ -204,7 +204,7 @@ TEST_CASE("requests that take too long are counted, spend the error budget, and 
     auto made = std::make_unique<HoldingDevice>(std::make_unique<SimDevice>("device", kMiB));
     HoldingDevice& device = *made;
     set.add({1}, std::move(made), {});
-    set.set_error_budget(5);
+    set.set_error_budget(4);
     set.set_read_deadline_ms(100);
     set.set_slow_io_ms(50);
     AlignedBuffer block(kBlockBytes);
@@ -226,13 +226,56 @@ TEST_CASE("requests that take too long are counted, spend the error budget, and 
     CHECK_FALSE(set.slow(device));
     CHECK(set.slow_ms({1}) == 0);
     CHECK(set.slow_ios({1}) == 2);
-    // Eight times the limit is as bad as eight errors, however many wait at a time.
+    // Eight times the limit is as bad as five errors, however many wait at a time.
+    CHECK_FALSE(set.fail_over_budget());
     CHECK(set.doubtful({1}));
-    set.set_error_budget(30);
+    set.set_error_budget(5);
     CHECK_FALSE(set.doubtful({1}));
     CHECK(set.counters({1}) == MemberCounters{});
     set.reset_counters({1});
     CHECK(set.slow_ios({1}) == 0);
+}
+
+TEST_CASE("members that are late together are not charged, nor is one for what was before it came back")
+{
+    MemberSet set;
+    std::vector<HoldingDevice*> devices;
+    for (uint32_t id = 1; id <= 2; ++id) {
+        auto made = std::make_unique<HoldingDevice>(std::make_unique<SimDevice>("device", kMiB));
+        devices.push_back(made.get());
+        set.add({id}, std::move(made), {});
+    }
+    set.set_error_budget(1);
+    set.set_slow_io_ms(50);
+    AlignedBuffer memory(2 * kBlockBytes);
+    const auto wait_for = [&](std::span<HoldingDevice* const> late) {
+        std::vector<iovec> vectors;
+        std::vector<IoRequest> requests;
+        for (size_t i = 0; i < late.size(); ++i)
+            vectors.push_back({memory.data() + i * kBlockBytes, kBlockBytes});
+        for (size_t i = 0; i < late.size(); ++i) {
+            late[i]->hold();
+            requests.push_back({.device = late[i], .vectors = {&vectors[i], 1}});
+        }
+        std::thread reader([&] { run_io(requests); });
+        usleep(250'000);
+        for (HoldingDevice* const device : late)
+            device->release(HoldingDevice::Release::kServe);
+        reader.join();
+    };
+    wait_for(devices);
+    set.fail_over_budget();
+    CHECK_FALSE(set.doubtful({1}));
+    CHECK_FALSE(set.doubtful({2}));
+    wait_for({&devices[0], 1});
+    REQUIRE(set.fail_if_spared(std::vector<MemberId>{{1}}));
+    set.put_in_service({1}, nullptr);
+    set.fail_over_budget();
+    CHECK_FALSE(set.doubtful({1}));
+    wait_for({&devices[0], 1});
+    set.fail_over_budget();
+    CHECK(set.doubtful({1}));
+    CHECK_FALSE(set.doubtful({2}));
 }
 
 TEST_CASE("a successor that is out of service takes nobody's place")

@@ -119,6 +119,8 @@ Ring* Ring::of_this_thread()
         static std::atomic<bool> told{false};
         if (!told.exchange(true))
             CW_LOG_INFO("io_uring is refused (%s): using preadv and pwritev", std::strerror(error));
+        // What is short may not be so later; a thread that left its ring behind had one before.
+        slot.asked = error != EMFILE && error != ENFILE && error != ENOMEM && error != EAGAIN;
         return nullptr;
     }
     slot.ring = std::move(ring);
@@ -348,7 +350,7 @@ void Ring::submit_and_wait(uint64_t until_ms, bool takes_long)
         sched_yield();
 }
 
-uint64_t Ring::run(std::span<IoRequest* const> requests, uint64_t until_ms)
+uint64_t Ring::run(std::span<IoRequest* const> requests, uint64_t wait_ms)
 {
     pieces_.clear();
     vectors_.clear();
@@ -362,6 +364,7 @@ uint64_t Ring::run(std::span<IoRequest* const> requests, uint64_t until_ms)
     uint64_t enters = 0;
     const uint64_t begin_ms = coarse_ms();
     bool takes_long = false;
+    uint64_t until_ms = wait_ms == kNoDeadline ? kNoDeadline : monotonic_ms() + wait_ms;
     while (todo_next_ < todo_.size() || in_flight_ > 0) {
         while (todo_next_ < todo_.size() && in_flight_ < kQueueEntries) {
             io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
@@ -374,8 +377,13 @@ uint64_t Ring::run(std::span<IoRequest* const> requests, uint64_t until_ms)
         ++enters;
         reap();
         takes_long = coarse_ms() - begin_ms >= kShortWaitMs;
-        if (until_ms != kNoDeadline && in_flight_ > 0 && monotonic_ms() >= until_ms)
+        if (until_ms == kNoDeadline || in_flight_ == 0 || monotonic_ms() < until_ms)
+            continue;
+        if (std::any_of(requests.begin(), requests.end(), [=](const IoRequest* request) {
+                return request->open_parts != 0 && request->device->in_flight().is_silent(wait_ms);
+            }))
             break;
+        until_ms = monotonic_ms() + wait_ms;
     }
     return enters;
 }

@@ -36,9 +36,9 @@ public:
 
     // Runs the reads, writes and flushes of `requests` (all on devices with a ring_fd(), in bounds, results
     // ok) and records what fails. Returns the number of kernel entries it took. Those with open parts are not
-    // done by then, a time of monotonic_ms() (older kernels know none): the ring is not idle, and is for
-    // leave_busy().
-    uint64_t run(std::span<IoRequest* const> requests, uint64_t until_ms);
+    // done then, on a device that is silent for `wait_ms` (older kernels wait for all): the ring is not idle,
+    // and is for leave_busy().
+    uint64_t run(std::span<IoRequest* const> requests, uint64_t wait_ms);
     [[nodiscard]] bool idle() const { return in_flight_ == 0; }
     // The calling thread's ring if it is not idle, else null. No more of its requests is submitted; what is
     // under way ends by reap(), in any thread. The thread gets a new ring.

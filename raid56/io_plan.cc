@@ -93,7 +93,7 @@ void IoPlan::submit()
     make_requests();
     if (kind_ == IoKind::kWrite)
         add_mirrors();
-    const uint64_t deadline = lease_ == nullptr ? 0 : members_.read_deadline_ms();
+    const uint64_t deadline = lease_ == nullptr ? 0 : members_.read_deadline_ms() * lease_times_;
     if (deadline == 0)
         run_io(requests_);
     else if (auto late = run_io_for(requests_, deadline); late != nullptr)

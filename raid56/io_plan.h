@@ -45,10 +45,11 @@ public:
     void forbid_bridges() { may_bridge_ = false; }
     // A read of many blocks that fails is left at that.
     void forbid_splits() { may_split_ = false; }
-    // Of a read: parts, which lie in `memory`, are not waited for longer than MemberSet::read_deadline_ms().
-    // Those that are late then have the result kWouldWait, and `memory` is another buffer, in which the
-    // parts lie where they lay in the old one; all but the late ones holds what it held there.
-    void may_leave(AlignedBuffer& memory) { lease_ = &memory; }
+    // Of a read: parts, which lie in `memory`, are not waited for where a member is silent for `times` times
+    // MemberSet::read_deadline_ms(). Those that are late then have the result kWouldWait, and `memory` is
+    // another buffer, in which the parts lie where they lay in the old one; all but the late ones holds what
+    // it held there.
+    void may_leave(AlignedBuffer& memory, uint32_t times = 1) { lease_ = &memory, lease_times_ = times; }
     // In no particular order.
     [[nodiscard]] std::span<IoPart> parts() { return parts_; }
 
@@ -96,6 +97,7 @@ private:
     std::vector<IoRequest> requests_;  // of runs_, in their order, then of mirrors_
     std::vector<size_t> mirrors_;  // of which request each is the second one
     AlignedBuffer* lease_ = nullptr;
+    uint32_t lease_times_ = 1;
     AlignedBuffer scratch_;  // receives what lies in bridged gaps; never looked at
 };
 

@@ -19,20 +19,33 @@ void count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& p
 }
 
 bool does_without(const ArrayState& state, Patience patience, const ArrayGroup& group,
-                  const BlockLocation& at)
+                  const BlockPlace& place, uint32_t copy)
 {
+    const BlockLocation at = locate_block(state, group, place, copy);
     if (patience == Patience::kForAll || at.device == nullptr || !state.members.slow(*at.device))
         return false;
-    const uint64_t waits = at.device->in_flight().oldest_ms();
-    uint32_t slower = state.missing_columns(group);
+    const uint64_t waits = at.device->in_flight().silent_ms();
+    const auto slower = [&](BlockDevice& other, MemberId member) {
+        const uint64_t other_waits = other.in_flight().silent_ms();
+        return other_waits > waits || (other_waits == waits && member < at.member);
+    };
+    uint32_t before = 0;  // columns that it does without first
+    if (group.geometry.parity == 0) {
+        for (uint32_t other = 0; other < group.geometry.copies; ++other) {
+            const BlockLocation its = locate_block(state, group, place, other);
+            before += its.device == nullptr || its.stale ||
+                              (its.device != at.device && slower(*its.device, its.member))
+                          ? 1
+                          : 0;
+        }
+        return before + 1 < group.geometry.copies;
+    }
+    before = state.missing_columns(group);
     for (const GroupColumn& column : group.record.columns) {
         BlockDevice* const other = state.members.device(column.member);
-        if (other == nullptr || other == at.device)
-            continue;
-        const uint64_t other_waits = other->in_flight().oldest_ms();
-        slower += other_waits > waits || (other_waits == waits && column.member < at.member) ? 1 : 0;
+        before += other != nullptr && other != at.device && slower(*other, column.member) ? 1 : 0;
     }
-    return slower < group.tolerance;
+    return before < group.tolerance;
 }
 
 void KnownBlocks::add(VolumeAddress address, uint64_t block_count, std::byte* memory)

@@ -23,16 +23,16 @@ inline bool is_bad(FaultCause cause)
     return cause == FaultCause::kReadError || cause == FaultCause::kWrong;
 }
 
-// How long a read waits. Of the columns of a group that are on slow members it does without those that are
-// slowest, as many as the group can miss.
+// How long a read waits. Of the columns that a block can be had from it does without those on members that
+// are silent for longest, as many as it can miss.
 enum class Patience : uint8_t {
     kDeadline,  // for the others until the deadline, if its memory can be given away
     kForTheRest,  // for the others as long as it takes
     kForAll,
 };
-// Whether it does without what lies there.
+// Whether it does without that copy of the block.
 bool does_without(const ArrayState& state, Patience patience, const ArrayGroup& group,
-                  const BlockLocation& at);
+                  const BlockPlace& place, uint32_t copy);
 
 // A block a reader wants that its member did not deliver.
 struct LostBlock {

@@ -53,8 +53,7 @@ void CopyReader::read_round(uint32_t distance)
         if (lost.recovered || distance >= lost.group->geometry.copies)
             continue;
         const uint32_t copy = copy_at(lost, distance);
-        if (does_without(state_, patience_, *lost.group,
-                         locate_block(state_, *lost.group, lost.place, copy))) {
+        if (does_without(state_, patience_, *lost.group, lost.place, copy)) {
             lost.untried = true;
             continue;
         }

@@ -16,6 +16,9 @@ namespace {
 // requests, short enough that one reader keeps all copies busy.
 constexpr uint64_t kCopyRunBytes = kMiB;
 
+// The last one waits for 64 times the deadline.
+constexpr uint32_t kReadRoundsMax = 7;
+
 // The copy to read first. Copy c of the t-th stripe of a set lies on its column (c + t) % copies, so choosing
 // a column per run of stripes makes each member's share of a run contiguous.
 uint32_t preferred_copy(const Geometry& geometry, uint64_t stripe)
@@ -31,11 +34,14 @@ class ReadCall {
 public:
     // Pieces that come to nothing because members are slow have the result kWouldWait, unless it waits for
     // all.
-    ReadCall(ArrayState& state, std::span<ReadPiece> pieces, Patience patience, AlignedBuffer* lease)
+    // `round`, unless it is the first: of these pieces once more, with more time.
+    ReadCall(ArrayState& state, std::span<ReadPiece> pieces, Patience patience, AlignedBuffer* lease,
+             uint32_t round = 0)
         : state_(state),
           pieces_(pieces),
           patience_(patience),
           lease_(lease),
+          round_(round),
           list_(state.groups.list()),
           piece_groups_(pieces.size()),
           plan_(IoKind::kRead, state.members)
@@ -64,6 +70,7 @@ private:
     std::span<ReadPiece> pieces_;
     const Patience patience_;
     AlignedBuffer* lease_;  // null: no part of it is given up
+    const uint32_t round_;
     Ref<const GroupList> list_;  // keeps the groups alive
     std::vector<const ArrayGroup*> piece_groups_;  // null: no such address
     IoPlan plan_;
@@ -74,6 +81,8 @@ void ReadCall::resolve(uint32_t index)
 {
     ReadPiece& piece = pieces_[index];
     CW_ASSERT(piece.checksums != nullptr);
+    if (round_ > 0 && piece.result != Status(Err::kWouldWait))
+        return;
     piece.result = Err::kOk;
     piece.bad_blocks = 0;
     const ArrayGroup* group = list_->find(piece.address);
@@ -85,9 +94,9 @@ void ReadCall::resolve(uint32_t index)
     const uint32_t missing = state_.missing_columns(*group);
     if (missing > 0)
         plan_.forbid_bridges();  // parity will be needed
-    if (missing >= group->tolerance)
+    if (missing >= group->tolerance && group->geometry.parity > 0)
         lease_ = nullptr;  // there is nothing but what is read
-    if (patience_ == Patience::kDeadline)
+    if (round_ == 0)
         bump(state_.counters.blocks_read, piece.block_count);
     plan_piece(index);
 }
@@ -119,7 +128,8 @@ void ReadCall::plan_chunk(uint32_t index, const BlockPlace& place, uint32_t bloc
     bool slow = false;
     for (uint32_t i = 0; i < group.geometry.copies; ++i) {
         const BlockLocation copy = locate_block(state_, group, place, (first + i) % group.geometry.copies);
-        const bool copy_slow = does_without(state_, patience_, group, copy);
+        const bool copy_slow =
+            does_without(state_, patience_, group, place, (first + i) % group.geometry.copies);
         const bool better = slow != copy_slow ? slow : location.stale && !copy.stale;
         if (location.device == nullptr || (copy.device != nullptr && better)) {
             location = copy;
@@ -266,7 +276,7 @@ void ReadCall::fetch()
         return;
     }
     const std::byte* const old = lease_->data();
-    plan_.may_leave(*lease_);
+    plan_.may_leave(*lease_, 1U << round_);
     plan_.run();
     if (lease_->data() == old)
         return;
@@ -290,15 +300,22 @@ void ReadCall::run()
 
 }  // namespace
 
-// Members that are slow are waited for only where nothing can be had without them.
+// Members that are slow are waited for only where nothing can be had without them. Which of several answers
+// first nobody knows: who can give its memory away asks each time anew, and has twice as much patience.
 Status Array::read(std::span<ReadPiece> pieces, AlignedBuffer* lease)
 {
+    const auto waits = [](const ReadPiece& piece) {
+        return piece.result == Status(Err::kWouldWait);
+    };
     ReadCall(*state_, pieces, Patience::kDeadline, lease).run();
+    for (uint32_t round = 1; lease != nullptr && round < kReadRoundsMax; ++round)
+        if (std::any_of(pieces.begin(), pieces.end(), waits))
+            ReadCall(*state_, pieces, Patience::kDeadline, lease, round).run();
     Status first;
     for (ReadPiece& piece : pieces) {
         for (const Patience patience : {Patience::kForTheRest, Patience::kForAll})
-            if (piece.result == Status(Err::kWouldWait))
-                ReadCall(*state_, std::span(&piece, 1), patience, nullptr).run();
+            if (waits(piece) && (lease == nullptr || patience == Patience::kForAll))
+                ReadCall(*state_, std::span(&piece, 1), patience, nullptr, kReadRoundsMax).run();
         if (first.ok())
             first = piece.result;
     }

@@ -108,7 +108,7 @@ void RowBatch::make_row(std::span<LostBlock> lost)
             continue;
         }
         const BlockLocation at = locate_block(state_, group, row.place(column), 0);
-        const bool slow = does_without(state_, patience_, group, at);
+        const bool slow = does_without(state_, patience_, group, row.place(column), 0);
         if (slow || at.device == nullptr)
             cell.state = RowCell::State::kAway;
         if (slow)
@@ -163,7 +163,10 @@ void RowBatch::choose_reads()
 // What is late is away, and its memory lost with all that lay beside it: that lies elsewhere now.
 void RowBatch::read_siblings()
 {
-    if (patience_ != Patience::kDeadline) {
+    const bool spare = std::all_of(reads_.begin(), reads_.end(), [&](const PlacedCell& read) {
+        return state_.missing_columns(*read.group) < read.group->tolerance;
+    });
+    if (patience_ != Patience::kDeadline || !spare) {
         read_cells(state_, reads_);
         return;
     }
@@ -173,6 +176,9 @@ void RowBatch::read_siblings()
     for (RowCell& cell : cells_)
         if (memory_.data() != old && cell.memory >= old && cell.memory < old + bytes)
             cell.memory = memory_.data() + (cell.memory - old);
+    for (RepairItem& repair : repairs_)
+        if (memory_.data() != old && repair.content >= old && repair.content < old + bytes)
+            repair.content = memory_.data() + (repair.content - old);
     for (const Row& row : rows_)
         if (late && !row.done)
             leave_untried(row.lost);

@@ -155,7 +155,7 @@ constexpr Rule kRules[] = {
      .value = Value::kRequired,
      .usage = "=SECONDS",
      .help = "a request that takes longer counts for `error_budget`, one that takes n times as long n "
-             "times (default 10; 0: none)"},
+             "times, up to five; not where several members are late together (default 10; 0: none)"},
     {.name = "spare_delay",
      .action = Action::kSpareDelay,
      .value = Value::kRequired,
