@@ -40,22 +40,16 @@ bool parse(int argc, char** argv, BenchArguments& arguments)
         table.push_back(
             {option.name, kFirstKey + static_cast<int>(table.size()), option.argument, 0, option.help, 0});
     table.push_back({});
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    const argp parser = {
-        .options = table.data(),
-        .parser = parse_bench_option,
-        .args_doc = "[MEMBER...]",
-        .doc =
-            "Drive the RAID5/6 array without a filesystem and print throughput and member requests per "
-            "operation. Members are simulated in memory, or are the devices and files named, whose content "
-            "is destroyed.\v"
-            "Every row is written once, then the pattern runs: writes in place, with the write-intent log "
-            "in the time measured. At the end everything is read back and verified.\n\n"
-            "Exit codes: 0 done, 1 failed or blocks were bad, 2 usage.",
-        .children = children,
-        .help_filter = nullptr,
-        .argp_domain = nullptr};
-    if (argp_parse(&parser, argc, argv, 0, nullptr, &arguments) != 0)
+    if (!parse_command(
+            argc, argv,
+            {table.data(), parse_bench_option, "[MEMBER...]",
+             "Drive the RAID5/6 array without a filesystem and print throughput and member requests per "
+             "operation. Members are simulated in memory, or are the devices and files named, whose content "
+             "is destroyed.\v"
+             "Every row is written once, then the pattern runs: writes in place, with the write-intent log "
+             "in the time measured. At the end everything is read back and verified. Exit code 1, too, when "
+             "blocks were bad."},
+            &arguments))
         return false;
     if (arguments.why.empty())
         check_bench_options(arguments.options, arguments.why).ignore();  // it says so in `why`

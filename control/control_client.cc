@@ -58,6 +58,17 @@ Result<UniqueFd> connect_to(const std::string& path)
     return fd;
 }
 
+// As make_error() of the daemon names it; kIo for what this program does not know, or waits for itself.
+Err error_named(const std::string& code)
+{
+#define COWRAID_ERR_NAMED(name, number, text)                                                                \
+    if (code == #number && Err::name != Err::kInterrupted)                                                   \
+        return Err::name;
+    COWRAID_ERRORS(COWRAID_ERR_NAMED)
+#undef COWRAID_ERR_NAMED
+    return Err::kIo;
+}
+
 }  // namespace
 
 // A daemon that was killed leaves its socket, perhaps in another directory than that of the one now.
@@ -113,8 +124,7 @@ Result<Json> ControlClient::exchange(const std::string& command, const json_t* a
         const json_t* const error = json_get(answer->get(), "error");
         if (const std::string message = json_get_text(error, "message"); !message.empty())
             why = message;
-        const std::string code = json_get_text(error, "code");
-        return code == "EBUSY" ? Err::kBusy : code == "EINVAL" ? Err::kInvalid : Err::kIo;
+        return error_named(json_get_text(error, "code"));
     }
     why.clear();
     return Json(json_incref(json_object_get(answer->get(), "result")));

@@ -97,6 +97,7 @@ Json encode_layout(const VolumeLayout& layout)
         json_put_text(object.get(), "path", member.path);
         json_put_integer(object.get(), "slot_bytes", member.slot_bytes);
         json_put_integer(object.get(), "slot_count", member.slot_count);
+        json_put_integer(object.get(), "slots_offset", member.slots_offset);
         json_array_append_new(members.get(), object.release());
     }
     json_put(out.get(), "members", std::move(members));
@@ -123,7 +124,8 @@ Result<VolumeLayout> decode_layout(const json_t* object)
         layout.members.push_back({{static_cast<uint32_t>(json_get_integer(member, "id"))},
                                   json_get_text(member, "path"),
                                   json_get_integer(member, "slot_bytes"),
-                                  json_get_integer(member, "slot_count")});
+                                  json_get_integer(member, "slot_count"),
+                                  json_get_integer(member, "slots_offset")});
     }
     const json_t* const groups = json_get(object, "groups");
     for (size_t i = 0; i < json_array_size(groups); ++i)

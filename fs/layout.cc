@@ -76,8 +76,8 @@ VolumeLayout volume_layout(Filesystem& filesystem, VolumeAddress from, Occupancy
     layout.uuid = volume.superblock().volume_uuid;
     layout.label = volume.superblock().label;
     for (const MemberRecord& record : volume.member_table())
-        layout.members.push_back(
-            {record.id, volume.members().path(record.id), record.slot_bytes, record.slot_count});
+        layout.members.push_back({record.id, volume.members().path(record.id), record.slot_bytes,
+                                  record.slot_count, record.slots_offset});
     std::map<VolumeAddress, GroupNumbers> numbers;
     for (const GroupNumbers& group : filesystem.store.allocator.group_numbers(kAllContent))
         numbers.emplace(group.address, group);

@@ -13,6 +13,7 @@ struct LayoutMember {
     MemberId id;
     std::string path;  // empty when absent
     uint64_t slot_bytes = 0, slot_count = 0;
+    uint64_t slots_offset = 0;  // of the first one, on the device
 
     [[nodiscard]] uint64_t bytes() const { return slot_bytes * slot_count; }
 };

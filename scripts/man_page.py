@@ -87,6 +87,7 @@ def print_commands(program):
     helps = {name: read_help(program, *name.split()) for name, _ in commands_of(program)}
     # "balance --help" speaks of the whole group; the word alone takes what "balance start" does.
     shared = set.intersection(*(set(entry.options) for entry in helps.values() if entry.options))
+    notes = set.intersection(*(set(entry.notes) for entry in helps.values() if entry.options)) - {""}
     for name, summary in commands_of(program):
         entry = helps[name]
         yield f'.SS "{Path(program).name} {name}"'
@@ -98,11 +99,11 @@ def print_commands(program):
         yield ".PP"
         yield from paragraphs(entry.description)
         yield from print_options([option for option in entry.options if option not in shared])
-        if any(line.strip() for line in entry.notes):
-            yield ".PP"
-            yield from paragraphs(line for line in entry.notes if line.strip())
+        own = [line for line in entry.notes if line.strip() and line not in notes]
+        yield from ([".PP", *paragraphs(own)] if own else [])
     yield '.SS "Options of all commands"'
     yield from print_options([option for option in entry.options if option in shared])
+    yield from (".PP", *paragraphs(sorted(notes)))
 
 
 def print_mount_options(program):

@@ -38,9 +38,9 @@ struct Committer final : public CommitDriver, public FlushHost {
     // ro -> rw and back. rw -> ro commits first. `why`: one line for the user. Thread-safe.
     Status remount(bool read_only, std::string& why);
 
-    // Where everything would lie on a device of that size as one member more. kInvalid: it cannot be one.
-    // Errors and `why` as for add_member().
-    Result<MemberRecord> plan_member(uint64_t size_bytes, std::string& why);
+    // Where everything would lie on a device of that size as one member more, after `others` that are added
+    // before. kInvalid: it cannot be one. Errors and `why` as for add_member().
+    Result<MemberRecord> plan_member(uint64_t size_bytes, uint32_t others, std::string& why);
 
     // One member more, in service at once: new block groups use it. `device`: nobody else's, overwritten. As
     // for CommitOrders::carry_out(); kInvalid: the device will not do; kIo: it failed. `why`: one line for
@@ -63,9 +63,9 @@ struct Committer final : public CommitDriver, public FlushHost {
     Status put_in_place(MemberId id, bool serves, std::unique_ptr<BlockDevice> device, MemberId spare,
                         std::string& why) CW_REQUIRES(remount_mutex);
 
-    // Whether a device of that size may be a spare. kInvalid: it is smaller than every member. `name` is for
-    // `why`.
-    Status plan_spare(const std::string& name, uint64_t size_bytes, std::string& why);
+    // Whether a device of that size may be a spare, after `others`. kInvalid: it is smaller than every
+    // member, or there is no place for it. `name` is for `why`.
+    Status plan_spare(const std::string& name, uint64_t size_bytes, uint32_t others, std::string& why);
     // A device in reserve: it takes the place of a member that fails (fs/commit/spares.cc). Errors, `why` and
     // the device as for add_member(); kInvalid: it is smaller than every member.
     Result<MemberId> add_spare(std::unique_ptr<BlockDevice> device, std::string& why);

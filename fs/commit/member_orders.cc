@@ -18,11 +18,14 @@ namespace {
 
 class MayAddMember final : public CommitOrder {
 public:
-    MayAddMember(Volume& volume, const MemberRecord& record) : volume_(volume), record_(record) { }
+    MayAddMember(Volume& volume, const MemberRecord& record, uint32_t others)
+        : volume_(volume), record_(record), others_(others)
+    {
+    }
 
     Status apply(std::string& why) override
     {
-        if (volume_.may_add_member(record_))
+        if (volume_.may_add_member(record_, others_))
             return {};
         why = "the volume has as many members as it can, or the device is too small for its map";
         return Err::kInvalid;
@@ -33,6 +36,7 @@ public:
 private:
     Volume& volume_;
     const MemberRecord record_;
+    const uint32_t others_;
 };
 
 class AddMember final : public CommitOrder {
@@ -45,7 +49,7 @@ public:
     Status apply(std::string& why) override
     {
         Volume& volume = committer_.store.volume;
-        CW_TRY(MayAddMember(volume, record_).apply(why));
+        CW_TRY(MayAddMember(volume, record_, 0).apply(why));
         record_.id = volume.add_member(record_, std::move(device_));
         return {};
     }
@@ -250,7 +254,7 @@ Status erase_logs(BlockDevice& device, const MemberRecord& record)
     return {};
 }
 
-Result<MemberRecord> Committer::plan_member(uint64_t size_bytes, std::string& why)
+Result<MemberRecord> Committer::plan_member(uint64_t size_bytes, uint32_t others, std::string& why)
 {
     CW_TRY(store.service.check_writable());
     auto record = plan_member_layout(size_bytes);
@@ -259,14 +263,14 @@ Result<MemberRecord> Committer::plan_member(uint64_t size_bytes, std::string& wh
               " to " + size_text(kMaxMemberBytes);
         return record.err();
     }
-    CW_TRY(orders.carry_out(Ref<CommitOrder>(new MayAddMember(store.volume, *record)), why));
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(new MayAddMember(store.volume, *record, others)), why));
     return record;
 }
 
 Result<MemberId> Committer::add_member(std::unique_ptr<BlockDevice> device, std::string& why)
 {
     const std::string name = device->name();
-    const auto record = plan_member(device->size_bytes(), why);
+    const auto record = plan_member(device->size_bytes(), 0, why);
     if (!record.ok())
         return record.err();
     if (!erase_for(*device, *record).ok()) {

@@ -16,6 +16,7 @@ namespace cowraid {
 namespace {
 
 constexpr uint64_t kRefusedRestMs = 60'000;
+constexpr const char* kNoPlace = "the volume has as many members and spares as it can";
 
 class AddSpare final : public CommitOrder {
 public:
@@ -29,10 +30,8 @@ public:
     {
         Superblock own;
         const std::string name = device_->name();
-        if (!volume_.plan_spare(device_->size_bytes(), own)) {
-            why = "the volume has as many members and spares as it can";
-            return Err::kInvalid;
-        }
+        if (!volume_.plan_spare(device_->size_bytes(), own))
+            return refuse(Err::kInvalid, why, kNoPlace);
         id_ = own.spares.back().id;
         if (!write_spare(*device_, own, id_).ok()) {
             why = name + " cannot be written; use another device";
@@ -95,10 +94,12 @@ const MemberRecord* choose_spare(Volume& volume, const std::vector<MemberRecord>
 
 }  // namespace
 
-Status Committer::plan_spare(const std::string& name, uint64_t size_bytes, std::string& why)
+Status Committer::plan_spare(const std::string& name, uint64_t size_bytes, uint32_t others, std::string& why)
 {
     CW_TRY(store.service.check_writable());
     const std::vector<MemberRecord> table = store.volume.member_table();
+    if (table.size() + store.volume.spare_table().size() + others >= kMaxMembers)
+        return refuse(Err::kInvalid, why, kNoPlace);
     const auto smallest =
         std::min_element(table.begin(), table.end(), [](const MemberRecord& a, const MemberRecord& b) {
             return a.size_bytes < b.size_bytes;
@@ -109,7 +110,7 @@ Status Committer::plan_spare(const std::string& name, uint64_t size_bytes, std::
 Result<MemberId> Committer::add_spare(std::unique_ptr<BlockDevice> device, std::string& why)
 {
     const std::string name = device->name();
-    CW_TRY(plan_spare(name, device->size_bytes(), why));
+    CW_TRY(plan_spare(name, device->size_bytes(), 0, why));
     if (!erase_rings(*device).ok()) {
         why = name + " cannot be written; use another device";
         return Err::kIo;

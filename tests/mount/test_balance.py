@@ -202,6 +202,9 @@ def test_a_conversion_that_does_not_fit_is_refused(make_volume, fill_percent, fi
     assert profiles(volume) == ({"raid6", "raid1c3"} if fits else {"raid5", "raid1"})
     assert said.returncode == (0 if fits else 1)
     assert fits or "no room" in said.stderr
+    if not fits:
+        said = balance(volume, "--convert", "raid6", "--json", check=False)
+        assert json.loads(said.stdout)["error"]["code"] == "ENOSPC"
     volume.unmount()
     volume.check()
 
@@ -233,6 +236,8 @@ def test_plans_and_filters(make_volume):
         assert said.returncode == 2 and ("no filter" in said.stderr or "devid" in said.stderr), wrong
     said = balance(volume, "start", "-sconvert=raid1", check=False)
     assert said.returncode == 2 and "-mconvert" in said.stderr
+    said = balance(volume, "start", "-s", check=False)
+    assert said.returncode == 2 and "use -f, or -m" in said.stderr
     filters = "usage=..100,profiles=raid5|raid1,devid=2,stripes=4,limit=1"
     assert "1 block group" in balance(volume, "start", "-d" + filters, "--plan").stdout
     said = balance(volume, "start", "-dlimit=1").stdout

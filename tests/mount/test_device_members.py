@@ -50,6 +50,7 @@ def test_one_is_added_and_one_removed_beside_a_writer(make_volume):
     finally:
         writer.finish()
     assert "removes it" in done.stdout and "done" in done.stdout
+    assert "member 2 is being emptied" in done.stderr
     assert ids(volume) == [1, 3, 4, 5]
     verify(sums)
     writer.verify()
@@ -139,6 +140,12 @@ def test_what_would_not_do_is_refused(make_volume):
             (["remove", "1", volume.mount_point], 1, "raid6 needs 3 devices")):
         said = device(*arguments, check=False)
         assert (said.returncode, text in said.stderr) == (code, True), (arguments, said.stderr)
+        planned = device(arguments[0], "--plan", *arguments[1:], check=False)
+        assert (planned.returncode, planned.stderr) == (said.returncode, said.stderr)
+    # All or none, and what they hold is left alone.
+    said = device("add", "-f", spare, small, volume.mount_point, check=False)
+    assert said.returncode == 1 and "a member needs at least" in said.stderr
+    assert "ext4" in run("blkid", "-p", spare).stdout
     assert ids(volume) == [1, 2, 3]
     verify(sums)
     said = device("add", "--json", "-f", spare, volume.mount_point)
@@ -153,6 +160,48 @@ def test_what_would_not_do_is_refused(make_volume):
     assert (said.returncode, "read-only" in said.stderr) == (1, True), said.stderr
     assert "ext4" in run("blkid", "-p", volume.devices[0]).stdout
     verify(sums)
+
+
+def test_plans_of_devices_change_nothing_and_answers_are_one_document(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make()
+    volume.mount()
+    extra = [volume.another(256) for _ in range(3)]
+    run("mkfs.ext4", "-q", extra[0])
+    plan = json.loads(device("add", "--plan", "--json", "-f", *extra[:2], volume.mount_point).stdout)
+    assert plan["schema"] == "cowraid.growth"
+    assert [(line["path"], line["size_bytes"]) for line in plan["devices"]] == [
+        (path, 256 << 20) for path in extra[:2]]
+    assert "ext4" in run("blkid", "-p", extra[0]).stdout and ids(volume) == [1, 2, 3]
+    added = json.loads(device("add", "--json", "-f", *extra[:2], volume.mount_point).stdout)
+    assert [line["member"] for line in added["devices"]] == [4, 5]
+    device("add", "--spare", extra[2], volume.mount_point)
+    said = device("remove", "--plan", extra[2], volume.mount_point, check=False)
+    assert said.returncode == 2 and "there is no plan" in said.stderr
+    shown = tool("cowraid", "filesystem", "show", volume.mount_point).stdout
+    assert f"spare    6 size 256.00MiB path {extra[2]}" in shown
+    # What drange= and vrange= take.
+    usage = ["filesystem", "usage", "--layout", volume.mount_point]
+    layout = json.loads(tool("cowraid", *usage, "--json").stdout)["layout"]
+    drawn = tool("cowraid", *usage).stdout
+    for group in layout["groups"]:
+        assert f" {group['address']} " in drawn
+    for member in layout["members"]:
+        assert f"from offset {member['slots_offset']} on" in drawn and member["slots_offset"] > 0
+    group = next(line for line in layout["groups"] if line["content"] == ["data"])
+    column = group["columns"][0]
+    member = next(line for line in layout["members"] if line["id"] == column["member"])
+    offset = member["slots_offset"] + column["slots"][0]["first_slot"] * member["slot_bytes"]
+    where = f"-dvrange={group['address']}..{group['address']},devid={member['id']},drange={offset}..{offset}"
+    assert "1 block group" in tool("cowraid", "balance", "start", "--plan", where, volume.mount_point).stdout
+    # Who waits gets one document as well.
+    device("remove", extra[2], volume.mount_point)
+    said = tool("cowraid", "replace", "start", "-B", "--json", "4", extra[2], volume.mount_point).stdout
+    assert json.loads(said)["state"] == "finished"
+    device("offline", "1", volume.mount_point)
+    said = device("online", "-B", "--json", "1", volume.mount_point).stdout
+    assert json.loads(said)["member"] == 1
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
 
 
 def test_devices_that_have_grown_are_used(make_volume):
@@ -174,6 +223,10 @@ def test_devices_that_have_grown_are_used(make_volume):
     for image, loop in zip(volume.images, volume.loops):
         run("truncate", "-s", "512M", image)
         run("losetup", "-c", loop)
+    assert "can be used with 512.00MiB" in resize("1:max", "--plan").stdout
+    plan = json.loads(resize("max", "--plan", "--json").stdout)
+    assert plan["schema"] == "cowraid.growth" and len(plan["devices"]) == 3
+    assert available(volume) == before
     assert resize("1:max").stdout == f"member 1 ({volume.devices[0]}) uses 512.00MiB now\n"
     assert [line.split()[1] for line in resize("max").stdout.splitlines()] == ["2", "3"]
     assert available(volume) > before * 2

@@ -65,11 +65,17 @@ def test_every_command_and_option_is_in_the_manual():
     sections = sections_of("cowraid.8")
     shared = OPTION.findall(sections["Options of all commands"])
     assert {"--json", "--raw", "-b", "--si", "--iec", "--help"} <= set(shared)
+    assert "Exit codes: 0 done, 1 failed, 2 usage." in sections["Options of all commands"]
     for command in COMMANDS:
         text = sections[f"cowraid {command}"]
         options = options_in_help("cowraid", *command.split())
         if not options:
             assert f"cowraid {command} start" in text
+        else:
+            help_text = help_of("cowraid", *command.split())
+            assert "Exit codes: 0 done, 1 failed, 2 usage." in help_text, command
+            for line in help_text.splitlines():
+                assert not line.startswith("Exit code ") or line.split(":")[0] in text, (command, line)
         assert options <= set(OPTION.findall(text)) | set(shared), command
     for program in PROGRAMS[1:]:
         assert options_in_help(program) <= set(OPTION.findall(sections_of(f"{program}.8")["OPTIONS"]))

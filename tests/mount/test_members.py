@@ -166,6 +166,10 @@ def test_image_files(make_volume):
     volume.make()
     volume.mount([volume.devices[1]])
     assert list(used_members(volume).values()) == volume.devices
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", volume.mount_point).stdout)
+    for name in (volume.mount_point, "UUID=" + shown["volumes"][0]["uuid"]):
+        said = tool("cowraid", "check", name, check=False)
+        assert said.returncode == 1 and f"mounted at {volume.mount_point}; unmount it" in said.stderr
     volume.unmount()
     assert "member 3" in refused(volume, volume.devices[:2])
     volume.mount(volume.devices[:2], "degraded")

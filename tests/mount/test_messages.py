@@ -117,6 +117,17 @@ def test_mkfs_over_a_loop_device_of_a_live_image(make_volume):
     assert (volume.mount_point / "f").read_text() == "content"
 
 
+def test_a_busy_mount_becomes_read_only_and_that_is_said(made):
+    made.mount()
+    with subprocess.Popen(["sleep", "60"], cwd=made.mount_point) as holder:
+        said = tool("umount.fuse.cowraid", "-r", made.mount_point).stderr
+        assert f"{made.mount_point} is in use; it is read-only now\n" in said
+        with pytest.raises(OSError, match="Read-only"):
+            (made.mount_point / "file").write_text("x")
+        holder.kill()
+    made.unmount()
+
+
 def test_the_volume_of_a_user_belongs_to_that_user(mounted_by_user):
     folder = mounted_by_user.mount_point
     identity = ["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups"]

@@ -45,22 +45,40 @@ error_t parse_common_option(int key, char* argument, argp_state* state)
     }
 }
 
+// Of a command without options of its own.
+error_t pass_on(int key, char*, argp_state* state)
+{
+    if (key != ARGP_KEY_INIT)
+        return ARGP_ERR_UNKNOWN;
+    state->child_inputs[0] = state->input;
+    return 0;
+}
+
 }  // namespace
 
-const argp kCommonParser = {.options = kCommonOptions,
-                            .parser = parse_common_option,
-                            .args_doc = nullptr,
-                            .doc = nullptr,
-                            .children = nullptr,
-                            .help_filter = nullptr,
-                            .argp_domain = nullptr};
+bool parse_command(int argc, char** argv, const CommandSyntax& syntax, void* arguments)
+{
+    static const argp common = {.options = kCommonOptions,
+                                .parser = parse_common_option,
+                                .args_doc = nullptr,
+                                .doc = "\vExit codes: 0 done, 1 failed, 2 usage.",
+                                .children = nullptr,
+                                .help_filter = nullptr,
+                                .argp_domain = nullptr};
+    static const argp_child children[] = {{&common, 0, nullptr, 0}, {}};
+    const argp parser = {.options = syntax.options,
+                         .parser = syntax.parse,
+                         .args_doc = syntax.operands,
+                         .doc = syntax.doc,
+                         .children = children,
+                         .help_filter = nullptr,
+                         .argp_domain = nullptr};
+    return argp_parse(&parser, argc, argv, 0, nullptr, arguments) == 0;
+}
 
 bool parse_common(int argc, char** argv, const char* operands_doc, const char* doc, CommandOptions& options)
 {
-    argp parser = kCommonParser;
-    parser.args_doc = operands_doc;
-    parser.doc = doc;
-    return argp_parse(&parser, argc, argv, 0, nullptr, &options) == 0;
+    return parse_command(argc, argv, {nullptr, pass_on, operands_doc, doc}, &options);
 }
 
 int command_failed(const CommandOptions& options, Err err, const std::string& why)

@@ -63,9 +63,16 @@ int command_replace_status(int argc, char** argv, CommandOptions options);
 int command_replace_cancel(int argc, char** argv, CommandOptions options);
 int command_bench_raid56(int argc, char** argv, CommandOptions options);
 
-// Options every command takes (--json, -b, --si, operands): a child parser whose input is CommandOptions.
-extern const argp kCommonParser;
-
+// What a command takes beside the options of all (--json, -b, --si), which fill CommandOptions. Its --help
+// ends with the exit codes that all have.
+struct CommandSyntax {
+    const argp_option* options;  // null: none of its own
+    argp_parser_t parse;  // at ARGP_KEY_INIT: child_inputs[0] = its CommandOptions
+    const char* operands;
+    const char* doc;  // after \v what comes behind the options
+};
+// False: said why, exit with kExitUsage.
+bool parse_command(int argc, char** argv, const CommandSyntax& syntax, void* arguments);
 // Parses a command line made of the shared options only. False: said why, exit with kExitUsage.
 bool parse_common(int argc, char** argv, const char* operands_doc, const char* doc, CommandOptions& options);
 

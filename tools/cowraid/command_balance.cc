@@ -181,27 +181,22 @@ error_t parse_balance_option(int key, char* argument, argp_state* state)
 
 bool parse_balance(int argc, char** argv, BalanceArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    const argp parser = {
-        .options = kBalanceOptions,
-        .parser = parse_balance_option,
-        .args_doc = "[VOLUME]",
-        .doc =
-            "Move what is in block groups of a mounted volume into new ones: of another profile, over all "
-            "devices, or fuller.\vFILTERS are words with commas between: convert=PROFILE, which takes only "
-            "groups "
-            "of another profile; soft, which it is anyway; usage=PERCENT of a group in use; "
-            "profiles=PROFILE|...; devid=ID of a member that holds a part of it; limit=NUMBER of groups, the "
-            "emptiest first; stripes=DEVICES that it lies on; vrange=ADDRESSES, as filesystem usage "
-            "--layout --json shows them; drange=OFFSETS on the member. A range is MOST (of stripes: "
-            "exactly), LEAST..MOST, "
-            "LEAST.. or ..MOST. What they let through is decided once, when the balance begins. It goes on "
-            "after an unmount or a crash. Ctrl-C ends the waiting only; "
-            "cowraid balance cancel ends it.",
-        .children = children,
-        .help_filter = nullptr,
-        .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(
+        argc, argv,
+        {kBalanceOptions, parse_balance_option, "[VOLUME]",
+         "Move what is in block groups of a mounted volume into new ones: of another profile, over all "
+         "devices, or fuller.\vFILTERS are words with commas between: convert=PROFILE, which takes only "
+         "groups "
+         "of another profile; soft, which it is anyway; usage=PERCENT of a group in use; "
+         "profiles=PROFILE|...; devid=ID of a member that holds a part of it; limit=NUMBER of groups, the "
+         "emptiest first; stripes=DEVICES that it lies on; vrange=ADDRESSES, as filesystem usage "
+         "--layout shows them; drange=OFFSETS on the member, counted from its begin. A range is MOST (of "
+         "stripes: "
+         "exactly), LEAST..MOST, "
+         "LEAST.. or ..MOST. What they let through is decided once, when the balance begins. It goes on "
+         "after an unmount or a crash. Ctrl-C ends the waiting only; "
+         "cowraid balance cancel ends it.\n\nExit code 3: block groups could not be emptied."},
+        &arguments);
 }
 
 bool refuse(const BalanceArguments& arguments, const std::string& why)
@@ -459,6 +454,9 @@ int run_balance(ControlClient& client, const CommandOptions& options, json_t* re
     const auto started = ask_balance(client, request, why);
     if (!started.ok())
         return command_failed(options, started.err(), why);
+    if (wait == Wait::kForEnd && started->member.value != 0)
+        print_line(stderr, "cowraid: member %u is being %s; Ctrl-C ends the waiting only",
+                   started->member.value, started->shrink_bytes != 0 ? "made smaller" : "emptied");
     if (wait == Wait::kForEnd)
         return wait_for_balance(client, options);
     if (options.format == OutputFormat::kJson)

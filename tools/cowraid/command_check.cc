@@ -76,17 +76,11 @@ error_t parse_check_option(int key, char* argument, argp_state* state)
 
 bool parse(int argc, char** argv, CheckArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {
-        .options = kCheckOptions,
-        .parser = parse_check_option,
-        .args_doc = "MEMBER...|LABEL|UUID",
-        .doc = "Read everything in an unmounted volume and say what is wrong. Changes nothing.\v"
-               "Exit codes: 0 clean, 1 could not be checked, 2 usage, 3 something was found.",
-        .children = children,
-        .help_filter = nullptr,
-        .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(argc, argv,
+                         {kCheckOptions, parse_check_option, "MEMBER...|LABEL|UUID",
+                          "Read everything in an unmounted volume and say what is wrong. Changes nothing.\v"
+                          "Exit code 3: something was found; 0: it is clean."},
+                         &arguments);
 }
 
 void print_finding(const CheckFinding& finding)

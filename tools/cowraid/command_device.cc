@@ -83,15 +83,7 @@ error_t parse_device_option(int key, char*, argp_state* state)
 bool parse_device(int argc, char** argv, const argp_option* options, const char* operands, const char* doc,
                   DeviceArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    const argp parser = {.options = options,
-                         .parser = parse_device_option,
-                         .args_doc = operands,
-                         .doc = doc,
-                         .children = children,
-                         .help_filter = nullptr,
-                         .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(argc, argv, {options, parse_device_option, operands, doc}, &arguments);
 }
 
 // The last operand names the volume where there are several. What is left is for the command.
@@ -267,13 +259,16 @@ int command_device_online(int argc, char** argv, CommandOptions common)
         return command_failed(arguments.common, back.err(), why);
     const MemberId id{static_cast<uint32_t>(json_get_integer(back->get(), "member"))};
     const bool spare = json_get_flag(back->get(), "spare");
-    if (arguments.common.format == OutputFormat::kJson)
-        print_json(back->get());
-    else
+    const bool is_json = arguments.common.format == OutputFormat::kJson;
+    if (!is_json)
         print_line(stdout,
                    spare ? "%s is spare %u again" : "%s is member %u again; what it missed is written to it",
                    json_get_text(back->get(), "path").c_str(), id.value);
-    return arguments.wait && !spare ? wait_until_filled(arguments.common, mounted->uuid, id) : kExitOk;
+    const int code =
+        arguments.wait && !spare ? wait_until_filled(arguments.common, mounted->uuid, id) : kExitOk;
+    if (is_json && (code == kExitOk || interrupted()))
+        print_json(back->get());
+    return code;
 }
 
 int command_device_offline(int argc, char** argv, CommandOptions common)
@@ -312,15 +307,34 @@ int command_device_offline(int argc, char** argv, CommandOptions common)
 
 namespace {
 
-Status plan_device(ControlClient& client, const DeviceArguments& arguments, const std::string& path,
-                   std::string& why)
+// Opens all devices and asks the daemon whether it takes them, one after the other. Changes nothing.
+Result<std::vector<NewMember>> check_devices(ControlClient& client, const DeviceArguments& arguments,
+                                             const std::vector<std::string>& paths, std::string& why)
+{
+    std::vector<NewMember> devices;
+    for (const std::string& path : paths) {
+        const Json request = json_make_object();
+        json_put_flag(request.get(), "spare", arguments.spare);
+        json_put_integer(request.get(), "others", devices.size());
+        Json ignored;
+        CW_ASSIGN(NewMember device,
+                  choose_device(client, "device-add", request.get(), path, arguments.force, ignored, why));
+        devices.push_back(std::move(device));
+    }
+    return devices;
+}
+
+Result<Json> add_device(ControlClient& client, const DeviceArguments& arguments, const NewMember& device,
+                        std::string& why)
 {
     const Json request = json_make_object();
-    Json ignored;
-    CW_ASSIGN(const NewMember device,
-              choose_device(client, "device-add", request.get(), path, arguments.force, ignored, why));
-    print_growth(arguments.common, device.path, device.size_bytes);
-    return {};
+    json_put_flag(request.get(), "spare", arguments.spare);
+    CW_ASSIGN(Json added, hand_over_device(client, "device-add", request.get(), device, why));
+    if (arguments.common.format == OutputFormat::kText)
+        print_line(stdout, "%s is %s %llu now%s", device.path.c_str(), arguments.spare ? "spare" : "member",
+                   static_cast<unsigned long long>(json_get_integer(added.get(), "member")),
+                   limits_text(added.get()).c_str());
+    return added;
 }
 
 }  // namespace
@@ -336,8 +350,8 @@ int command_device_add(int argc, char** argv, CommandOptions common)
             "when one volume is mounted.",
             arguments))
         return kExitUsage;
-    const std::vector<std::string> devices = take_operands(arguments.common);
-    if (devices.empty())
+    const std::vector<std::string> paths = take_operands(arguments.common);
+    if (paths.empty())
         return nothing_named(arguments, "name the device, and the volume");
     std::string why;
     auto client = connect_mounted(arguments.common, why);
@@ -345,27 +359,20 @@ int command_device_add(int argc, char** argv, CommandOptions common)
         return command_failed(arguments.common, client.err(), why);
     if (arguments.plan && arguments.spare)
         return nothing_named(arguments, "a spare holds nothing: there is no plan for it");
-    const Json how = json_make_object();
-    json_put_flag(how.get(), "spare", arguments.spare);
-    for (const std::string& path : devices) {
-        if (arguments.plan) {
-            const Status planned = plan_device(*client, arguments, path, why);
-            if (!planned.ok())
-                return command_failed(arguments.common, planned.err(), why);
-            continue;
-        }
-        const auto added =
-            hand_over_device(*client, "device-add", "device-add", how.get(), path, arguments.force, why);
+    const auto devices = check_devices(*client, arguments, paths, why);
+    if (!devices.ok())
+        return command_failed(arguments.common, devices.err(), why);
+    std::vector<Json> results;
+    for (const NewMember& device : *devices) {
+        Result<Json> added = arguments.plan ? growth_of(arguments.common, device.path, device.size_bytes)
+                                            : add_device(*client, arguments, device, why);
         if (!added.ok())
-            return command_failed(arguments.common, added.err(), why);
-        if (arguments.common.format == OutputFormat::kJson)
-            print_json(added->get());
-        else
-            print_line(stdout, "%s is %s %llu now%s", json_get_text(added->get(), "path").c_str(),
-                       arguments.spare ? "spare" : "member",
-                       static_cast<unsigned long long>(json_get_integer(added->get(), "member")),
-                       limits_text(added->get()).c_str());
+            return command_failed(arguments.common, added.err(),
+                                  why + (results.empty() ? "" : "; those before it are added"));
+        results.push_back(added.take());
     }
+    if (arguments.common.format == OutputFormat::kJson)
+        print_results(results);
     return kExitOk;
 }
 
@@ -377,7 +384,7 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
             "Move what is on a member of a mounted volume to the others, and remove it; a spare is removed "
             "at once. cowraid "
             "balance status, pause, resume and cancel are for this, too. VOLUME may be left out when "
-            "one volume is mounted.",
+            "one volume is mounted.\vExit code 3: something cannot be read, and the member stays.",
             arguments))
         return kExitUsage;
     const std::vector<std::string> members = take_operands(arguments.common);

@@ -61,16 +61,11 @@ error_t parse_event_option(int key, char* text, argp_state* state)
 
 bool parse_events(int argc, char** argv, EventArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {.options = kEventOptions,
-                                .parser = parse_event_option,
-                                .args_doc = "[VOLUME...]",
-                                .doc = "Show what happened to mounted volumes, one line for each event.\v"
-                                       "With --json each line is one JSON object.",
-                                .children = children,
-                                .help_filter = nullptr,
-                                .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(argc, argv,
+                         {kEventOptions, parse_event_option, "[VOLUME...]",
+                          "Show what happened to mounted volumes, one line for each event.\v"
+                          "With --json each line is one JSON object."},
+                         &arguments);
 }
 
 // One mount of a volume, and how far it was told.

@@ -47,16 +47,10 @@ error_t parse_map_option(int key, char* text, argp_state* state)
 
 bool parse_map(int argc, char** argv, MapArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {.options = kMapOptions,
-                                .parser = parse_map_option,
-                                .args_doc = "VOLUME",
-                                .doc =
-                                    "Draw how full which stripes are, on which members, as an SVG picture.",
-                                .children = children,
-                                .help_filter = nullptr,
-                                .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(argc, argv,
+                         {kMapOptions, parse_map_option, "VOLUME",
+                          "Draw how full which stripes are, on which members, as an SVG picture."},
+                         &arguments);
 }
 
 Status write_picture(int fd, const std::string& path, const std::string& picture, std::string& why)

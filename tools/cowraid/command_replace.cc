@@ -53,24 +53,18 @@ error_t parse_replace_option(int key, char*, argp_state* state)
 
 bool parse(int argc, char** argv, ReplaceArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {
-        .options = kReplaceOptions,
-        .parser = parse_replace_option,
-        .args_doc = "MEMBER|ID|missing DEVICE VOLUME|MEMBER...",
-        .doc =
-            "Put DEVICE in the place of a member of a volume, or of the only one that is missing. It may be "
-            "a spare of the volume, while that is mounted. A member that is in service serves until all that "
-            "it has is copied, from the others where it is bad; an "
-            "unmount "
-            "or a crash only interrupts that. What one that is out of service held is written to DEVICE from "
-            "the others while the volume is mounted. Of a volume that is not mounted the member is left out "
-            "by "
-            "naming all others.",
-        .children = children,
-        .help_filter = nullptr,
-        .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(
+        argc, argv,
+        {kReplaceOptions, parse_replace_option, "MEMBER|ID|missing DEVICE VOLUME|MEMBER...",
+         "Put DEVICE in the place of a member of a volume, or of the only one that is missing. It may be "
+         "a spare of the volume, while that is mounted. A member that "
+         "is in service serves until all that it has is copied, from the others where it is bad; an "
+         "unmount "
+         "or a crash only interrupts that. What one that is out of service held is written to DEVICE from "
+         "the others while the volume is mounted. Of a volume that is not mounted the member is left out "
+         "by "
+         "naming all others.\vExit code 3: something is lost."},
+        &arguments);
 }
 
 struct Replaced {
@@ -132,11 +126,12 @@ Result<Json> ask_daemon(ControlClient& client, const ReplaceArguments& arguments
         json_put_text(request, "path", spare.path);
         return client.call(arguments.plan ? kAssess : kStart, request, why);
     }
-    if (!arguments.plan)
-        return hand_over_device(client, kStart, kAssess, request, device, arguments.force, why);
     Json answer;
-    CW_TRY(choose_device(client, kAssess, request, device, arguments.force, answer, why).status());
-    return answer;
+    CW_ASSIGN(const NewMember chosen,
+              choose_device(client, kAssess, request, device, arguments.force, answer, why));
+    if (arguments.plan)
+        return answer;
+    return hand_over_device(client, kStart, request, chosen, why);
 }
 
 // The same while it is mounted: its daemon writes what the member held, beside everything else.
@@ -272,24 +267,25 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
         return command_failed(arguments.common, replaced.err(), why);
     if (arguments.plan)
         return print_plan(arguments.common, replaced->plan, "replacement");
-    if (arguments.common.format == OutputFormat::kJson) {
+    const bool waits = arguments.wait && find_mounted_volume(replaced->volume).has_value();
+    const bool is_json = arguments.common.format == OutputFormat::kJson;
+    if (!is_json)
+        print_line(stdout,
+                   replaced->copied
+                       ? "%s takes the place of member %u when all is copied; see cowraid replace status"
+                       : "%s is member %u now; it is filled while the volume is mounted",
+                   replaced->path.c_str(), replaced->id.value);
+    if (replaced->copied && waits)
+        return wait_until_copied(arguments.common, replaced->volume);
+    const int code = waits ? wait_until_filled(arguments.common, replaced->volume, replaced->id) : kExitOk;
+    if (is_json && (code == kExitOk || interrupted())) {
         Json out = json_with_schema("replace");
         json_put_text(out.get(), "uuid", uuid_text(replaced->volume));
         json_put_integer(out.get(), "member", replaced->id.value);
         json_put_text(out.get(), "path", replaced->path);
         print_json(out.get());
-    } else if (replaced->copied) {
-        print_line(stdout, "%s takes the place of member %u when all is copied; see cowraid replace status",
-                   replaced->path.c_str(), replaced->id.value);
-    } else {
-        print_line(stdout, "%s is member %u now; it is filled while the volume is mounted",
-                   replaced->path.c_str(), replaced->id.value);
     }
-    if (replaced->copied)
-        return arguments.wait ? wait_until_copied(arguments.common, replaced->volume) : kExitOk;
-    return arguments.wait && find_mounted_volume(replaced->volume).has_value()
-               ? wait_until_filled(arguments.common, replaced->volume, replaced->id)
-               : kExitOk;
+    return code;
 }
 
 int command_replace_status(int argc, char** argv, CommandOptions options)
@@ -297,7 +293,8 @@ int command_replace_status(int argc, char** argv, CommandOptions options)
     if (!parse_common(
             argc, argv, "[VOLUME]",
             "Show how far a member that is being replaced is copied, or how that ended; else how far "
-            "members are filled that were put in the place of lost ones, or were away.",
+            "members are filled that were put in the place of lost ones, or were away.\vExit code 3: "
+            "something is lost.",
             options) ||
         !one_volume(options))
         return kExitUsage;

@@ -114,44 +114,38 @@ int shrink(ControlClient& client, const ResizeArguments& arguments, const Member
                           then.ok() ? "the member is not smaller; see the system log" : why);
 }
 
-// kInvalid: there is no more than it has.
-Status grow(ControlClient& client, const ResizeArguments& arguments, const MemberInfo& member,
-            uint64_t size_bytes, std::string& why)
+// kInvalid: there is no more than it has. Text is printed, JSON is returned.
+Result<Json> grow(ControlClient& client, const ResizeArguments& arguments, const MemberInfo& member,
+                  uint64_t size_bytes, std::string& why)
 {
     const CommandOptions& options = arguments.common;
     const Json request = json_make_object();
     json_put_integer(request.get(), "member", member.id.value);
     json_put_integer(request.get(), "size_bytes", size_bytes);
     // An older daemon knows of no size.
-    CW_ASSIGN(const Json grown, client.call(arguments.plan    ? "member-grow-plan"
-                                            : size_bytes != 0 ? "member-grow-to"
-                                                              : "member-grow",
-                                            request.get(), why));
+    CW_ASSIGN(Json grown, client.call(arguments.plan    ? "member-grow-plan"
+                                      : size_bytes != 0 ? "member-grow-to"
+                                                        : "member-grow",
+                                      request.get(), why));
+    const uint64_t bytes = json_get_integer(grown.get(), "size_bytes");
     if (arguments.plan)
-        print_growth(options, member.path, json_get_integer(grown.get(), "size_bytes"));
-    else if (options.format == OutputFormat::kJson)
-        print_json(grown.get());
-    else
+        return growth_of(options, member.path, bytes);
+    if (options.format == OutputFormat::kText)
         print_line(stdout, "member %u (%s) uses %s now", member.id.value, member.path.c_str(),
-                   size_text(json_get_integer(grown.get(), "size_bytes"), options.sizes).c_str());
-    return {};
+                   size_text(bytes, options.sizes).c_str());
+    return grown;
 }
 
 bool parse(int argc, char** argv, ResizeArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {
-        .options = kResizeOptions,
-        .parser = parse_resize_option,
-        .args_doc = "[MEMBER:]max|MEMBER:[+|-]SIZE [VOLUME]",
-        .doc = "Use all of a device that has grown, or of all that have; or use so much of one, or so much "
-               "more or less. MEMBER is an id or a device. What lies beyond a smaller size is moved first; "
-               "cowraid balance status, pause, resume and cancel are for this, too. The device itself stays "
-               "as it is, and may be made smaller afterwards.",
-        .children = children,
-        .help_filter = nullptr,
-        .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(
+        argc, argv,
+        {kResizeOptions, parse_resize_option, "[MEMBER:]max|MEMBER:[+|-]SIZE [VOLUME]",
+         "Use all of a device that has grown, or of all that have; or use so much of one, or so much "
+         "more or less. MEMBER is an id or a device. What lies beyond a smaller size is moved first; "
+         "cowraid balance status, pause, resume and cancel are for this, too. The device itself stays "
+         "as it is, and may be made smaller afterwards."},
+        &arguments);
 }
 
 }  // namespace
@@ -176,19 +170,23 @@ int command_resize(int argc, char** argv, CommandOptions common)
     const auto members = members_to_resize(*client, wanted->member, why);
     if (!members.ok())
         return command_failed(options, members.err(), why);
-    bool any = false;
+    std::vector<Json> results;
     for (const MemberInfo& member : *members) {
         const uint64_t bytes = wanted->to_max ? 0 : size_wanted(*wanted, member.size_bytes);
         if (!wanted->to_max && bytes < member.size_bytes)
             return shrink(*client, arguments, member, bytes);
-        const Status grown = grow(*client, arguments, member, bytes, why);
+        Result<Json> grown = grow(*client, arguments, member, bytes, why);
         const bool skipped = grown.err() == Err::kInvalid || grown.err() == Err::kBusy;
         if (!grown.ok() && (!wanted->member.empty() || !skipped))
             return command_failed(options, grown.err(), why);
-        any = any || grown.ok();
+        if (grown.ok())
+            results.push_back(grown.take());
     }
-    return any ? kExitOk
-               : command_failed(options, Err::kInvalid, why.empty() ? "no member is in service" : why);
+    if (results.empty())
+        return command_failed(options, Err::kInvalid, why.empty() ? "no member is in service" : why);
+    if (options.format == OutputFormat::kJson)
+        print_results(results);
+    return kExitOk;
 }
 
 }  // namespace cowraid

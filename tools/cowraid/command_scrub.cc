@@ -99,15 +99,7 @@ error_t parse_start_option(int key, char* argument, argp_state* state)
 
 bool parse_start(int argc, char** argv, const char* doc, StartOptions& options)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    const argp parser = {.options = kStartOptions,
-                         .parser = parse_start_option,
-                         .args_doc = "[VOLUME]",
-                         .doc = doc,
-                         .children = children,
-                         .help_filter = nullptr,
-                         .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &options) == 0;
+    return parse_command(argc, argv, {kStartOptions, parse_start_option, "[VOLUME]", doc}, &options);
 }
 
 Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t* arguments, std::string& why)

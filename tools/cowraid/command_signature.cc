@@ -46,18 +46,12 @@ error_t parse_wipe_option(int key, char*, argp_state* state)
 
 bool parse_wipe(int argc, char** argv, WipeArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {
-        .options = kWipeOptions,
-        .parser = parse_wipe_option,
-        .args_doc = "DEVICE...",
-        .doc =
-            "Make each DEVICE unknown: overwrite all superblocks of a member that is not in use. Its volume "
-            "is not asked whether it can do without it, and what the member held cannot be used again.",
-        .children = children,
-        .help_filter = nullptr,
-        .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(
+        argc, argv,
+        {kWipeOptions, parse_wipe_option, "DEVICE...",
+         "Make each DEVICE unknown: overwrite all superblocks of a member that is not in use. Its volume "
+         "is not asked whether it can do without it, and what the member held cannot be used again."},
+        &arguments);
 }
 
 // What somebody made of a member who did not know it counts, and not what is left of the member. udev asks

@@ -44,17 +44,11 @@ error_t parse_stats_option(int key, char*, argp_state* state)
 
 bool parse(int argc, char** argv, StatsOptions& options)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {
-        .options = kStatsOptions,
-        .parser = parse_stats_option,
-        .args_doc = "VOLUME|MEMBER",
-        .doc = "Show the error counters of the members of a volume, or of one member. slow_ios: "
-               "requests since the mount that took longer than slow_io= allows.",
-        .children = children,
-        .help_filter = nullptr,
-        .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &options) == 0;
+    return parse_command(argc, argv,
+                         {kStatsOptions, parse_stats_option, "VOLUME|MEMBER",
+                          "Show the error counters of the members of a volume, or of one member. slow_ios: "
+                          "requests since the mount that took longer than slow_io= allows."},
+                         &options);
 }
 
 // Beside the counters: it is no error, and is forgotten at the unmount.

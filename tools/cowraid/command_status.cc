@@ -57,16 +57,10 @@ error_t parse_status_option(int key, char* text, argp_state* state)
 
 bool parse_status(int argc, char** argv, StatusArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {.options = kStatusOptions,
-                                .parser = parse_status_option,
-                                .args_doc = "[VOLUME...]",
-                                .doc =
-                                    "Show how mounted volumes are, what to do about them, and what goes on.",
-                                .children = children,
-                                .help_filter = nullptr,
-                                .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(argc, argv,
+                         {kStatusOptions, parse_status_option, "[VOLUME...]",
+                          "Show how mounted volumes are, what to do about them, and what goes on."},
+                         &arguments);
 }
 
 std::string note_of(const MemberInfo& member, SizeStyle sizes)

@@ -181,15 +181,9 @@ error_t parse_usage_option(int key, char*, argp_state* state)
 
 bool parse_usage(int argc, char** argv, UsageArguments& arguments)
 {
-    static const argp_child children[] = {{&kCommonParser, 0, nullptr, 0}, {}};
-    static const argp parser = {.options = kUsageOptions,
-                                .parser = parse_usage_option,
-                                .args_doc = "VOLUME",
-                                .doc = "Show where the space of a volume is.",
-                                .children = children,
-                                .help_filter = nullptr,
-                                .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, &arguments) == 0;
+    return parse_command(
+        argc, argv, {kUsageOptions, parse_usage_option, "VOLUME", "Show where the space of a volume is."},
+        &arguments);
 }
 
 // Characters of a line; so many go into a mail, too.

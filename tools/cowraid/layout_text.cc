@@ -95,13 +95,14 @@ std::string members_text(const LayoutGroup& group)
 std::vector<std::vector<std::string>> group_rows(const VolumeLayout& layout, SizeStyle sizes)
 {
     std::vector<std::vector<std::string>> rows{
-        {"GROUP", "CONTENT", "PROFILE", "WIDTH", "SIZE", "USED", "FULL", "ON MEMBERS"}};
+        {"GROUP", "CONTENT", "PROFILE", "WIDTH", "SIZE", "USED", "FULL", "ADDRESS", "ON MEMBERS"}};
     for (size_t index = 0; index < layout.groups.size(); ++index) {
         const LayoutGroup& group = layout.groups[index];
         rows.push_back({std::string(1, letter_of(index)), content_name(group.content),
                         profile_name(group.profile), std::to_string(group.columns.size()),
                         size_text(group.total_bytes, sizes), size_text(group.used_bytes, sizes),
-                        percent_text(group.used_bytes, group.total_bytes), members_text(group)});
+                        percent_text(group.used_bytes, group.total_bytes),
+                        std::to_string(group.address.value), members_text(group)});
     }
     return rows;
 }
@@ -157,9 +158,10 @@ std::vector<std::string> draw_layout(const VolumeLayout& layout, SizeStyle sizes
     std::vector<std::string> lines;
     const uint64_t cell = cell_bytes_for(layout, width);
     for (const LayoutMember& member : layout.members) {
-        lines.push_back(text_format("Member %u (%s): %s in slots of %s", member.id.value,
+        lines.push_back(text_format("Member %u (%s): %s in slots of %s from offset %llu on", member.id.value,
                                     path_text(member.path).c_str(), size_text(member.bytes(), sizes).c_str(),
-                                    size_text(member.slot_bytes, sizes).c_str()));
+                                    size_text(member.slot_bytes, sizes).c_str(),
+                                    static_cast<unsigned long long>(member.slots_offset)));
         lines.push_back("  " + draw_member(layout, member, cell));
     }
     lines.push_back("");

@@ -14,7 +14,8 @@ VolumeLayout drawn_layout()
 {
     VolumeLayout layout;
     layout.label = "sample";
-    layout.members = {{{1}, "/dev/a", kMiB, 8}, {{2}, "/dev/b", kMiB, 8}, {{3}, "", 2 * kMiB, 8}};
+    layout.members = {
+        {{1}, "/dev/a", kMiB, 8, 4096}, {{2}, "/dev/b", kMiB, 8, 8192}, {{3}, "", 2 * kMiB, 8, 4096}};
     layout.groups = {
         {.address = {1 << 20},
          .content = kGroupMetadata | kGroupSystem,
@@ -45,14 +46,16 @@ TEST_CASE("slots of a member are drawn as the groups they belong to")
 {
     const std::vector<std::string> lines = draw_layout(drawn_layout(), SizeStyle::kIec, 16);
     REQUIRE(lines.size() == 13);
-    CHECK(lines[0] == "Member 1 (/dev/a): 8.00MiB in slots of 1.00MiB");
+    CHECK(lines[0] == "Member 1 (/dev/a): 8.00MiB in slots of 1.00MiB from offset 4096 on");
     CHECK(lines[1] == "  AA.BBBB.");
     CHECK(lines[3] == "  A.BBBB.A");
-    CHECK(lines[4] == "Member 3 (missing): 16.00MiB in slots of 2.00MiB");
+    CHECK(lines[4] == "Member 3 (missing): 16.00MiB in slots of 2.00MiB from offset 4096 on");
     CHECK(lines[5] == "  ............BBBB");
     CHECK(lines[7].starts_with("Each character is 1.00MiB"));
-    CHECK(lines[10] == "A      metadata+system  raid1        2  2.00MiB  1.00MiB   50.0%         1,2");
-    CHECK(lines[11] == "B      data             raid5        3  8.00MiB  8.00MiB  100.0%      1,2,3!");
+    CHECK(lines[10] ==
+          "A      metadata+system  raid1        2  2.00MiB  1.00MiB   50.0%  1048576         1,2");
+    CHECK(lines[11] ==
+          "B      data             raid5        3  8.00MiB  8.00MiB  100.0%  8388608      1,2,3!");
     CHECK(lines[12].starts_with("! behind a member"));
 }
 
@@ -98,6 +101,7 @@ TEST_CASE("a layout survives its way through JSON")
     CHECK(after->next.value == 0);
     CHECK(after->members.size() == 3);
     CHECK(after->members[2].slot_bytes == 2 * kMiB);
+    CHECK(after->members[1].slots_offset == 8192);
     REQUIRE(after->groups.size() == 2);
     for (size_t i = 0; i < 2; ++i) {
         CHECK(after->groups[i].columns == before.groups[i].columns);

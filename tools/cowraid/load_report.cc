@@ -145,15 +145,20 @@ Result<VolumeMembers> find_unmounted(const std::vector<std::string>& operands, M
     } else {
         CW_ASSIGN(spec, parse_volume_spec(operands, why));
     }
-    CW_ASSIGN(VolumeMembers volume, find_volume(spec, Unusable::kSkip, why));
-    const auto found = find_mounted_volume(volume.uuid);
-    if (found.has_value() && mounted == Mounted::kRefused) {
+    const auto refuse = [&](const std::optional<MountedVolume>& found) -> Status {
+        if (!found.has_value() || mounted != Mounted::kRefused)
+            return {};
         const std::string where = where_mounted(*found);
         const bool in_tree = where.starts_with("mounted");
         why = title_of(*found) + (in_tree ? " is " : " was ") + where +
               (in_tree ? "; unmount it" : "; end what uses it") + advice;
         return Err::kBusy;
-    }
+    };
+    // Image files are found by their names only.
+    if (spec.paths.empty())
+        CW_TRY(refuse(find_mounted_volume(spec.name)));
+    CW_ASSIGN(VolumeMembers volume, find_volume(spec, Unusable::kSkip, why));
+    CW_TRY(refuse(find_mounted_volume(volume.uuid)));
     return volume;
 }
 

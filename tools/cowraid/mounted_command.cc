@@ -10,7 +10,6 @@
 #include "base/print.h"
 #include "device/loop_backing.h"
 #include "device/open_member.h"
-#include "tools/common/new_member.h"
 #include "tools/cowraid/load_report.h"
 
 namespace cowraid {
@@ -149,37 +148,46 @@ Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t*
     json_put_text(request, "path", device.path);
     json_put_integer(request, "size_bytes", device.size_bytes);
     json_put_flag(request, "check", true);
-    CW_ASSIGN(answer, client.call(plan, request, why));
+    CW_ASSIGN(answer, client.call(plan, request, why, device.fd.get()));
     json_put_flag(request, "check", false);
     return device;
 }
 
-Result<Json> hand_over_device(ControlClient& client, const char* command, const char* plan, json_t* request,
-                              const std::string& path, bool force, std::string& why)
+Result<Json> hand_over_device(ControlClient& client, const char* command, json_t* request,
+                              const NewMember& device, std::string& why)
 {
-    Json ignored;
-    CW_ASSIGN(const NewMember device, choose_device(client, plan, request, path, force, ignored, why));
     if (const std::string warning = warning_of_readers(std::span(&device, 1)); !warning.empty())
         print_line(stderr, "cowraid: warning: %s", warning.c_str());
     CW_TRY(wipe_old_signatures(device, why));
+    json_put_text(request, "path", device.path);
     Result<Json> done = client.call(command, request, why, device.fd.get());
     if (done.ok() && json_get_flag(done->get(), "named_devices"))
         print_line(stderr, "cowraid: warning: %s", mount_by_name_text(device.path).c_str());
     return done;
 }
 
-void print_growth(const CommandOptions& options, const std::string& path, uint64_t size_bytes)
+Json growth_of(const CommandOptions& options, const std::string& path, uint64_t size_bytes)
 {
-    if (options.format == OutputFormat::kJson) {
-        const Json plan = json_with_schema("plan");
-        json_put_integer(plan.get(), "moved_bytes", 0);
-        json_put_text(plan.get(), "path", path);
-        json_put_integer(plan.get(), "size_bytes", size_bytes);
-        print_json(plan.get());
-        return;
-    }
-    print_line(stdout, "%s can be used with %s; nothing moves, and as many devices may be lost as now",
-               path.c_str(), size_text(size_bytes, options.sizes).c_str());
+    Json plan = json_with_schema("growth");
+    json_put_text(plan.get(), "path", path);
+    json_put_integer(plan.get(), "size_bytes", size_bytes);
+    if (options.format == OutputFormat::kText)
+        print_line(stdout, "%s can be used with %s; nothing moves, and as many devices may be lost as now",
+                   path.c_str(), size_text(size_bytes, options.sizes).c_str());
+    return plan;
+}
+
+void print_results(const std::vector<Json>& results)
+{
+    if (results.size() == 1)
+        return print_json(results.front().get());
+    Json list = json_make_array();
+    for (const Json& result : results)
+        json_array_append_new(list.get(), json_incref(result.get()));
+    const Json all = json_make_object();
+    json_put_text(all.get(), "schema", results.empty() ? "" : json_get_text(results.front().get(), "schema"));
+    json_put(all.get(), "devices", std::move(list));
+    print_json(all.get());
 }
 
 Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why)
@@ -333,9 +341,9 @@ void show_progress(const CommandOptions& options, const WorkProgress& progress)
         print_over(stderr, "");
         return;
     }
-    constexpr unsigned kCells = 30;
-    std::string bar(size_t{progress.percent} * kCells / 100, '=');
-    bar.resize(kCells, ' ');
+    constexpr unsigned kBarCells = 30;
+    std::string bar(size_t{progress.percent} * kBarCells / 100, '=');
+    bar.resize(kBarCells, ' ');
     print_over(stderr, "[" + bar + "] " + progress_text(progress, options.sizes));
 }
 

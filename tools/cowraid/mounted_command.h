@@ -35,12 +35,15 @@ Result<MemberInfo> find_member(ControlClient& client, const std::string& text, s
 // The spare of that id or device; an id of 0: there is none.
 Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std::string& why);
 // Opens a device that is to become a member, and asks the daemon by the command `plan` whether it would do:
-// `answer`. The request gets its path and size. Nothing is changed.
+// `answer`. The request gets its path and size; with "others" it comes after so many that are added before.
+// Nothing is changed.
 Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t* request,
                                 const std::string& path, bool force, Json& answer, std::string& why);
-// The same; then sends it to the daemon with the command. Wipes what was on it, if `force`.
-Result<Json> hand_over_device(ControlClient& client, const char* command, const char* plan, json_t* request,
-                              const std::string& path, bool force, std::string& why);
+// Wipes what was on the device and sends it to the daemon with a command; its path goes into `request`.
+Result<Json> hand_over_device(ControlClient& client, const char* command, json_t* request,
+                              const NewMember& device, std::string& why);
+// What a command did to devices, as one JSON object: that of the one, or {"schema", "devices": [...]}.
+void print_results(const std::vector<Json>& results);
 
 // The key of --plan.
 inline constexpr int kKeyPlanOnly = 262;
@@ -49,8 +52,9 @@ constexpr const char* kPlanHelp = "only say what it would take, or why it cannot
 // code.
 int print_plan(const CommandOptions& options, const BalancePlan& plan, const char* work);
 
-// The same of a device more, or more of one: nothing moves, and what is there tolerates what it did.
-void print_growth(const CommandOptions& options, const std::string& path, uint64_t size_bytes);
+// The same of a device more, or more of one: nothing moves, and what is there tolerates what it did. Text is
+// printed, JSON is returned.
+Json growth_of(const CommandOptions& options, const std::string& path, uint64_t size_bytes);
 
 // kPlan: only says what it would take.
 enum class Wait : uint8_t { kNot, kForEnd, kPlan };

@@ -502,12 +502,17 @@ Status VolumeControl::answer_device(const ControlRequest& request, Status status
 
 Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
-    if (json_get_flag(request.body.get(), "check")) {
-        const uint64_t size_bytes = json_get_integer(request.body.get(), "size_bytes");
+    const json_t* const asked = request.body.get();
+    if (json_get_flag(asked, "check")) {
+        if (request.descriptor.valid())
+            CW_TRY(refuse_own(request.descriptor, why));
+        const uint64_t size_bytes = json_get_integer(asked, "size_bytes");
+        const auto others =
+            static_cast<uint32_t>(std::min<uint64_t>(json_get_integer(asked, "others"), kMaxMembers));
         const Status planned =
-            json_get_flag(request.body.get(), "spare")
-                ? filesystem_.committer.plan_spare(json_get_text(request.body.get(), "path"), size_bytes, why)
-                : filesystem_.committer.plan_member(size_bytes, why).status();
+            json_get_flag(asked, "spare")
+                ? filesystem_.committer.plan_spare(json_get_text(asked, "path"), size_bytes, others, why)
+                : filesystem_.committer.plan_member(size_bytes, others, why).status();
         return answer_device(request, planned, {}, answer, why);
     }
     CW_ASSIGN(auto device, device_of(request, why));
@@ -547,6 +552,8 @@ Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& ans
 Status VolumeControl::replace_plan(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const json_t* const body = request.body.get();
+    if (request.descriptor.valid())
+        CW_TRY(refuse_own(request.descriptor, why));
     BalancePlan plan;
     CW_TRY(answer_device(request,
                          filesystem_.committer.plan_replacement(member_of(body), json_get_text(body, "path"),

@@ -240,7 +240,10 @@ int unmount_one(const std::string& text, const Arguments& arguments)
         MountRequest request;
         request.directory = directory;
         request.option_lists = {"remount,ro"};
-        return run_remount(request);
+        const int remounted = run_remount(request);
+        if (remounted == kMountOk)
+            print_message(directory + " is in use; it is read-only now");
+        return remounted;
     }
     if (!status.ok()) {
         print_message(why);
