@@ -247,15 +247,13 @@ TEST_CASE("members that are late together are not charged, nor is one for what w
     }
     set.set_error_budget(1);
     set.set_slow_io_ms(50);
-    AlignedBuffer memory(2 * kBlockBytes);
+    AlignedBuffer memory(kBlockBytes);
+    const iovec vector{memory.data(), memory.size()};
     const auto wait_for = [&](std::span<HoldingDevice* const> late) {
-        std::vector<iovec> vectors;
-        std::vector<IoRequest> requests;
-        for (size_t i = 0; i < late.size(); ++i)
-            vectors.push_back({memory.data() + i * kBlockBytes, kBlockBytes});
-        for (size_t i = 0; i < late.size(); ++i) {
-            late[i]->hold();
-            requests.push_back({.device = late[i], .vectors = {&vectors[i], 1}});
+        std::vector<IoRequest> requests;  // more than one, which would not be held
+        for (HoldingDevice* const device : late) {
+            device->hold();
+            requests.insert(requests.end(), 2, {.device = device, .vectors = {&vector, 1}});
         }
         std::thread reader([&] { run_io(requests); });
         usleep(250'000);
