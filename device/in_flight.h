@@ -26,6 +26,12 @@ public:
             if (device != nullptr)
                 std::exchange(device, nullptr)->end(began_ms);
         }
+        // It was never sent.
+        void drop()
+        {
+            if (device != nullptr)
+                std::exchange(device, nullptr)->slot_of(began_ms).fetch_sub(1, std::memory_order_relaxed);
+        }
     };
     // Requests that took longer than the limit: how many in all, and the most that one took, in limits.
     struct Slow {

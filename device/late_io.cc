@@ -14,6 +14,7 @@ namespace {
 
 struct LateList {
     std::atomic<size_t> count{0};
+    std::atomic<uint64_t> bytes{0};
     Mutex mutex{LockRank::kLateIo};
     std::vector<std::unique_ptr<LateIo>> list CW_GUARDED_BY(mutex);
 };
@@ -22,6 +23,14 @@ LateList& late_list()
 {
     static auto* list = new LateList;  // never destroyed: threads may outlive main()
     return *list;
+}
+
+uint64_t bytes_of(const LateIo& late)
+{
+    uint64_t bytes = 0;
+    for (const AlignedBuffer& memory : late.memory)
+        bytes += memory.size();
+    return bytes;
 }
 
 }  // namespace
@@ -61,13 +70,21 @@ void leave_behind(std::unique_ptr<LateIo> late)
 {
     LateList& all = late_list();
     MutexLock lock(all.mutex);
+    all.bytes.fetch_add(bytes_of(*late));
     all.list.push_back(std::move(late));
     all.count.store(all.list.size(), std::memory_order_release);
 }
 
 bool may_leave_more_behind()
 {
-    return late_list().count.load(std::memory_order_acquire) < kLateMax;
+    const LateList& all = late_list();
+    const auto is_full = [&] {
+        return all.count.load(std::memory_order_acquire) >= kLateMax ||
+               all.bytes.load(std::memory_order_acquire) >= kLateBytesMax;
+    };
+    if (is_full())
+        reap_late_io();
+    return !is_full();
 }
 
 void reap_late_io()
@@ -79,6 +96,8 @@ void reap_late_io()
     MutexLock lock(all.mutex);
     const auto end = std::partition(all.list.begin(), all.list.end(),
                                     [](const std::unique_ptr<LateIo>& late) { return !late->finished(); });
+    for (auto late = end; late != all.list.end(); ++late)
+        all.bytes.fetch_sub(bytes_of(**late));
     std::move(end, all.list.end(), std::back_inserter(done));
     all.list.erase(end, all.list.end());
     all.count.store(all.list.size(), std::memory_order_release);

@@ -60,7 +60,8 @@ private:
 void leave_behind(std::unique_ptr<LateIo> late);
 
 // Rings and memory that wait for devices are bounded: from then on reads wait as well. Thread-safe.
-inline constexpr size_t kLateMax = 128;
+inline constexpr size_t kLateMax = 256;
+inline constexpr uint64_t kLateBytesMax = 256 * kMiB;
 [[nodiscard]] bool may_leave_more_behind();
 
 // Frees what is done, and tells the devices. Cheap where nothing was left behind. Thread-safe.

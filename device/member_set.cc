@@ -347,7 +347,6 @@ bool MemberSet::fail_over_budget()
 {
     const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
     bool any = false;
-    spend_slow_ios();
     for (Member* const member : budget == 0 ? Table() : table()) {
         const MemberId id = member->id;
         uint64_t errors, bad_repairs;

@@ -111,7 +111,8 @@ public:
     void set_error_budget(uint32_t seconds) { error_budget_.store(seconds, std::memory_order_relaxed); }
     [[nodiscard]] uint32_t error_budget() const { return error_budget_.load(std::memory_order_relaxed); }
     // How long readers wait for members before they do without them, if they can; 0: for ever. And what else
-    // is too long: requests above it spend the error budget, n times above it like n errors; 0: nothing is.
+    // is too long: requests above it spend the error budget, n times above it like n errors,
+    // at most five; 0: nothing is.
     void set_read_deadline_ms(uint64_t ms) { read_deadline_ms_.store(ms, std::memory_order_relaxed); }
     [[nodiscard]] uint64_t read_deadline_ms() const
     {
@@ -119,8 +120,8 @@ public:
     }
     void set_slow_io_ms(uint64_t ms);
     [[nodiscard]] uint64_t slow_io_ms() const { return slow_io_ms_.load(std::memory_order_relaxed); }
-    // The device, of a member of this set, is slow: its oldest request is under way for longer than readers
-    // wait. No locks of rank kLateIo and above are held.
+    // The device, of a member of this set, is slow: requests are under way, and none was done for as long as
+    // readers wait. No locks of rank kLateIo and above are held.
     [[nodiscard]] bool slow(BlockDevice& device) const;
     // For how long a member that is slow, and in service, let its oldest request wait, milliseconds; else 0.
     [[nodiscard]] uint64_t slow_ms(MemberId id) const;
@@ -134,6 +135,9 @@ public:
     // use: it stays, and is logged. True: one left, and a commit is to record it. No locks of rank kMemberSet
     // and above are held.
     bool fail_over_budget();
+    // Requests that took too long since the last call, of one member, spend its budget. Where several are
+    // late at a time it is not a member's fault: the load's, or that of what they hang on. Same locks.
+    void spend_slow_ios() const;
     // The same of one that came back to be copied, and was not. False: it stays, nobody can do without it.
     bool fail_for_repairs(MemberId id);
     // Of a member in service: more errors than the budget has.
@@ -188,8 +192,6 @@ public:
 private:
     struct Member;
     void leave_out(MemberId id, bool failed);
-    // Where all are late at a time it is not a member's fault: the load's, or that of what they hang on.
-    void spend_slow_ios() const;
     using Table = std::vector<Member*>;  // by rising id
     [[nodiscard]] const Table& table() const { return *table_.load(std::memory_order_acquire); }
     void publish(Table table) CW_REQUIRES(mutex_);

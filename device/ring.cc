@@ -139,8 +139,11 @@ std::unique_ptr<Ring> Ring::leave_busy()
     const uint32_t unseen = io_uring_sq_ready(&ring.ring_);
     ring.in_flight_ -= unseen;
     ring.todo_next_ -= unseen;
-    for (; ring.todo_next_ < ring.todo_.size(); ++ring.todo_next_)
-        ring.pieces_[ring.todo_[ring.todo_next_]].request->end_part();
+    for (; ring.todo_next_ < ring.todo_.size(); ++ring.todo_next_) {
+        IoRequest& request = *ring.pieces_[ring.todo_[ring.todo_next_]].request;
+        if (--request.open_parts == 0)
+            request.ticket.drop();
+    }
     // The number under which the kernel knows the ring is the thread's.
     io_uring_unregister_ring_fd(&ring.ring_);
     return std::move(slot.ring);

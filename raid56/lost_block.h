@@ -71,12 +71,13 @@ private:
     std::vector<Run> runs_;
 };
 
-// Mirrored groups: tries the other copies of every lost block until one matches, and repairs the bad ones.
-void recover_from_copies(ArrayState& state, std::span<LostBlock> lost, Patience patience);
+// `times`: as for IoPlan::may_leave(). Mirrored groups: tries the other copies of every lost block until one
+// matches, and repairs the bad ones.
+void recover_from_copies(ArrayState& state, std::span<LostBlock> lost, Patience patience, uint32_t times = 1);
 
 // Parity groups: solves every lost block from its row, verifies it, and repairs what was found bad in the
 // rows. Reorders `lost`.
 void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost,
-                         Patience patience);
+                         Patience patience, uint32_t times = 1);
 
 }  // namespace cowraid

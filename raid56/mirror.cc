@@ -21,8 +21,12 @@ struct BadCopy {
 
 class CopyReader {
 public:
-    CopyReader(ArrayState& state, std::span<LostBlock> lost, Patience patience)
-        : state_(state), lost_(lost), patience_(patience), memory_(state.buffers, lost.size() * kBlockBytes)
+    CopyReader(ArrayState& state, std::span<LostBlock> lost, Patience patience, uint32_t times)
+        : state_(state),
+          lost_(lost),
+          patience_(patience),
+          times_(times),
+          memory_(state.buffers, lost.size() * kBlockBytes)
     {
     }
     void run();
@@ -34,6 +38,7 @@ private:
     ArrayState& state_;
     std::span<LostBlock> lost_;
     const Patience patience_;
+    const uint32_t times_;
     BufferPool::Loan memory_;  // a block for each
     std::vector<BadCopy> bad_;
 };
@@ -62,7 +67,7 @@ void CopyReader::read_round(uint32_t distance)
         reads.push_back({lost.group, lost.place, copy, &cells[i]});
     }
     const bool late =
-        read_cells(state_, reads, patience_ == Patience::kDeadline ? &memory_.buffer() : nullptr);
+        read_cells(state_, reads, patience_ == Patience::kDeadline ? &memory_.buffer() : nullptr, times_);
     classify_cells(reads);
     for (size_t i = 0; i < lost_.size(); ++i) {
         if (cells[i].state == RowCell::State::kGood) {
@@ -117,10 +122,10 @@ void CopyReader::run()
 
 }  // namespace
 
-void recover_from_copies(ArrayState& state, std::span<LostBlock> lost, Patience patience)
+void recover_from_copies(ArrayState& state, std::span<LostBlock> lost, Patience patience, uint32_t times)
 {
     if (!lost.empty())
-        CopyReader(state, lost, patience).run();
+        CopyReader(state, lost, patience, times).run();
 }
 
 }  // namespace cowraid

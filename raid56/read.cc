@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // One read: resolve pieces to members, fetch everything as one batch, verify every block, and hand what is
 // lost to recovery. The healthy path ends after the verification.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "raid56/io_plan.h"
 #include "raid56/lost_block.h"
 
@@ -16,8 +19,9 @@ namespace {
 // requests, short enough that one reader keeps all copies busy.
 constexpr uint64_t kCopyRunBytes = kMiB;
 
-// The last one waits for 64 times the deadline.
-constexpr uint32_t kReadRoundsMax = 7;
+// A read that is tried again waits for up to 64 times the deadline each time.
+constexpr uint32_t kReadRoundMax = 6;
+constexpr uint64_t kReadPauseMs = 10;
 
 // The copy to read first. Copy c of the t-th stripe of a set lies on its column (c + t) % copies, so choosing
 // a column per run of stripes makes each member's share of a run contiguous.
@@ -94,7 +98,7 @@ void ReadCall::resolve(uint32_t index)
     const uint32_t missing = state_.missing_columns(*group);
     if (missing > 0)
         plan_.forbid_bridges();  // parity will be needed
-    if (missing >= group->tolerance && group->geometry.parity > 0)
+    if (missing >= group->tolerance && (group->geometry.parity > 0 || group->geometry.copies == 1))
         lease_ = nullptr;  // there is nothing but what is read
     if (round_ == 0)
         bump(state_.counters.blocks_read, piece.block_count);
@@ -126,6 +130,13 @@ void ReadCall::plan_chunk(uint32_t index, const BlockPlace& place, uint32_t bloc
     const uint32_t first = preferred_copy(group.geometry, place.stripe);
     BlockLocation location;
     bool slow = false;
+    uint32_t copies = 0;
+    for (uint32_t copy = 0; group.geometry.copies > 1 && copy < group.geometry.copies; ++copy) {
+        const BlockLocation at = locate_block(state_, group, place, copy);
+        copies += at.device != nullptr && !at.stale ? 1 : 0;
+    }
+    if (group.geometry.copies > 1 && copies < 2)
+        lease_ = nullptr;
     for (uint32_t i = 0; i < group.geometry.copies; ++i) {
         const BlockLocation copy = locate_block(state_, group, place, (first + i) % group.geometry.copies);
         const bool copy_slow =
@@ -240,8 +251,8 @@ void ReadCall::recover()
     const KnownBlocks known = known_blocks();
     const auto mirrored = std::partition(
         lost_.begin(), lost_.end(), [](const LostBlock& lost) { return lost.group->geometry.parity == 0; });
-    recover_from_copies(state_, {lost_.begin(), mirrored}, patience_);
-    recover_from_parity(state_, known, {mirrored, lost_.end()}, patience_);
+    recover_from_copies(state_, {lost_.begin(), mirrored}, patience_, 1U << round_);
+    recover_from_parity(state_, known, {mirrored, lost_.end()}, patience_, 1U << round_);
 }
 
 void ReadCall::give_up(const LostBlock& lost)
@@ -301,21 +312,26 @@ void ReadCall::run()
 }  // namespace
 
 // Members that are slow are waited for only where nothing can be had without them. Which of several answers
-// first nobody knows: who can give its memory away asks each time anew, and has twice as much patience.
+// first nobody knows: who can give its memory away asks anew until one does, with twice as much patience.
 Status Array::read(std::span<ReadPiece> pieces, AlignedBuffer* lease)
 {
     const auto waits = [](const ReadPiece& piece) {
         return piece.result == Status(Err::kWouldWait);
     };
+    uint64_t began_ms = monotonic_ms();
     ReadCall(*state_, pieces, Patience::kDeadline, lease).run();
-    for (uint32_t round = 1; lease != nullptr && round < kReadRoundsMax; ++round)
-        if (std::any_of(pieces.begin(), pieces.end(), waits))
-            ReadCall(*state_, pieces, Patience::kDeadline, lease, round).run();
+    for (uint32_t round = 1; lease != nullptr && std::any_of(pieces.begin(), pieces.end(), waits);
+         round = std::min(round + 1, kReadRoundMax)) {
+        if (monotonic_ms() < began_ms + kReadPauseMs)  // nobody was asked that does not answer
+            usleep(static_cast<useconds_t>((kReadPauseMs << round) * 1000));
+        began_ms = monotonic_ms();
+        ReadCall(*state_, pieces, Patience::kDeadline, lease, round).run();
+    }
     Status first;
     for (ReadPiece& piece : pieces) {
         for (const Patience patience : {Patience::kForTheRest, Patience::kForAll})
-            if (waits(piece) && (lease == nullptr || patience == Patience::kForAll))
-                ReadCall(*state_, std::span(&piece, 1), patience, nullptr, kReadRoundsMax).run();
+            if (waits(piece))
+                ReadCall(*state_, std::span(&piece, 1), patience, nullptr, kReadRoundMax).run();
         if (first.ok())
             first = piece.result;
     }

@@ -31,7 +31,8 @@ auto read_order(const PlacedCell& at)
 
 class RowBatch {
 public:
-    RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost, Patience patience);
+    RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost, Patience patience,
+             uint32_t times);
     void run();
 
 private:
@@ -46,6 +47,7 @@ private:
     ArrayState& state_;
     const KnownBlocks& known_;
     const Patience patience_;
+    const uint32_t times_;
     std::vector<RowCell> cells_;
     std::vector<Row> rows_;
     BufferPool::Loan memory_;
@@ -64,10 +66,12 @@ size_t cells_of(std::span<const LostBlock> lost)
     return cells;
 }
 
-RowBatch::RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost, Patience patience)
+RowBatch::RowBatch(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> lost, Patience patience,
+                   uint32_t times)
     : state_(state),
       known_(known),
       patience_(patience),
+      times_(times),
       cells_(cells_of(lost)),
       memory_(state.buffers, cells_.size() * kBlockBytes)
 {
@@ -172,7 +176,7 @@ void RowBatch::read_siblings()
     }
     const std::byte* const old = memory_.data();
     const size_t bytes = memory_.buffer().size();
-    const bool late = read_cells(state_, reads_, &memory_.buffer());
+    const bool late = read_cells(state_, reads_, &memory_.buffer(), times_);
     for (RowCell& cell : cells_)
         if (memory_.data() != old && cell.memory >= old && cell.memory < old + bytes)
             cell.memory = memory_.data() + (cell.memory - old);
@@ -249,7 +253,7 @@ std::span<LostBlock> recover_from_memory(ArrayState& state, std::span<LostBlock>
 }  // namespace
 
 void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<LostBlock> all,
-                         Patience patience)
+                         Patience patience, uint32_t times)
 {
     const std::span<LostBlock> lost = recover_from_memory(state, all);
     std::sort(lost.begin(), lost.end(), [](const LostBlock& a, const LostBlock& b) {
@@ -266,7 +270,7 @@ void recover_from_parity(ArrayState& state, const KnownBlocks& known, std::span<
             bytes += new_row ? row_bytes : 0;
             ++end;
         }
-        RowBatch(state, known, lost.subspan(first, end - first), patience).run();
+        RowBatch(state, known, lost.subspan(first, end - first), patience, times).run();
         first = end;
     }
 }

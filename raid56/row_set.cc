@@ -7,13 +7,13 @@
 
 namespace cowraid {
 
-bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease)
+bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease, uint32_t times)
 {
     IoPlan plan(IoKind::kRead, state.members);
     plan.forbid_bridges();  // what lies between is not wanted, or was read already
     plan.reserve(cells.size());
     if (lease != nullptr)
-        plan.may_leave(*lease);
+        plan.may_leave(*lease, times);
     for (size_t index = 0; index < cells.size(); ++index) {
         const PlacedCell& at = cells[index];
         const BlockLocation location = locate_block(state, *at.group, at.place, at.copy);

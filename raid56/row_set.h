@@ -39,8 +39,9 @@ struct PlacedCell {
 // Reads the cells into their memory, as one batch. Afterwards they are unknown, bad (unreadable) or away.
 // With `lease`, in which all memory lies, they are not waited for longer than readers wait: true if any are
 // late, which are away then. *lease and the memory of the cells are others afterwards, as IoPlan::may_leave()
-// says.
-bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease = nullptr);
+// says, which `times` is for, too.
+bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease = nullptr,
+                uint32_t times = 1);
 // Asks the verifier what they must hold. As for it, no mutex of the array is held.
 void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells);
 // Compares what was read with what is expected: unknown cells of which something is known become good or bad.

@@ -283,6 +283,7 @@ void* Background::health_main(void* self)
             if (background.stopping_)
                 return nullptr;
         }
+        committer.store.volume.members().spend_slow_ios();
         // With a spare at hand a doubtful member is copied: it does not go while a replacement is under way.
         committer.use_spares();
         if (committer.replace.status().state != ReplaceStatus::State::kRunning &&

@@ -87,12 +87,15 @@ void EmptyGroups::choose(uint32_t content)
             continue;
         const bool is_whole = store_.volume.array().missing_columns(*group) == 0;
         // What plan_ahead() looks at; a group for nodes of all trees is of both contents.
+        const uint64_t reserved = store_.ledger.reserved_data();
+        const uint64_t still_reserved =
+            reserved - (content == kGroupData ? std::min(reserved, given_blocks) : 0);
         const auto spare_in = [&](uint32_t one) {
             if ((group->record.content & one) == 0)
                 return true;
             const uint64_t ahead =
                 one == kGroupData
-                    ? std::max(data_ahead(store_), store_.ledger.reserved_data() - given_blocks)
+                    ? std::max(data_ahead(store_), still_reserved)
                     : metadata_ahead(store_, one) + (one == kGroupMetadata ? file_nodes : system_nodes);
             const uint64_t room = lasting_room(store_, one) +
                                   (is_whole ? 0 : store_.allocator.numbers(one).degraded_row_blocks);

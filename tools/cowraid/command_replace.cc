@@ -185,11 +185,10 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
         why = std::string("the volume cannot be written: ") + unwritable;
         return Err::kReadOnly;
     }
-    if (arguments.plan) {
-        CW_TRY(filesystem->committer.plan_replacement(id, target.path, target.size_bytes, {}, replaced.plan,
-                                                      why));
+    CW_TRY(
+        filesystem->committer.plan_replacement(id, target.path, target.size_bytes, {}, replaced.plan, why));
+    if (arguments.plan)
         return replaced;
-    }
     CW_TRY(wipe_old_signatures(target, why));
     CW_ASSIGN(auto device, make_device_from_fd(std::move(target.fd), target.path, {}, why));
     Status status = filesystem->committer.replace_member(id, std::move(device), why);
@@ -222,7 +221,7 @@ int wait_until_copied(const CommandOptions& options, const Uuid& volume)
                                                    "copying goes on when it is mounted again", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
-    if (status->active())
+    if (status->active() && status->state != ReplaceStatus::State::kPaused)
         print_line(stderr, "cowraid: copying goes on; cowraid replace cancel ends it");
     const int code = print_replacing(options, *status);
     return status->state == ReplaceStatus::State::kFinished ? code : kExitFailed;
