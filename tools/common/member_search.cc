@@ -219,11 +219,13 @@ std::string unnamed_members_text(const VolumeMembers& volume)
         return {};
     std::string text, ignored;
     const auto found = scan_for("UUID=" + uuid_text(volume.uuid), {}, ignored);
+    if (!found.ok())
+        return {};
     const Superblock* head = nullptr;
-    for (const FoundMember& member : found.ok() ? found->members : std::vector<FoundMember>())
+    for (const FoundMember& member : found->members)
         if (head == nullptr || newer_commit(member.superblock, *head))
             head = &member.superblock;
-    for (const FoundMember& member : found.ok() ? found->members : std::vector<FoundMember>()) {
+    for (const FoundMember& member : found->members) {
         const Superblock& own = member.superblock;
         const MemberRecord* const line = head->member(own.member_id);
         // Not one that was replaced.

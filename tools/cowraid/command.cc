@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace cowraid {
@@ -48,13 +49,22 @@ error_t parse_common_option(int key, char* argument, argp_state* state)
 // Of a command without options of its own.
 error_t pass_on(int key, char*, argp_state* state)
 {
-    if (key != ARGP_KEY_INIT)
-        return ARGP_ERR_UNKNOWN;
-    state->child_inputs[0] = state->input;
-    return 0;
+    return parse_flags(key, state, *static_cast<CommandOptions*>(state->input));
 }
 
 }  // namespace
+
+error_t parse_flags(int key, argp_state* state, CommandOptions& common,
+                    std::initializer_list<CommandFlag> flags)
+{
+    if (key == ARGP_KEY_INIT)
+        state->child_inputs[0] = &common;
+    const auto given =
+        std::find_if(flags.begin(), flags.end(), [=](const CommandFlag& flag) { return flag.key == key; });
+    if (given != flags.end())
+        *given->flag = true;
+    return key == ARGP_KEY_INIT || given != flags.end() ? 0 : ARGP_ERR_UNKNOWN;
+}
 
 bool parse_command(int argc, char** argv, const CommandSyntax& syntax, void* arguments)
 {

@@ -4,6 +4,7 @@
 
 #include <argp.h>
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,10 +68,18 @@ int command_bench_raid56(int argc, char** argv, CommandOptions options);
 // ends with the exit codes that all have.
 struct CommandSyntax {
     const argp_option* options;  // null: none of its own
-    argp_parser_t parse;  // at ARGP_KEY_INIT: child_inputs[0] = its CommandOptions
+    argp_parser_t parse;  // leaves what it does not know to parse_flags()
     const char* operands;
     const char* doc;  // after \v what comes behind the options
 };
+// Options without an argument of a command: the key, and what it sets.
+struct CommandFlag {
+    int key;
+    bool* flag;
+};
+// Of CommandSyntax::parse: `common` is what the options of all fill.
+error_t parse_flags(int key, argp_state* state, CommandOptions& common,
+                    std::initializer_list<CommandFlag> flags = {});
 // False: said why, exit with kExitUsage.
 bool parse_command(int argc, char** argv, const CommandSyntax& syntax, void* arguments);
 // Parses a command line made of the shared options only. False: said why, exit with kExitUsage.

@@ -146,9 +146,6 @@ error_t parse_balance_option(int key, char* argument, argp_state* state)
 {
     auto& arguments = *static_cast<BalanceArguments*>(state->input);
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
     case kKeyConvert:
         arguments.data.given = true;
         arguments.data.profile = argument;
@@ -163,19 +160,13 @@ error_t parse_balance_option(int key, char* argument, argp_state* state)
         return parse_filters(argument, arguments.metadata, state) ? 0 : EINVAL;
     case 's':
         return parse_filters(argument, arguments.system, state) ? 0 : EINVAL;
-    case 'f':
-        arguments.force = true;
-        return 0;
-    case kKeyBackground:
-        arguments.background = true;
-        return 0;
-    case kKeyPlanOnly:
-        arguments.plan = true;
-        return 0;
     case kKeyFullBalance:
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_flags(key, state, arguments.common,
+                           {{'f', &arguments.force},
+                            {kKeyBackground, &arguments.background},
+                            {kKeyPlanOnly, &arguments.plan}});
     }
 }
 

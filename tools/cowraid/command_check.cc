@@ -50,17 +50,8 @@ error_t parse_check_option(int key, char* argument, argp_state* state)
 {
     auto& arguments = *static_cast<CheckArguments*>(state->input);
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
-    case 'f':
-        arguments.force = true;
-        return 0;
     case kTreesKey:
         arguments.check.verify_data = false;
-        return 0;
-    case kAllKey:
-        arguments.all = true;
         return 0;
     case kMemoryKey: {
         const auto bytes = parse_size(argument);
@@ -70,7 +61,8 @@ error_t parse_check_option(int key, char* argument, argp_state* state)
         return 0;
     }
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_flags(key, state, arguments.common,
+                           {{'f', &arguments.force}, {kAllKey, &arguments.all}});
     }
 }
 

@@ -52,31 +52,13 @@ constexpr argp_option kRemoveOptions[] = {
 error_t parse_device_option(int key, char*, argp_state* state)
 {
     auto& arguments = *static_cast<DeviceArguments*>(state->input);
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
-    case 'f':
-        arguments.force = true;
-        return 0;
-    case 'B':
-        arguments.wait = true;
-        return 0;
-    case kKeyIfAway:
-        arguments.only_if_away = true;
-        return 0;
-    case kKeySpare:
-        arguments.spare = true;
-        return 0;
-    case kKeyBackground:
-        arguments.background = true;
-        return 0;
-    case kKeyPlanOnly:
-        arguments.plan = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return parse_flags(key, state, arguments.common,
+                       {{'f', &arguments.force},
+                        {'B', &arguments.wait},
+                        {kKeyIfAway, &arguments.only_if_away},
+                        {kKeySpare, &arguments.spare},
+                        {kKeyBackground, &arguments.background},
+                        {kKeyPlanOnly, &arguments.plan}});
 }
 
 // `options`: null for none; argp leaks memory where the list is empty.

@@ -41,21 +41,13 @@ error_t parse_event_option(int key, char* text, argp_state* state)
 {
     auto& arguments = *static_cast<EventArguments*>(state->input);
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
-    case 'f':
-        arguments.follow = true;
-        return 0;
     case kKeyProgram:
         arguments.program = text;
         arguments.follow = true;
         return 0;
-    case kKeyTest:
-        arguments.test = true;
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_flags(key, state, arguments.common,
+                           {{'f', &arguments.follow}, {kKeyTest, &arguments.test}});
     }
 }
 

@@ -34,14 +34,11 @@ error_t parse_map_option(int key, char* text, argp_state* state)
 {
     auto& arguments = *static_cast<MapArguments*>(state->input);
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
     case 'o':
         arguments.file = text;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_flags(key, state, arguments.common);
     }
 }
 

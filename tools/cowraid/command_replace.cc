@@ -33,22 +33,8 @@ constexpr argp_option kReplaceOptions[] = {
 error_t parse_replace_option(int key, char*, argp_state* state)
 {
     auto& arguments = *static_cast<ReplaceArguments*>(state->input);
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
-    case 'f':
-        arguments.force = true;
-        return 0;
-    case 'B':
-        arguments.wait = true;
-        return 0;
-    case kKeyPlanOnly:
-        arguments.plan = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return parse_flags(key, state, arguments.common,
+                       {{'f', &arguments.force}, {'B', &arguments.wait}, {kKeyPlanOnly, &arguments.plan}});
 }
 
 bool parse(int argc, char** argv, ReplaceArguments& arguments)

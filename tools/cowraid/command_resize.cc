@@ -26,19 +26,8 @@ constexpr argp_option kResizeOptions[] = {
 error_t parse_resize_option(int key, char*, argp_state* state)
 {
     auto& arguments = *static_cast<ResizeArguments*>(state->input);
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
-    case kKeyBackground:
-        arguments.background = true;
-        return 0;
-    case kKeyPlanOnly:
-        arguments.plan = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return parse_flags(key, state, arguments.common,
+                       {{kKeyBackground, &arguments.background}, {kKeyPlanOnly, &arguments.plan}});
 }
 
 // What the user asks of which member.

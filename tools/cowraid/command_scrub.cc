@@ -61,12 +61,6 @@ error_t parse_start_option(int key, char* argument, argp_state* state)
 {
     auto& options = *static_cast<StartOptions*>(state->input);
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options.common;
-        return 0;
-    case 'B':
-        options.wait = true;
-        return 0;
     case 'r':
         options.scrub.mode = ScrubMode::kLook;
         options.given = true;
@@ -93,7 +87,7 @@ error_t parse_start_option(int key, char* argument, argp_state* state)
                        quoted(argument).c_str());
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_flags(key, state, options.common, {{'B', &options.wait}});
     }
 }
 

@@ -32,16 +32,7 @@ constexpr argp_option kWipeOptions[] = {
 error_t parse_wipe_option(int key, char*, argp_state* state)
 {
     auto& arguments = *static_cast<WipeArguments*>(state->input);
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
-    case 'f':
-        arguments.force = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return parse_flags(key, state, arguments.common, {{'f', &arguments.force}});
 }
 
 bool parse_wipe(int argc, char** argv, WipeArguments& arguments)

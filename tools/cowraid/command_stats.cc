@@ -27,19 +27,7 @@ constexpr argp_option kStatsOptions[] = {
 error_t parse_stats_option(int key, char*, argp_state* state)
 {
     auto& options = *static_cast<StatsOptions*>(state->input);
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options.common;
-        return 0;
-    case 'c':
-        options.check = true;
-        return 0;
-    case 'z':
-        options.reset = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    return parse_flags(key, state, options.common, {{'c', &options.check}, {'z', &options.reset}});
 }
 
 bool parse(int argc, char** argv, StatsOptions& options)

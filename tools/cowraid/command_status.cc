@@ -36,22 +36,14 @@ error_t parse_status_option(int key, char* text, argp_state* state)
 {
     auto& arguments = *static_cast<StatusArguments*>(state->input);
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
-    case 'x':
-        arguments.only_problems = true;
-        return 0;
-    case 'v':
-        arguments.names_files = true;
-        return 0;
     case kKeyWatch:
         arguments.watch_seconds = text == nullptr ? 1 : static_cast<unsigned>(strtoul(text, nullptr, 10));
         if (arguments.watch_seconds == 0)
             argp_error(state, "--watch takes a number of seconds, not %s", quoted(text).c_str());
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_flags(key, state, arguments.common,
+                           {{'x', &arguments.only_problems}, {'v', &arguments.names_files}});
     }
 }
 

@@ -165,9 +165,6 @@ error_t parse_usage_option(int key, char*, argp_state* state)
 {
     auto& arguments = *static_cast<UsageArguments*>(state->input);
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments.common;
-        return 0;
     case 'T':
         arguments.style = UsageStyle::kTable;
         return 0;
@@ -175,7 +172,7 @@ error_t parse_usage_option(int key, char*, argp_state* state)
         arguments.style = UsageStyle::kLayout;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_flags(key, state, arguments.common);
     }
 }
 
