@@ -222,15 +222,31 @@ TEST_CASE("where nothing else suffices a read waits, as long as it takes")
     }
 }
 
+// One block of a row is bad, and another one on a member that does not answer.
+struct BadBesideLate {
+    explicit BadBesideLate(const Shape& shape) : late(shape)
+    {
+        late.volume.rot(bad);
+        device.hold();
+    }
+    void check_repaired()
+    {
+        CHECK(late.right());
+        CHECK(late.volume.counter(guilty, MemberCounter::kRepaired) == 1);
+        CHECK(late.volume.all_counters(guilty) == 0);
+        CHECK(late.volume.disk_is_right());
+    }
+
+    const BlockPlace bad{3, 0, 1};
+    LateVolume late;
+    const uint32_t guilty = late.volume.spot(bad).member;
+    HoldingDevice& device = *late.volume.holds[late.volume.spot({3, 1, 1}).member];
+};
+
 TEST_CASE("a bad block beside a member that is slow is waited for, charged once and repaired")
 {
-    LateVolume late({ProfileId::kRaid5, 2, 16384});
-    TestVolume& volume = late.volume;
-    const BlockPlace bad{3, 0, 1};
-    volume.rot(bad);
-    const uint32_t guilty = volume.spot(bad).member;
-    HoldingDevice& device = *volume.holds[volume.spot({3, 1, 1}).member];
-    device.hold();
+    BadBesideLate one({ProfileId::kRaid5, 2, 16384});
+    LateVolume& late = one.late;
     std::atomic<bool> done{false};
     std::thread reader([&] {
         CHECK(late.read().ok());
@@ -238,32 +254,20 @@ TEST_CASE("a bad block beside a member that is slow is waited for, charged once 
     });
     usleep(8 * kLateDeadlineMs * 1000);
     CHECK_FALSE(done);
-    CHECK(volume.all_counters() == 0);
-    device.release(HoldingDevice::Release::kServe);
+    CHECK(late.volume.all_counters() == 0);
+    one.device.release(HoldingDevice::Release::kServe);
     reader.join();
-    CHECK(late.right());
-    CHECK(volume.counter(guilty, MemberCounter::kCorruption) == 1);
-    CHECK(volume.counter(guilty, MemberCounter::kRepaired) == 1);
-    CHECK(volume.all_counters(guilty) == 0);
-    CHECK(volume.disk_is_right());
+    CHECK(late.volume.counter(one.guilty, MemberCounter::kCorruption) == 1);
+    one.check_repaired();
 }
 
 TEST_CASE("a bad block and a slow member in a row of raid6: the one is repaired without the other")
 {
-    LateVolume late({ProfileId::kRaid6, 3, 16384});
-    TestVolume& volume = late.volume;
-    const BlockPlace bad{3, 0, 1};
-    volume.rot(bad);
-    const uint32_t guilty = volume.spot(bad).member;
-    HoldingDevice& device = *volume.holds[volume.spot({3, 1, 1}).member];
-    device.hold();
-    CHECK(late.read().ok());
-    CHECK(late.right());
-    device.release(HoldingDevice::Release::kPoison);
-    CHECK(late.right());
-    CHECK(volume.counter(guilty, MemberCounter::kRepaired) == 1);
-    CHECK(volume.all_counters(guilty) == 0);
-    CHECK(volume.disk_is_right());
+    BadBesideLate one({ProfileId::kRaid6, 3, 16384});
+    CHECK(one.late.read().ok());
+    CHECK(one.late.right());
+    one.device.release(HoldingDevice::Release::kPoison);
+    one.check_repaired();
 }
 
 TEST_CASE("without a deadline, and without memory to give away, reads wait")
