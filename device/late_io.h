@@ -50,10 +50,9 @@ private:
 };
 
 // As run_io(), for reads, but waits for a device that is silent so many milliseconds at most, if not too much
-// was left behind already. Null: all have a result. Else those
-// that LateIo::is_late() are not done; batch, vectors and memory must be moved to it, and it to
-// leave_behind(), before any of them is touched again. Only what a ring does or a device took by start() can
-// be given up.
+// was left behind already. Null: all have a result. Else those that LateIo::is_late() are not done; batch,
+// vectors and memory must be moved to it, and it to leave_behind(), before any of them is touched again. Only
+// what a ring does or a device took by start() can be given up.
 [[nodiscard]] std::unique_ptr<LateIo> run_io_for(std::span<IoRequest> batch, uint64_t wait_ms);
 
 // Keeps it until its last request is done. Thread-safe.

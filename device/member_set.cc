@@ -298,7 +298,6 @@ void MemberSet::set_slow_io_ms(uint64_t ms)
 
 bool MemberSet::slow(BlockDevice& device) const
 {
-    // Who waited that long finds it slow, whatever the clock says.
     const auto waits = [&, deadline = read_deadline_ms()] {
         return deadline != 0 && device.in_flight().is_silent(deadline);
     };

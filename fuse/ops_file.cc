@@ -144,7 +144,7 @@ void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t m
 // Read answers are assembled in a buffer of the serving thread.
 AlignedBuffer& thread_buffer()
 {
-    static thread_local AlignedBuffer buffer;
+    static thread_local AlignedBuffer buffer(128 * kKiB);
     return buffer;
 }
 

@@ -34,6 +34,17 @@ uint32_t preferred_copy(const Geometry& geometry, uint64_t stripe)
     return static_cast<uint32_t>((run + geometry.copies - turn % geometry.copies) % geometry.copies);
 }
 
+// How many copies of the block can be asked and lack nothing.
+uint32_t copies_there(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place)
+{
+    uint32_t there = 0;
+    for (uint32_t copy = 0; copy < group.geometry.copies; ++copy) {
+        const BlockLocation at = locate_block(state, group, place, copy);
+        there += at.device != nullptr && !at.stale ? 1 : 0;
+    }
+    return there;
+}
+
 class ReadCall {
 public:
     // Pieces that come to nothing because members are slow have the result kWouldWait, unless it waits for
@@ -98,7 +109,7 @@ void ReadCall::resolve(uint32_t index)
     const uint32_t missing = state_.missing_columns(*group);
     if (missing > 0)
         plan_.forbid_bridges();  // parity will be needed
-    if (missing >= group->tolerance && (group->geometry.parity > 0 || group->geometry.copies == 1))
+    if (missing >= group->tolerance && group->geometry.parity > 0)
         lease_ = nullptr;  // there is nothing but what is read
     if (round_ == 0)
         bump(state_.counters.blocks_read, piece.block_count);
@@ -130,17 +141,12 @@ void ReadCall::plan_chunk(uint32_t index, const BlockPlace& place, uint32_t bloc
     const uint32_t first = preferred_copy(group.geometry, place.stripe);
     BlockLocation location;
     bool slow = false;
-    uint32_t copies = 0;
-    for (uint32_t copy = 0; group.geometry.copies > 1 && copy < group.geometry.copies; ++copy) {
-        const BlockLocation at = locate_block(state_, group, place, copy);
-        copies += at.device != nullptr && !at.stale ? 1 : 0;
-    }
-    if (group.geometry.copies > 1 && copies < 2)
+    if (lease_ != nullptr && group.geometry.parity == 0 && copies_there(state_, group, place) < 2)
         lease_ = nullptr;
     for (uint32_t i = 0; i < group.geometry.copies; ++i) {
-        const BlockLocation copy = locate_block(state_, group, place, (first + i) % group.geometry.copies);
-        const bool copy_slow =
-            does_without(state_, patience_, group, place, (first + i) % group.geometry.copies);
+        const uint32_t number = (first + i) % group.geometry.copies;
+        const BlockLocation copy = locate_block(state_, group, place, number);
+        const bool copy_slow = does_without(state_, patience_, group, place, number);
         const bool better = slow != copy_slow ? slow : location.stale && !copy.stale;
         if (location.device == nullptr || (copy.device != nullptr && better)) {
             location = copy;

@@ -171,9 +171,7 @@ Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::
     // The target may have failed with the last write.
     if (committer_.store.volume.replacing() == record)
         return Err::kIo;
-    log_message(state == ReplaceState::kFailed ? LogLevel::kError
-                : text.empty()                 ? LogLevel::kInfo
-                                               : LogLevel::kWarning,
+    log_message(text.empty() ? LogLevel::kInfo : LogLevel::kError,
                 "replacing %s %s%s%s: %llu blocks were had from others, %llu are lost",
                 committer_.store.volume.members().name(record.source).c_str(), replace_state_name(state),
                 text.empty() ? "" : ": ", text.c_str(), static_cast<unsigned long long>(ended.copy.repaired),

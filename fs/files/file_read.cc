@@ -15,8 +15,6 @@ namespace {
 
 // Retries while a flush changes the mapping under the reader, before it takes the inode's mutex.
 constexpr int kUnlockedAttempts = 4;
-// Of a buffer that readers keep, at least.
-constexpr uint64_t kReadBufferBytes = 128 * kKiB;
 
 // A range of whole blocks and the memory it is read into.
 struct BlockRange {
@@ -218,7 +216,7 @@ Result<std::span<const std::byte>> Files::read(InodeNumber number, uint64_t offs
     const uint64_t first_block = offset / kBlockBytes;
     const uint64_t block_count = divide_up(offset + bytes, kBlockBytes) - first_block;
     if (memory.size() < block_count * kBlockBytes)
-        memory = AlignedBuffer(std::max(block_count * kBlockBytes, kReadBufferBytes));
+        memory = AlignedBuffer(block_count * kBlockBytes);
     CW_TRY(read_file_blocks(store, *inode, first_block, block_count, memory.data(), &memory));
     return std::span<const std::byte>(memory.span().subspan(offset % kBlockBytes, bytes));
 }
