@@ -103,25 +103,19 @@ void scatter_round_trip(uint64_t seed, std::span<BlockDevice* const> devices)
 // A ring reads it, and waits until somebody writes.
 class PipeDevice final : public BlockDevice {
 public:
-    PipeDevice() { REQUIRE(pipe2(ends_, O_CLOEXEC) == 0); }
+    explicit PipeDevice(int read_end) : read_end_(read_end) { }
     ~PipeDevice() override
     {
         wait_for_late_io(*this);
-        ring_forget_file(ends_[0]);
-        ::close(ends_[0]);
-        ::close(ends_[1]);
+        ring_forget_file(read_end_);
     }
     [[nodiscard]] uint64_t size_bytes() const override { return kMiB; }
     [[nodiscard]] const char* name() const override { return "pipe"; }
     void perform(IoRequest& request) override { request.result = Err::kIo; }
-    [[nodiscard]] int ring_fd() const override { return ends_[0]; }
-    void answer(std::span<const std::byte> bytes)
-    {
-        REQUIRE(write(ends_[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
-    }
+    [[nodiscard]] int ring_fd() const override { return read_end_; }
 
 private:
-    int ends_[2];
+    int read_end_;
 };
 
 // From now on io_uring_setup() of this process fails with EPERM, as in a container.
@@ -479,8 +473,14 @@ TEST_CASE("requests that a ring does not end in time: it is left to them, and th
         Prng prng(3);
         AlignedBuffer written = random_buffer(prng, 8 * kMiB);
         REQUIRE(write_device(*file, {0}, written.span()).ok());
-        auto pipe = std::make_unique<PipeDevice>();
-        PipeDevice& hanging = *pipe;
+        int ends[2];
+        REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+        const UniqueFd read_end(ends[0]);
+        const UniqueFd write_end(ends[1]);
+        auto pipe = std::make_unique<PipeDevice>(read_end.get());
+        const auto answer_one_request = [&] {
+            REQUIRE(::write(write_end.get(), written.data(), kBlockBytes) == ssize_t{kBlockBytes});
+        };
         for (int round = 0; round < 2; ++round) {
             const Ring* const ring = Ring::of_this_thread();
             AlignedBuffer memory(8 * kMiB + kBlockBytes);
@@ -511,7 +511,7 @@ TEST_CASE("requests that a ring does not end in time: it is left to them, and th
             REQUIRE(read_device(*file, {0}, again.span()).ok());
             CHECK(same(again.span(), written.span()));
         }
-        hanging.answer(written.span().first(kBlockBytes));
+        answer_one_request();
         const uint64_t begin = monotonic_ms();
         std::atomic<bool> closed{false};
         std::thread closer([&] {
@@ -520,7 +520,7 @@ TEST_CASE("requests that a ring does not end in time: it is left to them, and th
         });
         usleep(100'000);
         CHECK_FALSE(closed);
-        hanging.answer(written.span().first(kBlockBytes));
+        answer_one_request();
         closer.join();
         CHECK(monotonic_ms() - begin < 5000);
     });
