@@ -22,8 +22,10 @@ _cowraid_options() {
 }
 
 _cowraid_profiles() {
-    local mkfs
-    mkfs=$(type -P "${1%/*}/mkfs.cowraid" mkfs.cowraid {,/usr/local,/usr}/sbin/mkfs.cowraid | head -n 1)
+    local mkfs beside=
+    # The folder of a program that was found in PATH is not known, and the working directory may be anybody's.
+    [[ $1 != /* ]] || beside=${1%/*}/mkfs.cowraid
+    mkfs=$(type -P ${beside:+"$beside"} mkfs.cowraid {,/usr/local,/usr}/sbin/mkfs.cowraid | head -n 1)
     _cowraid_help "$mkfs" | sed -nE 's/.*profile of data: //p' | tr -d , | tr ' ' '\n'
 }
 

@@ -108,7 +108,7 @@ def test_mount_options_are_in_the_manual():
         assert any(line == name or line.startswith(name + " ") for line in lines), name
 
 
-def ask_bash(*words):
+def ask_bash(*words, by_path=False):
     script = """
         source "$1"; shift
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
@@ -117,12 +117,13 @@ def ask_bash(*words):
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     path = COMPLETION / "cowraid.bash"
-    result = run("bash", "--norc", "-c", script, "bash", path, TOOLS / words[0], *words[1:])
+    program = words[0] if by_path else TOOLS / words[0]
+    result = run("bash", "--norc", "-c", script, "bash", path, program, *words[1:])
     assert result.stderr == ""
     return set(result.stdout.split("\n")) - {""}
 
 
-def ask_zsh(*words):
+def ask_zsh(*words, by_path=False):
     """The completion system is not there without a terminal; what it would be told is printed."""
     script = """
         compadd() { while [[ $1 != -- ]]; do shift; done; shift; print -rl -- "$@" }
@@ -133,7 +134,8 @@ def ask_zsh(*words):
         words=("$@") CURRENT=$#
         source $path_of_completion
     """
-    result = run("zsh", "-f", "-c", script, "zsh", COMPLETION / "_cowraid", TOOLS / words[0], *words[1:])
+    program = words[0] if by_path else TOOLS / words[0]
+    result = run("zsh", "-f", "-c", script, "zsh", COMPLETION / "_cowraid", program, *words[1:])
     assert result.stderr == ""
     return {line.partition(":")[0] for line in result.stdout.splitlines()} - {""}
 
@@ -153,6 +155,22 @@ def test_commands_are_completed(ask):
         answers = {word for word in ask("cowraid", group, "") if not word.startswith("/")}
         assert inside <= answers, group
         assert not inside or answers <= inside | {"missing", "max"}, group
+
+
+@SHELLS
+def test_no_program_of_the_working_directory_runs(ask, tmp_path, monkeypatch):
+    """A typed "cowraid" is found in PATH; what lies beside the user may be anybody's."""
+    ran = tmp_path / "ran"
+    for folder in (tmp_path, tmp_path / "cowraid"):
+        folder.mkdir(exist_ok=True)
+        planted = folder / "mkfs.cowraid"
+        planted.write_text(f"#!/bin/sh\ntouch {ran}\n", encoding="ascii")
+        planted.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{TOOLS}:{os.environ['PATH']}")
+    profiles = ask("cowraid", "balance", "start", "--convert", "", by_path=True)
+    assert not ran.exists()
+    assert {"raid5", "raid6"} <= profiles
 
 
 @SHELLS
