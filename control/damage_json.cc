@@ -8,17 +8,10 @@ namespace cowraid {
 Json encode_damage(const DamagedFiles& damage)
 {
     Json files = json_make_array();
-    size_t bytes = 0;
     for (const DamagedFile& file : damage.files) {
         Json paths = json_make_array();
-        for (const std::string& path : file.paths) {
-            bytes += path.size();
-            if (bytes > kDamagedPathBytesMax)
-                break;
+        for (const std::string& path : file.paths)
             json_append_text(paths.get(), path);
-        }
-        if (bytes > kDamagedPathBytesMax)
-            break;
         Json one = json_make_object();
         json_put_integer(one.get(), "inode", file.inode.value);
         json_put(one.get(), "paths", std::move(paths));

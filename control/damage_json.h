@@ -6,9 +6,8 @@
 
 namespace cowraid {
 
-// Files that are asked for at a time, and the bytes of names after which an answer has no more of them.
+// Files that are asked for at a time.
 inline constexpr size_t kDamagedFilesMax = 1000;
-inline constexpr size_t kDamagedPathBytesMax = 1024 * 1024;
 
 // Damaged files as the control socket carries them and --json prints them. file_count counts all.
 Json encode_damage(const DamagedFiles& damage);

@@ -28,7 +28,7 @@ private:
     }
     void found(const DamagedFile& file) override
     {
-        for (const std::string& path : paths_of(context_.cache, tree_, file.inode))
+        for (const std::string& path : paths_of(context_.cache, tree_, file.inode, path_bytes_left_))
             context_.findings.add("file", {}, "%s: lost: %llu block%s, bytes %llu to %llu", path.c_str(),
                                   as_ull(file.blocks), file.blocks == 1 ? "" : "s", as_ull(file.range.first),
                                   as_ull(file.range.last));
@@ -36,6 +36,7 @@ private:
 
     CheckContext& context_;
     const TreeRoot tree_;
+    size_t path_bytes_left_ = kDamagedPathBytesMax;
 };
 
 }  // namespace

@@ -48,15 +48,24 @@ std::string directory_path(NodeCache& cache, const TreeRoot& files, InodeNumber 
 
 }  // namespace
 
-std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, InodeNumber inode)
+std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, InodeNumber inode,
+                                  size_t& bytes_left)
 {
     std::vector<std::string> paths;
+    bool all = true;
     for_links(cache, files, inode, [&](const InodeLink& link) {
-        if (const std::string directory = directory_path(cache, files, link.parent); !directory.empty())
+        const std::string directory = directory_path(cache, files, link.parent);
+        const size_t bytes = directory.size() + link.name.size();
+        all = bytes <= bytes_left;
+        if (all && !directory.empty()) {
             paths.push_back(directory + link.name);
-        return true;
+            bytes_left -= bytes;
+        }
+        return all;
     });
-    if (paths.empty())
+    if (!all)
+        bytes_left = 0;
+    if (paths.empty() || !all)
         paths.push_back("inode " + std::to_string(inode.value));
     return paths;
 }
@@ -120,12 +129,13 @@ private:
             return;
         out_.files.push_back(file);
         out_.files.back().paths =
-            paths_of(store_.cache, store_.timeline.view().committed->file_tree, file.inode);
+            paths_of(store_.cache, store_.timeline.view().committed->file_tree, file.inode, path_bytes_left_);
     }
 
     Store& store_;
     const std::vector<DamagedRun> runs_;
     const size_t files_max_;
+    size_t path_bytes_left_ = kDamagedPathBytesMax;
     DamagedFiles& out_;
 };
 

@@ -274,6 +274,32 @@ TEST_CASE("scrub life: files with lost blocks are named by all their paths until
     CHECK(report.clean());
 }
 
+TEST_CASE("scrub life: the names of damaged files are told as long as there is room for them")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    const InodeNumber folder = volume.fs().names.make_node(kRoot, "folder", S_IFDIR | 0755, 0, {})->inode;
+    const InodeNumber file = make_file(volume.fs(), "file", random_content(prng, 100));
+    for (const char* const name : {"b", "c", "d"})
+        REQUIRE(volume.fs().names.link(file, folder, name).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    const auto named = [&](size_t& bytes_left) {
+        Store& store = volume.fs().store;
+        return paths_of(store.cache, store.timeline.view().committed->file_tree, file, bytes_left);
+    };
+    size_t bytes = 1000;
+    CHECK(named(bytes).size() == 4);
+    CHECK(bytes == 1000 - (5 + 3 * 9));
+    bytes = 5 + 2 * 9 + 8;
+    const std::vector<std::string> some = named(bytes);
+    REQUIRE(some.size() == 4);
+    CHECK(some.front() == "/file");
+    CHECK(some.back() == "inode " + std::to_string(file.value));
+    CHECK(bytes == 0);
+    CHECK(named(bytes) == std::vector<std::string>{some.back()});
+}
+
 // What a write replaces, to the end of the file, need not be read.
 TEST_CASE("scrub life: a damaged file takes its content again, with a last block that is not full")
 {
