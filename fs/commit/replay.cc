@@ -105,12 +105,14 @@ void ReplayedState::add(const FsyncRecord& record)
         else
             dirty.insert(blocks.first_block, copy_of(blocks));
     }
+    counters_fell_ = counters_fell_ || record.counters.next_inode < counters_.next_inode;
     counters_ = record.counters;
 }
 
 Status ReplayedState::validate()
 {
-    if (counters_.next_inode < committer_.names.next_inode)
+    // Items were compared with the counters of their own record, and their numbers are not given again.
+    if (counters_fell_ || counters_.next_inode < committer_.names.next_inode)
         return Err::kCorrupt;
     if (counters_.reserved_blocks > raw_blocks(committer_.store.volume.superblock()))
         return Err::kCorrupt;

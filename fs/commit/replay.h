@@ -48,6 +48,7 @@ private:
     std::set<Key> extent_keys_;  // of extents that records put or erased
     std::map<uint64_t, DirtyMap> dirty_;  // by inode
     VolumeCounters counters_;
+    bool counters_fell_ = false;  // from one record to the next
     std::vector<FreedRun> freed_;  // what the last commit has and the records do not
 };
 

@@ -531,8 +531,8 @@ TEST_CASE("fsync: a volume mounted read-only shows the log and leaves it, and ma
 
 namespace {
 
-// Appends a record that nobody has written to the log of a volume that is not mounted.
-void forge(SimVolume& volume, const std::vector<std::byte>& record)
+// Appends records that nobody has written to the log of a volume that is not mounted.
+void forge(SimVolume& volume, std::initializer_list<std::vector<std::byte>> records)
 {
     std::string why;
     Result<Assembly> assembly = assemble(volume.borrow({}), why);
@@ -545,7 +545,8 @@ void forge(SimVolume& volume, const std::vector<std::byte>& record)
     FsyncScan scan((*opened)->members(), superblock, committed);
     REQUIRE(scan.batches().empty());
     FsyncLog log((*opened)->members(), superblock, 1, scan.next_sequence(), committed);
-    REQUIRE(log.append(record, committed.next(), superblock.log_epoch).ok());
+    for (const std::vector<std::byte>& record : records)
+        REQUIRE(log.append(record, committed.next(), superblock.log_epoch).ok());
 }
 
 struct Forgery {
@@ -598,7 +599,7 @@ TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left o
         FsyncRecordEncoder encoder;
         forgery.fill(encoder, files.find("old"), files.find("dir"));
         volume.power_cut(prng);
-        forge(volume, encoder.finish({.next_inode = 400, .inode_count = 6, .reserved_blocks = 256}));
+        forge(volume, {encoder.finish({.next_inode = 400, .inode_count = 6, .reserved_blocks = 256})});
         std::string why;
         CHECK_FALSE(volume.mount(manual_options(), why).ok());
         CHECK(why.find("contradicts") != std::string::npos);
@@ -614,6 +615,30 @@ TEST_CASE("fsync: a log that contradicts the trees is refused, and can be left o
     }
 }
 
+// The number would be given again, with what the first record says of it.
+TEST_CASE("fsync: a log whose next inode number falls from one record to the next is refused")
+{
+    for (const uint64_t first : {uint64_t{2000}, uint64_t{400}}) {
+        CAPTURE(first);
+        Prng prng(seed());
+        SimVolume volume(kFsyncShapes[0]);
+        start(volume, prng);
+        ManyFiles files(volume.fs(), prng);
+        InodeAttributes attributes;
+        attributes.mode = S_IFREG | 0666;
+        attributes.link_count = 1;
+        FsyncRecordEncoder one, other;
+        CHECK(one.add_item({inode_key({399}), false, encode_inode(attributes)}));
+        volume.power_cut(prng);
+        forge(volume, {one.finish({.next_inode = first, .inode_count = 7, .reserved_blocks = 256}),
+                       other.finish({.next_inode = 400, .inode_count = 7, .reserved_blocks = 256})});
+        std::string why;
+        const bool mounted = volume.mount(manual_options(), why).ok();
+        CHECK(mounted == (first == 400));
+        CHECK((mounted || why.find("contradicts") != std::string::npos));
+    }
+}
+
 TEST_CASE("fsync: a record that does not decode ends the replay")
 {
     Prng prng(seed());
@@ -621,7 +646,7 @@ TEST_CASE("fsync: a record that does not decode ends the replay")
     start(volume, prng);
     const std::string tree = tree_text(volume.fs());
     volume.power_cut(prng);
-    forge(volume, std::vector<std::byte>(500, std::byte{3}));
+    forge(volume, {std::vector<std::byte>(500, std::byte{3})});
     expect_replay(volume, tree, 0);
 }
 
