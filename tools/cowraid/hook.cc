@@ -10,8 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -25,6 +28,25 @@ namespace {
 bool ours_alone(const struct stat& info)
 {
     return (info.st_uid == 0 || info.st_uid == geteuid()) && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Whether nobody else can put another one there, or in the place of a folder above it. In a folder like
+// /tmp (sticky) others cannot rename what is not theirs. `path` has no links.
+bool ours_alone_with_folders(std::string path)
+{
+    struct stat info { };
+    if (stat(path.c_str(), &info) != 0 || !ours_alone(info))
+        return false;
+    for (bool direct = true; path.size() > 1; direct = false) {
+        path.erase(std::max<size_t>(path.rfind('/'), 1));
+        if (stat(path.c_str(), &info) != 0)
+            return false;
+        if (!direct && (info.st_mode & S_ISVTX) != 0)
+            info.st_mode &= ~mode_t{S_IWGRP | S_IWOTH};
+        if (!ours_alone(info))
+            return false;
+    }
+    return true;
 }
 
 // Waits until the process has ended, at most so long.
@@ -57,12 +79,16 @@ Status validate_hook(const std::string& path, std::string& why)
     }
     if (!S_ISREG(info.st_mode) || access(path.c_str(), X_OK) != 0)
         return invalid(why, path + " is no program that may be executed; see chmod(1)");
-    struct stat folder { };
-    const std::string above = path.substr(0, path.rfind('/') + 1);
-    if (!ours_alone(info) || stat(above.c_str(), &folder) != 0 || !ours_alone(folder)) {
+    const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
+    if (real == nullptr || real.get() != path) {
+        why = path + " is not called: there are links in its path; name it as " +
+              (real == nullptr ? "realpath(1) does" : real.get());
+        return Err::kAccess;
+    }
+    if (!ours_alone_with_folders(path)) {
         why = path +
-              " is not called: others may change it, or its folder; give both to root and take away the "
-              "permission of group and others to write";
+              " is not called: others may change it, or a folder above it; give them to root and take away "
+              "the permission of group and others to write";
         return Err::kAccess;
     }
     return {};

@@ -76,6 +76,18 @@ TEST_CASE("a hook that others may change is not called")
     CHECK(validate_hook(hook.path(), why).err() == Err::kAccess);
     chmod(hook.folder().c_str(), 0755);
     CHECK(validate_hook(hook.path(), why).ok());
+    // A folder further up, or a link, is as good for exchanging it.
+    const std::string inner = hook.folder() + "/inner";
+    REQUIRE(mkdir(inner.c_str(), 0755) == 0);
+    std::filesystem::copy(hook.path(), inner + "/hook");
+    CHECK(validate_hook(inner + "/hook", why).ok());
+    chmod(hook.folder().c_str(), 0777);
+    CHECK(validate_hook(inner + "/hook", why).err() == Err::kAccess);
+    CHECK(why.find("a folder above it") != std::string::npos);
+    chmod(hook.folder().c_str(), 0755);
+    std::filesystem::create_directory_symlink(inner, hook.folder() + "/link");
+    CHECK(validate_hook(hook.folder() + "/link/hook", why).err() == Err::kAccess);
+    CHECK(why.find("name it as " + inner + "/hook") != std::string::npos);
 }
 
 TEST_CASE("a hook that fails or hangs is told")
