@@ -205,8 +205,13 @@ void ring_forget_file(int fd)
     for (Ring* ring : ring_list().rings) {
         if (!ring->has_file_table_ || ring->file_known_[static_cast<size_t>(fd)].exchange(0) == 0)
             continue;
+        // Not by liburing: from 2.4 on it names the ring by its place among those of the calling thread.
         const int none = -1;
-        const int result = io_uring_register_files_update(&ring->ring_, static_cast<unsigned>(fd), &none, 1);
+        io_uring_files_update update{};
+        update.offset = static_cast<uint32_t>(fd);
+        update.fds = reinterpret_cast<uintptr_t>(&none);
+        const int64_t result =
+            syscall(SYS_io_uring_register, ring->ring_.ring_fd, IORING_REGISTER_FILES_UPDATE, &update, 1);
         CW_ASSERT(result == 1);
     }
 }
