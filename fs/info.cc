@@ -28,7 +28,9 @@ void tell_presence(Filesystem& filesystem, const MemberRecord& record, MemberInf
     } else if (members.stopped_it(record.id)) {
         info.reason = "failed, and the volume stopped";
     } else if (members.device(record.id) == nullptr) {
-        const MemberReason reason = filesystem.volume->reason_of(record.id);
+        // Of the mount, if it has not been there since.
+        const MemberReason reason =
+            members.arrivals(record.id) == 0 ? filesystem.volume->reason_of(record.id) : MemberReason();
         info.reason = reason.text;
         info.unusable = reason.unusable;
         if (info.reason.empty() && record.state == MemberState::kMissing)
@@ -166,7 +168,8 @@ VolumeInfo Filesystem::info()
     info.may_fail_writing = std::min<uint64_t>(info.may_fail, volume->spare_voters());
     info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)
-        info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
+        if (!member.successor)
+            info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
     info.available_bytes = store.ledger.data_available() * kBlockBytes;
     info.reserve_bytes = store.ledger.metadata_room().reserve_blocks * kBlockBytes;
     const ArrayStatistics array = volume->array().statistics();

@@ -186,7 +186,7 @@ stages_all() {
     # The sanitizer builds are also the check that clang compiles everything without a warning.
     export CXX=$clang
     # Random sets of faults: those without a sanitizer are enough to find what is wrong with the rules.
-    export COWRAID_SCRUB_ROUNDS=50
+    export COWRAID_SCRUB_ROUNDS=50 COWRAID_WINDOW_ROUNDS=4
     local fuzzed=false
     fuzzes && fuzzed=true
     stage "build (${clang##*/}, address and undefined sanitizer)" \

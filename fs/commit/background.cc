@@ -284,10 +284,9 @@ void* Background::health_main(void* self)
                 return nullptr;
         }
         committer.store.volume.members().spend_slow_ios();
-        // With a spare at hand a doubtful member is copied: it does not go while a replacement is under way.
+        // With a spare at hand a doubtful member is copied.
         committer.use_spares();
-        if (committer.replace.status().state != ReplaceStatus::State::kRunning &&
-            committer.store.volume.members().fail_over_budget())
+        if (committer.fail_over_budget())
             committer.store.commits.request_commit();  // what skips it is acknowledged after that
     }
 }

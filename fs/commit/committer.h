@@ -87,6 +87,9 @@ struct Committer final : public CommitDriver, public FlushHost {
     // For each of them the smallest spare that will do; no thread but one calls this, without locks. Does
     // nothing while a remount is under way, which may wait for the thread.
     void use_spares();
+    // MemberSet::fail_over_budget(), but nobody goes while a replacement is under way: what is being copied
+    // is of use still.
+    bool fail_over_budget();
 
     // A member that is out of service takes part again, on `device` or (null) on the one that it had: whoever
     // `device` says it is, or `id`. What it missed is written to it; that begins. kInvalid: it is no member
@@ -159,9 +162,10 @@ private:
     // online_member(), with the lock.
     Result<MemberId> bring_back(MemberId id, std::unique_ptr<BlockDevice> device, std::string& why)
         CW_REQUIRES(remount_mutex);
-    // put_in_place() of a spare. A member that is out because repairs of it did not hold has what others may
-    // lack: it comes back, if it can, and is copied.
-    Status place_spare(MemberId id, bool serves, MemberId spare, std::string& why) CW_REQUIRES(remount_mutex);
+    // put_in_place(). A member that is out because repairs of it did not hold has what others may lack: it
+    // comes back, if it can, and is copied, unless another one is being replaced. `spare` is there, unless 0.
+    Status take_place(MemberId id, bool serves, std::unique_ptr<BlockDevice> device, MemberId spare,
+                      std::string& why) CW_REQUIRES(remount_mutex);
     // Not null. It stays as long as nobody else has the lock.
     Result<BlockDevice*> spare_device(MemberId spare, std::string& why) CW_REQUIRES(remount_mutex);
 };

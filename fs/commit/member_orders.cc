@@ -292,7 +292,33 @@ Status Committer::replace_member(MemberId id, std::unique_ptr<BlockDevice> devic
     if (!device)
         CW_TRY(spare_device(spare, why).status());
     const bool serves = store.volume.members().device(id) != nullptr;
-    return put_in_place(id, serves, std::move(device), spare, why);
+    return take_place(id, serves, std::move(device), spare, why);
+}
+
+Status Committer::take_place(MemberId id, bool serves, std::unique_ptr<BlockDevice> device, MemberId spare,
+                             std::string& why)
+{
+    MemberSet& members = store.volume.members();
+    const bool of_use = members.failure_reason(id) == MemberSet::kRepairsDoNotHold;
+    bool returned = false;
+    if (of_use && members.idle_device(id) != nullptr && !store.volume.replacing().active()) {
+        const BlockDevice& coming = device ? *device : *store.volume.spares().device(spare);
+        BalancePlan ignored;
+        CW_TRY(may_replace(id, coming.name(), coming.size_bytes(), ignored, why).status());
+        std::string text;
+        serves = returned = bring_back(id, nullptr, text).ok();
+        if (!serves)
+            CW_LOG_WARNING("%s cannot be copied, others have what it had: %s", members.name(id).c_str(),
+                           text.c_str());
+    }
+    const Status status = put_in_place(id, serves, std::move(device), spare, why);
+    if (status.err() == Err::kIo && spare.value != 0)
+        store.volume.spares().set_useless(spare);
+    if (returned && status.ok())
+        replace.note_brought_back(id);
+    else if (returned)
+        members.fail_for_repairs(id);
+    return status;
 }
 
 Status Committer::put_in_place(MemberId id, bool serves, std::unique_ptr<BlockDevice> device, MemberId spare,
@@ -322,6 +348,7 @@ Status Committer::put_in_place(MemberId id, bool serves, std::unique_ptr<BlockDe
         orders.carry_out(Ref<CommitOrder>(new OwnAgain(store.volume, id, disown)), nothing).ignore();
         return status;
     }
+    replace.forget(id);
     if (!store.options.manual_commit) {
         catch_up.cancel().ignore();  // of other members: it begins again
         catch_up.start({}).ignore();  // perhaps there is nothing; a mount looks again

@@ -132,6 +132,7 @@ Status Replace::start(const MemberRecord& line, std::unique_ptr<BlockDevice> dev
     CW_LOG_INFO("%s is being replaced by %s", volume.members().name(source).c_str(), name.c_str());
     MutexLock lock(mutex_);
     std::erase(gave_up_, source);
+    brought_back_ = {};
     last_ = {};
     passes_ = {};
     pass_begun_ = false;
@@ -230,8 +231,8 @@ const char* Replace::waits_for(const ReplaceRecord& record)
 {
     Volume& volume = committer_.store.volume;
     if (volume.members().device(record.target) == nullptr)
-        return "the new device is not there: it may come back for a while (spare_delay=, five times); "
-               "cowraid device online brings it, cowraid replace cancel gives it up";
+        return "the new device is not there: it may come back for a while (spare_delay=, five times), unless "
+               "it was taken offline; cowraid device online brings it, cowraid replace cancel gives it up";
     if (volume.members().device(record.source) != nullptr || all_copied(record))
         return "";
     const MountOptions& options = committer_.store.options;
@@ -312,11 +313,23 @@ bool Replace::give_up(const ReplaceRecord& record)
 {
     MemberSet& members = committer_.store.volume.members();
     const bool failed = members.failed(record.target);
-    if (failed || (members.device(record.target) == nullptr && committer_.is_given_up(record.target))) {
+    const bool source_lost =
+        members.device(record.source) == nullptr && committer_.is_given_up(record.source);
+    // One that is out by order is waited for as long as the source serves.
+    if (failed || (members.device(record.target) == nullptr &&
+                   (source_lost || committer_.is_given_up(record.target)))) {
         std::string why;
-        return end(record, ReplaceState::kFailed,
-                   members.name(record.target) + (failed ? " failed" : " did not come back"), why)
-            .ok();
+        const std::string text = members.name(record.target) + (failed ? " failed" : " did not come back");
+        if (!end(record, ReplaceState::kFailed, text, why).ok())
+            return false;
+        bool was_out;
+        {
+            MutexLock lock(mutex_);
+            was_out = brought_back_ == record.source;
+        }
+        if (was_out)
+            members.fail_for_repairs(record.source);
+        return true;
     }
     // Catching up does the rest.
     return members.device(record.source) == nullptr && *waits_for(record) == '\0' && take_over(record);
@@ -344,7 +357,7 @@ bool Replace::copy_on()
         vain_passes_ = now.groups_copied > copied_before_ ? 0 : vain_passes_ + 1;
         copied_before_ = now.groups_copied;
         hopeless = vain_passes_ > kVainPassesMax;
-        passes_ = copied;
+        passes_ = now.groups_copied > 0 ? copied : ScrubStatus();  // what was copied before does not count
         pass_begun_ = false;
     }
     return hopeless ? end_vain(record) : begin_pass();
@@ -370,6 +383,18 @@ bool Replace::gave_up(MemberId source) const
 {
     MutexLock lock(mutex_);
     return std::find(gave_up_.begin(), gave_up_.end(), source) != gave_up_.end();
+}
+
+void Replace::forget(MemberId source)
+{
+    MutexLock lock(mutex_);
+    std::erase(gave_up_, source);
+}
+
+void Replace::note_brought_back(MemberId source)
+{
+    MutexLock lock(mutex_);
+    brought_back_ = source;
 }
 
 bool Replace::begin_pass()

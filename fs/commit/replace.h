@@ -52,6 +52,12 @@ public:
 
     // That member cannot be copied, as far as this mount knows, or nobody wants it: no spare is used for it.
     [[nodiscard]] bool gave_up(MemberId source) const;
+    // It has another device now.
+    void forget(MemberId source);
+
+    // The member is in service only to be copied: when its successor fails it goes out again
+    // (MemberSet::fail_for_repairs()), unless a replacement of it begins anew.
+    void note_brought_back(MemberId source);
 
     // How the one that is under way ends with the next superblock. Commit thread.
     void note_end(const ReplaceStatus& ended);
@@ -90,6 +96,7 @@ private:
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
     uint32_t vain_passes_ CW_GUARDED_BY(mutex_) = 0;  // one after the other, after which no group was copied
     std::vector<MemberId> gave_up_ CW_GUARDED_BY(mutex_);
+    MemberId brought_back_ CW_GUARDED_BY(mutex_);
     uint64_t copied_before_ CW_GUARDED_BY(mutex_) = 0;  // groups, when the last pass began
 };
 

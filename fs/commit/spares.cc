@@ -194,27 +194,9 @@ uint64_t Committer::awaited_ms(MemberId id) const
     return std::min(store.volume.members().away_ms(id), monotonic_ms() - writing_since_ms.load());
 }
 
-Status Committer::place_spare(MemberId id, bool serves, MemberId spare, std::string& why)
+bool Committer::fail_over_budget()
 {
-    MemberSet& members = store.volume.members();
-    const bool of_use = members.failure_reason(id) == MemberSet::kRepairsDoNotHold;
-    bool returned = false;
-    if (of_use && members.idle_device(id) != nullptr) {
-        if (store.volume.replacing().active())
-            return refuse(Err::kBusy, why, "another member is being replaced");
-        CW_ASSIGN(const BlockDevice* const device, spare_device(spare, why));
-        BalancePlan ignored;
-        CW_TRY(may_replace(id, device->name(), device->size_bytes(), ignored, why).status());
-        std::string text;
-        serves = returned = bring_back(id, nullptr, text).ok();
-        if (!serves)
-            CW_LOG_WARNING("%s cannot be copied, others have what it had: %s", members.name(id).c_str(),
-                           text.c_str());
-    }
-    Status status = put_in_place(id, serves, nullptr, spare, why);
-    if (!status.ok() && returned)
-        members.fail_for_repairs(id);
-    return status;
+    return !store.volume.replacing().active() && store.volume.members().fail_over_budget();
 }
 
 void Committer::use_spares()
@@ -242,16 +224,14 @@ void Committer::use_spares()
         CW_LOG_WARNING("%s takes the place of %s", text.c_str(), volume.members().name(member.id).c_str());
         std::string why;
         if (emptying.active() && balance.cancel(why).ok())
-            CW_LOG_WARNING("%s is not made smaller: its place is taken; begin that again",
+            CW_LOG_WARNING("%s is not made smaller: a spare is to take its place; begin that again",
                            volume.members().name(member.id).c_str());
         why.clear();
-        const Status status = place_spare(member.id, serves, spare->id, why);
+        const Status status = take_place(member.id, serves, nullptr, spare->id, why);
         if (status.ok())
             continue;
         CW_LOG_ERROR("%s is not used: %s", text.c_str(), why.c_str());
-        if (status.err() == Err::kIo)
-            volume.spares().set_useless(spare->id);
-        else
+        if (status.err() != Err::kIo)
             spares_rest_ms = monotonic_ms() + kRefusedRestMs;
     }
     remount_mutex.unlock();

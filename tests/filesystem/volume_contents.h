@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -63,7 +64,7 @@ inline void require_contents(Filesystem& fs, const Contents& contents)
         const Result<size_t> bytes = fs.files.read(find_file(fs, name), 0, read);
         REQUIRE(bytes.ok());
         REQUIRE(*bytes == content.size());
-        REQUIRE(read == content);
+        REQUIRE((content.empty() || std::memcmp(read.data(), content.data(), content.size()) == 0));
     }
 }
 

@@ -129,7 +129,9 @@ Result<Replaced> replace_mounted(const ReplaceArguments& arguments, const Volume
     const Json request = json_make_object();
     json_put_integer(request.get(), "member", member.id.value);
     CW_ASSIGN(const Json answer, ask_daemon(client, arguments, request.get(), why));
-    Replaced replaced{member.id, target.uuid, json_get_text(request.get(), "path"), member.in_service()};
+    // One whose repairs did not hold comes back for it.
+    Replaced replaced{member.id, target.uuid, json_get_text(request.get(), "path"),
+                      member.in_service() || json_get_flag(answer.get(), "copied")};
     if (arguments.plan) {
         CW_ASSIGN(replaced.plan, decode_plan(answer.get()));
     }

@@ -546,7 +546,9 @@ Status VolumeControl::device_replace(ControlRequest& request, ControlAnswer& ans
     }
     const MemberId member = member_of(request.body.get());
     const Status replaced = filesystem_.committer.replace_member(member, std::move(device), why, spare);
-    return answer_device(request, replaced, member, answer, why);
+    CW_TRY(answer_device(request, replaced, member, answer, why));
+    json_put_flag(answer.result.get(), "copied", filesystem_.volume->replacing().source == member);
+    return {};
 }
 
 Status VolumeControl::replace_plan(ControlRequest& request, ControlAnswer& answer, std::string& why)
