@@ -22,7 +22,8 @@ inline uint64_t seed()
     return text != nullptr ? strtoull(text, nullptr, 0) : 1;
 }
 
-// Power is cut at each event; under a sanitizer, with which that takes five times as long, at one in four.
+// Power is cut at each event, and each case is tried; under a sanitizer, with which that takes five times as
+// long, one in four.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr int kCutStep = 4;
 #elif defined(__has_feature)
