@@ -101,6 +101,38 @@ def test_raid5_becomes_raid6_beside_a_writer(make_volume):
         volume.unhide(pair)
 
 
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_no_metadata_stays_weaker_than_data(make_volume, cancelled):
+    """After a balance that was cancelled, and as mkfs made it."""
+    volume = make_volume(data="raid5" if cancelled else "raid6", metadata="raid1", member_count=4,
+                         member_mib=512)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=20)
+    (volume.mount_point / "big").write_bytes(os.urandom((100 if cancelled else 5) << 20))
+    run("sync", "-f", volume.mount_point)
+    if cancelled:
+        balance(volume, "--convert", "raid6", "--background")
+        balance(volume, "cancel")
+    assert "raid1" in profiles(volume)
+    assert "2 afterwards" in balance(volume, "--convert", "raid6", "--plan").stdout
+    assert "done" in balance(volume, "--convert", "raid6").stdout
+    assert profiles(volume) == {"raid6", "raid1c3"}
+    assert "nothing" in balance(volume, "--convert", "raid6", "--plan").stdout
+    if not cancelled:  # told to be weaker it is
+        balance(volume, "--convert", "raid6", "--metadata", "raid1", "--force")
+        assert profiles(volume) == {"raid6", "raid1"}
+        balance(volume, "--convert", "raid6")
+    verify(sums)
+    volume.unmount()
+    volume.check()
+    volume.hide([0, 2])
+    volume.mount(without(volume, [0, 2]), "degraded,ro")
+    verify(sums)
+    volume.unmount()
+    volume.unhide([0, 2])
+
+
 def test_killed_it_goes_on_by_itself(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=512)
     volume.make()

@@ -334,6 +334,20 @@ Result<ProfileId> requested_profile(const json_t* request, const char* key, Prof
     return Err::kInvalid;
 }
 
+// Nodes survive what data will survive, those in groups that mkfs or a cancelled balance left weaker, too.
+void raise_metadata(Volume& volume, BalanceOptions& options)
+{
+    const Profile& data = *find_profile(options.profiles.data);
+    const Profile& usual = *find_profile(default_metadata_profile(data.id, volume.member_table().size()));
+    const uint32_t now = find_profile(options.profiles.metadata)->tolerance;
+    if (data.tolerance > now && usual.tolerance > now)
+        options.profiles.metadata = usual.id;
+    const uint32_t wanted = find_profile(options.profiles.metadata)->tolerance;
+    for (const Ref<const ArrayGroup>& group : volume.array().groups())
+        if ((group->record.content & (kGroupMetadata | kGroupSystem)) != 0 && group->tolerance < wanted)
+            options.content |= kGroupMetadata | kGroupSystem;
+}
+
 }  // namespace
 
 Result<BalanceOptions> VolumeControl::member_options(const json_t* request, uint64_t shrink_bytes,
@@ -364,16 +378,9 @@ Result<BalanceOptions> VolumeControl::balance_options(const json_t* request, std
                       (json_get_flag(request, "metadata") ? kGroupMetadata : 0) |
                       (json_get_flag(request, "system") ? kGroupSystem : 0);
     CW_ASSIGN(options.profiles.data, requested_profile(request, "data_profile", now.data, why));
-    ProfileId usual = now.metadata;
-    const size_t members = filesystem_.volume->member_table().size();
-    const ProfileId raised = default_metadata_profile(options.profiles.data, members);
-    if (options.profiles.data != now.data && json_get_text(request, "metadata_profile").empty() &&
-        find_profile(raised)->tolerance > find_profile(usual)->tolerance &&
-        find_profile(options.profiles.data)->tolerance > find_profile(usual)->tolerance) {
-        usual = raised;
-        options.content |= kGroupMetadata | kGroupSystem;
-    }
-    CW_ASSIGN(options.profiles.metadata, requested_profile(request, "metadata_profile", usual, why));
+    CW_ASSIGN(options.profiles.metadata, requested_profile(request, "metadata_profile", now.metadata, why));
+    if (!json_get_text(request, "data_profile").empty() && json_get_text(request, "metadata_profile").empty())
+        raise_metadata(*filesystem_.volume, options);
     if (options.content != 0)
         return options;
     why = "nothing is to be balanced: neither data nor metadata";
