@@ -70,6 +70,12 @@ unsigned percent_of(const ScrubStatus& status)
                                                            100 / status.bytes_total);
 }
 
+uint64_t missing_spares(const VolumeInfo& info)
+{
+    return static_cast<uint64_t>(std::count_if(info.spares.begin(), info.spares.end(),
+                                               [](const SpareInfo& spare) { return spare.path.empty(); }));
+}
+
 std::string balance_text(const BalanceStatus& status)
 {
     if (status.shrink_bytes != 0)
@@ -135,6 +141,7 @@ void EventFinder::begin(const VolumeStatus& status)
         add("DegradedArray", degraded_text(info));
     if (info.read_only && !info.read_only_reason.empty())
         add("ReadOnly", info.read_only_reason);
+    tell_missing_spares(info, 0);
     for (const MemberInfo& member : info.members)
         errors_[member.id].value = errors_of(member);
     before_ = status;
@@ -227,9 +234,19 @@ void EventFinder::compare_spares(const VolumeInfo& info)
         else if (is->useless && !was.useless)
             tell("FailSpare", was, " was to take the place of a member, and failed");
     }
-    for (const SpareInfo& spare : info.spares)
-        if (find(before_.report.info, spare.id) == nullptr)
+    for (const SpareInfo& spare : info.spares) {
+        const SpareInfo* const was = find(before_.report.info, spare.id);
+        if (was == nullptr || (was->path.empty() && !spare.path.empty()))
             tell("SpareAdded", spare, " waits for a member to fail");
+    }
+    tell_missing_spares(info, missing_spares(before_.report.info));
+}
+
+void EventFinder::tell_missing_spares(const VolumeInfo& info, uint64_t before)
+{
+    const uint64_t missing = missing_spares(info);
+    if (missing > before)
+        add("SparesMissing", count_text(missing, "spare") + (missing == 1 ? " is" : " are") + " not there");
 }
 
 void EventFinder::compare_volume(const VolumeStatus& status)
@@ -275,6 +292,15 @@ void EventFinder::compare_scrub(const ScrubStatus& before, const ScrubStatus& st
         add("ScrubResumed", std::to_string(percent_of(status)) + "% done");
 }
 
+void EventFinder::tell_progress(unsigned percent, unsigned& told)
+{
+    percent = percent / kRebuildStep * kRebuildStep;
+    if (percent <= told || percent >= 100)
+        return;
+    add(("Rebuild" + std::to_string(percent)).c_str(), std::to_string(percent) + "% done");
+    told = percent;
+}
+
 void EventFinder::compare_rebuild(const ScrubStatus& before, const ScrubStatus& status)
 {
     const bool another = status.started != before.started && status.state != ScrubState::kNone;
@@ -282,11 +308,8 @@ void EventFinder::compare_rebuild(const ScrubStatus& before, const ScrubStatus& 
         add("RebuildStarted", "members are written what they lack");
         rebuilt_percent_ = 0;
     }
-    const unsigned percent = percent_of(status) / kRebuildStep * kRebuildStep;
-    if (status.state == ScrubState::kRunning && percent > rebuilt_percent_ && percent < 100) {
-        add(("Rebuild" + std::to_string(percent)).c_str(), std::to_string(percent) + "% done");
-        rebuilt_percent_ = percent;
-    }
+    if (status.state == ScrubState::kRunning)
+        tell_progress(percent_of(status), rebuilt_percent_);
     const bool ended = status.state == ScrubState::kFinished || status.state == ScrubState::kCancelled;
     if (ended && (another || status.state != before.state))
         add("RebuildFinished", (status.state == ScrubState::kCancelled ? "ended before its time, " : "") +
@@ -317,8 +340,14 @@ void EventFinder::compare_replace(const VolumeInfo& info, const ReplaceStatus& b
     const bool another = status.started != before.started && status.state != ReplaceStatus::State::kNone;
     const MemberInfo* const member = find_member(info, status.source);
     const std::string which = "member " + std::to_string(status.source.value);
-    if (another)
+    if (another) {
         add("ReplaceStarted", which + " is being replaced", member);
+        add("RebuildStarted", which + " is copied to its new device");
+        copied_percent_ = 0;
+    }
+    if (status.active() && status.groups_total > 0)
+        tell_progress(static_cast<unsigned>(status.groups_copied * 100 / status.groups_total),
+                      copied_percent_);
     if (status.state == before.state && !another)
         return;
     if (status.state == ReplaceStatus::State::kFinished)
@@ -330,6 +359,12 @@ void EventFinder::compare_replace(const VolumeInfo& info, const ReplaceStatus& b
         add("ReplaceCancelled", which + " stays", member);
     else if (status.state == ReplaceStatus::State::kFailed)
         add("ReplaceFailed", which + " stays: " + status.text, member);
+    if (status.state == ReplaceStatus::State::kNone || status.active())
+        return;
+    const bool replaced = status.state == ReplaceStatus::State::kFinished;
+    add("RebuildFinished", which + (replaced ? " is replaced" : " stays"));
+    if (replaced && member != nullptr && member->in_service() && member->stale_groups == 0)
+        add("SpareActive", member_text(*member) + " has everything", member);
 }
 
 std::vector<VolumeEvent> EventFinder::look(const VolumeStatus& status, uint64_t now)

@@ -54,6 +54,8 @@ private:
     void compare_rebuild(const ScrubStatus& before, const ScrubStatus& status);
     void compare_balance(const BalanceStatus& before, const BalanceStatus& status);
     void compare_replace(const VolumeInfo& info, const ReplaceStatus& before, const ReplaceStatus& status);
+    void tell_missing_spares(const VolumeInfo& info, uint64_t before);
+    void tell_progress(unsigned percent, unsigned& told);
     bool grew(Reported& reported, uint64_t value) const;
 
     uint64_t now_ = 0;
@@ -61,7 +63,7 @@ private:
     VolumeStatus before_;
     std::map<MemberId, Reported> errors_;
     Reported lost_;
-    unsigned rebuilt_percent_ = 0;  // told last
+    unsigned rebuilt_percent_ = 0, copied_percent_ = 0;  // told last
     std::vector<VolumeEvent> found_;
 };
 

@@ -83,17 +83,29 @@ TEST_CASE("a member is replaced, another one is not, and the successor is no new
     CHECK(look(finder, status) == "NewArray");
     status.replace = {.state = ReplaceStatus::State::kRunning, .source = {2}, .target = {9}, .started = 5};
     status.report.info.members.push_back({.id = {9}, .successor = true});
-    CHECK(look(finder, status) == "ReplaceStarted");
+    CHECK(look(finder, status) == "ReplaceStarted RebuildStarted");
+    CHECK(look(finder, status) == "");
+    status.replace.groups_total = 10;
+    status.replace.groups_copied = 5;
+    CHECK(look(finder, status) == "Rebuild40");
+    status.replace.groups_copied = 6;
+    CHECK(look(finder, status) == "Rebuild60");
+    status.replace.groups_copied = 7;
     CHECK(look(finder, status) == "");
     status.report.info.members.pop_back();
+    status.report.info.members[1].path = "/dev/m9";
+    status.replace.groups_copied = 10;
     status.replace.state = ReplaceStatus::State::kFinished;
     status.replace.copy.lost = 3;
     const std::vector<VolumeEvent> ended = finder.look(status, kNow);
-    REQUIRE(names_of(ended) == "ReplaceFinished");
+    REQUIRE(names_of(ended) == "ReplaceFinished RebuildFinished SpareActive");
     CHECK(ended[0].text == "member 2 is replaced, 0 blocks from other members, 3 lost");
-    CHECK(ended[0].device == "/dev/m2");
+    CHECK(ended[0].device == "/dev/m9");
+    CHECK(ended[1].text == "member 2 is replaced");
+    CHECK(ended[2].text == "member 2 (/dev/m9) has everything");
+    CHECK(ended[2].device == "/dev/m9");
     status.replace = {.state = ReplaceStatus::State::kFailed, .source = {2}, .started = 8, .text = "why"};
-    CHECK(look(finder, status) == "ReplaceStarted ReplaceFailed");
+    CHECK(look(finder, status) == "ReplaceStarted RebuildStarted ReplaceFailed RebuildFinished");
 }
 
 TEST_CASE("a member that is taken out by order did not fail")
@@ -114,7 +126,7 @@ TEST_CASE("a successor that is not there makes nothing degraded, and is said to 
     status.replace = {.state = ReplaceStatus::State::kWaiting, .source = {2}, .target = {9}, .started = 5};
     status.report.info.members[1].replaced = true;
     status.report.info.members.push_back({.id = {9}, .successor = true, .state = MemberState::kMissing});
-    CHECK(look(finder, status) == "NewArray ReplaceStarted");
+    CHECK(look(finder, status) == "NewArray ReplaceStarted RebuildStarted");
     CHECK(missing_members(status.report.info) == 0);
     CHECK(std::string(health_of(status).state) == "ONLINE");
     CHECK(health_of(status).what == "the new device of member 2 is not there");
@@ -270,6 +282,24 @@ TEST_CASE("spares come, go, and take the place of a member")
     CHECK(look(finder, status).empty());
     info.members[1].slow_ms = 0;
     CHECK(look(finder, status) == "MemberAnswers");
+}
+
+TEST_CASE("spares are missed at the mount, and when they go; one that is back is told as one that came")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    VolumeInfo& info = status.report.info;
+    info.spares = {{.id = {4}}, {.id = {5}, .path = "/dev/s5"}};
+    const std::vector<VolumeEvent> first = finder.look(status, kNow);
+    REQUIRE(names_of(first) == "NewArray SparesMissing");
+    CHECK(first[1].text == "1 spare is not there");
+    CHECK(look(finder, status).empty());
+    info.spares[1].path.clear();
+    const std::vector<VolumeEvent> gone = finder.look(status, kNow);
+    REQUIRE(names_of(gone) == "SparesMissing");
+    CHECK(gone[0].text == "2 spares are not there");
+    info.spares[0].path = "/dev/s4";
+    CHECK(look(finder, status) == "SpareAdded");
 }
 
 TEST_CASE("what a member is called")

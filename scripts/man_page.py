@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A manual page from its text and from what the programs say with --help.
-   scripts/man_page.py TEXT OUTPUT PROGRAM...
+   scripts/man_page.py TEXT OUTPUT (PROGRAM|FILE)...
 
-Lines of TEXT that begin with @ stand for what a program says:
+Lines of TEXT that begin with @ stand for what a program says, or a file has:
    @usage PROGRAM           its command lines
    @description PROGRAM     what it does
    @options PROGRAM         its options
    @notes PROGRAM           what follows its options
    @mount-options PROGRAM   the table that --options-table prints
    @commands PROGRAM        a section for each command, and one for the options that all commands share
+   @events FILE             the table of docs/EVENTS.md
 """
 
 import os
@@ -112,6 +113,12 @@ def print_mount_options(program):
         yield from (".TP", f"\\fB{escape(name)}\\fP", escape(text))
 
 
+def print_events(file):
+    for line in Path(file).read_text(encoding="utf-8").splitlines():
+        if row := re.fullmatch(r"\| ([A-Z]\w+.*?) \| (.*) \| (yes)? ?\|", line):
+            yield from (".TP", f"\\fB{escape(row[1])}\\fP{' *' if row[3] else ''}", escape(row[2]))
+
+
 PRINTERS = {
     "usage": lambda program: print_usages(read_help(program).usages),
     "description": lambda program: paragraphs(read_help(program).description),
@@ -119,6 +126,7 @@ PRINTERS = {
     "notes": lambda program: paragraphs(line for line in read_help(program).notes if line.strip()),
     "mount-options": print_mount_options,
     "commands": print_commands,
+    "events": print_events,
 }
 
 

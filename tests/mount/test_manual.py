@@ -108,6 +108,17 @@ def test_mount_options_are_in_the_manual():
         assert any(line == name or line.startswith(name + " ") for line in lines), name
 
 
+def test_all_events_are_in_the_manual():
+    source = (ROOT / "control" / "events.cc").read_text(encoding="utf-8")
+    names = set(re.findall(r'\b(?:add|tell)\("([A-Z]\w+)"', source))
+    assert len(names) > 30, names
+    page = sections_of("cowraid.8")["EVENTS"]
+    document = (ROOT / "docs" / "EVENTS.md").read_text(encoding="utf-8")
+    for text in (page, document):
+        assert not [name for name in names if not re.search(rf"\b{name}\b", text)]
+    assert re.search(r"RebuildFinished \*$", page, re.MULTILINE) and "names the files" in page
+
+
 def ask_bash(*words, by_path=False):
     script = """
         source "$1"; shift

@@ -69,10 +69,12 @@ def test_spares_come_and_go(make_volume):
         volume.mount()
         assert status(volume)["spares"][0]["path"] is None, "the named devices are the ones used"
         assert "1 spare is missing or faulted" in tool("cowraid", "status", volume.mount_point).stdout
+        wait_for(lambda: "SparesMissing" in events(volume), otherwise=lambda: events(volume))
         # One that comes late waits again, as udev has it.
         tool("cowraid", "device", "online", "--if-away", spare)
         assert status(volume)["spares"][0]["path"] == spare
         assert "spare is missing" not in tool("cowraid", "status", volume.mount_point).stdout
+        wait_for(lambda: f"spare 4 ({spare}) waits" in events(volume), otherwise=lambda: events(volume))
         said = tool("cowraid", "device", "online", spare, volume.mount_point, check=False)
         assert said.returncode == 1 and "is there" in said.stderr, said
         volume.unmount()
@@ -97,6 +99,9 @@ def test_spares_come_and_go(make_volume):
         assert "needs 256.00MiB, has 256.00MiB" in planned and len(status(volume)["spares"]) == 1
         tool("cowraid", "replace", "start", "-B", "2", spare, volume.mount_point)
         assert status(volume)["members"][1]["path"] == spare and status(volume)["spares"] == []
+        wait_for(lambda: "RebuildFinished" in events(volume), otherwise=lambda: events(volume))
+        told = events(volume)
+        assert "RebuildStarted" in told and f"member 2 ({spare}) has everything" in told, told
         volume.loops[1], away[1] = spare, volume.loops[1]
         said = tool("cowraid", "device", "add", "--spare", small, volume.mount_point, check=False)
         assert said.returncode == 1 and "a spare is not smaller" in said.stderr
