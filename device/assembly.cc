@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "device/lineage.h"
 
 namespace cowraid {
@@ -63,6 +64,11 @@ std::string logical_of(const std::vector<const Candidate*>& candidates)
     return names;
 }
 
+bool contains(const std::vector<const Candidate*>& candidates, const Candidate* candidate)
+{
+    return std::find(candidates.begin(), candidates.end(), candidate) != candidates.end();
+}
+
 // Assembles one set of devices; a step per member function, in the order of assemble().
 class Assembler {
 public:
@@ -77,7 +83,13 @@ public:
     Assembly build();
 
 private:
-    Status refuse_split(const std::vector<const Candidate*>& side);
+    // Those whose commits are part of the past of `head`.
+    struct Side {
+        const Candidate* head;
+        std::vector<const Candidate*> members;
+    };
+    [[nodiscard]] std::string keep_text(const Side& side) const;
+    Status refuse_split();
     Status refuse_head(const Candidate& unknown);
     [[nodiscard]] bool was_named(const Candidate& candidate) const;
     [[nodiscard]] bool was_replaced(const Candidate& candidate) const;
@@ -278,16 +290,41 @@ std::vector<const Candidate*> Assembler::side_of(const Candidate& head) const
     return side;
 }
 
-Status Assembler::refuse_split(const std::vector<const Candidate*>& side)
+// What to type to keep a side and take the devices of the others into it, as new ones.
+std::string Assembler::keep_text(const Side& side) const
 {
-    std::vector<const Candidate*> others;
-    for (const Candidate& candidate : candidates_) {
-        if (std::find(side.begin(), side.end(), &candidate) == side.end())
-            others.push_back(&candidate);
+    const Superblock& table = side.head->newest();
+    const size_t voters = table.members.size() - (table.replace.active() ? 1 : 0);
+    const std::string names = logical_of(side.members);
+    // One name alone would lead to the others.
+    std::string text = std::string("mount.cowraid -o degraded") +
+                       (side.members.size() * 2 <= voters ? "=force " : " ") + names +
+                       (side.members.size() == 1 ? " " + names : "") + " DIR";
+    for (const Candidate& other : candidates_)
+        if (!contains(side.members, &other) && table.member(other.newest().member_id) != nullptr)
+            text += " && cowraid replace start -B -f " + std::to_string(other.newest().member_id.value) +
+                    " " + name_of(*other.device) + " DIR";
+    return ". To keep " + names + ": " + text;
+}
+
+Status Assembler::refuse_split()
+{
+    std::vector<const Candidate*> left;
+    for (const Candidate& candidate : candidates_)
+        left.push_back(&candidate);
+    std::vector<std::string> names;
+    std::string commands;
+    while (!left.empty()) {
+        const Candidate* const head =
+            *std::max_element(left.begin(), left.end(), [](const Candidate* a, const Candidate* b) {
+                return newer_commit(b->newest(), a->newest());
+            });
+        const Side side{head, side_of(*head)};
+        names.push_back(logical_of(side.members));
+        commands += keep_text(side);
+        std::erase_if(left, [&](const Candidate* one) { return one == head || contains(side.members, one); });
     }
-    why_ =
-        "split brain: " + logical_of(side) + " and " + logical_of(others) +
-        " were each written without the other; mount only the devices of the side to keep, with -o degraded";
+    why_ = "split brain: " + join_words(names) + " were each written without the other" + commands;
     return Err::kInvalid;
 }
 
@@ -315,16 +352,13 @@ bool Assembler::better_head(const Candidate& a, const Candidate& b) const
 // The commit that all others follow.
 Status Assembler::choose_head()
 {
-    const Candidate* newest = &candidates_.front();
     for (const Candidate& candidate : candidates_) {
-        if (newer_commit(candidate.newest(), newest->newest()))
-            newest = &candidate;
         if (side_of(candidate).size() == candidates_.size() &&
             (head_ == nullptr || better_head(candidate, *head_)))
             head_ = &candidate;
     }
     if (head_ == nullptr)
-        return refuse_split(side_of(*newest));
+        return refuse_split();
     superblock_ = head_->newest();
     return {};
 }

@@ -482,6 +482,13 @@ void another_third_device(Arranged& a)
     a.give({1, 2, 3, 4});
 }
 
+constexpr const char* kKeepFirst = ". To keep /dev/m1 /dev/m2: mount.cowraid -o degraded=force /dev/m1 "
+                                   "/dev/m2 DIR && cowraid replace start -B "
+                                   "-f 3 /dev/m3 DIR && cowraid replace start -B -f 4 /dev/m4 DIR";
+constexpr const char* kKeepSecond = ". To keep /dev/m3 /dev/m4: mount.cowraid -o degraded=force /dev/m3 "
+                                    "/dev/m4 DIR && cowraid replace start -B "
+                                    "-f 1 /dev/m1 DIR && cowraid replace start -B -f 2 /dev/m2 DIR";
+
 const Scenario kRefused[] = {
     {.name = "a named member that the newest commit does not know",
      .arrange =
@@ -518,7 +525,7 @@ const Scenario kRefused[] = {
              go_on(a.volume, other, {3, 4}, 2);
              a.give({1, 2, 3, 4});
          },
-     .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4", "-o degraded"},
+     .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4 were", kKeepFirst, kKeepSecond},
      .err = Err::kInvalid},
     {.name = "one half written, the other mounted 200 times without a commit and then written",
      .arrange =
@@ -531,7 +538,7 @@ const Scenario kRefused[] = {
              commits(a.volume, other, {3, 4}, 2);
              a.give({1, 2, 3, 4});
          },
-     .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4", "-o degraded"},
+     .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4 were", kKeepFirst, kKeepSecond},
      .err = Err::kInvalid},
     {.name = "both halves mounted 200 times without a commit and then written",
      .arrange =
@@ -544,7 +551,7 @@ const Scenario kRefused[] = {
              commits(a.volume, other, {3, 4}, 1);
              a.give({1, 2, 3, 4});
          },
-     .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4", "-o degraded"},
+     .said = {"split brain: /dev/m1 /dev/m2 and /dev/m3 /dev/m4 were", kKeepFirst, kKeepSecond},
      .err = Err::kInvalid},
     {.name = "both halves written, one of each given",
      .arrange =
@@ -566,7 +573,10 @@ const Scenario kRefused[] = {
              go_on(a.volume, alone, {4}, 9);
              a.give({1, 2, 3, 4});
          },
-     .said = {"split brain: ", "/dev/m1 /dev/m2 /dev/m3"},
+     .said = {"split brain: ",
+              "To keep /dev/m1 /dev/m2 /dev/m3: mount.cowraid -o degraded /dev/m1 /dev/m2 "
+              "/dev/m3 DIR && cowraid replace start -B -f 4 /dev/m4 DIR",
+              "mount.cowraid -o degraded=force /dev/m4 /dev/m4 DIR && cowraid replace start -B -f 1 "},
      .err = Err::kInvalid},
     {.name = "the same with a single commit on each side",
      .arrange =

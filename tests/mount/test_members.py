@@ -3,12 +3,13 @@
 
 import json
 import os
+import re
 import shutil
 import time
 
 import pytest
 
-from conftest import Volume, run, tool, wait_for
+from conftest import TOOLS, Volume, run, tool, wait_for
 
 MOUNT_FAILED = 32
 LABEL = f"members-test-{os.getpid()}"
@@ -159,6 +160,55 @@ def test_the_other_half_of_a_split_brain_is_left_out(made):
     finally:
         for device in right[:2]:
             run("losetup", "-d", device)
+
+
+@pytest.mark.parametrize("member_count,kept", [(2, 0), (4, 1)])
+def test_a_split_brain_ends_as_its_message_says(make_volume, member_count, kept):
+    """Each half is written alone. Of the two command lines one is carried out."""
+    mirrored = member_count == 2
+    volume = make_volume(data="raid1" if mirrored else "raid6", metadata="raid1" if mirrored else "raid1c3",
+                         member_count=member_count, member_mib=128)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "both").write_bytes(os.urandom(9 << 20))
+    both = (volume.mount_point / "both").read_bytes()
+    volume.unmount()
+    half = member_count // 2
+    sides = [volume.devices[:half], volume.devices[half:]]
+    contents = [os.urandom(5 << 20), os.urandom(7 << 20)]
+    for side, content in zip(sides, contents):
+        volume.mount(side * (2 if mirrored else 1), "degraded=force")
+        (volume.mount_point / "f").write_bytes(content)
+        volume.unmount()
+    line = refused(volume, volume.devices)
+    assert f"split brain: {' '.join(sides[1])} and {' '.join(sides[0])} were" in line or \
+        f"split brain: {' '.join(sides[0])} and {' '.join(sides[1])} were" in line
+    commands = dict(re.findall(r"To keep ([^:]*): (mount.cowraid.*? DIR)(?=\. To keep|$)", line))
+    assert set(commands) == {" ".join(side) for side in sides}, line
+    command = commands[" ".join(sides[kept])]
+    assert command.count("&&") == half
+    path = f"{TOOLS}:{os.environ['PATH']}"
+    run("sh", "-c", command.replace("DIR", str(volume.mount_point)), env=dict(os.environ, PATH=path))
+
+    def verify():
+        assert (volume.mount_point / "both").read_bytes() == both
+        assert (volume.mount_point / "f").read_bytes() == contents[kept]
+
+    verify()
+    assert "healthy" in tool("cowraid", "status", "-x", volume.mount_point).stdout
+    assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+    volume.unmount()
+    volume.check()
+    # Found by any member, and whole without those that were kept.
+    volume.mount(volume.devices[:1])
+    verify()
+    volume.unmount()
+    volume.hide(range(kept * half, kept * half + half))
+    given_back = sides[1 - kept]
+    volume.mount(given_back * (2 if mirrored else 1), "degraded,ro")
+    verify()
+    volume.unmount()
+    volume.unhide(range(kept * half, kept * half + half))
 
 
 def test_image_files(make_volume):
