@@ -66,6 +66,12 @@ def test_every_command_and_option_is_in_the_manual():
     shared = OPTION.findall(sections["Options of all commands"])
     assert {"--json", "--raw", "-b", "--si", "--iec", "--help"} <= set(shared)
     assert "Exit codes: 0 done, 1 failed, 2 usage." in sections["Options of all commands"]
+    may_find = {command for command in COMMANDS
+                if "Exit code 3" in help_of("cowraid", *command.split())}
+    assert {"scrub start", "balance start", "check", "device remove", "replace status"} <= may_find
+    said = re.search(r"\n +3 +(.*?)\n\n", sections["EXIT STATUS"], re.DOTALL)[1]
+    for command in may_find:
+        assert command in said or command.split()[0] in re.findall(r"\w+", said), command
     for command in COMMANDS:
         text = sections[f"cowraid {command}"]
         options = options_in_help("cowraid", *command.split())

@@ -133,7 +133,8 @@ bool parse(int argc, char** argv, ResizeArguments& arguments)
          "Use all of a device that has grown, or of all that have; or use so much of one, or so much "
          "more or less. MEMBER is an id or a device. What lies beyond a smaller size is moved first; "
          "cowraid balance status, pause, resume and cancel are for this, too. The device itself stays "
-         "as it is, and may be made smaller afterwards."},
+         "as it is, and may be made smaller afterwards.\vExit code 3: block groups could not be emptied, "
+         "and the member stays as it is."},
         &arguments);
 }
 

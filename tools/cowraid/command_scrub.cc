@@ -93,7 +93,10 @@ error_t parse_start_option(int key, char* argument, argp_state* state)
 
 bool parse_start(int argc, char** argv, const char* doc, StartOptions& options)
 {
-    return parse_command(argc, argv, {kStartOptions, parse_start_option, "[VOLUME]", doc}, &options);
+    const std::string text = std::string(doc) +
+                             "\vExit code 3, when it is waited for: something is not as it "
+                             "should be, and was not repaired.";
+    return parse_command(argc, argv, {kStartOptions, parse_start_option, "[VOLUME]", text.c_str()}, &options);
 }
 
 Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t* arguments, std::string& why)
