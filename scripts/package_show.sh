@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Shows that the package works: installs it on a clean Debian 12 root, boots that in a container with systemd
 # and udev of its own, mounts two volumes from fstab at boot by label, scrubs by the systemd unit, shuts down
-# while a service still writes, boots again, and removes the package. Prints what it saw. Run as root; needs
-# the distribution's package archive, FUSE and loop devices; leaves nothing behind.
+# while a service still writes, boots again, with a member missing, and removes the package. Prints what it
+# saw. Run as root; needs the distribution's package archive, FUSE and loop devices; leaves nothing behind.
 #   scripts/package_show.sh [PACKAGE]      default: build-package/cowraid_*.deb, made by scripts/package.sh
 # TMPDIR chooses where the root lies (about 600 MiB).
 set -euo pipefail
@@ -11,9 +11,10 @@ export LC_ALL=C
 cd "$(dirname "$0")/.."
 
 readonly release=bookworm mirror=http://deb.debian.org/debian
-readonly member_count=4 member_mib=256
+readonly member_count=5 member_mib=256
 work=
 loops=()
+missing=()  # of them, at the next boot
 report=()
 
 fail() {
@@ -40,12 +41,12 @@ inside() {
     nsenter -a -t "$(leader)" "$@"
 }
 
-# The container has cgroups of its own, not those of who runs this, and no network: udev in it must not see
-# the interfaces. It sees the members, and may mount.
+# boot [degraded]: with a unit that fails. The container has cgroups of its own, not those of who runs this,
+# and no network: udev in it must not see the interfaces. It sees the members, and may mount.
 boot() {
-    local arguments=() loop
+    local arguments=() loop expected=${1:-running}
     for loop in "${loops[@]}"; do
-        arguments+=("--bind=$loop")
+        [[ " ${missing[*]} " == *" $loop "* ]] || arguments+=("--bind=$loop")
     done
     unshare -m bash -c '
         umount -l /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -58,7 +59,7 @@ boot() {
     for _ in $(seq 600); do
         state=$(inside systemctl is-system-running 2>/dev/null) || true
         case $state in
-        running) return 0 ;;
+        "$expected") return 0 ;;
         degraded)
             inside systemctl --failed --no-pager
             inside journalctl --no-pager -b -p warning | tail -n 40
@@ -158,6 +159,7 @@ install_package() {
     step "installing $package"
     cp "$package" "$root/tmp/cowraid.deb"
     apt_in_root install /tmp/cowraid.deb
+    ls "$root"/usr/share/doc/cowraid/EVENTS.md* >/dev/null || fail "events are not described"
     note "package installed" "$(chroot "$root" dpkg-query -W -f '${Version}, ${Installed-Size} KiB' cowraid)"
 }
 
@@ -187,11 +189,11 @@ make_volumes() {
     step "first boot: two volumes are made, and udev knows their members"
     boot
     inside mkfs.cowraid -q -d raid1 -L tank "${loops[0]}" "${loops[1]}"
-    inside mkfs.cowraid -q -d raid1 -L vault "${loops[2]}" "${loops[3]}"
+    inside mkfs.cowraid -q -d raid1 -L vault "${loops[@]:2}"
     inside udevadm settle
     inside lsblk -f "${loops[@]}" | sed 's/^/   /'
     inside test -b /dev/disk/by-label/tank || fail "no link by label"
-    inside lsblk -nro LABEL "${loops[@]}" | sort | uniq -c | tr -s ' \n' ' ' | grep -qx ' 2 tank 2 vault ' ||
+    inside lsblk -nro LABEL "${loops[@]}" | sort | uniq -c | tr -s ' \n' ' ' | grep -qx ' 2 tank 3 vault ' ||
         fail "lsblk does not know the labels"
     note "labels known to udev" "$(inside sh -c 'cd /dev/disk/by-label && echo *')"
     mkdir -p "$root/srv/tank" "$root/srv/vault"
@@ -259,8 +261,49 @@ boot_again() {
     note "at shutdown" "service stopped, last commit, daemons ended; content equal"
     inside systemctl -q disable --now writer.service
     rm "$root/etc/systemd/system/writer.service"
+    shut_down
+}
+
+# Refused or mounted, as the line of fstab has it; the boot goes on either way.
+boot_with_members_missing() {
+    step "fourth boot: a member of each is missing; the line of vault has degraded, that of tank has not"
+    sed -i -e 's/ cowraid  / cowraid  nofail,missing_dev_timeout=2,/' \
+        -e '/vault/s/nofail,/nofail,degraded,/' "$root/etc/fstab"
+    grep cowraid "$root/etc/fstab" | sed 's/^/   /'
+    missing=("${loops[0]}" "${loops[2]}")
+    boot degraded
+    inside systemctl is-active -q multi-user.target || fail "the boot did not go on"
+    [ "$(inside systemctl --failed --plain --no-legend | awk '{print $1}')" = srv-tank.mount ] ||
+        fail "another unit failed"
+    ! inside mountpoint -q /srv/tank || fail "tank is mounted without degraded"
+    inside journalctl --no-pager -b -o cat -u srv-tank.mount >"$work/said"
+    grep "member 1 is absent.*-o degraded" "$work/said" | sed 's/^/   /' || fail "the journal has no reason"
+    note "a member missing, nofail" "refused, said in the journal; the boot goes on"
+    inside mountpoint -q /srv/vault || fail "vault is not mounted with degraded"
+    inside journalctl --no-pager -b -o cat -p warning -t cowraid >"$work/said"
+    grep "member 1 is absent" "$work/said" | sed 's/^/   /' || fail "the log does not name the member"
+    inside cowraid status -x /srv/vault | sed 's/^/   /'
+    inside cowraid status /srv/vault | grep -q DEGRADED || fail "status does not say it"
+    inside cowraid events /srv/vault | grep -q DegradedArray || fail "there is no event"
+    inside sh -c 'grep /srv/vault /srv/vault/sums | sha256sum --quiet -c' || fail "content differs"
+    inside sh -c 'head -c 3000000 /dev/urandom >/srv/vault/without
+        sha256sum /srv/vault/without >>/srv/vault/sums'
+    note "a member missing, nofail,degraded" "mounted, written; warned of in log, status and events"
+    shut_down
+    step "fifth boot: all are there again"
+    missing=()
+    boot
+    for _ in $(seq 100); do
+        ! inside cowraid status -x | grep -q "all volumes are healthy" || break
+        sleep 0.1
+    done
+    inside cowraid status -x | sed 's/^/   /'
+    inside cowraid status -x | grep -q "all volumes are healthy" || fail "the member is not caught up"
+    inside sha256sum --quiet -c /srv/vault/sums || fail "content differs"
+    note "the member is there again" "caught up; content equal"
     inside umount /srv/tank /srv/vault
     inside cowraid check "${loops[0]}" | tail -n 1 | sed 's/^/   tank: /'
+    inside cowraid check "${loops[2]}" | tail -n 1 | sed 's/^/   vault: /'
 }
 
 wipe_and_remove() {
@@ -296,6 +339,7 @@ main() {
     make_volumes
     boot_with_fstab
     boot_again
+    boot_with_members_missing
     wipe_and_remove
     echo
     echo "package_show: $package installs, mounts at boot, and leaves no file when it is removed"
