@@ -7,7 +7,10 @@
                                                        --join: writes in place, --clean: with the cleaner,
                                                        --balance: balances; --returning: members come back;
                                                        --catch-up: and what they missed is written;
-                                                       --log-blocks N: write-intent logs that wrap
+                                                       --log-blocks N: write-intent logs that wrap;
+                                                       --change-members: added, replaced, removed
+    scripts/long_run.py pairs ROUNDS                   every pair of operations on a volume at once, 5 rounds
+                                                       a shard
     scripts/long_run.py kill PROFILE ROUNDS            20 rounds of kill -9 under load a shard; needs root
 
 Every finished shard appends one line to the results file: when, commit, shard, outcome, seconds, what it
@@ -32,13 +35,15 @@ from collections import namedtuple
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SEEDS_PER_SHARD, STATES_PER_SHARD, ROUNDS_PER_SHARD = 250, 10000, 20
+SEEDS_PER_SHARD, STATES_PER_SHARD, ROUNDS_PER_SHARD, PAIR_ROUNDS_PER_SHARD = 250, 10000, 20, 5
 STATES_SPARE = 0.02  # crash-replay shares its states out over instants and stays a little below the number
 SHARD_SECONDS_MAX = 7200
 LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance")
+MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance", "change-members")
+PROGRAMS_OF_KINDS = {"simulator": "tests/simulator", "crash": "tests/crash-replay",
+                     "pairs": "tests/members_test"}
 PROFILES_OF_KILL = ("raid5", "raid6")
 
 # name: how the results file knows it; command, environment: run it; pattern: the line that sums it up.
@@ -63,6 +68,8 @@ def parse_arguments():
     crash.add_argument("--log-blocks", type=positive, metavar="N")
     for mode in MODES_OF_CRASH:
         crash.add_argument(f"--{mode}", action="store_true")
+    pairs = kinds.add_parser("pairs")
+    pairs.add_argument("rounds", type=positive)
     kill = kinds.add_parser("kill")
     kill.add_argument("profile", choices=PROFILES_OF_KILL)
     kill.add_argument("rounds", type=positive)
@@ -114,6 +121,14 @@ def crash_shards(programs, arguments):
                     r"^crash-replay .*violations=.*$")
 
 
+def pair_shards(programs, arguments):
+    for seed, begin in enumerate(range(0, arguments.rounds, PAIR_ROUNDS_PER_SHARD), 1):
+        rounds = min(PAIR_ROUNDS_PER_SHARD, arguments.rounds - begin)
+        yield Shard(f"pairs seed={seed} rounds={rounds}", [programs / "members_test", "-tc=pairs*"],
+                    {"COWRAID_PAIR_ROUNDS": str(rounds), "COWRAID_SEED": str(seed)},
+                    r"^\[doctest\] test cases: +1 \| +1 passed.*$")
+
+
 def kill_shards(programs, arguments):
     for seed, begin in enumerate(range(0, arguments.rounds, ROUNDS_PER_SHARD), 1):
         rounds = min(ROUNDS_PER_SHARD, arguments.rounds - begin)
@@ -141,7 +156,7 @@ def copy_programs(arguments, folder):
     if arguments.kind == "kill":
         names = [f"tools/{name}" for name in MOUNT_PROGRAMS]
     else:
-        names = ["tests/simulator" if arguments.kind == "simulator" else "tests/crash-replay"]
+        names = [PROGRAMS_OF_KINDS[arguments.kind]]
     built = subprocess.run(["ninja", "-C", build, *names], check=False, text=True, stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT)
     if built.returncode != 0:
@@ -259,7 +274,7 @@ def main():
         signal.signal(number, signal.default_int_handler)
     commit = commit_name()
     results = ResultsFile(arguments.results)
-    kinds = {"simulator": simulator_shards, "crash": crash_shards, "kill": kill_shards}
+    kinds = {"simulator": simulator_shards, "crash": crash_shards, "pairs": pair_shards, "kill": kill_shards}
     with tempfile.TemporaryDirectory(prefix="cowraid-long-run-") as folder:
         copy_programs(arguments, Path(folder))
         shards = list(kinds[arguments.kind](Path(folder), arguments))
