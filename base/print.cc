@@ -87,6 +87,15 @@ void print_line(FILE* out, const char* format, ...)
     fputs(line.c_str(), out);
 }
 
+std::string line_text(const char* format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    std::string line = printable(text_format_list(format, arguments)) + "\n";
+    va_end(arguments);
+    return line;
+}
+
 void print_empty_line(FILE* out)
 {
     fputs("\n", out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Text for people. Every line that a program prints or logs goes through printable(), in print_line() and in
-// log_message(), so that a name or a label from elsewhere cannot forge a line or drive a terminal.
+// Text for people. Every line that a program prints or logs goes through printable(), in print_line(),
+// line_text() and log_message(), so that a name or a label from elsewhere cannot forge a line or drive a
+// terminal.
 #pragma once
 
 #include <cstdarg>
@@ -20,6 +21,8 @@ std::string printable(std::string_view text);
 
 // One line: adds the newline, and makes all before it printable.
 [[gnu::format(printf, 2, 3)]] void print_line(FILE* out, const char* format, ...);
+// What it prints.
+[[gnu::format(printf, 1, 2)]] std::string line_text(const char* format, ...);
 void print_empty_line(FILE* out);
 // Over what the last call printed: to a terminal, without a newline. An empty one makes place for a line.
 void print_over(FILE* out, const std::string& text);

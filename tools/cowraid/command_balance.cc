@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 
 #include "base/print.h"
 #include "control/balance_json.h"
@@ -256,73 +255,12 @@ Result<BalanceStatus> ask_balance(ControlClient& client, const char* action, std
     return ask_balance(client, request.get(), why);
 }
 
-uint64_t bytes_done(const BalanceStatus& status)
-{
-    return status.bytes_total - std::min(status.bytes_total, status.bytes_left);
-}
-
-std::string purpose_text(const BalanceStatus& status)
-{
-    if (status.shrink_bytes != 0)
-        return "makes member " + std::to_string(status.member.value) + " smaller, to " +
-               size_text(status.shrink_bytes);
-    if (status.member.value != 0)
-        return "empties member " + std::to_string(status.member.value) + " and removes it";
-    std::string text = status.convert ? "converts" : "moves";
-    if ((status.content & kGroupData) != 0)
-        text += status.convert ? std::string(" data to ") + profile_name(status.profiles.data) : " data";
-    if ((status.content & kGroupMetadata) != 0) {
-        text += (status.content & kGroupData) != 0 ? " and metadata" : " metadata";
-        text += status.convert ? std::string(" to ") + profile_name(status.profiles.metadata) : "";
-    }
-    if ((status.content & kAllContent) == kGroupSystem)
-        text += " system trees";
-    return text + (status.chosen ? " in the block groups that its filters let through" : "");
-}
-
-std::string result_text(const BalanceStatus& status)
-{
-    if (status.groups_stuck > 0)
-        return count_text(status.groups_stuck, "block group") +
-               " cannot be emptied: something in them cannot be read; run cowraid scrub" +
-               (status.member.value != 0 ? "; the member stays as it is" : "");
-    if (status.waits_for_room && status.state == State::kRunning)
-        return "waits for room: remove files, or add devices";
-    if (status.state == State::kFinished && status.shrink_bytes != 0)
-        return "done; what is behind that on the device is nobody's";
-    if (status.state == State::kFinished && status.member.value != 0)
-        return "done; the device stays in use until the volume is unmounted";
-    return status.state == State::kFinished ? "done" : "";
-}
-
-void print_status(const BalanceStatus& status, SizeStyle sizes)
-{
-    if (status.state == State::kNone) {
-        print_line(stdout, "no balance is under way");
-        return;
-    }
-    print_field("Status:", balance_state_name(status.state));
-    print_field("What:", purpose_text(status));
-    if (status.started != 0)
-        print_field("Since:", time_text(status.started));
-    const WorkProgress progress = balance_progress(status);
-    print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(bytes_done(status), sizes) +
-                             " of " + size_text(status.bytes_total, sizes));
-    if (progress.running) {
-        print_field("Rate:", rate_text(progress, sizes));
-        print_field("Time left:", duration_text(progress.left_ms));
-    }
-    print_field("Block groups left:", std::to_string(status.groups_left));
-    if (const std::string result = result_text(status); !result.empty())
-        print_field("Result:", result);
-}
-
 void print(const CommandOptions& options, const BalanceStatus& status)
 {
     if (options.format == OutputFormat::kJson)
         print_json(encode_balance(status).get());
     else
-        print_status(status, options.sizes);
+        fputs(balance_text(status, options.sizes).c_str(), stdout);
 }
 
 Result<BalanceStatus> ask_balance_status(ControlClient& client, std::string& why)
@@ -366,27 +304,6 @@ int run_action(int argc, char** argv, CommandOptions options, const char* doc, c
 }
 
 }  // namespace
-
-WorkProgress balance_progress(const BalanceStatus& status)
-{
-    const auto now = static_cast<uint64_t>(time(nullptr));
-    const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
-    WorkProgress progress = progress_of(bytes_done(status), status.bytes_total, seconds * 1000);
-    progress.running = status.state == State::kRunning;
-    progress.held_back = status.held_back;
-    if (status.state == State::kFinished)
-        progress.percent = 100;
-    return progress;
-}
-
-std::string balance_summary(const BalanceStatus& status)
-{
-    const std::string result = result_text(status);
-    const WorkProgress progress = balance_progress(status);
-    return std::string(balance_state_name(status.state)) + ", " + purpose_text(status) + ", " +
-           (progress.running ? progress_text(progress) : std::to_string(progress.percent) + "% done") +
-           (result.empty() || result == "done" ? "" : "; " + result);
-}
 
 int command_balance(int argc, char** argv, CommandOptions common)
 {

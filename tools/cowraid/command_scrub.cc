@@ -111,67 +111,12 @@ Result<ScrubStatus> ask_status(ControlClient& client, std::string& why)
     return decode_scrub(answer.get());
 }
 
-// One sentence.
-std::string result_text(const ScrubStatus& status)
-{
-    const bool looks = status.options.mode == ScrubMode::kLook;
-    if (status.lost + status.unreadable_nodes > 0)
-        return count_text(status.lost, "block") + " of data and " +
-               count_text(status.unreadable_nodes, "tree node") +
-               " are lost: redundancy does not have them; cowraid status -v names the files";
-    if (status.unverified > 0)
-        return count_text(status.unverified, "block") +
-               " not verified: on members that are not in service; see cowraid filesystem show";
-    if (status.unrepaired > 0)
-        return count_text(status.unrepaired, "block") +
-               (looks ? " can be repaired; run it without -r"
-                      : " could not be stored on their member; see cowraid device stats");
-    if (status.repaired > 0)
-        return count_text(status.repaired, "block") + " repaired, nothing is lost; see cowraid device stats";
-    return "no errors found";
-}
-
-void print_status(const ScrubStatus& status, SizeStyle sizes)
-{
-    if (status.state == ScrubState::kNone) {
-        print_line(stdout, "no scrub was made of this volume");
-        return;
-    }
-    const auto size = [sizes](uint64_t blocks) {
-        return size_text(blocks * kBlockBytes, sizes);
-    };
-    const WorkProgress progress = scrub_progress(status);
-    print_field("Scrub started:", time_text(status.started));
-    const bool looks = status.options.mode == ScrubMode::kLook;
-    const std::string plan = status.options.plan == ScrubOptions::Plan::kFull
-                                 ? ""
-                                 : std::string(", plan ") + scrub_plan_name(status.options.plan);
-    print_field("Status:",
-                std::string(scrub_state_name(status.state)) + (looks ? ", looks only" : "") + plan);
-    print_field("Duration:", duration_text(status.run_ms));
-    if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)
-        print_field("Time left:", duration_text(progress.left_ms));
-    print_field("Done:", std::to_string(progress.percent) + "%, " + size_text(status.bytes_done, sizes) +
-                             " of members");
-    print_field("Rate:", rate_text(progress, sizes));
-    print_field("Data verified:", size(status.data_blocks));
-    print_field("Parity verified:", size(status.parity_blocks));
-    print_field("Tree nodes:", std::to_string(status.nodes));
-    print_field("Superblocks, maps:", std::to_string(status.heads));
-    print_field("Repaired:", std::to_string(status.repaired) + " blocks");
-    print_field("Not repaired:", std::to_string(status.unrepaired) + " blocks");
-    print_field("Not verified:", std::to_string(status.unverified) + " blocks");
-    print_field("Lost:", std::to_string(status.lost) + " blocks");
-    print_field("Result:", status.state == ScrubState::kFinished ? result_text(status)
-                                                                 : result_text(status) + " so far");
-}
-
 void print(const CommandOptions& options, const ScrubStatus& status)
 {
     if (options.format == OutputFormat::kJson)
         print_json(encode_scrub(status).get());
     else
-        print_status(status, options.sizes);
+        fputs(scrub_text(status, options.sizes).c_str(), stdout);
 }
 
 int finish(ControlClient& client, const CommandOptions& options)
@@ -221,27 +166,6 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
 }
 
 }  // namespace
-
-WorkProgress scrub_progress(const ScrubStatus& status)
-{
-    WorkProgress progress =
-        progress_of(status.bytes_done, status.bytes_total, status.run_ms, status.options.limit);
-    progress.running = status.state == ScrubState::kRunning;
-    progress.held_back = status.held_back;
-    if (status.state == ScrubState::kFinished)
-        progress.percent = 100;
-    return progress;
-}
-
-std::string scrub_summary(const ScrubStatus& status)
-{
-    if (status.state == ScrubState::kNone)
-        return "none yet";
-    const bool ended = status.state == ScrubState::kFinished || status.state == ScrubState::kCancelled;
-    const std::string place =
-        ended ? " " + time_text(status.ended) : ", " + progress_text(scrub_progress(status));
-    return scrub_state_name(status.state) + place + ", " + result_text(status);
-}
 
 int command_scrub(int argc, char** argv, CommandOptions common)
 {

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <cstdio>
-#include <ctime>
 
 #include "base/print.h"
 #include "device/loop_backing.h"
@@ -202,32 +201,6 @@ Result<ReplaceStatus> ask_replacing(ControlClient& client, std::string& why)
     return decode_replace(json_get(answer.get(), "replace"));
 }
 
-WorkProgress replace_progress(const ReplaceStatus& status)
-{
-    WorkProgress progress = scrub_progress(status.copy);
-    progress.running = status.active() && status.state != ReplaceStatus::State::kPaused;
-    if (status.state == ReplaceStatus::State::kWaiting)
-        progress.awaits = status.text;
-    return progress;
-}
-
-std::string replace_summary(const ReplaceStatus& status)
-{
-    if (status.state == ReplaceStatus::State::kNone)
-        return "no member was replaced since the volume was mounted";
-    std::string text =
-        "replacing member " + std::to_string(status.source.value) + ": " + replace_state_name(status.state);
-    if (!status.text.empty())
-        text += ": " + status.text;
-    if (status.state == ReplaceStatus::State::kRunning)
-        text += ", " + progress_text(replace_progress(status)) + ", " + std::to_string(status.groups_copied) +
-                " of " + count_text(status.groups_total, "block group");
-    text += "; " + size_text(status.copy.bytes_done) + " copied, " +
-            count_text(status.copy.repaired, "block") + " had from other members, " +
-            std::to_string(status.copy.lost) + " lost";
-    return text + (status.copy.lost > 0 ? "; cowraid status -v names the files" : "");
-}
-
 namespace {
 
 // Commits that say so come after the last write.
@@ -289,50 +262,6 @@ bool interrupted()
     return was_interrupted != 0;
 }
 
-std::string time_text(uint64_t seconds)
-{
-    const auto time = static_cast<time_t>(seconds);
-    struct tm local { };
-    char out[64] = "";
-    if (localtime_r(&time, &local) != nullptr)
-        strftime(out, sizeof out, "%Y-%m-%d %H:%M:%S", &local);
-    return out;
-}
-
-std::string duration_text(uint64_t ms)
-{
-    const uint64_t seconds = ms / 1000;
-    return text_format("%llu:%02llu:%02llu", static_cast<unsigned long long>(seconds / 3600),
-                       static_cast<unsigned long long>(seconds / 60 % 60),
-                       static_cast<unsigned long long>(seconds % 60));
-}
-
-WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run_ms, uint64_t limit)
-{
-    const uint64_t done = std::min(done_bytes, total_bytes);
-    const uint64_t rate = run_ms == 0 ? 0 : done_bytes * 1000 / run_ms;
-    const uint64_t pace = limit == 0 ? rate : std::min(rate, limit);
-    return {.running = true,
-            .percent = total_bytes == 0 ? 0 : static_cast<unsigned>(done * 100 / total_bytes),
-            .rate = rate,
-            .left_ms = pace == 0 ? 0 : (total_bytes - done) * 1000 / pace,
-            .limit = limit};
-}
-
-std::string rate_text(const WorkProgress& progress, SizeStyle sizes)
-{
-    std::string notes = progress.limit == 0 ? "" : "limit " + size_text(progress.limit, sizes) + "/s";
-    if (progress.held_back)
-        notes += std::string(notes.empty() ? "" : ", ") + "held back by foreground load";
-    return size_text(progress.rate, sizes) + "/s" + (notes.empty() ? "" : " (" + notes + ")");
-}
-
-std::string progress_text(const WorkProgress& progress, SizeStyle sizes)
-{
-    return std::to_string(progress.percent) + "% done, " + rate_text(progress, sizes) + ", " +
-           duration_text(progress.left_ms) + " left";
-}
-
 void show_progress(const CommandOptions& options, const WorkProgress& progress)
 {
     if (options.format != OutputFormat::kText || isatty(STDERR_FILENO) != 1)
@@ -358,7 +287,7 @@ void show_awaited(const std::string& awaits)
 
 void print_field(const char* name, const std::string& value)
 {
-    print_line(stdout, "%-19s%s", name, value.c_str());
+    fputs(field_text(name, value).c_str(), stdout);
 }
 
 }  // namespace cowraid

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "control/control_client.h"
-#include "control/volume_status.h"
 #include "tools/common/new_member.h"
 #include "tools/cowraid/command.h"
+#include "tools/cowraid/work_text.h"
 
 namespace cowraid {
 
@@ -72,31 +72,7 @@ int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberI
 
 // How the replacement of a member is, or how the last one ended.
 Result<ReplaceStatus> ask_replacing(ControlClient& client, std::string& why);
-std::string replace_summary(const ReplaceStatus& status);
 
-// One line: how far it is, or how it ended.
-std::string scrub_summary(const ScrubStatus& status);
-std::string balance_summary(const BalanceStatus& status);
-
-// How far work is; for a progress line.
-struct WorkProgress {
-    bool running = false;
-    unsigned percent = 0;
-    uint64_t rate = 0;  // bytes a second
-    uint64_t left_ms = 0;
-    uint64_t limit = 0;  // bytes a second; 0: none
-    bool held_back = false;  // users of the volume go first just now
-    std::string awaits;  // what must happen before it goes on; empty: nothing
-};
-// Of work that has done so much in that time, and goes on so, at most as fast as the limit lets it.
-WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run_ms, uint64_t limit = 0);
-WorkProgress scrub_progress(const ScrubStatus& status);
-WorkProgress balance_progress(const BalanceStatus& status);
-WorkProgress replace_progress(const ReplaceStatus& status);
-// "1.00GiB/s (limit 2.00GiB/s, held back by foreground load)"
-std::string rate_text(const WorkProgress& progress, SizeStyle sizes = SizeStyle::kIec);
-// "40% done, 1.00GiB/s (limit 2.00GiB/s), 0:00:12 left"
-std::string progress_text(const WorkProgress& progress, SizeStyle sizes = SizeStyle::kIec);
 // "[====    ] 40% done, ..." as progress_text(), in place of the one before, on a terminal; nothing when it
 // does not run.
 void show_progress(const CommandOptions& options, const WorkProgress& progress);
@@ -132,9 +108,7 @@ Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
     }
 }
 
-std::string time_text(uint64_t seconds);  // since 1970, local time
-std::string duration_text(uint64_t ms);
-// One line of a table: "NAME   VALUE".
+// As field_text().
 void print_field(const char* name, const std::string& value);
 
 }  // namespace cowraid
