@@ -22,6 +22,8 @@ constexpr BalanceNumberField kBalanceNumbers[] = {
     {"bytes_left", &BalanceStatus::bytes_left},
     {"groups_left", &BalanceStatus::groups_left},
     {"groups_stuck", &BalanceStatus::groups_stuck},
+    {"moved_bytes", &BalanceStatus::moved_bytes},
+    {"run_ms", &BalanceStatus::run_ms},
     {"rate", &BalanceStatus::rate},
 };
 constexpr State kBalanceStates[] = {State::kNone, State::kRunning, State::kPaused, State::kFinished,

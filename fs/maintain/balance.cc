@@ -94,20 +94,25 @@ Balance::Balance(Store& store, const EmptyGroups& empty_groups, CommitOrders& or
     enter(state_of(record), record, committed_profiles(store.volume));
 }
 
-void Balance::enter(State state, const BalanceRecord& record, const VolumeProfiles& profiles)
+uint64_t Balance::run_ms() const
+{
+    return status_.run_ms + (status_.state == State::kRunning ? monotonic_ms() - running_since_ms_ : 0);
+}
+
+// `started`: of one that begins now.
+void Balance::enter(State state, const BalanceRecord& record, const VolumeProfiles& profiles,
+                    uint64_t started)
 {
     MutexLock lock(mutex_);
     const bool was_active = status_.active();
-    const uint64_t now_ms = monotonic_ms();
-    run_ms_ += status_.state == State::kRunning ? now_ms - running_since_ms_ : 0;
-    running_since_ms_ = now_ms;
+    status_.run_ms = run_ms();
+    running_since_ms_ = monotonic_ms();
     status_.state = state;
     status_.profiles = profiles;
     if (!status_.active()) {
         status_.ended = static_cast<uint64_t>(std::time(nullptr));
-        if (moved_bytes_ > 0)
-            status_.rate = moved_bytes_ * 1000 / std::max<uint64_t>(1, run_ms_);
-        moved_bytes_ = run_ms_ = 0;
+        if (status_.moved_bytes > 0)
+            status_.rate = status_.moved_bytes * 1000 / std::max<uint64_t>(1, status_.run_ms);
         return;
     }
     status_.content = record.content & kAllContent;
@@ -118,8 +123,8 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     status_.bytes_total = record.total_bytes;
     if (was_active)
         return;
-    status_.started = static_cast<uint64_t>(std::time(nullptr));
-    status_.ended = 0;
+    status_.started = started;
+    status_.ended = status_.moved_bytes = status_.run_ms = 0;
     status_.bytes_left = record.total_bytes;
     status_.groups_left = status_.groups_stuck = 0;
     status_.waits_for_room = false;
@@ -130,6 +135,7 @@ BalanceStatus Balance::status() const
 {
     MutexLock lock(mutex_);
     BalanceStatus status = status_;
+    status.run_ms = run_ms();
     status.held_back = status.state == State::kRunning && store_.budget.holds_back();
     // The next mount that may write goes on with it.
     if (status.state == State::kRunning && !store_.service.writing())
@@ -234,7 +240,7 @@ Status Balance::begin(const BalanceOptions& options, std::string& why)
     position_ = {};
     found_any_ = false;
     empty_passes_ = 0;
-    enter(State::kRunning, record, options.profiles);
+    enter(State::kRunning, record, options.profiles, static_cast<uint64_t>(std::time(nullptr)));
     if (options.shrink_bytes != 0)
         CW_LOG_INFO("%s is emptied beyond %s, to be made smaller",
                     store_.volume.members().name(options.member).c_str(),

@@ -45,9 +45,12 @@ struct BalanceStatus {
     bool convert = false;
     MemberId member;
     uint64_t shrink_bytes = 0;  // the size that `member` gets; 0: it is removed, or there is none
-    uint64_t started = 0, ended = 0;  // by this mount; seconds since 1970; 0: not yet
+    // Seconds since 1970; 0: not by this mount, which goes on with it, or not yet.
+    uint64_t started = 0, ended = 0;
     uint64_t bytes_total = 0, bytes_left = 0;  // in use in the groups that it empties: when it began, and now
     uint64_t groups_left = 0;  // of them
+    // What this mount moved of it, and how long it ran meanwhile: pauses left out.
+    uint64_t moved_bytes = 0, run_ms = 0;
     uint64_t rate = 0;  // bytes a second, of the last one that ended and moved something; 0: none
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
     bool waits_for_room = false;  // nothing goes on before space comes free
@@ -88,7 +91,9 @@ private:
     Status begin(const BalanceOptions& options, std::string& why);
     Status change(BalanceStatus::State next, std::string& why);
     void reopen_groups();
-    void enter(BalanceStatus::State state, const BalanceRecord& record, const VolumeProfiles& profiles);
+    void enter(BalanceStatus::State state, const BalanceRecord& record, const VolumeProfiles& profiles,
+               uint64_t started = 0);
+    [[nodiscard]] uint64_t run_ms() const CW_REQUIRES(mutex_);
     Status make_record(const BalanceOptions& options, BalanceRecord& record, std::string& why);
     Status choose_groups(const BalanceOptions& options, BalanceRecord& record, std::string& why);
     // balance_plan.cc. Whether it may begin; change nothing.
@@ -126,10 +131,7 @@ private:
     CommitOrders& orders_;
     mutable Mutex mutex_{LockRank::kLeaf};
     BalanceStatus status_ CW_GUARDED_BY(mutex_);
-    // What it moved in this mount, while it ran; since when it runs, by monotonic_ms().
-    uint64_t moved_bytes_ CW_GUARDED_BY(mutex_) = 0;
-    uint64_t run_ms_ CW_GUARDED_BY(mutex_) = 0;
-    uint64_t running_since_ms_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t running_since_ms_ CW_GUARDED_BY(mutex_) = 0;  // by monotonic_ms()
 
     // Commit thread.
     std::optional<TransactionId> looked_;  // when it looked at groups last, this one was committed

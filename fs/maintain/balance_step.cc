@@ -161,7 +161,7 @@ CleanProgress Balance::move_data(uint64_t bytes)
     const CleanProgress progress = cleaner_.step({.when = CleanWhen::kBalance, .bytes = bytes});
     const uint64_t moved_bytes = (cleaner_.counts().moved_blocks - before) * kBlockBytes;
     MutexLock lock(mutex_);
-    moved_bytes_ += moved_bytes;
+    status_.moved_bytes += moved_bytes;
     status_.bytes_left -= std::min(status_.bytes_left, moved_bytes);
     if (moved_bytes > 0)
         status_.waits_for_room = false;
@@ -252,7 +252,7 @@ void Balance::plan_moves()
         found_any_ = found_any_ || open.emptied_file_nodes + system_nodes > 0;
         {
             MutexLock lock(mutex_);
-            moved_bytes_ += (open.emptied_file_nodes + system_nodes) * kNodeBytes;
+            status_.moved_bytes += (open.emptied_file_nodes + system_nodes) * kNodeBytes;
         }
         open.dirty = true;
         if (position_.tree >= kTreeCount)

@@ -105,6 +105,10 @@ TEST_CASE("balance: its rate is of what this mount moved, while it ran")
     REQUIRE(volume.fs().committer.balance.resume(why).ok());
     CHECK(finish(volume.fs()).state == BalanceStatus::State::kFinished);
     const uint64_t moved_bytes = volume.fs().info().moved_blocks * kBlockBytes;
+    const BalanceStatus ended = volume.fs().committer.balance.status();
+    CHECK(ended.moved_bytes == moved_bytes);
+    CHECK(ended.run_ms <= monotonic_ms() - begun_ms - 200);
+    CHECK(ended.started > 0);
     CHECK(volume.fs().committer.balance.status().rate >
           moved_bytes * 1000 / (monotonic_ms() - begun_ms - 200));
     // One that is mounted when all has moved.
@@ -114,7 +118,10 @@ TEST_CASE("balance: its rate is of what this mount moved, while it ran")
     REQUIRE(volume.fs().committer.balance.status().state == BalanceStatus::State::kRunning);
     REQUIRE(volume.unmount().ok());
     mount(volume, manual_options());
+    // When it began is not known any more.
+    CHECK(volume.fs().committer.balance.status().started == 0);
     CHECK(finish(volume.fs()).state == BalanceStatus::State::kFinished);
+    CHECK(volume.fs().committer.balance.status().moved_bytes == 0);
     CHECK(volume.fs().committer.balance.status().bytes_total > 50 * kMiB);
     CHECK(volume.fs().committer.balance.status().rate == 0);
     require_contents(volume.fs(), contents);

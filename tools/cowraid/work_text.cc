@@ -32,6 +32,11 @@ std::string scrub_result(const ScrubStatus& status)
     return "no errors found";
 }
 
+unsigned percent_of(uint64_t done, uint64_t total)
+{
+    return total == 0 ? 0 : static_cast<unsigned>(done * 100 / total);
+}
+
 uint64_t bytes_done(const BalanceStatus& status)
 {
     return status.bytes_total - std::min(status.bytes_total, status.bytes_left);
@@ -97,7 +102,7 @@ WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run
     const uint64_t rate = run_ms == 0 ? 0 : done_bytes * 1000 / run_ms;
     const uint64_t pace = limit == 0 ? rate : std::min(rate, limit);
     return {.running = true,
-            .percent = total_bytes == 0 ? 0 : static_cast<unsigned>(done * 100 / total_bytes),
+            .percent = percent_of(done, total_bytes),
             .rate = rate,
             .left_ms = pace == 0 ? 0 : (total_bytes - done) * 1000 / pace,
             .limit = limit};
@@ -111,10 +116,24 @@ std::string rate_text(const WorkProgress& progress, SizeStyle sizes)
     return size_text(progress.rate, sizes) + "/s" + (notes.empty() ? "" : " (" + notes + ")");
 }
 
+namespace {
+
+bool left_is_known(const WorkProgress& progress)
+{
+    return progress.rate > 0 || progress.percent == 100;
+}
+
+std::string left_text(const WorkProgress& progress)
+{
+    return left_is_known(progress) ? duration_text(progress.left_ms) : "not known";
+}
+
+}  // namespace
+
 std::string progress_text(const WorkProgress& progress, SizeStyle sizes)
 {
     return std::to_string(progress.percent) + "% done, " + rate_text(progress, sizes) + ", " +
-           duration_text(progress.left_ms) + " left";
+           (left_is_known(progress) ? duration_text(progress.left_ms) + " left" : "time left not known");
 }
 
 std::string field_text(const char* name, const std::string& value)
@@ -145,9 +164,10 @@ std::string scrub_summary(const ScrubStatus& status)
 
 WorkProgress balance_progress(const BalanceStatus& status)
 {
-    const auto now = static_cast<uint64_t>(time(nullptr));
-    const uint64_t seconds = std::max<uint64_t>(now - std::min(now, status.started), 1);
-    WorkProgress progress = progress_of(bytes_done(status), status.bytes_total, seconds * 1000);
+    // The pace is that of this mount; how much is done counts from the beginning.
+    WorkProgress progress =
+        progress_of(status.moved_bytes, status.moved_bytes + status.bytes_left, status.run_ms);
+    progress.percent = percent_of(bytes_done(status), status.bytes_total);
     progress.running = status.state == Balancing::kRunning;
     progress.held_back = status.held_back;
     if (status.state == Balancing::kFinished)
@@ -207,7 +227,7 @@ std::string scrub_text(const ScrubStatus& status, SizeStyle sizes)
                       std::string(scrub_state_name(status.state)) + (looks ? ", looks only" : "") + plan);
     out += field_text("Duration:", duration_text(status.run_ms));
     if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)
-        out += field_text("Time left:", duration_text(progress.left_ms));
+        out += field_text("Time left:", left_text(progress));
     out += field_text("Done:", std::to_string(progress.percent) + "%, " +
                                    size_text(status.bytes_done, sizes) + " of members");
     out += field_text("Rate:", rate_text(progress, sizes));
@@ -230,15 +250,15 @@ std::string balance_text(const BalanceStatus& status, SizeStyle sizes)
         return "no balance is under way\n";
     std::string out = field_text("Status:", balance_state_name(status.state));
     out += field_text("What:", purpose_text(status));
-    if (status.started != 0)
-        out += field_text("Since:", time_text(status.started));
+    out += field_text("Since:",
+                      status.started != 0 ? time_text(status.started) : "before the volume was mounted");
     const WorkProgress progress = balance_progress(status);
     out +=
         field_text("Done:", std::to_string(progress.percent) + "%, " + size_text(bytes_done(status), sizes) +
                                 " of " + size_text(status.bytes_total, sizes));
     if (progress.running) {
         out += field_text("Rate:", rate_text(progress, sizes));
-        out += field_text("Time left:", duration_text(progress.left_ms));
+        out += field_text("Time left:", left_text(progress));
     }
     out += field_text("Block groups left:", std::to_string(status.groups_left));
     if (const std::string result = balance_result(status); !result.empty())
