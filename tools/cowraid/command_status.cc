@@ -195,6 +195,18 @@ std::string silence_of(const MountEntry& entry)
     return entry.is_of_this_user() ? "its daemon does not answer (stopped or busy)" : "";
 }
 
+// Says that nobody answers for a volume, and adds it to `list`, which JSON has. `key`: what `name` is.
+void add_silent(const CommandOptions& options, json_t* list, const char* key, const std::string& name,
+                const std::string& problem)
+{
+    Json one = json_make_object();
+    json_put_text(one.get(), key, name);
+    json_put_text(one.get(), "problem", problem);
+    json_array_append_new(list, one.release());
+    if (options.format != OutputFormat::kJson)
+        print_line(stderr, "cowraid: %s: %s", quoted(name).c_str(), problem.c_str());
+}
+
 // Mounts of this user that no daemon answered for are said, and added to `list`. False: there are some.
 bool all_answer(const CommandOptions& options, const std::vector<MountedVolume>& answered, json_t* list)
 {
@@ -209,12 +221,7 @@ bool all_answer(const CommandOptions& options, const std::vector<MountedVolume>&
         if (silence.empty())
             continue;
         all = false;
-        Json one = json_make_object();
-        json_put_text(one.get(), "mount_point", entry.directory);
-        json_put_text(one.get(), "problem", silence);
-        json_array_append_new(list, one.release());
-        if (options.format != OutputFormat::kJson)
-            print_line(stderr, "cowraid: %s: %s", quoted(entry.directory).c_str(), silence.c_str());
+        add_silent(options, list, "mount_point", entry.directory, silence);
     }
     return all;
 }
@@ -241,7 +248,8 @@ int show_once(const StatusArguments& arguments)
         Json answer;
         const auto status = ask_shown(uuid, arguments.names_files, answer, why);
         if (!status.ok()) {
-            code = command_failed(options, status.err(), "volume " + uuid_text(uuid) + ": " + why);
+            code = kExitFailed;
+            add_silent(options, silent.get(), "uuid", uuid_text(uuid), why);
             continue;
         }
         if (arguments.only_problems && health_of(*status).what.empty())
