@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What commands say to people: the sentence of a check, progress on a terminal, mistyped commands."""
 
+import json
 import os
 import pty
 import re
@@ -75,6 +76,20 @@ def test_mistyped_commands():
         assert result.returncode == 2 and f"did you mean 'cowraid {meant}'?" in result.stderr, result.stderr
     result = tool("cowraid", "frobnicate", check=False)
     assert result.returncode == 2 and "there are: status, events, " in result.stderr
+    for typed in (["statsu"], ["filesystem", "x"], ["scrub", "s"], ["device"], ["--raid"], [],
+                  ["status", "--frobnicate"], ["status", "--watch=x"], ["scrub", "start", "--limit=x"],
+                  ["balance", "-dsize=3"], ["filesystem", "usage"], ["replace", "start", "1"]):
+        for how in (["--json"], ["--format", "json"], ["--format=json"]):
+            for words in ([*how, *typed], [*typed, *how]):
+                plain = tool("cowraid", *typed, check=False)
+                result = tool("cowraid", *words, check=False)
+                assert result.returncode == plain.returncode == 2 and plain.stdout == "", words
+                shown = json.loads(result.stdout)
+                assert (shown["schema"], shown["error"]["code"]) == ("cowraid.error", "EINVAL"), words
+                assert shown["error"]["message"] in result.stderr
+                assert plain.stderr.splitlines()[0].split(": ", 1)[1] in result.stderr or not typed, words
+    help_text = tool("cowraid", "status", "--json", "--help")
+    assert help_text.stdout.startswith("Usage: cowraid status") and help_text.stderr == ""
     commands = tool("cowraid", "--help").stdout
     for command in ("status", "events", "metrics", "map", "filesystem usage", "device stats", "scrub status",
                     "balance start", "replace start", "check"):

@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
 
 namespace cowraid {
 
@@ -13,9 +17,11 @@ namespace {
 constexpr int kJsonKey = 1000;
 constexpr int kSiKey = 1001;
 constexpr int kIecKey = 1002;
+constexpr int kFormatKey = 1003;
 
 constexpr argp_option kCommonOptions[] = {
     {"json", kJsonKey, nullptr, 0, "print one JSON object", 0},
+    {"format", kFormatKey, "FORMAT", 0, "json, as --json, or text (default)", 0},
     {"raw", 'b', nullptr, 0, "print sizes in bytes", 0},
     {"si", kSiKey, nullptr, 0, "print sizes in powers of 1000", 0},
     {"iec", kIecKey, nullptr, 0, "print sizes in powers of 1024 (default)", 0},
@@ -28,6 +34,11 @@ error_t parse_common_option(int key, char* argument, argp_state* state)
     switch (key) {
     case kJsonKey:
         options.format = OutputFormat::kJson;
+        return 0;
+    case kFormatKey:
+        options.format = strcmp(argument, "json") == 0 ? OutputFormat::kJson : OutputFormat::kText;
+        if (options.format != OutputFormat::kJson && strcmp(argument, "text") != 0)
+            argp_error(state, "--format is json or text, not %s", quoted(argument).c_str());
         return 0;
     case 'b':
         options.sizes = SizeStyle::kRaw;
@@ -52,7 +63,59 @@ error_t pass_on(int key, char*, argp_state* state)
     return parse_flags(key, state, *static_cast<CommandOptions*>(state->input));
 }
 
+// argp and getopt say what is wrong on standard error, and exit. Where JSON is asked for this is kept here.
+struct KeptErrors {
+    std::string program;
+    FILE* usual = nullptr;  // standard error
+    FILE* memory = nullptr;
+    char* text = nullptr;
+    size_t size = 0;
+};
+KeptErrors kept_errors;
+
+std::string take_errors()
+{
+    if (kept_errors.memory == nullptr)
+        return "";
+    stderr = kept_errors.usual;
+    fclose(kept_errors.memory);  // sets the text
+    const KeptErrors kept = std::exchange(kept_errors, {});
+    std::string text(kept.text, kept.size);
+    free(kept.text);
+    // The first line says it; behind it are those that tell of --help.
+    text.erase(std::min(text.find('\n'), text.size()));
+    const std::string head = kept.program + ": ";
+    return text.empty()
+               ? ""
+               : text.substr(text.starts_with(head) ? head.size() : 0) + "; see " + kept.program + " --help";
+}
+
+void print_kept_errors()
+{
+    if (const std::string text = take_errors(); !text.empty())
+        print_error(kProgram, OutputFormat::kJson, Err::kInvalid, text);
+}
+
+void keep_errors(const char* program)
+{
+    static const int registered = atexit(print_kept_errors);
+    kept_errors.program = program;
+    kept_errors.memory = registered == 0 ? open_memstream(&kept_errors.text, &kept_errors.size) : nullptr;
+    if (kept_errors.memory != nullptr)
+        kept_errors.usual = std::exchange(stderr, kept_errors.memory);
+}
+
 }  // namespace
+
+OutputFormat format_asked(int argc, char** argv)
+{
+    const std::vector<std::string_view> words(argv, argv + argc);
+    for (size_t i = 0; i < words.size() && words[i] != "--"; ++i)
+        if (words[i] == "--json" || words[i] == "--format=json" ||
+            (words[i] == "--format" && i + 1 < words.size() && words[i + 1] == "json"))
+            return OutputFormat::kJson;
+    return OutputFormat::kText;
+}
 
 error_t parse_flags(int key, argp_state* state, CommandOptions& common,
                     std::initializer_list<CommandFlag> flags)
@@ -83,7 +146,11 @@ bool parse_command(int argc, char** argv, const CommandSyntax& syntax, void* arg
                          .children = children,
                          .help_filter = nullptr,
                          .argp_domain = nullptr};
-    return argp_parse(&parser, argc, argv, 0, nullptr, arguments) == 0;
+    if (format_asked(argc, argv) == OutputFormat::kJson)
+        keep_errors(argv[0]);
+    const bool parsed = argp_parse(&parser, argc, argv, 0, nullptr, arguments) == 0;
+    take_errors();
+    return parsed;
 }
 
 bool parse_common(int argc, char** argv, const char* operands_doc, const char* doc, CommandOptions& options)

@@ -23,6 +23,10 @@ struct CommandOptions {
     std::vector<std::string> operands;
 };
 
+// What the words ask for, wherever they do: --json, --format json or --format=json. For what is wrong with
+// them.
+OutputFormat format_asked(int argc, char** argv);
+
 struct Command {
     const char* group;  // null: a command of its own
     const char* name;  // empty: the group's word alone

@@ -124,8 +124,14 @@ std::string nearest_command(const std::vector<std::string_view>& words, std::str
     return nearest.has_value() ? names[*nearest] : "";
 }
 
+void print_usage_error(OutputFormat format, const std::string& text)
+{
+    print_error(kProgram, format, Err::kInvalid, text);
+}
+
 // The word that `typed` means; empty when it means none or several, after saying so.
-std::string_view resolve_word(const std::vector<std::string_view>& words, std::string_view typed)
+std::string_view resolve_word(const std::vector<std::string_view>& words, std::string_view typed,
+                              OutputFormat format)
 {
     const PrefixMatch match = match_prefix(words, typed);
     if (match.unique())
@@ -137,12 +143,12 @@ std::string_view resolve_word(const std::vector<std::string_view>& words, std::s
         names.emplace_back(words[index]);
     const std::string meant = match.candidates.empty() ? nearest_command(words, typed) : "";
     if (!meant.empty())
-        print_line(stderr, "cowraid: %s is not a command; did you mean 'cowraid %s'?", quoted(typed).c_str(),
-                   meant.c_str());
+        print_usage_error(format, quoted(typed) + " is not a command; did you mean 'cowraid " + meant + "'?");
     else
-        print_line(stderr, "cowraid: %s %s: %s", quoted(typed).c_str(),
-                   match.candidates.empty() ? "is not a command; there are" : "may mean",
-                   join_words(names).c_str());
+        print_usage_error(format,
+                          quoted(typed) +
+                              (match.candidates.empty() ? " is not a command; there are: " : " may mean: ") +
+                              join_words(names));
     return {};
 }
 
@@ -175,9 +181,9 @@ const char* asks_about_group(int argc, char** argv)
 }
 
 // `argv` begins at the first word. Sets `used` to the number of words.
-const Command* resolve_command(int argc, char** argv, int& used)
+const Command* resolve_command(int argc, char** argv, OutputFormat format, int& used)
 {
-    const std::string_view first = resolve_word(words_of(nullptr), argv[0]);
+    const std::string_view first = resolve_word(words_of(nullptr), argv[0], format);
     if (first.empty())
         return nullptr;
     used = 1;
@@ -193,22 +199,24 @@ const Command* resolve_command(int argc, char** argv, int& used)
         std::vector<std::string> names;
         for (const std::string_view word : words_of(group.c_str()))
             names.emplace_back(word);
-        print_line(stderr, "cowraid: 'cowraid %s' needs one of %s", group.c_str(), join_words(names).c_str());
+        print_usage_error(format, "'cowraid " + group + "' needs one of " + join_words(names));
         return nullptr;
     }
-    const std::string_view second = resolve_word(words_of(group.c_str()), argv[1]);
+    const std::string_view second = resolve_word(words_of(group.c_str()), argv[1], format);
     used = 2;
     return second.empty() ? nullptr : find_command(group.c_str(), second);
 }
 
 int run(int argc, char** argv)
 {
-    CommandOptions options;
+    const OutputFormat format = format_asked(argc, argv);
     int next = 1;
     for (; next < argc && argv[next][0] == '-'; ++next) {
         const std::string_view option = argv[next];
-        if (option == "--json") {
-            options.format = OutputFormat::kJson;
+        if (option == "--json" || option == "--format=json" || option == "--format=text")
+            continue;
+        if (option == "--format" && next + 1 < argc) {
+            ++next;
         } else if (is_help(option)) {
             print_usage(stdout, nullptr);
             return kExitOk;
@@ -216,12 +224,15 @@ int run(int argc, char** argv)
             print_line(stdout, "cowraid %s", COWRAID_VERSION);
             return kExitOk;
         } else {
-            print_line(stderr, "cowraid: unknown option '%s'; options of a command follow it", argv[next]);
+            print_usage_error(format,
+                              "unknown option " + quoted(option) + "; options of a command follow it");
             return kExitUsage;
         }
     }
     if (next == argc || is_help(argv[next])) {
         print_usage(next == argc ? stderr : stdout, nullptr);
+        if (next == argc && format == OutputFormat::kJson)
+            print_usage_error(format, "no command is named");
         return next == argc ? kExitUsage : kExitOk;
     }
     if (const char* const group = asks_about_group(argc - next, argv + next); group != nullptr) {
@@ -229,14 +240,19 @@ int run(int argc, char** argv)
         return kExitOk;
     }
     int used = 0;
-    const Command* const command = resolve_command(argc - next, argv + next, used);
+    const Command* const command = resolve_command(argc - next, argv + next, format, used);
     if (command == nullptr)
         return kExitUsage;
     std::string name = "cowraid " + full_name(*command);
     // The command parses from its last word on, which stands for its full name.
-    argv[next + used - 1] = name.data();
+    int first = next + used - 1;
+    // What asks for JSON in front of the command does so behind it.
+    static char json_word[] = "--json";
+    if (format == OutputFormat::kJson && next > 1)
+        argv[first--] = json_word;
+    argv[first] = name.data();
     argp_err_exit_status = kExitUsage;
-    return command->run(argc - next - used + 1, argv + next + used - 1, options);
+    return command->run(argc - first, argv + first, {});
 }
 
 }  // namespace
