@@ -87,8 +87,8 @@ def test_what_cannot_be_replaced_is_refused(make_volume):
     other = new_image(volume, "other", 128)
     run("mkfs.ext4", "-q", other)
 
-    def refused(member, target, *operands, code=1):
-        result = tool("cowraid", "replace", "start", member, target, *operands, check=False)
+    def refused(member, *operands, code=1, **options):
+        result = tool("cowraid", "replace", "start", member, *operands, check=False, **options)
         assert result.returncode == code and len(result.stderr.splitlines()) == 1, result
         return result.stderr
 
@@ -97,7 +97,9 @@ def test_what_cannot_be_replaced_is_refused(make_volume):
     assert "member 2 is there" in refused("2", other, everything[0])
     assert "is no member" in refused("9", other, everything[0])
     assert "is no member" in refused("first", other, everything[0])
-    assert "name the member" in refused("1", other, code=2)
+    assert "name the member" in refused("1", code=2)
+    nothing_mounted = {**os.environ, "COWRAID_RUN_DIR": str(volume.folder / "none")}
+    assert "no volume is mounted" in refused("1", other, env=nothing_mounted)
     assert "not smaller" in refused("1", small, *three)
     assert "ext4" in refused("1", other, *three) and "-f" in refused("missing", other, *three)
     assert "in use" in refused("1", three[0], *three)

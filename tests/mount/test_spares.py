@@ -95,7 +95,7 @@ def test_spares_come_and_go(make_volume):
             tool("cowraid", "device", "add", "--spare", spare, volume.mount_point)
             assert status(volume)["spares"][0]["id"] == then
         # One is put in a place by hand.
-        planned = tool("cowraid", "replace", "start", "--plan", "2", spare, volume.mount_point).stdout
+        planned = tool("cowraid", "replace", "start", "--plan", "2", spare, cwd=volume.mount_point).stdout
         assert "needs 256.00MiB, has 256.00MiB" in planned and len(status(volume)["spares"]) == 1
         tool("cowraid", "replace", "start", "-B", "2", spare, volume.mount_point)
         assert status(volume)["members"][1]["path"] == spare and status(volume)["spares"] == []

@@ -41,8 +41,9 @@ bool parse(int argc, char** argv, ReplaceArguments& arguments)
 {
     return parse_command(
         argc, argv,
-        {kReplaceOptions, parse_replace_option, "MEMBER|ID|missing DEVICE VOLUME|MEMBER...",
-         "Put DEVICE in the place of a member of a volume, or of the only one that is missing. It may be "
+        {kReplaceOptions, parse_replace_option, "MEMBER|ID|missing DEVICE [VOLUME|MEMBER...]",
+         "Put DEVICE in the place of a member of a volume, the only mounted one unless it is named. missing "
+         "is the only member that is. DEVICE may be "
          "a spare of the volume, while that is mounted. A member that "
          "is in service serves until all that it has is copied, from the others where it is bad; an "
          "unmount "
@@ -141,14 +142,14 @@ Result<Replaced> replace_mounted(const ReplaceArguments& arguments, const Volume
 Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
 {
     const std::vector<std::string>& operands = arguments.common.operands;
-    if (operands.size() == 3) {
-        CW_ASSIGN(const VolumeTarget target, find_target({operands[2]}, why));
+    const std::vector<std::string> volume_words(operands.begin() + 2, operands.end());
+    if (volume_words.size() <= 1) {
+        CW_ASSIGN(const VolumeTarget target, target_of(volume_words, why));
         if (target.mounted)
             return replace_mounted(arguments, target, why);
     }
-    CW_ASSIGN(const VolumeMembers volume,
-              find_unmounted({operands.begin() + 2, operands.end()}, Mounted::kRefused,
-                             " first; the next mount fills the new member", why));
+    CW_ASSIGN(const VolumeMembers volume, find_unmounted(volume_words, Mounted::kRefused,
+                                                         " first; the next mount fills the new member", why));
     std::vector<std::string> warnings;
     const auto access = arguments.plan ? MemberAccess::kReadOnly : MemberAccess::kReadWrite;
     CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));
@@ -243,9 +244,9 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
     ReplaceArguments arguments{.common = std::move(common)};
     if (!parse(argc, argv, arguments))
         return kExitUsage;
-    if (arguments.common.operands.size() < 3) {
+    if (arguments.common.operands.size() < 2) {
         print_error(kProgram, arguments.common.format, Err::kInvalid,
-                    "name the member (its id, or missing), the new device, and the volume");
+                    "name the member (its id, or missing) and the new device");
         return kExitUsage;
     }
     std::string why;

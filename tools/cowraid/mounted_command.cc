@@ -9,7 +9,6 @@
 #include "base/print.h"
 #include "device/loop_backing.h"
 #include "device/open_member.h"
-#include "tools/cowraid/load_report.h"
 
 namespace cowraid {
 
@@ -20,20 +19,6 @@ volatile sig_atomic_t was_interrupted = 0;
 void on_interrupt(int)
 {
     was_interrupted = 1;
-}
-
-Result<VolumeTarget> target_of(const CommandOptions& options, std::string& why)
-{
-    if (options.operands.size() == 1)
-        return find_target(options.operands, why);
-    const std::vector<MountedVolume> mounted = list_mounted_volumes();
-    if (mounted.size() == 1)
-        return VolumeTarget{.uuid = mounted.front().uuid, .mounted = true, .members = {}, .named_device = {}};
-    if (auto here = find_target({"./"}, why); here.ok())
-        return here;
-    why = mounted.empty() ? "no volume is mounted"
-                          : std::to_string(mounted.size()) + " volumes are mounted; name one";
-    return Err::kNotFound;
 }
 
 // A file on the volume, or a loop device over one, cannot hold a part of it.
@@ -50,6 +35,20 @@ bool lies_on(const std::string& mount, const std::string& path)
 
 }  // namespace
 
+Result<VolumeTarget> target_of(const std::vector<std::string>& operands, std::string& why)
+{
+    if (operands.size() == 1)
+        return find_target(operands, why);
+    const std::vector<MountedVolume> mounted = list_mounted_volumes();
+    if (mounted.size() == 1)
+        return VolumeTarget{.uuid = mounted.front().uuid, .mounted = true, .members = {}, .named_device = {}};
+    if (auto here = find_target({"./"}, why); here.ok())
+        return here;
+    why = mounted.empty() ? "no volume is mounted"
+                          : std::to_string(mounted.size()) + " volumes are mounted; name one";
+    return Err::kNotFound;
+}
+
 bool one_volume(const CommandOptions& options)
 {
     if (options.operands.size() <= 1)
@@ -60,7 +59,7 @@ bool one_volume(const CommandOptions& options)
 
 Result<ControlClient> connect_mounted(const CommandOptions& options, std::string& why)
 {
-    CW_ASSIGN(const VolumeTarget target, target_of(options, why));
+    CW_ASSIGN(const VolumeTarget target, target_of(options.operands, why));
     return connect_target(target, why);
 }
 

@@ -9,6 +9,7 @@
 #include "control/control_client.h"
 #include "tools/common/new_member.h"
 #include "tools/cowraid/command.h"
+#include "tools/cowraid/load_report.h"
 #include "tools/cowraid/work_text.h"
 
 namespace cowraid {
@@ -21,8 +22,9 @@ inline constexpr int kKeyBackground = 258;
 
 // At most one operand. False: said so.
 bool one_volume(const CommandOptions& options);
-// The volume that is named; without a name the one that the working directory is in, or the only mounted one.
+// The volume that is named; without a name the only mounted one, or the one that the working directory is in.
 // `why` on failure.
+Result<VolumeTarget> target_of(const std::vector<std::string>& operands, std::string& why);
 Result<ControlClient> connect_mounted(const CommandOptions& options, std::string& why);
 
 // Those that are named, each of which must be mounted, or all that are.
