@@ -95,6 +95,8 @@ def test_what_is_lost_is_said(make_volume):
     assert report["lost_blocks"] > 0
     assert len(report["lost_addresses"]) == min(report["lost_blocks"], 4096)
     assert report["unreadable_nodes"] == 0
+    assert tool("cowraid", "scrub", "status", "--check", volume.mount_point, check=False).returncode == 3
+    assert tool("cowraid", "status", "--check", volume.mount_point, check=False).returncode == 2
     text = tool("cowraid", "scrub", "status", volume.mount_point).stdout
     assert "are lost" in text and "status -v" in text
 

@@ -42,12 +42,17 @@ def test_from_healthy_to_degraded_and_back(make_volume):
     assert "any 2 members" in text and "raid6 for data, raid1c3 for metadata" in text
     members = [words.split()[1:] for words in text.splitlines() if "/dev/loop" in words]
     assert members == [[device, "online", "0", "0", "0"] for device in volume.devices]
-    assert status(volume, "-x") == "all volumes are healthy\n"
+    assert status(volume, "-x") == status(volume, "-x", "--check") == "all volumes are healthy\n"
     tool("cowraid", "scrub", volume.mount_point)
+    assert tool("cowraid", "scrub", "status", "--check", volume.mount_point).returncode == 0
     assert "no errors found" in line(status(volume), "Scrub:")
     volume.unmount()
     volume.hide([1])
     volume.mount(without(volume, [1]), "degraded,noatime,commit=7")
+    assert tool("cowraid", "status", "--check", volume.mount_point, check=False).returncode == 1
+    for words in (["no such volume"], ["--frobnicate"], [volume.mount_point, "--watch=never"]):
+        unknown = tool("cowraid", "status", *words, "--check", check=False)
+        assert unknown.returncode == 4, unknown
     text = status(volume, "-x")
     assert line(text, "Options:") == "rw,degraded,noatime,commit=7"
     assert line(text, "State:") == "DEGRADED" and "1 member out of service" in text

@@ -16,6 +16,10 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitFindings = 3;  // cowraid check
+// cowraid status --check, as mdadm --detail --test has them.
+inline constexpr int kExitDegraded = 1;
+inline constexpr int kExitFaulted = 2;
+inline constexpr int kExitUnknown = 4;
 inline constexpr int kExitCounters = 64;  // cowraid device stats -c
 
 // kInvalid, with the reason.

@@ -12,7 +12,7 @@ namespace cowraid {
 
 namespace {
 
-constexpr int kKeyLimit = 256, kKeyPlan = 260, kKeyOlderThan = 261;
+constexpr int kKeyLimit = 256, kKeyPlan = 260, kKeyOlderThan = 261, kKeyCheck = 263;
 
 struct StartOptions {
     CommandOptions common;
@@ -99,6 +99,22 @@ bool parse_start(int argc, char** argv, const char* doc, StartOptions& options)
     return parse_command(argc, argv, {kStartOptions, parse_start_option, "[VOLUME]", text.c_str()}, &options);
 }
 
+struct ScrubStatusOptions {
+    CommandOptions common;
+    bool check = false;
+};
+
+constexpr argp_option kScrubStatusOptions[] = {
+    {"check", kKeyCheck, nullptr, 0, "exit with 3 when something is damaged and stays so", 0},
+    {},
+};
+
+error_t parse_scrub_status(int key, char*, argp_state* state)
+{
+    auto& options = *static_cast<ScrubStatusOptions*>(state->input);
+    return parse_flags(key, state, options.common, {{kKeyCheck, &options.check}});
+}
+
 Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t* arguments, std::string& why)
 {
     CW_ASSIGN(const Json answer, client.call(command, arguments, why));
@@ -119,6 +135,12 @@ void print(const CommandOptions& options, const ScrubStatus& status)
         fputs(scrub_text(status, options.sizes).c_str(), stdout);
 }
 
+int findings_code(const ScrubStatus& status)
+{
+    const bool finished = status.state == ScrubState::kFinished;
+    return status.damaged() || (finished && !status.all_well()) ? kExitFindings : kExitOk;
+}
+
 int finish(ControlClient& client, const CommandOptions& options)
 {
     std::string why;
@@ -133,9 +155,8 @@ int finish(ControlClient& client, const CommandOptions& options)
         print_line(stderr, "cowraid: the scrub was paused; cowraid scrub resume lets it go on");
     else if (status->state == ScrubState::kCancelled)
         print_line(stderr, "cowraid: the scrub was cancelled");
-    if (status->all_well())
-        return kExitOk;
-    return status->damaged() || status->state == ScrubState::kFinished ? kExitFindings : kExitFailed;
+    const int code = findings_code(*status);
+    return code == kExitOk && status->state != ScrubState::kFinished ? kExitFailed : code;
 }
 
 Json arguments_of(const ScrubOptions& options)
@@ -217,10 +238,24 @@ int command_scrub_start(int argc, char** argv, CommandOptions common)
     return kExitOk;
 }
 
-int command_scrub_status(int argc, char** argv, CommandOptions options)
+int command_scrub_status(int argc, char** argv, CommandOptions common)
 {
-    return run_simple(argc, argv, std::move(options), "Show how far the scrub is and what it found.",
-                      "scrub-status");
+    ScrubStatusOptions options{.common = std::move(common)};
+    if (!parse_command(argc, argv,
+                       {kScrubStatusOptions, parse_scrub_status, "[VOLUME]",
+                        "Show how far the scrub is and what it found."},
+                       &options) ||
+        !one_volume(options.common))
+        return kExitUsage;
+    std::string why;
+    auto client = connect_mounted(options.common, why);
+    if (!client.ok())
+        return command_failed(options.common, client.err(), why);
+    const auto status = ask_status(*client, why);
+    if (!status.ok())
+        return command_failed(options.common, status.err(), why);
+    print(options.common, *status);
+    return options.check ? findings_code(*status) : kExitOk;
 }
 
 int command_scrub_pause(int argc, char** argv, CommandOptions options)

@@ -15,18 +15,20 @@ namespace cowraid {
 
 namespace {
 
-constexpr int kKeyWatch = 259;
+constexpr int kKeyWatch = 259, kKeyCheck = 260;
 
 struct StatusArguments {
     CommandOptions common;
     bool only_problems = false;
     bool names_files = false;
+    bool check = false;  // the exit code says how they are
     unsigned watch_seconds = 0;  // 0: once
 };
 
 constexpr argp_option kStatusOptions[] = {
     {nullptr, 'x', nullptr, 0, "only volumes that are not as they should be", 0},
     {nullptr, 'v', nullptr, 0, "name damaged files", 0},
+    {"check", kKeyCheck, nullptr, 0, "say by the exit code how they are", 0},
     {"watch", kKeyWatch, "SECONDS", OPTION_ARG_OPTIONAL, "again every second, or so many, until interrupted",
      0},
     {},
@@ -42,17 +44,23 @@ error_t parse_status_option(int key, char* text, argp_state* state)
             argp_error(state, "--watch takes a number of seconds, not %s", quoted(text).c_str());
         return 0;
     default:
-        return parse_flags(key, state, arguments.common,
-                           {{'x', &arguments.only_problems}, {'v', &arguments.names_files}});
+        return parse_flags(
+            key, state, arguments.common,
+            {{'x', &arguments.only_problems}, {'v', &arguments.names_files}, {kKeyCheck, &arguments.check}});
     }
 }
 
 bool parse_status(int argc, char** argv, StatusArguments& arguments)
 {
-    return parse_command(argc, argv,
-                         {kStatusOptions, parse_status_option, "[VOLUME...]",
-                          "Show how mounted volumes are, what to do about them, and what goes on."},
-                         &arguments);
+    return parse_command(
+        argc, argv,
+        {kStatusOptions, parse_status_option, "[VOLUME...]",
+         "Show how mounted volumes are, what to do about them, and what goes on.\vExit codes "
+         "with --check: 0 all are healthy; 1 something is not as it should be, and nothing "
+         "is lost; 2 data is lost, or nothing can be written; 4 that cannot be told: a "
+         "daemon does not answer, no volume is mounted, or the command line is wrong. Of "
+         "several volumes the highest counts."},
+        &arguments);
 }
 
 std::string note_of(const MemberInfo& member, SizeStyle sizes)
@@ -195,6 +203,15 @@ std::string silence_of(const MountEntry& entry)
     return entry.is_of_this_user() ? "its daemon does not answer (stopped or busy)" : "";
 }
 
+// As --check has it.
+int check_code(const Health& health)
+{
+    const std::string_view state = health.state;
+    if (state == "DAMAGED" || state == "READ-ONLY")
+        return kExitFaulted;
+    return health.what.empty() ? kExitOk : kExitDegraded;
+}
+
 // Says that nobody answers for a volume, and adds it to `list`, which JSON has. `key`: what `name` is.
 void add_silent(const CommandOptions& options, json_t* list, const char* key, const std::string& name,
                 const std::string& problem)
@@ -236,22 +253,27 @@ int show_once(const StatusArguments& arguments)
     Result<std::vector<Uuid>> volumes = std::vector<Uuid>();
     if (!all_volumes)
         volumes = chosen_volumes(options, why);
-    if (!volumes.ok())
-        return command_failed(options, volumes.err(), why);
+    const int failed = arguments.check ? kExitUnknown : kExitFailed;
+    if (!volumes.ok()) {
+        command_failed(options, volumes.err(), why);
+        return failed;
+    }
     for (const MountedVolume& volume : answered)
         volumes->push_back(volume.uuid);
     Json silent = json_make_array();
-    int code = !all_volumes || all_answer(options, answered, silent.get()) ? kExitOk : kExitFailed;
+    int code = !all_volumes || all_answer(options, answered, silent.get()) ? kExitOk : failed;
     size_t shown = 0;
     Json list = json_make_array();
     for (const Uuid& uuid : *volumes) {
         Json answer;
         const auto status = ask_shown(uuid, arguments.names_files, answer, why);
         if (!status.ok()) {
-            code = kExitFailed;
+            code = failed;
             add_silent(options, silent.get(), "uuid", uuid_text(uuid), why);
             continue;
         }
+        if (arguments.check)
+            code = std::max(code, check_code(health_of(*status)));
         if (arguments.only_problems && health_of(*status).what.empty())
             continue;
         ++shown;
@@ -270,7 +292,7 @@ int show_once(const StatusArguments& arguments)
                    volumes->empty() ? "no volume is mounted; cowraid filesystem show looks for them"
                                     : "all volumes are healthy");
     }
-    return code;
+    return arguments.check && volumes->empty() ? kExitUnknown : code;
 }
 
 }  // namespace
@@ -278,8 +300,12 @@ int show_once(const StatusArguments& arguments)
 int command_status(int argc, char** argv, CommandOptions common)
 {
     StatusArguments arguments{.common = std::move(common)};
+    // Its code for a wrong command line means something else here.
+    const bool check = std::find(argv, argv + argc, std::string_view("--check")) != argv + argc;
+    if (check)
+        argp_err_exit_status = kExitUnknown;
     if (!parse_status(argc, argv, arguments))
-        return kExitUsage;
+        return check ? kExitUnknown : kExitUsage;
     if (arguments.watch_seconds == 0)
         return show_once(arguments);
     notice_interrupts();

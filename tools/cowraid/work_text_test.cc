@@ -10,7 +10,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint64_t kTextMiB = 1 << 20;
 constexpr uint64_t kTextStarted = 1681130096;  // 2023-04-10 12:34:56 UTC
 
 // Texts have local times.
@@ -27,10 +26,10 @@ BalanceStatus remounted_balance()
             .profiles = {ProfileId::kRaid6, ProfileId::kRaid1c3},
             .content = kAllContent,
             .convert = true,
-            .bytes_total = 1000 * kTextMiB,
-            .bytes_left = 250 * kTextMiB,
+            .bytes_total = 1000 * kMiB,
+            .bytes_left = 250 * kMiB,
             .groups_left = 5,
-            .moved_bytes = 50 * kTextMiB,
+            .moved_bytes = 50 * kMiB,
             .run_ms = 5000};
 }
 
@@ -41,7 +40,7 @@ TEST_CASE("the pace of a balance is what this mount moved while it ran")
     BalanceStatus status = remounted_balance();
     const WorkProgress progress = balance_progress(status);
     CHECK(progress.percent == 75);
-    CHECK(progress.rate == 10 * kTextMiB);
+    CHECK(progress.rate == 10 * kMiB);
     CHECK(progress.left_ms == 25000);
     CHECK(balance_summary(status) ==
           "running, converts data to raid6 and metadata to raid1c3, 75% done, 10.00MiB/s, 0:00:25 left");
