@@ -198,17 +198,53 @@ constexpr ScrubMetric kScrubNumbers[] = {
     {"_started_timestamp_seconds", "When it began; 0: none yet.", &ScrubStatus::started},
 };
 
+void add_numbers(MetricList& list, const std::string& prefix, const ScrubStatus& status, uint64_t finished)
+{
+    for (const ScrubMetric& metric : kScrubNumbers)
+        list.add((prefix + metric.name).c_str(), kGauge, metric.help, status.*metric.field);
+    list.add((prefix + "_finished_timestamp_seconds").c_str(), kGauge,
+             "When the last one reached its end; 0: none yet, or one is under way.", finished);
+}
+
 void add_scrub(MetricList& list, const std::string& prefix, const char* what, const ScrubStatus& status)
 {
     list.add_state((prefix + "_state").c_str(), what, scrub_state_name(status.state),
                    {scrub_state_name(ScrubState::kNone), scrub_state_name(ScrubState::kRunning),
                     scrub_state_name(ScrubState::kPaused), scrub_state_name(ScrubState::kFinished),
                     scrub_state_name(ScrubState::kCancelled)});
-    for (const ScrubMetric& metric : kScrubNumbers)
-        list.add((prefix + metric.name).c_str(), kGauge, metric.help, status.*metric.field);
-    list.add((prefix + "_finished_timestamp_seconds").c_str(), kGauge,
-             "When the last one reached its end; 0: none yet, or one is under way.",
-             status.state == ScrubState::kFinished ? status.ended : 0);
+    add_numbers(list, prefix, status, status.state == ScrubState::kFinished ? status.ended : 0);
+}
+
+void add_replace(MetricList& list, const ReplaceStatus& status)
+{
+    using State = ReplaceStatus::State;
+    list.add_state("cowraid_replace_state", "1 for the state of the last replacement of a member.",
+                   replace_state_name(status.state),
+                   {replace_state_name(State::kNone), replace_state_name(State::kRunning),
+                    replace_state_name(State::kWaiting), replace_state_name(State::kPaused),
+                    replace_state_name(State::kFinished), replace_state_name(State::kCancelled),
+                    replace_state_name(State::kFailed)});
+    list.add("cowraid_replace_member", kGauge, "The member that is replaced; 0: none.", status.source.value);
+    list.add("cowraid_replace_copied_groups", kGauge, "Block groups of which the new device has all.",
+             status.groups_copied);
+    list.add("cowraid_replace_total_groups", kGauge, "Block groups of which the member has a part.",
+             status.groups_total);
+    ScrubStatus copy = status.copy;
+    copy.started = status.started;
+    add_numbers(list, "cowraid_replace", copy, status.state == State::kFinished ? status.ended : 0);
+}
+
+void add_spares(MetricList& list, const VolumeInfo& info)
+{
+    for (const SpareInfo& spare : info.spares) {
+        const std::string id = std::to_string(spare.id.value);
+        list.add("cowraid_spare_info", kGauge, "Always 1; the device of the spare.", 1,
+                 {{"spare", id}, {"device", spare.path}});
+        list.add_state("cowraid_spare_state",
+                       "1 for the state that cowraid status shows; only one that is spare is of use.",
+                       state_of(spare), {"spare", "missing", "faulted"}, {{"spare", id}});
+        list.add("cowraid_spare_size_bytes", kGauge, "Size of the spare.", spare.size_bytes, {{"spare", id}});
+    }
 }
 
 void add_balance(MetricList& list, const BalanceStatus& status)
@@ -229,9 +265,11 @@ std::string metrics_text(const std::vector<VolumeStatus>& volumes)
         list.set_volume(status.report.info.uuid);
         add_volume(list, status);
         add_members(list, status);
+        add_spares(list, status.report.info);
         add_scrub(list, "cowraid_scrub", "1 for the state of the last scrub.", status.scrub);
         add_scrub(list, "cowraid_rebuild", "1 for the state of the last filling of members.",
                   status.catch_up);
+        add_replace(list, status.replace);
         add_balance(list, status.balance);
     }
     return list.text();

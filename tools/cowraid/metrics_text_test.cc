@@ -25,6 +25,11 @@ VolumeStatus counted_status(uint8_t number)
     info.spaces = {{ProfileId::kRaid5, kGroupData, 8, 4, 12}};
     info.commits = 9;
     info.may_fail = 1;
+    info.spares = {
+        {.id = {5}, .path = "/dev/s", .size_bytes = 88}, {.id = {6}}, {.id = {7}, .useless = true}};
+    status.replace = {.state = ReplaceStatus::State::kFinished, .source = {2}, .started = 50, .ended = 60};
+    status.replace.groups_copied = status.replace.groups_total = 4;
+    status.replace.copy = {.bytes_done = 99, .bytes_total = 100, .repaired = 1, .lost = 2};
     status.scrub = {.state = ScrubState::kFinished, .started = 100, .ended = 200, .repaired = 3};
     return status;
 }
@@ -55,6 +60,24 @@ TEST_CASE("metrics of two volumes")
     CHECK(has(text, "cowraid_scrub_finished_timestamp_seconds" + first + "} 200"));
     CHECK(has(text, "cowraid_scrub_repaired_blocks" + second + "} 3"));
     CHECK(has(text, "cowraid_rebuild_state" + second + ",state=\"none\"} 1"));
+    CHECK(has(text, "cowraid_spare_info" + first + ",spare=\"5\",device=\"/dev/s\"} 1"));
+    CHECK(has(text, "cowraid_spare_size_bytes" + first + ",spare=\"5\"} 88"));
+    CHECK(has(text, "cowraid_spare_state" + first + ",spare=\"5\",state=\"spare\"} 1"));
+    CHECK(has(text, "cowraid_spare_state" + first + ",spare=\"6\",state=\"missing\"} 1"));
+    CHECK(has(text, "cowraid_spare_state" + second + ",spare=\"7\",state=\"faulted\"} 1"));
+    CHECK(has(text, "cowraid_spare_state" + second + ",spare=\"7\",state=\"spare\"} 0"));
+    CHECK(has(text, "cowraid_replace_state" + first + ",state=\"finished\"} 1"));
+    CHECK(has(text, "cowraid_replace_state" + first + ",state=\"running\"} 0"));
+    for (const auto& [name, value] : {std::pair("member", 2),
+                                      {"copied_groups", 4},
+                                      {"total_groups", 4},
+                                      {"done_bytes", 99},
+                                      {"total_bytes", 100},
+                                      {"repaired_blocks", 1},
+                                      {"lost_blocks", 2},
+                                      {"started_timestamp_seconds", 50},
+                                      {"finished_timestamp_seconds", 60}})
+        CHECK(has(text, "cowraid_replace_" + std::string(name) + first + "} " + std::to_string(value)));
     CHECK(metrics_text({}).empty());
 }
 
