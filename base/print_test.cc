@@ -28,4 +28,5 @@ TEST_CASE("a printed line is one line")
     print_line(stderr, "file '%s' is lost", "a\nResult: clean\x1b[2J");
     print_empty_line(stderr);
     CHECK(captured.text() == "file 'a\\x0aResult: clean\\x1b[2J' is lost\n\n");
+    CHECK(line_text("file '%s'", "a\nb") == "file 'a\\x0ab'\n");
 }

@@ -21,6 +21,7 @@ constexpr BalanceNumberField kBalanceNumbers[] = {
     {"bytes_total", &BalanceStatus::bytes_total},
     {"bytes_left", &BalanceStatus::bytes_left},
     {"groups_left", &BalanceStatus::groups_left},
+    {"groups_total", &BalanceStatus::groups_total},
     {"groups_stuck", &BalanceStatus::groups_stuck},
     {"moved_bytes", &BalanceStatus::moved_bytes},
     {"run_ms", &BalanceStatus::run_ms},

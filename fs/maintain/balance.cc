@@ -126,7 +126,7 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     status_.started = started;
     status_.ended = status_.moved_bytes = status_.run_ms = 0;
     status_.bytes_left = record.total_bytes;
-    status_.groups_left = status_.groups_stuck = 0;
+    status_.groups_left = status_.groups_total = status_.groups_stuck = 0;
     status_.waits_for_room = false;
     looked_.reset();
 }

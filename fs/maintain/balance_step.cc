@@ -112,6 +112,7 @@ bool Balance::count_left()
     MutexLock lock(mutex_);
     status_.bytes_left = blocks * kBlockBytes;
     status_.groups_left = groups.size();
+    status_.groups_total = std::max(status_.groups_total, status_.groups_left);
     status_.groups_stuck = stuck;
     return waits_for_commit;
 }

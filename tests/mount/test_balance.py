@@ -183,7 +183,7 @@ def test_how_it_is_asked_for(make_volume):
     volume.mount()
     (volume.mount_point / "file").write_bytes(b"x" * (40 << 20))
     run("sync", "-f", volume.mount_point)
-    assert "no balance is under way" in balance(volume, "status").stdout
+    assert balance(volume, "status").stdout == f"No balance found on '{volume.mount_point}'\n"
     for arguments, code, text in (
             (["--convert", "raid7"], 2, "no profile 'raid7'"),
             (["--convert", "single"], 1, "--force"),
@@ -204,6 +204,7 @@ def test_how_it_is_asked_for(make_volume):
         wait_until_it_ends(volume)
         balance(volume, "--convert", "raid5", "--metadata", "raid1")
     assert state(volume)["state"] == "paused"
+    assert f"Balance on '{volume.mount_point}' is paused\n" in balance(volume, "status").stdout
     busy = balance(volume, "--convert", "raid1", check=False)
     assert busy.returncode == 1 and "under way" in busy.stderr
     volume.unmount()

@@ -140,7 +140,8 @@ def test_a_lost_member_is_replaced_beside_a_writer(make_volume, killed):
         said = tool("cowraid", "replace", "start", "-f", *waits, "missing", target, volume.mount_point)
         assert said.stdout.startswith(f"{target} is member 2 now")
         told = tool("cowraid", "replace", "status", volume.mount_point).stdout
-        assert told.startswith("filling members: " if killed else "filling members: finished")
+        assert ("filling members: " if killed else "\nfilling members: finished") in told
+        assert killed or told.startswith("Started on ")
         assert killed or not any(line["stale_groups"] for line in volume.counters()["device-stats"])
     finally:
         writer.finish()

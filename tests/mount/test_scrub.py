@@ -97,7 +97,9 @@ def test_what_is_lost_is_said(make_volume):
     assert report["unreadable_nodes"] == 0
     assert tool("cowraid", "scrub", "status", "--check", volume.mount_point, check=False).returncode == 3
     assert tool("cowraid", "status", "--check", volume.mount_point, check=False).returncode == 2
-    text = tool("cowraid", "scrub", "status", volume.mount_point).stdout
+    text = tool("cowraid", "scrub", "status", "-d", volume.mount_point).stdout
+    assert f"  Uncorrectable:  {report['lost_blocks']}\n" in text
+    assert all(f"{device}  online " in text for device in volume.devices)
     assert "are lost" in text and "status -v" in text
 
 
@@ -115,7 +117,7 @@ def test_damaged_files_are_named_until_they_are_whole_or_gone(make_volume):
     for path in list(sums)[:5]:
         os.link(path, volume.mount_point / "folder" / path.name)
     tool("cowraid", "filesystem", "sync", volume.mount_point)
-    assert "Damaged files" not in tool("cowraid", "status", "-v", volume.mount_point).stdout
+    assert "errors: No known data errors\n" in tool("cowraid", "status", "-v", volume.mount_point).stdout
     rot(volume, [0, 1], share=3)
     lost = scrub(volume, expect=3)["lost_blocks"]
     unreadable = set()
@@ -130,6 +132,9 @@ def test_damaged_files_are_named_until_they_are_whole_or_gone(make_volume):
         assert health == "DAMAGED" and set(named) == unreadable, way
         text = tool("cowraid", "status", "-v", volume.mount_point).stdout
         assert all(path in text for path in unreadable)
+        assert "errors: Permanent errors have been detected in the following files:\n" in text
+        text = tool("cowraid", "status", volume.mount_point).stdout
+        assert f"errors: {lost} data errors, cowraid status -v names the files\n" in text
         inodes = {file["inode"]: file["blocks"] for file in named.values()}
         assert sum(inodes.values()) == lost
         if way == "mounted":

@@ -45,6 +45,10 @@ def test_layout_and_table(make_volume):
     assert len(letters) == len(layout["groups"])
     assert sum(line.startswith(tuple(letters)) and " raid" in line for line in lines) == len(letters)
 
+    listed = usage(volume)
+    assert "\nData,RAID5: Size:" in listed
+    for member in shown["members"]:
+        assert f"   {member['path']}\t" in listed.partition("\nData,RAID5: ")[2].partition("\n\n")[0]
     table = usage(volume, "-T").splitlines()
     head = [line for line in table if line.startswith("Id ")]
     assert len(head) == 1 and "Data,RAID5" in head[0] and "Metadata+System,RAID1" in head[0]

@@ -255,12 +255,13 @@ Result<BalanceStatus> ask_balance(ControlClient& client, const char* action, std
     return ask_balance(client, request.get(), why);
 }
 
-void print(const CommandOptions& options, const BalanceStatus& status)
+// `head`: what stands in front of the text.
+void print(const CommandOptions& options, const BalanceStatus& status, const std::string& head)
 {
     if (options.format == OutputFormat::kJson)
         print_json(encode_balance(status).get());
     else
-        fputs(balance_text(status, options.sizes).c_str(), stdout);
+        print_lines(head + balance_text(status, options.sizes));
 }
 
 Result<BalanceStatus> ask_balance_status(ControlClient& client, std::string& why)
@@ -275,7 +276,7 @@ int wait_for_balance(ControlClient& client, const CommandOptions& options)
                                                    "the balance goes on when it is mounted", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
-    print(options, *status);
+    print(options, *status, balance_end(*status));
     if (status->state == State::kRunning)
         print_line(stderr, "cowraid: the balance goes on; cowraid balance cancel ends it");
     else if (status->state == State::kPaused)
@@ -299,7 +300,10 @@ int run_action(int argc, char** argv, CommandOptions options, const char* doc, c
     const auto status = ask_balance(*client, action, why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
-    print(options, *status);
+    const auto mounted = client->mounted_volume();
+    if (!mounted.ok())
+        return command_failed(options, mounted.err(), why);
+    print(options, *status, balance_head(*status, mounted->mount_point));
     return kExitOk;
 }
 

@@ -194,7 +194,7 @@ int print_replacing(const CommandOptions& options, const ReplaceStatus& status)
     if (options.format == OutputFormat::kJson)
         print_json(encode_replace(status).get());
     else
-        print_line(stdout, "%s", replace_summary(status).c_str());
+        print_lines(replace_text(status));
     if (status.state == ReplaceStatus::State::kFailed)
         return kExitFailed;
     return status.copy.lost + status.copy.unreadable_nodes > 0 ? kExitFindings : kExitOk;
@@ -231,9 +231,7 @@ int print_filling(const CommandOptions& options, const ScrubStatus& status)
     if (options.format == OutputFormat::kJson)
         print_json(encode_scrub(status).get());
     else
-        print_line(stdout, "%s",
-                   status.state == ScrubState::kNone ? "no member was filled since the volume was mounted"
-                                                     : ("filling members: " + scrub_summary(status)).c_str());
+        print_lines(filling_text(status));
     return status.damaged() ? kExitFindings : kExitOk;
 }
 

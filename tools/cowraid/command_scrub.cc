@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <ctime>
 
 #include "base/print.h"
 #include "control/scrub_json.h"
 #include "tools/cowraid/mounted_command.h"
+#include "tools/cowraid/status_text.h"
 
 namespace cowraid {
 
@@ -102,9 +104,11 @@ bool parse_start(int argc, char** argv, const char* doc, StartOptions& options)
 struct ScrubStatusOptions {
     CommandOptions common;
     bool check = false;
+    bool members = false;
 };
 
 constexpr argp_option kScrubStatusOptions[] = {
+    {nullptr, 'd', nullptr, 0, "each member, too: its state, and the errors that its counters have", 0},
     {"check", kKeyCheck, nullptr, 0, "exit with 3 when something is damaged and stays so", 0},
     {},
 };
@@ -112,7 +116,7 @@ constexpr argp_option kScrubStatusOptions[] = {
 error_t parse_scrub_status(int key, char*, argp_state* state)
 {
     auto& options = *static_cast<ScrubStatusOptions*>(state->input);
-    return parse_flags(key, state, options.common, {{kKeyCheck, &options.check}});
+    return parse_flags(key, state, options.common, {{kKeyCheck, &options.check}, {'d', &options.members}});
 }
 
 Result<ScrubStatus> ask(ControlClient& client, const char* command, const json_t* arguments, std::string& why)
@@ -127,12 +131,32 @@ Result<ScrubStatus> ask_status(ControlClient& client, std::string& why)
     return decode_scrub(answer.get());
 }
 
-void print(const CommandOptions& options, const ScrubStatus& status)
+void print(ControlClient& client, const CommandOptions& options, const ScrubStatus& status)
 {
     if (options.format == OutputFormat::kJson)
-        print_json(encode_scrub(status).get());
-    else
-        fputs(scrub_text(status, options.sizes).c_str(), stdout);
+        return print_json(encode_scrub(status).get());
+    const auto mounted = client.mounted_volume();
+    const auto now = static_cast<uint64_t>(time(nullptr));
+    print_lines(scrub_text(status, mounted.ok() ? mounted->uuid : Uuid(), now, options.sizes));
+}
+
+// What is known of each member, as cowraid status shows it: its state, and errors since they were last set to
+// 0.
+Status print_with_members(ControlClient& client, const CommandOptions& options, const ScrubStatus& status,
+                          std::string& why)
+{
+    Json answer;
+    CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
+    CW_ASSIGN(const VolumeStatus volume, ask_volume_status(mounted.uuid, answer, why));
+    if (options.format == OutputFormat::kText) {
+        print(client, options, status);
+        print_lines("\n" + member_table(volume, options.sizes));
+        return {};
+    }
+    Json out = encode_scrub(status);
+    json_put(out.get(), "members", Json(json_incref(json_object_get(answer.get(), "members"))));
+    print_json(out.get());
+    return {};
 }
 
 int findings_code(const ScrubStatus& status)
@@ -148,7 +172,7 @@ int finish(ControlClient& client, const CommandOptions& options)
                                                  "the scrub goes on when it is mounted again", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
-    print(options, *status);
+    print(client, options, *status);
     if (status->state == ScrubState::kRunning)
         print_line(stderr, "cowraid: the scrub goes on; cowraid scrub cancel ends it");
     else if (status->state == ScrubState::kPaused)
@@ -182,7 +206,7 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
     const auto status = ask(*client, command, nullptr, why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
-    print(options, *status);
+    print(*client, options, *status);
     return kExitOk;
 }
 
@@ -254,7 +278,10 @@ int command_scrub_status(int argc, char** argv, CommandOptions common)
     const auto status = ask_status(*client, why);
     if (!status.ok())
         return command_failed(options.common, status.err(), why);
-    print(options.common, *status);
+    if (!options.members)
+        print(*client, options.common, *status);
+    else if (const Status shown = print_with_members(*client, options.common, *status, why); !shown.ok())
+        return command_failed(options.common, shown.err(), why);
     return options.check ? findings_code(*status) : kExitOk;
 }
 

@@ -7,9 +7,8 @@
 
 #include "base/print.h"
 #include "control/mount_table.h"
-#include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
-#include "tools/mount/effective_options.h"
+#include "tools/cowraid/status_text.h"
 
 namespace cowraid {
 
@@ -61,125 +60,6 @@ bool parse_status(int argc, char** argv, StatusArguments& arguments)
          "daemon does not answer, no volume is mounted, or the command line is wrong. Of "
          "several volumes the highest counts."},
         &arguments);
-}
-
-std::string note_of(const MemberInfo& member, SizeStyle sizes)
-{
-    if (!member.reason.empty() && member.reason != "is absent")
-        return member.reason;
-    if (member.slow_ms > 0)
-        return "is slow: " + slow_text(member);
-    if (member.doubtful && member.stale_groups == 0)
-        return "many errors within ten minutes";
-    return member.stale_groups == 0 ? ""
-                                    : "lacks writes to " + count_text(member.stale_groups, "block group") +
-                                          ", " + size_text(member.stale_bytes, sizes);
-}
-
-uint64_t counter_of(const MemberInfo& member, MemberCounter counter)
-{
-    return member.counters[static_cast<size_t>(counter)];
-}
-
-void print_members(const VolumeStatus& status, SizeStyle sizes)
-{
-    const VolumeInfo& info = status.report.info;
-    size_t width = 6;
-    for (const MemberInfo& member : info.members)
-        width = std::max(width, member.path.size());
-    for (const SpareInfo& spare : info.spares)
-        width = std::max(width, spare.path.size());
-    print_line(stdout, "  %4s  %-*s  %-10s %6s %6s %6s", "ID", static_cast<int>(width), "DEVICE", "STATE",
-               "READ", "WRITE", "CKSUM");
-    for (const MemberInfo& member : info.members) {
-        const uint64_t wrong =
-            counter_of(member, MemberCounter::kCorruption) + counter_of(member, MemberCounter::kGeneration) +
-            counter_of(member, MemberCounter::kParity) + counter_of(member, MemberCounter::kSuperblock);
-        const uint64_t writes =
-            counter_of(member, MemberCounter::kWriteErrors) + counter_of(member, MemberCounter::kFlushErrors);
-        const std::string note = note_of(member, sizes);
-        print_line(stdout, "  %4u  %-*s  %-10s %6llu %6llu %6llu%s%s", member.id.value,
-                   static_cast<int>(width), member.path.empty() ? "-" : member.path.c_str(),
-                   state_of(member, status),
-                   static_cast<unsigned long long>(counter_of(member, MemberCounter::kReadErrors)),
-                   static_cast<unsigned long long>(writes), static_cast<unsigned long long>(wrong),
-                   note.empty() ? "" : "  ", note.c_str());
-    }
-    for (const SpareInfo& spare : info.spares)
-        print_line(stdout, "  %4u  %-*s  %s, %s", spare.id.value, static_cast<int>(width),
-                   spare.path.empty() ? "-" : spare.path.c_str(), state_of(spare),
-                   size_text(spare.size_bytes, sizes).c_str());
-}
-
-std::string may_fail_text(const VolumeInfo& info)
-{
-    if (info.may_fail == 0)
-        return "no member";
-    const std::string text = "any " + count_text(info.may_fail, "member");
-    if (info.read_only || info.may_fail_writing == info.may_fail)
-        return text;
-    return text + (info.may_fail_writing == 0
-                       ? ", but then nothing can be written"
-                       : "; writing goes on without " + count_text(info.may_fail_writing, "member"));
-}
-
-void print_damage(const DamagedFiles& damage)
-{
-    print_line(stdout, "Damaged files:");
-    for (const DamagedFile& file : damage.files)
-        for (const std::string& path : file.paths)
-            print_line(stdout, "  %s: %s, bytes %llu to %llu", quoted(path).c_str(),
-                       count_text(file.blocks, "block").c_str(),
-                       static_cast<unsigned long long>(file.range.first),
-                       static_cast<unsigned long long>(file.range.last));
-    if (damage.file_count > damage.files.size())
-        print_line(stdout, "  and %llu more",
-                   static_cast<unsigned long long>(damage.file_count - damage.files.size()));
-    if (damage.file_count == 0)
-        print_line(stdout, "  none: what is damaged belongs to files that are deleted or changed by now");
-    print_empty_line(stdout);
-}
-
-// Those that nobody has to ask for are left out, but for the first two.
-std::string options_shown(const std::string& options)
-{
-    const std::string usual = mount_options_text({});
-    const std::vector<std::string_view> left_out = split(usual, ',');
-    constexpr size_t kAlways = 2;  // rw, relatime
-    std::string out;
-    for (const std::string_view option : split(options, ','))
-        if (std::find(left_out.begin() + kAlways, left_out.end(), option) == left_out.end())
-            out += (out.empty() ? "" : ",") + std::string(option);
-    return out;
-}
-
-void print_status(const VolumeStatus& status, SizeStyle sizes)
-{
-    const VolumeInfo& info = status.report.info;
-    const Health health = health_of(status);
-    print_field("Volume:", (info.label.empty() ? "" : quoted(info.label) + "  ") + uuid_text(info.uuid));
-    print_field("Mounted:", status.report.mount_point);
-    print_field("Options:", options_shown(status.report.mount_options));
-    print_field("State:", health.state);
-    if (!health.what.empty())
-        print_field("Status:", health.what);
-    if (!health.action.empty())
-        print_field("Action:", health.action);
-    print_field("Profiles:", std::string(profile_name(info.data_profile)) + " for data, " +
-                                 profile_name(info.metadata_profile) + " for metadata");
-    print_field("May still fail:", may_fail_text(info));
-    print_field("Scrub:", scrub_summary(status.scrub));
-    if (status.catch_up.state == ScrubState::kRunning || status.catch_up.state == ScrubState::kPaused)
-        print_field("Filling members:", scrub_summary(status.catch_up));
-    if (status.replace.state != ReplaceStatus::State::kNone)
-        print_field("Replacement:", replace_summary(status.replace));
-    if (status.balance.state != BalanceStatus::State::kNone)
-        print_field("Balance:", balance_summary(status.balance));
-    print_empty_line(stdout);
-    print_members(status, sizes);
-    print_empty_line(stdout);
-    if (status.damage && info.damaged_blocks > 0)
-        print_damage(*status.damage);
 }
 
 Result<VolumeStatus> ask_shown(const Uuid& uuid, bool names_files, Json& answer, std::string& why)
@@ -280,7 +160,7 @@ int show_once(const StatusArguments& arguments)
         if (options.format == OutputFormat::kJson)
             json_array_append_new(list.get(), answer.release());
         else
-            print_status(*status, options.sizes);
+            print_lines(status_text(*status, options.sizes));
     }
     if (options.format == OutputFormat::kJson) {
         Json out = json_with_schema("status");

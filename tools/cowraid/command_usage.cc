@@ -84,18 +84,8 @@ void print_overall(const VolumeInfo& info, SizeStyle sizes)
     print_amount("Multiple profiles:", has_multiple_profiles(info) ? "yes" : "no");
 }
 
-void print_usage(const VolumeReport& report, SizeStyle sizes)
+void print_member_sizes(const VolumeInfo& info, SizeStyle sizes)
 {
-    const VolumeInfo& info = report.info;
-    print_overall(info, sizes);
-    for (const SpaceInfo& space : info.spaces) {
-        print_empty_line(stdout);
-        print_line(stdout, "%s: Size:%s, Used:%s (%.2f%%), Raw:%s",
-                   space_title(space.content, space.profile, ",").c_str(),
-                   size_text(space.total_bytes, sizes).c_str(), size_text(space.used_bytes, sizes).c_str(),
-                   100 * ratio(space.used_bytes, space.total_bytes),
-                   size_text(space.raw_bytes, sizes).c_str());
-    }
     print_empty_line(stdout);
     print_line(stdout, "Members:");
     for (const MemberInfo& member : info.members) {
@@ -126,24 +116,6 @@ Result<VolumeReport> load_usage(const VolumeTarget& target, std::string& why)
         return Err::kIo;
     }
     return report;
-}
-
-int print_space(const CommandOptions& options, void (*print)(const VolumeReport&, SizeStyle))
-{
-    if (!has_one_operand(options, "a volume"))
-        return kExitUsage;
-    std::string why;
-    const auto target = find_target(options.operands, why);
-    if (!target.ok())
-        return command_failed(options, target.err(), why);
-    const auto report = load_usage(*target, why);
-    if (!report.ok())
-        return command_failed(options, report.err(), why);
-    if (options.format == OutputFormat::kJson)
-        print_json(encode_report(*report).get());
-    else
-        print(*report, options.sizes);
-    return kExitOk;
 }
 
 constexpr int kKeyLayout = 256;
@@ -192,7 +164,7 @@ size_t line_width()
     return (known ? size.ws_col : kUsual) - kIndent;
 }
 
-int print_layout(const UsageArguments& arguments)
+int print_usage(const UsageArguments& arguments)
 {
     const CommandOptions& options = arguments.common;
     if (!has_one_operand(options, "a volume"))
@@ -204,24 +176,32 @@ int print_layout(const UsageArguments& arguments)
     const auto report = load_usage(*target, why);
     if (!report.ok())
         return command_failed(options, report.err(), why);
+    const bool is_json = options.format == OutputFormat::kJson;
+    if (is_json && arguments.style == UsageStyle::kList) {
+        print_json(encode_report(*report).get());
+        return kExitOk;
+    }
     const auto layout = load_layout(*target, Occupancy::kGroups, why);
     if (!layout.ok())
         return command_failed(options, layout.err(), why);
-    if (options.format == OutputFormat::kJson) {
+    if (is_json) {
         Json out = encode_report(*report);
         json_put(out.get(), "layout", encode_layout(*layout));
         print_json(out.get());
         return kExitOk;
     }
-    const std::vector<std::string> lines = arguments.style == UsageStyle::kTable
-                                               ? draw_usage_table(report->info, *layout, options.sizes)
-                                               : draw_layout(*layout, options.sizes, line_width());
-    if (arguments.style == UsageStyle::kTable) {
+    const std::vector<std::string> lines =
+        arguments.style == UsageStyle::kList    ? draw_usage_list(report->info, *layout, options.sizes)
+        : arguments.style == UsageStyle::kTable ? draw_usage_table(report->info, *layout, options.sizes)
+                                                : draw_layout(*layout, options.sizes, line_width());
+    if (arguments.style != UsageStyle::kLayout) {
         print_overall(report->info, options.sizes);
         print_empty_line(stdout);
     }
     for (const std::string& line : lines)
         print_line(stdout, "%s", line.c_str());
+    if (arguments.style == UsageStyle::kList)
+        print_member_sizes(report->info, options.sizes);
     return kExitOk;
 }
 
@@ -232,15 +212,27 @@ int command_usage(int argc, char** argv, CommandOptions options)
     UsageArguments arguments{.common = std::move(options)};
     if (!parse_usage(argc, argv, arguments))
         return kExitUsage;
-    return arguments.style == UsageStyle::kList ? print_space(arguments.common, print_usage)
-                                                : print_layout(arguments);
+    return print_usage(arguments);
 }
 
 int command_df(int argc, char** argv, CommandOptions options)
 {
     if (!parse_common(argc, argv, "VOLUME", "Show the space of a volume per profile.", options))
         return kExitUsage;
-    return print_space(options, print_df);
+    if (!has_one_operand(options, "a volume"))
+        return kExitUsage;
+    std::string why;
+    const auto target = find_target(options.operands, why);
+    if (!target.ok())
+        return command_failed(options, target.err(), why);
+    const auto report = load_usage(*target, why);
+    if (!report.ok())
+        return command_failed(options, report.err(), why);
+    if (options.format == OutputFormat::kJson)
+        print_json(encode_report(*report).get());
+    else
+        print_df(*report, options.sizes);
+    return kExitOk;
 }
 
 int command_sync(int argc, char** argv, CommandOptions options)

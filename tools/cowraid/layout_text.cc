@@ -119,6 +119,11 @@ uint64_t allocated_on(const VolumeLayout& layout, MemberId member, const Space& 
     return bytes;
 }
 
+uint64_t unallocated_on(const MemberInfo& member)
+{
+    return member.size_bytes - std::min(member.size_bytes, member.used_bytes);
+}
+
 }  // namespace
 
 std::string space_title(uint32_t content, ProfileId profile, const char* between)
@@ -181,6 +186,32 @@ std::vector<std::string> draw_layout(const VolumeLayout& layout, SizeStyle sizes
     return lines;
 }
 
+std::vector<std::string> draw_usage_list(const VolumeInfo& info, const VolumeLayout& layout, SizeStyle sizes)
+{
+    std::vector<std::string> lines;
+    const auto add_member = [&](const MemberInfo& member, uint64_t bytes) {
+        lines.push_back(
+            text_format("   %s\t%10s", path_text(member.path).c_str(), size_text(bytes, sizes).c_str()));
+    };
+    for (const SpaceInfo& space : info.spaces) {
+        lines.push_back(
+            space_title(space.content, space.profile, ",") + ": Size:" + size_text(space.total_bytes, sizes) +
+            ", Used:" + size_text(space.used_bytes, sizes) +
+            text_format(" (%.2f%%)", space.total_bytes == 0 ? 0.0
+                                                            : 100 * static_cast<double>(space.used_bytes) /
+                                                                  static_cast<double>(space.total_bytes)));
+        for (const MemberInfo& member : info.members)
+            if (const uint64_t bytes = allocated_on(layout, member.id, {space.content, space.profile});
+                bytes > 0)
+                add_member(member, bytes);
+        lines.push_back("");
+    }
+    lines.push_back("Unallocated:");
+    for (const MemberInfo& member : info.members)
+        add_member(member, unallocated_on(member));
+    return lines;
+}
+
 std::vector<std::string> draw_usage_table(const VolumeInfo& info, const VolumeLayout& layout, SizeStyle sizes)
 {
     const auto amount = [sizes](uint64_t bytes) {
@@ -200,7 +231,7 @@ std::vector<std::string> draw_usage_table(const VolumeInfo& info, const VolumeLa
         std::vector<std::string> row{std::to_string(member.id.value), path_text(member.path)};
         for (const SpaceInfo& space : info.spaces)
             row.push_back(amount(allocated_on(layout, member.id, {space.content, space.profile})));
-        row.push_back(amount(member.size_bytes - std::min(member.size_bytes, member.used_bytes)));
+        row.push_back(amount(unallocated_on(member)));
         row.push_back(amount(member.size_bytes));
         size += member.size_bytes;
         rows.push_back(std::move(row));

@@ -25,6 +25,8 @@ std::string space_title(uint32_t content, ProfileId profile, const char* between
 
 // Lines of at most about `width` characters for each member, and a line for each group.
 std::vector<std::string> draw_layout(const VolumeLayout& layout, SizeStyle sizes, size_t width);
+// What each profile has on which members, and what is left of them, as of `btrfs filesystem usage`.
+std::vector<std::string> draw_usage_list(const VolumeInfo& info, const VolumeLayout& layout, SizeStyle sizes);
 // Rows are members, columns are contents with their profiles, as of `btrfs filesystem usage -T`.
 std::vector<std::string> draw_usage_table(const VolumeInfo& info, const VolumeLayout& layout,
                                           SizeStyle sizes);

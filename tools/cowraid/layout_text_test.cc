@@ -69,7 +69,7 @@ TEST_CASE("a narrow line has several slots in a character, the group with most o
     CHECK(lines[7].starts_with("Each character is 4.00MiB"));
 }
 
-TEST_CASE("the table has what each member holds of each profile")
+TEST_CASE("the list and the table have what each member holds of each profile")
 {
     VolumeInfo info;
     info.members.resize(3);
@@ -83,6 +83,21 @@ TEST_CASE("the table has what each member holds of each profile")
     }
     info.spaces = {{ProfileId::kRaid5, kGroupData, 8 * kMiB, 8 * kMiB, 12 * kMiB},
                    {ProfileId::kRaid1, kGroupMetadata | kGroupSystem, 2 * kMiB, kMiB, 4 * kMiB}};
+    const std::vector<std::string> listed = draw_usage_list(info, layout, SizeStyle::kIec);
+    const std::vector<std::string> expected = {"Data,RAID5: Size:8.00MiB, Used:8.00MiB (100.00%)",
+                                               "   /dev/a\t   4.00MiB",
+                                               "   /dev/b\t   4.00MiB",
+                                               "   missing\t   4.00MiB",
+                                               "",
+                                               "Metadata+System,RAID1: Size:2.00MiB, Used:1.00MiB (50.00%)",
+                                               "   /dev/a\t   2.00MiB",
+                                               "   /dev/b\t   2.00MiB",
+                                               "",
+                                               "Unallocated:",
+                                               "   /dev/a\t   2.00MiB",
+                                               "   /dev/b\t   2.00MiB",
+                                               "   missing\t  12.00MiB"};
+    CHECK(listed == expected);
     const std::vector<std::string> lines = draw_usage_table(info, layout, SizeStyle::kIec);
     REQUIRE(lines.size() == 6);
     CHECK(lines[0] == "Id  Path     Data,RAID5  Metadata+System,RAID1  Unallocated      Size");

@@ -284,9 +284,17 @@ void show_awaited(const std::string& awaits)
     print_line(stderr, "cowraid: waiting: %s", awaits.c_str());
 }
 
+void print_lines(const std::string& lines)
+{
+    std::vector<std::string_view> all = split(lines, '\n');
+    all.pop_back();  // behind the last newline
+    for (const std::string_view line : all)
+        print_line(stdout, "%s", std::string(line).c_str());
+}
+
 void print_field(const char* name, const std::string& value)
 {
-    fputs(field_text(name, value).c_str(), stdout);
+    print_lines(field_text(name, value));
 }
 
 }  // namespace cowraid

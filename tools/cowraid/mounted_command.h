@@ -110,6 +110,8 @@ Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
     }
 }
 
+// To standard output, each as print_line() does.
+void print_lines(const std::string& lines);
 // As field_text().
 void print_field(const char* name, const std::string& value);
 

@@ -78,14 +78,29 @@ std::string balance_result(const BalanceStatus& status)
 
 }  // namespace
 
-std::string time_text(uint64_t seconds)
+namespace {
+
+std::string time_text(uint64_t seconds, const char* format)
 {
     const auto time = static_cast<time_t>(seconds);
     struct tm local { };
     char out[64] = "";
     if (localtime_r(&time, &local) != nullptr)
-        strftime(out, sizeof out, "%Y-%m-%d %H:%M:%S", &local);
+        strftime(out, sizeof out, format, &local);
     return out;
+}
+
+// One of the scrub's, as far in as those of btrfs.
+std::string scrub_field(const char* name, const std::string& value)
+{
+    return line_text("%-18s%s", name, value.c_str());
+}
+
+}  // namespace
+
+std::string time_text(uint64_t seconds)
+{
+    return time_text(seconds, "%Y-%m-%d %H:%M:%S");
 }
 
 std::string duration_text(uint64_t ms)
@@ -210,44 +225,140 @@ std::string replace_summary(const ReplaceStatus& status)
     return text + (status.copy.lost > 0 ? "; cowraid status -v names the files" : "");
 }
 
-std::string scrub_text(const ScrubStatus& status, SizeStyle sizes)
+namespace {
+
+// "48.59"
+std::string share_text(uint64_t done, uint64_t total, int digits)
+{
+    return text_format("%.*f", digits,
+                       total == 0 ? 0.0 : 100 * static_cast<double>(done) / static_cast<double>(total));
+}
+
+constexpr const char* kBtrfsScrubTime = "%a %b %e %H:%M:%S %Y";
+constexpr const char* kBtrfsReplaceTime = "%e.%b %H:%M:%S";
+
+// The lines of btrfs scrub status.
+std::string findings_text(const ScrubStatus& status)
+{
+    const uint64_t lost = status.lost + status.unreadable_nodes;
+    const uint64_t blocks = status.repaired + status.unrepaired + status.lost;
+    if (blocks + status.unreadable_nodes + status.unverified == 0)
+        return scrub_field("Error summary:", "no errors found");
+    std::string out = scrub_field("Error summary:", "blocks=" + std::to_string(blocks) +
+                                                        " nodes=" + std::to_string(status.unreadable_nodes));
+    out += scrub_field("  Corrected:", std::to_string(status.repaired));
+    out += scrub_field("  Uncorrectable:", std::to_string(lost));
+    out += scrub_field("  Unverified:", std::to_string(status.unverified));
+    return status.unrepaired == 0 ? out
+                                  : out + scrub_field("  Not corrected:", std::to_string(status.unrepaired));
+}
+
+}  // namespace
+
+std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t now, SizeStyle sizes)
+{
+    std::string out = scrub_field("UUID:", uuid_text(volume));
+    if (status.state == ScrubState::kNone)
+        return out + "no scrub was made of this volume\n";
+    const WorkProgress progress = scrub_progress(status);
+    // What was allocated meanwhile is scrubbed, too.
+    const uint64_t total = status.state == ScrubState::kFinished ? status.bytes_done : status.bytes_total;
+    out += scrub_field("Scrub started:", time_text(status.started, kBtrfsScrubTime));
+    out += scrub_field("Status:",
+                       status.state == ScrubState::kCancelled ? "aborted" : scrub_state_name(status.state));
+    std::string mode = status.options.mode == ScrubMode::kLook ? "looks only" : "";
+    if (status.options.plan != ScrubOptions::Plan::kFull)
+        mode += std::string(mode.empty() ? "" : ", ") + "plan " + scrub_plan_name(status.options.plan);
+    if (!mode.empty())
+        out += scrub_field("Mode:", mode);
+    out += scrub_field("Duration:", duration_text(status.run_ms));
+    if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)
+        out += scrub_field("Time left:", left_text(progress));
+    if (status.state == ScrubState::kRunning && left_is_known(progress))
+        out += scrub_field("ETA:", time_text(now + progress.left_ms / 1000, kBtrfsScrubTime));
+    out += scrub_field("Total to scrub:", size_text(total, sizes));
+    out +=
+        scrub_field("Bytes scrubbed:", size_text(status.bytes_done, sizes) + "  (" +
+                                           share_text(std::min(status.bytes_done, total), total, 2) + "%)");
+    out += scrub_field("Rate:", rate_text(progress, sizes));
+    out += findings_text(status);
+    out += scrub_field("Data verified:", size_text(status.data_blocks * kBlockBytes, sizes));
+    out += scrub_field("Parity verified:", size_text(status.parity_blocks * kBlockBytes, sizes));
+    out += scrub_field("Tree nodes:", std::to_string(status.nodes));
+    out += scrub_field("Superblocks:", std::to_string(status.heads) + ", with block-group maps");
+    return out + scrub_field("Result:",
+                             scrub_result(status) + (status.state == ScrubState::kFinished ? "" : " so far"));
+}
+
+namespace {
+
+// As of btrfs replace status. `ended`: how; null: it goes on.
+std::string copy_line(const ScrubStatus& copy, uint64_t started, uint64_t ended_at, const char* ended)
+{
+    const std::string share = share_text(std::min(copy.bytes_done, copy.bytes_total), copy.bytes_total, 1);
+    const bool whole = copy.state == ScrubState::kFinished;
+    std::string out = share + "% done";
+    if (ended != nullptr)
+        out = "Started on " + time_text(started, kBtrfsReplaceTime) + ", " + ended + " on " +
+              time_text(ended_at, kBtrfsReplaceTime) + (whole ? "" : " at " + share + "%");
+    return line_text("%s, %llu write errs, %llu uncorr. read errs", out.c_str(),
+                     static_cast<unsigned long long>(copy.unrepaired),
+                     static_cast<unsigned long long>(copy.lost + copy.unreadable_nodes));
+}
+
+}  // namespace
+
+std::string replace_text(const ReplaceStatus& status)
+{
+    const char* const ended = status.state == ReplaceStatus::State::kFinished    ? "finished"
+                              : status.state == ReplaceStatus::State::kCancelled ? "canceled"
+                              : status.state == ReplaceStatus::State::kFailed    ? "failed"
+                                                                                 : nullptr;
+    if (status.state == ReplaceStatus::State::kNone)
+        return "Never started\n" + line_text("%s", replace_summary(status).c_str());
+    ScrubStatus copy = status.copy;
+    copy.state = status.state == ReplaceStatus::State::kFinished ? ScrubState::kFinished : ScrubState::kNone;
+    return copy_line(copy, status.started, status.ended, ended) +
+           line_text("%s", replace_summary(status).c_str());
+}
+
+std::string filling_text(const ScrubStatus& status)
 {
     if (status.state == ScrubState::kNone)
-        return "no scrub was made of this volume\n";
-    const auto size = [sizes](uint64_t blocks) {
-        return size_text(blocks * kBlockBytes, sizes);
-    };
-    const WorkProgress progress = scrub_progress(status);
-    std::string out = field_text("Scrub started:", time_text(status.started));
-    const bool looks = status.options.mode == ScrubMode::kLook;
-    const std::string plan = status.options.plan == ScrubOptions::Plan::kFull
-                                 ? ""
-                                 : std::string(", plan ") + scrub_plan_name(status.options.plan);
-    out += field_text("Status:",
-                      std::string(scrub_state_name(status.state)) + (looks ? ", looks only" : "") + plan);
-    out += field_text("Duration:", duration_text(status.run_ms));
-    if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)
-        out += field_text("Time left:", left_text(progress));
-    out += field_text("Done:", std::to_string(progress.percent) + "%, " +
-                                   size_text(status.bytes_done, sizes) + " of members");
-    out += field_text("Rate:", rate_text(progress, sizes));
-    out += field_text("Data verified:", size(status.data_blocks));
-    out += field_text("Parity verified:", size(status.parity_blocks));
-    out += field_text("Tree nodes:", std::to_string(status.nodes));
-    out += field_text("Superblocks, maps:", std::to_string(status.heads));
-    out += field_text("Repaired:", std::to_string(status.repaired) + " blocks");
-    out += field_text("Not repaired:", std::to_string(status.unrepaired) + " blocks");
-    out += field_text("Not verified:", std::to_string(status.unverified) + " blocks");
-    out += field_text("Lost:", std::to_string(status.lost) + " blocks");
-    out += field_text("Result:", status.state == ScrubState::kFinished ? scrub_result(status)
-                                                                       : scrub_result(status) + " so far");
-    return out;
+        return "Never started\nno member was filled since the volume was mounted\n";
+    const char* const ended = status.state == ScrubState::kFinished    ? "finished"
+                              : status.state == ScrubState::kCancelled ? "canceled"
+                                                                       : nullptr;
+    return copy_line(status, status.started, status.ended, ended) +
+           line_text("filling members: %s", scrub_summary(status).c_str());
+}
+
+std::string balance_head(const BalanceStatus& status, const std::string& mount_point)
+{
+    const std::string place = quoted(mount_point);
+    if (!status.active())
+        return line_text("No balance found on %s", place.c_str());
+    return line_text("Balance on %s is %s", place.c_str(), balance_state_name(status.state)) +
+           line_text("%llu out of about %llu chunks balanced (%llu considered), %3u%% left",
+                     static_cast<unsigned long long>(status.groups_total - status.groups_left),
+                     static_cast<unsigned long long>(status.groups_total),
+                     static_cast<unsigned long long>(status.groups_total),
+                     100 - balance_progress(status).percent);
+}
+
+std::string balance_end(const BalanceStatus& status)
+{
+    // Of one that an earlier mount began it is not known how many these were.
+    if (status.state != Balancing::kFinished || status.started == 0)
+        return "";
+    return "Done, had to relocate " + std::to_string(status.groups_total - status.groups_left) + " out of " +
+           std::to_string(status.groups_total) + " chunks\n";
 }
 
 std::string balance_text(const BalanceStatus& status, SizeStyle sizes)
 {
     if (status.state == Balancing::kNone)
-        return "no balance is under way\n";
+        return "";
     std::string out = field_text("Status:", balance_state_name(status.state));
     out += field_text("What:", purpose_text(status));
     out += field_text("Since:",

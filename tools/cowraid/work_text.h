@@ -39,8 +39,15 @@ std::string scrub_summary(const ScrubStatus& status);
 std::string balance_summary(const BalanceStatus& status);
 std::string replace_summary(const ReplaceStatus& status);
 
-// All that is known, in lines.
-std::string scrub_text(const ScrubStatus& status, SizeStyle sizes);
+// All that is known, in lines, which begin as those of btrfs do. `now`: seconds since 1970.
+std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t now, SizeStyle sizes);
+std::string replace_text(const ReplaceStatus& status);
+// The same of members that are filled.
+std::string filling_text(const ScrubStatus& status);
+// "Balance on '/mnt' is running" and how far it is, or "No balance found on '/mnt'".
+std::string balance_head(const BalanceStatus& status, const std::string& mount_point);
+// "Done, had to relocate 3 out of 3 chunks"; empty: it goes on, or that is not known.
+std::string balance_end(const BalanceStatus& status);
 std::string balance_text(const BalanceStatus& status, SizeStyle sizes);
 
 }  // namespace cowraid

@@ -29,8 +29,27 @@ BalanceStatus remounted_balance()
             .bytes_total = 1000 * kMiB,
             .bytes_left = 250 * kMiB,
             .groups_left = 5,
+            .groups_total = 8,
             .moved_bytes = 50 * kMiB,
             .run_ms = 5000};
+}
+
+constexpr Uuid kTextVolume = {
+    {0x76, 0xfa, 0xc7, 0x21, 0x22, 0x94, 0x4f, 0x89, 0xa1, 0xaf, 0x62, 0x0c, 0xde, 0x7a, 0x19, 0x80}};
+
+ScrubStatus half_scrubbed()
+{
+    ScrubStatus status{.state = ScrubState::kRunning,
+                       .started = kTextStarted,
+                       .run_ms = 5000,
+                       .bytes_done = 500 * kMiB,
+                       .bytes_total = 1000 * kMiB,
+                       .data_blocks = 60000,
+                       .parity_blocks = 30000,
+                       .nodes = 40,
+                       .heads = 6};
+    status.options.limit = 100 * kMiB;
+    return status;
 }
 
 }  // namespace
@@ -49,6 +68,92 @@ TEST_CASE("the pace of a balance is what this mount moved while it ran")
           "running, converts data to raid6 and metadata to raid1c3, 75% done, 0.00B/s, time left not known");
 }
 
+TEST_CASE("what is said of a scrub begins as btrfs scrub status")
+{
+    use_utc();
+    ScrubStatus status = half_scrubbed();
+    CHECK(scrub_text(status, kTextVolume, kTextStarted + 5, SizeStyle::kIec) ==
+          "UUID:             76fac721-2294-4f89-a1af-620cde7a1980\n"
+          "Scrub started:    Mon Apr 10 12:34:56 2023\n"
+          "Status:           running\n"
+          "Duration:         0:00:05\n"
+          "Time left:        0:00:05\n"
+          "ETA:              Mon Apr 10 12:35:06 2023\n"
+          "Total to scrub:   1000.00MiB\n"
+          "Bytes scrubbed:   500.00MiB  (50.00%)\n"
+          "Rate:             100.00MiB/s (limit 100.00MiB/s)\n"
+          "Error summary:    no errors found\n"
+          "Data verified:    234.38MiB\n"
+          "Parity verified:  117.19MiB\n"
+          "Tree nodes:       40\n"
+          "Superblocks:      6, with block-group maps\n"
+          "Result:           no errors found so far\n");
+    status.state = ScrubState::kCancelled;
+    status.options = {.mode = ScrubMode::kLook, .plan = ScrubOptions::Plan::kNew};
+    status.repaired = 2;
+    status.lost = 71;
+    status.unreadable_nodes = 1;
+    status.unrepaired = 3;
+    CHECK(scrub_text(status, kTextVolume, kTextStarted + 5, SizeStyle::kIec) ==
+          "UUID:             76fac721-2294-4f89-a1af-620cde7a1980\n"
+          "Scrub started:    Mon Apr 10 12:34:56 2023\n"
+          "Status:           aborted\n"
+          "Mode:             looks only, plan new\n"
+          "Duration:         0:00:05\n"
+          "Total to scrub:   1000.00MiB\n"
+          "Bytes scrubbed:   500.00MiB  (50.00%)\n"
+          "Rate:             100.00MiB/s\n"
+          "Error summary:    blocks=76 nodes=1\n"
+          "  Corrected:      2\n"
+          "  Uncorrectable:  72\n"
+          "  Unverified:     0\n"
+          "  Not corrected:  3\n"
+          "Data verified:    234.38MiB\n"
+          "Parity verified:  117.19MiB\n"
+          "Tree nodes:       40\n"
+          "Superblocks:      6, with block-group maps\n"
+          "Result:           71 blocks of data and 1 tree node are lost: redundancy does not have them; "
+          "cowraid "
+          "status -v names the files so far\n");
+    CHECK(scrub_text({}, kTextVolume, 0, SizeStyle::kIec) ==
+          "UUID:             76fac721-2294-4f89-a1af-620cde7a1980\n"
+          "no scrub was made of this volume\n");
+}
+
+TEST_CASE("what is said of a replacement begins as btrfs replace status")
+{
+    use_utc();
+    CHECK(replace_text({}) == "Never started\nno member was replaced since the volume was mounted\n");
+    ReplaceStatus status{.state = ReplaceStatus::State::kRunning,
+                         .source = {2},
+                         .started = kTextStarted,
+                         .groups_copied = 1,
+                         .groups_total = 2,
+                         .copy = half_scrubbed()};
+    status.copy.repaired = 4;
+    CHECK(
+        replace_text(status) ==
+        "50.0% done, 0 write errs, 0 uncorr. read errs\n"
+        "replacing member 2: running, 50% done, 100.00MiB/s (limit 100.00MiB/s), 0:00:05 left, 1 of 2 block "
+        "groups; 500.00MiB copied, 4 blocks had from other members, 0 lost\n");
+    status.state = ReplaceStatus::State::kCancelled;
+    status.ended = kTextStarted + 60;
+    status.copy.lost = 1;
+    CHECK(replace_text(status) ==
+          "Started on 10.Apr 12:34:56, canceled on 10.Apr 12:35:56 at 50.0%, 0 write errs, 1 uncorr. read "
+          "errs\n"
+          "replacing member 2: cancelled; 500.00MiB copied, 4 blocks had from other members, 1 lost; cowraid "
+          "status -v names the files\n");
+    status.state = ReplaceStatus::State::kFinished;
+    CHECK(replace_text(status).starts_with("Started on 10.Apr 12:34:56, finished on 10.Apr 12:35:56, 0 write "
+                                           "errs, 1 uncorr. read errs\n"));
+    CHECK(filling_text({}) == "Never started\nno member was filled since the volume was mounted\n");
+    ScrubStatus filling = half_scrubbed();
+    CHECK(filling_text(filling) == "50.0% done, 0 write errs, 0 uncorr. read errs\n"
+                                   "filling members: running, 50% done, 100.00MiB/s (limit 100.00MiB/s), "
+                                   "0:00:05 left, no errors found\n");
+}
+
 TEST_CASE("what is said of a balance")
 {
     use_utc();
@@ -64,7 +169,16 @@ TEST_CASE("what is said of a balance")
     status.started = kTextStarted;
     CHECK(balance_text(status, SizeStyle::kIec).find("Since:             2023-04-10 12:34:56\n") !=
           std::string::npos);
-    CHECK(balance_text({}, SizeStyle::kIec) == "no balance is under way\n");
+    CHECK(balance_text({}, SizeStyle::kIec).empty());
+    CHECK(balance_head(status, "/mnt") == "Balance on '/mnt' is running\n"
+                                          "3 out of about 8 chunks balanced (8 considered),  25% left\n");
+    CHECK(balance_end(status).empty());
+    status.state = BalanceStatus::State::kFinished;
+    status.groups_left = 0;
+    CHECK(balance_head(status, "/mnt") == "No balance found on '/mnt'\n");
+    CHECK(balance_end(status) == "Done, had to relocate 8 out of 8 chunks\n");
+    status.started = 0;
+    CHECK(balance_end(status).empty());
 }
 
 }  // namespace cowraid

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "tools/cowraid/status_text.h"
+
+#include <algorithm>
+
+#include "base/print.h"
+#include "tools/cowraid/work_text.h"
+#include "tools/mount/effective_options.h"
+
+namespace cowraid {
+
+namespace {
+
+std::string note_of(const MemberInfo& member, SizeStyle sizes)
+{
+    if (!member.reason.empty() && member.reason != "is absent")
+        return member.reason;
+    if (member.slow_ms > 0)
+        return "is slow: " + slow_text(member);
+    if (member.doubtful && member.stale_groups == 0)
+        return "many errors within ten minutes";
+    return member.stale_groups == 0 ? ""
+                                    : "lacks writes to " + count_text(member.stale_groups, "block group") +
+                                          ", " + size_text(member.stale_bytes, sizes);
+}
+
+uint64_t counter_of(const MemberInfo& member, MemberCounter counter)
+{
+    return member.counters[static_cast<size_t>(counter)];
+}
+
+std::string may_fail_text(const VolumeInfo& info)
+{
+    if (info.may_fail == 0)
+        return "no member";
+    const std::string text = "any " + count_text(info.may_fail, "member");
+    if (info.read_only || info.may_fail_writing == info.may_fail)
+        return text;
+    return text + (info.may_fail_writing == 0
+                       ? ", but then nothing can be written"
+                       : "; writing goes on without " + count_text(info.may_fail_writing, "member"));
+}
+
+// Those that nobody has to ask for are left out, but for the first two.
+std::string options_shown(const std::string& options)
+{
+    const std::string usual = mount_options_text({});
+    const std::vector<std::string_view> left_out = split(usual, ',');
+    constexpr size_t kAlways = 2;  // rw, relatime
+    std::string out;
+    for (const std::string_view option : split(options, ','))
+        if (std::find(left_out.begin() + kAlways, left_out.end(), option) == left_out.end())
+            out += (out.empty() ? "" : ",") + std::string(option);
+    return out;
+}
+
+// As zpool status ends.
+std::string errors_text(const VolumeStatus& status)
+{
+    const uint64_t blocks = status.report.info.damaged_blocks;
+    const uint64_t nodes = lost_blocks(status) - blocks;
+    if (blocks + nodes == 0)
+        return "errors: No known data errors\n";
+    std::string out = "errors: ";
+    if (nodes > 0)
+        out += count_text(nodes, "tree node") + " cannot be read, cowraid check says what is lost" +
+               (blocks > 0 ? "; " : "\n");
+    if (blocks == 0)
+        return out;
+    if (!status.damage)
+        return out + count_text(blocks, "data error") + ", cowraid status -v names the files\n";
+    const DamagedFiles& damage = *status.damage;
+    out += "Permanent errors have been detected in the following files:\n\n";
+    for (const DamagedFile& file : damage.files)
+        for (const std::string& path : file.paths)
+            out += line_text("  %s: %s, bytes %llu to %llu", quoted(path).c_str(),
+                             count_text(file.blocks, "block").c_str(),
+                             static_cast<unsigned long long>(file.range.first),
+                             static_cast<unsigned long long>(file.range.last));
+    if (damage.file_count > damage.files.size())
+        out += "  and " + std::to_string(damage.file_count - damage.files.size()) + " more\n";
+    if (damage.file_count == 0)
+        out += "  none: what is damaged belongs to files that are deleted or changed by now\n";
+    return out;
+}
+
+}  // namespace
+
+std::string member_table(const VolumeStatus& status, SizeStyle sizes)
+{
+    const VolumeInfo& info = status.report.info;
+    size_t width = 6;
+    for (const MemberInfo& member : info.members)
+        width = std::max(width, member.path.size());
+    for (const SpareInfo& spare : info.spares)
+        width = std::max(width, spare.path.size());
+    std::string out = line_text("  %4s  %-*s  %-10s %6s %6s %6s", "ID", static_cast<int>(width), "DEVICE",
+                                "STATE", "READ", "WRITE", "CKSUM");
+    for (const MemberInfo& member : info.members) {
+        const uint64_t wrong =
+            counter_of(member, MemberCounter::kCorruption) + counter_of(member, MemberCounter::kGeneration) +
+            counter_of(member, MemberCounter::kParity) + counter_of(member, MemberCounter::kSuperblock);
+        const uint64_t writes =
+            counter_of(member, MemberCounter::kWriteErrors) + counter_of(member, MemberCounter::kFlushErrors);
+        const std::string note = note_of(member, sizes);
+        out += line_text("  %4u  %-*s  %-10s %6llu %6llu %6llu%s%s", member.id.value, static_cast<int>(width),
+                         member.path.empty() ? "-" : member.path.c_str(), state_of(member, status),
+                         static_cast<unsigned long long>(counter_of(member, MemberCounter::kReadErrors)),
+                         static_cast<unsigned long long>(writes), static_cast<unsigned long long>(wrong),
+                         note.empty() ? "" : "  ", note.c_str());
+    }
+    for (const SpareInfo& spare : info.spares)
+        out += line_text("  %4u  %-*s  %s, %s", spare.id.value, static_cast<int>(width),
+                         spare.path.empty() ? "-" : spare.path.c_str(), state_of(spare),
+                         size_text(spare.size_bytes, sizes).c_str());
+    return out;
+}
+
+std::string status_text(const VolumeStatus& status, SizeStyle sizes)
+{
+    const VolumeInfo& info = status.report.info;
+    const Health health = health_of(status);
+    std::string out =
+        field_text("Volume:", (info.label.empty() ? "" : quoted(info.label) + "  ") + uuid_text(info.uuid));
+    out += field_text("Mounted:", status.report.mount_point);
+    out += field_text("Options:", options_shown(status.report.mount_options));
+    out += field_text("State:", health.state);
+    if (!health.what.empty())
+        out += field_text("Status:", health.what);
+    if (!health.action.empty())
+        out += field_text("Action:", health.action);
+    out += field_text("Profiles:", std::string(profile_name(info.data_profile)) + " for data, " +
+                                       profile_name(info.metadata_profile) + " for metadata");
+    out += field_text("May still fail:", may_fail_text(info));
+    out += field_text("Scrub:", scrub_summary(status.scrub));
+    if (status.catch_up.state == ScrubState::kRunning || status.catch_up.state == ScrubState::kPaused)
+        out += field_text("Filling members:", scrub_summary(status.catch_up));
+    if (status.replace.state != ReplaceStatus::State::kNone)
+        out += field_text("Replacement:", replace_summary(status.replace));
+    if (status.balance.state != BalanceStatus::State::kNone)
+        out += field_text("Balance:", balance_summary(status.balance));
+    return out + "\n" + member_table(status, sizes) + "\n" + errors_text(status) + "\n";
+}
+
+}  // namespace cowraid

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include "tools/cowraid/status_text.h"
+
+#include <doctest/doctest.h>
+
+namespace cowraid {
+
+namespace {
+
+VolumeStatus shown_volume()
+{
+    VolumeStatus status;
+    VolumeInfo& info = status.report.info;
+    status.report.mount_point = "/mnt";
+    status.report.mount_options = "rw,relatime";
+    info.label = "tank";
+    info.data_profile = ProfileId::kRaid5;
+    info.metadata_profile = ProfileId::kRaid1;
+    info.may_fail = info.may_fail_writing = 1;
+    info.members = {{.id = {1}, .path = "/dev/a"}, {.id = {2}, .path = "/dev/b"}};
+    return status;
+}
+
+std::string last_lines(const VolumeStatus& status)
+{
+    const std::string text = status_text(status, SizeStyle::kIec);
+    return text.substr(std::min(text.find("errors:"), text.size()));
+}
+
+}  // namespace
+
+TEST_CASE("what is said of a volume that is well")
+{
+    CHECK(status_text(shown_volume(), SizeStyle::kIec) ==
+          "Volume:            'tank'  00000000-0000-0000-0000-000000000000\n"
+          "Mounted:           /mnt\n"
+          "Options:           rw,relatime\n"
+          "State:             ONLINE\n"
+          "Profiles:          raid5 for data, raid1 for metadata\n"
+          "May still fail:    any 1 member\n"
+          "Scrub:             none yet\n"
+          "\n"
+          "    ID  DEVICE  STATE        READ  WRITE  CKSUM\n"
+          "     1  /dev/a  online          0      0      0\n"
+          "     2  /dev/b  online          0      0      0\n"
+          "\n"
+          "errors: No known data errors\n"
+          "\n");
+}
+
+TEST_CASE("the last line says how much is damaged, and where to look")
+{
+    VolumeStatus status = shown_volume();
+    status.report.info.damaged_blocks = 1;
+    CHECK(last_lines(status) == "errors: 1 data error, cowraid status -v names the files\n\n");
+    status.scrub.unreadable_nodes = 2;
+    CHECK(last_lines(status) ==
+          "errors: 2 tree nodes cannot be read, cowraid check says what is lost; 1 data "
+          "error, cowraid status -v names the files\n\n");
+    status.report.info.damaged_blocks = 0;
+    CHECK(last_lines(status) == "errors: 2 tree nodes cannot be read, cowraid check says what is lost\n\n");
+    status.scrub.unreadable_nodes = 0;
+    status.report.info.damaged_blocks = 3;
+    status.damage.emplace();
+    status.damage->files = {{.paths = {"/a", "/b"}, .blocks = 3, .range = {4096, 16383}}};
+    status.damage->file_count = 2;
+    CHECK(last_lines(status) == "errors: Permanent errors have been detected in the following files:\n\n"
+                                "  '/a': 3 blocks, bytes 4096 to 16383\n"
+                                "  '/b': 3 blocks, bytes 4096 to 16383\n"
+                                "  and 1 more\n\n");
+}
+
+}  // namespace cowraid
