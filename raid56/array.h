@@ -359,7 +359,8 @@ public:
                         ScrubReport& report);
 
     // Writes to the target what the source has of these rows, or must have: its blocks are verified; what is
-    // unreadable or wrong comes from the other members. Stripes are locked meanwhile. Adds to the report the
+    // unreadable or wrong comes from the other members. Stripes are locked once the source has answered;
+    // while one of the two is slow nothing new is locked, however long that takes. Adds to the report the
     // blocks that were written, as `repaired` those that the source did not have, what is lost, and as
     // `unsettled` what the target did not take: it is out of service then. Nothing is repaired. Rows, sink
     // and errors as for scrub_rows().

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // A member's blocks go to the one that will take its place: by large requests from the member itself,
-// verified; what it does not have is solved stripe by stripe. Writers of the stripes wait meanwhile, so that
-// nothing older overtakes what they write to both.
+// verified; what it does not have is solved stripe by stripe. The member may be failing, so nobody waits for
+// what is read of it. Writers of the stripes wait from then on, so that nothing older than what is recorded
+// passes for right, nor overtakes what they write to both.
+#include <unistd.h>
+
 #include <algorithm>
 
-#include "base/assert.h"
 #include "base/checksum.h"
 #include "raid56/io_plan.h"
 #include "raid56/scrub_stripe.h"
@@ -13,8 +15,10 @@ namespace cowraid {
 
 namespace {
 
-// Of one member, read and written at a time, while all these stripes are locked.
+// Of one member, read and written at a time; all these stripes are locked while it is written.
 constexpr uint64_t kCopyBytesMax = 2 * kMiB;
+// How long it rests between two looks at a member that is slow.
+constexpr useconds_t kSlowLookMicroseconds = 10'000;
 
 // A run of rows, with the source's blocks of it.
 struct CopiedRun {
@@ -34,8 +38,7 @@ public:
           loan_(call.state.buffers, block_count * kBlockBytes)
     {
     }
-    // False: it could not be read at once, and more than one stripe was locked. Nothing was done.
-    [[nodiscard]] bool run();
+    void run();
 
 private:
     [[nodiscard]] std::byte* block(size_t index) { return loan_.data() + index * kBlockBytes; }
@@ -47,7 +50,8 @@ private:
     {
         return {run.rows.stripe, run.cell / geometry_.copies, run.rows.first_row};
     }
-    bool read();
+    void read();
+    void await() const;
     void verify();
     void write();
     void solve_others();
@@ -60,14 +64,10 @@ private:
     BufferPool::Loan loan_;
 };
 
-// Devices take their time over bad sectors: no more than one stripe is locked while they are found out.
-bool RowCopy::read()
+void RowCopy::read()
 {
-    const bool one_stripe = runs_.front().rows.stripe == runs_.back().rows.stripe;
     IoPlan plan(IoKind::kRead, call_.state.members);
     plan.forbid_bridges();
-    if (!one_stripe)
-        plan.forbid_splits();
     for (size_t index = 0; index < runs_.size(); ++index) {
         const CopiedRun& run = runs_[index];
         const BlockLocation at = locate(run);
@@ -81,14 +81,18 @@ bool RowCopy::read()
                       {}});
     }
     plan.run();
-    bool all_read = true;
-    for (const IoPart& part : plan.parts()) {
-        all_read = all_read && part.result.ok();
+    for (const IoPart& part : plan.parts())
         if (part.result.ok())
             std::fill_n(good_.begin() + (part.memory - loan_.data()) / static_cast<ptrdiff_t>(kBlockBytes),
                         part.bytes / kBlockBytes, true);
-    }
-    return all_read || one_stripe;
+}
+
+// Readers may need stripes that are locked: none is while one of the two members is known not to answer.
+void RowCopy::await() const
+{
+    for (const MemberId id : {call_.copy->source, call_.copy->target})
+        while (call_.state.members.slow_ms(id) != 0)
+            usleep(kSlowLookMicroseconds);
 }
 
 // What is recorded of no block is left to who looks at the whole row.
@@ -132,6 +136,7 @@ void RowCopy::solve_others()
             continue;
         ScrubReport found;
         ScrubCall call{call_.state, call_.group, ScrubMode::kLook, call_.sink, found, call_.copy};
+        await();
         scrub_stripe(call, stripe, rows);
         call_.report.lost.insert(call_.report.lost.end(), found.lost.begin(), found.lost.end());
         call_.report.repaired += found.repaired;
@@ -139,39 +144,21 @@ void RowCopy::solve_others()
     }
 }
 
-bool RowCopy::run()
+void RowCopy::run()
 {
     std::vector<StripeKey> keys;
     for (const CopiedRun& run : runs_)
         if (const StripeKey key{call_.group.record.address, run.rows.stripe};
             keys.empty() || keys.back() != key)
             keys.push_back(key);
+    read();
+    await();
     {
         const StripeLockSet lock(call_.state.stripe_locks, keys);
-        if (!read())
-            return false;
         verify();
         write();
     }
     solve_others();
-    return true;
-}
-
-void copy_runs(ScrubCall& call, const std::vector<CopiedRun>& runs, uint64_t block_count)
-{
-    if (RowCopy(call, runs, block_count).run())
-        return;
-    for (size_t next = 0; next < runs.size();) {
-        const uint64_t index = runs[next].rows.stripe;
-        std::vector<CopiedRun> stripe;
-        uint64_t blocks = 0;
-        for (; next < runs.size() && runs[next].rows.stripe == index; ++next) {
-            stripe.push_back({runs[next].rows, runs[next].cell, blocks});
-            blocks += runs[next].rows.row_count;
-        }
-        const bool done = RowCopy(call, std::move(stripe), blocks).run();
-        CW_ASSERT(done);
-    }
 }
 
 }  // namespace
@@ -198,7 +185,7 @@ Status Array::copy_rows(VolumeAddress group_address, std::span<const StripeRows>
             blocks += run.row_count;
         }
         if (blocks > 0)
-            copy_runs(call, runs, blocks);
+            RowCopy(call, std::move(runs), blocks).run();
     }
     return {};
 }

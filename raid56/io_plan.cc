@@ -282,8 +282,7 @@ void IoPlan::run()
         return;
     if (kind_ == IoKind::kRead) {
         leave_out_gone();
-        if (may_split_)
-            read_one_by_one();
+        read_one_by_one();
     } else {
         count_failed_writes();
     }

@@ -43,8 +43,6 @@ public:
     void run();
     // Bridges would read blocks that are read for their content, too, before or after: no bridges then.
     void forbid_bridges() { may_bridge_ = false; }
-    // A read of many blocks that fails is left at that.
-    void forbid_splits() { may_split_ = false; }
     // Of a read: parts, which lie in `memory`, are not waited for where a member is silent for `times` times
     // MemberSet::read_deadline_ms(). Those that are late then have the result kWouldWait, and `memory` is
     // another buffer, in which the parts lie where they lay in the old one; all but the late ones holds what
@@ -90,7 +88,6 @@ private:
     IoKind kind_;
     MemberSet& members_;
     bool may_bridge_ = true;
-    bool may_split_ = true;
     std::vector<IoPart> parts_;
     std::vector<Run> runs_;
     std::vector<iovec> vectors_;

@@ -302,3 +302,96 @@ TEST_CASE("without a deadline, and without memory to give away, reads wait")
         CHECK(volume.all_counters() == 0);
     }
 }
+
+namespace {
+
+// The first member is being replaced.
+struct LateCopy {
+    explicit LateCopy(const Shape& shape) : late(shape)
+    {
+        auto sim = std::make_unique<SimDevice>("target", 128 * kMiB);
+        platters = sim.get();
+        auto hold = std::make_unique<HoldingDevice>(std::move(sim));
+        target = hold.get();
+        late.volume.set.add(kTarget, std::move(hold), {});
+        late.volume.set.set_mirror(kOfSource, kTarget);
+    }
+    ScrubReport copy()
+    {
+        class Sink final : public ScrubSink {
+        public:
+            explicit Sink(TestVolume& volume) : volume_(volume) { }
+            void record(VolumeAddress, std::span<const Checksum>) override { }
+            bool in_use(VolumeAddress at) override { return volume_.in_use(at); }
+            bool may_be_used(VolumeAddress) override { return false; }
+            bool may_record() override { return false; }
+            void begin_stripe(VolumeAddress) override { }
+            void end_stripe() override { }
+
+        private:
+            TestVolume& volume_;
+        } sink(late.volume);
+        std::vector<StripeRows> rows;
+        for (uint64_t stripe = 0; stripe < stripes_of(late.volume.shape); ++stripe)
+            rows.push_back({stripe, 0, late.volume.geometry.rows()});
+        ScrubReport report;
+        CHECK(
+            late.volume.array->copy_rows(TestVolume::kGroup, rows, {kOfSource, kTarget}, sink, report).ok());
+        return report;
+    }
+    // Whether the target has the first mebibyte of each run.
+    [[nodiscard]] bool target_is_right() const
+    {
+        std::vector<std::byte> all;
+        for (const SlotRun& run : late.volume.group_record.columns[0].runs) {
+            std::vector<std::byte> begin(kMiB);
+            platters->peek(late.volume.superblock.members[0].slots_offset +
+                               run.first_slot * TestVolume::kSlotBytes,
+                           begin);
+            all.insert(all.end(), begin.begin(), begin.end());
+        }
+        return all == late.volume.image(0);
+    }
+
+    static constexpr MemberId kOfSource{1}, kTarget{100};
+    LateVolume late;
+    SimDevice* platters;
+    HoldingDevice* target;
+};
+
+}  // namespace
+
+TEST_CASE("a member that is copied stops to answer: readers do without it, and writers write")
+{
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 2, 16384}, Shape{ProfileId::kRaid6, 3, 16384}})
+        for (const auto how : {HoldingDevice::Release::kServe, HoldingDevice::Release::kPoison}) {
+            INFO(describe(shape));
+            LateCopy one(shape);
+            LateVolume& late = one.late;
+            HoldingDevice& device = *late.volume.holds[0];
+            device.hold();
+            ScrubReport report;
+            std::thread copier([&] { report = one.copy(); });
+            while (device.held() == 0)
+                usleep(1000);
+            std::atomic<bool> done{false};
+            std::thread user([&] {
+                CHECK(late.read().ok());
+                CHECK(late.right());
+                CHECK(late.volume.write(2, 3).ok());
+                done = true;
+            });
+            for (int i = 0; i < 1000 && !done; ++i)
+                usleep(kLateDeadlineMs * 200);
+            CHECK(done);
+            device.release(how);
+            copier.join();
+            user.join();
+            CHECK(report.unsettled == 0);
+            CHECK(report.repaired == 0);
+            CHECK(report.lost.empty());
+            CHECK(late.volume.all_counters() == 0);
+            CHECK(late.volume.disk_is_right());
+            CHECK(one.target_is_right());
+        }
+}
