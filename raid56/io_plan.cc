@@ -57,9 +57,9 @@ void IoPlan::add_vector(std::byte* memory, uint64_t bytes)
 void IoPlan::build_runs()
 {
     vectors_.reserve(parts_.size() * 2);  // never moved: requests point into it
-    for (size_t i = 0; i < parts_.size(); ++i) {
+    for (size_t i = first_; i < parts_.size(); ++i) {
         const IoPart& part = parts_[i];
-        const uint64_t gap = i == 0 ? UINT64_MAX : bridge_to(parts_[i - 1], part);
+        const uint64_t gap = i == first_ || one_by_one_ ? UINT64_MAX : bridge_to(parts_[i - 1], part);
         if (gap == UINT64_MAX) {
             runs_.push_back({i, 0, vectors_.size(), 0, false});
         } else if (gap > 0) {
@@ -189,24 +189,6 @@ void IoPlan::leave_out_mirrors()
     requests_.resize(runs_.size());
 }
 
-void IoPlan::read_blocks(std::span<IoPart> blocks)
-{
-    vectors_.clear();
-    requests_.clear();
-    vectors_.reserve(blocks.size());
-    requests_.reserve(blocks.size());
-    for (const IoPart& block : blocks) {
-        add_vector(block.memory, block.bytes);
-        requests_.push_back({.kind = kind_,
-                             .device = block.device,
-                             .offset = block.offset,
-                             .vectors = std::span(vectors_).last(1)});
-    }
-    run_io(requests_);
-    for (size_t i = 0; i < blocks.size(); ++i)
-        blocks[i].result = requests_[i].result;
-}
-
 // Splits the parts of failed requests into blocks and reads each by itself.
 void IoPlan::read_one_by_one()
 {
@@ -233,11 +215,17 @@ void IoPlan::read_one_by_one()
     }
     if (blocks.empty())
         return;
-    read_blocks(blocks);
-    for (const FailedRun& run : failed)
-        count_if_gone(std::span(blocks).subspan(run.first_block, run.block_count), run.bridged);
-    kept.insert(kept.end(), blocks.begin(), blocks.end());
+    first_ = kept.size();
+    one_by_one_ = true;
     parts_ = std::move(kept);
+    parts_.insert(parts_.end(), blocks.begin(), blocks.end());
+    runs_.clear();
+    vectors_.clear();
+    requests_.clear();
+    build_runs();
+    submit();
+    for (const FailedRun& run : failed)
+        count_if_gone(std::span(parts_).subspan(first_ + run.first_block, run.block_count), run.bridged);
 }
 
 // An error that the second read did not meet still happened. In a bridged gap nobody misses anything.

@@ -44,9 +44,9 @@ public:
     // Bridges would read blocks that are read for their content, too, before or after: no bridges then.
     void forbid_bridges() { may_bridge_ = false; }
     // Of a read: parts, which lie in `memory`, are not waited for where a member is silent for `times` times
-    // MemberSet::read_deadline_ms(). Those that are late then have the result kWouldWait, and `memory` is
-    // another buffer, in which the parts lie where they lay in the old one; all but the late ones holds what
-    // it held there.
+    // MemberSet::read_deadline_ms(); where they are read one by one that begins anew. Those that are late
+    // then have the result kWouldWait, and `memory` is another buffer, in which the parts lie where they lay
+    // in the old one; all but the late ones holds what it held there.
     void may_leave(AlignedBuffer& memory, uint32_t times = 1) { lease_ = &memory, lease_times_ = times; }
     // In no particular order.
     [[nodiscard]] std::span<IoPart> parts() { return parts_; }
@@ -81,14 +81,15 @@ private:
     void leave_out_mirrors();
     void count_failed_writes();
     void leave_out_gone();
-    void read_blocks(std::span<IoPart> blocks);
     void read_one_by_one();
     void count_if_gone(std::span<const IoPart> blocks, bool bridged);
 
     IoKind kind_;
     MemberSet& members_;
     bool may_bridge_ = true;
+    bool one_by_one_ = false;
     std::vector<IoPart> parts_;
+    size_t first_ = 0;  // of the parts that are read now
     std::vector<Run> runs_;
     std::vector<iovec> vectors_;
     std::vector<IoRequest> requests_;  // of runs_, in their order, then of mirrors_

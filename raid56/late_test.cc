@@ -305,6 +305,65 @@ TEST_CASE("without a deadline, and without memory to give away, reads wait")
 
 namespace {
 
+// A read of the first chunk.
+class ChunkReader {
+public:
+    explicit ChunkReader(LateVolume& late)
+        : volume_(late.volume), memory_(volume_.shape.chunk_bytes), piece_(volume_.piece(0, rows()))
+    {
+        piece_.memory = memory_.data();
+    }
+    // Whether it ends while `device` does not answer. It ends anyway: what that answers then is wrong.
+    bool ends(HoldingDevice& device)
+    {
+        std::atomic<bool> done{false};
+        std::thread reader([&] {
+            CHECK(volume_.array->read({&piece_, 1}, &memory_).ok());
+            done = true;
+        });
+        for (int i = 0; i < 1000 && !done; ++i)
+            usleep(kLateDeadlineMs * 200);
+        const bool ended = done;
+        device.release(HoldingDevice::Release::kPoison);
+        reader.join();
+        CHECK(volume_.right(piece_));
+        return ended;
+    }
+    bool reads_again() { return volume_.array->read({&piece_, 1}, &memory_).ok() && volume_.right(piece_); }
+
+private:
+    [[nodiscard]] uint32_t rows() const { return volume_.shape.chunk_bytes / kBlockBytes; }
+    TestVolume& volume_;
+    AlignedBuffer memory_;
+    ReadPiece piece_;
+};
+
+const std::initializer_list<Shape> kChunkShapes = {{ProfileId::kRaid5, 2, 16384},
+                                                   {ProfileId::kRaid1, 1, 16384}};
+
+}  // namespace
+
+TEST_CASE("a member fails a read of many blocks, and stops to answer: its blocks are not waited for")
+{
+    for (const Shape& shape : kChunkShapes) {
+        INFO(describe(shape));
+        LateVolume late(shape);
+        TestVolume& volume = late.volume;
+        volume.latent({0, 0, 1});
+        const uint32_t member = volume.spot({0, 0, 1}).member;
+        volume.holds[member]->hold(1);
+        ChunkReader reader(late);
+        CHECK(reader.ends(*volume.holds[member]));
+        CHECK(volume.all_counters() == 0);
+        CHECK(reader.reads_again());
+        CHECK(volume.counter(member, MemberCounter::kReadErrors) == 1);
+        CHECK(volume.counter(member, MemberCounter::kRepaired) == 1);
+        CHECK(volume.disk_is_right());
+    }
+}
+
+namespace {
+
 // The first member is being replaced.
 struct LateCopy {
     explicit LateCopy(const Shape& shape) : late(shape)

@@ -11,14 +11,19 @@ bool HoldingDevice::start(IoRequest& request, IoCompletion& completion)
     MutexLock lock(mutex_);
     if (!holds_ || request.kind != IoKind::kRead)
         return false;
+    if (after_ > 0) {
+        --after_;
+        return false;
+    }
     held_.push_back({&request, &completion});
     return true;
 }
 
-void HoldingDevice::hold()
+void HoldingDevice::hold(uint64_t after)
 {
     MutexLock lock(mutex_);
     holds_ = true;
+    after_ = after;
 }
 
 void HoldingDevice::release(Release how)
