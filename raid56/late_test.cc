@@ -362,6 +362,27 @@ TEST_CASE("a member fails a read of many blocks, and stops to answer: its blocks
     }
 }
 
+TEST_CASE("a member gives wrong blocks, and stops to answer: the reader does not wait for their repair")
+{
+    for (const Shape& shape : kChunkShapes) {
+        INFO(describe(shape));
+        LateVolume late(shape);
+        TestVolume& volume = late.volume;
+        for (const uint32_t row : {1, 3})
+            volume.rot({0, 0, row});
+        const uint32_t member = volume.spot({0, 0, 1}).member;
+        volume.holds[member]->hold(1);
+        ChunkReader reader(late);
+        CHECK(reader.ends(*volume.holds[member]));
+        CHECK(volume.all_counters() == 0);
+        CHECK(volume.requests(IoKind::kWrite) == 0);
+        CHECK(reader.reads_again());
+        CHECK(volume.counter(member, MemberCounter::kCorruption) == 2);
+        CHECK(volume.counter(member, MemberCounter::kRepaired) == 2);
+        CHECK(volume.disk_is_right());
+    }
+}
+
 namespace {
 
 // The first member is being replaced.
@@ -453,4 +474,36 @@ TEST_CASE("a member that is copied stops to answer: readers do without it, and w
             CHECK(late.volume.disk_is_right());
             CHECK(one.target_is_right());
         }
+}
+
+TEST_CASE("a successor that does not answer gets nothing that it can be spared, and holds up no reader")
+{
+    LateCopy one({ProfileId::kRaid5, 2, 16384});
+    TestVolume& volume = one.late.volume;
+    AlignedBuffer memory(kMiB);
+    one.target->hold();
+    std::thread held([&] { CHECK(read_device(*one.target, {0}, memory.span()).ok()); });
+    while (!volume.set.slow(*one.target))
+        usleep(1000);
+    BlockPlace bad{0, 0, 1};
+    for (; volume.spot(bad).member != 0; ++bad.stripe)
+        continue;
+    volume.rot(bad);
+    std::atomic<bool> done{false};
+    std::thread copier([&] {
+        CHECK(one.copy().unsettled == 0);
+        done = true;
+    });
+    CHECK(one.late.read().ok());
+    CHECK(one.late.right());
+    CHECK(volume.requests(IoKind::kWrite) == 0);
+    CHECK(volume.all_counters() == 0);
+    CHECK_FALSE(done);
+    one.target->release(HoldingDevice::Release::kServe);
+    held.join();
+    copier.join();
+    CHECK(one.late.read().ok());
+    CHECK(volume.counter(0, MemberCounter::kRepaired) == 1);
+    CHECK(volume.disk_is_right());
+    CHECK(one.target_is_right());
 }

@@ -103,7 +103,7 @@ void CopyReader::repair()
             .authority = authority_for(lost),
         });
     }
-    repair_blocks(state_, items, Stripes::kUnlocked);
+    repair_blocks(state_, items, Stripes::kUnlocked, patience_);
 }
 
 void CopyReader::run()

@@ -227,7 +227,7 @@ void RowBatch::run()
     const StripeLockSet lock(state_.stripe_locks, keys);
     solve_rows();
     count_unsolved();
-    repair_blocks(state_, repairs_, Stripes::kLocked);
+    repair_blocks(state_, repairs_, Stripes::kLocked, patience_);
 }
 
 // After a crash on a read-only array some rows are right in memory only.

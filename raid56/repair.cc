@@ -71,17 +71,21 @@ void ask_verifier(ArrayState& state, std::vector<RepairItem>& items)
 // The repairs of one stripe, done while its lock is held.
 class StripeRepair {
 public:
-    StripeRepair(ArrayState& state, std::span<const RepairItem> items)
+    StripeRepair(ArrayState& state, std::span<const RepairItem> items, Patience patience)
         : state_(state),
           items_(items),
+          patience_(patience),
           loan_(state.buffers, items.size() * kBlockBytes),
           todo_(items.size(), true),
           cells_(items.size())
     {
+        for (size_t i = 0; i < items.size(); ++i)
+            todo_[i] = patience == Patience::kForAll || !slow(items[i]);
     }
     size_t run();
 
 private:
+    [[nodiscard]] bool slow(const RepairItem& item) const;
     void read_back();
     void confirm();
     void write();
@@ -90,6 +94,7 @@ private:
 
     ArrayState& state_;
     std::span<const RepairItem> items_;
+    const Patience patience_;
     BufferPool::Loan loan_;
     std::vector<bool> todo_;
     size_t confirmed_ = 0;
@@ -97,7 +102,18 @@ private:
     std::vector<RowCell> cells_;
 };
 
-// Reads every block still to do into the scratch memory.
+// Whom it is read from or written to does not answer: its member, or that one's successor.
+bool StripeRepair::slow(const RepairItem& item) const
+{
+    const MemberSet& members = state_.members;
+    const BlockLocation at = locate_block(state_, *item.group, item.place, item.copy);
+    if (at.device == nullptr)
+        return false;
+    BlockDevice* const successor = members.mirror_of(at.member, at.device).device;
+    return members.slow(*at.device) || (successor != nullptr && members.slow(*successor));
+}
+
+// Reads every block still to do into the scratch memory. What is late is away.
 void StripeRepair::read_back()
 {
     std::vector<PlacedCell> reads;
@@ -106,7 +122,7 @@ void StripeRepair::read_back()
         if (todo_[i])
             reads.push_back({items_[i].group, items_[i].place, items_[i].copy, &cells_[i]});
     }
-    read_cells(state_, reads);
+    read_cells(state_, reads, patience_ == Patience::kForAll ? nullptr : &loan_.buffer());
 }
 
 // A block that is right by now was repaired by another reader; one that holds something else again was
@@ -172,10 +188,14 @@ void StripeRepair::write()
 
 void StripeRepair::verify()
 {
-    size_t repaired = 0;
+    size_t repaired = 0, away = 0;
     for (size_t i = 0; i < items_.size(); ++i) {
-        if (!todo_[i] || cells_[i].state == RowCell::State::kAway)
+        if (!todo_[i])
             continue;
+        if (cells_[i].state == RowCell::State::kAway) {
+            ++away;
+            continue;
+        }
         const RepairItem& item = items_[i];
         const BlockLocation at = locate_block(state_, *item.group, item.place, item.copy);
         const bool holds = cells_[i].usable() && checksum_of(scratch(i), kBlockBytes) == items_[i].checksum;
@@ -190,7 +210,7 @@ void StripeRepair::verify()
     }
     bump(state_.counters.blocks_repaired, repaired);
     log_count(LogLevel::kError, "volume", "bad blocks whose repair could not be stored",
-              confirmed_ - repaired);
+              confirmed_ - repaired - away);
     right_ += repaired;
 }
 
@@ -216,7 +236,7 @@ RepairItem::Authority authority_for(const LostBlock& lost)
     return from_pointer ? RepairItem::Authority::kVerifierOrReader : RepairItem::Authority::kVerifier;
 }
 
-size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes)
+size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes, Patience patience)
 {
     size_t repaired = 0;
     sort_and_drop_repeated(items);
@@ -229,7 +249,8 @@ size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes 
             ++end;
         const std::span<const StripeKey> to_lock(&key, stripes == Stripes::kUnlocked ? 1 : 0);
         const StripeLockSet lock(state.stripe_locks, to_lock);
-        repaired += StripeRepair(state, std::span<const RepairItem>(items).subspan(first, end - first)).run();
+        const auto of_stripe = std::span<const RepairItem>(items).subspan(first, end - first);
+        repaired += StripeRepair(state, of_stripe, patience).run();
         first = end;
     }
     return repaired;

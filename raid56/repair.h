@@ -39,7 +39,9 @@ enum class Stripes : uint8_t {
 // still wants this content and the block still holds what was seen, so that neither a newer write is
 // overwritten nor a fault counted by two readers. Reads every block again afterwards. On a read-only array
 // the faults are counted and nothing is written. Asks the verifier before it locks a stripe: nodes that lead
-// to the answer may lie in mirrored stripes. Returns how many blocks hold their content now.
-size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes);
+// to the answer may lie in mirrored stripes. Unless it waits for all, what a slow member is needed for is
+// left to the next one who meets the block. Returns how many blocks hold their content now.
+size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes,
+                     Patience patience = Patience::kForAll);
 
 }  // namespace cowraid
