@@ -314,6 +314,9 @@ private:
     [[nodiscard]] uint64_t first_emptied_slot(const BalanceRecord& balance) const;
     Status write_to_new_members();
     Status write_to_successor();
+    // Its steps, once the target is to take over.
+    Status hand_over();
+    void keep_source();
     bool erase_source(BlockDevice* device);
     [[nodiscard]] Superblock with_successor() const;
     // The target lacks something: no group counts as copied.
@@ -416,6 +419,8 @@ private:
     std::vector<GroupRecord> newly_stale_;  // changed, unknown to the array
     std::vector<StaleColumn> caught_up_flushed_;
     bool taking_over_ = false;  // with the next superblock
+    // Of columns of the source that take_over() called stale: since when they were before.
+    std::vector<std::pair<VolumeAddress, Generation>> stale_before_;
     MemberId successor_;  // took over with the last one, under another id before
     std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
     // Older than the table says; until a map that says so is durable their rings are all that tells.

@@ -18,10 +18,12 @@ namespace cowraid {
 
 namespace {
 
-bool has_column_on(const GroupRecord& group, MemberId id)
+// Null: it has none.
+const GroupColumn* column_on(const GroupRecord& group, MemberId id)
 {
-    return std::any_of(group.columns.begin(), group.columns.end(),
-                       [=](const GroupColumn& column) { return column.member == id; });
+    const auto at = std::find_if(group.columns.begin(), group.columns.end(),
+                                 [=](const GroupColumn& column) { return column.member == id; });
+    return at == group.columns.end() ? nullptr : &*at;
 }
 
 }  // namespace
@@ -98,7 +100,7 @@ void Volume::forget_copied()
 bool Volume::born_copied(const GroupRecord& group) const
 {
     const ReplaceRecord& replace = committed_.replace;
-    return replace.active() && next_.replace == replace && has_column_on(group, replace.source) &&
+    return replace.active() && next_.replace == replace && column_on(group, replace.source) != nullptr &&
            members_.device(replace.source) != nullptr && members_.device(replace.target) != nullptr;
 }
 
@@ -108,15 +110,17 @@ bool Volume::take_over(NotCopied groups)
     const ReplaceRecord& replace = next_.replace;
     const bool stale = groups == NotCopied::kStale;
     const auto lacks = [&](const GroupRecord& group) {
-        return has_column_on(group, replace.source) && (group.flags & kGroupCopied) == 0;
+        return column_on(group, replace.source) != nullptr && (group.flags & kGroupCopied) == 0;
     };
     if (members_.device(replace.target) == nullptr ||
         (!stale && !is_mutant(CommitMutant::kTakenOverEarly) &&
          std::any_of(map_.groups.begin(), map_.groups.end(), lacks)))
         return false;
     for (GroupRecord& group : map_.groups) {
-        if (stale && lacks(group))
+        if (stale && lacks(group)) {
+            stale_before_.emplace_back(group.address, column_on(group, replace.source)->stale_since);
             mark_stale(group, replace.source, group.created_generation);
+        }
         forget_copied(group);
     }
     publish_stale();
@@ -177,12 +181,37 @@ Status Volume::write_to_successor()
 {
     if (!std::exchange(taking_over_, false))
         return {};
+    const Status written = hand_over();
+    if (written.err() == Err::kStale)
+        keep_source();
+    stale_before_.clear();
+    return written;
+}
+
+// It is the member still, and lacks what it lacked before, and what record_away() finds again.
+void Volume::keep_source()
+{
+    const MemberId source = next_.replace.source;
+    for (const auto& [address, since] : stale_before_)
+        for (GroupRecord& group : map_.groups)
+            for (GroupColumn& column : group.columns)
+                if (group.address == address && column.member == source) {
+                    column.stale_since = since;
+                    newly_stale_.push_back(group);
+                    map_changed_ = true;
+                }
+    publish_stale();
+    std::erase(away_, source);
+}
+
+Status Volume::hand_over()
+{
     const ReplaceRecord replace = next_.replace;
     BlockDevice* const device = members_.device(replace.target);
-    if (device == nullptr)
-        return {};
     if (members_.stopped())
         return Err::kTooManyFaults;
+    if (device == nullptr)
+        return Err::kStale;
     Superblock next = with_successor();
     if (is_mutant(CommitMutant::kSuccessorLast)) {
         std::vector<MemberId> others;

@@ -463,3 +463,63 @@ TEST_CASE("replace: with a node that cannot be read the member stays, and costs 
         require_clean(volume, {spares[0]});
     }
 }
+
+namespace {
+
+// Since when which group's column on the source lacks something.
+std::vector<std::pair<VolumeAddress, Generation>> source_marks(Filesystem& fs)
+{
+    std::vector<std::pair<VolumeAddress, Generation>> marks;
+    for (const GroupRecord& group : fs.volume->map().groups)
+        for (const GroupColumn& column : group.columns)
+            if (column.member == kSource)
+                marks.emplace_back(group.address, column.stale_since);
+    return marks;
+}
+
+void catch_up(Filesystem& fs)
+{
+    for (int step = 0; step < 1000 && fs.catch_up_step().ok(); ++step)
+        if (step % 8 == 7)
+            REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.step(true).ok());
+}
+
+}  // namespace
+
+TEST_CASE(
+    "replace: the successor of a failed member fails as it takes over, and the member lacks no more for it")
+{
+    Prng prng(seed());
+    int failures = 0;
+    for (uint64_t good = 0;; ++good) {
+        REQUIRE(good < 100);
+        CAPTURE(good);
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Contents contents = fill(fs, prng, 3 * kMiB);
+        const uint32_t device = start(volume);
+        for (int step = 0; step < 3; ++step)
+            fs.replace_step();
+        volume.cable(kSourceDevice).add_rule({.action = FaultAction::kGone});
+        change_one(fs, prng, contents);
+        REQUIRE(fs.step(true).ok());
+        REQUIRE(fs.volume->members().failed(kSource));
+        const auto marks = source_marks(fs);
+        volume.cable(device).add_rule({.kinds = kFaultWrites | kFaultFlushes, .skip = good});
+        const ReplaceStatus status = run(volume);
+        if (is_member(volume, device))
+            break;
+        ++failures;
+        CHECK(status.state == State::kFailed);
+        CHECK((source_marks(fs) == marks));
+        volume.cable(kSourceDevice).remove_all_rules();
+        std::string why;
+        REQUIRE_MESSAGE(fs.committer.online_member(kSource, nullptr, why).ok(), why);
+        CHECK((source_marks(fs) == marks));
+        catch_up(fs);
+        require_redundant(volume, contents, device);
+    }
+    CHECK(failures > 5);
+}
