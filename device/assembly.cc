@@ -198,15 +198,9 @@ bool knows_successor(const Superblock& other, const Superblock& own)
            line != nullptr && line->uuid == own.member(own.replace.target)->uuid;
 }
 
-// Whether `own` says that it took the place of a member, of which a later commit knows nothing.
-bool took_over_in_vain(const Superblock& other, const Superblock& own)
-{
-    return newer_commit(other, own) && other.replace.active() && other.replace.source == own.member_id &&
-           other.member(other.replace.target)->uuid == own_uuid(own);
-}
-
 // Whether most of the devices have a later commit that knows another device as this member; or any has one
-// that ends its replacement, or that its own end of one came to nothing with.
+// that ends its replacement, or that its own end of one came to nothing with, and nothing older is left of
+// it.
 bool Assembler::was_replaced(const Candidate& candidate) const
 {
     const Superblock& own = candidate.newest();
@@ -229,6 +223,9 @@ bool Assembler::was_replaced(const Candidate& candidate) const
 
 Status Assembler::leave_out_replaced()
 {
+    for (Candidate& candidate : candidates_)
+        for (const Candidate& other : candidates_)
+            forget_take_over(candidate.reading, other.newest());
     std::vector<Candidate> kept;
     std::vector<bool> replaced;
     for (const Candidate& candidate : candidates_)

@@ -2,6 +2,7 @@
 #include "device/lineage.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cowraid {
 
@@ -188,6 +189,18 @@ std::optional<Generation> missed_from(const RingReading& head_reading, const Sup
     if (neighbour)
         return std::nullopt;
     return std::min(other.generation.next(), left);
+}
+
+bool took_over_in_vain(const Superblock& head, const Superblock& own)
+{
+    return newer_commit(head, own) && head.replace.active() && head.replace.source == own.member_id &&
+           head.member(head.replace.target)->uuid == own.member(own.member_id)->uuid;
+}
+
+void forget_take_over(RingReading& own, const Superblock& head)
+{
+    if (!own.before.empty() && took_over_in_vain(head, own.valid.front()))
+        own.valid = std::exchange(own.before, {});
 }
 
 }  // namespace cowraid

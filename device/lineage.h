@@ -25,4 +25,11 @@ bool follows(const RingReading& head, const RingReading& other, std::span<const 
 // them. `other` must follow head's newest, and its member must have a line in head's table.
 std::optional<Generation> missed_from(const RingReading& head, const Superblock& other);
 
+// Whether `own` says that its device took the place of a member, of which `head`, a later commit, knows
+// nothing: there the device is the target still.
+bool took_over_in_vain(const Superblock& head, const Superblock& own);
+
+// Then it is the target again, if its rings say since when: that it took over is no longer in `own`.
+void forget_take_over(RingReading& own, const Superblock& head);
+
 }  // namespace cowraid

@@ -204,21 +204,31 @@ Result<RingReading> read_rings(BlockDevice& device)
     }
     if (best == nullptr)
         return Err::kNotFound;
-    const Uuid volume = best->volume_uuid;
-    const MemberId member = best->member_id;
+    const Superblock newest = *best;
+    const MemberRecord* const line = newest.member(newest.member_id);
+    const auto is_own = [&](const Superblock& other) {
+        const MemberRecord* const own = other.member(other.member_id);
+        return line != nullptr && own != nullptr && own->uuid == line->uuid;
+    };
     for (Slot& slot : slots) {
         if (slot.state == SlotState::kDamaged) {
             reading.damaged_slots += 1;
             reading.damaged_mask[slot.ring] |= 1u << slot.index;
         }
-        if (slot.superblock && slot.superblock->volume_uuid == volume && slot.superblock->member_id == member)
+        if (!slot.superblock || slot.superblock->volume_uuid != newest.volume_uuid)
+            continue;
+        if (slot.superblock->member_id == newest.member_id)
             reading.valid.push_back(std::move(*slot.superblock));
+        else if (is_own(*slot.superblock))
+            reading.before.push_back(std::move(*slot.superblock));
     }
-    std::stable_sort(reading.valid.begin(), reading.valid.end(), newer_commit);
     const auto same = [](const Superblock& a, const Superblock& b) {
         return a.generation == b.generation;
     };
-    reading.valid.erase(std::unique(reading.valid.begin(), reading.valid.end(), same), reading.valid.end());
+    for (std::vector<Superblock>* const list : {&reading.valid, &reading.before}) {
+        std::stable_sort(list->begin(), list->end(), newer_commit);
+        list->erase(std::unique(list->begin(), list->end(), same), list->end());
+    }
     return reading;
 }
 

@@ -18,14 +18,18 @@ namespace cowraid {
 // What the rings of one device say.
 struct RingReading {
     std::vector<Superblock> valid;  // every slot that decodes, newest generation first, duplicates dropped
+    // The same, of slots by which this device, as its uuid says, was another member before: the target of a
+    // replacement.
+    std::vector<Superblock> before;
     uint32_t damaged_slots = 0;  // slots that are neither valid nor blank nor from an older volume
     std::array<uint32_t, kSuperblockRingCount> damaged_mask{};  // the same per ring, one bit per slot
     bool read_error = false;  // part of the rings could not be read
 };
 
 // Reads both rings of a device. Where slots of several volumes are found, the one created last counts, and
-// within it the member id of its newest slot. kNotFound: no valid slot of any volume (not a member).
-// kUnsupported: the newest valid slot is of another format. kIo: nothing could be read. kMemberGone.
+// within it the member id of its newest slot (RingReading::before has others). kNotFound: no valid slot of
+// any volume (not a member). kUnsupported: the newest valid slot is of another format. kIo: nothing could be
+// read. kMemberGone.
 Result<RingReading> read_rings(BlockDevice& device);
 
 // Why read_rings() answered kUnsupported: the format version or the features by name, and what to do.

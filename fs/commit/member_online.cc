@@ -49,6 +49,7 @@ public:
 
     Status apply(std::string& why) override
     {
+        forget_take_over(own_, volume_.superblock());
         CW_TRY(check_place(why));
         return check_lineage(why);
     }
@@ -111,7 +112,7 @@ private:
     }
 
     Volume& volume_;
-    const RingReading own_;
+    RingReading own_;
     const std::string name_;
     const uint64_t size_bytes_;
 };

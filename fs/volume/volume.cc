@@ -69,9 +69,7 @@ Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptio
             volume->chosen_.insert(group.address);
     for (const AssembledMember& member : assembly.members) {
         volume->distrust(member);
-        const bool absent = volume->members_.device(member.id) == nullptr;
-        const bool lacks = member.stale || (absent && member.id == superblock.replace.target);
-        if (superblock.replace.names(member.id) && lacks && !is_mutant(CommitMutant::kAbsentTargetTrusted))
+        if (volume->copies_outdated(member))
             volume->forget_copied();
     }
     const bool emptying =

@@ -296,6 +296,8 @@ private:
     void begin_log_epoch();
     // Which columns lack what a device of an older state cannot have.
     void distrust(const AssembledMember& member);
+    // Whether, since this is one of the two, the target may lack what was copied to it.
+    [[nodiscard]] bool copies_outdated(const AssembledMember& member) const;
     // Steps of make_durable().
     Status write_map(MapWrite how, Generation generation);
     Status flush();
@@ -319,7 +321,7 @@ private:
     void keep_source();
     bool erase_source(BlockDevice* device);
     [[nodiscard]] Superblock with_successor() const;
-    // The target lacks something: no group counts as copied.
+    // The target lacks something that the source has: no group counts as copied.
     void forget_copied();
     void forget_copied(GroupRecord& group);
     // Whether a new group has on the target all that it has on the source, which is nothing yet.

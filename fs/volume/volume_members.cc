@@ -77,8 +77,10 @@ void Volume::return_member(MemberId id, std::unique_ptr<BlockDevice> device, Gen
     members_.put_in_service(id, std::move(device));
     if (committed_.replace.names(id)) {
         prepare_target();
-        // What the source turns out to have right after all was perhaps not written to the target.
-        forget_copied();
+        // What the source turns out to have right after all was perhaps not written to the target. Without
+        // the source it has missed what the source has, unless it is a copy of older days.
+        if (members_.device(committed_.replace.source) != nullptr || lacks_from != Generation{})
+            forget_copied();
     }
     open_whole_groups();
 }

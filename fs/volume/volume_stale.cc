@@ -36,6 +36,12 @@ bool has_stale_column(const GroupMap& map, MemberId id)
     });
 }
 
+// Whether it lacks only what it was away for by the table.
+bool as_recorded(const MemberRecord& line, const AssembledMember& member)
+{
+    return line.state != MemberState::kPresent && member.missed_from >= line.missing_since;
+}
+
 }  // namespace
 
 bool Volume::mark_stale(GroupRecord& group, MemberId member, Generation since)
@@ -65,9 +71,7 @@ void Volume::publish_stale()
 // place.
 void Volume::distrust(const AssembledMember& member)
 {
-    const MemberRecord& line = *committed_.member(member.id);
-    const bool as_recorded = line.state != MemberState::kPresent && member.missed_from >= line.missing_since;
-    if (!member.stale || contains(away_, member.id) || as_recorded)
+    if (!member.stale || contains(away_, member.id) || as_recorded(*committed_.member(member.id), member))
         return;
     map_changed_ = true;
     if (member.missed_from > committed_.generation)
@@ -75,6 +79,18 @@ void Volume::distrust(const AssembledMember& member)
     distrusted_.push_back(member.id);
     for (GroupRecord& group : map_.groups)
         mark_stale(group, member.id, member.missed_from);
+}
+
+// The target lacks no more than its source, as long as that is away, too.
+bool Volume::copies_outdated(const AssembledMember& member) const
+{
+    const ReplaceRecord& replace = committed_.replace;
+    if (!replace.names(member.id) || is_mutant(CommitMutant::kAbsentTargetTrusted))
+        return false;
+    const bool source_there = members_.device(replace.source) != nullptr;
+    if (member.stale)
+        return source_there || !as_recorded(*committed_.member(member.id), member);
+    return member.id == replace.target && source_there && members_.device(member.id) == nullptr;
 }
 
 void Volume::caught_up(std::vector<StaleColumn> columns)
@@ -140,7 +156,8 @@ bool Volume::record_away()
             continue;
         away_.push_back(id);
         recorded = true;
-        if (id == next_.replace.target && !is_mutant(CommitMutant::kAbsentTargetTrusted))
+        if (id == next_.replace.target && members_.device(next_.replace.source) != nullptr &&
+            !is_mutant(CommitMutant::kAbsentTargetTrusted))
             forget_copied();
         for (GroupRecord& group : map_.groups)
             if (!closed_.contains(group.address))

@@ -523,3 +523,132 @@ TEST_CASE(
     }
     CHECK(failures > 5);
 }
+
+namespace {
+
+// Power fails when the successor has its superblock and the others have not, at a moment that is rising with
+// `cut`. False: it was another moment.
+bool cut_at_the_end(SimVolume& volume, Prng& prng, Contents& contents, uint64_t cut, uint32_t& device)
+{
+    make_and_mount(volume);
+    contents = fill(volume.fs(), prng, kMiB);
+    device = start(volume);
+    copy_all(volume);
+    volume.power().arm(cut);
+    run(volume);
+    volume.power_cut(prng);
+    volume.power().turn_on();
+    const Result<RingReading> own = read_rings(*volume.borrow_one(device));
+    const Result<RingReading> other = read_rings(*volume.borrow_one(0));
+    return own.ok() && own->valid.front().member_id == kSource && other->valid.front().replace.active();
+}
+
+}  // namespace
+
+TEST_CASE("replace: power fails as the successor takes over, and it comes late")
+{
+    Prng prng(seed());
+    int erased = 0, kept = 0;
+    for (const bool mounted : {true, false})
+        for (uint64_t cut = 1; cut < 40; ++cut) {
+            CAPTURE(mounted);
+            CAPTURE(cut);
+            SimVolume volume(kRaid5);
+            Contents contents;
+            uint32_t device = 0;
+            if (!cut_at_the_end(volume, prng, contents, cut, device))
+                continue;
+            std::vector<uint32_t> absent = without_superblock(volume);
+            const bool source_there = absent.empty();
+            (source_there ? kept : erased) += 1;
+            absent.push_back(device);
+            mount(volume, degraded_options(), absent);
+            CHECK_FALSE(volume.fs().volume->read_only_advised());
+            for (int change = 0; change < 5; ++change)
+                change_one(volume.fs(), prng, contents);
+            REQUIRE(volume.fs().step(true).ok());
+            if (mounted) {
+                std::string why;
+                REQUIRE_MESSAGE(volume.fs().committer.online_member({}, volume.borrow_one(device), why).ok(),
+                                why);
+            } else {
+                REQUIRE(volume.unmount().ok());
+                absent.pop_back();
+                mount(volume, degraded_options(), absent);
+            }
+            Filesystem& fs = volume.fs();
+            const ReplaceStatus status = fs.committer.replace.status();
+            CHECK(status.groups_copied == (source_there ? 0 : status.groups_total));
+            CHECK(run(volume).state == State::kFinished);
+            CHECK(is_member(volume, device));
+            for (const GroupRecord& group : fs.volume->map().groups)
+                for (const GroupColumn& column : group.columns)
+                    CHECK((!column.stale() || column.stale_since > group.created_generation));
+            require_contents(fs, contents);
+            catch_up(fs);
+            require_redundant(volume, contents, kSourceDevice);
+        }
+    CHECK(erased > 1);
+    CHECK(kept > 1);
+}
+
+TEST_CASE("replace: the member and its successor leave one after the other, and come back in any order")
+{
+    Prng prng(seed());
+    int taken = 0, anew = 0;
+    for (const bool source_first : {true, false})
+        for (const bool commit : {true, false})
+            for (const char* const back : {"target", "source, target", "mount"}) {
+                CAPTURE(source_first);
+                CAPTURE(commit);
+                CAPTURE(back);
+                SimVolume volume(kRaid5);
+                make_and_mount(volume);
+                Contents contents = fill(volume.fs(), prng, 3 * kMiB);
+                const uint32_t device = start(volume);
+                copy_all(volume);
+                const MemberId target = volume.fs().volume->replacing().target;
+                const uint32_t leaving[] = {source_first ? kSourceDevice : device,
+                                            source_first ? device : kSourceDevice};
+                for (const uint32_t index : leaving) {
+                    change_one(volume.fs(), prng, contents);
+                    volume.cable(index).add_rule({.action = FaultAction::kGone});
+                    for (int change = 0; change < 5; ++change)
+                        change_one(volume.fs(), prng, contents);
+                    if (commit)
+                        REQUIRE(volume.fs().step(true).ok());
+                }
+                REQUIRE(volume.fs().step(true).ok());
+                for (const MemberId id : {kSource, target})
+                    REQUIRE(volume.fs().volume->members().failed(id));
+                for (int change = 0; change < 5; ++change)
+                    change_one(volume.fs(), prng, contents);
+                for (const uint32_t index : leaving)
+                    volume.cable(index).remove_all_rules();
+                std::string why;
+                const std::string_view order = back;
+                if (order == "mount") {
+                    REQUIRE(volume.unmount().ok());
+                    mount(volume, degraded_options());
+                }
+                if (order == "source, target")
+                    REQUIRE_MESSAGE(volume.fs().committer.online_member(kSource, nullptr, why).ok(), why);
+                if (order != "mount")
+                    REQUIRE_MESSAGE(volume.fs().committer.online_member(target, nullptr, why).ok(), why);
+                Filesystem& fs = volume.fs();
+                const ReplaceStatus status = fs.committer.replace.status();
+                const bool copied = status.groups_copied == status.groups_total;
+                (copied ? taken : anew) += 1;
+                // What came to the source alone is nowhere else.
+                CHECK((!copied || order == "target"));
+                CHECK((copied || order != "target" || !source_first));
+                CHECK(run(volume).state == State::kFinished);
+                CHECK(is_member(volume, device));
+                catch_up(fs);
+                const ScrubStatus found = scrub(fs);
+                CHECK(found.repaired + found.lost + found.unreadable_nodes == 0);
+                require_redundant(volume, contents, kSourceDevice);
+            }
+    CHECK(taken > 1);
+    CHECK(anew > 7);
+}
