@@ -35,6 +35,9 @@ public:
     virtual void expect(VolumeAddress address, std::span<BlockExpectation> out) = 0;
     // A member's block was bad beyond repair: for the log line that names the file.
     virtual void unrecoverable(VolumeAddress address) = 0;
+    // Whether the data block is known to be lost. What else is wrong in its row may never have been there: a
+    // column that was filled without it.
+    virtual bool known_lost(VolumeAddress) { return false; }
 };
 
 // Where the checksums of a piece come from.
@@ -197,8 +200,11 @@ struct ScrubReport {
     uint64_t repaired = 0;  // rewritten, and read back
     uint64_t unrepaired =
         0;  // redundancy has the content, the member does not: nothing was to be written, or it failed
+    uint64_t unfilled = 0;  // of those, blocks of stale columns
     uint64_t adopted = 0;  // right, but something else was recorded of them
-    uint64_t unsettled = 0;  // rows left alone with something wrong in them that nobody misses
+    // Rows left alone for now: something in them is wrong that nobody misses, or lost that a member which is
+    // out of service may have.
+    uint64_t unsettled = 0;
     std::vector<VolumeAddress> lost;  // blocks in use that redundancy does not have any more
 
     ScrubReport& operator+=(const ScrubReport& more);

@@ -5,17 +5,33 @@
 
 namespace cowraid {
 
-void count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
+namespace {
+
+// Whether a block of the row, or the block that has copies, is known to be lost.
+bool has_known_loss(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place)
+{
+    BlockVerifier* const verifier = state.verifier.load(std::memory_order_acquire);
+    for (uint32_t column = 0; verifier != nullptr && column < group.geometry.data_columns; ++column)
+        if ((group.geometry.parity > 0 || column == place.column) &&
+            verifier->known_lost(address_of(group, {place.stripe, column, place.row})))
+            return true;
+    return false;
+}
+
+}  // namespace
+
+bool count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
                  FaultCause cause)
 {
     const BlockLocation at = locate_block(state, group, place, copy);
-    if (!is_bad(cause) || (cause == FaultCause::kWrong && at.stale))
-        return;
+    if (!is_bad(cause) || (cause == FaultCause::kWrong && (at.stale || has_known_loss(state, group, place))))
+        return false;
     const bool parity = place.column >= group.geometry.data_columns;
     const MemberCounter counter = cause == FaultCause::kReadError ? MemberCounter::kReadErrors
                                   : parity                        ? MemberCounter::kParity
                                                                   : MemberCounter::kCorruption;
     state.members.count(at.member, counter);
+    return true;
 }
 
 bool does_without(const ArrayState& state, Patience patience, const ArrayGroup& group,

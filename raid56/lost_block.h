@@ -49,8 +49,9 @@ struct LostBlock {
     bool untried = false;  // something that may serve to recover it is on a member that is slow
 };
 
-// Counts a fault of the block on its member, by kind. Nothing for a member that is missing or slow.
-void count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
+// Counts a fault of the block on its member, by kind. False, and nothing is counted: the member is missing or
+// slow, or wrong content is not its fault, because the map or the list of lost blocks knows of it.
+bool count_fault(ArrayState& state, const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
                  FaultCause cause);
 
 // Blocks that this call already read and verified, by address, so that a sibling is not read twice.

@@ -162,8 +162,7 @@ void PartialBatch::count_faults(RowJob& job)
         if (!wrong || job.adopted[column] || locate_block(state_, job.group(), job.place(column), 0).stale ||
             (!parity && !in_use(job, column)))
             continue;
-        count_fault(state_, job.group(), job.place(column), 0, FaultCause::kWrong);
-        job.charged[column] = true;
+        job.charged[column] = count_fault(state_, job.group(), job.place(column), 0, FaultCause::kWrong);
     }
 }
 

@@ -71,12 +71,13 @@ void ask_verifier(ArrayState& state, std::vector<RepairItem>& items)
 // The repairs of one stripe, done while its lock is held.
 class StripeRepair {
 public:
-    StripeRepair(ArrayState& state, std::span<const RepairItem> items, Patience patience)
+    StripeRepair(ArrayState& state, std::span<RepairItem> items, Patience patience)
         : state_(state),
           items_(items),
           patience_(patience),
           loan_(state.buffers, items.size() * kBlockBytes),
           todo_(items.size(), true),
+          charged_(items.size(), false),
           cells_(items.size())
     {
         for (size_t i = 0; i < items.size(); ++i)
@@ -93,12 +94,12 @@ private:
     [[nodiscard]] std::byte* scratch(size_t index) { return loan_.data() + index * kBlockBytes; }
 
     ArrayState& state_;
-    std::span<const RepairItem> items_;
+    std::span<RepairItem> items_;
     const Patience patience_;
     BufferPool::Loan loan_;
     std::vector<bool> todo_;
+    std::vector<bool> charged_;
     size_t confirmed_ = 0;
-    size_t right_ = 0;
     std::vector<RowCell> cells_;
 };
 
@@ -130,20 +131,19 @@ void StripeRepair::read_back()
 void StripeRepair::confirm()
 {
     for (size_t i = 0; i < items_.size(); ++i) {
-        const RepairItem& item = items_[i];
+        RepairItem& item = items_[i];
         FaultCause cause = FaultCause::kReadError;
         if (cells_[i].usable()) {
             cause = FaultCause::kWrong;
             const Checksum now = checksum_of(scratch(i), kBlockBytes);
-            right_ += now == item.checksum ? 1 : 0;
+            item.right = now == item.checksum;
             todo_[i] = item.cause == FaultCause::kWrong && now == item.seen;
         } else {
             todo_[i] = cells_[i].state == RowCell::State::kBad;
         }
         if (!todo_[i])
             continue;
-        if (item.charged)
-            count_fault(state_, *item.group, item.place, item.copy, cause);  // I-17
+        charged_[i] = item.charged && count_fault(state_, *item.group, item.place, item.copy, cause);  // I-17
         ++confirmed_;
     }
 }
@@ -196,22 +196,22 @@ void StripeRepair::verify()
             ++away;
             continue;
         }
-        const RepairItem& item = items_[i];
+        RepairItem& item = items_[i];
         const BlockLocation at = locate_block(state_, *item.group, item.place, item.copy);
         const bool holds = cells_[i].usable() && checksum_of(scratch(i), kBlockBytes) == items_[i].checksum;
-        if (!at.stale && item.charged)
+        if (!at.stale && charged_[i])
             state_.members.note_repair(at.member, at.offset,
                                        holds ? MemberSet::Repair::kHolds : MemberSet::Repair::kDoesNotHold);
         if (!holds)
             continue;
-        if (!at.stale && item.charged)
+        if (!at.stale && charged_[i])
             state_.members.count(at.member, MemberCounter::kRepaired);
+        item.right = true;
         ++repaired;
     }
     bump(state_.counters.blocks_repaired, repaired);
     log_count(LogLevel::kError, "volume", "bad blocks whose repair could not be stored",
               confirmed_ - repaired - away);
-    right_ += repaired;
 }
 
 size_t StripeRepair::run()
@@ -223,7 +223,8 @@ size_t StripeRepair::run()
         read_back();
         verify();
     }
-    return right_;
+    return static_cast<size_t>(
+        std::count_if(items_.begin(), items_.end(), [](const RepairItem& item) { return item.right; }));
 }
 
 }  // namespace
@@ -249,8 +250,7 @@ size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes 
             ++end;
         const std::span<const StripeKey> to_lock(&key, stripes == Stripes::kUnlocked ? 1 : 0);
         const StripeLockSet lock(state.stripe_locks, to_lock);
-        const auto of_stripe = std::span<const RepairItem>(items).subspan(first, end - first);
-        repaired += StripeRepair(state, of_stripe, patience).run();
+        repaired += StripeRepair(state, std::span(items).subspan(first, end - first), patience).run();
         first = end;
     }
     return repaired;

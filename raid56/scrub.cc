@@ -249,6 +249,7 @@ ScrubReport& ScrubReport::operator+=(const ScrubReport& more)
     unverified += more.unverified;
     repaired += more.repaired;
     unrepaired += more.unrepaired;
+    unfilled += more.unfilled;
     adopted += more.adopted;
     unsettled += more.unsettled;
     lost.insert(lost.end(), more.lost.begin(), more.lost.end());

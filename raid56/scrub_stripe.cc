@@ -15,6 +15,12 @@ namespace cowraid {
 
 namespace {
 
+bool has_away(std::span<const RowCell> cells)
+{
+    return std::any_of(cells.begin(), cells.end(),
+                       [](const RowCell& cell) { return cell.state == RowCell::State::kAway; });
+}
+
 // One row with all its cells: data columns and their copies side by side, then parity.
 struct ScrubRow {
     uint32_t row = 0;
@@ -22,6 +28,7 @@ struct ScrubRow {
     std::span<std::byte> parity;  // memory for what parity must be
     bool told = false;  // something was recorded anew
     bool unsettled = false;  // left alone although something in it is not as recorded
+    bool beyond = false;  // for good: blocks in use are lost, and no member is away
     bool examined = false;
     bool source_bad = false;  // what is copied is not there, or wrong
 };
@@ -219,11 +226,7 @@ bool StripeScrub::has_others(const ScrubRow& row) const
 // member is away: its column would lack what the map does not know of.
 bool StripeScrub::may_tell(const ScrubRow& row)
 {
-    const auto away = [](const RowCell& cell) {
-        return cell.state == RowCell::State::kAway;
-    };
-    if (call_.mode == ScrubMode::kLook || !call_.sink.may_record() ||
-        std::any_of(row.cells.begin(), row.cells.end(), away))
+    if (call_.mode == ScrubMode::kLook || !call_.sink.may_record() || has_away(row.cells))
         return false;
     if (!call_.state.partial)
         return true;
@@ -337,7 +340,9 @@ void StripeScrub::examine(ScrubRow& row)
     const bool known = std::all_of(row.cells.begin(), row.cells.begin() + geometry_.data_columns,
                                    [](const RowCell& cell) { return cell.expected.known; });
     // Without a checksum of every data block the row was never written as a whole, or nobody can say.
-    row.unsettled = lose_used(row) || !known || has_others(row);
+    const bool lost = lose_used(row);
+    row.beyond = lost && !has_away(row.cells);
+    row.unsettled = lost || !known || has_others(row);
     if (row.unsettled)
         return;
     read_again(row);
@@ -414,7 +419,7 @@ void StripeScrub::run()
         row.examined = true;
         if (row.told)
             distrust_cache(row);
-        call_.report.unsettled += row.unsettled ? 1 : 0;
+        call_.report.unsettled += row.unsettled && !row.beyond ? 1 : 0;
     }
     repairs_.carry_out(Stripes::kLocked);
     if (call_.copy != nullptr)
@@ -481,19 +486,28 @@ void ScrubRepairs::examine_copies(std::span<const PlacedCell> copies)
     if (good == copies.end())
         report_.lost.push_back(address_of(*copies[0].group, copies[0].place));
     for (const PlacedCell& at : copies) {
-        if (good == copies.end())
+        if (good == copies.end()) {
             count_bad(at);
-        else if (at.cell->state == RowCell::State::kBad)
+            report_.unsettled += at.cell->state == RowCell::State::kAway ? 1 : 0;
+        } else if (at.cell->state == RowCell::State::kBad)
             add(at, good->cell->memory, true);
     }
 }
 
 void ScrubRepairs::carry_out(Stripes stripes)
 {
+    const auto of_stale = [&](const RepairItem& item) {
+        return locate_block(state_, *item.group, item.place, item.copy).stale;
+    };
     const size_t wanted = items_.size();
+    report_.unfilled += static_cast<uint64_t>(std::count_if(items_.begin(), items_.end(), of_stale));
     size_t repaired = 0;
     if (mode_ == ScrubMode::kRepair) {
         repaired = repair_blocks(state_, items_, stripes);
+        report_.unfilled -=
+            static_cast<uint64_t>(std::count_if(items_.begin(), items_.end(), [&](const RepairItem& item) {
+                return item.right && of_stale(item);
+            }));
     } else {
         for (const RepairItem& item : items_)
             if (item.charged)

@@ -124,11 +124,26 @@ Status apply_orders(Committer& committer, CommitOrder::When when)
     return {};
 }
 
-// One round flushes what was caught up, the next one calls it current.
-Status publish_caught_up(Store& store)
+bool hand_over_lossy(Committer& committer)
 {
-    while (store.volume.has_caught_up())
-        CW_TRY(publish_map(store));
+    const bool scrubbed = committer.scrub.hand_over_lossy();
+    return committer.catch_up.hand_over_lossy() || scrubbed;
+}
+
+// One round flushes what was caught up, the next one calls it current.
+Status publish_caught_up(Committer& committer)
+{
+    hand_over_lossy(committer);
+    while (committer.store.volume.has_caught_up())
+        CW_TRY(publish_map(committer.store));
+    return {};
+}
+
+// What these columns lack is in the list of damage now.
+Status publish_lossy(Committer& committer)
+{
+    for (int rounds = hand_over_lossy(committer) ? 2 : 0; rounds > 0; --rounds)
+        CW_TRY(publish_map(committer.store));
     return {};
 }
 
@@ -284,7 +299,7 @@ Status Committer::commit()
     empty_groups.step();
     if (const Status planned = plan_ahead(store); !planned.ok())
         return stop_for(*this, "planning block groups failed", planned);
-    if (const Status current = publish_caught_up(store); !current.ok())
+    if (const Status current = publish_caught_up(*this); !current.ok())
         return stop_for(*this, "writing superblocks failed", current);
     if (nothing_changed(store) && !scrub.wants_commit() && !store.damage.changed()) {
         answer_writers(store);  // a flush asked for beside this commit is not made
@@ -318,6 +333,8 @@ Status Committer::commit()
     if (const Status applied = order_after ? apply_orders(*this, CommitOrder::When::kAfter) : Status();
         !applied.ok())
         return stop_for(*this, "writing superblocks failed", applied);
+    if (const Status current = publish_lossy(*this); !current.ok())
+        return stop_for(*this, "writing superblocks failed", current);
     close_degraded_groups(store);
     const TransactionId id = closed.transaction->id;
     let_go(files, closed.batch);

@@ -291,12 +291,16 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
         return;
     Pass& pass = at->second;
     --pass.steps;
-    pass.failed = pass.failed || (scope_ == ScrubScope::kReplaced ? step.not_copied() : step.failed());
+    pass.failed = pass.failed || step.failed();
+    pass.incomplete = pass.incomplete || step.incomplete();
+    pass.lossy = pass.lossy || !step.report.lost.empty();
     pass.unverified = pass.unverified || step.report.unsettled + step.report.unverified > 0;
     if (!pass.complete())
         return;
-    if (!pass.failed && step.order.mode == ScrubMode::kRepair)
-        current.insert(current.end(), pass.columns.begin(), pass.columns.end());
+    if (!pass.incomplete && step.order.mode == ScrubMode::kRepair) {
+        std::vector<StaleColumn>& out = pass.lossy && scope_ != ScrubScope::kReplaced ? lossy_ : current;
+        out.insert(out.end(), pass.columns.begin(), pass.columns.end());
+    }
     if (!pass.failed && !pass.unverified && scope_ == ScrubScope::kAll)
         verified_.push_back({address, pass.seconds});
     passes_.erase(at);
@@ -433,6 +437,25 @@ bool Scrub::step()
         store_.commits.request_commit();
     }
     return true;
+}
+
+bool Scrub::hand_over_lossy()
+{
+    std::vector<StaleColumn> columns;
+    {
+        MutexLock lock(mutex_);
+        columns.swap(lossy_);
+    }
+    if (columns.empty())
+        return false;
+    // What they lack was noted before they were, and what changed the list before was committed since.
+    if (!store_.damage.changed()) {
+        store_.volume.caught_up(std::move(columns));
+        return true;
+    }
+    MutexLock lock(mutex_);
+    lossy_.insert(lossy_.end(), columns.begin(), columns.end());
+    return false;
 }
 
 // How long what was read so far should have taken.

@@ -2,8 +2,8 @@
 // A scrub of the mounted volume: who asked for it, where it is, what it found. One at a time of each scope.
 // That of all is in the superblock: a mount goes on with it. What is lost is in the list of damage
 // (fs/txn/damage_list.h).
-// What stale columns lack is written on the way; those of which nothing is left are handed to the volume,
-// which calls them current (docs/DESIGN.md, "Members that missed writes").
+// What stale columns lack is written on the way; those that have all that can be had are handed to the
+// volume, which calls them current (docs/DESIGN.md, "Members that missed writes").
 #pragma once
 
 #include <map>
@@ -92,6 +92,9 @@ public:
     Progress take_progress();
     // Whether that is worth a commit. Commit thread.
     [[nodiscard]] bool wants_commit() const;
+    // Columns that have all that could be had are handed to the volume when what they lack is in the list of
+    // damage, durable. False: there are none. Commit thread, between commits.
+    bool hand_over_lossy();
 
 private:
     // What a step works on; `number` is of its scrub, `sequence` of the step.
@@ -111,18 +114,20 @@ private:
         {
             return report.unrepaired + report.unsettled + report.lost.size() + counts.unreadable_nodes > 0;
         }
-        // The target of a copy lacks something that could be had.
-        [[nodiscard]] bool not_copied() const
+        // A column that it was to fill lacks something that could be had, now or later.
+        [[nodiscard]] bool incomplete() const
         {
-            return report.unsettled > 0 || counts.unreached || (piece.group && counts.unreadable_nodes > 0);
+            return report.unfilled + report.unsettled > 0 || counts.unreached ||
+                   (piece.group && counts.unreadable_nodes > 0);
         }
     };
     // What a pass over one group, or over all nodes, has shown so far.
     struct Pass {
         std::vector<StaleColumn> columns;  // stale when it began
         uint32_t steps = 0;  // under way
-        bool begun = false, issued = false, failed = false;
+        bool begun = false, issued = false, failed = false, incomplete = false;
         bool unverified = false;  // some of it could not be read
+        bool lossy = false;  // blocks are lost
         uint64_t seconds = 0;  // when it began
 
         [[nodiscard]] bool complete() const { return begun && issued && steps == 0; }
@@ -130,7 +135,7 @@ private:
     bool begin(Step& step);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
     void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
-    // `current`: columns that a pass without a finding ended for.
+    // `current`: columns that have all that could be had, and nothing is lost; others of these wait.
     void note_finished(Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
     bool finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
     void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
@@ -170,6 +175,7 @@ private:
     std::vector<VerifiedGroup> verified_ CW_GUARDED_BY(mutex_);
     // By address of the group, while steps of it are to come; of the nodes under address 0.
     std::map<VolumeAddress, Pass> passes_ CW_GUARDED_BY(mutex_);
+    std::vector<StaleColumn> lossy_ CW_GUARDED_BY(mutex_);  // that wait for the list of damage
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
     uint64_t taken_ms_ CW_GUARDED_BY(mutex_) = 0;  // when its progress was last made durable
     bool stopped_ CW_GUARDED_BY(mutex_) = false;

@@ -81,6 +81,11 @@ void ChecksumLookup::unrecoverable(VolumeAddress address)
               {.first = address.value, .last = address.value + kBlockBytes - 1});
 }
 
+bool ChecksumLookup::known_lost(VolumeAddress address)
+{
+    return damage_ != nullptr && !damage_->empty() && damage_->touches(address, address + kBlockBytes);
+}
+
 Status TreeSpaceSource::load_windows(VolumeAddress group_address, std::vector<SpaceWindow>& out)
 {
     const View view = timeline_.view();

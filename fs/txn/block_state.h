@@ -7,6 +7,7 @@
 
 #include "alloc/allocator.h"
 #include "btree/node_cache.h"
+#include "fs/txn/damage_list.h"
 #include "fs/txn/transaction.h"
 #include "raid56/array.h"
 
@@ -24,17 +25,23 @@ private:
 // Checksums of blocks by volume address, through all layers.
 class ChecksumLookup : public BlockVerifier {
 public:
-    ChecksumLookup(NodeCache& cache, Timeline& timeline) : cache_(cache), timeline_(timeline) { }
+    // `damage`: null: nothing is known to be lost.
+    ChecksumLookup(NodeCache& cache, Timeline& timeline, const DamageList* damage = nullptr)
+        : cache_(cache), timeline_(timeline), damage_(damage)
+    {
+    }
 
     // As of `view`. An error means that the checksum tree could not be read.
     Status lookup(const View& view, VolumeAddress address, std::span<BlockExpectation> out);
 
     void expect(VolumeAddress address, std::span<BlockExpectation> out) override;
     void unrecoverable(VolumeAddress address) override;
+    bool known_lost(VolumeAddress address) override;
 
 private:
     NodeCache& cache_;
     Timeline& timeline_;
+    const DamageList* const damage_;
 };
 
 // What is written in place belongs to a transaction like everything else.

@@ -28,7 +28,7 @@ Store::Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Trans
       items(cache, timeline),
       space_source(cache, timeline),
       allocator(space_source),
-      checksums(cache, timeline),
+      checksums(cache, timeline, &damage),
       remap(cache, volume.array(), timeline.view().committed->remap_tree.root.address.valid()),
       ledger(mount_options.dirty_bytes_max),
       join_policy(kLoopCost, data_columns_of(volume), volume.data_profile().parity,

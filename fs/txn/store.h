@@ -56,9 +56,9 @@ struct Store {
     ItemStore items;
     TreeSpaceSource space_source;
     Allocator allocator;
+    DamageList damage;
     ChecksumLookup checksums;
     RemapLookup remap;
-    DamageList damage;
     ChangeCounter changes;
 
     // Shared by every changing operation; exclusive for the moment in which a transaction is closed.

@@ -451,6 +451,7 @@ TEST_CASE("scrub life: error counters outlive a mount that wrote nothing")
     make_and_mount(volume);
     Prng prng(seed());
     Victim victim(volume, prng, "victim");
+    Victim other(volume, prng, "other");
     remount(volume);
     victim.spoil(prng);
     REQUIRE(volume.fs().committer.scrub.start({.mode = ScrubMode::kLook}).ok());
@@ -465,6 +466,9 @@ TEST_CASE("scrub life: error counters outlive a mount that wrote nothing")
     CHECK(before > 0);
     std::vector<std::byte> read(victim.content.size());
     CHECK_FALSE(read_file(volume.fs(), victim.file, read).ok());
+    CHECK(counted() == before);  // it was counted, and is listed
+    other.spoil(prng);
+    CHECK_FALSE(read_file(volume.fs(), other.file, read).ok());
     const uint64_t after = counted();
     CHECK(after > before);
     remount(volume);

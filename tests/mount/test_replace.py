@@ -10,6 +10,7 @@ from conftest import run, tool
 from test_balance import Writer
 from test_catch_up import without
 from test_redundancy import fill, verify
+from test_scrub import damaged_files, rot, scrub
 
 
 def new_image(volume, name, mebibytes):
@@ -159,3 +160,44 @@ def test_a_lost_member_is_replaced_beside_a_writer(make_volume, killed):
     verify(sums)
     writer.verify()
     assert (volume.mount_point / "big").read_bytes() == big
+
+
+def test_what_a_bad_survivor_costs_is_said_and_the_rest_is_filled(make_volume):
+    """Beside the lost member another one has bad blocks: with raid5 that is one too many in their rows."""
+    volume = make_volume(data="raid5", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=60)
+    volume.unmount()
+    volume.hide([1])
+    volume.mount(without(volume, [1]), "degraded")
+    rot(volume, [0], share=9)
+    target = volume.another(128)
+    said = tool("cowraid", "replace", "start", "-B", "missing", target, volume.mount_point, check=False)
+    assert said.returncode == 3, said.stderr
+    assert "filling members: finished" in said.stdout and "cowraid status -v names the files" in said.stdout
+    stats = volume.counters()["device-stats"]
+    assert not any(line["stale_groups"] for line in stats)
+    assert not stats[1]["corruption_errs"] and not stats[1]["parity_errs"]
+    told = tool("cowraid", "replace", "status", volume.mount_point, check=False)
+    assert told.returncode == 3 and "are lost" in told.stdout
+    unreadable = set()
+    for path in sums:
+        try:
+            path.read_bytes()
+        except OSError:
+            unreadable.add("/" + str(path.relative_to(volume.mount_point)))
+    health, named = damaged_files(volume)
+    assert unreadable and health == "DAMAGED" and set(named) == unreadable
+    lost = sum(file["blocks"] for file in {file["inode"]: file for file in named.values()}.values())
+    assert scrub(volume, expect=3)["lost_blocks"] == lost
+    for path in unreadable:
+        (volume.mount_point / path[1:]).unlink()
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    scrub(volume)
+    assert damaged_files(volume)[0].startswith("ONLINE")
+    verify({path: digest for path, digest in sums.items() if path.exists()})
+    volume.unmount()
+    volume.hide([2])
+    volume.mount(without(volume, [1, 2]), "degraded,ro")
+    verify({path: digest for path, digest in sums.items() if path.exists()})

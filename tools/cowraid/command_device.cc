@@ -216,7 +216,8 @@ int command_device_online(int argc, char** argv, CommandOptions common)
     if (!parse_device(
             argc, argv, kOnlineOptions, "DEVICE|ID|missing VOLUME",
             "Bring a member of a mounted volume back that was away, or failed and is mended. What was "
-            "written without it is written to it. VOLUME may be left out when one volume is mounted.",
+            "written without it is written to it. VOLUME may be left out when one volume is "
+            "mounted.\vExit code 3, with -B: something is lost.",
             arguments))
         return kExitUsage;
     const std::vector<std::string> members = take_operands(arguments.common);
@@ -236,6 +237,7 @@ int command_device_online(int argc, char** argv, CommandOptions common)
     const auto mounted = client->mounted_volume();
     if (!mounted.ok())
         return command_failed(arguments.common, mounted.err(), "the volume is not mounted any more");
+    const uint64_t began = now_seconds();
     const auto back = bring_online(*client, mounted->uuid, members.front(), why);
     if (!back.ok())
         return command_failed(arguments.common, back.err(), why);
@@ -247,8 +249,8 @@ int command_device_online(int argc, char** argv, CommandOptions common)
                    spare ? "%s is spare %u again" : "%s is member %u again; what it missed is written to it",
                    json_get_text(back->get(), "path").c_str(), id.value);
     const int code =
-        arguments.wait && !spare ? wait_until_filled(arguments.common, mounted->uuid, id) : kExitOk;
-    if (is_json && (code == kExitOk || interrupted()))
+        arguments.wait && !spare ? wait_until_filled(arguments.common, mounted->uuid, id, began) : kExitOk;
+    if (is_json && (code != kExitFailed || interrupted()))
         print_json(back->get());
     return code;
 }

@@ -248,6 +248,7 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
         return kExitUsage;
     }
     std::string why;
+    const uint64_t began = now_seconds();
     const auto replaced = replace(arguments, why);
     if (!replaced.ok())
         return command_failed(arguments.common, replaced.err(), why);
@@ -263,8 +264,9 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
                    replaced->path.c_str(), replaced->id.value);
     if (replaced->copied && waits)
         return wait_until_copied(arguments.common, replaced->volume);
-    const int code = waits ? wait_until_filled(arguments.common, replaced->volume, replaced->id) : kExitOk;
-    if (is_json && (code == kExitOk || interrupted())) {
+    const int code =
+        waits ? wait_until_filled(arguments.common, replaced->volume, replaced->id, began) : kExitOk;
+    if (is_json && (code != kExitFailed || interrupted())) {
         Json out = json_with_schema("replace");
         json_put_text(out.get(), "uuid", uuid_text(replaced->volume));
         json_put_integer(out.get(), "member", replaced->id.value);

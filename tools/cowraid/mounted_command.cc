@@ -218,9 +218,14 @@ Filled look_at_member(ControlClient& client, MemberId id)
 
 }  // namespace
 
-int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id)
+uint64_t now_seconds()
 {
-    std::string why;
+    return static_cast<uint64_t>(std::time(nullptr));
+}
+
+int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id, uint64_t began)
+{
+    std::string why, damage;
     auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
     if (!client.ok())
         return command_failed(options, client.err(), why);
@@ -238,11 +243,15 @@ int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberI
         }
         filled = look_at_member(*client, id);
         paused = status->state == ScrubState::kPaused;
+        if (status->damaged() && status->started >= began)
+            damage = scrub_summary(*status);
         if (filled == Filled::kNotYet && !paused)
             usleep(kLookMicroseconds);
     }
+    if (filled == Filled::kYes && !damage.empty() && options.format == OutputFormat::kText)
+        print_line(stdout, "filling members: %s", damage.c_str());
     if (filled == Filled::kYes)
-        return kExitOk;
+        return damage.empty() ? kExitOk : kExitFindings;
     return command_failed(options, paused ? Err::kReadOnly : Err::kIo,
                           "member " + std::to_string(id.value) + " is not filled; see cowraid status");
 }

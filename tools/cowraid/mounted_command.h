@@ -69,8 +69,11 @@ bool interrupted();
 
 // How far members are filled with what they lack.
 Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why);
-// Waits until the member lacks nothing, showing progress, and returns the exit code.
-int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id);
+// Waits until the member has all that can be had, showing progress, and returns the exit code. `began`: when
+// that was asked for, seconds since 1970; what earlier work lost is nobody's news.
+int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id, uint64_t began);
+// Now, for it.
+uint64_t now_seconds();
 
 // How the replacement of a member is, or how the last one ended.
 Result<ReplaceStatus> ask_replacing(ControlClient& client, std::string& why);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// What tests of catching up share: its end, and devices that take the places of lost members.
+#pragma once
+
+#include "sim/borrowed_device.h"
+#include "tests/filesystem/stale_world.h"
+
+namespace cowraid::test {
+
+// To the end, without the commit that makes it known.
+inline ScrubStatus fill_columns(StaleWorld& world)
+{
+    ScrubStatus status;
+    for (int step = 0; step < 1000; ++step) {
+        const Result<ScrubStatus> now = world.fs->catch_up_step();
+        if (!now.ok()) {
+            CHECK(now.err() == Err::kNotFound);
+            return status;
+        }
+        status = *now;
+        if (status.state == ScrubState::kFinished)
+            return status;
+    }
+    FAIL("it does not end");
+    return {};
+}
+
+inline ScrubStatus catch_up(StaleWorld& world)
+{
+    const ScrubStatus status = fill_columns(world);
+    if (status.state == ScrubState::kFinished)
+        REQUIRE(world.fs->step(true).ok());
+    return status;
+}
+
+// The member is gone; a device with other content takes its place.
+inline void replace(StaleWorld& world, uint32_t member)
+{
+    SimDevice& device = world.volume.member(member);
+    std::vector<std::byte> block(kBlockBytes);
+    for (uint64_t offset = 0; offset < device.size_bytes(); offset += kBlockBytes) {
+        world.prng.fill(block.data(), block.size());
+        device.poke(offset, block);
+    }
+    std::string why;
+    REQUIRE(
+        world.fs->committer.replace_member({member + 1}, std::make_unique<BorrowedDevice>(device), why).ok());
+}
+
+}  // namespace cowraid::test
