@@ -191,6 +191,13 @@ struct MemberCopy {
     MemberId source, target;
 };
 
+// Data blocks that adjoin, one for each checksum: a tree node.
+struct CopiedBlocks {
+    VolumeAddress address;
+    std::span<const Checksum> checksums;
+    Status result;  // ok, kTooManyFaults: one of them is lost, kInvalid: no such addresses
+};
+
 // What scrub_rows() saw and did; calls add to it.
 struct ScrubReport {
     // Blocks that were read and compared with what they must be. Data includes free blocks of rows in use,
@@ -358,11 +365,10 @@ public:
     // Thread-safe.
     Status scrub_rows(VolumeAddress group_address, std::span<const StripeRows> rows, ScrubMode mode,
                       ScrubSink& sink, ScrubReport& report);
-    // The same for blocks of a mirrored group of which the verifier knows nothing: every copy of those from
-    // `address` on, one per checksum. The caller keeps the addresses from being reused. Blocks under parity
-    // are left out: scrub_rows() has them. kInvalid as for read(). Thread-safe.
-    Status scrub_copies(VolumeAddress address, std::span<const Checksum> checksums, ScrubMode mode,
-                        ScrubReport& report);
+    // The same for blocks of mirrored groups of which the verifier knows nothing: every copy of them. Those
+    // of all pieces are read as one batch. The caller keeps the addresses from being reused. Blocks under
+    // parity are left out: scrub_rows() has them. Thread-safe.
+    void scrub_copies(std::span<CopiedBlocks> pieces, ScrubMode mode, ScrubReport& report);
 
     // Writes to the target what the source has of these rows, or must have: its blocks are verified; what is
     // unreadable or wrong comes from the other members. Stripes are locked once the source has answered;
@@ -373,8 +379,7 @@ public:
     Status copy_rows(VolumeAddress group_address, std::span<const StripeRows> rows, const MemberCopy& copy,
                      ScrubSink& sink, ScrubReport& report);
     // The same for blocks as scrub_copies() takes them.
-    Status copy_copies(VolumeAddress address, std::span<const Checksum> checksums, const MemberCopy& copy,
-                       ScrubReport& report);
+    void copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy, ScrubReport& report);
 
     // Reads every copy of the blocks from `address` on separately, one per checksum, and reports those that
     // do not match, without changing anything: for blocks of which the verifier knows nothing. On a parity

@@ -167,10 +167,19 @@ Status Array::check_copies(VolumeAddress address, std::span<const Checksum> chec
     const ArrayGroup* group = list->find(address);
     if (group == nullptr || !group->has_data(address, checksums.size()))
         return Err::kInvalid;
-    std::vector<RowCell> cells;
-    AlignedBuffer memory(checksums.size() * group->geometry.copies * kBlockBytes);
-    const std::vector<PlacedCell> placed =
-        read_copies(*state_, *group, address, checksums, cells, memory.data());
+    const uint32_t copies = group->geometry.copies;
+    std::vector<RowCell> cells(checksums.size() * copies);
+    AlignedBuffer memory(cells.size() * kBlockBytes);
+    std::vector<PlacedCell> placed;  // copies side by side
+    for (size_t index = 0; index < cells.size(); ++index) {
+        cells[index].memory = memory.data() + index * kBlockBytes;
+        cells[index].expected = {true, checksums[index / copies]};
+        const uint64_t offset = address - group->record.address + index / copies * kBlockBytes;
+        placed.push_back(
+            {group, place_of(group->geometry, offset), static_cast<uint32_t>(index % copies), &cells[index]});
+    }
+    read_cells(*state_, placed);
+    classify_cells(placed);
     for (const PlacedCell& at : placed)
         check_cell(*state_, at, found);
     return {};

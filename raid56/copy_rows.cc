@@ -190,32 +190,23 @@ Status Array::copy_rows(VolumeAddress group_address, std::span<const StripeRows>
     return {};
 }
 
-Status Array::copy_copies(VolumeAddress address, std::span<const Checksum> checksums, const MemberCopy& copy,
-                          ScrubReport& report)
+void Array::copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy, ScrubReport& report)
 {
-    const Ref<const GroupList> list = state_->groups.list();
-    const ArrayGroup* group = list->find(address);
-    if (group == nullptr || !group->has_data(address, checksums.size()))
-        return Err::kInvalid;
-    if (group->geometry.parity > 0)
-        return {};
-    const uint32_t copies = group->geometry.copies;
-    std::vector<RowCell> cells;
-    BufferPool::Loan loan(state_->buffers, checksums.size() * copies * kBlockBytes);
-    const std::vector<PlacedCell> placed =
-        read_copies(*state_, *group, address, checksums, cells, loan.data());
+    const CopyBatch batch(*state_, pieces);
     TargetWrites writes(*state_, copy);
-    for (size_t first = 0; first < placed.size(); first += copies) {
-        const auto block = std::span(placed).subspan(first, copies);
+    for (const CopyBatch::Block& block : batch.blocks()) {
         const auto is_good = [](const PlacedCell& at) {
             return at.cell->state == RowCell::State::kGood;
         };
-        const auto good = std::find_if(block.begin(), block.end(), is_good);
-        if (good == block.end())
-            report.lost.push_back(address_of(*group, block.front().place));
-        for (const PlacedCell& at : block) {
-            const BlockLocation where = locate_block(*state_, *group, at.place, at.copy);
-            if (where.member != copy.source || good == block.end())
+        const auto good = std::find_if(block.copies.begin(), block.copies.end(), is_good);
+        if (good == block.copies.end()) {
+            report.lost.push_back(address_of(*block.copies.front().group, block.copies.front().place));
+            block.piece->result = Err::kTooManyFaults;
+            continue;
+        }
+        for (const PlacedCell& at : block.copies) {
+            const BlockLocation where = locate_block(*state_, *at.group, at.place, at.copy);
+            if (where.member != copy.source)
                 continue;
             writes.add(where.offset, good->cell->memory, kBlockBytes);
             ++report.data_blocks;
@@ -223,7 +214,6 @@ Status Array::copy_copies(VolumeAddress address, std::span<const Checksum> check
         }
     }
     report.unsettled += writes.run() ? 0 : 1;
-    return {};
 }
 
 }  // namespace cowraid

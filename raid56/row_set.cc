@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "raid56/row_set.h"
 
+#include <algorithm>
+
 #include "base/checksum.h"
 #include "raid56/expectations.h"
 #include "raid56/io_plan.h"
 
 namespace cowraid {
 
-bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease, uint32_t times)
+bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease, uint32_t times,
+                Gaps gaps)
 {
     IoPlan plan(IoKind::kRead, state.members);
-    plan.forbid_bridges();  // what lies between is not wanted, or was read already
+    if (gaps == Gaps::kKept)
+        plan.forbid_bridges();  // what lies between is not wanted, or was read already
     plan.reserve(cells.size());
     if (lease != nullptr)
         plan.may_leave(*lease, times);
@@ -63,23 +67,50 @@ void classify_cells(std::span<const PlacedCell> cells)
     }
 }
 
-std::vector<PlacedCell> read_copies(ArrayState& state, const ArrayGroup& group, VolumeAddress address,
-                                    std::span<const Checksum> checksums, std::vector<RowCell>& cells,
-                                    std::byte* memory)
+namespace {
+
+// Null: it is left out.
+const ArrayGroup* mirrored_group_of(const GroupList& list, CopiedBlocks& piece)
 {
-    const uint32_t copies = group.geometry.copies;
-    cells.resize(checksums.size() * copies);
-    std::vector<PlacedCell> placed;
-    for (size_t index = 0; index < cells.size(); ++index) {
-        cells[index].memory = memory + index * kBlockBytes;
-        cells[index].expected = {true, checksums[index / copies]};
-        const uint64_t offset = address - group.record.address + index / copies * kBlockBytes;
-        placed.push_back(
-            {&group, place_of(group.geometry, offset), static_cast<uint32_t>(index % copies), &cells[index]});
+    const ArrayGroup* const group = list.find(piece.address);
+    const bool valid = group != nullptr && group->has_data(piece.address, piece.checksums.size());
+    piece.result = valid ? Err::kOk : Err::kInvalid;
+    return valid && group->geometry.parity == 0 ? group : nullptr;
+}
+
+size_t count_copies(const GroupList& list, std::span<CopiedBlocks> pieces)
+{
+    size_t copies = 0;
+    for (CopiedBlocks& piece : pieces)
+        if (const ArrayGroup* const group = mirrored_group_of(list, piece); group != nullptr)
+            copies += piece.checksums.size() * group->geometry.copies;
+    return copies;
+}
+
+}  // namespace
+
+CopyBatch::CopyBatch(ArrayState& state, std::span<CopiedBlocks> pieces)
+    : list_(state.groups.list()),
+      cells_(count_copies(*list_, pieces)),
+      loan_(state.buffers, std::max<size_t>(cells_.size(), 1) * kBlockBytes)
+{
+    placed_.reserve(cells_.size());
+    for (CopiedBlocks& piece : pieces) {
+        const ArrayGroup* const group = mirrored_group_of(*list_, piece);
+        for (size_t block = 0; group != nullptr && block < piece.checksums.size(); ++block) {
+            const size_t first = placed_.size();
+            const uint64_t offset = piece.address - group->record.address + block * kBlockBytes;
+            for (uint32_t copy = 0; copy < group->geometry.copies; ++copy) {
+                RowCell& cell = cells_[first + copy];
+                cell.memory = loan_.data() + (first + copy) * kBlockBytes;
+                cell.expected = {true, piece.checksums[block]};
+                placed_.push_back({group, place_of(group->geometry, offset), copy, &cell});
+            }
+            blocks_.push_back({&piece, std::span(placed_).subspan(first)});
+        }
     }
-    read_cells(state, placed);
-    classify_cells(placed);
-    return placed;
+    read_cells(state, placed_, nullptr, 1, Gaps::kBridged);
+    classify_cells(placed_);
 }
 
 }  // namespace cowraid

@@ -40,16 +40,33 @@ struct PlacedCell {
 // With `lease`, in which all memory lies, they are not waited for longer than readers wait: true if any are
 // late, which are away then. *lease and the memory of the cells are others afterwards, as IoPlan::may_leave()
 // says, which `times` is for, too.
+// What lies between them on a member is read, too, only where that saves a request and nobody wants it.
+enum class Gaps : uint8_t { kKept, kBridged };
 bool read_cells(ArrayState& state, std::span<const PlacedCell> cells, AlignedBuffer* lease = nullptr,
-                uint32_t times = 1);
+                uint32_t times = 1, Gaps gaps = Gaps::kKept);
 // Asks the verifier what they must hold. As for it, no mutex of the array is held.
 void ask_about_cells(ArrayState& state, std::span<const PlacedCell> cells);
 // Compares what was read with what is expected: unknown cells of which something is known become good or bad.
 void classify_cells(std::span<const PlacedCell> cells);
-// Every copy of the data blocks from `address` on, one per checksum, side by side: read and compared, and
-// where they lie. `memory`: a block for each. Lasts as long as all arguments.
-std::vector<PlacedCell> read_copies(ArrayState& state, const ArrayGroup& group, VolumeAddress address,
-                                    std::span<const Checksum> checksums, std::vector<RowCell>& cells,
-                                    std::byte* memory);
+
+// Every copy of the blocks of all pieces, read as one batch and compared.
+class CopyBatch {
+public:
+    // Pieces that are no data of a group have the result kInvalid; those under parity are left out.
+    CopyBatch(ArrayState& state, std::span<CopiedBlocks> pieces);
+
+    struct Block {
+        CopiedBlocks* piece;
+        std::span<const PlacedCell> copies;
+    };
+    [[nodiscard]] std::span<const Block> blocks() const { return blocks_; }
+
+private:
+    const Ref<const GroupList> list_;
+    std::vector<RowCell> cells_;
+    std::vector<PlacedCell> placed_;
+    std::vector<Block> blocks_;
+    BufferPool::Loan loan_;
+};
 
 }  // namespace cowraid

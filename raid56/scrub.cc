@@ -277,34 +277,24 @@ Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows
     return {};
 }
 
-Status Array::scrub_copies(VolumeAddress address, std::span<const Checksum> checksums, ScrubMode mode,
-                           ScrubReport& report)
+void Array::scrub_copies(std::span<CopiedBlocks> pieces, ScrubMode mode, ScrubReport& report)
 {
-    const Ref<const GroupList> list = state_->groups.list();
-    const ArrayGroup* group = list->find(address);
-    if (group == nullptr || !group->has_data(address, checksums.size()))
-        return Err::kInvalid;
-    if (group->geometry.parity > 0)
-        return {};
-    const uint32_t copies = group->geometry.copies;
-    std::vector<RowCell> cells;
-    BufferPool::Loan loan(state_->buffers, checksums.size() * copies * kBlockBytes);
-    const std::vector<PlacedCell> placed =
-        read_copies(*state_, *group, address, checksums, cells, loan.data());
+    const CopyBatch batch(*state_, pieces);
     ScrubRepairs repairs(*state_, mode, report);
-    for (size_t first = 0; first < placed.size(); first += copies)
-        repairs.examine_copies(std::span(placed).subspan(first, copies));
-    for (const PlacedCell& at : placed) {
-        const RowCell& cell = *at.cell;
-        report.data_blocks += cell.usable() || cell.cause == FaultCause::kWrong ? 1 : 0;
-        if (cell.state != RowCell::State::kAway)
-            continue;
-        ++report.unverified;
-        // In service all the same: it did not answer just now.
-        report.unsettled += locate_block(*state_, *at.group, at.place, at.copy).device != nullptr ? 1 : 0;
+    for (const CopyBatch::Block& block : batch.blocks()) {
+        if (!repairs.examine_copies(block.copies))
+            block.piece->result = Err::kTooManyFaults;
+        for (const PlacedCell& at : block.copies) {
+            const RowCell& cell = *at.cell;
+            report.data_blocks += cell.usable() || cell.cause == FaultCause::kWrong ? 1 : 0;
+            if (cell.state != RowCell::State::kAway)
+                continue;
+            ++report.unverified;
+            // In service all the same: it did not answer just now.
+            report.unsettled += locate_block(*state_, *at.group, at.place, at.copy).device != nullptr ? 1 : 0;
+        }
     }
     repairs.carry_out(Stripes::kUnlocked);
-    return {};
 }
 
 }  // namespace cowraid

@@ -478,7 +478,7 @@ void ScrubRepairs::count_bad(const PlacedCell& at)
         count_fault(state_, *at.group, at.place, at.copy, at.cell->cause);
 }
 
-void ScrubRepairs::examine_copies(std::span<const PlacedCell> copies)
+bool ScrubRepairs::examine_copies(std::span<const PlacedCell> copies)
 {
     const auto good = std::find_if(copies.begin(), copies.end(), [](const PlacedCell& at) {
         return at.cell->state == RowCell::State::kGood;
@@ -492,6 +492,7 @@ void ScrubRepairs::examine_copies(std::span<const PlacedCell> copies)
         } else if (at.cell->state == RowCell::State::kBad)
             add(at, good->cell->memory, true);
     }
+    return good != copies.end();
 }
 
 void ScrubRepairs::carry_out(Stripes stripes)

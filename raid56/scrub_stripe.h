@@ -65,8 +65,8 @@ public:
     // Those that solve_row() finds.
     std::vector<RepairItem>& items() { return items_; }
     // Copies of one block, read and classified: bad ones get what a good one holds. Without a good one the
-    // block is lost.
-    void examine_copies(std::span<const PlacedCell> copies);
+    // block is lost: false.
+    bool examine_copies(std::span<const PlacedCell> copies);
     // Counts a bad cell of which nothing can be made.
     void count_bad(const PlacedCell& at);
     void carry_out(Stripes stripes);

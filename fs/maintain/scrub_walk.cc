@@ -53,7 +53,8 @@ constexpr uint64_t kHeldBackBytes = kMiB, kTurnBytes = 8 * kMiB;
 // Blocks of a group that a piece may span, used or not: its bitmap.
 constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
 
-// Nodes of one tree. Pointers verify their children, so that leaves are not looked into.
+// Nodes of one tree. Pointers verify their children, so that leaves are not looked into: those of one node
+// are read together.
 class NodeScrub {
 public:
     // `since`: older nodes are left out.
@@ -71,7 +72,8 @@ public:
     bool run(const TreeRoot& tree, const Key& from, Key& next);
 
 private:
-    bool scrub(const BlockRef& ref);
+    bool scrub(std::span<const BlockRef> refs);
+    bool scrub_leaves(const Node& parent, uint32_t first);
     bool descend(const BlockRef& ref, int level, bool resuming);
 
     Store& store_;
@@ -84,21 +86,44 @@ private:
     uint64_t left_;  // nodes of this piece
 };
 
-// False: a block of it is lost.
-bool NodeScrub::scrub(const BlockRef& ref)
+// False: a block of them is lost.
+bool NodeScrub::scrub(std::span<const BlockRef> refs)
 {
-    ++counts_.nodes;
-    left_ -= left_ > 0 ? 1 : 0;
+    counts_.nodes += refs.size();
+    left_ -= std::min<uint64_t>(left_, refs.size());
+    std::vector<CopiedBlocks> nodes;
+    for (const BlockRef& ref : refs)
+        nodes.push_back({ref.address, ref.checksums, {}});
     ScrubReport copies;
     Array& array = store_.volume.array();
-    const Status status = order_.scope == ScrubScope::kReplaced
-                              ? array.copy_copies(ref.address, ref.checksums, copy_of(store_), copies)
-                              : array.scrub_copies(ref.address, ref.checksums, order_.mode, copies);
-    const bool readable = status.ok() && copies.lost.empty();
-    counts_.unreadable_nodes += readable ? 0 : 1;
+    if (order_.scope == ScrubScope::kReplaced)
+        array.copy_copies(nodes, copy_of(store_), copies);
+    else
+        array.scrub_copies(nodes, order_.mode, copies);
+    const auto unreadable = static_cast<uint64_t>(std::count_if(
+        nodes.begin(), nodes.end(), [](const CopiedBlocks& node) { return !node.result.ok(); }));
+    counts_.unreadable_nodes += unreadable;
     copies.lost.clear();
     report_ += copies;
-    return readable;
+    return unreadable == 0;
+}
+
+// Those from `first` on, as many as the piece has room for.
+bool NodeScrub::scrub_leaves(const Node& parent, uint32_t first)
+{
+    for (uint32_t index = first; index < parent.item_count();) {
+        if (left_ == 0) {
+            next_ = parent.key(index);
+            return false;
+        }
+        std::vector<BlockRef> leaves;
+        for (; index < parent.item_count() && leaves.size() < left_; ++index)
+            if (const BlockRef leaf = parent.child(index); leaf.generation >= since_)
+                leaves.push_back(leaf);
+        if (!leaves.empty())
+            scrub(leaves);
+    }
+    return true;
 }
 
 // `resuming`: the node itself was scrubbed before, and children before the position. Nothing below a node is
@@ -107,9 +132,7 @@ bool NodeScrub::descend(const BlockRef& ref, int level, bool resuming)
 {
     if (ref.generation < since_)
         return true;
-    const bool readable = resuming || scrub(ref);
-    if (level == 0)
-        return true;
+    const bool readable = resuming || scrub(std::span(&ref, 1));
     const Result<Ref<const Node>> found = store_.cache.get(ref, tree_id_, level);
     if (!found.ok()) {
         counts_.unreadable_nodes += readable ? 1 : 0;
@@ -120,6 +143,8 @@ bool NodeScrub::descend(const BlockRef& ref, int level, bool resuming)
     if (node.is_leaf())
         return true;
     const uint32_t first = resuming ? node.child_for(from_) : 0;
+    if (node.level() == 1)
+        return scrub_leaves(node, first + (resuming && node.key(first) < from_ ? 1 : 0));
     for (uint32_t index = first; index < node.item_count(); ++index) {
         const bool inside = resuming && index == first && node.key(index) < from_;
         if (left_ == 0 && !inside) {
