@@ -58,10 +58,11 @@ constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
 class NodeScrub {
 public:
     // `since`: older nodes are left out.
-    NodeScrub(Store& store, const ScrubOrder& order, Generation since, ScrubReport& report,
-              ScrubWalkCounts& counts)
+    NodeScrub(Store& store, const ScrubOrder& order, BackgroundWork work, Generation since,
+              ScrubReport& report, ScrubWalkCounts& counts)
         : store_(store),
           order_(order),
+          work_(work),
           since_(since),
           report_(report),
           counts_(counts),
@@ -72,25 +73,42 @@ public:
     bool run(const TreeRoot& tree, const Key& from, Key& next);
 
 private:
+    void begin_turn(const BlockRef& next);
     bool scrub(std::span<const BlockRef> refs);
     bool scrub_leaves(const Node& parent, uint32_t first);
     bool descend(const BlockRef& ref, int level, bool resuming);
 
     Store& store_;
     const ScrubOrder order_;
+    const BackgroundWork work_;
     const Generation since_;
     ScrubReport& report_;
     ScrubWalkCounts& counts_;
     uint64_t tree_id_ = 0;
     Key from_{}, next_{};
     uint64_t left_;  // nodes of this piece
+    std::optional<WorkTurn> turn_;
+    uint64_t turn_left_ = 0;  // nodes of this turn
 };
+
+// Users who came meanwhile go first, unless the turn has room for the node.
+void NodeScrub::begin_turn(const BlockRef& next)
+{
+    if (turn_left_ > 0)
+        return;
+    turn_.reset();
+    turn_.emplace(store_.budget, work_);
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(next.address);
+    const uint64_t bytes = kNodeBytes * (group ? group->geometry.copies : 1);
+    turn_left_ = std::max<uint64_t>(1, (store_.budget.holds_back() ? kHeldBackBytes : kTurnBytes) / bytes);
+}
 
 // False: a block of them is lost.
 bool NodeScrub::scrub(std::span<const BlockRef> refs)
 {
     counts_.nodes += refs.size();
     left_ -= std::min<uint64_t>(left_, refs.size());
+    turn_left_ -= std::min<uint64_t>(turn_left_, refs.size());
     std::vector<CopiedBlocks> nodes;
     for (const BlockRef& ref : refs)
         nodes.push_back({ref.address, ref.checksums, {}});
@@ -108,7 +126,7 @@ bool NodeScrub::scrub(std::span<const BlockRef> refs)
     return unreadable == 0;
 }
 
-// Those from `first` on, as many as the piece has room for.
+// Those from `first` on, as many at a time as the turn and the piece have room for.
 bool NodeScrub::scrub_leaves(const Node& parent, uint32_t first)
 {
     for (uint32_t index = first; index < parent.item_count();) {
@@ -116,8 +134,9 @@ bool NodeScrub::scrub_leaves(const Node& parent, uint32_t first)
             next_ = parent.key(index);
             return false;
         }
+        begin_turn(parent.child(index));
         std::vector<BlockRef> leaves;
-        for (; index < parent.item_count() && leaves.size() < left_; ++index)
+        for (; index < parent.item_count() && leaves.size() < std::min(left_, turn_left_); ++index)
             if (const BlockRef leaf = parent.child(index); leaf.generation >= since_)
                 leaves.push_back(leaf);
         if (!leaves.empty())
@@ -132,6 +151,7 @@ bool NodeScrub::descend(const BlockRef& ref, int level, bool resuming)
 {
     if (ref.generation < since_)
         return true;
+    begin_turn(ref);
     const bool readable = resuming || scrub(std::span(&ref, 1));
     const Result<Ref<const Node>> found = store_.cache.get(ref, tree_id_, level);
     if (!found.ok()) {
@@ -428,9 +448,8 @@ Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position
         position.key = {};
         return {};
     }
-    const WorkTurn turn(store.budget, piece.work);
     const View view = store.timeline.view();
-    NodeScrub nodes(store, order, since, report, counts);
+    NodeScrub nodes(store, order, piece.work, since, report, counts);
     if (nodes.run(view.committed->tree(static_cast<TreeIndex>(position.tree)), position.key, position.key)) {
         ++position.tree;
         position.key = {};

@@ -95,6 +95,7 @@ bool WorkBudget::behind_others(BackgroundWork work, uint64_t now_ns) const
 void WorkBudget::enter(uint64_t now_ns)
 {
     measure(now_ns);
+    ++begun_;
     if (turns_++ == 0)
         turn_began_ns_ = now_ns;
 }
@@ -154,6 +155,12 @@ uint32_t WorkBudget::share_percent() const
 {
     MutexLock lock(mutex_);
     return static_cast<uint32_t>(share_ * 100 + 0.5);
+}
+
+uint64_t WorkBudget::turns_begun() const
+{
+    MutexLock lock(mutex_);
+    return begun_;
 }
 
 WorkTurn::~WorkTurn()

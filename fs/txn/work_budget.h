@@ -58,6 +58,8 @@ public:
     [[nodiscard]] bool holds_back() const;
     // Share of the time that turns have while users are busy, in percent.
     [[nodiscard]] uint32_t share_percent() const;
+    // Of all workers.
+    [[nodiscard]] uint64_t turns_begun() const;
 
     static constexpr double kShareLeast = 1.0 / 16, kShareMost = 0.5;
 
@@ -78,6 +80,7 @@ private:
     mutable Mutex mutex_{LockRank::kLeaf};
     std::array<Waiter, kBackgroundWorkCount> waiters_ CW_GUARDED_BY(mutex_){};
     uint32_t turns_ CW_GUARDED_BY(mutex_) = 0;  // under way
+    uint64_t begun_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t turn_began_ns_ CW_GUARDED_BY(mutex_) = 0;  // the first of them
     uint64_t rest_until_ns_ CW_GUARDED_BY(mutex_) = 0;
     ForegroundLoad::Sample last_ CW_GUARDED_BY(mutex_);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Mirrored tree nodes are read in few requests.
+// Mirrored tree nodes are read in few requests, in turns that users wait for no longer than for rows.
+#include <utility>
+
+#include "base/clock.h"
 #include "tests/filesystem/replace_steps.h"
 
 using namespace cowraid;
@@ -45,6 +48,24 @@ private:
     std::vector<size_t> rules_;
 };
 
+// A user who wants something as soon as something is read, and has it when the step is over.
+struct User {
+    ForegroundLoad* load;
+    bool waits = false;
+
+    static void come(void* self, uint64_t)
+    {
+        auto& user = *static_cast<User*>(self);
+        if (!std::exchange(user.waits, true))
+            user.load->began(monotonic_ns());
+    }
+    void go()
+    {
+        if (std::exchange(waits, false))
+            load->ended(monotonic_ns());
+    }
+};
+
 }  // namespace
 
 TEST_CASE("nodes: a scrub, and copying a member, read them by far fewer requests than there are copies")
@@ -68,4 +89,32 @@ TEST_CASE("nodes: a scrub, and copying a member, read them by far fewer requests
     const ScrubStatus again = scrub(volume.fs());
     CHECK(again.repaired == 0);
     CHECK_FALSE(again.damaged());
+}
+
+TEST_CASE("nodes: who comes while they are scrubbed waits for a mebibyte of them, not for a piece")
+{
+    SimVolume volume(kManyNodes);
+    make_and_mount(volume);
+    make_names(volume.fs());
+    WorkBudget& budget = volume.fs().store.budget;
+    const CountedReads reads(volume);
+    User user{&budget.foreground};
+    volume.set_slow_hook({User::come, &user});
+    // The first turn of a step begins without users.
+    constexpr uint64_t kFirst = 8 * kMiB / kNodeBytes / kCopies, kOther = kMiB / kNodeBytes / kCopies;
+    REQUIRE(volume.fs().committer.scrub.start({}).ok());
+    uint64_t nodes = 0, turns = 0;
+    for (int step = 0; step < 8 && nodes <= kFirst; ++step) {
+        const timespec quiet{0, static_cast<long>(ForegroundLoad::kQuietNs + 10'000'000)};
+        nanosleep(&quiet, nullptr);
+        REQUIRE_FALSE(budget.holds_back());
+        nodes = volume.fs().committer.scrub.status().nodes;
+        turns = budget.turns_begun();
+        volume.fs().committer.scrub.step();
+        nodes = volume.fs().committer.scrub.status().nodes - nodes;
+        turns = budget.turns_begun() - turns;
+        user.go();
+    }
+    REQUIRE(nodes > kFirst + 2 * kOther);
+    CHECK(turns >= 1 + (nodes - kFirst) / kOther);
 }
