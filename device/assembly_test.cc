@@ -688,19 +688,11 @@ const Scenario kRefused[] = {
      .err = Err::kUnsupported},
 };
 
-Ids values(const std::vector<MemberId>& ids)
-{
-    Ids out;
-    for (const MemberId id : ids)
-        out.push_back(id.value);
-    return out;
-}
-
 void check_accepted(const Scenario& scenario, const Arranged& arranged, const Assembly& assembly)
 {
     CHECK(assembly.superblock.generation.value == scenario.generation);
-    CHECK(values(assembly.missing()) == scenario.missing);
-    CHECK(values(assembly.damaged_rings) == scenario.damaged);
+    CHECK(ids_of(assembly.missing()) == scenario.missing);
+    CHECK(ids_of(assembly.damaged_rings) == scenario.damaged);
     CHECK(assembly.members.size() == assembly.superblock.members.size());
     CHECK(assembly.usable_count() == assembly.members.size() - scenario.missing.size());
     Ids stale;

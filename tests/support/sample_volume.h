@@ -15,6 +15,14 @@ namespace cowraid::test {
 
 using Ids = std::vector<uint32_t>;
 
+inline Ids ids_of(const std::vector<MemberId>& members)
+{
+    Ids ids;
+    for (const MemberId member : members)
+        ids.push_back(member.value);
+    return ids;
+}
+
 class SampleVolume {
 public:
     // Members 1..member_count on disks "/dev/m1"..; commit 1 is on all of them.
