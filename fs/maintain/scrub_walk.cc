@@ -8,6 +8,7 @@
 
 #include "alloc/row_mask.h"
 #include "base/clock.h"
+#include "btree/key_range.h"
 #include "format/items.h"
 #include "format/window_codec.h"
 #include "fs/maintain/scrub_heads.h"
@@ -76,7 +77,7 @@ private:
     void begin_turn(const BlockRef& next);
     bool scrub(std::span<const BlockRef> refs);
     bool scrub_leaves(const Node& parent, uint32_t first);
-    bool descend(const BlockRef& ref, int level, bool resuming);
+    bool descend(const BlockRef& ref, int level, const KeyRange& range, bool resuming);
 
     Store& store_;
     const ScrubOrder order_;
@@ -147,13 +148,13 @@ bool NodeScrub::scrub_leaves(const Node& parent, uint32_t first)
 
 // `resuming`: the node itself was scrubbed before, and children before the position. Nothing below a node is
 // newer than it is.
-bool NodeScrub::descend(const BlockRef& ref, int level, bool resuming)
+bool NodeScrub::descend(const BlockRef& ref, int level, const KeyRange& range, bool resuming)
 {
     if (ref.generation < since_)
         return true;
     begin_turn(ref);
     const bool readable = resuming || scrub(std::span(&ref, 1));
-    const Result<Ref<const Node>> found = store_.cache.get(ref, tree_id_, level);
+    const Result<Ref<const Node>> found = read_inside(store_.cache, ref, tree_id_, level, range);
     if (!found.ok()) {
         counts_.unreadable_nodes += readable ? 1 : 0;
         counts_.unreached = true;
@@ -171,7 +172,8 @@ bool NodeScrub::descend(const BlockRef& ref, int level, bool resuming)
             next_ = node.key(index);
             return false;
         }
-        if (!descend(node.child(index), static_cast<int>(node.level()) - 1, inside))
+        if (!descend(node.child(index), static_cast<int>(node.level()) - 1, child_range(node, index, range),
+                     inside))
             return false;
     }
     return true;
@@ -183,7 +185,7 @@ bool NodeScrub::run(const TreeRoot& tree, const Key& from, Key& next)
         return true;
     tree_id_ = tree.tree_id;
     from_ = from;
-    const bool done = descend(tree.root, -1, from != Key{});
+    const bool done = descend(tree.root, -1, KeyRange(), from != Key{});
     next = next_;
     return done;
 }
