@@ -124,13 +124,14 @@ bool shape_valid(const GroupRecord& group)
            group.address.value <= kMaxVolumeAddress - group.span_bytes();
 }
 
-// Slots inside their members, as many as the column needs, no member twice.
+// Slots inside their members, as many as the column needs, no member twice, and not the target of a
+// replacement, which goes with its slots free.
 bool columns_valid(const GroupRecord& group, const Superblock& superblock, std::vector<SlotUse>& used)
 {
     std::vector<MemberId> members;
     for (const GroupColumn& column : group.columns) {
         const MemberRecord* member = superblock.member(column.member);
-        if (member == nullptr)
+        if (member == nullptr || (superblock.replace.active() && column.member == superblock.replace.target))
             return false;
         members.push_back(column.member);
         uint64_t slots = 0;

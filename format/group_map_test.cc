@@ -242,6 +242,20 @@ TEST_CASE("group map: what is refused")
     }));
 }
 
+TEST_CASE("group map: the target of a replacement has no column")
+{
+    MapSample sample = small_sample();
+    std::vector<MemberRecord>& members = sample.superblock.members;
+    members.push_back(members.back());
+    members.back().id = {members.back().id.value + 1};
+    sample.superblock.replace = {.source = members[0].id, .target = members[3].id};
+    CHECK(verdict(sample) == Err::kOk);
+    sample.map.groups[0].columns[1].member = members[3].id;
+    CHECK(verdict(sample) == Err::kCorrupt);
+    sample.superblock.replace = {};
+    CHECK(verdict(sample) == Err::kOk);
+}
+
 TEST_CASE("group map: a column is bounded by the largest member, not by its runs")
 {
     // One member of 2^20 slots of 16 MiB, and a group of one column over many of them.

@@ -138,7 +138,8 @@ CaseRun::Checked CaseRun::check(const char* when)
 {
     std::string why;
     CheckReport report;
-    Result<Assembly> assembly = assemble(borrow(), why);
+    // As the command does it: a member that was replaced is blank.
+    Result<Assembly> assembly = assemble(borrow(), why, {.strangers = Strangers::kSkip, .named = {}});
     const Status status = assembly.ok() ? check_volume(assembly.take(), {}, report, why) : assembly.status();
     if (!status.ok()) {
         expect_reason(why, when);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "format/feature_table.h"
 #include "format/profile.h"
 #include "raid56/geometry.h"
 #include "tests/fuzz/multi_field.h"
@@ -290,6 +291,36 @@ void many_members(MultiEdit& edit)
         add_groups(edit, edit.prng.between(1, 30), 12);
 }
 
+// A member is being replaced: by one that is there and has columns, or by a new one, which may have some.
+void replacement(MultiEdit& edit)
+{
+    const size_t members = edit.line_count();
+    const size_t source = edit.prng.below(members);
+    const bool known = edit.chance(1, 4);
+    const size_t at = known ? (source + 1 + edit.prng.below(members - 1)) % members : members;
+    DiskMember target = edit.line(known ? at : source);
+    DiskSuperblock head = edit.head();
+    if (!known) {
+        target.member_id = head.next_member_id;
+        edit.prng.fill(target.uuid, sizeof target.uuid);
+        edit.set_line(at, target);
+        edit.editor.members().push_back(
+            std::make_unique<SimDevice>("target", edit.editor.members()[source]->size_bytes()));
+        head = edit.head();
+        head.next_member_id = target.member_id + 1;
+    }
+    head.replace.source = static_cast<uint32_t>(edit.near(edit.line(source).member_id));
+    head.replace.target = static_cast<uint32_t>(edit.near(target.member_id));
+    head.incompat_features = head.incompat_features | feature_bit("replace");
+    edit.set_head(head);
+    GroupMap map = edit.editor.groups();
+    const bool columns = !known && edit.chance(1, 2);
+    for (GroupRecord& group : map.groups)
+        if (columns && edit.chance(1, 2))
+            group.columns[edit.prng.below(group.columns.size())].member = {target.member_id};
+    edit.set_map(map);
+}
+
 // Profile, columns and chunks of groups that are there, in agreement with each other.
 void other_profiles(MultiEdit& edit)
 {
@@ -365,6 +396,7 @@ constexpr Recipe kSizeRecipes[] = {
     {"many-groups", many_groups, false, false, true},
     {"large-slots", large_slots, false, false, true},
     {"many-members", many_members, false, false, true},
+    {"replacement", replacement, true},
     {"other-profiles", other_profiles, true, false, true},
     {"epochs", epochs, false, false, true},
     {"generations", generations, false, false, true},

@@ -43,6 +43,7 @@ private:
     void make_files(InodeNumber parent);
     void fill();
     void clean();
+    void end_replacement();
 
     Filesystem& fs_;
     Prng prng_{11};
@@ -167,6 +168,16 @@ void Session::clean()
             note(fs_.step(true), "commit");
 }
 
+// Its target goes as it came.
+void Session::end_replacement()
+{
+    std::string why;
+    for (int step = 0; step < 8 && fs_.replace_step();)
+        ++step;
+    if (fs_.committer.store.volume.replacing().active())
+        fs_.committer.replace.cancel(why).ignore();
+}
+
 void Session::run(const SessionOptions& options)
 {
     note(fs_.step(true), "commit");
@@ -177,6 +188,7 @@ void Session::run(const SessionOptions& options)
     use_names(used);
     note(fs_.step(true), "commit");
     clean();
+    end_replacement();
     if (options.fill)
         fill();
     note(fs_.committer.sync(), "sync");
