@@ -49,7 +49,7 @@ uint64_t usual_memory_bytes()
 
 bool limit_memory(uint64_t bytes, const char* next_step)
 {
-    if (kSanitized)
+    if (kSanitized || (bytes_allowed != 0 && bytes >= bytes_allowed))
         return true;
     const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
     if (setrlimit(RLIMIT_DATA, &limit) != 0)

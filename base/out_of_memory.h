@@ -17,7 +17,7 @@ void end_when_out_of_memory(int exit_code);
 uint64_t usual_memory_bytes();
 
 // The process takes no more than `bytes` of memory for its data; the line that ends it says so and names
-// `next_step` (kept, not copied). False when the system refuses. In a build with a
+// `next_step` (kept, not copied). A lower limit stays. False when the system refuses. In a build with a
 // sanitizer nothing is limited.
 [[nodiscard]] bool limit_memory(uint64_t bytes, const char* next_step);
 

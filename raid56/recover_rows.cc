@@ -21,7 +21,7 @@ constexpr uint64_t kRowBatchBytes = 32 * kMiB;
 
 // One row and its entries, newest first.
 struct RowTask {
-    std::span<const LoggedRow> entries;
+    std::vector<const LoggedRow*> entries;
     const ArrayGroup* group = nullptr;
     BlockPlace place;  // of data column 0
     std::byte* memory = nullptr;  // k + m blocks, then m for each entry
@@ -49,6 +49,8 @@ public:
 
 private:
     bool make_task(std::span<const LoggedRow> entries, RowTask& task) const;
+    [[nodiscard]] bool holds_parity(const RowTask& task, const LoggedRow::Copy& copy) const;
+    [[nodiscard]] size_t entries_max(const RowTask& task) const;
     Status recover_batch();
     void read_rows();
     void read_partials();
@@ -66,6 +68,22 @@ private:
     Ref<RecoveredRows> kept_;  // read-only: null while no row differs
 };
 
+// Entries stand on the members of the row's parity. Others are forged.
+bool RowsRecovery::holds_parity(const RowTask& task, const LoggedRow::Copy& copy) const
+{
+    const uint32_t column = task.group->geometry.data_columns + copy.parity_column;
+    return copy.parity_column < task.parity() &&
+           locate_block(state_, *task.group, task.column(column), 0).member == copy.member;
+}
+
+// How many live entries a row may have: they are of one transaction, each writes a data block that is written
+// once in it (I-3), or its append failed and took a member out of service. Of forged ones the oldest are left
+// out; an honest one that is older than a whole one is not needed.
+size_t RowsRecovery::entries_max(const RowTask& task) const
+{
+    return task.group->geometry.data_columns + state_.members.ids().size();
+}
+
 // False: the entry fits no row of this volume. It may come from a hostile disk.
 bool RowsRecovery::make_task(std::span<const LoggedRow> entries, RowTask& task) const
 {
@@ -80,14 +98,27 @@ bool RowsRecovery::make_task(std::span<const LoggedRow> entries, RowTask& task) 
     task.place = place_of(geometry, offset);
     if (task.place.column != 0)
         return false;
-    // Entries of another mapping or width are as if they were not there; all of a row agree or none counts.
-    for (const LoggedRow& entry : entries)
+    const auto holds = [&](const LoggedRow::Copy& copy) {
+        return holds_parity(task, copy);
+    };
+    for (const LoggedRow& entry : entries) {
+        if (std::none_of(entry.copies.begin(), entry.copies.end(), holds))
+            continue;
+        if (task.entries.size() == entries_max(task)) {
+            CW_LOG_WARNING("write-intent log: more entries of a row than there can be: the oldest are left "
+                           "out: address %llu",
+                           static_cast<unsigned long long>(newest.row.value));
+            break;
+        }
+        // Entries of another mapping or width are as if they were not there; all of a row agree or none
+        // counts.
         if (entry.mapping_version != task.group->record.mapping_version ||
             entry.checksums.size() != geometry.data_columns)
             return false;
-    task.entries = entries;
-    task.has_partial.resize(entries.size());
-    return true;
+        task.entries.push_back(&entry);
+    }
+    task.has_partial.resize(task.entries.size());
+    return !task.entries.empty();
 }
 
 void RowsRecovery::read_rows()
@@ -124,9 +155,9 @@ void RowsRecovery::read_partials()
     for (uint32_t index = 0; index < tasks_.size(); ++index) {
         const RowTask& task = tasks_[index];
         for (size_t entry = 0; entry < task.entries.size(); ++entry)
-            for (const LoggedRow::Copy& copy : task.entries[entry].copies)
+            for (const LoggedRow::Copy& copy : task.entries[entry]->copies)
                 if (BlockDevice* device = state_.members.device(copy.member);
-                    device != nullptr && copy.parity_column < task.parity())
+                    device != nullptr && holds_parity(task, copy))
                     plan.add({copy.member,
                               device,
                               copy.partial,
@@ -140,7 +171,7 @@ void RowsRecovery::read_partials()
         RowTask& task = tasks_[part.owner];
         const auto number = static_cast<uint32_t>(
             static_cast<size_t>(part.memory - task.memory) / kBlockBytes - task.columns());
-        const LoggedRow& entry = task.entries[number / task.parity()];
+        const LoggedRow& entry = *task.entries[number / task.parity()];
         const uint32_t parity = number % task.parity();
         for (const LoggedRow::Copy& copy : entry.copies)
             if (copy.parity_column == parity && part.result.ok() &&
@@ -177,8 +208,8 @@ void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
 {
     std::vector<RowEntry> entries;
     for (size_t entry = 0; entry < task.entries.size(); ++entry) {
-        entries.push_back({.checksums = task.entries[entry].checksums,
-                           .modified = task.entries[entry].modified,
+        entries.push_back({.checksums = task.entries[entry]->checksums,
+                           .modified = task.entries[entry]->modified,
                            .partials = {}});
         for (uint32_t parity = 0; parity < task.parity(); ++parity)
             if (task.has_partial[entry][parity])

@@ -280,3 +280,55 @@ TEST_CASE("old content that is a code word is not taken for what a commit refers
             CHECK(found.read_back(block_in_row(found, 0), 1));
         }
 }
+
+// A crafted log names one row as often as it has room for.
+TEST_CASE("of one row no more entries are read than there can be, and those of its parity's members only")
+{
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+        CAPTURE(seed);
+        TestVolume volume({ProfileId::kRaid6, 4, 65536}, seed);
+        volume.start_partial_writes({.worker_count = 0});
+        REQUIRE(volume.write(0, 1, 0).ok());
+        REQUIRE(volume.commit_all().ok());
+        const AlignedBuffer partial(kBlockBytes);
+        const std::vector<Checksum> checksums(4, 77);
+        const auto append = [&](std::initializer_list<uint32_t> columns) {
+            std::vector<RowIntent::Copy> copies;
+            for (const uint32_t column : columns)
+                copies.push_back(
+                    {TestVolume::member_id(volume.spot({0, column, 0}).member), column % 4, partial.data()});
+            RowIntent intent{.row = TestVolume::kGroup,
+                             .mapping_version = volume.group_record.mapping_version,
+                             .checksums = checksums,
+                             .copies = copies};
+            REQUIRE(
+                volume.log->append({&intent, 1}, volume.superblock.generation.next(), volume.epoch()).ok());
+            volume.log->written(intent.sequence);
+        };
+        for (int i = 0; i < 200; ++i)
+            append({4, 5});
+        REQUIRE(volume.overwrite(block_in_row(volume, 3), 1).ok());
+        for (int i = 0; i < 200; ++i)
+            append({0, 1});
+        cut_power(volume, seed, 50);
+        TestVolume found(volume, seed, {});
+        RecoveryCounts counts;
+        REQUIRE(found.recover(counts).ok());
+        CHECK(counts.rows == 1);
+        CHECK(counts.untouched == 0);
+        for (uint32_t column = 0; column < 6; ++column) {
+            const TestVolume::Spot spot = found.spot({0, column, 0});
+            const MemberRecord& record = found.superblock.members[spot.member];
+            size_t partials = 0;
+            for (const CountingDevice::Entry& read : found.counts[spot.member]->entries(IoKind::kRead))
+                partials += read.bytes == kBlockBytes && read.offset >= record.intent_log_offset &&
+                            read.offset < record.intent_log_offset + record.intent_log_bytes;
+            CHECK(partials == (column < 4 ? 0 : 4 + 6));
+        }
+        for (uint32_t column = 0; column < 3; ++column)
+            CHECK(found.read_back(block_in_row(found, column), 1));
+        std::vector<BadBlock> bad;
+        REQUIRE(found.array->check_stripes(TestVolume::kGroup, 0, 1, bad).ok());
+        CHECK(bad.empty());
+    }
+}

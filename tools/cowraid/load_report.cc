@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/out_of_memory.h"
 #include "base/text.h"
 #include "control/mount_table.h"
 #include "device/assembly.h"
@@ -105,9 +106,10 @@ const MountEntry* cowraid_mount_at(const std::vector<MountEntry>& table, const s
     return entry != nullptr && entry->is_cowraid() ? entry : nullptr;
 }
 
-// Writes nothing.
+// Writes nothing. What a crafted volume asks for ends this command, and nobody else.
 Result<std::unique_ptr<Filesystem>> open_to_look(Assembly assembly, std::string& why)
 {
+    (void)limit_memory(usual_memory_bytes(), "cowraid check --memory looks at a damaged volume with more");
     MountOptions options;
     options.read_only = true;
     options.degraded = true;
