@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "fuse/frontend.h"
 
@@ -12,22 +13,44 @@ namespace cowraid {
 
 namespace {
 
-struct SeekRequest {
+void answer_seek(fuse_req_t request, Status status, uint64_t found)
+{
+    if (status.ok())
+        fuse_reply_lseek(request, static_cast<off_t>(found));
+    else if (status.err() == Err::kNotFound)
+        fuse_reply_err(request, ENXIO);
+    else
+        reply_status(request, status);
+}
+
+class SeekRequest final : public LongRequest {
+public:
+    SeekRequest(fuse_req_t request, std::unique_ptr<LongSeek> seek)
+        : LongRequest(request, std::move(seek), WhenKilled::kEnd)
+    {
+    }
+    void finish(Status status) override
+    {
+        answer_seek(request(), status, static_cast<LongSeek&>(change()).offset());
+    }
+};
+
+struct AskedSeek {
     fuse_req_t request;
     InodeNumber inode;
     uint64_t offset;
     Files::Seek what;
 };
 
-void answer_seek(const SeekRequest& seek)
+// Hands the seek to one of the two calls of LongRequests.
+void begin_seek(const AskedSeek& asked, void (LongRequests::*how)(std::unique_ptr<LongRequest>))
 {
-    const auto found = filesystem_of(seek.request).files.seek(seek.inode, seek.offset, seek.what);
-    if (found.ok())
-        fuse_reply_lseek(seek.request, static_cast<off_t>(*found));
-    else if (found.err() == Err::kNotFound)
-        fuse_reply_err(seek.request, ENXIO);
+    Frontend& frontend = frontend_of(asked.request);
+    auto begun = frontend.filesystem->files.begin_seek(asked.inode, asked.offset, asked.what);
+    if (begun.ok())
+        (frontend.long_requests.*how)(std::make_unique<SeekRequest>(asked.request, begun.take()));
     else
-        reply_status(seek.request, found.status());
+        answer_seek(asked.request, begun.status(), 0);
 }
 
 // What a mapping was given may be in the page cache alone.
@@ -36,7 +59,7 @@ public:
     static constexpr uint64_t kEnd =
         uint64_t{std::numeric_limits<int64_t>::max()} / kBlockBytes * kBlockBytes;
 
-    explicit HeldSeek(const SeekRequest& seek) : seek_(seek), from_(round_down(seek.offset, kBlockBytes))
+    explicit HeldSeek(const AskedSeek& seek) : seek_(seek), from_(round_down(seek.offset, kBlockBytes))
     {
         frontend_of(seek.request).page_cache.begin_any_drop(seek.inode, from_, kEnd - from_);
     }
@@ -46,10 +69,11 @@ public:
         drop_cached_pages(frontend, seek_.inode, from_, kEnd - from_);
         frontend.page_cache.end_drop(seek_.inode);
     }
-    void answer() override { answer_seek(seek_); }
+    // It may have many extents to look at, while other requests wait for this thread.
+    void answer() override { begin_seek(seek_, &LongRequests::hand_over); }
 
 private:
-    const SeekRequest seek_;
+    const AskedSeek seek_;
     const uint64_t from_;
 };
 
@@ -64,10 +88,10 @@ void op_lseek(fuse_req_t request, fuse_ino_t node, off_t offset, int whence, fus
         return;
     }
     Frontend& frontend = frontend_of(request);
-    const SeekRequest seek{request, inode_of(frontend, node), static_cast<uint64_t>(offset),
-                           whence == SEEK_DATA ? Files::Seek::kData : Files::Seek::kHole};
+    const AskedSeek seek{request, inode_of(frontend, node), static_cast<uint64_t>(offset),
+                         whence == SEEK_DATA ? Files::Seek::kData : Files::Seek::kHole};
     if (seek.offset >= HeldSeek::kEnd || !frontend.page_cache.may_be_mapped(seek.inode)) {
-        answer_seek(seek);
+        begin_seek(seek, &LongRequests::run);
         return;
     }
     frontend.invalidator.enter_anyway();

@@ -21,7 +21,7 @@ FileExtent slice(const FileExtent& extent, uint64_t skip, uint64_t count)
 }  // namespace
 
 Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
-                    uint64_t block_count, std::vector<FileExtent>& out)
+                    uint64_t block_count, std::vector<FileExtent>& out, size_t most)
 {
     out.clear();
     const Key first = extent_key(inode, first_block);
@@ -36,8 +36,8 @@ Status find_extents(const ItemStore& store, const View& view, InodeNumber inode,
         return before;
     }
     ItemScan scan(store, view, first, extent_key(inode, first_block + block_count - 1));
-    Status status = scan.next();
-    for (; status.ok(); status = scan.next()) {
+    Status status;
+    while (out.size() < most && (status = scan.next()).ok()) {
         if (scan.key().offset % kBlockBytes != 0)
             return Err::kCorrupt;
         CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
@@ -52,14 +52,10 @@ Status first_extent(const ItemStore& store, const View& view, InodeNumber inode,
                     FileExtent& out)
 {
     std::vector<FileExtent> there;
-    CW_TRY(find_extents(store, view, inode, first_block, 1, there));
-    if (!there.empty()) {
-        out = there.front();
-        return {};
-    }
-    ItemScan scan(store, view, extent_key(inode, first_block), extent_key(inode, kMaxFileBlocks - 1));
-    CW_TRY(scan.next());
-    CW_ASSIGN(out, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
+    CW_TRY(find_extents(store, view, inode, first_block, kMaxFileBlocks - first_block, there, 1));
+    if (there.empty())
+        return Err::kNotFound;
+    out = there.front();
     return {};
 }
 

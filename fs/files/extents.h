@@ -19,9 +19,9 @@ inline constexpr uint64_t kFreedBlocksMax = 64 * kMiB / kBlockBytes;
 
 // Every extent that overlaps [first_block, first_block + block_count), whole (not clipped), in file order.
 // kCorrupt when extents overlap each other. Several keys are read one after another: a caller without the
-// inode's mutex compares Inode::extent_version before and after.
+// inode's mutex compares Inode::extent_version before and after. Of more than `most` the first ones.
 Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
-                    uint64_t block_count, std::vector<FileExtent>& out);
+                    uint64_t block_count, std::vector<FileExtent>& out, size_t most = SIZE_MAX);
 
 // The first extent that ends behind `first_block`, whole. kNotFound: there is none.
 Status first_extent(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,

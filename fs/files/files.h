@@ -15,6 +15,16 @@
 
 namespace cowraid {
 
+// A seek in steps: where it is, and in the end what was looked for.
+class LongSeek : public LongChange {
+public:
+    explicit LongSeek(uint64_t offset) : offset_(offset) { }
+    [[nodiscard]] uint64_t offset() const { return offset_; }
+
+protected:
+    uint64_t offset_;
+};
+
 // Every call is thread-safe unless it says otherwise.
 struct Files {
     explicit Files(Store& trees) : store(trees), inodes(trees.items, trees.changes.counter()) { }
@@ -33,6 +43,8 @@ struct Files {
     // end.
     enum class Seek : uint8_t { kData, kHole };
     Result<uint64_t> seek(InodeNumber inode, uint64_t offset, Seek what);
+    // The same in steps, each of which looks at a bounded number of extents.
+    Result<std::unique_ptr<LongSeek>> begin_seek(InodeNumber inode, uint64_t offset, Seek what);
     // Copies `data`, reserves the worst case, returns. kNoSpace is final: nothing was taken. With
     // options.append the offset is the end of file.
     struct WriteHow {

@@ -558,3 +558,43 @@ TEST_CASE("data: where a file has data and holes, in memory, flushed and committ
         check_seeks(fs, file, model, prng);
     }
 }
+
+TEST_CASE("data: a seek over many extents takes steps of a few hundred")
+{
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    constexpr uint64_t kBlocks = 2000;
+    // Stored extents of one block each.
+    const InodeNumber file = make_file(fs, "pieces");
+    write_all(fs, file, 0, random_content(prng, kBlocks * kBlockBytes));
+    REQUIRE(fs.step(true).ok());
+    for (uint64_t block = 0; block < kBlocks; block += 2)
+        write_all(fs, file, block * kBlockBytes, random_content(prng, kBlockBytes));
+    const auto steps_to = [&](InodeNumber inode, Files::Seek what, uint64_t expected) {
+        const auto seek = fs.files.begin_seek(inode, 1, what);
+        REQUIRE(seek.ok());
+        uint64_t steps = 1;
+        Result<Progress> progress = (*seek)->step();
+        for (; progress.ok() && *progress == Progress::kMore; ++steps)
+            progress = (*seek)->step();
+        if (expected == UINT64_MAX)
+            CHECK(progress.err() == Err::kNotFound);
+        else
+            CHECK((progress.ok() && (*seek)->offset() == expected));
+        return steps;
+    };
+    CHECK(steps_to(file, Files::Seek::kHole, kBlocks * kBlockBytes) <= 2);  // few stored extents have all
+    REQUIRE(fs.step(true).ok());
+    CHECK(steps_to(file, Files::Seek::kHole, kBlocks * kBlockBytes) == 8);
+    CHECK(steps_to(file, Files::Seek::kData, 1) == 1);
+    // Reserved extents hold nothing.
+    const InodeNumber reserved = make_file(fs, "reserved");
+    for (uint64_t block = 0; block < kBlocks; block += 2)
+        REQUIRE(fs.files.allocate_range(reserved, 0, block * kBlockBytes, kBlockBytes).ok());
+    CHECK(steps_to(reserved, Files::Seek::kData, UINT64_MAX) == 4);
+    write_all(fs, reserved, kBlocks * kBlockBytes, random_content(prng, 100));
+    CHECK(steps_to(reserved, Files::Seek::kData, kBlocks * kBlockBytes) == 4);
+    CHECK(steps_to(reserved, Files::Seek::kHole, 1) == 1);
+}
