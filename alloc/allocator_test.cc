@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "alloc/group_space.h"
 #include "tests/support/space_model.h"
 
 using namespace cowraid;
@@ -423,6 +424,23 @@ TEST_CASE("freeing what is not used is refused, or dropped when the group was no
     CHECK(f.disk.usage(group).used_blocks == 28);
     CHECK(f.allocator.numbers(kGroupData).used_blocks == 28);
     CHECK(f.allocator.numbers(kGroupData).pinned_blocks == 0);
+}
+
+TEST_CASE("what is given back leaves out what somebody freed who had it while it was free")
+{
+    const GroupRecord group = test_group(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 4, kGroupData);
+    GroupSpace space(group.address, geometry_of(group));
+    SpaceRequest request;
+    request.units = 3 * 32;
+    space.take_stripes(request);
+    REQUIRE(request.regions.size() == 1);
+    REQUIRE(space.end_life({40, 1}));
+    CHECK(space.give_back(request.regions.front()) == 3 * 32 - 1);
+    CHECK(space.free_stripes() == 3);
+    const BlockRange freed{40, 1};
+    space.release({&freed, 1});
+    CHECK(space.free_stripes() == 4);
+    CHECK(space.free_rows() == 4 * 16);
 }
 
 TEST_CASE("a group whose windows make no sense gives no space")

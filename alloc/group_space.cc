@@ -262,13 +262,19 @@ void GroupSpace::mark(const RowRegion& region)
     }
 }
 
-void GroupSpace::give_back(const RowRegion& region)
+uint64_t GroupSpace::give_back(const RowRegion& region)
 {
-    std::vector<BlockRange> ranges;
+    std::vector<BlockRange> ranges, live;
     append_used_ranges(region, ranges);
     for (const BlockRange& range : ranges)
-        CW_ASSERT(end_life(range));
-    release(ranges);
+        live_blocks(range, range.count, live);
+    uint64_t count = 0;
+    for (const BlockRange& range : live) {
+        live_.clear(range.first, range.count);
+        count += range.count;
+    }
+    release(live);
+    return count;
 }
 
 bool GroupSpace::end_life(const BlockRange& range)

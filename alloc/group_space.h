@@ -47,8 +47,9 @@ public:
     // Takes up to `wanted` blocks from rows that hold other blocks, and appends them, runs of one chunk each.
     // Returns how many.
     uint64_t take_of_partial_rows(uint64_t wanted, std::vector<BlockRange>& out);
-    // Takes back what nobody has seen.
-    void give_back(const RowRegion& region);
+    // Takes back what nobody has seen: how many blocks. Those that somebody freed, to whom a damaged tree
+    // gave them while they were free, stay with that free.
+    uint64_t give_back(const RowRegion& region);
 
     // The blocks are no longer live. False, and nothing changed, when one of them was not.
     [[nodiscard]] bool end_life(const BlockRange& range);

@@ -405,10 +405,8 @@ void SpaceGroup::commit_take(std::span<const RowRegion> regions, TransactionId t
 void SpaceGroup::cancel_take(std::span<const RowRegion> regions)
 {
     MutexLock lock(mutex_);
-    for (const RowRegion& region : regions) {
-        space_->give_back(region);
-        live_blocks_ -= region.used_blocks;
-    }
+    for (const RowRegion& region : regions)
+        live_blocks_ -= space_->give_back(region);
     --takes_;
     publish();
 }

@@ -2,6 +2,7 @@
 // Moving the live blocks of a group.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "fs/files/flush.h"
@@ -151,11 +152,20 @@ void switch_run(Transaction& open, const MovedRun& move, const BlockRun& live)
 }  // namespace
 
 // From one moment on files have their blocks at the new places. Blocks that were freed on the way have two
-// places to give back, of which one is done.
+// places to give back, of which one is done. kCorrupt, and nothing changed: in a damaged tree somebody had
+// named a new place while it was free, and has freed it.
 Status Cleaner::switch_blocks(Transaction& open, std::span<const MovedRun> moves)
 {
     const WriteLock gate(store_.gate);
     std::vector<BlockRun> live;
+    for (const MovedRun& move : moves) {
+        uint64_t there = 0;
+        CW_TRY(store_.allocator.live_in({move.to, move.block_count}, live));
+        for (const BlockRun& run : std::exchange(live, {}))
+            there += run.block_count;
+        if (there != move.block_count)
+            return Err::kCorrupt;
+    }
     std::vector<size_t> ends;  // of each move's in `live`
     for (const MovedRun& move : moves) {
         CW_TRY(store_.allocator.live_in({move.from, move.block_count}, live));
@@ -186,9 +196,12 @@ Status Cleaner::switch_blocks(Transaction& open, std::span<const MovedRun> moves
 // The new places hold nothing that anybody refers to.
 void Cleaner::abandon(VolumeAddress group, Transaction& open, std::span<const MovedRun> moves, Status why)
 {
+    std::vector<BlockRun> live;
     for (const MovedRun& move : moves)
         if (move.to.valid())
-            store_.allocator.free_blocks(move.to, move.block_count, open.id).ignore();
+            store_.allocator.live_in({move.to, move.block_count}, live).ignore();
+    for (const BlockRun& run : live)
+        store_.allocator.free_blocks(run.address, run.block_count, open.id).ignore();
     if (why.err() == Err::kBusy)
         return;  // its allocation state left memory meanwhile
     failed_ = true;

@@ -464,6 +464,71 @@ TEST_CASE("clean: a file that is given the place of another's block does not fre
 
 namespace {
 
+// Frees one of the blocks that came into use since it was made, as who deletes a file that a damaged tree had
+// given that block while it was free. On the way of the first write.
+class FreesOneNewBlock {
+public:
+    explicit FreesOneNewBlock(SimVolume& volume) : store_(volume.fs().committer.store), before_(live())
+    {
+        volume.set_slow_hook(
+            {[](void* self, uint64_t) { static_cast<FreesOneNewBlock*>(self)->act(); }, this});
+        for (uint32_t member = 0; member < volume.member_count(); ++member)
+            volume.cable(member).add_rule(
+                {.action = FaultAction::kSlow, .kinds = kFaultWrites, .delay_microseconds = 1});
+    }
+    uint64_t freed = 0;
+
+private:
+    std::set<uint64_t> live()
+    {
+        std::set<uint64_t> blocks;
+        std::vector<BlockRun> runs;
+        for (const GroupNumbers& group : store_.allocator.group_numbers(kGroupData))
+            REQUIRE(store_.allocator.live_blocks(group.address, UINT64_MAX, runs).ok());
+        for (const BlockRun& run : runs)
+            for (uint64_t i = 0; i < run.block_count; ++i)
+                blocks.insert(run.address.value + i * kBlockBytes);
+        return blocks;
+    }
+    void act()
+    {
+        if (freed > 0)
+            return;
+        for (const uint64_t block : live())
+            if (freed == 0 && !before_.contains(block))
+                freed += store_.allocator.free_blocks({block}, 1, store_.timeline.open()->id).ok() ? 1 : 0;
+    }
+
+    Store& store_;
+    const std::set<uint64_t> before_;
+};
+
+}  // namespace
+
+TEST_CASE("clean: a new place that somebody frees meanwhile ends the emptying, and costs no block")
+{
+    Prng prng(12);
+    SimVolume volume(kRaid5);
+    start(volume, prng);
+    Filesystem& fs = volume.fs();
+    const std::string tree = tree_text(fs);
+    FreesOneNewBlock other(volume);
+    CleanProgress progress = CleanProgress::kWorked;
+    for (int step = 0; step < 50 && other.freed == 0; ++step) {
+        progress = fs.clean_step(CleanWhen::kAny);
+        if (other.freed == 0 && progress == CleanProgress::kNeedsCommit)
+            REQUIRE(fs.step(true).ok());
+    }
+    REQUIRE(other.freed == 1);
+    CHECK(progress == CleanProgress::kNothing);
+    CHECK(fs.info().moved_blocks == 0);
+    CHECK_FALSE(clean(fs, 1));
+    CHECK(fs.info().moved_blocks == 0);
+    expect_after_remount(volume, tree);
+}
+
+namespace {
+
 // Empties the group that a file's first block is in while a reader holds the commit before, and lets others
 // have its slots. Whether the reader still finds the block.
 bool reader_finds_block(CommitMutant mutant)
