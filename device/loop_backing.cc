@@ -3,6 +3,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -58,6 +60,18 @@ std::string backing_file_of(dev_t device)
         "/sys/dev/block/" + std::to_string(major(device)) + ":" + std::to_string(minor(device));
     const std::string backing = read_line(entry + kBackingFile);
     return backing.empty() ? read_line(entry + "/.." + kBackingFile) : backing;
+}
+
+bool is_loop_of_another(const std::string& device)
+{
+    const UniqueFd fd(open(device.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat info, file;
+    loop_info64 loop;
+    if (!fd.valid() || fstat(fd.get(), &info) != 0 || ioctl(fd.get(), LOOP_GET_STATUS64, &loop) != 0)
+        return false;  // no loop device, or one without content
+    // The name may lead to another file by now.
+    return stat(backing_file_of(info.st_rdev).c_str(), &file) != 0 || file.st_ino != loop.lo_inode ||
+           file.st_dev != loop.lo_device || (file.st_uid != 0 && file.st_uid != geteuid());
 }
 
 }  // namespace cowraid

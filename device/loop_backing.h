@@ -11,6 +11,10 @@ namespace cowraid {
 // is known. What sysfs says, so a file of another mount namespace may go unnoticed.
 std::string loop_device_over(const struct stat& info);
 
+// Whether the device is a loop device over a file that belongs neither to root nor to this user, or of which
+// nobody can say whose it is. Some desktops let their users set up loop devices.
+bool is_loop_of_another(const std::string& device);
+
 // The file behind a loop device or one of its partitions; empty when `device` is none or nobody says.
 std::string backing_file_of(dev_t device);
 

@@ -192,6 +192,14 @@ TEST_CASE("loop devices: exclusive, write-protected, and their backing files")
         REQUIRE(stat(loop.name().c_str(), &loop_info) == 0);
         CHECK(backing_file_of(loop_info.st_rdev) == path);
         CHECK(backing_file_of(info.st_dev).empty());
+        CHECK_FALSE(is_loop_of_another(loop.name()));
+        CHECK_FALSE(is_loop_of_another(path));
+        REQUIRE(chown(path.c_str(), 4711, static_cast<gid_t>(-1)) == 0);
+        CHECK(is_loop_of_another(loop.name()));
+        REQUIRE(chown(path.c_str(), 0, static_cast<gid_t>(-1)) == 0);
+        REQUIRE(rename(path.c_str(), (path + "x").c_str()) == 0);
+        CHECK(is_loop_of_another(loop.name()) == (backing_file_of(loop_info.st_rdev) != path + "x"));
+        REQUIRE(rename((path + "x").c_str(), path.c_str()) == 0);
         CHECK(open_error(path, {}, why) == Err::kBusy);
         CHECK(why.find(loop.name()) != std::string::npos);
         CHECK(open_error(path, {.read_only = true, .exclusive = false}, why) == Err::kOk);

@@ -202,6 +202,11 @@ def test_udev_brings_back_only_what_is_away(make_volume):
     tool("cowraid", "device", "offline", "2", volume.mount_point)
     sums.update(fill(volume.mount_point, 2, file_count=20))
     nothing_happens(volume.devices[0])
+    os.chown(volume.images[1], 1000, -1)
+    said = appears(volume.devices[1])
+    assert said.returncode == 1 and "another user's" in said.stderr
+    assert states(volume)[1] != "present"
+    os.chown(volume.images[1], 0, -1)
     said = appears(volume.devices[1])
     assert (said.returncode, said.stdout.split(" is ")[0]) == (0, volume.devices[1])
     volume.wait_caught_up()

@@ -4,6 +4,7 @@
 
 #include "base/print.h"
 #include "base/text.h"
+#include "device/loop_backing.h"
 #include "device/open_member.h"
 #include "device/scan.h"
 #include "device/signature.h"
@@ -228,6 +229,11 @@ int command_device_online(int argc, char** argv, CommandOptions common)
             return nothing_named(arguments, "with --if-away name only the device");
         if (!is_away(members.front()))
             return kExitOk;
+        if (is_loop_of_another(members.front()))
+            return command_failed(arguments.common, Err::kNotPermitted,
+                                  "the file behind " + members.front() +
+                                      " is another user's; cowraid device online " + members.front() +
+                                      " brings it back all the same");
         arguments.common.operands = members;
     }
     std::string why;
