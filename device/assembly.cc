@@ -92,6 +92,7 @@ private:
     Status refuse_split();
     Status refuse_head(const Candidate& unknown);
     [[nodiscard]] bool was_named(const Candidate& candidate) const;
+    [[nodiscard]] bool is_stranger(const Candidate& candidate) const;
     [[nodiscard]] bool was_replaced(const Candidate& candidate) const;
     [[nodiscard]] std::vector<const Candidate*> side_of(const Candidate& head) const;
     [[nodiscard]] size_t complete_under(const Candidate& head) const;
@@ -271,6 +272,12 @@ bool Assembler::was_named(const Candidate& candidate) const
 {
     return std::find(options_.named.begin(), options_.named.end(), candidate.device->name()) !=
            options_.named.end();
+}
+
+// Who names a device knows it.
+bool Assembler::is_stranger(const Candidate& candidate) const
+{
+    return !was_named(candidate) && !shares_epoch(superblock_, candidate.newest());
 }
 
 // Everybody whose commits are part of the head's past.
@@ -454,6 +461,11 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
     }
     const auto slot = std::find_if(assembly.members.begin(), assembly.members.end(),
                                    [&](const AssembledMember& have) { return have.id == newest.member_id; });
+    if (is_stranger(candidate)) {
+        slot->reason = {.text = kForgotten + (" (" + name) + "): to use it all the same, name all members",
+                        .unusable = true};
+        return;
+    }
     if (candidate.device->size_bytes() < line->size_bytes) {
         slot->reason = {.text = "is shrunken: " + name + " needs " + mebibytes_text(line->size_bytes) +
                                 ", has " + mebibytes_text(candidate.device->size_bytes()),
@@ -487,6 +499,11 @@ void Assembler::place_spare(Assembly& assembly, Candidate& candidate) const
                                    [&](const AssembledSpare& have) { return have.id == own.member_id; });
     if (line == nullptr || line->uuid != own.spare(own.member_id)->uuid)
         assembly.notes.push_back(text + " and is none of this volume: left out");
+    else if (is_stranger(candidate))
+        assembly.notes.push_back(
+            text + " and " + kForgotten +
+            ": left out; cowraid device remove and cowraid device add -f --spare make it "
+            "a spare again");
     else if (twice || candidate.device->size_bytes() < line->size_bytes)
         assembly.notes.push_back(text + (twice ? ", as another device is" : " and is shrunken") +
                                  ": left out");

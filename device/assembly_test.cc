@@ -268,10 +268,22 @@ const Scenario kStale[] = {
              }
              a.give({1, 2, 3, 4});
              a.missed_from = 4;
+             a.options.named = {"/dev/m4"};
          },
      .generation = 73,
      .stale = {4},
      .missing = {4}},
+    {.name = "who is away for longer than the history goes back may be anybody",
+     .arrange =
+         [](Arranged& a) {
+             commits(a.volume, a.volume.state, {1, 2, 3, 4}, 2);
+             mounts(a.volume, a.volume.state, {1, 2, 3}, kEpochHistoryCount);
+             a.give({1, 2, 3, 4});
+             a.options.named = {"/dev/m1"};
+         },
+     .generation = 67,
+     .missing = {4},
+     .said = {"member 4 was away for more degraded mounts than the volume remembers (/dev/m4)"}},
     {.name = "away for 200 degraded mounts that ended before their first commit",
      .arrange =
          [](Arranged& a) {
@@ -279,6 +291,7 @@ const Scenario kStale[] = {
              mounts(a.volume, a.volume.state, {1, 2, 3}, 200);
              a.give({1, 2, 3, 4});
              a.missed_from = 4;
+             a.options.named = {"/dev/m4"};
          },
      .generation = 203,
      .stale = {4},
@@ -777,7 +790,7 @@ TEST_CASE("assembly: the order of devices does not matter")
         scenario.arrange(arranged);
         std::reverse(arranged.devices.begin(), arranged.devices.end());
         std::string why;
-        const Result<Assembly> assembly = assemble(std::move(arranged.devices), why);
+        const Result<Assembly> assembly = assemble(std::move(arranged.devices), why, arranged.options);
         REQUIRE(assembly.ok());
         check_accepted(scenario, arranged, *assembly);
     }

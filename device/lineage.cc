@@ -165,6 +165,13 @@ bool follows(const RingReading& head_reading, const RingReading& other_reading,
             (changes_nothing(other_reading) || never_acknowledged(head, other, all)));
 }
 
+bool shares_epoch(const Superblock& head, const Superblock& other)
+{
+    return std::any_of(other.epochs.begin(), other.epochs.end(), [&](const EpochRecord& record) {
+        return position_of(head.epochs, record.epoch) < head.epochs.size();
+    });
+}
+
 std::optional<Generation> missed_from(const RingReading& head_reading, const Superblock& other)
 {
     const Superblock& head = head_reading.valid.front();

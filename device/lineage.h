@@ -21,6 +21,11 @@ bool newer_commit(const Superblock& a, const Superblock& b);
 // recorded, and what not, is evidence.
 bool follows(const RingReading& head, const RingReading& other, std::span<const RingReading* const> all);
 
+// Whether `other` was written in an epoch that head's history holds. Its uuids everybody can read, its epochs
+// only who may read a member: a device without one is a stranger's, or was away for longer than that.
+inline constexpr const char* kForgotten = "was away for more degraded mounts than the volume remembers";
+bool shares_epoch(const Superblock& head, const Superblock& other);
+
 // The first commit whose writes the member behind `other` may have missed; none when it took part in all of
 // them. `other` must follow head's newest, and its member must have a line in head's table.
 std::optional<Generation> missed_from(const RingReading& head, const Superblock& other);

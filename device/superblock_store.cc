@@ -62,6 +62,15 @@ Status write_spare(BlockDevice& device, const Superblock& superblock, MemberId i
     return flush.result;
 }
 
+Status move_spare(BlockDevice& device, const Superblock& superblock, MemberId id)
+{
+    CW_ASSIGN(const RingReading own, read_rings(device));
+    const auto slot_of = [](const Superblock& one) {
+        return one.generation.value % kSuperblockSlotCount;
+    };
+    return slot_of(own.valid.front()) == slot_of(superblock) ? Status() : write_spare(device, superblock, id);
+}
+
 Status write_group_map(MemberSet& members, const Superblock& superblock, std::span<const std::byte> bytes,
                        uint32_t place)
 {

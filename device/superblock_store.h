@@ -52,6 +52,10 @@ Status write_superblocks(MemberSet& members, const Superblock& superblock,
 // rings, which must be blank, and is flushed. kIo, kMemberGone.
 Status write_spare(BlockDevice& device, const Superblock& superblock, MemberId id);
 
+// Gives the spare the newer superblock of a later commit, unless that would overwrite the one that it has:
+// power may fail. kIo, kMemberGone; kNotFound: it has none.
+Status move_spare(BlockDevice& device, const Superblock& superblock, MemberId id);
+
 // Writes map bytes into place `place` of every member in service, as one batch, without flushing. Failure
 // as for write_superblocks(). kNoSpace, with nothing written, when the map is longer than the room that a
 // member has for it.

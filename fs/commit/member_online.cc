@@ -100,8 +100,13 @@ private:
                                            [](const RingReading& one, const RingReading& other) {
                                                return newer_commit(other.valid.front(), one.valid.front());
                                            });
-        if (follows(*head, own_, all))
+        if (follows(*head, own_, all) && shares_epoch(head->valid.front(), newest()))
             return {};
+        if (follows(*head, own_, all))
+            return refuse(Err::kInvalid, why,
+                          name_ + " " + kForgotten + ", or is another device that says it is " +
+                              member_text(id()) + "; cowraid replace start -f " + std::to_string(id().value) +
+                              " " + name_ + " makes it the member");
         return refuse(Err::kInvalid, why,
                       "split brain: " + name_ + " and " + in_service +
                           " were each written without the other. To keep what is mounted: cowraid replace "

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "device/lineage.h"
 #include "device/superblock_store.h"
 #include "fs/commit/committer.h"
 #include "fs/commit/member_orders.h"
@@ -138,6 +139,10 @@ Result<MemberId> Committer::return_spare(const Superblock& own, std::unique_ptr<
     if (!device || line == spares.end() || line->uuid != own.spare(id)->uuid)
         why = (device ? std::string(device->name()) + " was " + text : "it is a spare") +
               " and is none of this volume; cowraid device add -f makes it a new member or spare";
+    else if (!shares_epoch(store.volume.superblock(), own))
+        why = std::string(device->name()) + " " + kForgotten + ", or is another device that says it is " +
+              text + "; cowraid device remove " + std::to_string(id.value) +
+              ", then cowraid device add -f --spare, make it one again";
     else if (!store.volume.spares().path(id).empty())
         why = text + " (" + store.volume.spares().path(id) + ") is there";
     else if (device->size_bytes() < line->size_bytes)
@@ -160,11 +165,7 @@ Result<std::unique_ptr<BlockDevice>> take_spare(Volume& volume, MemberId spare, 
         why = "spare " + std::to_string(spare.value) + " is none any more";
         return Err::kBusy;
     }
-    const Result<RingReading> own = read_rings(*device);
-    const uint64_t slot = last.generation.value % kSuperblockSlotCount;
-    const bool in_place = own.ok() && own->valid.front().generation.value % kSuperblockSlotCount == slot;
-    if (own.ok() &&
-        (in_place || is_mutant(CommitMutant::kSpareTorn) || write_spare(*device, last, spare).ok()))
+    if (is_mutant(CommitMutant::kSpareTorn) || move_spare(*device, last, spare).ok())
         return volume.spares().take(spare);
     why = std::string(device->name()) + " cannot be written; use another device";
     return Err::kIo;

@@ -20,7 +20,9 @@ void Volume::next_is_committed()
     committed_.incompat_features = next_.incompat_features;
     committed_.generation = next_.generation;
     generation_.store(next_.generation.value);
-    committed_.epochs = next_.epochs;
+    // Only the first superblock of a mount changes it.
+    if (committed_.epochs.front().epoch != next_.epochs.front().epoch)
+        committed_.epochs = next_.epochs;
     committed_.next_group_address = next_.next_group_address;
     committed_.root = next_.root;
     committed_.map = next_.map;
@@ -285,7 +287,8 @@ Status Volume::begin_writing()
     if (!degraded() && !returned && !map_changed_)
         return {};
     const Generation generation = committed_.generation.next();
-    if (degraded()) {
+    const bool new_epoch = degraded();
+    if (new_epoch) {
         next_.epochs.insert(next_.epochs.begin(), {random_u64(), generation});
         if (next_.epochs.size() > kEpochHistoryCount)
             next_.epochs.resize(kEpochHistoryCount);
@@ -294,7 +297,14 @@ Status Volume::begin_writing()
             next_.log_epoch = next_.epochs.front().epoch;
     }
     uint64_t covered = 0;
-    return make_durable(MapWrite::kNow, generation, committed_.root, covered);
+    CW_TRY(make_durable(MapWrite::kNow, generation, committed_.root, covered));
+    // They are known by their epoch, and the history drops the oldest.
+    for (const MemberRecord& spare : committed_.spares)
+        if (BlockDevice* const device = spares_.device(spare.id); device != nullptr && new_epoch)
+            if (const Status moved = move_spare(*device, committed_, spare.id); !moved.ok())
+                CW_LOG_WARNING("spare %u (%s) cannot be written: %s", spare.id.value, device->name(),
+                               err_text(moved.err()));
+    return {};
 }
 
 }  // namespace cowraid

@@ -435,6 +435,49 @@ TEST_CASE("spares: a device that is one comes back as one, and as no member")
     REQUIRE(other.fs().committer.remove_spare({5}, why).err() == Err::kInvalid);
 }
 
+TEST_CASE("spares: uuids do not make a device a spare or a member, an epoch of the volume does")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    const Contents contents = fill(volume.fs(), prng, kMiB);
+    const uint32_t device = volume.add_device(kSpareBytes), forged = volume.add_device(kSpareBytes);
+    const auto spare = add_spare(volume, device);
+    REQUIRE(spare.ok());
+    Superblock own = volume.fs().volume->superblock();
+    own.epochs = {{prng.next(), {1}}};
+    REQUIRE(write_spare(*volume.borrow_one(forged), own, *spare).ok());
+    REQUIRE(volume.unmount().ok());
+    // One that waits is told of each new epoch.
+    for (uint32_t mounts = 0; mounts < kEpochHistoryCount + 2; ++mounts) {
+        mount(volume, spare_options(), {0, forged});
+        REQUIRE(volume.fs().volume->spares().path(*spare) == "member5");
+        REQUIRE(volume.unmount().ok());
+    }
+    mount(volume, spare_options(), {0, device});
+    CHECK(volume.fs().volume->spares().path(*spare).empty());
+    std::string why;
+    CHECK(volume.fs().committer.online_member({}, volume.borrow_one(forged), why).err() == Err::kInvalid);
+    CHECK(why ==
+          "member6 was away for more degraded mounts than the volume remembers, or is another device "
+          "that says it is spare 5; cowraid device remove 5, then cowraid device add -f --spare, make it "
+          "one again");
+    why.clear();
+    REQUIRE_MESSAGE(volume.fs().committer.online_member({}, volume.borrow_one(device), why).ok(), why);
+    REQUIRE(volume.unmount().ok());
+    // A member that was away for as long is out, and says so; it is filled like a new one.
+    mount(volume, spare_options(), {forged});
+    CHECK(volume.fs().volume->degraded());
+    CHECK(volume.fs().committer.online_member({}, volume.borrow_one(0), why).err() == Err::kInvalid);
+    CHECK(why.find("or is another device that says it is member 1; cowraid replace start -f 1 member1") !=
+          std::string::npos);
+    REQUIRE(volume.fs().committer.replace_member({1}, volume.borrow_one(0), why).ok());
+    catch_up(volume.fs());
+    require_contents(volume.fs(), contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume, {forged});
+}
+
 TEST_CASE("spares: a refusal costs no spare, and none is removed while it takes a place")
 {
     Prng prng(seed());
