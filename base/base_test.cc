@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/uuid.h"
 
 using namespace cowraid;
@@ -44,6 +46,21 @@ TEST_CASE("uuid text round trip")
     CHECK_FALSE(uuid_parse(std::string(36, '\0')).ok());
     CHECK(uuid_text(*uuid_parse("01234567-89AB-cdef-0123-456789abcdef")) ==
           "01234567-89ab-cdef-0123-456789abcdef");
+}
+
+TEST_CASE("a shell takes a pasted word as it is")
+{
+    CHECK(shell_word("/dev/sda1") == "/dev/sda1");
+    CHECK(shell_word("") == "''");
+    for (const char* const word : {"my disk.img", "$(id)", "a;b", "it's", "'", "a\\b", "*"}) {
+        const std::string command = std::string("printf %s ") + shell_word(word);
+        FILE* const shell = popen(command.c_str(), "re");
+        REQUIRE(shell != nullptr);
+        char printed[64] = {};
+        const size_t bytes = fread(printed, 1, sizeof printed - 1, shell);
+        CHECK(pclose(shell) == 0);
+        CHECK(std::string(printed, bytes) == word);
+    }
 }
 
 TEST_CASE("result carries a value or an error, and moves")

@@ -123,6 +123,18 @@ std::string quoted(std::string_view text)
     return out + "'";
 }
 
+std::string shell_word(std::string_view text)
+{
+    constexpr std::string_view kPlain =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._:+,@=-";
+    if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos)
+        return std::string(text);
+    std::string out = "'";
+    for (const char c : text)
+        out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return out + "'";
+}
+
 std::string absolute_path(const std::string& path)
 {
     char working[PATH_MAX];

@@ -36,6 +36,9 @@ std::string count_text(uint64_t count, const std::string& noun);
 // Between single quotes, those inside (and backslashes) behind a backslash: what follows is not part of it.
 std::string quoted(std::string_view text);
 
+// One word of a command line to be pasted into a shell, whatever is in it.
+std::string shell_word(std::string_view text);
+
 // A path with the working directory in front unless it is absolute. Follows no links.
 std::string absolute_path(const std::string& path);
 

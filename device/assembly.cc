@@ -60,7 +60,7 @@ std::string logical_of(const std::vector<const Candidate*>& candidates)
 {
     std::string names;
     for (const Candidate* candidate : candidates)
-        names += (names.empty() ? "" : " ") + name_of(*candidate->device);
+        names += (names.empty() ? "" : " ") + shell_word(name_of(*candidate->device));
     return names;
 }
 
@@ -300,6 +300,11 @@ std::string Assembler::keep_text(const Side& side) const
     const Superblock& table = side.head->newest();
     const size_t voters = table.members.size() - (table.replace.active() ? 1 : 0);
     const std::string names = logical_of(side.members);
+    if (side.members.size() * 2 < voters)
+        return ". Of " + names + " only " + std::to_string(side.members.size()) + " of " +
+               std::to_string(voters) +
+               " members are here: attach more of them, or read what they have with "
+               "-o ro,rescue";
     // One name alone would lead to the others.
     std::string text = std::string("mount.cowraid -o degraded") +
                        (side.members.size() * 2 <= voters ? "=force " : " ") + names +
@@ -307,7 +312,7 @@ std::string Assembler::keep_text(const Side& side) const
     for (const Candidate& other : candidates_)
         if (!contains(side.members, &other) && table.member(other.newest().member_id) != nullptr)
             text += " && cowraid replace start -B -f " + std::to_string(other.newest().member_id.value) +
-                    " " + name_of(*other.device) + " DIR";
+                    " " + shell_word(name_of(*other.device)) + " DIR";
     return ". To keep " + names + ": " + text;
 }
 
@@ -499,9 +504,9 @@ void Assembler::place_spare(Assembly& assembly, Candidate& candidate) const
                                    [&](const AssembledSpare& have) { return have.id == own.member_id; });
     if (line == nullptr || line->uuid != own.spare(own.member_id)->uuid)
         assembly.notes.push_back(text + " and is none of this volume: left out");
-    else if (is_stranger(candidate))
+    else if (const bool later = newer_commit(own, superblock_); later || is_stranger(candidate))
         assembly.notes.push_back(
-            text + " and " + kForgotten +
+            text + " and " + (later ? kOfLaterCommit : kForgotten) +
             ": left out; cowraid device remove and cowraid device add -f --spare make it "
             "a spare again");
     else if (twice || candidate.device->size_bytes() < line->size_bytes)

@@ -589,7 +589,8 @@ const Scenario kRefused[] = {
      .said = {"split brain: ",
               "To keep /dev/m1 /dev/m2 /dev/m3: mount.cowraid -o degraded /dev/m1 /dev/m2 "
               "/dev/m3 DIR && cowraid replace start -B -f 4 /dev/m4 DIR",
-              "mount.cowraid -o degraded=force /dev/m4 /dev/m4 DIR && cowraid replace start -B -f 1 "},
+              ". Of /dev/m4 only 1 of 4 members are here: attach more of them, or read what they have with "
+              "-o ro,rescue"},
      .err = Err::kInvalid},
     {.name = "the same with a single commit on each side",
      .arrange =

@@ -139,10 +139,11 @@ Result<MemberId> Committer::return_spare(const Superblock& own, std::unique_ptr<
     if (!device || line == spares.end() || line->uuid != own.spare(id)->uuid)
         why = (device ? std::string(device->name()) + " was " + text : "it is a spare") +
               " and is none of this volume; cowraid device add -f makes it a new member or spare";
-    else if (!shares_epoch(store.volume.superblock(), own))
-        why = std::string(device->name()) + " " + kForgotten + ", or is another device that says it is " +
-              text + "; cowraid device remove " + std::to_string(id.value) +
-              ", then cowraid device add -f --spare, make it one again";
+    else if (const bool later = newer_commit(own, store.volume.superblock());
+             later || !shares_epoch(store.volume.superblock(), own))
+        why = std::string(device->name()) + " " + (later ? kOfLaterCommit : kForgotten) +
+              ", or is another device that says it is " + text + "; cowraid device remove " +
+              std::to_string(id.value) + ", then cowraid device add -f --spare, make it one again";
     else if (!store.volume.spares().path(id).empty())
         why = text + " (" + store.volume.spares().path(id) + ") is there";
     else if (device->size_bytes() < line->size_bytes)

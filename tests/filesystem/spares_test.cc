@@ -210,6 +210,28 @@ TEST_CASE("spares: with wrong orders of its superblocks a power cut loses one")
 }
 #endif
 
+// Put in a place it would be found by its own superblock, as a spare still.
+TEST_CASE("spares: one that was there at later commits than the members is left out")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    const Contents contents = fill(volume.fs(), prng, kMiB);
+    const uint32_t device = volume.add_device(kSpareBytes);
+    const auto spare = add_spare(volume, device);
+    REQUIRE(spare.ok());
+    REQUIRE(volume.unmount().ok());
+    Superblock own = read_rings(*volume.borrow_one(device))->valid.front();
+    own.generation.value += 50;
+    REQUIRE(write_spare(*volume.borrow_one(device), own, *spare).ok());
+    mount(volume, spare_options());
+    CHECK(volume.fs().volume->spares().path(*spare).empty());
+    std::string why;
+    CHECK_FALSE(volume.fs().committer.online_member({}, volume.borrow_one(device), why).ok());
+    CHECK(why.find("later commit") != std::string::npos);
+    require_contents(volume.fs(), contents);
+}
+
 TEST_CASE("spares: one that is put in a place by hand and fails is marked, too")
 {
     Prng prng(seed());
