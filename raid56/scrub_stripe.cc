@@ -341,7 +341,7 @@ void StripeScrub::examine(ScrubRow& row)
                                    [](const RowCell& cell) { return cell.expected.known; });
     // Without a checksum of every data block the row was never written as a whole, or nobody can say.
     const bool lost = lose_used(row);
-    row.beyond = lost && !has_away(row.cells);
+    row.beyond = lost && known && !has_away(row.cells);
     row.unsettled = lost || !known || has_others(row);
     if (row.unsettled)
         return;

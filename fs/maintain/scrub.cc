@@ -293,13 +293,15 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
     --pass.steps;
     pass.failed = pass.failed || step.failed();
     pass.incomplete = pass.incomplete || step.incomplete();
-    pass.lossy = pass.lossy || !step.report.lost.empty();
+    pass.lost.insert(pass.lost.end(), step.report.lost.begin(), step.report.lost.end());
+    pass.incomplete = pass.incomplete || pass.lost.size() > DamageList::kRunsMax;
     pass.unverified = pass.unverified || step.report.unsettled + step.report.unverified > 0;
     if (!pass.complete())
         return;
     if (!pass.incomplete && step.order.mode == ScrubMode::kRepair) {
-        std::vector<StaleColumn>& out = pass.lossy && scope_ != ScrubScope::kReplaced ? lossy_ : current;
-        out.insert(out.end(), pass.columns.begin(), pass.columns.end());
+        const bool lossy = !pass.lost.empty() && scope_ != ScrubScope::kReplaced;
+        (lossy ? step.lossy : current).swap(pass.columns);
+        step.lost.swap(pass.lost);
     }
     if (!pass.failed && !pass.unverified && scope_ == ScrubScope::kAll)
         verified_.push_back({address, pass.seconds});
@@ -428,15 +430,52 @@ bool Scrub::step()
         recheck_damage(step);
     ScrubStatus ended;
     std::vector<StaleColumn> current;
-    if (finish(step, ended, current)) {
+    const bool was_last = finish(step, ended, current);
+    settle_lossy(step);
+    if (was_last) {
         log_end(scope_, ended);
         store_.commits.request_commit();
+        if (begins_again_.exchange(false))
+            start({}).ignore();
     }
     if (!current.empty()) {
         store_.volume.caught_up(std::move(current));
         store_.commits.request_commit();
     }
     return true;
+}
+
+// Reads them again; what can be read now is listed no more.
+bool Scrub::are_lost(std::span<const VolumeAddress> addresses)
+{
+    AlignedBuffer memory(kBlockBytes);
+    bool all = true;
+    for (const VolumeAddress address : addresses) {
+        const Result<bool> used = store_.allocator.is_used(address);
+        if ((used.ok() && !*used) || is_lost(store_, address, memory.data()))
+            continue;
+        store_.damage.forget(address, 1);
+        all = false;
+    }
+    return all;
+}
+
+// Errors of other members may have passed meanwhile: then more can be had, and filling begins again. A
+// scrub of all leaves that to the next one.
+void Scrub::settle_lossy(Step& step)
+{
+    if (step.lossy.empty())
+        return;
+    const bool for_good = are_lost(step.lost);
+    if (!for_good && scope_ == ScrubScope::kStale)
+        begins_again_.store(true);
+    if (!for_good)
+        return;
+    {
+        MutexLock lock(mutex_);
+        lossy_.insert(lossy_.end(), step.lossy.begin(), step.lossy.end());
+    }
+    store_.commits.request_commit();
 }
 
 bool Scrub::hand_over_lossy()
@@ -446,7 +485,7 @@ bool Scrub::hand_over_lossy()
         MutexLock lock(mutex_);
         columns.swap(lossy_);
     }
-    if (columns.empty())
+    if (columns.empty() || store_.damage.full())
         return false;
     // What they lack was noted before they were, and what changed the list before was committed since.
     if (!store_.damage.changed()) {

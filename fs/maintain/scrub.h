@@ -6,7 +6,9 @@
 // volume, which calls them current (docs/DESIGN.md, "Members that missed writes").
 #pragma once
 
+#include <atomic>
 #include <map>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -106,6 +108,9 @@ private:
         ScrubOrder order;
         ScrubPiece piece;
         std::vector<StaleColumn> columns;  // of what begins with it
+        // Of what ends with it: columns that lack blocks, and these.
+        std::vector<StaleColumn> lossy;
+        std::vector<VolumeAddress> lost;
         ScrubReport report;
         ScrubWalkCounts counts;
 
@@ -127,7 +132,7 @@ private:
         uint32_t steps = 0;  // under way
         bool begun = false, issued = false, failed = false, incomplete = false;
         bool unverified = false;  // some of it could not be read
-        bool lossy = false;  // blocks are lost
+        std::vector<VolumeAddress> lost;
         uint64_t seconds = 0;  // when it began
 
         [[nodiscard]] bool complete() const { return begun && issued && steps == 0; }
@@ -135,13 +140,15 @@ private:
     bool begin(Step& step);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
     void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
-    // `current`: columns that have all that could be had, and nothing is lost; others of these wait.
+    // `current`: columns that have all that could be had, and nothing is lost.
     void note_finished(Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
     bool finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
     void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
     void load(const ScrubRecord& record);
     [[nodiscard]] ScrubRecord record() const CW_REQUIRES(mutex_);
     void note_lost(const Step& step);
+    void settle_lossy(Step& step);
+    bool are_lost(std::span<const VolumeAddress> addresses);
     [[nodiscard]] bool goes_on(uint64_t number) const;
     void recheck_damage(const Step& step);
     void enter_running() CW_REQUIRES(mutex_);
@@ -176,6 +183,7 @@ private:
     // By address of the group, while steps of it are to come; of the nodes under address 0.
     std::map<VolumeAddress, Pass> passes_ CW_GUARDED_BY(mutex_);
     std::vector<StaleColumn> lossy_ CW_GUARDED_BY(mutex_);  // that wait for the list of damage
+    std::atomic<bool> begins_again_{false};  // when it ends
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
     uint64_t taken_ms_ CW_GUARDED_BY(mutex_) = 0;  // when its progress was last made durable
     bool stopped_ CW_GUARDED_BY(mutex_) = false;

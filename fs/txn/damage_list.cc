@@ -128,6 +128,12 @@ std::vector<DamagedRun> DamageList::runs() const
     return all;
 }
 
+bool DamageList::full() const
+{
+    MutexLock lock(mutex_);
+    return runs_.size() >= kRunsMax;
+}
+
 bool DamageList::changed() const
 {
     MutexLock lock(mutex_);

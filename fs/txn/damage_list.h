@@ -47,6 +47,8 @@ public:
 
     // The items do not say all of it yet.
     [[nodiscard]] bool changed() const;
+    // Whether there may be damage that it does not name.
+    [[nodiscard]] bool full() const;
     // Commit thread, before a transaction is closed: what changed becomes items of it, as many as there is
     // room for.
     void store_changes(Store& store);

@@ -239,6 +239,30 @@ TEST_CASE("filling beyond redundancy: exactly what is lost is listed, and the re
     }
 }
 
+TEST_CASE("filling beyond redundancy: an error that passes before the end leaves nothing behind")
+{
+    StaleWorld world(kSmallChunks5);
+    fill_world(world);
+    BadRows bad(world);
+    bad.spoil();
+    replace(world, kLost);
+    Scrub& filling = world.fs->committer.catch_up;
+    REQUIRE(filling.start({.limit = 8 * kMiB}).ok());  // in pieces
+    for (int step = 0; step < 1000 && filling.status().lost < 10; ++step)
+        REQUIRE(filling.step());
+    REQUIRE(filling.status().state == ScrubState::kRunning);
+    bad.mend_unreadable();
+    CHECK(lost_by(catch_up(world)) == bad.lost_to_wrong);
+    CHECK(world.stale_groups() == 0);
+    CHECK(listed(world) == bad.lost_to_wrong);
+    const ScrubStatus again = scrub_all(world);
+    CHECK(lost_by(again) == bad.lost_to_wrong);
+    CHECK(again.repaired == 0);
+    require_named(world);
+    rewrite_files(world);
+    require_whole(world);
+}
+
 TEST_CASE("filling beyond redundancy: what can be read again later brings its row back")
 {
     StaleWorld world(kSmallChunks5);
