@@ -113,7 +113,7 @@ private:
                           "start -f " +
                           std::to_string(id().value) + " " + name_ + ", or cowraid device remove " +
                           std::to_string(id().value) + ". To keep the other: unmount, and mount only " +
-                          name_ + " and its side with -o degraded");
+                          name_ + " and its side with -o degraded, or degraded=force where they are half");
     }
 
     Volume& volume_;

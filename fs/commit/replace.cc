@@ -160,13 +160,14 @@ Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::
 {
     if (state != ReplaceState::kFinished)
         copying_.cancel().ignore();
-    const ReplaceStatus ended{.state = state,
-                              .source = record.source,
-                              .target = record.target,
-                              .started = record.started,
-                              .ended = static_cast<uint64_t>(std::time(nullptr)),
-                              .text = text,
-                              .copy = so_far()};
+    ReplaceStatus ended{.state = state,
+                        .source = record.source,
+                        .target = record.target,
+                        .started = record.started,
+                        .ended = static_cast<uint64_t>(std::time(nullptr)),
+                        .text = text,
+                        .copy = so_far()};
+    count_groups(ended);
     CW_TRY(committer_.orders.carry_out(
         Ref<CommitOrder>(new EndReplace(committer_, record, ended, not_copied)), why));
     // The target may have failed with the last write.

@@ -37,6 +37,8 @@ TEST_CASE("replace: the successor has everything, and the volume is as redundant
         CHECK(status.copy.lost == 0);
         CHECK(status.copy.repaired == 0);
         CHECK(status.copy.bytes_done > 0);
+        CHECK(status.groups_total > 0);
+        CHECK(status.groups_copied == status.groups_total);
         CHECK(is_member(volume, device));
         CHECK(read_rings(*volume.borrow_one(kSourceDevice)).err() == Err::kNotFound);
         contents["later"] = random_content(prng, 3 * kMiB);

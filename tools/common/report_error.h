@@ -15,7 +15,7 @@ enum class OutputFormat : uint8_t { kText, kJson };
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitFindings = 3;  // cowraid check
+inline constexpr int kExitFindings = 3;  // something is damaged or lost, and stays so
 // cowraid status --check, as mdadm --detail --test has them.
 inline constexpr int kExitDegraded = 1;
 inline constexpr int kExitFaulted = 2;

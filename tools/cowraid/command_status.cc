@@ -56,7 +56,7 @@ bool parse_status(int argc, char** argv, StatusArguments& arguments)
         {kStatusOptions, parse_status_option, "[VOLUME...]",
          "Show how mounted volumes are, what to do about them, and what goes on.\vExit codes "
          "with --check: 0 all are healthy; 1 something is not as it should be, and nothing "
-         "is lost; 2 data is lost, or nothing can be written; 4 that cannot be told: a "
+         "is lost; 2 data is lost, or writing stopped; 4 that cannot be told: a "
          "daemon does not answer, no volume is mounted, or the command line is wrong. Of "
          "several volumes the highest counts."},
         &arguments);

@@ -215,7 +215,8 @@ int run(int argc, char** argv)
         const std::string_view option = argv[next];
         if (option == "--json" || option == "--format=json" || option == "--format=text")
             continue;
-        if (option == "--format" && next + 1 < argc) {
+        if (option == "--format" && next + 1 < argc &&
+            (argv[next + 1] == std::string_view("json") || argv[next + 1] == std::string_view("text"))) {
             ++next;
         } else if (is_help(option)) {
             print_usage(stdout, nullptr);

@@ -338,18 +338,17 @@ std::string balance_head(const BalanceStatus& status, const std::string& mount_p
     const std::string place = quoted(mount_point);
     if (!status.active())
         return line_text("No balance found on %s", place.c_str());
+    // A daemon of an earlier version tells no total.
+    const unsigned long long total = std::max(status.groups_total, status.groups_left);
     return line_text("Balance on %s is %s", place.c_str(), balance_state_name(status.state)) +
            line_text("%llu out of about %llu chunks balanced (%llu considered), %3u%% left",
-                     static_cast<unsigned long long>(status.groups_total - status.groups_left),
-                     static_cast<unsigned long long>(status.groups_total),
-                     static_cast<unsigned long long>(status.groups_total),
-                     100 - balance_progress(status).percent);
+                     total - status.groups_left, total, total, 100 - balance_progress(status).percent);
 }
 
 std::string balance_end(const BalanceStatus& status)
 {
     // Of one that an earlier mount began it is not known how many these were.
-    if (status.state != Balancing::kFinished || status.started == 0)
+    if (status.state != Balancing::kFinished || status.started == 0 || status.groups_total == 0)
         return "";
     return "Done, had to relocate " + std::to_string(status.groups_total - status.groups_left) + " out of " +
            std::to_string(status.groups_total) + " chunks\n";
