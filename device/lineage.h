@@ -23,10 +23,12 @@ bool follows(const RingReading& head, const RingReading& other, std::span<const 
 
 // Whether `other` was written in an epoch that head's history holds. Its uuids everybody can read, its epochs
 // only who may read a member: a device without one is a stranger's, or was away for longer than that.
-inline constexpr const char* kForgotten = "was away for more degraded mounts than the volume remembers";
-// Of a spare: the members went back to an older state, or on without what it was at.
-inline constexpr const char* kOfLaterCommit = "was at a later commit than the members";
 bool shares_epoch(const Superblock& head, const Superblock& other);
+
+// Why a device is left out: of one without such an epoch, and of a spare, when the members went back to an
+// older state, or on without what it was at.
+inline constexpr const char* kForgotten = "was away for more degraded mounts than the volume remembers";
+inline constexpr const char* kOfLaterCommit = "was at a later commit than the members";
 
 // The first commit whose writes the member behind `other` may have missed; none when it took part in all of
 // them. `other` must follow head's newest, and its member must have a line in head's table.
