@@ -47,6 +47,7 @@ private:
     bool damage(State& state, const Fault& fault);
     void try_losses(const State& state);
     void try_recovery(const State& state, const Recorded& recorded, Mask missing, uint32_t depth);
+    bool tried(const State& state, const Recorded& recorded, Mask missing, Mask unread, uint32_t depth);
     void verify(const State& recovered, const Recorded& recorded, Mask missing, uint32_t depth);
     void crash_in_recovery(const State& before, const State& after, const Recorded& recorded, Mask missing,
                            uint32_t depth);
@@ -69,6 +70,7 @@ private:
     std::array<Mask, kMaxRows> acknowledged_{};
     uint32_t recorded_ = 0;  // index into RowWorld::recorded
     std::unordered_set<uint64_t> seen_;
+    std::unordered_set<uint64_t> tried_;
     RowReport report_;
 };
 
@@ -183,12 +185,32 @@ void Enumeration::try_losses(const State& state)
             try_recovery(state, world_.recorded[recorded_], lost | run_.missing, 0);
 }
 
+// Whether recovery was tried on a state that differs in nothing but what the members `unread` hold.
+bool Enumeration::tried(const State& state, const Recorded& recorded, Mask missing, Mask unread,
+                        uint32_t depth)
+{
+    State read = state;
+    for (uint32_t member = 0; member < world_.members(); ++member)
+        if ((unread >> member & 1) != 0)
+            std::fill_n(read.begin() + member * world_.cells(), world_.cells(), uint16_t{0});
+    Mask faulty = 0;
+    for (const Fault* fault : chosen_)
+        faulty |= 1u << fault->member;
+    const uint64_t rest[] = {uint64_t{acknowledged_[1]} << 32 | acknowledged_[0],
+                             uint64_t{missing} << 32 | faulty, uint64_t{depth} << 32 | chosen_.size()};
+    uint64_t key = seeded_hash(read.data(), read.size() * sizeof read[0], 0);
+    key = seeded_hash(recorded.data(), sizeof recorded, key);
+    return !tried_.insert(seeded_hash(rest, sizeof rest, key)).second;
+}
+
 void Enumeration::try_recovery(const State& state, const Recorded& recorded, Mask missing, uint32_t depth)
 {
+    const Mask unread = mutant(RowMutant::kStaleMember) ? missing & ~run_.missing : missing;
+    if (tried(state, recorded, missing, unread, depth))
+        return;
     State recovered = state;
     Recorded adopted = recorded;
-    recover_state(world_, recovered, adopted, check_.wanted(),
-                  mutant(RowMutant::kStaleMember) ? missing & ~run_.missing : missing);
+    recover_state(world_, recovered, adopted, check_.wanted(), unread);
     verify(recovered, adopted, missing, depth);
     if (depth < run_.nested_depth) {
         crash_in_recovery(state, recovered, recorded, missing, depth);

@@ -13,7 +13,9 @@ namespace cowraid::test {
 
 struct RowReport {
     uint64_t states = 0;  // distinct crash states
-    uint64_t checks = 0;  // of one crash state with one choice of faults and of members lost before and after
+    // Of one crash state with one choice of faults and of members lost before and after. States that differ
+    // in what nobody reads, members lost before recovery, count once.
+    uint64_t checks = 0;
     uint64_t rot_checks = 0;  // ... that have a rotten block of a row
     uint64_t log_checks = 0;  // ... that have an unreadable log, or a block of one
     uint64_t nested_states = 0;  // states that a power failure inside recovery left

@@ -48,33 +48,33 @@ TEST_CASE("row log: one row, one- and two-block writes, all sequences of two")
 {
     const RowReport total = run_geometries("plain", kMembersMax, plain_runs);
     CHECK(total.sampled == 0);
-    CHECK(total.checks > 1000000);
+    CHECK(total.checks > 12000000);
 }
 
 TEST_CASE("row log: wrong rows that are code words all the same")
 {
     const RowReport total = run_geometries("similar", 5, similar_runs);
     CHECK(total.sampled == 0);
-    CHECK(total.rot_checks > 100000);
+    CHECK(total.rot_checks > 250000);
 }
 
 TEST_CASE("row log: a flush of all members in the middle")
 {
     const RowReport total = run_geometries("flushed", 6, flushed_runs);
     CHECK(total.sampled == 0);
-    CHECK(total.checks > 1000000);
+    CHECK(total.checks > 800000);
 }
 
 TEST_CASE("row log: two rows in one append")
 {
     const RowReport total = run_geometries("batched", 6, batched_runs);
-    CHECK(total.checks > 1000000);
+    CHECK(total.checks > 2000000);
 }
 
 TEST_CASE("row log: a log that is full, and checksums committed to make room")
 {
     const RowReport total = run_geometries("full log", 6, full_log_runs);
-    CHECK(total.checks > 500000);
+    CHECK(total.checks > 450000);
 }
 
 TEST_CASE("row log: members away from the start")
@@ -89,11 +89,11 @@ TEST_CASE("row log: power fails again inside recovery")
     const RowReport once = run_geometries("nested", 6, [](uint32_t data_columns, uint32_t parity) {
         return nested_runs(data_columns, parity, 1);
     });
-    CHECK(once.nested_checks > 1000000);
+    CHECK(once.nested_checks > 590000);
     const RowReport twice = run_geometries("nested twice", 4, [](uint32_t data_columns, uint32_t parity) {
         return nested_runs(data_columns, parity, 2);
     });
-    CHECK(twice.nested_checks > 100000);
+    CHECK(twice.nested_checks > 230000);
 }
 
 TEST_CASE("row log: programs drawn at random")
