@@ -26,7 +26,9 @@ struct XattrSlot {
     [[nodiscard]] bool found() const { return !cursors.empty(); }
 };
 // Scan the bucket of `name`, as of now. Take no locks of their own; what they return stays true only while
-// the inode that owns the items is locked. May read nodes. kCorrupt, kIo, kTooManyFaults.
+// the inode that owns the items is locked. Without that lock an attribute of several parts that somebody
+// replaces meanwhile may be found as parts of two values, which no check tells from one, as kCorrupt, or not
+// at all. May read nodes. kCorrupt, kIo, kTooManyFaults.
 Result<DirentSlot> find_dirent(const ItemStore& store, uint64_t seed, InodeNumber directory,
                                std::string_view name);
 Result<XattrSlot> find_xattr(const ItemStore& store, uint64_t seed, InodeNumber inode, std::string_view name);

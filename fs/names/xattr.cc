@@ -74,6 +74,23 @@ Result<XattrSlot> find_present(Store& store, InodeNumber inode, std::string_view
     return slot;
 }
 
+Result<std::string> list_names(Store& store, InodeNumber inode)
+{
+    std::string names;
+    ItemScan scan(store.items, store.items.view(), xattr_key(inode, 0), xattr_key(inode, UINT64_MAX));
+    while (true) {
+        const Status status = scan.next();
+        if (status.err() == Err::kNotFound)
+            return names;
+        CW_TRY(status);
+        CW_ASSIGN(const XattrPart part, decode_xattr(scan.key().offset, scan.value()));
+        if (part.number == 0)
+            names.append(part.name).push_back('\0');
+        if (names.size() > Names::kMaxXattrListBytes)
+            return Err::kTooBig;
+    }
+}
+
 void stamp_change(Operation& op, Inode& inode) CW_REQUIRES(inode.mutex)
 {
     inode.attributes.changed = current_time();
@@ -104,26 +121,23 @@ Result<std::vector<std::byte>> Names::get_xattr(InodeNumber inode, std::string_v
 {
     CW_TRY(check_xattr_name(name));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    CW_ASSIGN(XattrSlot slot, find_present(store, inode, name));
-    return std::move(slot.value);
+    Result<XattrSlot> slot = find_present(store, inode, name);
+    if (!slot.ok() || slot->cursors.size() > 1) {
+        // Items that are replaced meanwhile may be of two values, or seem to be none.
+        MutexLock lock(use->mutex);
+        slot = find_present(store, inode, name);
+    }
+    CW_TRY(slot.status());
+    return std::move(slot->value);
 }
 
 Result<std::string> Names::list_xattrs(InodeNumber inode)
 {
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    std::string names;
-    ItemScan scan(store.items, store.items.view(), xattr_key(inode, 0), xattr_key(inode, UINT64_MAX));
-    while (true) {
-        const Status status = scan.next();
-        if (status.err() == Err::kNotFound)
-            return names;
-        CW_TRY(status);
-        CW_ASSIGN(const XattrPart part, decode_xattr(scan.key().offset, scan.value()));
-        if (part.number == 0)
-            names.append(part.name).push_back('\0');
-        if (names.size() > kMaxXattrListBytes)
-            return Err::kTooBig;
-    }
+    list_names(store, inode).status().ignore();  // reads the nodes in
+    // A value that gets more parts moves inside its bucket.
+    MutexLock lock(use->mutex);
+    return list_names(store, inode);
 }
 
 Status Names::remove_xattr(InodeNumber inode, std::string_view name)
