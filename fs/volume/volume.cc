@@ -286,9 +286,9 @@ void Volume::drop_groups(std::span<const VolumeAddress> addresses)
     std::erase_if(closed_, leaves);
     std::erase_if(planned_, leaves);
     std::erase_if(reopened_, leaves);
+    MutexLock lock(mutex_);
     const auto gone = std::stable_partition(map_.groups.begin(), map_.groups.end(),
                                             [&](const GroupRecord& group) { return !leaves(group.address); });
-    MutexLock lock(mutex_);
     dropped_.insert(dropped_.end(), std::make_move_iterator(gone),
                     std::make_move_iterator(map_.groups.end()));
     map_.groups.erase(gone, map_.groups.end());
