@@ -23,6 +23,7 @@ struct PendingWrite {
     // All of it may lie in blocks that are dirty already, so that it is copied there: no buffer, no rows.
     bool in_place = false;
     uint64_t reserved = 0;  // rows for as many blocks
+    bool over_fallocated = false;  // they are those that fallocate reserved, counted twice until a flush
     Ref<SharedBuffer> buffer;  // whole blocks, user data in place, edges still to fill
     // Content of the first and last block as stored, where the write leaves some of it; empty until
     // read_edges(), then valid while the inode's extent_version is `edge_version` and the block is not in
@@ -52,26 +53,36 @@ void fill_buffer(PendingWrite& write)
     write.edges = {};
 }
 
-// Whether all rows of the range are reserved already, by fallocate.
-bool reserved_by_fallocate(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count)
+// Whether all rows of the range are reserved already, by fallocate, and no flush is taking them. Requires
+// inode.mutex.
+bool reserved_by_fallocate(Store& store, Inode& inode, const PendingWrite& write)
 {
-    MutexLock lock(inode.mutex);
-    std::vector<FileExtent> extents;
-    if (!find_extents(store.items, store.items.view(), inode.number, first_block, block_count, extents).ok())
+    inode.mutex.assert_held();
+    const uint64_t end = write.first_block() + write.block_count();
+    const auto flushing = inode.flushing.first_ending_after(write.first_block());
+    if (flushing != inode.flushing.extents().end() && flushing->first < end)
         return false;
-    uint64_t block = first_block;
+    std::vector<FileExtent> extents;
+    if (!find_extents(store.items, store.items.view(), inode.number, write.first_block(), write.block_count(),
+                      extents)
+             .ok())
+        return false;
+    uint64_t block = write.first_block();
     for (const FileExtent& extent : extents)
         if (extent.kind == ExtentKind::kReserved && extent.file_block <= block)
             block = std::max(block, extent.end());
-    return block >= first_block + block_count;
+    return block >= end;
 }
 
 // Reserves rows, which a range that fallocate reserved has. No locks held.
 Status reserve_rows(Store& store, Inode& inode, PendingWrite& write)
 {
     const uint64_t blocks = write.block_count();
-    const bool has_rows = reserved_by_fallocate(store, inode, write.first_block(), blocks);
-    if (!has_rows)
+    {
+        MutexLock lock(inode.mutex);
+        write.over_fallocated = reserved_by_fallocate(store, inode, write);
+    }
+    if (!write.over_fallocated)
         CW_TRY(reserve_data(store, blocks));
     else
         store.ledger.reserve_data_anyway(blocks);
@@ -207,6 +218,9 @@ Result<Outcome> apply_write(Files& files, const Ref<Inode>& inode, PendingWrite&
     } else if (write.in_place) {
         return Outcome::kPrepareAgain;
     } else {
+        // A flush since then may have taken the rows.
+        if (write.over_fallocated && !reserved_by_fallocate(files.store, *inode, write))
+            return Outcome::kPrepareAgain;
         if (!fill_edges(*inode, write))
             return Outcome::kEdgesNeeded;
         DirtyExtent extent{write.buffer, 0, static_cast<uint32_t>(write.block_count())};
@@ -233,6 +247,7 @@ Status perform_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
         if (outcome.ok() && *outcome == Outcome::kDone)
             return {};
         files.store.ledger.release_data(std::exchange(write.reserved, 0));
+        write.over_fallocated = false;
         CW_TRY(outcome.status());
         write.in_place = false;
     }

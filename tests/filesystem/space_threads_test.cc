@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Threads beside the commit thread: who asks for statistics while block groups come and go.
+// Threads beside the commit thread: who asks for statistics while block groups come and go, and who
+// writes while a flush takes the rows that fallocate reserved.
+#include <fcntl.h>
 #include <pthread.h>
 
 #include <atomic>
 
+#include "fs/txn/no_wait.h"
 #include "tests/filesystem/volume_contents.h"
 
 using namespace cowraid;
@@ -26,6 +29,47 @@ struct StatisticsReader {
         return nullptr;
     }
 };
+
+// Writes all of a file once more, from another thread, at the first write to a member.
+struct Rewriter {
+    SimVolume& volume;
+    InodeNumber file;
+    const std::vector<std::byte> content;
+    std::atomic<int> calls{0};
+    Err err = Err::kOk;
+
+    static void* run(void* self)
+    {
+        auto& rewriter = *static_cast<Rewriter*>(self);
+        const NoWait no_wait;
+        rewriter.err = rewriter.volume.fs().files.write(rewriter.file, 0, rewriter.content, {}, {}).err();
+        return nullptr;
+    }
+    static void at_write(void* self, uint64_t)
+    {
+        if (static_cast<Rewriter*>(self)->calls.fetch_add(1) != 0)
+            return;
+        pthread_t thread;
+        CHECK(pthread_create(&thread, nullptr, run, self) == 0);
+        pthread_join(thread, nullptr);
+    }
+};
+
+uint64_t room_for_data(Filesystem& fs)
+{
+    const SpaceNumbers data = fs.store.allocator.numbers(kGroupData);
+    return data.free_row_blocks + data.partial_row_blocks + fs.volume->potential_blocks(kGroupData);
+}
+
+// Reserves what there is for one file; how many blocks.
+uint64_t reserve_all(Filesystem& fs, InodeNumber file)
+{
+    uint64_t bytes = 0;
+    for (uint64_t piece = 4 * kMiB; piece >= kBlockBytes; piece /= 2)
+        while (fs.files.allocate_range(file, 0, bytes, piece).ok())
+            bytes += piece;
+    return bytes / kBlockBytes;
+}
 
 }  // namespace
 
@@ -65,5 +109,40 @@ TEST_CASE("statistics of a degraded volume beside block groups that are filled a
     CHECK(groups_least < groups_before);
     CHECK(reader.reads > 100);
     CHECK(reader.wrong == 0);
+    REQUIRE(volume.unmount().ok());
+}
+
+TEST_CASE("a write into a reserved range while a flush takes its rows reserves rows of its own")
+{
+    SimVolume volume({3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+    std::string why;
+    REQUIRE_MESSAGE(volume.make(why).ok(), why);
+    MountOptions options = test::manual_options();
+    options.dirty_bytes_max = 2048 * kMiB;
+    mount(volume, options);
+    Filesystem& fs = volume.fs();
+    const Result<Attributes> made = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    const uint64_t blocks = reserve_all(fs, made->inode);
+    REQUIRE(fs.step(true).ok());
+    const std::vector<std::byte> first(blocks * kBlockBytes, std::byte{1});
+    REQUIRE(fs.files.write(made->inode, 0, first, {}, {}).ok());
+    CHECK(fs.store.ledger.reserved_data() == 2 * blocks);
+
+    Rewriter rewriter{volume, made->inode, std::vector<std::byte>(first.size(), std::byte{2})};
+    volume.set_slow_hook({Rewriter::at_write, &rewriter});
+    for (uint32_t member = 0; member < volume.member_count(); ++member)
+        volume.cable(member).add_rule(
+            {.action = FaultAction::kSlow, .kinds = kFaultWrites, .delay_microseconds = 1});
+    REQUIRE(fs.step(false).ok());
+    REQUIRE(rewriter.calls > 0);
+    CHECK(rewriter.err == Err::kWouldWait);
+    CHECK(fs.store.ledger.reserved_data() <= room_for_data(fs));
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.step(true).ok());
+    CHECK(fs.store.ledger.reserved_data() <= room_for_data(fs));
+    std::vector<std::byte> got(first.size());
+    REQUIRE(fs.files.read(made->inode, 0, got).ok());
+    CHECK((got == first));
     REQUIRE(volume.unmount().ok());
 }
