@@ -25,7 +25,7 @@ bool SyncQueue::enqueue(uint64_t change, Completion* completion)
         MutexLock lock(mutex_);
         if (durable_ < change) {
             waiters_.push_back({change, completion});
-            if (leading_ && !relief_wanted_)
+            if ((leading_ || relief_coming_) && !relief_wanted_)
                 return false;
             relief_wanted_ = false;
             relief_coming_ = true;

@@ -3,7 +3,9 @@
 // and what was acknowledged is there after the daemon dies.
 #include <doctest/doctest.h>
 #include <pthread.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -52,7 +54,65 @@ void* write_and_fsync(void* argument)
     return nullptr;
 }
 
+// Calls fsync without waiting for the answer, with a few calls under way at a time.
+struct ServingThread final : Completion {
+    static constexpr int kUnderWay = 4;
+
+    void done(Status status) override
+    {
+        failures += status.ok() ? 0 : 1;
+        --under_way;
+    }
+
+    TestVolume* volume = nullptr;
+    InodeNumber inode;
+    std::atomic<int> under_way{0};
+    std::atomic<uint64_t> failures{0};
+    uint64_t longest = 0;  // records written while one call lasted
+};
+
+void* serve_fsyncs(void* argument)
+{
+    constexpr uint64_t kRecords = 4000;
+    ServingThread& thread = *static_cast<ServingThread*>(argument);
+    Filesystem& fs = thread.volume->fs();
+    const std::atomic<uint64_t>& records = fs.committer.syncs.counts().records;
+    for (uint64_t round = 0; records < kRecords; ++round) {
+        while (thread.under_way >= ServingThread::kUnderWay)
+            usleep(10);
+        const std::byte byte{static_cast<uint8_t>(round)};
+        thread.failures += fs.files.write(thread.inode, 0, {&byte, 1}, {}, {}).ok() ? 0 : 1;
+        ++thread.under_way;
+        const uint64_t before = records;
+        fs.committer.fsync_async(thread.inode, Committer::SyncWhat::kData, &thread);
+        thread.longest = std::max(thread.longest, records - before);
+    }
+    while (thread.under_way > 0)
+        usleep(10);
+    return nullptr;
+}
+
 }  // namespace
+
+TEST_CASE("fsync: who is to lead next is not overtaken, so that no thread serves others for long")
+{
+    MountOptions options;
+    options.commit_seconds = 300;
+    TestVolume volume(options);
+    ServingThread serving[kThreads];
+    pthread_t threads[kThreads];
+    for (int i = 0; i < kThreads; ++i) {
+        serving[i].volume = &volume;
+        serving[i].inode = make_file(volume.fs(), kRoot, "file" + std::to_string(i));
+        REQUIRE(pthread_create(&threads[i], nullptr, serve_fsyncs, &serving[i]) == 0);
+    }
+    for (pthread_t thread : threads)
+        pthread_join(thread, nullptr);
+    for (const ServingThread& thread : serving) {
+        CHECK(thread.failures == 0);
+        CHECK(thread.longest < 2 * 32);
+    }
+}
 
 TEST_CASE("fsync from many threads: all answered, all there after a crash")
 {
