@@ -97,10 +97,9 @@ Status remove_inode(Names& names, InodeNumber number)
 {
     {
         CW_ASSIGN(const Ref<Inode> inode, names.files.inodes.get(number));
-        while (true) {
-            CW_ASSIGN(const Progress progress, remove_piece(names, *inode));
-            if (progress == Progress::kDone)
-                break;
+        Progress progress = Progress::kMore;
+        while (progress == Progress::kMore && !names.removals.stopped()) {
+            CW_ASSIGN(progress, remove_piece(names, *inode));
         }
     }
     names.files.inodes.prune(number);

@@ -55,6 +55,12 @@ void RemovalQueue::start()
     stopped_ = false;
 }
 
+bool RemovalQueue::stopped()
+{
+    MutexLock lock(mutex_);
+    return stopped_;
+}
+
 void RemovalQueue::stop()
 {
     MutexLock lock(mutex_);

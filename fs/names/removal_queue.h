@@ -20,6 +20,8 @@ public:
     void wait_done();
     void start();
     void stop();
+    // Whether stop() was called last: who deletes a file goes no further than a piece.
+    [[nodiscard]] bool stopped();
 
 private:
     Mutex mutex_{LockRank::kLeaf};
