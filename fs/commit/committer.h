@@ -71,8 +71,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     Result<MemberId> add_spare(std::unique_ptr<BlockDevice> device, std::string& why);
     // kInvalid: there is no such spare.
     Status remove_spare(MemberId id, std::string& why);
-    // A device with the superblock `own`, as a spare, that was not there at the mount waits again. Nothing is
-    // written. kInvalid: it is none, or is there already.
+    // A device with the superblock `own`, as a spare, that was not there at the mount waits again. Decided
+    // between two commits; no superblock says it. kInvalid: it is none, or is there already.
     Result<MemberId> return_spare(const Superblock& own, std::unique_ptr<BlockDevice> device,
                                   std::string& why) CW_REQUIRES(remount_mutex);
     // Whether a spare is to take the place of the member now: one in service that is doubtful is copied, one

@@ -82,6 +82,59 @@ private:
     const MemberId id_;
 };
 
+// A device that says it is a spare. Whether it may be one again is found out between two commits, when all
+// superblocks rest; none says anything new then.
+class ReturnSpare final : public CommitOrder {
+public:
+    ReturnSpare(Volume& volume, const Superblock& own, std::unique_ptr<BlockDevice> device)
+        : volume_(volume), own_(own), device_(std::move(device))
+    {
+    }
+
+    Status apply(std::string& why) override
+    {
+        CW_TRY(check(why));
+        CW_LOG_INFO("%s is back: %s", text().c_str(), device_->name());
+        volume_.spares().add(id(), std::move(device_));
+        return {};
+    }
+    [[nodiscard]] bool changes() const override { return false; }
+
+private:
+    [[nodiscard]] MemberId id() const { return own_.member_id; }
+    [[nodiscard]] std::string text() const { return "spare " + std::to_string(id().value); }
+    Status check(std::string& why) const
+    {
+        const Superblock& head = volume_.superblock();
+        const MemberRecord* const line = head.spare(id());
+        if (!device_ || line == nullptr || line->uuid != own_.spare(id())->uuid)
+            return refuse(Err::kInvalid, why,
+                          (device_ ? std::string(device_->name()) + " was " + text() : "it is a spare") +
+                              " and is none of this volume; cowraid device add -f makes it a new member or "
+                              "spare");
+        const bool later = newer_commit(own_, head);
+        if (later || !shares_epoch(head, own_))
+            return refuse(Err::kInvalid, why,
+                          std::string(device_->name()) + " " + (later ? kOfLaterCommit : kForgotten) +
+                              ", or is another device that says it is " + text() +
+                              "; cowraid device remove " + std::to_string(id().value) +
+                              ", then cowraid device add -f --spare, make it one again");
+        const std::string there = volume_.spares().path(id());
+        if (!there.empty())
+            return refuse(Err::kInvalid, why, text() + " (" + there + ") is there");
+        if (device_->size_bytes() < line->size_bytes)
+            return refuse(Err::kInvalid, why,
+                          std::string(device_->name()) + " is shrunken: it has " +
+                              size_text(device_->size_bytes()) + ", " + text() + " had " +
+                              size_text(line->size_bytes));
+        return {};
+    }
+
+    Volume& volume_;
+    const Superblock own_;
+    std::unique_ptr<BlockDevice> device_;
+};
+
 // The smallest one that is there and large enough; null: none.
 const MemberRecord* choose_spare(Volume& volume, const std::vector<MemberRecord>& spares, uint64_t size_bytes)
 {
@@ -131,29 +184,8 @@ Status Committer::remove_spare(MemberId id, std::string& why)
 Result<MemberId> Committer::return_spare(const Superblock& own, std::unique_ptr<BlockDevice> device,
                                          std::string& why)
 {
-    const MemberId id = own.member_id;
-    const std::vector<MemberRecord> spares = store.volume.spare_table();
-    const auto line =
-        std::find_if(spares.begin(), spares.end(), [=](const MemberRecord& have) { return have.id == id; });
-    const std::string text = "spare " + std::to_string(id.value);
-    if (!device || line == spares.end() || line->uuid != own.spare(id)->uuid)
-        why = (device ? std::string(device->name()) + " was " + text : "it is a spare") +
-              " and is none of this volume; cowraid device add -f makes it a new member or spare";
-    else if (const bool later = newer_commit(own, store.volume.superblock());
-             later || !shares_epoch(store.volume.superblock(), own))
-        why = std::string(device->name()) + " " + (later ? kOfLaterCommit : kForgotten) +
-              ", or is another device that says it is " + text + "; cowraid device remove " +
-              std::to_string(id.value) + ", then cowraid device add -f --spare, make it one again";
-    else if (!store.volume.spares().path(id).empty())
-        why = text + " (" + store.volume.spares().path(id) + ") is there";
-    else if (device->size_bytes() < line->size_bytes)
-        why = std::string(device->name()) + " is shrunken: it has " + size_text(device->size_bytes()) + ", " +
-              text + " had " + size_text(line->size_bytes);
-    if (!why.empty())
-        return Err::kInvalid;
-    CW_LOG_INFO("%s is back: %s", text.c_str(), device->name());
-    store.volume.spares().add(id, std::move(device));
-    return id;
+    CW_TRY(orders.carry_out(Ref<CommitOrder>(new ReturnSpare(store.volume, own, std::move(device))), why));
+    return own.member_id;
 }
 
 // What says that the device is a spare must not lie where its first superblock as a member will be torn by a

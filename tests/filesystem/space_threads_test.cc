@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Threads beside the commit thread: who asks for statistics while block groups come and go, and who
-// writes while a flush takes the rows that fallocate reserved.
+// Threads beside the commit thread: who asks for statistics while block groups come and go, who writes while
+// a flush takes the rows that fallocate reserved, and devices that come back while superblocks are written.
 #include <fcntl.h>
 #include <pthread.h>
 
@@ -70,6 +70,22 @@ uint64_t reserve_all(Filesystem& fs, InodeNumber file)
             bytes += piece;
     return bytes / kBlockBytes;
 }
+
+struct CommitLoop {
+    Filesystem& fs;
+    std::atomic<bool> done{false};
+
+    static void* run(void* self)
+    {
+        auto& loop = *static_cast<CommitLoop*>(self);
+        while (!loop.done) {
+            CHECK(loop.fs.names.make_node(kRoot, "more", S_IFREG | 0644, 0, {}).ok());
+            CHECK(loop.fs.committer.sync().ok());
+            CHECK(loop.fs.names.unlink(kRoot, "more").ok());
+        }
+        return nullptr;
+    }
+};
 
 }  // namespace
 
@@ -144,5 +160,35 @@ TEST_CASE("a write into a reserved range while a flush takes its rows reserves r
     std::vector<std::byte> got(first.size());
     REQUIRE(fs.files.read(made->inode, 0, got).ok());
     CHECK((got == first));
+    REQUIRE(volume.unmount().ok());
+}
+
+TEST_CASE("a spare that comes back beside commits is compared with a superblock that rests")
+{
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    const uint32_t device = volume.add_device(96 * kMiB);
+    std::string why;
+    const Result<MemberId> spare = volume.fs().committer.add_spare(volume.borrow_one(device), why);
+    REQUIRE_MESSAGE(spare.ok(), why);
+    REQUIRE(volume.unmount().ok());
+    MountOptions options;
+    options.commit_seconds = 300;
+    mount(volume, options, {device});
+    Filesystem& fs = volume.fs();
+    CommitLoop loop{fs};
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, CommitLoop::run, &loop) == 0);
+    for (int round = 0; round < 20; ++round) {
+        why.clear();
+        const Result<MemberId> back = fs.committer.online_member({}, volume.borrow_one(device), why);
+        if (round == 0)
+            CHECK_MESSAGE(back.ok(), why);
+        else
+            CHECK(why.find("is there") != std::string::npos);
+    }
+    loop.done = true;
+    pthread_join(thread, nullptr);
+    CHECK(fs.volume->spares().path(*spare) == volume.member(device).name());
     REQUIRE(volume.unmount().ok());
 }
