@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "format/group_map_codec.h"
+#include "format/tree_codec.h"
 #include "format/window_codec.h"
 #include "raid56/geometry.h"
 
@@ -51,13 +52,6 @@ struct RowRegion {
     [[nodiscard]] VolumeAddress block_address(uint64_t index) const;
     // Blocks of the rectangle: stripe_count * k * row_count.
     [[nodiscard]] uint64_t block_count() const;
-};
-
-struct GroupUsage {
-    VolumeAddress group_address;
-    uint64_t used_blocks = 0;
-    uint64_t free_rows = 0;
-    uint64_t free_stripes = 0;
 };
 
 // Stripes covered by one window: as many whole stripes as fit 2048 blocks, at least one.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What a check does with every tree node, and the root tree.
-#include <cstring>
-
 #include "base/checksum.h"
 #include "format/items.h"
+#include "format/tree_codec.h"
 #include "fs/check/check_bad_blocks.h"
 #include "fs/check/check_passes.h"
 
@@ -37,38 +36,34 @@ void RootTreeCheck::root_item(const Key& key, std::span<const std::byte> payload
                                     : key.object == kFreeSpaceTree ? &roots_.space_tree
                                     : key.object == kRemapTree     ? &roots_.remap_tree
                                                                    : nullptr;
-    DiskTreeRoot disk;
-    if (root == nullptr || key.offset != 0 || payload.size() != sizeof disk) {
+    const Result<BlockRef> ref = decode_tree_root(payload);
+    if (root == nullptr || key.offset != 0 || !ref.ok()) {
         context_.findings.add("tree", {}, "root tree: a root of an unknown tree %llu, or of wrong size",
                               as_ull(key.object));
         return;
     }
-    std::memcpy(&disk, payload.data(), sizeof disk);
-    const BlockRef ref = decode(disk.root);
-    if (!block_ref_valid(ref, context_.volume.superblock().root.generation))
+    if (!block_ref_valid(*ref, context_.volume.superblock().root.generation))
         return context_.findings.add("tree", {}, "root tree: the root of tree %llu is no pointer to a node",
                                      as_ull(key.object));
     if (key.object == kRemapTree && !context_.volume.may_have_moved_blocks())
         context_.findings.add("superblock", {}, "there is a remap tree, and no feature says so");
-    *root = TreeRoot{key.object, ref};
+    *root = TreeRoot{key.object, *ref};
 }
 
 void RootTreeCheck::counters_item(std::span<const std::byte> payload)
 {
-    DiskVolume disk;
-    if (payload.size() != sizeof disk) {
+    const Result<VolumeCounters> counters = decode_volume_counters(payload);
+    if (counters.ok())
+        roots_.counters = *counters;
+    else
         context_.findings.add("tree", {}, "root tree: the counters of the volume have a wrong size");
-        return;
-    }
-    std::memcpy(&disk, payload.data(), sizeof disk);
-    roots_.counters = VolumeCounters{disk.next_inode, disk.inode_count, disk.reserved_blocks};
 }
 
 void RootTreeCheck::item(const Key& key, std::span<const std::byte> payload)
 {
     if (key.type == static_cast<uint8_t>(ItemType::kTreeRoot))
         root_item(key, payload);
-    else if (key == Key{0, static_cast<uint8_t>(ItemType::kVolume), 0})
+    else if (key == volume_key())
         counters_item(payload);
     else
         context_.findings.add("tree", {}, "root tree: an item of unknown type %u", unsigned{key.type});

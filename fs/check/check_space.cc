@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The free-space tree against what is referenced: every window bit for bit, every summary.
 #include <algorithm>
-#include <cstring>
 
 #include "alloc/row_mask.h"
-#include "format/items.h"
+#include "format/tree_codec.h"
 #include "fs/check/check_passes.h"
 #include "fs/txn/block_state.h"
 
@@ -79,14 +78,13 @@ void SpaceItems::item(const Key& key, std::span<const std::byte> payload)
 
 void SpaceItems::summary_item(const Key& key, std::span<const std::byte> payload)
 {
-    DiskGroupSummary disk;
     const size_t index = find(key.offset);
-    if (index == groups_.size() || payload.size() != sizeof disk) {
+    const Result<GroupUsage> usage = decode_group_usage({key.offset}, payload);
+    if (index == groups_.size() || !usage.ok()) {
         context_.findings.add("space", {key.offset}, "a summary of an unknown block group, or of wrong size");
         return;
     }
-    std::memcpy(&disk, payload.data(), sizeof disk);
-    summaries_[index] = GroupUsage{{key.offset}, disk.used_blocks, disk.free_rows, disk.free_stripes};
+    summaries_[index] = *usage;
 }
 
 // Blocks of the current group that no window speaks of.

@@ -26,6 +26,12 @@ public:
         : entries_(entries), encode_(encode), decode_(decode)
     {
     }
+    static std::vector<std::byte> update_of(size_t index)
+    {
+        std::vector<std::byte> update(sizeof index);
+        std::memcpy(update.data(), &index, sizeof index);
+        return update;
+    }
     // `update` holds the index of the table's entry.
     Status combine(const Key&, std::span<const std::byte> old_value, std::span<const std::byte> update,
                    std::vector<std::byte>& out) override
@@ -81,25 +87,6 @@ private:
     };
     std::vector<Entry> entries_;
 };
-
-template <typename Disk> std::vector<std::byte> bytes_of(const Disk& disk)
-{
-    std::vector<std::byte> bytes(sizeof disk);
-    std::memcpy(bytes.data(), &disk, sizeof disk);
-    return bytes;
-}
-
-Key root_key(uint64_t tree_id)
-{
-    return {tree_id, static_cast<uint8_t>(ItemType::kTreeRoot), 0};
-}
-
-std::vector<std::byte> encode_root(const TreeRoot& tree)
-{
-    DiskTreeRoot disk{};
-    disk.root = encode(tree.root);
-    return bytes_of(disk);
-}
 
 // One commit's work on trees.
 class TreeCommit {
@@ -232,8 +219,8 @@ Status TreeCommit::commit_file_tree(CommittedTrees& out)
 void put_windows(std::span<const BlockTable::Entry> entries, size_t first, ItemType type, UpdateList& updates)
 {
     for (size_t index = first; index < entries.size(); ++index)
-        updates.put({entries[index].window_address.value, static_cast<uint8_t>(type), 0}, bytes_of(index),
-                    TreeUpdate::Kind::kCombine);
+        updates.put({entries[index].window_address.value, static_cast<uint8_t>(type), 0},
+                    WindowCombiner::update_of(index), TreeUpdate::Kind::kCombine);
 }
 
 Status TreeCommit::seal_windows(TreeIndex index, UpdateList& updates, WindowCombiner& combiner, TreeRoot& out)
@@ -277,11 +264,7 @@ Status TreeCommit::commit_remap_tree(CommittedTrees& out)
 
 void TreeCommit::put_counters(const VolumeCounters& counters, UpdateList& updates)
 {
-    DiskVolume disk{};
-    disk.next_inode = counters.next_inode;
-    disk.inode_count = counters.inode_count;
-    disk.reserved_blocks = counters.reserved_blocks;
-    updates.put({0, static_cast<uint8_t>(ItemType::kVolume), 0}, bytes_of(disk));
+    updates.put(volume_key(), encode_volume_counters(counters));
 }
 
 // Recording an allocation changes the free-space tree, which allocates: repeats until nothing is new. Every
@@ -293,7 +276,7 @@ Status TreeCommit::settle(CowTree& space, CowTree& root)
         // will do until then.
         if (space.changed()) {
             UpdateList line;
-            line.put(root_key(kFreeSpaceTree), encode_root({kFreeSpaceTree, {}}));
+            line.put(tree_root_key(kFreeSpaceTree), encode_tree_root({}));
             CW_TRY(line.apply_to(root, nullptr));
         }
         CW_TRY(assign(space, Stream::kSystem));
@@ -308,14 +291,8 @@ Status TreeCommit::settle(CowTree& space, CowTree& root)
             updates.put({window.group_address.value, static_cast<uint8_t>(ItemType::kSpaceWindow),
                          window.first_stripe},
                         encode_space_window(window, generation_));
-        for (const GroupUsage& usage : usages) {
-            DiskGroupSummary disk{};
-            disk.used_blocks = usage.used_blocks;
-            disk.free_rows = usage.free_rows;
-            disk.free_stripes = usage.free_stripes;
-            updates.put({0, static_cast<uint8_t>(ItemType::kGroupSummary), usage.group_address.value},
-                        bytes_of(disk));
-        }
+        for (const GroupUsage& usage : usages)
+            updates.put(group_usage_key(usage.group_address), encode_group_usage(usage));
         CW_TRY(updates.apply_to(space, nullptr));
     }
 }
@@ -328,11 +305,11 @@ Status TreeCommit::commit_space_and_root(const VolumeCounters* counters, Committ
     UpdateList updates;
     if (counters != nullptr)
         put_counters(*counters, updates);
-    updates.put(root_key(kFirstFileTree), encode_root(out.file_tree));
-    updates.put(root_key(kChecksumTree), encode_root(out.checksum_tree));
-    updates.put(root_key(kFreeSpaceTree), encode_root(base_.free_space_tree));
+    updates.put(tree_root_key(kFirstFileTree), encode_tree_root(out.file_tree.root));
+    updates.put(tree_root_key(kChecksumTree), encode_tree_root(out.checksum_tree.root));
+    updates.put(tree_root_key(kFreeSpaceTree), encode_tree_root(base_.free_space_tree.root));
     if (out.remap_tree.root.address.valid() || base_.remap_tree.root.address.valid())
-        updates.put(root_key(kRemapTree), encode_root(out.remap_tree));
+        updates.put(tree_root_key(kRemapTree), encode_tree_root(out.remap_tree.root));
     CW_TRY(updates.apply_to(root, nullptr));
     for (const Key& key : transaction_.left_windows)
         updates.erase(key);
@@ -341,7 +318,7 @@ Status TreeCommit::commit_space_and_root(const VolumeCounters* counters, Committ
     CW_TRY(settle(space, root));
     CW_ASSIGN(out.free_space_tree, space.seal(generation_, uuid, sealed_));
     // Same size as the line it replaces, in a leaf that is new already: allocates nothing.
-    updates.put(root_key(kFreeSpaceTree), encode_root(out.free_space_tree));
+    updates.put(tree_root_key(kFreeSpaceTree), encode_tree_root(out.free_space_tree.root));
     CW_TRY(updates.apply_to(root, nullptr));
     CW_ASSERT(root.unassigned_count() == 0);
     CW_ASSIGN(const TreeRoot sealed_root, root.seal(generation_, uuid, sealed_));

@@ -4,16 +4,10 @@
 
 #include <vector>
 
+#include "format/tree_codec.h"
 #include "fs/commit/committer.h"
 
 namespace cowraid {
-
-// Numbers of the volume as they were when the transaction was closed.
-struct VolumeCounters {
-    uint64_t next_inode = 0;
-    uint64_t inode_count = 0;
-    uint64_t reserved_blocks = 0;
-};
 
 struct CommittedTrees {
     TreeRoot file_tree;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "fs/commit/mount.h"
 
-#include <cstring>
 #include <unordered_map>
 
 #include "base/out_of_memory.h"
@@ -14,37 +13,22 @@ namespace cowraid {
 
 namespace {
 
-template <typename Disk>
-Status lookup_struct(NodeCache& cache, const TreeRoot& tree, const Key& key, Disk& out)
-{
-    std::vector<std::byte> payload;
-    CW_TRY(tree_lookup(cache, tree, key, payload));
-    if (payload.size() != sizeof out)
-        return Err::kCorrupt;
-    std::memcpy(&out, payload.data(), sizeof out);
-    return {};
-}
-
 Status lookup_root(NodeCache& cache, const TreeRoot& root, TreeRoot& tree)
 {
-    DiskTreeRoot disk;
-    const Key key{tree.tree_id, static_cast<uint8_t>(ItemType::kTreeRoot), 0};
-    CW_TRY(lookup_struct(cache, root, key, disk));
-    tree.root = decode(disk.root);
+    ItemBytes payload;
+    CW_TRY(tree_lookup(cache, root, tree_root_key(tree.tree_id), payload));
+    CW_ASSIGN(tree.root, decode_tree_root(payload));
     return block_ref_valid(tree.root, root.root.generation) ? Status() : Err::kCorrupt;
 }
 
 Status read_usages(NodeCache& cache, const TreeRoot& tree, std::vector<GroupUsage>& usages)
 {
-    const auto type = static_cast<uint8_t>(ItemType::kGroupSummary);
+    const Key first = group_usage_key({0});
     TreeCursor cursor(cache, tree);
-    CW_TRY(cursor.seek({0, type, 0}));
-    while (cursor.valid() && cursor.key().object == 0 && cursor.key().type == type) {
-        DiskGroupSummary disk;
-        if (cursor.payload().size() != sizeof disk)
-            return Err::kCorrupt;
-        std::memcpy(&disk, cursor.payload().data(), sizeof disk);
-        usages.push_back({{cursor.key().offset}, disk.used_blocks, disk.free_rows, disk.free_stripes});
+    CW_TRY(cursor.seek(first));
+    while (cursor.valid() && cursor.key().object == first.object && cursor.key().type == first.type) {
+        CW_ASSIGN(const GroupUsage usage, decode_group_usage({cursor.key().offset}, cursor.payload()));
+        usages.push_back(usage);
         CW_TRY(cursor.next());
     }
     return {};
@@ -81,9 +65,9 @@ Status read_root_tree(Volume& volume, RootContent& content)
         CW_TRY(found);
     if (committed->remap_tree.root.address.valid() && !volume.may_have_moved_blocks())
         return Err::kCorrupt;
-    DiskVolume disk{};
-    CW_TRY(lookup_struct(cache, root, {0, static_cast<uint8_t>(ItemType::kVolume), 0}, disk));
-    content.counters = {disk.next_inode, disk.inode_count, disk.reserved_blocks};
+    ItemBytes payload;
+    CW_TRY(tree_lookup(cache, root, volume_key(), payload));
+    CW_ASSIGN(content.counters, decode_volume_counters(payload));
     content.committed = Ref<const Committed>(committed.get());
     CW_TRY(validate_counters(cache, volume, content));
     return read_usages(cache, committed->free_space_tree, content.usages);
