@@ -20,6 +20,13 @@ struct Key {
 // Payload of an item.
 using ItemBytes = std::vector<std::byte>;
 
+// What a transaction does to an item.
+struct ItemChange {
+    Key key;
+    bool erased;
+    ItemBytes value;
+};
+
 inline constexpr Key kMinKey{0, 0, 0};
 inline constexpr Key kMaxKey{UINT64_MAX, UINT8_MAX, UINT64_MAX};
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "fs/commit/fsync_record.h"
+#include "format/fsync_record.h"
 #include "fs/volume/commit_mutant.h"
 
 namespace cowraid {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "format/fsync_record.h"
 #include "fs/commit/committer.h"
-#include "fs/commit/fsync_record.h"
 #include "journal/fsync_scan.h"
 
 namespace cowraid {

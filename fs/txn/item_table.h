@@ -30,11 +30,7 @@ public:
     // Last entry with key <= `bound` and the same object.
     ItemState last_at_or_before(const Key& bound, Key& found, ItemBytes& out) const;
 
-    struct Change {
-        Key key;
-        bool erased;
-        ItemBytes value;
-    };
+    using Change = ItemChange;
     // Everything in key order. Only for a table that no longer changes.
     [[nodiscard]] std::vector<Change> sorted() const;
 

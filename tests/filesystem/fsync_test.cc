@@ -11,7 +11,7 @@
 #include <set>
 #include <string>
 
-#include "fs/commit/fsync_record.h"
+#include "format/fsync_record.h"
 #include "fs/files/extents.h"
 #include "fs/volume/volume.h"
 #include "journal/fsync_log.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Input: blocks of the members' fsync logs. What the scan would replay is decoded as records.
-#include "fs/commit/fsync_record.h"
+#include "format/fsync_record.h"
 #include "journal/fsync_log.h"
 #include "journal/fsync_scan.h"
 #include "tests/fuzz_targets/log_members.h"

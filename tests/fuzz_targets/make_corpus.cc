@@ -7,9 +7,9 @@
 
 #include "btree/node_image.h"
 #include "format/fsync_codec.h"
+#include "format/fsync_record.h"
 #include "format/intent_codec.h"
 #include "format/window_codec.h"
-#include "fs/commit/fsync_record.h"
 #include "fs/files/extents.h"
 #include "fs/files/inode.h"
 #include "fs/names/dirent.h"

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "fs/commit/fsync_record.h"
+#include "format/fsync_record.h"
 
 #include <cstring>
 
+#include "format/extent_codec.h"
+#include "format/inode_codec.h"
 #include "format/items.h"
 #include "format/node.h"
-#include "fs/files/extents.h"
 
 namespace cowraid {
 
@@ -139,7 +140,7 @@ bool FsyncRecordEncoder::add(const DiskFsyncEntry& entry, const std::byte* paylo
     return true;
 }
 
-bool FsyncRecordEncoder::add_item(const ItemTable::Change& change)
+bool FsyncRecordEncoder::add_item(const ItemChange& change)
 {
     DiskFsyncEntry entry{};
     entry.object = change.key.object;

@@ -8,8 +8,8 @@
 
 #include "base/status.h"
 #include "format/fsync_log.h"
-#include "fs/commit/commit_trees.h"
-#include "fs/txn/item_table.h"
+#include "format/key.h"
+#include "format/tree_codec.h"
 
 namespace cowraid {
 
@@ -26,7 +26,7 @@ public:
     FsyncRecordEncoder();
 
     // False: the record would be too long; it is of no use then.
-    [[nodiscard]] bool add_item(const ItemTable::Change& change);
+    [[nodiscard]] bool add_item(const ItemChange& change);
     [[nodiscard]] bool add_blocks(const LoggedBlocks& blocks);
     // Bytes that can still be added.
     [[nodiscard]] uint64_t room() const { return kMaxFsyncRecordBytes - bytes_.size(); }

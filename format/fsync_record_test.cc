@@ -3,13 +3,12 @@
 #include <sys/stat.h>
 
 #include <cstring>
-#include <set>
 
 #include "base/random.h"
+#include "format/extent_codec.h"
+#include "format/fsync_record.h"
+#include "format/inode_codec.h"
 #include "format/items.h"
-#include "fs/commit/fsync_record.h"
-#include "fs/files/block_set.h"
-#include "fs/files/extents.h"
 
 using namespace cowraid;
 
@@ -17,7 +16,7 @@ namespace {
 
 constexpr VolumeCounters kCounters{.next_inode = 300, .inode_count = 12, .reserved_blocks = 7};
 
-ItemTable::Change put(uint64_t object, ItemType type, uint64_t offset, ItemBytes value)
+ItemChange put(uint64_t object, ItemType type, uint64_t offset, ItemBytes value)
 {
     return {{object, static_cast<uint8_t>(type), offset}, false, std::move(value)};
 }
@@ -77,7 +76,7 @@ TEST_CASE("fsync record: what is encoded is decoded")
 
 TEST_CASE("fsync record: what no filesystem can have written is refused")
 {
-    const auto refused = [](const ItemTable::Change& change) {
+    const auto refused = [](const ItemChange& change) {
         FsyncRecordEncoder encoder;
         REQUIRE(encoder.add_item(change));
         return decode_fsync_record(encoder.finish(kCounters)).err() == Err::kCorrupt;
@@ -139,60 +138,4 @@ TEST_CASE("fsync record: the longest one fits, one byte more does not")
     CHECK_FALSE(encoder.add_item(put(299, ItemType::kXattr, 1, ItemBytes(left + 1))));
     CHECK(encoder.add_item(put(299, ItemType::kXattr, 1, ItemBytes(left > 8000 ? 8000 : left))));
     CHECK(decode_fsync_record(encoder.finish(kCounters)).ok());
-}
-
-TEST_CASE("block set: the same blocks as a plain set, in ranges that do not touch")
-{
-    Prng prng(3);
-    for (int round = 0; round < 200; ++round) {
-        BlockSet set;
-        std::set<uint64_t> model;
-        for (uint64_t step = prng.between(1, 40); step > 0; --step) {
-            const uint64_t first = prng.below(100);
-            const uint64_t count = prng.below(12);
-            set.add(first, count);
-            for (uint64_t block = first; block < first + count; ++block)
-                model.insert(block);
-        }
-        std::set<uint64_t> got;
-        uint64_t last_end = 0;
-        bool any = false;
-        for (const auto& [first, end] : set.ranges()) {
-            CHECK(first < end);
-            CHECK((!any || first > last_end));
-            any = true;
-            last_end = end;
-            for (uint64_t block = first; block < end; ++block)
-                got.insert(block);
-        }
-        CHECK(got == model);
-        CHECK(set.empty() == model.empty());
-    }
-}
-
-TEST_CASE("item table: unlogged changes are handed out once, as they are")
-{
-    ItemTable table;
-    const auto key = [](uint64_t object) {
-        return Key{object, static_cast<uint8_t>(ItemType::kXattr), 1};
-    };
-    table.put(key(1), ItemBytes(10));
-    table.start_tracking();
-    for (uint64_t object = 2; object < 200; ++object)
-        table.put(key(object), ItemBytes(object));
-    table.put(key(5), ItemBytes(1));
-    table.erase(key(6));
-    std::vector<ItemTable::Change> changes;
-    REQUIRE(table.take_unlogged(1 << 20, changes));
-    CHECK(changes.size() == 198);
-    for (const ItemTable::Change& change : changes) {
-        CHECK(change.erased == (change.key.object == 6));
-        CHECK(change.value.size() == (change.key.object == 5 ? 1 : change.erased ? 0 : change.key.object));
-    }
-    changes.clear();
-    CHECK(table.take_unlogged(0, changes));
-    CHECK(changes.empty());
-    table.put(key(7), ItemBytes(100));
-    table.put(key(8), ItemBytes(100));
-    CHECK_FALSE(table.take_unlogged(150, changes));
 }
