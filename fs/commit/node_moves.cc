@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
+#include "btree/node_image.h"
 #include "format/items.h"
 #include "fs/commit/commit_trees.h"
 #include "fs/txn/operation.h"
@@ -36,9 +36,7 @@ bool node_at(Store& store, const View& view, VolumeAddress address, BlockRef& re
 
 Generation generation_of(const std::byte* block)
 {
-    DiskNodeHeader header;
-    std::memcpy(&header, block, sizeof header);
-    return {header.generation};
+    return {node_header(block).generation};
 }
 
 // Of groups of file nodes that have rows of several and take some, those with a member away once they are

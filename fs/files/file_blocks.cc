@@ -3,9 +3,9 @@
 
 #include <sys/stat.h>
 
-#include <cstring>
+#include <utility>
 
-#include "format/items.h"
+#include "format/name_codec.h"
 #include "fs/files/extents.h"
 #include "fs/txn/group_planning.h"
 #include "fs/txn/no_wait.h"
@@ -75,14 +75,13 @@ bool first_name(Store& store, InodeNumber inode, std::string& name, InodeNumber&
 {
     const auto type = static_cast<uint8_t>(ItemType::kLink);
     ItemScan scan(store.items, store.items.view(), {inode.value, type, 0}, {inode.value, type, UINT64_MAX});
-    if (!scan.next().ok() || scan.value().size() < sizeof(DiskLink))
+    if (!scan.next().ok())
         return false;
-    DiskLink link;
-    std::memcpy(&link, scan.value().data(), sizeof link);
-    if (scan.value().size() != sizeof link + link.name_bytes)
+    Result<InodeLink> link = decode_link(scan.value());
+    if (!link.ok())
         return false;
-    name.assign(reinterpret_cast<const char*>(scan.value().data()) + sizeof link, link.name_bytes);
-    parent = {link.parent};
+    name = std::move(link->name);
+    parent = link->parent;
     return true;
 }
 
