@@ -57,6 +57,7 @@ BANNED_CODE = [(re.compile(pattern), message) for pattern, message in [
 ]]
 STDOUT = re.compile(r"\bstdout\b")
 PRINT = re.compile(r"(?<![\w.>])(?:v?f?printf|f?puts|putchar|f?putc)\s*\(")
+DISK_STRUCT = re.compile(r"(?<!sizeof\()\bDisk[A-Z]\w*")
 PRINTERS = re.compile(r"base/print\.cc|tools/common/report_error\.cc|bench/\w+\.cc")
 # Spelled in two parts, so that this file passes its own check.
 UNFINISHED = re.compile("|".join([r"\bTO" r"DO\b", r"\bFIX" r"ME\b", r"\bXX" r"X\b", r"\?\?" r"\?"]))
@@ -128,6 +129,15 @@ def check_code(source):
             yield Finding(source.path, number, "print with print_line of base/print.h, or base/log.h")
         elif not has_stdout and STDOUT.search(line):
             yield Finding(source.path, number, "standard output belongs to tools/")
+
+
+def check_disk_structs(source):
+    """fs/ takes no structure of the disk apart and puts none together: format/ has a codec for each."""
+    if source.folder != "fs" or source.is_test:
+        return
+    for number, line in enumerate(source.code.split("\n"), 1):
+        for match in DISK_STRUCT.finditer(line):
+            yield Finding(source.path, number, f"{match.group()}: use a codec of format/; here only its size")
 
 
 def check_pragma_once(source):
@@ -291,5 +301,5 @@ def check_source(source, root):
     findings = [*check_text(source), *check_licence(source), *check_file_length(source)]
     if source.is_cpp:
         findings += [*check_layers(source, root), *check_folder(source), *check_headers_used(source),
-                     *check_code(source), *check_pragma_once(source)]
+                     *check_code(source), *check_disk_structs(source), *check_pragma_once(source)]
     return findings

@@ -291,6 +291,15 @@ class Tokens(unittest.TestCase):
             self.assertEqual(len(code_messages(f"#include <{header}>\n")), 1, header)
         self.assertEqual(code_messages("#include <vector>\n#include <atomic>\n"), [])
 
+    def test_structures_of_the_disk(self):
+        for code in ("DiskLink link;", "f(reinterpret_cast<const DiskInode*>(p));",
+                     "size_t a = sizeof(DiskA) + DiskB();"):
+            self.assertEqual(len(code_messages(f"{code}\n")), 1, code)
+            for path in ("format/x.cc", "btree/x.cc", "fs/x_test.cc", "tests/x.cc"):
+                self.assertEqual(code_messages(f"{code}\n", path), [], path)
+        for code in ("size_t a = sizeof(DiskLink);", "// a DiskLink", "void give_Disk(Disk& disk);"):
+            self.assertEqual(code_messages(f"{code}\n"), [], code)
+
     def test_unfinished_marks_anywhere(self):
         for mark in ("TO" + "DO", "FIX" + "ME", "XX" + "X", "??" + "?"):
             self.assertEqual(len(code_messages(f"// {mark}: later\n")), 1, mark)
