@@ -57,8 +57,8 @@ struct Files {
     // `completion` gets success, at once or when a flush has made room. No locks held.
     void answer_when_room(Completion* completion);
     // `mode`: 0 or FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE
-    // with or without KEEP_SIZE; others kUnsupported. Space is reserved for good: a later write into it
-    // never gets kNoSpace.
+    // with or without KEEP_SIZE; others kUnsupported. Rows are reserved for good: the first write into them
+    // needs no others. It may get kNoSpace all the same, where no node is left for what it changes.
     Status allocate_range(InodeNumber inode, int mode, uint64_t offset, uint64_t length,
                           const Caller& caller = {});
     // The same in steps.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the ways of writing a flush have in common. Private to fs/flush*.cc.
+// What the ways of writing a flush have in common. Private to flush.cc and
+// flush_partial_rows.cc.
 #pragma once
 
 #include <span>
