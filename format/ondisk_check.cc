@@ -43,7 +43,8 @@ CW_FIELD(DiskMember, intent_log_bytes, 96, 8);
 CW_FIELD(DiskMember, fsync_log_offset, 104, 8);
 CW_FIELD(DiskMember, fsync_log_bytes, 112, 8);
 CW_FIELD(DiskMember, counters, 120, 64);
-CW_FIELD(DiskMember, reserved, 184, 72);
+CW_FIELD(DiskMember, scrubbed, 184, 56);
+CW_FIELD(DiskMember, reserved, 240, 16);
 
 CW_STRUCT(DiskEpoch, 16);
 CW_FIELD(DiskEpoch, epoch, 0, 8);

@@ -32,6 +32,7 @@ inline constexpr uint32_t kDefaultChunkBytes = 64 * kKiB;
 inline constexpr uint32_t kLabelBytes = 256;  // with the terminating zero
 inline constexpr uint32_t kEpochHistoryCount = 64;
 inline constexpr uint32_t kMemberCounterCount = 8;
+inline constexpr uint32_t kScrubMemberNumberCount = 7;
 
 // Pointer to a tree node: where, from which commit, and the checksum of each of its blocks.
 struct DiskBlockRef {
@@ -64,7 +65,8 @@ struct DiskMember {
     le64 fsync_log_offset;
     le64 fsync_log_bytes;
     le64 counters[kMemberCounterCount];
-    uint8_t reserved[72];
+    le64 scrubbed[kScrubMemberNumberCount];  // ScrubMemberNumber: what the last scrub found on it
+    uint8_t reserved[16];
 };
 static_assert(sizeof(DiskMember) == 256);
 
@@ -106,6 +108,19 @@ inline constexpr uint32_t kScrubGroupWell = 8;  // all of `group` before `stripe
 inline constexpr uint32_t kScrubNewOnly = 16;  // only block groups that no scrub has verified
 inline constexpr uint32_t kScrubFlagsMask = 31;
 inline constexpr uint32_t kScrubNumberCount = 16;
+
+// What a scrub counts of each member, in blocks; of superblocks, maps and parts of logs each is one. Errors
+// are those that the member was charged with.
+enum class ScrubMemberNumber : uint8_t {
+    kVerified,  // read and compared
+    kUnverified,  // not read: it was not in service
+    kReadErrors,
+    kWrong,  // checksums that did not fit
+    kHeads,  // bad copies of superblocks and block-group maps
+    kCorrected,  // of the errors: rewritten, and read back
+    kLost,  // of the errors: no redundancy has what belongs there
+};
+static_assert(static_cast<size_t>(ScrubMemberNumber::kLost) + 1 == kScrubMemberNumberCount);
 
 // The last scrub: what was asked for, how far it is, what it found. Mounts go on with one that runs.
 struct DiskScrub {

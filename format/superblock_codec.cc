@@ -217,6 +217,20 @@ bool superblock_valid(const Superblock& superblock)
            replace_valid(superblock);
 }
 
+void decode_scrubbed(const DiskMember& disk, ScrubRecord& scrub)
+{
+    ScrubMemberNumbers found;
+    std::copy(std::begin(disk.scrubbed), std::end(disk.scrubbed), found.numbers.begin());
+    if (scrub.state != ScrubState::kNone && found != ScrubMemberNumbers())
+        scrub.members[{disk.member_id}] = found;
+}
+
+void encode_scrubbed(const ScrubRecord& scrub, DiskMember& disk)
+{
+    if (const auto at = scrub.members.find({disk.member_id}); at != scrub.members.end())
+        std::copy(at->second.numbers.begin(), at->second.numbers.end(), std::begin(disk.scrubbed));
+}
+
 // The head of the slot once the checksum over the length it states has been verified.
 Result<DiskSuperblock> read_checked(std::span<const std::byte> slot)
 {
@@ -244,6 +258,7 @@ ScrubRecord decode(const DiskScrub& disk)
                       .verified_before = disk.verified_before,
                       .bytes_max = disk.bytes_max,
                       .numbers = {},
+                      .members = {},
                       .key = {disk.key_object, disk.key_type, disk.key_offset},
                       .tree = disk.tree,
                       .group = {disk.group},
@@ -387,11 +402,26 @@ DiskBlockRef encode(const BlockRef& ref)
     return disk;
 }
 
+ScrubMemberNumbers& ScrubMemberNumbers::operator+=(const ScrubMemberNumbers& more)
+{
+    for (size_t index = 0; index < numbers.size(); ++index)
+        numbers[index] += more.numbers[index];
+    return *this;
+}
+
+ScrubbedMembers& operator+=(ScrubbedMembers& sum, const ScrubbedMembers& more)
+{
+    for (const auto& [member, numbers] : more)
+        sum[member] += numbers;
+    return sum;
+}
+
 void ScrubRecord::stay_at(const ScrubRecord& earlier)
 {
     constexpr uint32_t kWhere = kScrubRowsDone | kScrubGroupWell;
     flags = (flags & ~kWhere) | (earlier.flags & kWhere);
     numbers = earlier.numbers;
+    members = earlier.members;
     key = earlier.key;
     tree = earlier.tree;
     group = earlier.group;
@@ -444,7 +474,8 @@ std::vector<std::byte> encode_superblock(const Superblock& superblock)
     std::byte* place = slot.data() + sizeof disk;
     for (const std::vector<MemberRecord>* const lines : {&superblock.members, &superblock.spares})
         for (const MemberRecord& record : *lines) {
-            const DiskMember member = encode_member(record);
+            DiskMember member = encode_member(record);
+            encode_scrubbed(superblock.scrub, member);
             std::memcpy(place, &member, sizeof member);
             place += sizeof member;
         }
@@ -501,6 +532,8 @@ Result<Superblock> decode_superblock(std::span<const std::byte> slot)
         DiskMember member;
         std::memcpy(&member, slot.data() + sizeof disk + index * sizeof member, sizeof member);
         (index < disk.member_count ? superblock.members : superblock.spares).push_back(decode_member(member));
+        if (index < disk.member_count)
+            decode_scrubbed(member, superblock.scrub);
     }
     if (superblock.log_epoch == 0)
         superblock.log_epoch = epoch_of(superblock, superblock.root.generation);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -88,6 +89,19 @@ struct BalanceRecord {
     friend bool operator==(const BalanceRecord&, const BalanceRecord&) = default;
 };
 
+// By ScrubMemberNumber.
+struct ScrubMemberNumbers {
+    std::array<uint64_t, kScrubMemberNumberCount> numbers{};
+
+    uint64_t& operator[](ScrubMemberNumber which) { return numbers[static_cast<size_t>(which)]; }
+    uint64_t operator[](ScrubMemberNumber which) const { return numbers[static_cast<size_t>(which)]; }
+    ScrubMemberNumbers& operator+=(const ScrubMemberNumbers& more);
+    friend bool operator==(const ScrubMemberNumbers&, const ScrubMemberNumbers&) = default;
+};
+// Of members of which there is something to say.
+using ScrubbedMembers = std::map<MemberId, ScrubMemberNumbers>;
+ScrubbedMembers& operator+=(ScrubbedMembers& sum, const ScrubbedMembers& more);
+
 // The last scrub (DiskScrub).
 struct ScrubRecord {
     ScrubState state = ScrubState::kNone;
@@ -96,6 +110,7 @@ struct ScrubRecord {
     uint64_t started = 0, ended = 0, run_ms = 0;
     uint64_t verified_before = 0, bytes_max = 0;
     std::array<uint64_t, kScrubNumberCount> numbers{};
+    ScrubbedMembers members;  // in the lines of the member table
     Key key;
     uint32_t tree = 0;
     VolumeAddress group;

@@ -84,6 +84,27 @@ TEST_CASE("superblock: round trip of random content")
     CHECK(on_spares > 10);
 }
 
+TEST_CASE("superblock: what a scrub found is in the lines of members, and nowhere without a scrub")
+{
+    Prng prng(test_seed(10));
+    Superblock superblock = sample_superblock(prng, 3);
+    superblock.scrub = {.state = ScrubState::kFinished, .started = 7};
+    superblock.scrub.members[superblock.members[0].id].numbers = {1, 2, 3, 4, 5, 6, 7};
+    superblock.scrub.members[superblock.members[2].id][ScrubMemberNumber::kLost] = UINT64_MAX;
+    std::vector<std::byte> bytes = encode_superblock(superblock);
+    const Result<Superblock> decoded = decode(bytes);
+    REQUIRE(decoded.ok());
+    CHECK(decoded->scrub == superblock.scrub);
+    CHECK(decoded->members == superblock.members);
+    // A member that left takes its figures along.
+    superblock.scrub.members[{superblock.next_member_id}].numbers = {1};
+    CHECK(encode_superblock(superblock) == bytes);
+    set(bytes, offsetof(DiskSuperblock, scrub), DiskScrub{});
+    const Result<Superblock> without = decode(bytes);
+    REQUIRE(without.ok());
+    CHECK(without->scrub == ScrubRecord());
+}
+
 TEST_CASE("superblock: lines of spares that are refused")
 {
     Prng prng(test_seed(9));

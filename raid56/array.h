@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "device/member_set.h"
 #include "format/group_map_codec.h"
+#include "format/superblock_codec.h"
 #include "raid56/geometry.h"
 
 namespace cowraid {
@@ -213,6 +214,7 @@ struct ScrubReport {
     // out of service may have.
     uint64_t unsettled = 0;
     std::vector<VolumeAddress> lost;  // blocks in use that redundancy does not have any more
+    ScrubbedMembers members;  // the same, by member
 
     ScrubReport& operator+=(const ScrubReport& more);
 };

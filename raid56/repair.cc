@@ -77,7 +77,6 @@ public:
           patience_(patience),
           loan_(state.buffers, items.size() * kBlockBytes),
           todo_(items.size(), true),
-          charged_(items.size(), false),
           cells_(items.size())
     {
         for (size_t i = 0; i < items.size(); ++i)
@@ -98,7 +97,6 @@ private:
     const Patience patience_;
     BufferPool::Loan loan_;
     std::vector<bool> todo_;
-    std::vector<bool> charged_;
     size_t confirmed_ = 0;
     std::vector<RowCell> cells_;
 };
@@ -143,7 +141,9 @@ void StripeRepair::confirm()
         }
         if (!todo_[i])
             continue;
-        charged_[i] = item.charged && count_fault(state_, *item.group, item.place, item.copy, cause);  // I-17
+        item.cause = cause;
+        item.counted =
+            item.charged && count_fault(state_, *item.group, item.place, item.copy, cause);  // I-17
         ++confirmed_;
     }
 }
@@ -199,12 +199,12 @@ void StripeRepair::verify()
         RepairItem& item = items_[i];
         const BlockLocation at = locate_block(state_, *item.group, item.place, item.copy);
         const bool holds = cells_[i].usable() && checksum_of(scratch(i), kBlockBytes) == items_[i].checksum;
-        if (!at.stale && charged_[i])
+        if (!at.stale && item.counted)
             state_.members.note_repair(at.member, at.offset,
                                        holds ? MemberSet::Repair::kHolds : MemberSet::Repair::kDoesNotHold);
         if (!holds)
             continue;
-        if (!at.stale && charged_[i])
+        if (!at.stale && item.counted)
             state_.members.count(at.member, MemberCounter::kRepaired);
         item.right = true;
         ++repaired;

@@ -23,7 +23,9 @@ struct RepairItem {
         kReader,  // it is not asked: it may itself be reading these very blocks
     } authority = Authority::kVerifier;
     bool charged = true;  // false: it is not the member's fault
-    bool right = false;  // set by repair_blocks(): the block holds the content now
+    // Set by repair_blocks(): the block holds the content now; a fault was counted on its member, which
+    // `cause` is then.
+    bool right = false, counted = false;
 };
 
 // For a block that a reader lost. Mirrored nodes are what the verifier reads to answer, so it is not asked

@@ -211,9 +211,14 @@ void ScrubScan::count_verified(const ScannedRun& run, uint32_t column, bool in_s
     uint64_t& count = !in_service                                          ? call_.report.unverified
                       : column < geometry_.data_columns * geometry_.copies ? call_.report.data_blocks
                                                                            : call_.report.parity_blocks;
+    const BlockPlace first{run.rows.stripe, column / geometry_.copies, run.rows.first_row};
+    uint64_t& of_member =
+        call_.report.members[locate_block(call_.state, call_.group, first, column % geometry_.copies).member]
+                            [in_service ? ScrubMemberNumber::kVerified : ScrubMemberNumber::kUnverified];
     for (uint32_t row = 0; row < run.rows.row_count; ++row) {
         const bool known = expected(run, column, row).known;
         count += known ? 1 : 0;
+        of_member += known ? 1 : 0;
         // Its checksum could not be had just now.
         if (!known && column < geometry_.data_columns * geometry_.copies &&
             call_.sink.in_use(address_of(
@@ -253,6 +258,7 @@ ScrubReport& ScrubReport::operator+=(const ScrubReport& more)
     adopted += more.adopted;
     unsettled += more.unsettled;
     lost.insert(lost.end(), more.lost.begin(), more.lost.end());
+    members += more.members;
     return *this;
 }
 
@@ -286,12 +292,18 @@ void Array::scrub_copies(std::span<CopiedBlocks> pieces, ScrubMode mode, ScrubRe
             block.piece->result = Err::kTooManyFaults;
         for (const PlacedCell& at : block.copies) {
             const RowCell& cell = *at.cell;
-            report.data_blocks += cell.usable() || cell.cause == FaultCause::kWrong ? 1 : 0;
-            if (cell.state != RowCell::State::kAway)
+            const BlockLocation where = locate_block(*state_, *at.group, at.place, at.copy);
+            ScrubMemberNumbers& of_member = report.members[where.member];
+            if (cell.state != RowCell::State::kAway) {
+                const bool read = cell.usable() || cell.cause == FaultCause::kWrong;
+                report.data_blocks += read ? 1 : 0;
+                of_member[ScrubMemberNumber::kVerified] += read ? 1 : 0;
                 continue;
+            }
             ++report.unverified;
+            ++of_member[ScrubMemberNumber::kUnverified];
             // In service all the same: it did not answer just now.
-            report.unsettled += locate_block(*state_, *at.group, at.place, at.copy).device != nullptr ? 1 : 0;
+            report.unsettled += where.device != nullptr ? 1 : 0;
         }
     }
     repairs.carry_out(Stripes::kUnlocked);

@@ -474,8 +474,18 @@ void ScrubRepairs::add(const PlacedCell& at, const std::byte* content, bool char
 
 void ScrubRepairs::count_bad(const PlacedCell& at)
 {
-    if (at.cell->state == RowCell::State::kBad)
-        count_fault(state_, *at.group, at.place, at.copy, at.cell->cause);
+    if (at.cell->state == RowCell::State::kBad &&
+        count_fault(state_, *at.group, at.place, at.copy, at.cell->cause))
+        ++charge(*at.group, at.place, at.copy, at.cell->cause)[ScrubMemberNumber::kLost];
+}
+
+// Its numbers, in which the fault is counted.
+ScrubMemberNumbers& ScrubRepairs::charge(const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
+                                         FaultCause cause)
+{
+    ScrubMemberNumbers& numbers = report_.members[locate_block(state_, group, place, copy).member];
+    ++numbers[cause == FaultCause::kReadError ? ScrubMemberNumber::kReadErrors : ScrubMemberNumber::kWrong];
+    return numbers;
 }
 
 bool ScrubRepairs::examine_copies(std::span<const PlacedCell> copies)
@@ -510,10 +520,14 @@ void ScrubRepairs::carry_out(Stripes stripes)
                 return item.right && of_stale(item);
             }));
     } else {
-        for (const RepairItem& item : items_)
-            if (item.charged)
-                count_fault(state_, *item.group, item.place, item.copy, item.cause);
+        for (RepairItem& item : items_)
+            item.counted =
+                item.charged && count_fault(state_, *item.group, item.place, item.copy, item.cause);
     }
+    for (const RepairItem& item : items_)
+        if (item.counted)
+            charge(*item.group, item.place, item.copy, item.cause)[ScrubMemberNumber::kCorrected] +=
+                item.right ? 1 : 0;
     report_.repaired += repaired;
     report_.unrepaired += wanted - repaired;
 }

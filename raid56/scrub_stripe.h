@@ -72,6 +72,9 @@ public:
     void carry_out(Stripes stripes);
 
 private:
+    ScrubMemberNumbers& charge(const ArrayGroup& group, const BlockPlace& place, uint32_t copy,
+                               FaultCause cause);
+
     ArrayState& state_;
     const ScrubMode mode_;
     ScrubReport& report_;

@@ -97,25 +97,51 @@ void spoil(TestVolume& volume, const Fault& fault)
     fault.latent ? volume.latent(fault.place, fault.copy) : volume.rot(fault.place, fault.copy);
 }
 
-// What the counters of a member must be after a scrub met these faults of it and repaired them.
-void check_charges(const TestVolume& volume, std::span<const Fault> faults)
+// What is charged to a member for these faults, and what the report says of it.
+struct Charges {
+    uint64_t read_errors = 0, corruption = 0, parity = 0;
+
+    [[nodiscard]] uint64_t sum() const { return read_errors + corruption + parity; }
+};
+
+Charges charges_of(const TestVolume& volume, uint32_t member, std::span<const Fault> faults)
+{
+    Charges charges;
+    for (const Fault& fault : faults) {
+        if (volume.spot(fault.place, fault.copy).member != member)
+            continue;
+        if (fault.latent)
+            ++charges.read_errors;
+        else if (fault.place.column < volume.geometry.data_columns)
+            ++charges.corruption;
+        else
+            ++charges.parity;
+    }
+    return charges;
+}
+
+// What became of the faults that a scrub met.
+enum class Fate : uint8_t { kRepaired, kSeen, kLost };
+
+// The counters of all members after one scrub, and the figures of that scrub.
+void check_charges(const TestVolume& volume, std::span<const Fault> faults, const ScrubReport& report,
+                   Fate fate = Fate::kRepaired)
 {
     for (uint32_t member = 0; member < volume.member_count(); ++member) {
-        uint64_t read_errors = 0, corruption = 0, parity = 0;
-        for (const Fault& fault : faults) {
-            if (volume.spot(fault.place, fault.copy).member != member)
-                continue;
-            if (fault.latent)
-                ++read_errors;
-            else if (fault.place.column < volume.geometry.data_columns)
-                ++corruption;
-            else
-                ++parity;
-        }
-        CHECK(volume.counter(member, MemberCounter::kReadErrors) == read_errors);
-        CHECK(volume.counter(member, MemberCounter::kCorruption) == corruption);
-        CHECK(volume.counter(member, MemberCounter::kParity) == parity);
-        CHECK(volume.counter(member, MemberCounter::kRepaired) == read_errors + corruption + parity);
+        INFO("member ", member + 1);
+        const Charges charges = charges_of(volume, member, faults);
+        const uint64_t repaired = fate == Fate::kRepaired ? charges.sum() : 0;
+        CHECK(volume.counter(member, MemberCounter::kReadErrors) == charges.read_errors);
+        CHECK(volume.counter(member, MemberCounter::kCorruption) == charges.corruption);
+        CHECK(volume.counter(member, MemberCounter::kParity) == charges.parity);
+        CHECK(volume.counter(member, MemberCounter::kRepaired) == repaired);
+        const auto at = report.members.find(TestVolume::member_id(member));
+        const ScrubMemberNumbers found = at == report.members.end() ? ScrubMemberNumbers() : at->second;
+        CHECK(found[ScrubMemberNumber::kReadErrors] == charges.read_errors);
+        CHECK(found[ScrubMemberNumber::kWrong] == charges.corruption + charges.parity);
+        CHECK(found[ScrubMemberNumber::kHeads] == 0);
+        CHECK(found[ScrubMemberNumber::kCorrected] == repaired);
+        CHECK(found[ScrubMemberNumber::kLost] == (fate == Fate::kLost ? charges.sum() : 0));
     }
 }
 
@@ -128,9 +154,23 @@ void check_all_repaired(TestVolume& volume, uint64_t stripes, std::span<const Fa
     CHECK(report.unrepaired == 0);
     CHECK(report.adopted == 0);
     CHECK(report.lost.empty());
-    check_charges(volume, faults);
+    check_charges(volume, faults, report);
+    uint64_t verified = 0;
+    for (const auto& [member, found] : report.members)
+        verified += found[ScrubMemberNumber::kVerified];
+    CHECK(verified == report.data_blocks + report.parity_blocks);
     CHECK(volume.disk_is_right());
     check_quiet(volume, stripes);
+}
+
+// A tree node in a mirrored group: every copy of it.
+ScrubReport scrub_node(TestVolume& volume, const ReadPiece& node, ScrubMode mode = ScrubMode::kRepair)
+{
+    CopiedBlocks blocks{node.address, {node.checksums, node.block_count}, {}};
+    ScrubReport report;
+    volume.array->scrub_copies(std::span(&blocks, 1), mode, report);
+    CHECK(blocks.result.ok() == report.lost.empty());
+    return report;
 }
 
 std::vector<std::vector<std::byte>> images(const TestVolume& volume)
@@ -174,6 +214,109 @@ TEST_CASE("scrub: every single fault and every pair of faults of a row is repair
         }
     }
     CHECK(cases > 400);
+}
+
+namespace {
+
+constexpr ProfileId kMirrorProfiles[] = {ProfileId::kRaid1, ProfileId::kRaid1c3, ProfileId::kRaid1c4,
+                                         ProfileId::kRaid10};
+
+Shape mirror_shape(ProfileId profile, uint32_t chunk_bytes)
+{
+    return {profile, profile == ProfileId::kRaid10 ? 2u : 1u, chunk_bytes};
+}
+
+// The copies of a set, all rotten, all unreadable, or in turn.
+std::vector<Fault> faults_of(const BlockPlace& place, uint32_t copies, uint32_t set, uint32_t mixture)
+{
+    std::vector<Fault> faults;
+    for (uint32_t copy = 0; copy < copies; ++copy)
+        if ((set >> copy & 1) != 0)
+            faults.push_back({place, copy, mixture == 2 ? copy % 2 != 0 : mixture != 0});
+    return faults;
+}
+
+}  // namespace
+
+TEST_CASE("scrub: every copy, and every set of copies that leaves one, is repaired in one pass")
+{
+    uint32_t cases = 0;
+    for (const ProfileId profile : kMirrorProfiles)
+        for (const uint32_t chunk : {4096u, 16384u}) {
+            const Shape shape = mirror_shape(profile, chunk);
+            const uint32_t copies = TestVolume(shape).geometry.copies;
+            for (uint32_t set = 1; set + 1 < 1u << copies; ++set)
+                for (uint32_t mixture = 0; mixture < 3; ++mixture) {
+                    INFO(describe(shape), " set ", set, " mixture ", mixture);
+                    TestVolume volume(shape, set + 1);
+                    REQUIRE(volume.write(0, 3).ok());
+                    const BlockPlace place{1, volume.geometry.data_columns - 1, volume.geometry.rows() - 1};
+                    check_all_repaired(volume, 3, faults_of(place, copies, set, mixture));
+                    ++cases;
+                }
+        }
+    CHECK(cases == 2 * 3 * (2 + 6 + 14 + 2));
+}
+
+TEST_CASE("scrub: the same of tree nodes, each block of which has other copies left")
+{
+    for (const ProfileId profile : kMirrorProfiles)
+        for (const uint32_t chunk : {4096u, 16384u}) {
+            const Shape shape = mirror_shape(profile, chunk);
+            const uint32_t copies = TestVolume(shape).geometry.copies;
+            for (uint32_t set = 1; set + 1 < 1u << copies; ++set)
+                for (uint32_t mixture = 0; mixture < 3; ++mixture) {
+                    INFO(describe(shape), " set ", set, " mixture ", mixture);
+                    TestVolume volume(shape, set + 1);
+                    REQUIRE(volume.write(0, 8, 0).ok());
+                    constexpr uint64_t kFirst = 3;
+                    const ReadPiece node = volume.piece(kFirst, kNodeBlocks);
+                    std::vector<Fault> faults;
+                    for (uint32_t block = 0; block < kNodeBlocks; ++block) {
+                        const uint32_t turned =
+                            (set << block % copies | set >> (copies - block % copies)) & ((1u << copies) - 1);
+                        const BlockPlace place = place_of(volume.geometry, (kFirst + block) * kBlockBytes);
+                        for (const Fault& fault : faults_of(place, copies, turned, mixture))
+                            faults.push_back(fault);
+                    }
+                    for (const Fault& fault : faults)
+                        spoil(volume, fault);
+                    volume.knows_nothing = true;  // nobody is asked
+                    const ScrubReport report = scrub_node(volume, node);
+                    CHECK(report.repaired == faults.size());
+                    CHECK(report.unrepaired == 0);
+                    CHECK(report.lost.empty());
+                    check_charges(volume, faults, report);
+                    CHECK(volume.disk_is_right());
+                    const uint64_t counted = volume.all_counters();
+                    volume.forget_requests();
+                    CHECK(scrub_node(volume, node).repaired == 0);
+                    CHECK(volume.requests(IoKind::kWrite) == 0);
+                    CHECK(volume.all_counters() == counted);
+                }
+        }
+}
+
+TEST_CASE("scrub: a node of which a block has no copy left is lost, the members that had it are charged")
+{
+    for (const ProfileId profile : kMirrorProfiles)
+        for (uint32_t mixture = 0; mixture < 3; ++mixture) {
+            TestVolume volume(mirror_shape(profile, 16384));
+            const uint32_t copies = volume.geometry.copies;
+            INFO(describe(volume.shape), " mixture ", mixture);
+            REQUIRE(volume.write(0, 4, 0).ok());
+            const ReadPiece node = volume.piece(0, kNodeBlocks);
+            const BlockPlace place = place_of(volume.geometry, kBlockBytes);
+            const std::vector<Fault> faults = faults_of(place, copies, (1u << copies) - 1, mixture);
+            for (const Fault& fault : faults)
+                spoil(volume, fault);
+            const auto before = images(volume);
+            const ScrubReport report = scrub_node(volume, node);
+            CHECK(report.lost == std::vector<VolumeAddress>{node.address + kBlockBytes});
+            CHECK(report.repaired + report.unrepaired == 0);
+            check_charges(volume, faults, report, Fate::kLost);
+            CHECK(images(volume) == before);
+        }
 }
 
 TEST_CASE("scrub: random sets of faults within redundancy")
@@ -242,9 +385,11 @@ TEST_CASE("scrub: beyond redundancy blocks in use are named once, and nothing on
         const Geometry& geometry = volume.geometry;
         REQUIRE(volume.write(0, 2, 0).ok());
         std::vector<VolumeAddress> expected;
+        std::vector<Fault> faults;
         for (uint32_t fault = 0; fault <= std::max(geometry.parity, geometry.copies - 1); ++fault) {
             const BlockPlace place{1, geometry.parity > 0 ? fault : 0, 2};
-            volume.rot(place, geometry.parity > 0 ? 0 : fault);
+            faults.push_back({place, geometry.parity > 0 ? 0 : fault});
+            spoil(volume, faults.back());
             if (place.column < geometry.data_columns && (geometry.parity > 0 || fault == 0))
                 expected.push_back(TestVolume::kGroup + offset_of(geometry, place));
         }
@@ -254,6 +399,7 @@ TEST_CASE("scrub: beyond redundancy blocks in use are named once, and nothing on
         CHECK(report.repaired == 0);
         CHECK(report.unrepaired == 0);
         CHECK(images(volume) == before);
+        check_charges(volume, faults, report, Fate::kLost);
     }
 }
 
@@ -262,10 +408,12 @@ TEST_CASE("scrub: looking only counts what it finds, and writes nothing")
     for (const Shape& shape : {Shape{ProfileId::kRaid6, 4, 16384}, Shape{ProfileId::kRaid1, 1, 16384}}) {
         TestVolume volume(shape);
         REQUIRE(volume.write(0, 2).ok());
-        volume.rot({1, 0, 1}, 0);
-        volume.latent({0, 0, 2}, 0);
+        const Fault faults[] = {{{1, 0, 1}}, {{0, 0, 2}, 0, true}};
+        for (const Fault& fault : faults)
+            spoil(volume, fault);
         const auto before = images(volume);
         const ScrubReport report = scrub(volume, 2, ScrubMode::kLook);
+        check_charges(volume, faults, report, Fate::kSeen);
         CHECK(report.unrepaired == 2);
         CHECK(report.repaired == 0);
         CHECK(report.lost.empty());
@@ -359,7 +507,8 @@ TEST_CASE("scrub: with members away the rest is verified and repaired as far as 
     const ScrubReport report = scrub(volume, 6);
     CHECK(report.repaired == faults.size());
     CHECK(report.lost.empty());
-    check_charges(volume, faults);
+    check_charges(volume, faults, report);
+    CHECK(report.members.at(TestVolume::member_id(2))[ScrubMemberNumber::kUnverified] == report.unverified);
     CHECK(volume.disk_is_right({2}));
     check_quiet(volume, 6);
 }

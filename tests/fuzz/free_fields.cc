@@ -63,6 +63,7 @@ constexpr FreeField kFreeFields[] = {
     {"DiskMember", "fsync_log_offset", "of a log that is not in use"},
     {"DiskMember", "fsync_log_bytes", "of a log that is not in use"},
     {"DiskMember", "counters", "statistics"},
+    {"DiskMember", "scrubbed", "what a scrub found"},
     {"DiskMember", "reserved", "ignored"},
     {"DiskGroupMap", "generation", "of the commit that wrote the map, as the superblock repeats it"},
     {"DiskGroupMap", "reserved", "ignored"},
