@@ -97,6 +97,19 @@ void FsyncLog::retire(Generation committed)
     changed_.notify_all();
 }
 
+bool FsyncLog::hold(MemberId member, DeviceOffset first, uint64_t bytes)
+{
+    MutexLock lock(mutex_);
+    return ring_.hold(member, first, bytes);
+}
+
+void FsyncLog::release(MemberId member, DeviceOffset first)
+{
+    MutexLock lock(mutex_);
+    ring_.release(member, first);
+    changed_.notify_all();
+}
+
 void FsyncLog::set_tolerance(uint32_t tolerance)
 {
     MutexLock lock(mutex_);

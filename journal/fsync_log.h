@@ -34,6 +34,10 @@ public:
     // The commit of `committed` is durable: records of it and of earlier ones are dead, their room is free.
     // To be called for every commit, before the generation after the next is opened.
     void retire(Generation committed);
+    // Blocks of the member's log, all of them without a live record: no append() takes them until release(),
+    // and they can be overwritten. False: there are such records, or no such log.
+    bool hold(MemberId member, DeviceOffset first, uint64_t bytes);
+    void release(MemberId member, DeviceOffset first);
     // There will be no commit any more: whoever waits for one, and all later calls, get kShutdown.
     void stop();
 

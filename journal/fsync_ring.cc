@@ -216,6 +216,25 @@ void FsyncRing::retire(Generation committed)
         blocked_ = Status();
 }
 
+FsyncRing::MemberLog* FsyncRing::find(MemberId member)
+{
+    const auto at = std::find_if(logs_.begin(), logs_.end(),
+                                 [=](const MemberLog& log) { return log.ring.member() == member; });
+    return at == logs_.end() ? nullptr : &*at;
+}
+
+bool FsyncRing::hold(MemberId member, DeviceOffset first, uint64_t bytes)
+{
+    MemberLog* const log = find(member);
+    return log != nullptr && log->ring.hold(first, bytes, committed_.next().value);
+}
+
+void FsyncRing::release(MemberId member, DeviceOffset first)
+{
+    if (MemberLog* const log = find(member); log != nullptr)
+        log->ring.release(first);
+}
+
 LogUsage FsyncRing::usage() const
 {
     LogUsage usage;

@@ -70,6 +70,11 @@ public:
     // Records of generations up to this one are in a durable commit.
     void retire(Generation committed);
 
+    // Blocks of the member's ring that are not to be chosen until release(). False: they may be needed, or
+    // there is no such ring.
+    bool hold(MemberId member, DeviceOffset first, uint64_t bytes);
+    void release(MemberId member, DeviceOffset first);
+
     // Batches that begin from now on may go to it, too.
     void add_member(const MemberRecord& record) { logs_.push_back({MemberRing(record, LogKind::kFsync)}); }
 
@@ -84,6 +89,7 @@ private:
         MemberRing ring;  // a batch's blocks are needed until its generation is committed
         bool busy = false;  // a write uses it
     };
+    MemberLog* find(MemberId member);
     [[nodiscard]] bool usable(const MemberLog& log, const RecordWrite& write) const;
     Status choose(RecordWrite& write, uint32_t copies);
     Next fail(RecordWrite& write, Err why);

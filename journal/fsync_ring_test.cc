@@ -174,3 +174,30 @@ TEST_CASE("fsync ring: the target of a replacement is no place for a copy, and n
     REQUIRE(write.ok());
     CHECK((*write)->copies.size() == 1);
 }
+
+TEST_CASE(
+    "fsync ring: blocks are held only without live records, and a batch goes to other members meanwhile")
+{
+    Fixture fixture(3, 40);
+    FsyncRing ring(*fixture.members, fixture.superblock, 1, 1, kCommitted);
+    const DeviceOffset begin{fixture.superblock.members[0].fsync_log_offset};
+    const auto write = [&](Generation generation) {
+        auto batch = start_write(ring, fixture.record(3000), generation);
+        write_fsync_copies(*fixture.members, *batch);
+        Status status;
+        CHECK(ring.settle(*batch) == FsyncRing::Next::kFinished);
+        CHECK(ring.answer(*batch, status));
+        CHECK(status.ok());
+        return std::any_of(batch->copies.begin(), batch->copies.end(),
+                           [](const RecordWrite::Copy& copy) { return copy.member == MemberId{1}; });
+    };
+    CHECK(write(kOpen));
+    CHECK_FALSE(ring.hold({1}, begin, kBlockBytes));
+    CHECK_FALSE(ring.hold({9}, begin, kBlockBytes));
+    ring.retire(kOpen);
+    REQUIRE(ring.hold({1}, begin, uint64_t{40} * kBlockBytes));
+    for (int batch = 0; batch < 6; ++batch)
+        CHECK_FALSE(write({7}));
+    ring.release({1}, begin);
+    CHECK((write({7}) || write({7})));
+}

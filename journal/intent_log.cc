@@ -302,6 +302,20 @@ void IntentLog::retire(uint64_t covered)
     floor_ = std::max(floor_, covered);
 }
 
+bool IntentLog::hold(MemberId member, DeviceOffset first, uint64_t bytes)
+{
+    MutexLock lock(mutex_);
+    MemberLog* const log = find(member);
+    return log != nullptr && log->ring.hold(first, bytes, floor_);
+}
+
+void IntentLog::release(MemberId member, DeviceOffset first)
+{
+    MutexLock lock(mutex_);
+    if (MemberLog* const log = find(member); log != nullptr)
+        log->ring.release(first);
+}
+
 LogUsage IntentLog::usage() const
 {
     MutexLock lock(mutex_);

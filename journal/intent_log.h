@@ -63,6 +63,12 @@ public:
     [[nodiscard]] uint64_t flush_covers() const;
     void retire(uint64_t covered);
 
+    // Between a commit and the next in-place write of the commit thread, when all entries that are retired
+    // are dead: blocks of the member's log without other entries. No append() takes them until release(), and
+    // they can be overwritten. False: there are others, or no such log.
+    bool hold(MemberId member, DeviceOffset first, uint64_t bytes);
+    void release(MemberId member, DeviceOffset first);
+
     // What live entries take.
     [[nodiscard]] LogUsage usage() const;
     // Rows for which every log, when empty, surely has room, wherever their parity is.

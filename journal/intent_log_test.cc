@@ -677,3 +677,26 @@ TEST_CASE("intent log: an append waits for room that another one makes")
     for (const auto& row : other.rows)
         require_found(scan, *row);
 }
+
+TEST_CASE("intent log: blocks are held only without entries that count, and no append takes them meanwhile")
+{
+    IntentFixture fixture;
+    IntentLog log(fixture.members, fixture.superblock, 1);
+    Rows rows = make_rows(fixture, 0, 8);
+    REQUIRE(append(log, rows).ok());
+    const MemberRecord& line = fixture.superblock.members[0];
+    const DeviceOffset begin{line.intent_log_offset}, middle = begin + kLogBytes / 2;
+    CHECK_FALSE(log.hold(line.id, begin, kBlockBytes));
+    CHECK_FALSE(log.hold(line.id, begin, kLogBytes));
+    CHECK_FALSE(log.hold({99}, begin, kBlockBytes));
+    CHECK(log.hold(line.id, middle, kBlockBytes));
+    log.release(line.id, middle);
+    for (const auto& row : rows)
+        log.written(row->intent.sequence);
+    log.retire(log.flush_covers());
+    REQUIRE(log.hold(line.id, begin, kLogBytes));
+    Rows more = make_rows(fixture, 10, 8);
+    CHECK(append(log, more).err() == Err::kNoSpace);
+    log.release(line.id, begin);
+    CHECK(append(log, more).ok());
+}

@@ -13,6 +13,14 @@ constexpr uint64_t kReadBytes = 32 * kMiB;
 constexpr uint64_t kPieceBytesMin = 64 * kKiB;
 constexpr uint64_t kPieceBytesMax = 1 * kMiB;
 
+bool any_overlaps(std::span<const MemberRing::Segment> segments, uint32_t first_block, uint32_t block_count)
+{
+    return std::any_of(segments.begin(), segments.end(), [=](const MemberRing::Segment& segment) {
+        return segment.first_block < first_block + block_count &&
+               first_block < segment.first_block + segment.block_count;
+    });
+}
+
 }  // namespace
 
 MemberRing::MemberRing(const MemberRecord& record, LogKind kind) : member_(record.id)
@@ -27,6 +35,8 @@ bool MemberRing::find_place(uint32_t wanted, uint32_t& first_block) const
 {
     const bool fits_before_end = wanted <= block_count_ - head_;
     first_block = fits_before_end ? head_ : 0;
+    if (any_overlaps(held_, first_block, wanted))
+        return false;
     if (segments_.empty())
         return wanted <= block_count_;
     const uint32_t tail = segments_.front().first_block;
@@ -39,6 +49,21 @@ void MemberRing::take(uint32_t first_block, uint32_t block_count, uint64_t last)
 {
     segments_.push_back({first_block, block_count, last});
     head_ = first_block + block_count;
+}
+
+bool MemberRing::hold(DeviceOffset first, uint64_t bytes, uint64_t limit)
+{
+    const Segment held{block_of(first), static_cast<uint32_t>(bytes / kBlockBytes), 0};
+    for (const Segment& segment : segments_)
+        if (segment.last >= limit && any_overlaps(std::span(&segment, 1), held.first_block, held.block_count))
+            return false;
+    held_.push_back(held);
+    return true;
+}
+
+void MemberRing::release(DeviceOffset first)
+{
+    std::erase_if(held_, [&](const Segment& held) { return held.first_block == block_of(first); });
 }
 
 uint64_t MemberRing::free_below(uint64_t limit)

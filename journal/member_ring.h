@@ -39,12 +39,20 @@ public:
     {
         return offset_ + uint64_t{block} * kBlockBytes;
     }
+    [[nodiscard]] uint32_t block_of(DeviceOffset offset) const
+    {
+        return static_cast<uint32_t>((offset.value - offset_.value) / kBlockBytes);
+    }
 
     // Finds `wanted` contiguous free blocks: at the head, or at the beginning when too few are left before
     // the end; those then stay unused this time round. False: there is no such place.
     bool find_place(uint32_t wanted, uint32_t& first_block) const;
     // Takes blocks that find_place() named; as many or fewer.
     void take(uint32_t first_block, uint32_t block_count, uint64_t last);
+    // Blocks that are to be written by somebody else, which find_place() leaves out until release(). False: a
+    // segment that free_below(limit) would leave has some of them.
+    bool hold(DeviceOffset first, uint64_t bytes, uint64_t limit);
+    void release(DeviceOffset first);
     // Frees segments whose `last` is lower, up to one whose is not; returns how many.
     uint64_t free_below(uint64_t limit);
 
@@ -54,6 +62,7 @@ private:
     uint32_t block_count_;
     uint32_t head_ = 0;  // where the next write goes, if it fits before the end
     std::deque<Segment> segments_;
+    std::vector<Segment> held_;
 };
 
 // Reads the rings of several members side by side, from begin to end: a mount waits for that.

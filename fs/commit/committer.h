@@ -107,6 +107,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     Status commit() override;
     Status flush() override;
     Status finish_removals() override;
+    FsyncLog* records() override { return fsync_log.get(); }
     // Superblocks once more, with the next generation, unless there are such since the last commit. They show
     // that every member had that commit: one that lacks it is two behind, which no crash explains (I-16).
     // Threads as for commit(), as are errors.

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/log.h"
 #include "device/superblock_store.h"
+#include "journal/fsync_log.h"
 
 namespace cowraid {
 
@@ -143,6 +144,11 @@ void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, Scrub
             return;
         std::vector<BadHead> bad = seen->examine();
         const uint64_t count = bad.size();
+        ScrubbedMembers found;
+        for (const BadHead& head : bad) {
+            ++found[head.member][ScrubMemberNumber::kHeads];
+            found[head.member][ScrubMemberNumber::kCorrected] += mode == ScrubMode::kRepair ? 1 : 0;
+        }
         Status status;
         if (count > 0)
             status = orders.carry_out(
@@ -150,6 +156,7 @@ void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, Scrub
         if (status.err() == Err::kBusy)
             continue;
         counts.heads += seen->copies();
+        report.members += found;
         (mode == ScrubMode::kRepair ? report.repaired : report.unrepaired) += count;
         return;
     }
@@ -158,6 +165,7 @@ void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, Scrub
 
 struct LogPiece {
     MemberId member;
+    LogKind log;
     DeviceOffset offset;
     uint64_t bytes = 0;
 };
@@ -165,31 +173,108 @@ struct LogPiece {
 std::vector<LogPiece> log_pieces(Store& store)
 {
     std::vector<LogPiece> pieces;
-    const auto add = [&](MemberId member, uint64_t offset, uint64_t bytes) {
+    const auto add = [&](MemberId member, LogKind log, uint64_t offset, uint64_t bytes) {
         for (uint64_t at = 0; at < bytes; at += kLogPieceBytes)
-            pieces.push_back({member, {offset + at}, std::min(kLogPieceBytes, bytes - at)});
+            pieces.push_back({member, log, {offset + at}, std::min(kLogPieceBytes, bytes - at)});
     };
     for (const MemberRecord& record : store.volume.member_table()) {
         if (store.volume.members().device(record.id) == nullptr)
             continue;
-        add(record.id, record.intent_log_offset, record.intent_log_bytes);
-        add(record.id, record.fsync_log_offset, record.fsync_log_bytes);
+        add(record.id, LogKind::kIntent, record.intent_log_offset, record.intent_log_bytes);
+        add(record.id, LogKind::kFsync, record.fsync_log_offset, record.fsync_log_bytes);
     }
     return pieces;
 }
 
-// Parts of it that cannot be read.
-uint64_t unreadable_parts(BlockDevice& device, const LogPiece& piece)
+// What `act` says of the log that the part is of; without one, false.
+template <typename Act> bool with_log(Store& store, const LogPiece& part, Act act)
 {
+    IntentLog* const intents = store.volume.intent_log();
+    FsyncLog* const records = store.driver->records();
+    if (part.log == LogKind::kIntent)
+        return intents != nullptr && act(*intents);
+    return records != nullptr && act(*records);
+}
+
+// Parts of it that cannot be read.
+std::vector<LogPiece> unreadable_parts(BlockDevice& device, const LogPiece& piece)
+{
+    std::vector<LogPiece> bad;
     AlignedBuffer buffer(piece.bytes);
     if (read_device(device, piece.offset, buffer.span()).ok())
-        return 0;
-    uint64_t parts = 0;
+        return bad;
     for (uint64_t at = 0; at < piece.bytes; at += kLogPartBytes) {
-        const std::span<std::byte> part = buffer.span().first(std::min(kLogPartBytes, piece.bytes - at));
-        parts += read_device(device, piece.offset + at, part).ok() ? 0 : 1;
+        const LogPiece part{piece.member, piece.log, piece.offset + at,
+                            std::min(kLogPartBytes, piece.bytes - at)};
+        if (!read_device(device, part.offset, buffer.span().first(part.bytes)).ok())
+            bad.push_back(part);
     }
-    return parts;
+    return bad;
+}
+
+// Keeps parts of a log for who writes them anew: those of which nothing counts after the commit.
+class HoldParts final : public CommitOrder {
+public:
+    HoldParts(Store& store, std::span<const LogPiece> parts)
+        : CommitOrder(When::kAfter), store_(store), parts_(parts.begin(), parts.end())
+    {
+    }
+
+    Status apply(std::string&) override
+    {
+        for (const LogPiece& part : parts_)
+            if (with_log(store_, part,
+                         [&](auto& log) { return log.hold(part.member, part.offset, part.bytes); }))
+                held.push_back(part);
+        return {};
+    }
+    [[nodiscard]] bool changes() const override { return false; }
+
+    std::vector<LogPiece> held;
+
+private:
+    Store& store_;
+    const std::vector<LogPiece> parts_;
+};
+
+// How many of them can be read again.
+uint64_t mend_parts(Store& store, CommitOrders& orders, BlockDevice& device, std::span<const LogPiece> parts)
+{
+    std::string ignored;
+    uint64_t mended = 0;
+    const Ref<HoldParts> order = make_ref<HoldParts>(store, parts);
+    if (!orders.carry_out(Ref<CommitOrder>(order.get()), ignored).ok())
+        return 0;
+    for (const LogPiece& part : order->held) {
+        AlignedBuffer zeros = AlignedBuffer::zeroed(part.bytes);
+        mended += store.volume.members().device(part.member) == &device &&
+                          write_device(device, part.offset, zeros.span()).ok() &&
+                          read_device(device, part.offset, zeros.span()).ok()
+                      ? 1
+                      : 0;
+        with_log(store, part, [&](auto& log) { return log.release(part.member, part.offset), true; });
+    }
+    return mended;
+}
+
+void scrub_log(Store& store, CommitOrders& orders, const LogPiece& piece, ScrubMode mode, ScrubReport& report)
+{
+    MemberSet& members = store.volume.members();
+    BlockDevice* const device = members.device(piece.member);
+    const std::vector<LogPiece> bad =
+        device == nullptr ? std::vector<LogPiece>() : unreadable_parts(*device, piece);
+    if (bad.empty())
+        return;
+    const uint64_t mended = mode == ScrubMode::kRepair ? mend_parts(store, orders, *device, bad) : 0;
+    members.count(piece.member, MemberCounter::kReadErrors, bad.size());
+    members.count(piece.member, MemberCounter::kRepaired, mended);
+    ScrubMemberNumbers& found = report.members[piece.member];
+    found[ScrubMemberNumber::kReadErrors] += bad.size();
+    found[ScrubMemberNumber::kCorrected] += mended;
+    report.repaired += mended;
+    report.unrepaired += bad.size() - mended;
+    CW_LOG_WARNING("%s: %zu parts of its logs cannot be read; %llu of them were written anew",
+                   members.name(piece.member).c_str(), bad.size(), static_cast<unsigned long long>(mended));
 }
 
 }  // namespace
@@ -215,16 +300,8 @@ void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode m
     const std::vector<LogPiece> pieces = log_pieces(store);
     if (number > pieces.size())
         return;
-    const LogPiece& piece = pieces[number - 1];
-    BlockDevice* const device = store.volume.members().device(piece.member);
-    const uint64_t bad = device == nullptr ? 0 : unreadable_parts(*device, piece);
-    counts.head_bytes += piece.bytes;
-    report.unrepaired += bad;
-    if (bad == 0)
-        return;
-    store.volume.members().count(piece.member, MemberCounter::kReadErrors);
-    CW_LOG_WARNING("%s: %llu parts of its logs cannot be read",
-                   store.volume.members().name(piece.member).c_str(), static_cast<unsigned long long>(bad));
+    counts.head_bytes += pieces[number - 1].bytes;
+    scrub_log(store, orders, pieces[number - 1], mode, report);
 }
 
 }  // namespace cowraid

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a scrub reads outside of block groups: superblocks and block-group maps, which the next superblock
-// writes anew where they are wrong, and logs, of which only dead entries can be unreadable without harm: the
-// place of one is written when the log comes to it.
+// writes anew where they are wrong, and logs: parts that cannot be read are written with zeros after a
+// commit, where nothing counts any more.
 #pragma once
 
 #include <cstdint>

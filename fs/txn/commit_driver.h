@@ -7,6 +7,7 @@
 
 namespace cowraid {
 
+class FsyncLog;
 struct Store;
 
 class CommitDriver {
@@ -19,6 +20,8 @@ public:
     virtual Status flush() = 0;
     // Until what was unlinked before the call is deleted, or cannot be. No locks held.
     virtual Status finish_removals() = 0;
+    // Null where nothing is written.
+    virtual FsyncLog* records() = 0;
 };
 
 // A commit that contains everything done before the call; waits for it. No locks held.

@@ -266,6 +266,8 @@ public:
     // The same for the fsync log.
     [[nodiscard]] bool fsync_log_live() const { return (superblock().live_logs & kLiveFsyncLog) != 0; }
     void set_fsync_log_live(bool live) { set_live(kLiveFsyncLog, live); }
+    // Null until rows may be written in place.
+    [[nodiscard]] IntentLog* intent_log() { return intent_log_.get(); }
     // Rows that can be written in place between two commits of their checksums, at least.
     [[nodiscard]] uint64_t intent_log_rows() const
     {
