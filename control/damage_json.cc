@@ -23,6 +23,16 @@ Json encode_damage(const DamagedFiles& damage)
     Json out = json_with_schema("damage");
     json_put_integer(out.get(), "file_count", damage.file_count);
     json_put(out.get(), "files", std::move(files));
+    json_put_integer(out.get(), "node_count", damage.node_count);
+    Json nodes = json_make_array();
+    for (const DamagedNode& node : damage.nodes) {
+        Json one = json_make_object();
+        json_put_text(one.get(), "tree", tree_name(node.tree));
+        json_put_integer(one.get(), "first_inode", node.first_inode.value);
+        json_put_integer(one.get(), "last_inode", node.last_inode.value);
+        json_array_append_new(nodes.get(), one.release());
+    }
+    json_put(out.get(), "nodes", std::move(nodes));
     return out;
 }
 
@@ -43,6 +53,17 @@ Result<DamagedFiles> decode_damage(const json_t* object)
         file.blocks = json_get_integer(value, "blocks");
         file.range = {json_get_integer(value, "first_byte"), json_get_integer(value, "last_byte")};
         damage.files.push_back(std::move(file));
+    }
+    damage.node_count = json_get_integer(object, "node_count");
+    json_array_foreach(json_get(object, "nodes"), index, value)
+    {
+        DamagedNode node{.first_inode = {json_get_integer(value, "first_inode")},
+                         .last_inode = {json_get_integer(value, "last_inode")}};
+        const std::string name = json_get_text(value, "tree");
+        for (uint8_t tree = 0; tree < kTreeCount; ++tree)
+            if (name == tree_name(static_cast<TreeIndex>(tree)))
+                node.tree = static_cast<TreeIndex>(tree);
+        damage.nodes.push_back(node);
     }
     return damage;
 }

@@ -58,6 +58,7 @@ constexpr NumberField kStatistics[] = {
     {"blocks_repaired", &VolumeInfo::blocks_repaired},
     {"blocks_unrecoverable", &VolumeInfo::blocks_unrecoverable},
     {"damaged_blocks", &VolumeInfo::damaged_blocks},
+    {"damaged_node_blocks", &VolumeInfo::damaged_node_blocks},
     {"device_reads", &VolumeInfo::device_reads},
     {"device_read_bytes", &VolumeInfo::device_read_bytes},
     {"device_writes", &VolumeInfo::device_writes},

@@ -51,8 +51,14 @@ uint64_t count_members(const VolumeInfo& info, bool (*which)(const MemberInfo&))
 
 uint64_t lost_blocks(const VolumeStatus& status)
 {
-    return status.report.info.damaged_blocks + status.scrub.unreadable_nodes +
-           status.catch_up.unreadable_nodes;
+    const VolumeInfo& info = status.report.info;
+    return info.damaged_blocks - info.damaged_node_blocks + lost_nodes(status);
+}
+
+uint64_t lost_nodes(const VolumeStatus& status)
+{
+    return std::max({divide_up(status.report.info.damaged_node_blocks, kNodeBlocks),
+                     status.scrub.unreadable_nodes, status.catch_up.unreadable_nodes});
 }
 
 uint64_t missing_members(const VolumeInfo& info)
@@ -76,7 +82,7 @@ Health health_of(const VolumeStatus& status)
     const VolumeInfo& info = status.report.info;
     const uint64_t missing = missing_members(info);
     const uint64_t stale = stale_members(info);
-    const uint64_t nodes = status.scrub.unreadable_nodes + status.catch_up.unreadable_nodes;
+    const uint64_t nodes = lost_nodes(status);
     if (info.read_only && !info.read_only_reason.empty())
         return {"READ-ONLY", info.read_only_reason,
                 missing == 0
@@ -85,7 +91,8 @@ Health health_of(const VolumeStatus& status)
                       "writes, with fewer copy what can be read"};
     if (nodes > 0)
         return {"DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
-                "unmount it and run cowraid check, which says what is lost; restore it from elsewhere"};
+                "cowraid status -v says of which trees; unmount it and run cowraid check, which says what is "
+                "lost; restore it from elsewhere"};
     if (info.damaged_blocks > 0)
         return {
             "DAMAGED", count_text(info.damaged_blocks, "block") + " cannot be had from any redundancy",

@@ -53,6 +53,8 @@ std::string slow_text(const MemberInfo& member);
 uint64_t errors_of(const MemberInfo& member);
 // Blocks of the list of damage, and tree nodes, that no redundancy has any more.
 uint64_t lost_blocks(const VolumeStatus& status);
+// Those nodes, as far as the list or the last scrub knows of them.
+uint64_t lost_nodes(const VolumeStatus& status);
 // Members out of service, and those in service that lack writes.
 uint64_t missing_members(const VolumeInfo& info);
 // What to do about a new device where a volume was mounted by the names of all its devices.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fs/filesystem.h"
+#include "fs/maintain/damaged_files.h"
 #include "fs/txn/group_planning.h"
 
 namespace cowraid {
@@ -182,6 +183,7 @@ VolumeInfo Filesystem::info()
     info.blocks_repaired = array.blocks_repaired;
     info.blocks_unrecoverable = array.blocks_unrecoverable;
     info.damaged_blocks = store.damage.block_count();
+    info.damaged_node_blocks = damaged_node_blocks(store);
     const PartialWriteStatistics partial = volume->array().partial_write_statistics();
     info.joined_blocks = store.allocator.statistics().joined_blocks;
     info.rmw_rows = partial.rmw_rows;

@@ -88,7 +88,8 @@ struct VolumeInfo {
     // Block groups that the cleaner emptied, blocks it moved, blocks it could not read: by this mount.
     uint64_t emptied_groups = 0, moved_blocks = 0, unmovable_blocks = 0;
     uint64_t blocks_reconstructed = 0, blocks_repaired = 0, blocks_unrecoverable = 0;
-    uint64_t damaged_blocks = 0;  // that the list of damage has
+    // That the list of damage has; those of tree nodes.
+    uint64_t damaged_blocks = 0, damaged_node_blocks = 0;
     // Requests to all members, by this program.
     uint64_t device_reads = 0, device_read_bytes = 0, device_writes = 0, device_write_bytes = 0;
     uint64_t device_flushes = 0;

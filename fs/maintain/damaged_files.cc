@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/buffer.h"
+#include "btree/key_range.h"
 #include "btree/tree.h"
 #include "format/extent_codec.h"
 #include "format/name_codec.h"
@@ -105,11 +106,11 @@ namespace {
 
 class ListedDamage final : public DamagedFileSearch {
 public:
-    ListedDamage(Store& store, const View& view, size_t files_max, DamagedFiles& out)
+    ListedDamage(Store& store, const View& view, size_t lines_max, DamagedFiles& out)
         : DamagedFileSearch(store.remap, view),
           store_(store),
           runs_(store.damage.runs()),
-          files_max_(files_max),
+          lines_max_(lines_max),
           out_(out)
     {
     }
@@ -125,7 +126,7 @@ private:
     void found(const DamagedFile& file) override
     {
         ++out_.file_count;
-        if (out_.files.size() == files_max_)
+        if (out_.files.size() == lines_max_)
             return;
         out_.files.push_back(file);
         out_.files.back().paths =
@@ -134,7 +135,7 @@ private:
 
     Store& store_;
     const std::vector<DamagedRun> runs_;
-    const size_t files_max_;
+    const size_t lines_max_;
     size_t path_bytes_left_ = kDamagedPathBytesMax;
     DamagedFiles& out_;
 };
@@ -158,16 +159,58 @@ bool is_lost(Store& store, VolumeAddress address, std::byte* memory)
     return !store.volume.array().read(std::span(&piece, 1)).ok();
 }
 
-Result<DamagedFiles> find_damaged_files(Store& store, size_t files_max)
+namespace {
+
+// Reads no leaves.
+void find_damaged_nodes(Store& store, const TreeRoot& tree, const BlockRef& ref, int level,
+                        const KeyRange& range, const DamagedNode& found, size_t lines_max, DamagedFiles& out)
+{
+    if (store.damage.touches(ref.address, ref.address + kNodeBytes)) {
+        if (++out.node_count <= lines_max)
+            out.nodes.push_back(found);
+        return;
+    }
+    const Result<Ref<const Node>> read =
+        level == 0 ? Err::kNotFound : read_inside(store.cache, ref, tree.tree_id, level, range);
+    for (uint32_t child = 0; read.ok() && !(*read)->is_leaf() && child < (*read)->item_count(); ++child) {
+        const KeyRange below = child_range(**read, child, range);
+        find_damaged_nodes(store, tree, (*read)->child(child), static_cast<int>((*read)->level()) - 1, below,
+                           {found.tree, {below.low.object}, {std::min(below.high.object, kToTheEnd)}},
+                           lines_max, out);
+    }
+}
+
+}  // namespace
+
+Result<DamagedFiles> find_damaged_files(Store& store, size_t lines_max)
 {
     DamagedFiles out;
     if (store.damage.empty())
         return out;
     const View view = store.timeline.view();
-    ListedDamage search(store, view, files_max, out);
+    ListedDamage search(store, view, lines_max, out);
     CW_TRY(check_tree(store.cache, view.committed->file_tree, search));
     search.end();
+    for (uint8_t index = 0; index < kTreeCount; ++index) {
+        const auto which = static_cast<TreeIndex>(index);
+        const TreeRoot& tree = view.committed->tree(which);
+        if (tree.root.address.valid())
+            find_damaged_nodes(store, tree, tree.root, -1, KeyRange(), {which, {0}, {kToTheEnd}}, lines_max,
+                               out);
+    }
     return out;
+}
+
+uint64_t damaged_node_blocks(Store& store)
+{
+    uint64_t blocks = 0;
+    if (store.damage.empty())
+        return blocks;
+    for (const DamagedRun& run : store.damage.runs()) {
+        const Ref<const ArrayGroup> group = store.volume.array().group_at(run.first);
+        blocks += group && group->record.content != kGroupData ? run.block_count : 0;
+    }
+    return blocks;
 }
 
 }  // namespace cowraid

@@ -49,17 +49,28 @@ private:
     DamagedFile file_;  // whose extents passed by last
 };
 
+// A tree node that is lost. Of the file tree it had what belongs to these inodes, or a part of it.
+inline constexpr uint64_t kToTheEnd = INT64_MAX;
+struct DamagedNode {
+    TreeIndex tree = TreeIndex::kFiles;
+    InodeNumber first_inode, last_inode;
+};
+
 struct DamagedFiles {
     std::vector<DamagedFile> files;  // the first ones
     uint64_t file_count = 0;
+    std::vector<DamagedNode> nodes;  // the first ones
+    uint64_t node_count = 0;
 };
 
 // Whether a block of the list of damage is in use and cannot be read now. `memory`: of one block. No locks
 // held.
 bool is_lost(Store& store, VolumeAddress address, std::byte* memory);
 
-// What the list of damage (Store::damage) means for files, as of the last commit. No locks held. Reads the
-// file tree, unless the list is empty.
-Result<DamagedFiles> find_damaged_files(Store& store, size_t files_max);
+// What the list of damage (Store::damage) means for files and trees, as of the last commit. No locks held.
+// Reads the trees, unless the list is empty. At most `lines_max` files, and as many nodes, are named.
+Result<DamagedFiles> find_damaged_files(Store& store, size_t lines_max);
+// Blocks of the list of damage that are parts of tree nodes.
+uint64_t damaged_node_blocks(Store& store);
 
 }  // namespace cowraid

@@ -114,6 +114,7 @@ Status Scrub::start(const ScrubOptions& options)
         position_ = {};
         selection_ = selection;
         bytes_begun_ = 0;
+        unreached_ = false;
         passes_.clear();
         ++number_;
         enter_running();
@@ -212,6 +213,8 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
     status_.adopted += report.adopted;
     status_.lost += report.lost.size();
     status_.unreadable_nodes += counts.unreadable_nodes;
+    status_.members += report.members;
+    unreached_ = unreached_ || counts.unreached;
     const size_t room = kScrubAddressesMax - std::min(kScrubAddressesMax, status_.lost_addresses.size());
     const auto end = report.lost.begin() + static_cast<ptrdiff_t>(std::min<size_t>(room, report.lost.size()));
     status_.lost_addresses.insert(status_.lost_addresses.end(), report.lost.begin(), end);
@@ -294,14 +297,17 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
     pass.failed = pass.failed || step.failed();
     pass.incomplete = pass.incomplete || step.incomplete();
     pass.lost.insert(pass.lost.end(), step.report.lost.begin(), step.report.lost.end());
-    pass.incomplete = pass.incomplete || pass.lost.size() > DamageList::kRunsMax;
+    pass.lost_nodes.insert(pass.lost_nodes.end(), step.counts.lost_nodes.begin(),
+                           step.counts.lost_nodes.end());
+    pass.incomplete = pass.incomplete || pass.lost.size() + pass.lost_nodes.size() > DamageList::kRunsMax;
     pass.unverified = pass.unverified || step.report.unsettled + step.report.unverified > 0;
     if (!pass.complete())
         return;
     if (!pass.incomplete && step.order.mode == ScrubMode::kRepair) {
-        const bool lossy = !pass.lost.empty() && scope_ != ScrubScope::kReplaced;
+        const bool lossy = !(pass.lost.empty() && pass.lost_nodes.empty()) && scope_ != ScrubScope::kReplaced;
         (lossy ? step.lossy : current).swap(pass.columns);
         step.lost.swap(pass.lost);
+        step.lost_nodes.swap(pass.lost_nodes);
     }
     if (!pass.failed && !pass.unverified && scope_ == ScrubScope::kAll)
         verified_.push_back({address, pass.seconds});
@@ -386,6 +392,8 @@ void Scrub::note_lost(const Step& step)
         log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
                   {.first = address.value, .last = address.value + kBlockBytes - 1});
     }
+    for (const BlockRef& node : step.counts.lost_nodes)
+        store_.damage.note(node.address, kNodeBlocks, step.started, DamageList::Found::kByScrub);
 }
 
 bool Scrub::goes_on(uint64_t number) const
@@ -394,16 +402,26 @@ bool Scrub::goes_on(uint64_t number) const
     return number == number_ && status_.state == ScrubState::kRunning && !stopped_;
 }
 
+// Nodes that none of its steps met are in no tree.
+bool Scrub::saw_all_nodes() const
+{
+    MutexLock lock(mutex_);
+    return !unreached_ && !passes_.contains(kNodesOfAllGroups);
+}
+
 // What is listed and was not found lost by it is good, or free, or nobody's any more.
 void Scrub::recheck_damage(const Step& step)
 {
     AlignedBuffer memory(kBlockBytes);
+    const bool saw_all = saw_all_nodes();
     for (const DamagedRun& run : store_.damage.runs()) {
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
+        const bool nodes = group && has_mirrored_nodes(*group);
         uint64_t good = 0;  // blocks right before this one
         for (uint64_t block = 0; run.found_seconds < step.started && block <= run.block_count; ++block) {
             const VolumeAddress at = run.first + block * kBlockBytes;
             const bool ends = block == run.block_count || !goes_on(step.number);
-            if (!ends && !is_lost(store_, at, memory.data())) {
+            if (!ends && (nodes ? saw_all : !is_lost(store_, at, memory.data()))) {
                 ++good;
                 continue;
             }
@@ -445,12 +463,28 @@ bool Scrub::step()
     return true;
 }
 
+// Also when it was freed, and so is not listed any more: nobody is charged for what has its place then.
+bool Scrub::is_node_lost(const BlockRef& ref)
+{
+    const View view = store_.timeline.view();
+    if (!store_.damage.touches(ref.address, ref.address + kNodeBytes))
+        return true;
+    AlignedBuffer memory(kNodeBytes);
+    return !store_.node_reader.read_node(ref, 0, memory).ok();
+}
+
 // Reads them again; what can be read now is listed no more.
-bool Scrub::are_lost(std::span<const VolumeAddress> addresses)
+bool Scrub::are_lost(const Step& step)
 {
     AlignedBuffer memory(kBlockBytes);
     bool all = true;
-    for (const VolumeAddress address : addresses) {
+    for (const BlockRef& node : step.lost_nodes) {
+        if (is_node_lost(node))
+            continue;
+        store_.damage.forget(node.address, kNodeBlocks);
+        all = false;
+    }
+    for (const VolumeAddress address : step.lost) {
         const Result<bool> used = store_.allocator.is_used(address);
         if ((used.ok() && !*used) || is_lost(store_, address, memory.data()))
             continue;
@@ -466,7 +500,7 @@ void Scrub::settle_lossy(Step& step)
 {
     if (step.lossy.empty())
         return;
-    const bool for_good = are_lost(step.lost);
+    const bool for_good = are_lost(step);
     if (!for_good && scope_ == ScrubScope::kStale)
         begins_again_.store(true);
     if (!for_good)

@@ -48,6 +48,7 @@ struct ScrubStatus {
     uint64_t heads = 0;  // copies of superblocks and block-group maps
     uint64_t repaired = 0, unrepaired = 0, adopted = 0, lost = 0, unreadable_nodes = 0;
     uint64_t unverified = 0;  // blocks on members that are not in service
+    ScrubbedMembers members;  // what was found on each
     bool held_back = false;  // users of the volume go first just now
     // The first kScrubAddressesMax of the lost blocks that this mount found.
     std::vector<VolumeAddress> lost_addresses;
@@ -111,6 +112,7 @@ private:
         // Of what ends with it: columns that lack blocks, and these.
         std::vector<StaleColumn> lossy;
         std::vector<VolumeAddress> lost;
+        std::vector<BlockRef> lost_nodes;
         ScrubReport report;
         ScrubWalkCounts counts;
 
@@ -133,6 +135,7 @@ private:
         bool begun = false, issued = false, failed = false, incomplete = false;
         bool unverified = false;  // some of it could not be read
         std::vector<VolumeAddress> lost;
+        std::vector<BlockRef> lost_nodes;
         uint64_t seconds = 0;  // when it began
 
         [[nodiscard]] bool complete() const { return begun && issued && steps == 0; }
@@ -148,7 +151,9 @@ private:
     [[nodiscard]] ScrubRecord record() const CW_REQUIRES(mutex_);
     void note_lost(const Step& step);
     void settle_lossy(Step& step);
-    bool are_lost(std::span<const VolumeAddress> addresses);
+    bool are_lost(const Step& step);
+    bool is_node_lost(const BlockRef& ref);
+    [[nodiscard]] bool saw_all_nodes() const;
     [[nodiscard]] bool goes_on(uint64_t number) const;
     void recheck_damage(const Step& step);
     void enter_running() CW_REQUIRES(mutex_);
@@ -183,6 +188,7 @@ private:
     // By address of the group, while steps of it are to come; of the nodes under address 0.
     std::map<VolumeAddress, Pass> passes_ CW_GUARDED_BY(mutex_);
     std::vector<StaleColumn> lossy_ CW_GUARDED_BY(mutex_);  // that wait for the list of damage
+    bool unreached_ CW_GUARDED_BY(mutex_) = false;  // there may be nodes that it could not get to
     std::atomic<bool> begins_again_{false};  // when it ends
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
     uint64_t taken_ms_ CW_GUARDED_BY(mutex_) = 0;  // when its progress was last made durable

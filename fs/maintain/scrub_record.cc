@@ -50,6 +50,8 @@ void Scrub::load(const ScrubRecord& record)
     status_.run_ms = record.run_ms;
     for (size_t index = 0; index < std::size(kNumbers); ++index)
         status_.*kNumbers[index] = record.numbers[index];
+    status_.members = record.members;
+    unreached_ = status_.unreadable_nodes > 0;
     selection_ = {.verified_before = record.verified_before,
                   .bytes_max = record.bytes_max,
                   .new_only = (record.flags & kScrubNewOnly) != 0,
@@ -88,6 +90,7 @@ ScrubRecord Scrub::record() const
         .verified_before = selection_.verified_before,
         .bytes_max = selection_.bytes_max,
         .numbers = {},
+        .members = status_.members,
         .key = position.key,
         .tree = position.tree,
         .group = position.group,

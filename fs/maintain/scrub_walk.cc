@@ -119,12 +119,15 @@ bool NodeScrub::scrub(std::span<const BlockRef> refs)
         array.copy_copies(nodes, copy_of(store_), copies);
     else
         array.scrub_copies(nodes, order_.mode, copies);
-    const auto unreadable = static_cast<uint64_t>(std::count_if(
-        nodes.begin(), nodes.end(), [](const CopiedBlocks& node) { return !node.result.ok(); }));
-    counts_.unreadable_nodes += unreadable;
+    const size_t before = counts_.lost_nodes.size();
+    for (size_t index = 0; index < nodes.size(); ++index)
+        if (!nodes[index].result.ok())
+            counts_.lost_nodes.push_back(refs[index]);
+    const size_t lost = counts_.lost_nodes.size() - before;
+    counts_.unreadable_nodes += lost;
     copies.lost.clear();
     report_ += copies;
-    return unreadable == 0;
+    return lost == 0;
 }
 
 // Those from `first` on, as many at a time as the turn and the piece have room for.

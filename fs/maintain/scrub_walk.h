@@ -55,6 +55,7 @@ struct ScrubWalkCounts {
     uint64_t nodes = 0;  // with all their copies
     uint64_t unreadable_nodes = 0;
     bool unreached = false;  // there are nodes below one that is unreadable
+    std::vector<BlockRef> lost_nodes;  // of the unreadable ones, those that redundancy does not have any more
 };
 
 // Used blocks of a run of stripes, as a commit has them, and those rows with one that are in scope.

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <ctime>
 
 #include "base/checksum.h"
 #include "base/log_count.h"
@@ -33,7 +34,11 @@ Status ArrayNodeReader::read_node(const BlockRef& ref, uint64_t tree_id, Aligned
                     .memory = out.data(),
                     .checksums = ref.checksums.data(),
                     .source = ChecksumSource::kPointer};
-    return array_.read({&piece, 1}, &out);
+    const Status status = array_.read({&piece, 1}, &out);
+    if (status.err() == Err::kTooManyFaults && damage_ != nullptr)
+        damage_->note(ref.address, kNodeBlocks, static_cast<uint64_t>(std::time(nullptr)),
+                      DamageList::Found::kByReader);
+    return status;
 }
 
 Status ChecksumLookup::lookup(const View& view, VolumeAddress address, std::span<BlockExpectation> out)

@@ -15,11 +15,13 @@ namespace cowraid {
 
 class ArrayNodeReader : public NodeReader {
 public:
-    explicit ArrayNodeReader(Array& array) : array_(array) { }
+    // `damage` learns of nodes that are lost; null: nobody does.
+    explicit ArrayNodeReader(Array& array, DamageList* damage = nullptr) : array_(array), damage_(damage) { }
     Status read_node(const BlockRef& ref, uint64_t tree_id, AlignedBuffer& out) override;
 
 private:
     Array& array_;
+    DamageList* const damage_;
 };
 
 // Checksums of blocks by volume address, through all layers.

@@ -17,6 +17,15 @@ namespace {
 // Items for which room is reserved at a time.
 constexpr uint32_t kItemsMax = 64;
 
+// Whether the leaf for the item can be read. A commit that needs one that cannot is the end of writing.
+bool can_store(Store& store, VolumeAddress first)
+{
+    std::vector<std::byte> ignored;
+    const TreeRoot& files = store.timeline.view().committed->file_tree;
+    const Status found = tree_lookup(store.cache, files, damage_key(first), ignored);
+    return found.ok() || found.err() == Err::kNotFound;
+}
+
 }  // namespace
 
 Status DamageList::load(Store& store)
@@ -32,12 +41,14 @@ Status DamageList::load(Store& store)
         // Of no group: it went meanwhile, or somebody made that up.
         const Ref<const ArrayGroup> group = store.volume.array().group_at(first);
         MutexLock lock(mutex_);
-        if (!group || first_behind(first) != runs_.end() || runs_.size() >= kRunsMax) {
+        if (!group || runs_.size() >= kRunsMax) {
             changed_.insert(first);
             continue;
         }
         const uint64_t left = (group->record.address + group->record.span_bytes() - first) / kBlockBytes;
         const Run run{std::min(record->block_count, left), record->found_seconds};
+        // Readers may have found some of it meanwhile.
+        remove(first, first + run.block_count * kBlockBytes);
         runs_[first] = run;
         block_count_ += run.block_count;
     }
@@ -131,7 +142,7 @@ std::vector<DamagedRun> DamageList::runs() const
 bool DamageList::full() const
 {
     MutexLock lock(mutex_);
-    return runs_.size() >= kRunsMax;
+    return runs_.size() >= kRunsMax || unstored_;
 }
 
 bool DamageList::changed() const
@@ -163,6 +174,9 @@ bool DamageList::store_some(Store& store)
                 items.back().second = DamageRecord{run->second.found_seconds, run->second.block_count};
         }
     }
+    if (std::erase_if(items, [&](const auto& item) { return !can_store(store, item.first); }) > 0 &&
+        !unstored_.exchange(true))
+        CW_LOG_WARNING("the list of damaged blocks cannot be kept: a node of the file tree is lost");
     ReadLock gate(store.gate);
     Transaction& open = store.timeline.open_in_gate();
     open.loggable = false;

@@ -47,7 +47,7 @@ public:
 
     // The items do not say all of it yet.
     [[nodiscard]] bool changed() const;
-    // Whether there may be damage that it does not name.
+    // Whether there may be damage that it, or what is stored of it, does not name.
     [[nodiscard]] bool full() const;
     // Commit thread, before a transaction is closed: what changed becomes items of it, as many as there is
     // room for.
@@ -71,6 +71,7 @@ private:
     std::set<VolumeAddress> changed_ CW_GUARDED_BY(mutex_);  // runs that begin there came, changed or went
     bool full_ CW_GUARDED_BY(mutex_) = false;  // the log was told
     std::atomic<uint64_t> block_count_{0};  // changed under the mutex
+    std::atomic<bool> unstored_{false};  // some of it was in no commit, and will not be
 };
 
 }  // namespace cowraid

@@ -23,7 +23,7 @@ Store::Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Trans
       live(mount_options),
       volume(opened_volume),
       timeline(std::move(open), std::move(committed)),
-      node_reader(volume.array()),
+      node_reader(volume.array(), &damage),
       cache(node_reader, volume.superblock().volume_uuid, mount_options.node_cache_bytes),
       items(cache, timeline),
       space_source(cache, timeline),

@@ -5,6 +5,12 @@
 
 namespace cowraid {
 
+const char* tree_name(TreeIndex tree)
+{
+    constexpr const char* kNames[kTreeCount] = {"root", "checksum", "free-space", "remap", "file"};
+    return kNames[static_cast<size_t>(tree)];
+}
+
 const TreeRoot& Committed::tree(TreeIndex index) const
 {
     const TreeRoot* const trees[kTreeCount] = {&root_tree, &checksum_tree, &free_space_tree, &remap_tree,

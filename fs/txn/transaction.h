@@ -18,6 +18,8 @@ namespace cowraid {
 // Of one commit: root, checksums, free space, remap, files.
 inline constexpr uint32_t kTreeCount = 5;
 enum class TreeIndex : uint8_t { kRoot, kChecksums, kFreeSpace, kRemap, kFiles };
+// "root", "checksum", "free-space", "remap", "file".
+const char* tree_name(TreeIndex tree);
 
 // Everything that changed since the previous transaction was closed. An operation belongs to exactly one.
 struct Transaction : RefCounted<Transaction> {

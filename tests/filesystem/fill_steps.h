@@ -33,6 +33,24 @@ inline ScrubStatus catch_up(StaleWorld& world)
     return status;
 }
 
+// Times are whole seconds: a pass within the second of the last one keeps what that found in the list.
+inline void let_a_second_pass()
+{
+    const timespec pause{1, 10'000'000};
+    nanosleep(&pause, nullptr);
+}
+
+inline ScrubStatus scrub_all(StaleWorld& world)
+{
+    for (int step = 0; step < 1000; ++step)
+        if (const ScrubStatus status = world.fs->scrub_step(); status.state == ScrubState::kFinished) {
+            REQUIRE(world.fs->step(true).ok());
+            return status;
+        }
+    FAIL("the scrub does not end");
+    return {};
+}
+
 // The member is gone; a device with other content takes its place.
 inline void replace(StaleWorld& world, uint32_t member)
 {

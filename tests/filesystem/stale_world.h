@@ -18,13 +18,6 @@ namespace cowraid::test {
 using ManyFiles = std::map<std::string, std::vector<std::byte>>;
 using Members = std::vector<uint32_t>;
 
-inline MountOptions degraded_options()
-{
-    MountOptions options = manual_options();
-    options.degraded = true;
-    return options;
-}
-
 // A volume whose members can be made to fail, and what it must contain.
 class StaleWorld {
 public:

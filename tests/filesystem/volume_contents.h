@@ -134,11 +134,4 @@ inline void require_clean(SimVolume& volume, const std::vector<uint32_t>& absent
     CHECK(report.clean());
 }
 
-inline MountOptions degraded_options()
-{
-    MountOptions options = manual_options();
-    options.degraded = true;
-    return options;
-}
-
 }  // namespace cowraid::test

@@ -42,6 +42,13 @@ inline uint64_t next_cut(uint64_t cut)
     return cut == 0 ? 1 + seed() % kCutStep : cut + kCutStep;
 }
 
+inline MountOptions degraded_options()
+{
+    MountOptions options = manual_options();
+    options.degraded = true;
+    return options;
+}
+
 inline void mount(SimVolume& volume, const MountOptions& options, const std::vector<uint32_t>& absent = {})
 {
     std::string why;

@@ -54,23 +54,22 @@ std::string options_shown(const std::string& options)
     return out;
 }
 
-// As zpool status ends.
-std::string errors_text(const VolumeStatus& status)
+std::string damaged_node_text(const DamagedNode& node)
 {
-    const uint64_t blocks = status.report.info.damaged_blocks;
-    const uint64_t nodes = lost_blocks(status) - blocks;
-    if (blocks + nodes == 0)
-        return "errors: No known data errors\n";
-    std::string out = "errors: ";
-    if (nodes > 0)
-        out += count_text(nodes, "tree node") + " cannot be read, cowraid check says what is lost" +
-               (blocks > 0 ? "; " : "\n");
-    if (blocks == 0)
-        return out;
-    if (!status.damage)
-        return out + count_text(blocks, "data error") + ", cowraid status -v names the files\n";
-    const DamagedFiles& damage = *status.damage;
-    out += "Permanent errors have been detected in the following files:\n\n";
+    std::string text = std::string("a node of the ") + tree_name(node.tree) + " tree";
+    if (node.tree != TreeIndex::kFiles)
+        return text;
+    text += ": what it had of inode " + std::to_string(node.first_inode.value);
+    if (node.last_inode.value == kToTheEnd)
+        text += " and all above";
+    else if (node.last_inode != node.first_inode)
+        text += " to " + std::to_string(node.last_inode.value);
+    return text;
+}
+
+std::string damage_text(const DamagedFiles& damage)
+{
+    std::string out = "Permanent errors have been detected in the following files:\n\n";
     for (const DamagedFile& file : damage.files)
         for (const std::string& path : file.paths)
             out += line_text("  %s: %s, bytes %llu to %llu", quoted(path).c_str(),
@@ -79,13 +78,32 @@ std::string errors_text(const VolumeStatus& status)
                              static_cast<unsigned long long>(file.range.last));
     if (damage.file_count > damage.files.size())
         out += "  and " + std::to_string(damage.file_count - damage.files.size()) + " more\n";
-    if (damage.file_count == 0)
+    for (const DamagedNode& node : damage.nodes)
+        out += line_text("  %s", damaged_node_text(node).c_str());
+    if (damage.node_count > damage.nodes.size())
+        out += "  and " + std::to_string(damage.node_count - damage.nodes.size()) + " nodes more\n";
+    if (damage.file_count + damage.node_count == 0)
         out += "  none: what is damaged belongs to files that are deleted or changed by now\n";
     return out;
 }
 
-}  // namespace
+// As zpool status ends.
+std::string errors_text(const VolumeStatus& status)
+{
+    const uint64_t nodes = lost_nodes(status), blocks = lost_blocks(status) - nodes;
+    if (blocks + nodes == 0)
+        return "errors: No known data errors\n";
+    std::string out = "errors: ";
+    if (nodes > 0)
+        out += count_text(nodes, "tree node") + " cannot be read, cowraid check says what is lost" +
+               (blocks > 0 || status.damage ? "; " : "\n");
+    if (status.damage)
+        return out + damage_text(*status.damage);
+    return blocks == 0 ? out
+                       : out + count_text(blocks, "data error") + ", cowraid status -v names the files\n";
+}
 
+// A line for each member and spare: its state, and the errors that were met on it.
 std::string member_table(const VolumeStatus& status, SizeStyle sizes)
 {
     const VolumeInfo& info = status.report.info;
@@ -115,6 +133,8 @@ std::string member_table(const VolumeStatus& status, SizeStyle sizes)
                          size_text(spare.size_bytes, sizes).c_str());
     return out;
 }
+
+}  // namespace
 
 std::string status_text(const VolumeStatus& status, SizeStyle sizes)
 {

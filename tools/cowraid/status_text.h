@@ -9,8 +9,6 @@
 
 namespace cowraid {
 
-// A line for each member and spare: its state, and the errors that were met on it.
-std::string member_table(const VolumeStatus& status, SizeStyle sizes);
 // What `cowraid status` shows, ended by an empty line.
 std::string status_text(const VolumeStatus& status, SizeStyle sizes);
 

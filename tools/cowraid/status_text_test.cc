@@ -70,4 +70,32 @@ TEST_CASE("the last line says how much is damaged, and where to look")
                                 "  and 1 more\n\n");
 }
 
+TEST_CASE("tree nodes on the list of damage are told of, once, whoever found them")
+{
+    VolumeStatus status = shown_volume();
+    status.report.info.damaged_blocks = 3 * kNodeBlocks + 5;
+    status.report.info.damaged_node_blocks = 3 * kNodeBlocks;
+    CHECK(lost_nodes(status) == 3);
+    CHECK(lost_blocks(status) == 8);
+    CHECK(last_lines(status) ==
+          "errors: 3 tree nodes cannot be read, cowraid check says what is lost; 5 data "
+          "errors, cowraid status -v names the files\n\n");
+    // A scrub found the same ones.
+    status.scrub.unreadable_nodes = 3;
+    CHECK(lost_blocks(status) == 8);
+    CHECK(health_of(status).what == "3 tree nodes cannot be had from any redundancy");
+    status.damage.emplace();
+    status.damage->nodes = {{TreeIndex::kFiles, {300}, {412}},
+                            {TreeIndex::kFiles, {500}, {kToTheEnd}},
+                            {TreeIndex::kChecksums, {0}, {kToTheEnd}}};
+    status.damage->node_count = 4;
+    CHECK(last_lines(status) ==
+          "errors: 3 tree nodes cannot be read, cowraid check says what is lost; Permanent errors have been "
+          "detected in the following files:\n\n"
+          "  a node of the file tree: what it had of inode 300 to 412\n"
+          "  a node of the file tree: what it had of inode 500 and all above\n"
+          "  a node of the checksum tree\n"
+          "  and 1 nodes more\n\n");
+}
+
 }  // namespace cowraid

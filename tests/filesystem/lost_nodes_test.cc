@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT
+// Tree nodes of which no copy is left: listed as damage, charged once, and to nobody who never had them.
+#include "fs/maintain/damaged_files.h"
+#include "raid56/array_state.h"
+#include "tests/filesystem/fill_steps.h"
+#include "tests/filesystem/scrub_steps.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr VolumeShape kTwoCopies{4, 160 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * kKiB};
+constexpr int kFolders = 8, kFilesEach = 300;
+
+std::string long_name(int number)
+{
+    return std::string(200, 'n') + std::to_string(number);
+}
+
+// Folders with names that fill nodes of the file tree.
+void make_folders(Filesystem& fs)
+{
+    for (int folder = 0; folder < kFolders; ++folder) {
+        const std::string name = "folder" + std::to_string(folder);
+        const InodeNumber inode = fs.names.make_node(kRoot, name, S_IFDIR | 0755, 0, {})->inode;
+        for (int file = 0; file < kFilesEach; ++file)
+            REQUIRE(fs.names.make_node(inode, long_name(file), S_IFREG | 0644, 0, {}).ok());
+        REQUIRE(fs.step(true).ok());
+    }
+}
+
+void collect_leaves(Filesystem& fs, const BlockRef& ref, std::vector<BlockRef>& out)
+{
+    const Result<Ref<const Node>> node =
+        fs.store.cache.get(ref, fs.store.timeline.view().committed->file_tree.tree_id, -1);
+    REQUIRE(node.ok());
+    if ((*node)->is_leaf())
+        out.push_back(ref);
+    for (uint32_t child = 0; !(*node)->is_leaf() && child < (*node)->item_count(); ++child)
+        collect_leaves(fs, (*node)->child(child), out);
+}
+
+// Of the file tree, by rising keys.
+std::vector<BlockRef> file_leaves(Filesystem& fs)
+{
+    std::vector<BlockRef> leaves;
+    collect_leaves(fs, fs.store.timeline.view().committed->file_tree.root, leaves);
+    REQUIRE(leaves.size() > 20);
+    return leaves;
+}
+
+// A copy of a node's first block.
+struct NodeCopy {
+    uint32_t member;
+    uint64_t offset;
+    std::vector<std::byte> content;
+};
+
+std::vector<NodeCopy> copies_of(Filesystem& fs, SimVolume& volume, const BlockRef& node)
+{
+    std::vector<NodeCopy> copies;
+    const Ref<const ArrayGroup> group = fs.volume->array().group_at(node.address);
+    const BlockPlace place = place_of(group->geometry, node.address - group->record.address);
+    for (uint32_t copy = 0; copy < group->geometry.copies; ++copy) {
+        const uint32_t column = group_column(group->geometry, place.stripe, place.column, copy);
+        copies.push_back({group->record.columns[column].member.value - 1,
+                          group->locate(column, column_offset(group->geometry, place)).offset.value,
+                          std::vector<std::byte>(kBlockBytes)});
+        volume.member(copies.back().member).peek(copies.back().offset, copies.back().content);
+    }
+    return copies;
+}
+
+std::vector<MemberCounters> all_counters(Filesystem& fs)
+{
+    std::vector<MemberCounters> counters;
+    for (const MemberInfo& member : fs.info().members)
+        counters.push_back(member.counters);
+    return counters;
+}
+
+uint64_t corruption(Filesystem& fs, uint32_t member)
+{
+    return all_counters(fs)[member][static_cast<size_t>(MemberCounter::kCorruption)];
+}
+
+// In a folder; with the root's leaf lost not even its name is found.
+Status change_something(Filesystem& fs, InodeNumber folder, const char* name)
+{
+    CW_TRY(fs.names.make_node(folder, name, S_IFREG | 0644, 0, {}).status());
+    return fs.step(true);
+}
+
+void mount_again(SimVolume& volume)
+{
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+}
+
+}  // namespace
+
+TEST_CASE("lost nodes: one is listed over mounts, charged once, named, and gone when a copy is there again")
+{
+    SimVolume volume(kTwoCopies);
+    make_and_mount(volume);
+    make_folders(volume.fs());
+    const std::vector<BlockRef> leaves = file_leaves(volume.fs());
+    const BlockRef victim = leaves[leaves.size() / 2];
+    const std::vector<NodeCopy> copies = copies_of(volume.fs(), volume, victim);
+    mount_again(volume);
+    Prng prng(seed());
+    for (const NodeCopy& copy : copies)
+        rot(volume, prng, copy.member, copy.offset);
+    std::vector<MemberCounters> counters;
+    for (int pass = 0; pass < 4; ++pass) {
+        CAPTURE(pass);
+        if (pass == 2)
+            mount_again(volume);
+        const ScrubStatus status = scrub(volume.fs());
+        REQUIRE(volume.fs().step(true).ok());
+        CHECK(status.unreadable_nodes == 1);
+        CHECK(status.lost == 0);
+        CHECK(status.repaired == 0);
+        CHECK(status.damaged());
+        const VolumeInfo info = volume.fs().info();
+        CHECK(info.damaged_blocks == kNodeBlocks);
+        CHECK(info.damaged_node_blocks == kNodeBlocks);
+        const auto found = find_damaged_files(volume.fs().store, 10);
+        REQUIRE(found.ok());
+        CHECK(found->file_count == 0);
+        REQUIRE(found->node_count == 1);
+        CHECK(found->nodes[0].tree == TreeIndex::kFiles);
+        CHECK(found->nodes[0].first_inode.value >= kRootInode);
+        CHECK(found->nodes[0].first_inode <= found->nodes[0].last_inode);
+        CHECK(found->nodes[0].last_inode.value < kRootInode + kFolders * (kFilesEach + 1) + 1);
+        for (uint32_t member = 0; member < volume.member_count(); ++member) {
+            const bool guilty = std::any_of(copies.begin(), copies.end(),
+                                            [=](const NodeCopy& copy) { return copy.member == member; });
+            const ScrubMemberNumbers of_member = found_on(status, member);
+            CHECK(of_member[ScrubMemberNumber::kLost] == (guilty && pass == 0 ? 1 : 0));
+            CHECK(of_member[ScrubMemberNumber::kWrong] == (guilty && pass == 0 ? 1 : 0));
+            CHECK(corruption(volume.fs(), member) == (guilty ? 1 : 0));
+        }
+        if (pass > 0)
+            CHECK(all_counters(volume.fs()) == counters);
+        counters = all_counters(volume.fs());
+    }
+    volume.member(copies[1].member).poke(copies[1].offset, copies[1].content);
+    let_a_second_pass();
+    const ScrubStatus healed = scrub(volume.fs());
+    CHECK(healed.repaired == 1);
+    CHECK_FALSE(healed.damaged());
+    CHECK(volume.fs().info().damaged_blocks == 0);
+    require_quiet(scrub(volume.fs()));
+    REQUIRE(volume.unmount().ok());
+    CheckReport report;
+    std::string why;
+    REQUIRE(volume.check(report, why).ok());
+    CHECK(report.clean());
+}
+
+TEST_CASE("lost nodes: who reads one puts it on the list, and charges its members once")
+{
+    SimVolume volume(kTwoCopies);
+    make_and_mount(volume);
+    make_folders(volume.fs());
+    const std::vector<BlockRef> leaves = file_leaves(volume.fs());
+    const std::vector<NodeCopy> copies = copies_of(volume.fs(), volume, leaves[leaves.size() / 2]);
+    mount_again(volume);
+    Prng prng(seed());
+    for (const NodeCopy& copy : copies)
+        rot(volume, prng, copy.member, copy.offset);
+    uint64_t failed = 0;
+    for (int round = 0; round < 3; ++round) {
+        for (int folder = 0; folder < kFolders; ++folder) {
+            const auto at = volume.fs().names.lookup(kRoot, "folder" + std::to_string(folder));
+            REQUIRE(at.ok());
+            for (int file = 0; file < kFilesEach; ++file)
+                failed += volume.fs().names.lookup(at->inode, long_name(file)).ok() ? 0 : 1;
+        }
+        CHECK(failed > 0);
+        for (const NodeCopy& copy : copies)
+            CHECK(corruption(volume.fs(), copy.member) == 1);
+        CHECK(volume.fs().info().damaged_node_blocks == kNodeBlocks);
+        mount_again(volume);
+    }
+    CHECK(scrub(volume.fs()).unreadable_nodes == 1);
+    for (const NodeCopy& copy : copies)
+        CHECK(corruption(volume.fs(), copy.member) == 1);
+}
+
+TEST_CASE("lost nodes: a list that no commit can hold is no reason to stop writing")
+{
+    SimVolume volume(kTwoCopies);
+    make_and_mount(volume);
+    make_folders(volume.fs());
+    const InodeNumber folder =
+        volume.fs().names.lookup(kRoot, "folder" + std::to_string(kFolders - 1))->inode;
+    // Items of the list would be in it.
+    const std::vector<NodeCopy> copies = copies_of(volume.fs(), volume, file_leaves(volume.fs()).front());
+    mount_again(volume);
+    Prng prng(seed());
+    for (const NodeCopy& copy : copies)
+        rot(volume, prng, copy.member, copy.offset);
+    volume.fs().store.cache.clear();  // from there it would be written anew
+    const ScrubStatus status = scrub(volume.fs());
+    CHECK(status.unreadable_nodes == 1);
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().info().damaged_node_blocks == kNodeBlocks);
+    CHECK(volume.fs().store.damage.full());
+    REQUIRE(change_something(volume.fs(), folder, "later").ok());
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK_FALSE(volume.fs().store.damage.changed());
+    CHECK(volume.fs().store.service.check_writable().ok());
+}
+
+namespace {
+
+// A volume of which one member was lost, whose place a new device takes while a node that it had a copy of is
+// lost, or cannot be read for a time, on the other one.
+struct FilledBeside {
+    explicit FilledBeside(bool for_a_time) : world(kTwoCopies)
+    {
+        world.mount();
+        make_folders(*world.fs);
+        const std::vector<BlockRef> leaves = file_leaves(*world.fs);
+        const std::vector<NodeCopy> copies = copies_of(*world.fs, world.volume, leaves[leaves.size() / 2]);
+        filled = copies[0].member;
+        survivor = copies[1].member;
+        content = copies[1];
+        world.unmount();
+        world.mount(degraded_options(), {filled});
+        world.write("without", 300 * kKiB);
+        world.unmount();
+        world.mount(degraded_options(), {filled});
+        if (for_a_time)
+            rule = world.volume.cable(survivor).add_rule({.action = FaultAction::kLatent,
+                                                          .kinds = kFaultReads,
+                                                          .begin = content.offset,
+                                                          .end = content.offset + kBlockBytes});
+        else
+            rot(world.volume, world.prng, survivor, content.offset);
+        replace(world, filled);
+    }
+
+    StaleWorld world;
+    uint32_t filled = 0, survivor = 0;
+    NodeCopy content;  // of the survivor
+    size_t rule = 0;
+};
+
+}  // namespace
+
+TEST_CASE("lost nodes: a member that was filled beside one is current, and is never charged for it")
+{
+    FilledBeside beside(false);
+    StaleWorld& world = beside.world;
+    const ScrubStatus filled = catch_up(world);
+    CHECK(filled.unreadable_nodes == 1);
+    CHECK(filled.lost == 0);
+    CHECK(world.stale_groups() == 0);
+    CHECK(world.fs->info().damaged_node_blocks == kNodeBlocks);
+    CHECK(world.wrong_blocks(beside.filled) == 0);
+    CHECK(world.wrong_blocks(beside.survivor) == 1);
+    for (int mount = 0; mount < 2; ++mount) {
+        for (int pass = 0; pass < 2; ++pass) {
+            const ScrubStatus again = scrub_all(world);
+            CHECK(again.unreadable_nodes == 1);
+            CHECK(again.repaired + again.unrepaired + again.adopted + again.lost == 0);
+            CHECK(world.wrong_blocks(beside.filled) == 0);
+            CHECK(world.wrong_blocks(beside.survivor) == 1);
+        }
+        world.unmount();
+        world.mount();
+        CHECK(world.stale_groups() == 0);
+        CHECK(world.fs->info().damaged_node_blocks == kNodeBlocks);
+    }
+    // The one copy that is to be had again brings back the other.
+    world.volume.member(beside.survivor).poke(beside.content.offset, beside.content.content);
+    let_a_second_pass();
+    const ScrubStatus healed = scrub_all(world);
+    CHECK(healed.repaired == 1);
+    CHECK_FALSE(healed.damaged());
+    CHECK(world.fs->store.damage.empty());
+    require_quiet(scrub_all(world));
+    CHECK(world.wrong_blocks(beside.survivor) == 1);
+    world.unmount();
+    CHECK(world.check().clean());
+}
+
+TEST_CASE("lost nodes: no power cut leaves a member current beside one that is not listed")
+{
+    FilledBeside beside(false);
+    StaleWorld& world = beside.world;
+    int cuts = 0;
+    for (uint64_t event = 1; world.stale_groups() > 0 && event < 400; event += kCutStep) {
+        CHECK(fill_columns(world).unreadable_nodes == 1);
+        world.volume.power().arm(event);
+        world.fs->step(true).ignore();
+        world.volume.power().turn_on();
+        world.fs.reset();
+        world.volume.power_cut(world.prng);
+        world.mount();
+        ++cuts;
+        if (world.stale_groups() == 0)
+            CHECK(world.fs->info().damaged_node_blocks == kNodeBlocks);
+    }
+    CHECK(world.stale_groups() == 0);
+    CHECK(cuts > 10 / kCutStep);
+    CHECK(scrub_all(world).unreadable_nodes == 1);
+    CHECK(world.wrong_blocks(beside.filled) == 0);
+}
+
+TEST_CASE("lost nodes: one that can be read again before the end is filled in, too")
+{
+    FilledBeside beside(true);
+    StaleWorld& world = beside.world;
+    Scrub& filling = world.fs->committer.catch_up;
+    REQUIRE(filling.start({.limit = 8 * kMiB}).ok());  // in pieces
+    for (int step = 0; step < 1000 && filling.status().unreadable_nodes == 0; ++step)
+        REQUIRE(filling.step());
+    REQUIRE(filling.status().state == ScrubState::kRunning);
+    CHECK(world.info_of(beside.filled).stale_groups > 0);
+    world.volume.cable(beside.survivor).remove_rule(beside.rule);
+    for (int round = 0; round < 3 && world.stale_groups() > 0; ++round)
+        catch_up(world);
+    CHECK(world.stale_groups() == 0);
+    CHECK(world.fs->store.damage.empty());
+    require_quiet(scrub_all(world));
+    CHECK(world.wrong_blocks(beside.filled) == 0);
+    CHECK(world.read_back() == 0);
+}
