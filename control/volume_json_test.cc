@@ -237,4 +237,67 @@ TEST_CASE("mkfs: devices are refused before anything is written")
     rmdir(directory.c_str());
 }
 
+TEST_CASE("what a scrub found on each member goes both ways, and has the words that scripts for btrfs know")
+{
+    ScrubStatus status{.state = ScrubState::kFinished, .started = 1700000000, .ended = 1700000100};
+    status.run_ms = 90500;
+    status.data_blocks = 10;
+    status.repaired = 9;
+    status.lost = 2;
+    status.unreadable_nodes = 1;
+    status.members[{1}].numbers = {10, 0, 3, 5, 1, 9, 0};
+    status.members[{2}].numbers = {8, 2, 0, 4, 0, 0, 4};
+    Json out = encode_scrub(status);
+    const auto decoded = decode_scrub(out.get());
+    REQUIRE(decoded.ok());
+    CHECK(decoded->members == status.members);
+    VolumeReport report = make_report();
+    Json volume = encode_report(report);
+    json_put_text(volume.get(), "health", "DAMAGED");
+    add_scrub_sessions(status, volume.get(), out.get());
+    CHECK(json_get_text(out.get(), "fsid") == uuid_text(report.info.uuid));
+    CHECK(json_get_text(out.get(), "health") == "DAMAGED");
+    CHECK_FALSE(json_get_flag(out.get(), "running"));
+    const json_t* const session = json_get(out.get(), "scrub_session");
+    const std::pair<const char*, uint64_t> numbers[] = {
+        {"t_start", 1700000000},     {"t_end", 1700000100},
+        {"duration_seconds", 90},    {"data_bytes_scrubbed", 40960},
+        {"read_errors", 3},          {"csum_errors", 9},
+        {"super_errors", 1},         {"corrected_errors", 9},
+        {"uncorrectable_errors", 3}, {"unverified_errors", 2}};
+    for (const std::pair<const char*, uint64_t>& number : numbers)
+        CHECK_MESSAGE(json_get_integer(session, number.first) == number.second, number.first);
+    CHECK(json_get_text(session, "state") == "finished");
+    CHECK(json_get_text(session, "t_start_rfc3339") == "2023-11-14T22:13:20Z");
+    const json_t* const devices = json_get(out.get(), "devices");
+    REQUIRE(json_array_size(devices) == 2);
+    const json_t* const one = json_array_get(devices, 0);
+    CHECK(json_get_integer(one, "devid") == 1);
+    CHECK(json_get_text(one, "path") == "/dev/a");
+    CHECK(json_get_integer(json_get(one, "scrub_session"), "bytes_scrubbed") == 40960);
+    CHECK(json_get_integer(json_get(one, "scrub_session"), "csum_errors") == 5);
+    // The counters that make_report() gives it: 10 and so on.
+    CHECK(json_get_integer(json_get(one, "scrub_lifetime"), "read_errors") == 11);
+    CHECK(json_get_integer(json_get(one, "scrub_lifetime"), "csum_errors") == 13 + 14 + 15);
+    const json_t* const other = json_get(json_array_get(devices, 1), "scrub_session");
+    CHECK(json_get_integer(other, "uncorrectable_errors") == 4);
+    CHECK(json_is_null(json_get(json_array_get(devices, 1), "path")));
+}
+
+TEST_CASE("damaged tree nodes go both ways")
+{
+    DamagedFiles damage;
+    damage.nodes = {{TreeIndex::kFreeSpace, {0}, {kToTheEnd}}, {TreeIndex::kFiles, {300}, {412}}};
+    damage.node_count = 7;
+    const auto decoded = decode_damage(encode_damage(damage).get());
+    REQUIRE(decoded.ok());
+    CHECK(decoded->node_count == 7);
+    REQUIRE(decoded->nodes.size() == 2);
+    for (size_t index = 0; index < 2; ++index) {
+        CHECK(decoded->nodes[index].tree == damage.nodes[index].tree);
+        CHECK(decoded->nodes[index].first_inode == damage.nodes[index].first_inode);
+        CHECK(decoded->nodes[index].last_inode == damage.nodes[index].last_inode);
+    }
+}
+
 }  // namespace cowraid

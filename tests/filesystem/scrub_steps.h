@@ -30,6 +30,20 @@ inline ScrubStatus scrub(Filesystem& fs)
     return {};
 }
 
+inline void require_quiet(const ScrubStatus& status)
+{
+    CHECK(status.repaired == 0);
+    CHECK(status.adopted == 0);
+    CHECK_FALSE(status.damaged());
+}
+
+// What the scrub says of one member.
+inline ScrubMemberNumbers found_on(const ScrubStatus& status, uint32_t member)
+{
+    const auto at = status.members.find({member + 1});
+    return at == status.members.end() ? ScrubMemberNumbers() : at->second;
+}
+
 inline void rot(SimVolume& volume, Prng& prng, uint32_t member, uint64_t offset)
 {
     volume.member(member).poke(offset, random_content(prng, kBlockBytes));

@@ -3,9 +3,6 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 
-#include <map>
-#include <thread>
-
 #include "tests/filesystem/scrub_steps.h"
 
 using namespace cowraid;
@@ -14,13 +11,6 @@ using namespace cowraid::test;
 namespace {
 
 constexpr uint64_t kChunkBytes = 16 * kKiB, kStripeBytes = 3 * kChunkBytes;
-
-void require_quiet(const ScrubStatus& status)
-{
-    CHECK(status.repaired == 0);
-    CHECK(status.adopted == 0);
-    CHECK_FALSE(status.damaged());
-}
 
 std::vector<std::vector<std::byte>> images(SimVolume& volume)
 {
@@ -145,115 +135,4 @@ TEST_CASE("scrub: data of the open transaction that is beyond redundancy stays u
     }
     // Now it is of a commit.
     CHECK(scrub(fs).lost >= content.size() / kBlockBytes);
-}
-
-namespace {
-
-// Fault sets of the random run: 500, or what COWRAID_SCRUB_ROUNDS says.
-uint32_t rounds()
-{
-    const char* text = std::getenv("COWRAID_SCRUB_ROUNDS");
-    return text != nullptr ? static_cast<uint32_t>(std::strtoul(text, nullptr, 10)) : 500;
-}
-
-// Of what is stored on a member some blocks rot, and some cannot be read until they are written.
-uint32_t spoil_some(SimVolume& volume, Prng& prng, uint32_t member, std::vector<size_t>& rules)
-{
-    const uint64_t begin = slots_offset(volume.fs());
-    const uint64_t blocks = (volume.shape().member_bytes - begin) / kBlockBytes;
-    const uint64_t wanted = prng.between(1, 60);
-    uint32_t spoilt = 0;
-    std::vector<std::byte> content(kBlockBytes);
-    for (int attempt = 0; attempt < 4000 && spoilt < wanted; ++attempt) {
-        const uint64_t offset = begin + prng.below(blocks) * kBlockBytes;
-        volume.member(member).peek(offset, content);
-        if (content == std::vector<std::byte>(kBlockBytes))
-            continue;
-        ++spoilt;
-        if (prng.chance(1, 4))
-            rules.push_back(volume.cable(member).add_rule(
-                {.action = FaultAction::kLatent, .begin = offset, .end = offset + kBlockBytes}));
-        else
-            rot(volume, prng, member, offset);
-    }
-    return spoilt;
-}
-
-// Flushes and commits are made between the steps of the scrub, as by a commit thread.
-ScrubStatus scrub_beside_writer(Filesystem& fs, Prng& prng, Contents& contents)
-{
-    const uint64_t writer_seed = prng.next();
-    std::thread writer([&] {
-        Prng choice(writer_seed);
-        for (int change = 0; change < 12; ++change)
-            change_one_in_memory(fs, choice, contents);
-    });
-    ScrubStatus status;
-    for (int step = 0; step < 1000 && status.state != ScrubState::kFinished; ++step) {
-        status = fs.scrub_step();
-        if (prng.chance(1, 2))
-            REQUIRE(fs.step(prng.chance(1, 3)).ok());
-    }
-    writer.join();
-    REQUIRE(status.state == ScrubState::kFinished);
-    REQUIRE(fs.step(true).ok());
-    return status;
-}
-
-void check_fault_set(SimVolume& volume, Prng& prng, uint32_t tolerance, Contents& contents)
-{
-    Filesystem& fs = volume.fs();
-    const VolumeInfo before = fs.info();
-    std::map<uint32_t, std::vector<size_t>> spoilt;  // by member: rules
-    while (spoilt.size() < tolerance)
-        spoilt.try_emplace(static_cast<uint32_t>(prng.below(volume.member_count())));
-    uint32_t blocks = 0;
-    for (auto& [member, rules] : spoilt)
-        blocks += spoil_some(volume, prng, member, rules);
-    REQUIRE(blocks > 0);
-    const ScrubStatus status = scrub_beside_writer(fs, prng, contents);
-    CHECK_FALSE(status.damaged());
-    CHECK(status.adopted == 0);
-    for (const auto& [member, rules] : spoilt)
-        for (const size_t rule : rules)
-            volume.cable(member).remove_rule(rule);
-    require_quiet(scrub(fs));
-    const VolumeInfo after = fs.info();
-    CHECK(after.blocks_unrecoverable == 0);
-    for (uint32_t member = 0; member < volume.member_count(); ++member) {
-        INFO("member ", member + 1);
-        if (!spoilt.contains(member))
-            CHECK(after.members[member].counters == before.members[member].counters);
-    }
-}
-
-}  // namespace
-
-TEST_CASE("scrub: random sets of faults in whole volumes beside writers: one pass repairs, the next is quiet")
-{
-    struct Case {
-        ProfileId data, metadata;
-        uint32_t members;
-    };
-    constexpr Case kCases[] = {{ProfileId::kRaid5, ProfileId::kRaid1, 4},
-                               {ProfileId::kRaid6, ProfileId::kRaid1c3, 5},
-                               {ProfileId::kRaid6, ProfileId::kRaid6, 5},
-                               {ProfileId::kRaid5, ProfileId::kRaid5, 4},
-                               {ProfileId::kRaid10, ProfileId::kRaid10, 5}};
-    for (const Case& one : kCases) {
-        SimVolume volume({one.members, 96 * kMiB, one.data, one.metadata, kChunkBytes});
-        make_and_mount(volume);
-        Prng prng(seed());
-        Contents contents = fill(volume.fs(), prng, 3 * kMiB);
-        for (uint32_t round = 0; round < divide_up(rounds(), std::size(kCases)); ++round) {
-            INFO(find_profile(one.data)->name, " ", find_profile(one.metadata)->name, " seed ", seed(),
-                 " round ", round);
-            check_fault_set(volume, prng, find_profile(one.data)->tolerance, contents);
-            if (round % 20 == 0)
-                require_contents(volume.fs(), contents);
-        }
-        require_contents(volume.fs(), contents);
-        REQUIRE(volume.unmount().ok());
-        require_clean(volume);
-    }
 }

@@ -99,8 +99,41 @@ def test_what_is_lost_is_said(make_volume):
     assert tool("cowraid", "status", "--check", volume.mount_point, check=False).returncode == 2
     text = tool("cowraid", "scrub", "status", "-d", volume.mount_point).stdout
     assert f"  Uncorrectable:  {report['lost_blocks']}\n" in text
-    assert all(f"{device}  online " in text for device in volume.devices)
+    for number, device in enumerate(volume.devices, 1):
+        assert f"Scrub device {device} (id {number}), " in text
     assert "are lost" in text and "status -v" in text
+
+
+def test_each_member_has_its_figures(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=128)
+    volume.make()
+    volume.mount()
+    fill(volume.mount_point, 4)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    rot(volume, [1, 3], share=5)
+    report = scrub(volume)
+    assert report["repaired_blocks"] > 50
+    for way in ("mounted", "unmounted"):
+        status = status_of(volume)
+        assert status["fsid"] and status["health"].startswith("ONLINE") and status["running"] is False, way
+        session, devices = status["scrub_session"], status["devices"]
+        assert (session["state"], session["t_start"]) == ("finished", report["started"])
+        assert session["corrected_errors"] == session["csum_errors"] == report["repaired_blocks"]
+        assert [device["path"] for device in devices] == [str(path) for path in volume.devices]
+        for device, line in zip(devices, volume.counters()["device-stats"]):
+            found = device["scrub_session"]
+            assert found["bytes_scrubbed"] > 0
+            assert found["csum_errors"] == line["corruption_errs"] + line["parity_errs"], way
+            assert found["corrected_errors"] == line["repaired_blocks"]
+            assert (found["csum_errors"] > 10) == (device["devid"] in (2, 4))
+            assert found["read_errors"] == found["uncorrectable_errors"] == found["unverified_errors"] == 0
+            assert device["scrub_lifetime"]["csum_errors"] == found["csum_errors"]
+        text = tool("cowraid", "scrub", "status", "-d", volume.mount_point).stdout
+        count = devices[1]["scrub_session"]["csum_errors"]
+        assert f"Scrub device {volume.devices[1]} (id 2), " in text
+        assert f"read=0 csum={count} super=0\n  Corrected:      {count}\n" in text
+        volume.unmount()
+        volume.mount()
 
 
 def damaged_files(volume):
@@ -348,6 +381,12 @@ def test_lost_nodes_are_called_nodes(make_volume):
     assert report["unreadable_nodes"] > 0
     assert report["lost_blocks"] == 0
     assert report["lost_addresses"] == []
+    status = json.loads(tool("cowraid", "status", "-v", "--json", volume.mount_point).stdout)["volumes"][0]
+    assert status["health"] == "DAMAGED"
+    assert status["damage"]["node_count"] > 0
+    text = tool("cowraid", "status", "-v", volume.mount_point).stdout
+    assert "tree nodes cannot be read" in text or "tree node cannot be read" in text
+    assert "  a node of the " in text
 
 
 def test_a_volume_is_named_like_anywhere(make_volume):

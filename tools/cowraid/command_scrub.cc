@@ -8,7 +8,7 @@
 #include "base/print.h"
 #include "control/scrub_json.h"
 #include "tools/cowraid/mounted_command.h"
-#include "tools/cowraid/status_text.h"
+#include "tools/cowraid/work_text.h"
 
 namespace cowraid {
 
@@ -108,7 +108,7 @@ struct ScrubStatusOptions {
 };
 
 constexpr argp_option kScrubStatusOptions[] = {
-    {nullptr, 'd', nullptr, 0, "each member, too: its state, and the errors that its counters have", 0},
+    {nullptr, 'd', nullptr, 0, "each member, too: its state, and what the scrub found on it", 0},
     {"check", kKeyCheck, nullptr, 0, "exit with 3 when something is damaged and stays so", 0},
     {},
 };
@@ -131,32 +131,27 @@ Result<ScrubStatus> ask_status(ControlClient& client, std::string& why)
     return decode_scrub(answer.get());
 }
 
-void print(ControlClient& client, const CommandOptions& options, const ScrubStatus& status)
+void print(ControlClient& client, const CommandOptions& options, const ScrubStatus& status,
+           bool with_members = false)
 {
-    if (options.format == OutputFormat::kJson)
-        return print_json(encode_scrub(status).get());
     const auto mounted = client.mounted_volume();
+    Json answer;
+    std::string ignored;
+    const bool json = options.format == OutputFormat::kJson;
+    const auto volume = mounted.ok() && (json || with_members)
+                            ? ask_volume_status(mounted->uuid, answer, ignored)
+                            : Result<VolumeStatus>(Err::kNotFound);
+    if (json) {
+        Json out = encode_scrub(status);
+        if (volume.ok())
+            add_scrub_sessions(status, answer.get(), out.get());
+        return print_json(out.get());
+    }
     const auto now = static_cast<uint64_t>(time(nullptr));
     print_lines(scrub_text(status, mounted.ok() ? mounted->uuid : Uuid(), now, options.sizes));
-}
-
-// What is known of each member, as cowraid status shows it: its state, and errors since they were last set to
-// 0.
-Status print_with_members(ControlClient& client, const CommandOptions& options, const ScrubStatus& status,
-                          std::string& why)
-{
-    Json answer;
-    CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
-    CW_ASSIGN(const VolumeStatus volume, ask_volume_status(mounted.uuid, answer, why));
-    if (options.format == OutputFormat::kText) {
-        print(client, options, status);
-        print_lines("\n" + member_table(volume, options.sizes));
-        return {};
-    }
-    Json out = encode_scrub(status);
-    json_put(out.get(), "members", Json(json_incref(json_object_get(answer.get(), "members"))));
-    print_json(out.get());
-    return {};
+    if (with_members && volume.ok() && status.state != ScrubState::kNone)
+        for (const MemberInfo& member : volume->report.info.members)
+            print_lines(scrub_member_text(status, member, state_of(member, *volume), options.sizes));
 }
 
 int findings_code(const ScrubStatus& status)
@@ -278,10 +273,7 @@ int command_scrub_status(int argc, char** argv, CommandOptions common)
     const auto status = ask_status(*client, why);
     if (!status.ok())
         return command_failed(options.common, status.err(), why);
-    if (!options.members)
-        print(*client, options.common, *status);
-    else if (const Status shown = print_with_members(*client, options.common, *status, why); !shown.ok())
-        return command_failed(options.common, shown.err(), why);
+    print(*client, options.common, *status, options.members);
     return options.check ? findings_code(*status) : kExitOk;
 }
 

@@ -290,6 +290,31 @@ std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t n
                              scrub_result(status) + (status.state == ScrubState::kFinished ? "" : " so far"));
 }
 
+std::string scrub_member_text(const ScrubStatus& status, const MemberInfo& member, const char* state,
+                              SizeStyle sizes)
+{
+    using Number = ScrubMemberNumber;
+    const auto at = status.members.find(member.id);
+    const ScrubMemberNumbers found = at == status.members.end() ? ScrubMemberNumbers() : at->second;
+    const auto text = [&](Number which) {
+        return std::to_string(found[which]);
+    };
+    const uint64_t errors = found[Number::kReadErrors] + found[Number::kWrong] + found[Number::kHeads];
+    std::string out = "\nScrub device " + (member.path.empty() ? "-" : member.path) + " (id " +
+                      std::to_string(member.id.value) + "), " + state + "\n";
+    out += scrub_field("Bytes scrubbed:", size_text(found[Number::kVerified] * kBlockBytes, sizes));
+    if (errors + found[Number::kUnverified] == 0)
+        return out + scrub_field("Error summary:", "no errors found");
+    out +=
+        scrub_field("Error summary:", "read=" + text(Number::kReadErrors) + " csum=" + text(Number::kWrong) +
+                                          " super=" + text(Number::kHeads));
+    out += scrub_field("  Corrected:", text(Number::kCorrected));
+    out += scrub_field("  Uncorrectable:", text(Number::kLost));
+    out += scrub_field("  Unverified:", text(Number::kUnverified));
+    const uint64_t left = errors - std::min(errors, found[Number::kCorrected] + found[Number::kLost]);
+    return left == 0 ? out : out + scrub_field("  Not corrected:", std::to_string(left));
+}
+
 namespace {
 
 // As of btrfs replace status. `ended`: how; null: it goes on.

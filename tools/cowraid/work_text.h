@@ -41,6 +41,9 @@ std::string replace_summary(const ReplaceStatus& status);
 
 // All that is known, in lines, which begin as those of btrfs do. `now`: seconds since 1970.
 std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t now, SizeStyle sizes);
+// What that scrub found on one member, behind an empty line. `state`: state_of() the member.
+std::string scrub_member_text(const ScrubStatus& status, const MemberInfo& member, const char* state,
+                              SizeStyle sizes);
 std::string replace_text(const ReplaceStatus& status);
 // The same of members that are filled.
 std::string filling_text(const ScrubStatus& status);

@@ -181,4 +181,33 @@ TEST_CASE("what is said of a balance")
     CHECK(balance_end(status).empty());
 }
 
+TEST_CASE("what a scrub found on one member is said as btrfs scrub status -d does")
+{
+    ScrubStatus status = half_scrubbed();
+    MemberInfo member{.id = {2}};
+    member.path = "/dev/sdb";
+    CHECK(scrub_member_text(status, member, "online", SizeStyle::kIec) ==
+          "\nScrub device /dev/sdb (id 2), online\n"
+          "Bytes scrubbed:   0.00B\n"
+          "Error summary:    no errors found\n");
+    status.members[{2}].numbers = {25600, 0, 3, 5, 1, 9, 0};
+    CHECK(scrub_member_text(status, member, "online", SizeStyle::kIec) ==
+          "\nScrub device /dev/sdb (id 2), online\n"
+          "Bytes scrubbed:   100.00MiB\n"
+          "Error summary:    read=3 csum=5 super=1\n"
+          "  Corrected:      9\n"
+          "  Uncorrectable:  0\n"
+          "  Unverified:     0\n");
+    status.members[{2}].numbers = {25600, 7, 3, 5, 1, 4, 3};
+    member.path.clear();
+    CHECK(scrub_member_text(status, member, "missing", SizeStyle::kIec) ==
+          "\nScrub device - (id 2), missing\n"
+          "Bytes scrubbed:   100.00MiB\n"
+          "Error summary:    read=3 csum=5 super=1\n"
+          "  Corrected:      4\n"
+          "  Uncorrectable:  3\n"
+          "  Unverified:     7\n"
+          "  Not corrected:  2\n");
+}
+
 }  // namespace cowraid
