@@ -79,7 +79,7 @@ Status FsyncRing::choose(RecordWrite& write, uint32_t copies)
         const MemberLog& log = logs_[choice.index];
         if (!usable(log, write))
             continue;
-        any_busy = any_busy || log.busy;
+        any_busy = any_busy || log.busy || log.ring.any_held();
         if (!log.busy && log.ring.find_place(block_count, choice.first_block))
             choices.push_back(choice);
     }

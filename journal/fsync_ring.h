@@ -70,8 +70,8 @@ public:
     // Records of generations up to this one are in a durable commit.
     void retire(Generation committed);
 
-    // Blocks of the member's ring that are not to be chosen until release(). False: they may be needed, or
-    // there is no such ring.
+    // Blocks of the member's ring that are not to be chosen until release(); who finds no room meanwhile
+    // waits (kBusy). False: they may be needed, or there is no such ring.
     bool hold(MemberId member, DeviceOffset first, uint64_t bytes);
     void release(MemberId member, DeviceOffset first);
 

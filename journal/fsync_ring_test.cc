@@ -198,6 +198,13 @@ TEST_CASE(
     REQUIRE(ring.hold({1}, begin, uint64_t{40} * kBlockBytes));
     for (int batch = 0; batch < 6; ++batch)
         CHECK_FALSE(write({7}));
+    // Where there is no other member the batch waits.
+    for (const uint32_t index : {1u, 2u})
+        REQUIRE(
+            ring.hold({index + 1}, {fixture.superblock.members[index].fsync_log_offset}, kBlockBytes * 40));
+    CHECK(ring.begin(1, 100, {7}, 1).err() == Err::kBusy);
+    for (const uint32_t index : {1u, 2u})
+        ring.release({index + 1}, {fixture.superblock.members[index].fsync_log_offset});
     ring.release({1}, begin);
     CHECK((write({7}) || write({7})));
 }

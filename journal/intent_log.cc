@@ -162,7 +162,7 @@ void IntentLog::record_floor(IntentHeader header)
     MutexLock lock(mutex_);
     for (const Batch& batch : batches)
         find(batch.member)->floor_on_its_way = false;
-    floor_done_.notify_all();
+    room_changed_.notify_all();
 }
 
 uint64_t IntentLog::room_made() const
@@ -171,14 +171,15 @@ uint64_t IntentLog::room_made() const
     return room_made_;
 }
 
-// Records a floor where entries are retired, and waits for others that do. False: no room was made since
-// room_made() was `room_before`.
+// Records a floor where entries are retired, and waits for others that do, and for blocks that are held.
+// False: no room was made since room_made() was `room_before`.
 bool IntentLog::make_room(IntentHeader header, uint64_t room_before)
 {
     record_floor(header);
     MutexLock lock(mutex_);
-    while (std::any_of(logs_.begin(), logs_.end(), [](const MemberLog& log) { return log.floor_on_its_way; }))
-        floor_done_.wait(mutex_);
+    while (std::any_of(logs_.begin(), logs_.end(),
+                       [](const MemberLog& log) { return log.floor_on_its_way || log.ring.any_held(); }))
+        room_changed_.wait(mutex_);
     return room_made_ != room_before;
 }
 
@@ -314,6 +315,8 @@ void IntentLog::release(MemberId member, DeviceOffset first)
     MutexLock lock(mutex_);
     if (MemberLog* const log = find(member); log != nullptr)
         log->ring.release(first);
+    ++room_made_;
+    room_changed_.notify_all();
 }
 
 LogUsage IntentLog::usage() const

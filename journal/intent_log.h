@@ -65,7 +65,8 @@ public:
 
     // Between a commit and the next in-place write of the commit thread, when all entries that are retired
     // are dead: blocks of the member's log without other entries. No append() takes them until release(), and
-    // they can be overwritten. False: there are others, or no such log.
+    // they can be overwritten; one that finds no other room waits, so that whoever holds them appends nothing
+    // and waits for no commit. False: there are others, or no such log.
     bool hold(MemberId member, DeviceOffset first, uint64_t bytes);
     void release(MemberId member, DeviceOffset first);
 
@@ -103,8 +104,9 @@ private:
     std::vector<MemberLog> logs_ CW_GUARDED_BY(mutex_);
     uint64_t next_sequence_ CW_GUARDED_BY(mutex_);
     uint64_t floor_ CW_GUARDED_BY(mutex_);
-    uint64_t room_made_ CW_GUARDED_BY(mutex_) = 0;  // segments freed, and writes whose member left
-    CondVar floor_done_;
+    uint64_t room_made_ CW_GUARDED_BY(mutex_) =
+        0;  // segments freed, blocks released, and writes whose member left
+    CondVar room_changed_;
     std::set<uint64_t> unwritten_ CW_GUARDED_BY(mutex_);  // appended, in-place writes not done
 };
 

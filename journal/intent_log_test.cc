@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 
@@ -631,12 +632,14 @@ struct OtherAppend {
     Rows rows;
     pthread_t thread{};
     Status status = Err::kShutdown;
+    std::atomic<bool> ended{false};
     int held_requests = 0;
 
     static void* run(void* self)
     {
         auto& other = *static_cast<OtherAppend*>(self);
         other.status = append(*other.log, other.rows);
+        other.ended = true;
         return nullptr;
     }
     static void hold(void* self, uint64_t)
@@ -695,8 +698,16 @@ TEST_CASE("intent log: blocks are held only without entries that count, and no a
         log.written(row->intent.sequence);
     log.retire(log.flush_covers());
     REQUIRE(log.hold(line.id, begin, kLogBytes));
-    Rows more = make_rows(fixture, 10, 8);
-    CHECK(append(log, more).err() == Err::kNoSpace);
+    OtherAppend other;
+    other.log = &log;
+    other.rows = make_rows(fixture, 10, 8);
+    REQUIRE(pthread_create(&other.thread, nullptr, OtherAppend::run, &other) == 0);
+    usleep(OtherAppend::kLongMicroseconds);
+    CHECK_FALSE(other.ended);
     log.release(line.id, begin);
-    CHECK(append(log, more).ok());
+    pthread_join(other.thread, nullptr);
+    CHECK(other.status == Status());
+    IntentScan scan(fixture.members, fixture.superblock);
+    for (const auto& row : other.rows)
+        require_found(scan, *row);
 }

@@ -53,6 +53,7 @@ public:
     // segment that free_below(limit) would leave has some of them.
     bool hold(DeviceOffset first, uint64_t bytes, uint64_t limit);
     void release(DeviceOffset first);
+    [[nodiscard]] bool any_held() const { return !held_.empty(); }
     // Frees segments whose `last` is lower, up to one whose is not; returns how many.
     uint64_t free_below(uint64_t limit);
 

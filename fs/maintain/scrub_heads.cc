@@ -243,11 +243,10 @@ uint64_t mend_parts(Store& store, CommitOrders& orders, BlockDevice& device, std
     std::string ignored;
     uint64_t mended = 0;
     const Ref<HoldParts> order = make_ref<HoldParts>(store, parts);
-    if (!orders.carry_out(Ref<CommitOrder>(order.get()), ignored).ok())
-        return 0;
+    const bool may_write = orders.carry_out(Ref<CommitOrder>(order.get()), ignored).ok();
     for (const LogPiece& part : order->held) {
         AlignedBuffer zeros = AlignedBuffer::zeroed(part.bytes);
-        mended += store.volume.members().device(part.member) == &device &&
+        mended += may_write && store.volume.members().device(part.member) == &device &&
                           write_device(device, part.offset, zeros.span()).ok() &&
                           read_device(device, part.offset, zeros.span()).ok()
                       ? 1
