@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "fs/commit/committer.h"
 #include "fs/commit/fsync_collect.h"
 #include "fs/txn/group_planning.h"
@@ -27,6 +28,7 @@ bool SyncQueue::enqueue(uint64_t change, Completion* completion)
             waiters_.push_back({change, completion});
             if ((leading_ || relief_coming_) && !relief_wanted_)
                 return false;
+            CW_ASSERT(!relief_coming_);
             relief_wanted_ = false;
             relief_coming_ = true;
             while (leading_)
