@@ -17,12 +17,16 @@ namespace {
 struct StatisticsReader {
     Filesystem& fs;
     std::atomic<bool> done{false};
-    std::atomic<uint64_t> reads{0}, wrong{0};
+    std::atomic<uint64_t> reads{0}, wrong{0}, kept{0};
 
     static void* run(void* self)
     {
         auto& reader = *static_cast<StatisticsReader*>(self);
         while (!reader.done) {
+            // What nothing is known of from before looks at every group.
+            const VolumeProfiles others{ProfileId::kRaid5, ProfileId::kRaid1};
+            for (int times = 0; times < 100; ++times)
+                reader.kept += reader.fs.volume->keeps_slots_for(kGroupMetadata, others) ? 1 : 0;
             reader.wrong += reader.fs.statistics().block_bytes == kBlockBytes ? 0 : 1;
             ++reader.reads;
         }
