@@ -8,7 +8,9 @@
                                                        --balance: balances; --returning: members come back;
                                                        --catch-up: and what they missed is written;
                                                        --log-blocks N: write-intent logs that wrap;
-                                                       --change-members: added, replaced, removed
+                                                       --change-members: added, replaced, removed;
+                                                       --resize: made smaller and larger;
+                                                       --spares: spares take the places of those that fail
     scripts/long_run.py pairs ROUNDS                   every pair of operations on a volume at once, 5 rounds
                                                        a shard
     scripts/long_run.py kill PROFILE ROUNDS            20 rounds of kill -9 under load a shard; needs root
@@ -41,7 +43,8 @@ SHARD_SECONDS_MAX = 7200
 LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance", "change-members")
+MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance", "change-members",
+                  "resize", "spares")
 PROGRAMS_OF_KINDS = {"simulator": "tests/simulator", "crash": "tests/crash-replay",
                      "pairs": "tests/members_test"}
 PROFILES_OF_KILL = ("raid5", "raid6")

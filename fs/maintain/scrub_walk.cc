@@ -369,10 +369,11 @@ Generation nodes_since(Store& store, ScrubScope scope)
         return {};
     if (scope == ScrubScope::kReplaced) {
         const Groups groups = store.volume.array().groups();
-        return std::any_of(groups.begin(), groups.end(),
-                           [&](const Ref<const ArrayGroup>& group) {
-                               return has_mirrored_nodes(*group) && to_be_copied(store, *group);
-                           })
+        return !is_mutant(CommitMutant::kCopiedNoNodes) &&
+                       std::any_of(groups.begin(), groups.end(),
+                                   [&](const Ref<const ArrayGroup>& group) {
+                                       return has_mirrored_nodes(*group) && to_be_copied(store, *group);
+                                   })
                    ? Generation{}
                    : kNoCommit;
     }

@@ -47,6 +47,10 @@ enum class CommitMutant : uint32_t {
     kTakenOverEarly,  // the successor takes over before all is copied
     kShrunkPartUsed,  // new groups take slots that a member is about to lose
     kSuccessorLast,  // the successor gets its first superblock as the member after the others
+    kCopiedNoNodes,  // of what is copied nodes are left out
+    kRecoveredCopyTrusted,  // what was copied counts although recovery wrote to the source alone
+    kShrunkFirst,  // superblocks say that a member is smaller before what lies beyond has moved
+    kShrunkSlotsStay,  // new groups take slots that a member has lost
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

@@ -135,7 +135,12 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
     note_member_states(generation);
     CW_TRY(write_to_new_members());
     CW_TRY(write_to_successor());
-    CW_TRY(write_superblocks(members_, next_));
+    if (is_mutant(CommitMutant::kShrunkFirst) && next_.balance.shrink_bytes != 0) {
+        Superblock early = next_;
+        CW_TRY(shrink_member_layout(*early.member(next_.balance.member), next_.balance.shrink_bytes));
+        CW_TRY(write_superblocks(members_, early));
+    } else
+        CW_TRY(write_superblocks(members_, next_));
     next_is_committed();
     return {};
 }
@@ -205,7 +210,7 @@ void Volume::commit_done(Allocator& allocator)
     }
     MutexLock lock(mutex_);
     for (const MemberRecord& record : committed_.members)
-        if (slots_.resize_member(record))
+        if (!is_mutant(CommitMutant::kShrunkSlotsStay) && slots_.resize_member(record))
             forget_potential();
 }
 

@@ -303,7 +303,8 @@ void Volume::balance_is_committed()
         return;
     // A member that this superblock removes, or what it loses by it, is left alone to its end.
     const MemberRecord* const member = next_.member(before.member);
-    if (member != nullptr && member->size_bytes != before.shrink_bytes)
+    if (member != nullptr &&
+        (member->size_bytes != before.shrink_bytes || is_mutant(CommitMutant::kShrunkSlotsStay)))
         heed_balance(before, false);
     heed_balance(committed_.balance, true);
 }

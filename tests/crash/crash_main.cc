@@ -38,6 +38,8 @@ enum Option {
     kCatchUp = 'u',
     kBalance = 'b',
     kChangeMembers = 'a',
+    kResize = 'z',
+    kSpares = 'h',
     kLogBlocks = 'l'
 };
 
@@ -91,6 +93,12 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kChangeMembers:
         arguments.crash.change_members = true;
         return 0;
+    case kResize:
+        arguments.crash.resize = true;
+        return 0;
+    case kSpares:
+        arguments.crash.spares = true;
+        return 0;
     case kReturningMembers:
         arguments.crash.returning = true;
         return 0;
@@ -112,7 +120,7 @@ int run_once(const CrashOptions& options)
            "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
            "checksum-commits=%llu moved-blocks=%llu emptied-groups=%llu fsync-records=%llu "
            "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu balances=%llu replaced=%llu "
-           "refused=%llu violations=%llu\n",
+           "resized=%llu refused=%llu violations=%llu\n",
            find_profile(options.shape.data_profile)->name, options.shape.member_count,
            static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
            static_cast<unsigned long long>(report.instants),
@@ -130,7 +138,7 @@ int run_once(const CrashOptions& options)
            static_cast<unsigned long long>(report.stale_returns),
            static_cast<unsigned long long>(report.caught_up),
            static_cast<unsigned long long>(report.balances), static_cast<unsigned long long>(report.replaced),
-           static_cast<unsigned long long>(report.refused),
+           static_cast<unsigned long long>(report.resized), static_cast<unsigned long long>(report.refused),
            static_cast<unsigned long long>(report.violations));
     if (report.violations != 0) {
         printf("first violation: %s\n", report.first_violation.c_str());
@@ -152,6 +160,14 @@ int run_once(const CrashOptions& options)
         printf("no member was removed: nothing was tested\n");
         return 1;
     }
+    if (options.resize && (report.moved_blocks == 0 || report.resized < 2)) {
+        printf("no member became smaller: nothing was tested\n");
+        return 1;
+    }
+    if (options.spares && (report.replaced < 2 || report.caught_up == 0)) {
+        printf("no spare took a place: nothing was tested\n");
+        return 1;
+    }
     if (options.balance && (report.moved_blocks == 0 || report.balances < 2)) {
         printf("no balance ended: nothing was tested\n");
         return 1;
@@ -171,21 +187,22 @@ int run_once(const CrashOptions& options)
 // Full within most commits.
 constexpr uint64_t kMutantLogBytes = 8 * kBlockBytes;
 
+// One harms readers, one nodes of groups that a failure under load left, some one window of many, a copy that
+// comes back, a spare, a target that was away, or keep a member from becoming smaller: tests/filesystem.
+bool of_unit_tests(CommitMutant mutant)
+{
+    return mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kCaughtUpNoNodes ||
+           mutant == CommitMutant::kAbsentTargetTrusted || mutant == CommitMutant::kShrunkPartUsed ||
+           (mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kSpareTorn);
+}
+
 int run_mutants(CrashOptions options, uint32_t only)
 {
     int survivors = 0;
     const ProfileId data_profile = options.shape.data_profile;
     for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
         const auto mutant = static_cast<CommitMutant>(number);
-        // One harms readers, one nodes of groups that a failure under load left, some one window of many, a
-        // copy that comes back, a spare, or a member that is replaced (all of them: tests/filesystem); one
-        // harms nobody.
-        const bool of_windows =
-            mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kSpareTorn;
-        const bool of_replacing =
-            mutant >= CommitMutant::kWrittenToOneOnly && mutant <= CommitMutant::kSuccessorLast;
-        if (mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kCaughtUpNoNodes ||
-            of_windows || of_replacing || mutant == CommitMutant::kNoRoom)
+        if (of_unit_tests(mutant) || mutant == CommitMutant::kNoRoom)
             continue;
         if (only != 0 && number != only)
             continue;
@@ -194,8 +211,10 @@ int run_mutants(CrashOptions options, uint32_t only)
         const bool full_log = mutant == CommitMutant::kFloorBeforeCommit;
         options.catch_up = mutant == CommitMutant::kCaughtUpUnread;
         options.returning = options.catch_up || mutant == CommitMutant::kStaleUnrecorded;
-        options.join_rows = options.returning || full_log;
-        options.change_members = mutant == CommitMutant::kNewMemberLast;
+        options.change_members =
+            mutant >= CommitMutant::kNewMemberLast && mutant <= CommitMutant::kRecoveredCopyTrusted;
+        options.resize = mutant >= CommitMutant::kShrunkFirst && mutant <= CommitMutant::kShrunkSlotsStay;
+        options.join_rows = options.returning || full_log || mutant == CommitMutant::kRecoveredCopyTrusted;
         // Without half of its members raid6 over four cannot be written: nobody could come back.
         const ProfileId profile = options.returning ? ProfileId::kRaid5 : data_profile;
         options.shape.data_profile = profile;
@@ -225,6 +244,8 @@ int main(int argc, char** argv)
         {"clean", kClean, nullptr, 0, "empty block groups all the time", 0},
         {"balance", kBalance, nullptr, 0, "balance block groups all the time", 0},
         {"change-members", kChangeMembers, nullptr, 0, "add, replace and remove members all the time", 0},
+        {"resize", kResize, nullptr, 0, "make members smaller and larger all the time", 0},
+        {"spares", kSpares, nullptr, 0, "members fail, and spares take their places, all the time", 0},
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {"catch-up", kCatchUp, nullptr, 0, "members come back, and what they missed is written to them", 0},

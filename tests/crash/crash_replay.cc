@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <optional>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "sim/recording_device.h"
 #include "sim/replay.h"
 #include "tests/crash/mutant_device.h"
+#include "tests/crash/orders.h"
 #include "tests/crash/subsets.h"
 #include "tests/crash/workload.h"
 #include "tests/support/mutant_scope.h"
@@ -74,13 +77,8 @@ private:
                                size_t acknowledged);
     Status record_fsyncs(Filesystem& fs, Workload& workload);
     static void clean(Filesystem& fs);
-    static void catch_up(Filesystem& fs, int steps);
-    Status balance(Filesystem& fs, Workload& workload);
-    Status change_table(Filesystem& fs, Workload& workload);
-    Status begin_replace(Filesystem& fs, Workload& workload);
-    Status continue_replace(Filesystem& fs, Workload& workload);
-    Status acknowledged(Filesystem& fs, Workload& workload, const Status& status, const char* what);
-    static std::string finish_balance(Filesystem& fs, const DirectoryState& state);
+    std::string finish_orders(Filesystem& fs, bool whole, const DirectoryState& state);
+    void spoil_ends(Filesystem& fs, std::vector<std::unique_ptr<ReplayDevice>>& devices);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
     void try_state(ReplayCursor& cursor, const CrashChoice& choice, const Losses& losses);
     std::string recover(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
@@ -97,16 +95,15 @@ private:
     const CrashOptions options_;
     Prng prng_;
     Recorder recorder_;
-    std::vector<std::unique_ptr<BlockDevice>> recorded_;  // the members while the workload runs
+    Orders::Devices recorded_;  // the members while the workload runs
+    std::optional<Orders> orders_;
+    std::vector<std::set<uint64_t>> written_ends_;  // by device: blocks that the smallest member has not
     std::vector<DirectoryState> snapshots_;  // what commit or fsync number k made durable
     std::unordered_set<uint64_t> seen_;
     std::vector<Losses> losses_;
     size_t next_loss_ = 0;
     uint32_t tolerance_ = 0;
     size_t left_at_ = SIZE_MAX;  // the first snapshot without the member that returns
-    std::vector<uint32_t> device_of_;  // by member id
-    bool removes_ = false;  // a removal has begun, and its device is not the spare one yet
-    uint32_t spare_ = UINT32_MAX;  // index of the device that is no member, if there is one
     std::vector<uint32_t> ever_away_;  // before this crash or during its recovery, by index
     bool mounted_for_writing_ = false;  // the last time
     CrashReport report_;
@@ -121,6 +118,7 @@ Result<std::unique_ptr<Filesystem>> Replay::open_recording(const std::vector<uin
     MountOptions options = manual_options();
     options.join_above = options_.join_rows ? 0 : -1;
     options.degraded = !absent.empty();
+    options.spare_seconds = 0;
     std::string why;
     Result<Assembly> assembly =
         assemble(std::move(devices), why, {.strangers = Strangers::kSkip, .named = {}});
@@ -160,17 +158,17 @@ Status Replay::record()
     SimVolume volume(options_.shape);
     std::string why;
     CW_ASSERT(volume.make(why).ok());
-    device_of_.push_back(UINT32_MAX);
-    if (options_.change_members)
-        spare_ = volume.add_device(options_.shape.member_bytes);
+    if (options_.change_members || options_.spares)
+        volume.add_device(options_.shape.member_bytes);
     for (uint32_t i = 0; i < volume.member_count(); ++i) {
-        device_of_.push_back(i);
         SimDevice& member = volume.member(i);
         auto recording =
             std::make_unique<RecordingDevice>(recorder_, std::make_unique<BorrowedDevice>(member));
         recorder_.set_start(recording->number(), member);
-        recorded_.push_back(std::make_unique<MutantDevice>(std::move(recording), options_.mutant, i == 0));
+        recorded_.push_back(std::make_unique<FaultDevice>(
+            std::make_unique<MutantDevice>(std::move(recording), options_.mutant, i == 0), i));
     }
+    orders_.emplace(options_, prng_, recorded_, report_);
     CW_ASSIGN(std::unique_ptr<Filesystem> fs, open_recording({}));
     Workload workload(*fs, options_.seed, *this);
     snapshots_.push_back({});
@@ -187,10 +185,10 @@ Status Replay::record()
             clean(*fs);
         if (options_.catch_up)
             catch_up(*fs, 2);
-        if (options_.balance)
-            CW_TRY(balance(*fs, workload));
-        if (options_.change_members)
-            CW_TRY(change_table(*fs, workload));
+        const bool failed_before = !orders_->failed().empty();
+        CW_TRY(orders_->step(*fs, workload));
+        if (!failed_before && !orders_->failed().empty())
+            left_at_ = snapshots_.size();
         snapshots_.push_back(workload.state());
         CW_TRY(fs->step(true));
         recorder_.mark(snapshots_.size() - 1, "acknowledged");
@@ -218,117 +216,44 @@ void Replay::clean(Filesystem& fs)
             return;
 }
 
-// Steps of it, or all.
-void Replay::catch_up(Filesystem& fs, int steps)
+// What recovery found goes on to its end, or as far as there is room. `whole`: no device is left out.
+std::string Replay::finish_orders(Filesystem& fs, bool whole, const DirectoryState& state)
 {
-    while (steps-- > 0) {
-        const Result<ScrubStatus> status = fs.catch_up_step();
-        if (!status.ok() || status->state == ScrubState::kFinished)
-            return;
-    }
-}
-
-// What the caller did with the snapshot that was taken last was a commit, unless it was refused.
-Status Replay::acknowledged(Filesystem& fs, Workload& workload, const Status& status, const char* what)
-{
-    if (!status.ok()) {
-        snapshots_.pop_back();
-        return fs.store.service.check_writable();
-    }
-    recorder_.mark(snapshots_.size() - 1, what);
-    workload.use(fs);
-    return {};
-}
-
-// The spare device becomes a member, then any member leaves, and its device is the spare one.
-// A member in service, by the device that is none.
-Status Replay::begin_replace(Filesystem& fs, Workload& workload)
-{
-    std::string why;
-    const std::vector<MemberRecord> table = fs.volume->member_table();
-    const MemberId member = table[prng_.below(table.size())].id;
-    snapshots_.push_back(workload.state());
-    const Status started =
-        fs.committer.replace_member(member, std::make_unique<BorrowedDevice>(*recorded_[spare_]), why);
-    if (started.ok())
-        device_of_.push_back(std::exchange(spare_, UINT32_MAX));
-    return acknowledged(fs, workload, started, "acknowledged that a member is being replaced");
-}
-
-// Some steps are commits.
-Status Replay::continue_replace(Filesystem& fs, Workload& workload)
-{
-    const ReplaceRecord replace = fs.volume->replacing();
-    for (uint64_t step = prng_.between(1, 8); step > 0 && fs.volume->replacing().active(); --step) {
-        const uint64_t before = fs.volume->superblock().generation.value;
-        snapshots_.push_back(workload.state());
-        fs.replace_step();
-        if (fs.volume->superblock().generation.value == before)
-            snapshots_.pop_back();
-        else
-            CW_TRY(acknowledged(fs, workload, {}, "acknowledged a step of a replacement"));
-    }
-    if (!fs.volume->replacing().active()) {
-        spare_ = std::exchange(device_of_[replace.source.value], device_of_[replace.target.value]);
-        ++report_.replaced;
-    }
-    return {};
-}
-
-Status Replay::change_table(Filesystem& fs, Workload& workload)
-{
-    if (fs.volume->replacing().active())
-        return continue_replace(fs, workload);
-    std::string why;
-    const BalanceStatus status = fs.committer.balance.status();
-    if (status.state == BalanceStatus::State::kFinished && std::exchange(removes_, false)) {
-        spare_ = device_of_[status.member.value];
-        ++report_.balances;
-    }
-    if (status.active()) {
-        continue_balance(fs, 6, false);
-        return {};
-    }
-    if (spare_ != UINT32_MAX && prng_.chance(1, 2))
-        return begin_replace(fs, workload);
-    snapshots_.push_back(workload.state());
-    if (spare_ != UINT32_MAX) {
-        const auto added = fs.committer.add_member(std::make_unique<BorrowedDevice>(*recorded_[spare_]), why);
-        if (added.ok())
-            device_of_.push_back(std::exchange(spare_, UINT32_MAX));
-        return acknowledged(fs, workload, added.status(), "acknowledged that a member is added");
-    }
-    const std::vector<MemberRecord> table = fs.volume->member_table();
-    const MemberId member = table[prng_.below(table.size())].id;
-    const Status started = fs.committer.balance.start(
-        {.profiles = fs.volume->profiles(), .content = kAllContent, .member = member}, why);
-    removes_ = started.ok();
-    return acknowledged(fs, workload, started, "acknowledged begin of a removal");
-}
-
-// One after another. Its begin is a commit.
-Status Replay::balance(Filesystem& fs, Workload& workload)
-{
-    if (!fs.committer.balance.status().active()) {
-        snapshots_.push_back(workload.state());
-        CW_TRY(acknowledged(fs, workload, begin_balance(fs, prng_), "acknowledged begin of a balance"));
-    }
-    continue_balance(fs, 6, false);
-    report_.balances += fs.committer.balance.status().state == BalanceStatus::State::kFinished ? 1 : 0;
-    return {};
-}
-
-// What recovery found goes on to its end, or as far as there is room.
-std::string Replay::finish_balance(Filesystem& fs, const DirectoryState& state)
-{
-    continue_balance(fs, 300, true);
+    if (options_.balance || options_.change_members || options_.resize)
+        continue_balance(fs, 300, true);
     for (int step = 0; step < 300 && fs.replace_step(); ++step)
         continue;
-    DirectoryState balanced;
+    // Half of the members and fewer are read only.
+    if (mounted_for_writing_ && options_.spares)
+        fs.committer.use_spares();
+    if (mounted_for_writing_ && (options_.catch_up || options_.spares)) {
+        const uint64_t before = stale_groups(fs);
+        catch_up(fs, INT_MAX);
+        if (!fs.step(true).ok())
+            return "the commit after catching up failed";
+        report_.caught_up += before > 0 && stale_groups(fs) == 0 ? 1 : 0;
+    }
+    // Of a member that failed the old device, the new one or the spare is there.
+    if (options_.spares && whole && fs.volume->degraded())
+        return "a device is no member and no spare any more";
+    DirectoryState finished;
     std::string why;
-    if (!read_state(fs, balanced, why))
-        return "while balancing: " + why;
-    return balanced == state ? std::string() : "balancing changed files";
+    if (!read_state(fs, finished, why))
+        return "while finishing: " + why;
+    return finished == state ? std::string() : "finishing changed files";
+}
+
+// Nobody cares what is behind the end of a member.
+void Replay::spoil_ends(Filesystem& fs, std::vector<std::unique_ptr<ReplayDevice>>& devices)
+{
+    const std::vector<std::byte> garbage(kBlockBytes, std::byte{0x5a});
+    for (const MemberRecord& member : fs.volume->member_table()) {
+        const uint32_t index = member.id.value - 1;
+        const std::set<uint64_t>& written = written_ends_[index];
+        const uint64_t end = divide_up(member.size_bytes, kBlockBytes);
+        for (auto block = written.lower_bound(end); block != written.end(); ++block)
+            devices[index]->poke(*block * kBlockBytes, garbage);
+    }
 }
 
 // Some between two commits; most are records of the fsync log.
@@ -377,6 +302,8 @@ std::string Replay::prove_refusal(std::vector<std::unique_ptr<ReplayDevice>>& de
         if (member.state == MemberState::kPresent && member.stale_groups == 0)
             continue;
         ++lacking;
+        if (orders_->failed().contains(member.id) || (options_.spares && !member.in_service()))
+            continue;
         const uint32_t index = member.id.value - 1;
         if (std::find(absent.begin(), absent.end(), index) == absent.end() &&
             std::find(ever_away_.begin(), ever_away_.end(), index) == ever_away_.end())
@@ -392,14 +319,6 @@ std::string Replay::prove_refusal(std::vector<std::unique_ptr<ReplayDevice>>& de
     return {};
 }
 
-uint64_t stale_groups(Filesystem& fs)
-{
-    uint64_t groups = 0;
-    for (const MemberInfo& member : fs.info().members)
-        groups += member.stale_groups;
-    return groups;
-}
-
 // Mounts and compares with the snapshots that may be there: the last acknowledged one, or the one whose
 // commit was under way. Empty when all is well.
 std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
@@ -411,21 +330,26 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     if (!assembly.ok())
         return "assembly refused: " + why;
     MountOptions options = manual_options();
-    options.degraded = !absent.empty();
+    options.degraded = !absent.empty() || options_.spares;
     options.read_only = !writable;
+    options.spare_seconds = 0;
     const bool of_mounts = options_.mutant == CommitMutant::kReplaySkipped ||
                            options_.mutant == CommitMutant::kStaleUnrecorded ||
-                           options_.mutant == CommitMutant::kCaughtUpUnread;
+                           options_.mutant == CommitMutant::kCaughtUpUnread ||
+                           options_.mutant == CommitMutant::kRecoveredCopyTrusted;
     const MutantScope mutant(of_mounts ? options_.mutant : CommitMutant::kNone);
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;
     if (!fs.ok()) {
-        const std::string problem =
-            options_.returning ? prove_refusal(devices, absent) : "only returning members are an excuse";
+        const std::string problem = options_.returning || options_.spares
+                                        ? prove_refusal(devices, absent)
+                                        : "only returning members are an excuse";
         return problem.empty() ? problem : "mount refused: " + why + ": " + problem;
     }
     report_.recovered_rows += (*fs)->info().recovered_rows;
     report_.replayed_records += (*fs)->info().replayed_records;
+    if (options_.resize)
+        spoil_ends(**fs, devices);
     DirectoryState state;
     if (!read_state(**fs, state, why))
         return why;
@@ -438,7 +362,8 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
             return "member " + std::to_string(member.id.value) + " was never away and is called stale";
     for (const MemberInfo& member : (*fs)->info().members)
         for (size_t kind = 0; kind < member.counters.size(); ++kind)
-            if (member.counters[kind] != 0 && kind != static_cast<size_t>(MemberCounter::kSuperblock))
+            if (member.counters[kind] != 0 && kind != static_cast<size_t>(MemberCounter::kSuperblock) &&
+                !orders_->failed().contains(member.id))
                 return "a clean crash charged member " + std::to_string(member.id.value);
     if (writable && options_.clean) {
         clean(**fs);
@@ -448,17 +373,11 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
         if (cleaned != state)
             return "cleaning changed files";
     }
-    if (writable && (options_.balance || options_.change_members))
-        if (std::string problem = finish_balance(**fs, state); !problem.empty())
+    const bool ordered = options_.balance || options_.change_members || options_.resize || options_.spares ||
+                         options_.catch_up;
+    if (writable && ordered)
+        if (std::string problem = finish_orders(**fs, absent.empty(), state); !problem.empty())
             return problem;
-    // Half of the members and fewer are read only.
-    if (mounted_for_writing_ && options_.catch_up) {
-        const uint64_t before = stale_groups(**fs);
-        catch_up(**fs, INT_MAX);
-        if (!(*fs)->step(true).ok())
-            return "the commit after catching up failed";
-        report_.caught_up += before > 0 && stale_groups(**fs) == 0 ? 1 : 0;
-    }
     if (writable && !(*fs)->close().ok())
         return "unmount after recovery failed";
     return {};
@@ -479,7 +398,7 @@ std::string Replay::check(std::vector<std::unique_ptr<ReplayDevice>>& devices,
         return "check failed: " + why;
     report_.stale_returns += report.stale_columns > 0 ? 1 : 0;
     for (const CheckFinding& finding : report.findings)
-        if (finding.kind != "member" || absent.empty())
+        if (finding.kind != "member" || (absent.empty() && !options_.spares))
             return "check: " + finding.kind + ": " + finding.text;
     return {};
 }
@@ -598,6 +517,11 @@ CrashReport Replay::run()
         report_.first_violation = std::string("the workload itself failed: ") + err_text(recorded.err());
         return report_;
     }
+    written_ends_.resize(recorder_.device_count());
+    for (const RecordedWrite& write : recorder_.writes())
+        for (uint64_t block = 0; options_.resize && block < write.content.size(); ++block)
+            if (write.first_block + block >= kMinMemberBytes / kBlockBytes)
+                written_ends_[write.device].insert(write.first_block + block);
     tolerance_ = std::min(find_profile(options_.shape.data_profile)->tolerance,
                           find_profile(options_.shape.metadata_profile)->tolerance);
     losses_ = all_losses(static_cast<uint32_t>(recorder_.device_count()), tolerance_);

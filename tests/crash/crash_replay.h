@@ -26,7 +26,10 @@ struct CrashOptions {
     bool returning = false;
     bool catch_up = false;  // and what they missed is written to them, also after recovery
     bool balance = false;  // balances all the time, also after recovery
-    bool change_members = false;  // one is added, one removed, all the time; removals go on after recovery
+    // One is added, removed or replaced by copying, all the time; that goes on after recovery.
+    bool change_members = false;
+    bool resize = false;  // members become smaller and larger, beside balances; that goes on after recovery
+    bool spares = false;  // a member fails, a spare takes its place and catches up, all the time
     bool join_rows = false;  // data goes into rows that hold committed blocks wherever there are some
 };
 
@@ -39,7 +42,8 @@ struct CrashReport {
     // Mounts with members back; of those checked, with stale columns; mounts refused for what a member lacks.
     uint64_t returned = 0, stale_returns = 0, refused = 0;
     uint64_t balances = 0;  // that ended, of the workload
-    uint64_t replaced = 0;  // members in service, of the workload
+    uint64_t replaced = 0;  // members in service, or by spares; of the workload
+    uint64_t resized = 0;  // members that became smaller or larger, of the workload
     uint64_t caught_up = 0;  // mounts that wrote what members had missed, and called them current
     uint64_t violations = 0;
     std::string first_violation;

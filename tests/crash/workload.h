@@ -44,14 +44,14 @@ public:
     Status grow(size_t bytes);
     Status shrink();
     [[nodiscard]] DirectoryState state() const;
+    // After every call of the filesystem, before its change is applied to the state.
+    void note_commit();
 
 private:
     Status write();
     Status remove();
     Status rename();
     [[nodiscard]] std::string random_name();
-    // After every call of the filesystem, before its change is applied to the state.
-    void note_commit();
 
     CommitWatcher& watcher_;
     Filesystem* fs_ = nullptr;

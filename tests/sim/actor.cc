@@ -177,9 +177,38 @@ void Actor::clean()
     }
 }
 
+// Pauses it, resumes or cancels it. A pass that is paused stands still.
+bool Actor::control_scrub()
+{
+    Scrub& work = fs().committer.scrub;
+    const ScrubState state = work.status().state;
+    const bool paused = state == ScrubState::kPaused;
+    if (!paused && (state != ScrubState::kRunning || !prng().chance(1, 6)))
+        return false;
+    if (prng().chance(1, 3)) {
+        world_.note("cancel the scrub");
+        world_.events.add(Event::kScrubCancelled);
+        world_.settle("cancelling a scrub", work.cancel().err(), Err::kOk);
+    } else if (paused) {
+        world_.note("resume the scrub");
+        world_.settle("resuming a scrub", work.resume().err(), Err::kOk);
+    } else {
+        world_.note("pause the scrub");
+        world_.events.add(Event::kScrubPaused);
+        world_.settle("pausing a scrub", work.pause().err(), Err::kOk);
+        const uint64_t before = work.status().bytes_done;
+        const ScrubStatus after = fs().scrub_step();
+        if (after.state != ScrubState::kPaused || after.bytes_done != before)
+            world_.violation("a scrub goes on though it is paused");
+    }
+    return true;
+}
+
 // A few pieces; the pass ends in a later burst. What faults leave is within redundancy, or the volume stops.
 void Actor::scrub()
 {
+    if (control_scrub())
+        return;
     for (uint64_t count = prng().between(1, 4); count > 0; --count) {
         world_.note("scrub");
         const ScrubStatus status = fs().scrub_step();
@@ -209,10 +238,45 @@ void Actor::catch_up()
     }
 }
 
+// Pauses it, resumes or cancels it, each by a commit. One that is paused stands still.
+bool Actor::control_balance()
+{
+    Balance& work = fs().committer.balance;
+    const BalanceStatus before = work.status();
+    const bool paused = before.state == BalanceStatus::State::kPaused;
+    if (!before.active() || (!paused && !prng().chance(1, 8)))
+        return false;
+    world_.in_commit = true;
+    const bool cancels = prng().chance(1, 3);
+    world_.note("%s the balance", cancels ? "cancel" : paused ? "resume" : "pause");
+    std::string why;
+    const Status status = cancels ? work.cancel(why) : paused ? work.resume(why) : work.pause(why);
+    if (!world_.returned(Event::kCommit))
+        return true;
+    // Meanwhile there may be no room for what is on a member, or too few members; or it had ended.
+    const bool excused = (paused && status.err() == Err::kNoSpace) || status.err() == Err::kInvalid;
+    if (!status.ok() && !excused)
+        world_.settle("order to a balance", status.err(), Err::kOk);
+    if (!status.ok())
+        return true;
+    world_.committed();
+    world_.in_commit = false;
+    if (cancels)
+        world_.events.add(Event::kBalanceCancelled);
+    else if (!paused) {
+        world_.events.add(Event::kBalancePaused);
+        if (fs().balance_step() != CleanProgress::kNothing)
+            world_.violation("a balance goes on though it is paused");
+    }
+    return true;
+}
+
 // Its begin is a commit. It goes on, after mounts too, until it ends.
 void Actor::balance()
 {
     Balance& work = fs().committer.balance;
+    if (control_balance())
+        return;
     if (!work.status().active() && prng().chance(1, 2)) {
         world_.in_commit = true;
         world_.note("begin balance");

@@ -102,7 +102,9 @@ private:
     void flush();
     void clean();
     void scrub();
+    bool control_scrub();
     void balance();
+    bool control_balance();
     void catch_up();
     void check_data_durable(InodeNumber file);
 

@@ -81,11 +81,17 @@ namespace cowraid::test {
     X(kStopped, "stopped by too many failures, then mounted as ever", 100)                                   \
     X(kSpared, "more failures than tolerated, in different groups", 10)                                      \
     X(kAbsent, "fault: member absent at mount", 100)                                                         \
+    X(kRotBesideScrub, "fault: rot beside a scrub", 500)                                                     \
     X(kFaultHit, "requests hit by a fault", 5000)                                                            \
     X(kCleanStep, "step of the cleaner", 10000)                                                              \
     X(kBalanceStep, "steps of a balance", 5000)                                                              \
     X(kBalanceBegun, "balance begun", 500)                                                                   \
     X(kBalanced, "balance ended", 100)                                                                       \
+    X(kBalancePaused, "balance paused", 50)                                                                  \
+    X(kBalanceCancelled, "balance cancelled", 20)                                                            \
+    X(kScrubPaused, "scrub paused", 50)                                                                      \
+    X(kScrubCancelled, "scrub cancelled", 50)                                                                \
+    X(kScrubTrial, "scrub beside rot; the last pass found nothing", 100)                                     \
     X(kScrubStep, "piece of a scrub", 10000)                                                                 \
     X(kCatchUpStep, "piece of what a member missed", 1000)                                                   \
     X(kCaughtUp, "all that members missed", 100)                                                             \
@@ -94,6 +100,16 @@ namespace cowraid::test {
     X(kRemovalBegun, "removal of a member begun", 100)                                                       \
     X(kMemberRemoved, "member removed", 20)                                                                  \
     X(kMemberReplaced, "member replaced", 50)                                                                \
+    X(kCopyBegun, "copying of a member begun", 50)                                                           \
+    X(kCopyStep, "step of copying a member", 500)                                                            \
+    X(kCopied, "member copied, and replaced", 20)                                                            \
+    X(kCopyCancelled, "copying of a member cancelled", 5)                                                    \
+    X(kCopyFailed, "copying of a member failed", 1)                                                          \
+    X(kSpareAdded, "spare added", 50)                                                                        \
+    X(kSpareUsed, "spare took a place", 5)                                                                   \
+    X(kGrown, "member made larger", 20)                                                                      \
+    X(kShrinkBegun, "shrinking of a member begun", 50)                                                       \
+    X(kShrunk, "member made smaller, or given up", 20)                                                       \
     X(kMemberOffline, "member taken offline", 50)                                                            \
     X(kMemberOnline, "member brought online", 50)                                                            \
     X(kOrderCut, "power cut inside an order about members", 5)                                               \

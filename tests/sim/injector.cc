@@ -17,6 +17,8 @@ constexpr Event kMild[] = {
     Event::kLatent,       Event::kReadError, Event::kLostWrite, Event::kMisdirected, Event::kFlippedRead,
     Event::kFlippedWrite, Event::kStaleRead, Event::kTornWrite,
 };
+// Of them those that a scrub mends.
+constexpr size_t kRotKinds = 6;
 // What may cost the member its place.
 constexpr Event kGrave[] = {Event::kRotBothRings, Event::kGoneLive, Event::kWriteError, Event::kFlushError,
                             Event::kLostFlush};
@@ -40,9 +42,12 @@ const char* text_of(Event kind)
 
 }  // namespace
 
+// Or the device that is to take a member's place.
 uint32_t Injector::some_member()
 {
-    const std::vector<uint32_t> members = world_.machine.members();
+    std::vector<uint32_t> members = world_.machine.members();
+    if (const std::optional<uint32_t> target = world_.machine.find(Place::kTarget))
+        members.push_back(*target);
     return members[world_.prng.below(members.size())];
 }
 
@@ -94,7 +99,7 @@ void Injector::end_faults_of(uint32_t member)
     std::erase_if(rules_, [&](const ActiveRule& active) {
         if (active.member != member)
             return false;
-        world_.machine.cable(member).remove_rule(active.number);
+        active.cable->remove_rule(active.number);
         return true;
     });
 }
@@ -106,6 +111,15 @@ void Injector::removed(uint32_t member)
     gone_.erase(member);
 }
 
+void Injector::moved(uint32_t from, uint32_t to)
+{
+    end_faults_of(from);
+    end_faults_of(to);
+    for (std::set<uint32_t>* members : {&hurt_, &ever_hurt_, &gone_})
+        if (members->erase(from) > 0)
+            members->insert(to);
+}
+
 void Injector::all_is_well()
 {
     hurt_.clear();
@@ -115,9 +129,8 @@ void Injector::all_is_well()
 void Injector::end_faults()
 {
     for (const ActiveRule& active : rules_) {
-        FaultDevice& cable = world_.machine.cable(active.member);
-        world_.events.add(Event::kFaultHit, cable.hits(active.number));
-        cable.remove_rule(active.number);
+        world_.events.add(Event::kFaultHit, active.cable->hits(active.number));
+        active.cable->remove_rule(active.number);
     }
     rules_.clear();
     overload_.clear();
@@ -127,7 +140,7 @@ std::set<uint32_t> Injector::overload_hits() const
 {
     std::set<uint32_t> hit;
     for (const ActiveRule& active : overload_)
-        if (world_.machine.cable(active.member).hits(active.number) > 0)
+        if (active.cable->hits(active.number) > 0)
             hit.insert(active.member);
     return hit;
 }
@@ -136,12 +149,12 @@ std::set<uint32_t> Injector::overload_hits() const
 // tries before the others may leave service, but no superblock says so.
 void Injector::overload_member(Event kind, uint32_t victim)
 {
-    const MemberRecord member = plan_member_layout(world_.machine.disk(victim).size_bytes()).take();
+    const MemberRecord member = *world_.fs().volume->superblock().member({victim + 1});
     FaultRule rule{.kinds = kFaultWrites | kFaultFlushes};
     const auto add = [&](uint64_t begin, uint64_t bytes) {
         rule.begin = begin;
         rule.end = begin + bytes;
-        overload_.push_back({victim, world_.machine.cable(victim).add_rule(rule)});
+        overload_.push_back(add_rule(victim, rule));
     };
     switch (kind) {
     case Event::kTooManyFlushErrors:
@@ -312,7 +325,7 @@ void Injector::disturb(Event kind, uint32_t victim)
         rule.unit_bytes = prng.chance(1, 2) ? 512 : 4096;
         rule.flip_bits = static_cast<uint32_t>(prng.between(1, 8));
     }
-    rules_.push_back({victim, world_.machine.cable(victim).add_rule(rule)});
+    rules_.push_back(add_rule(victim, rule));
 }
 
 void Injector::hit(Event kind, uint32_t victim)
@@ -335,6 +348,23 @@ void Injector::hit(Event kind, uint32_t victim)
     default:
         return disturb(kind, victim);
     }
+}
+
+Injector::ActiveRule Injector::add_rule(uint32_t victim, const FaultRule& rule)
+{
+    FaultDevice& cable = world_.machine.cable(victim);
+    return {victim, &cable, cable.add_rule(rule)};
+}
+
+void Injector::rot()
+{
+    const std::optional<uint32_t> victim = choose_victim();
+    if (!victim)
+        return;
+    const Event kind = kMild[world_.prng.below(kRotKinds)];
+    world_.note("%s on member %u", text_of(kind), *victim + 1);
+    world_.events.add(Event::kRotBesideScrub);
+    hit(kind, *victim);
 }
 
 void Injector::strike()

@@ -31,6 +31,10 @@ public:
     void end_faults_of(uint32_t member);
     // It is no member any more.
     void removed(uint32_t member);
+    // The disk of one is that of another now.
+    void moved(uint32_t from, uint32_t to);
+    // Content of a member rots, if that is tolerated.
+    void rot();
     // Whether the volume can be written without one more that is not lost yet.
     [[nodiscard]] bool may_lose_more() const;
     // One whose loss leaves a volume that can be written; it counts as lost from now on.
@@ -67,8 +71,10 @@ private:
 
     struct ActiveRule {
         uint32_t member;
+        FaultDevice* cable;
         size_t number;
     };
+    ActiveRule add_rule(uint32_t victim, const FaultRule& rule);
 
     World& world_;
     std::vector<ActiveRule> rules_;

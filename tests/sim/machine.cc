@@ -32,7 +32,8 @@ void PluggedDisk::perform(IoRequest& request)
 Machine::Machine(const MachineShape& shape, uint64_t seed) : shape_(shape), seed_(seed)
 {
     for (uint32_t i = 0; i < shape.member_count(); ++i)
-        members_.push_back({.now = make_disk("member" + std::to_string(i + 1), shape.member_bytes[i])});
+        members_.push_back({.now = make_disk("member" + std::to_string(i + 1), shape.member_bytes[i]),
+                            .place = Place::kMember});
 }
 
 Machine::~Machine() = default;
@@ -57,27 +58,47 @@ std::vector<uint32_t> Machine::members() const
     return indexes;
 }
 
-uint32_t Machine::spare(uint64_t bytes)
+std::optional<uint32_t> Machine::find(Place place) const
 {
-    if (members_.back().place != Place::kSpare)
-        members_.push_back({.now = make_disk("member" + std::to_string(members_.size() + 1), bytes),
-                            .place = Place::kSpare});
-    return disk_count() - 1;
+    for (uint32_t i = 0; i < members_.size(); ++i)
+        if (members_[i].place == place)
+            return i;
+    return std::nullopt;
 }
 
-void Machine::exchange_disk(uint32_t index)
+void Machine::add_disk(uint32_t index, uint64_t bytes)
 {
-    Member& member = members_[index];
-    member.old = member.now;
-    member.now = make_disk("member" + std::to_string(index + 1) + " on disk " + std::to_string(disks_.size()),
-                           member.old->disk->size_bytes());
+    if (members_.size() <= index)
+        members_.resize(index + 1);
+    if (bytes > 0)
+        members_[index].now = make_disk("disk" + std::to_string(disks_.size() + 1), bytes);
 }
 
-void Machine::settle_exchange(uint32_t index, bool old)
+void Machine::exchange_disk(uint32_t index, uint64_t bytes)
 {
-    Disk* const other = std::exchange(members_[index].old, nullptr);
-    if (old)
-        members_[index].now = other;
+    members_[index].old = members_[index].now;
+    add_disk(index, bytes);
+}
+
+std::optional<uint32_t> Machine::holder_of(const std::string& name) const
+{
+    for (uint32_t i = 0; i < members_.size(); ++i)
+        if (members_[i].now != nullptr && members_[i].now->disk->name() == name)
+            return i;
+    return std::nullopt;
+}
+
+void Machine::settle(uint32_t index, const std::string& name, Place place)
+{
+    add_disk(index, 0);
+    members_[index].old = nullptr;
+    members_[index].place = place;
+    for (const std::unique_ptr<Disk>& one : disks_)
+        if (one->disk->name() == name && members_[index].now != one.get()) {
+            if (const std::optional<uint32_t> before = holder_of(name))
+                members_[*before].now = nullptr;
+            members_[index].now = one.get();
+        }
 }
 
 std::unique_ptr<BlockDevice> Machine::borrow(uint32_t index)
@@ -98,9 +119,9 @@ std::vector<std::unique_ptr<BlockDevice>> Machine::plug_in(const std::vector<uin
     std::vector<std::unique_ptr<BlockDevice>> devices;
     for (uint32_t i = 0; i < disk_count(); ++i) {
         const Member& member = members_[i];
-        if (member.place != Place::kMember && member.place != Place::kJoining)
+        if (member.place == Place::kNone)
             continue;
-        if (std::find(absent.begin(), absent.end(), i) == absent.end())
+        if (member.now != nullptr && std::find(absent.begin(), absent.end(), i) == absent.end())
             devices.push_back(borrow(i));
         if (member.old != nullptr)
             devices.push_back(std::make_unique<BorrowedDevice>(*member.old->cable));
@@ -108,11 +129,12 @@ std::vector<std::unique_ptr<BlockDevice>> Machine::plug_in(const std::vector<uin
     return devices;
 }
 
-// A disk without superblocks is one that power failed on before it was anything, or that was removed.
+// A disk without superblocks is one that power failed on before it was anything, or that was removed or
+// replaced.
 Strangers Machine::strangers() const
 {
     const bool unsettled = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
-        return member.place == Place::kJoining || member.old != nullptr;
+        return (member.place != Place::kNone && member.place != Place::kMember) || member.old != nullptr;
     });
     return unsettled || removing ? Strangers::kSkip : Strangers::kRefuse;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,13 @@ private:
     std::vector<uint64_t> written_;
 };
 
-// What the disk of an index is to the volume. Its member has the number index + 1.
+// What the disk of an index is to the volume. Its member, or spare, has the number index + 1.
 enum class Place : uint8_t {
-    kSpare,  // nothing yet; only that of the last index
+    kNone,  // nothing yet, or no more
     kJoining,  // power failed while it was added: only a mount can say
     kMember,
-    kRemoved,
+    kTarget,  // of the replacement that is under way
+    kSpare,  // waits for a member to fail
 };
 
 class Machine {
@@ -81,21 +83,23 @@ public:
     // Indexes of members.
     [[nodiscard]] std::vector<uint32_t> members() const;
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members().size()); }
-    // Indexes of all disks that there ever were.
+    // Indexes that there ever were: some have no disk.
     [[nodiscard]] uint32_t disk_count() const { return static_cast<uint32_t>(members_.size()); }
     [[nodiscard]] Place place(uint32_t index) const { return members_[index].place; }
     void set_place(uint32_t index, Place place) { members_[index].place = place; }
-    // The index of a disk that is no member: the spare one, or another.
-    uint32_t spare(uint64_t bytes);
+    // The first index of that place.
+    [[nodiscard]] std::optional<uint32_t> find(Place place) const;
+    // From now on there is such an index, with an empty disk unless `bytes` is 0.
+    void add_disk(uint32_t index, uint64_t bytes);
     // An empty disk in the place of another, which stays plugged in.
-    void exchange_disk(uint32_t index);
+    void exchange_disk(uint32_t index, uint64_t bytes);
     [[nodiscard]] bool exchanged(uint32_t index) const { return members_[index].old != nullptr; }
-    [[nodiscard]] const char* old_disk_name(uint32_t index) const
-    {
-        return members_[index].old->disk->name();
-    }
-    // Only one of the two goes on: the old one, or the other.
-    void settle_exchange(uint32_t index, bool old);
+    // The index that has the disk of that name now, not as its old one.
+    [[nodiscard]] std::optional<uint32_t> holder_of(const std::string& name) const;
+    // Of all disks that there ever were only that of the name goes on there (empty: the one it has now).
+    void settle(uint32_t index, const std::string& name, Place place);
+    // Its disk is the volume's no more.
+    void forget(uint32_t index) { members_[index] = {}; }
     // The disk's requests for the volume to own.
     std::unique_ptr<BlockDevice> borrow(uint32_t index);
     // What the platters hold, the cable and its faults, where it was written. By index, from 0.
@@ -116,7 +120,7 @@ private:
     struct Member {
         Disk* now = nullptr;
         Disk* old = nullptr;
-        Place place = Place::kMember;
+        Place place = Place::kNone;
     };
     Disk* make_disk(const std::string& name, uint64_t bytes);
     [[nodiscard]] Strangers strangers() const;

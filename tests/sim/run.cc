@@ -58,6 +58,8 @@ private:
     void operate(uint64_t count);
     void step();
     void last_stand();
+    void scrub_beside_rot();
+    bool scrub_pass(bool beside_rot, ScrubStatus& status);
 
     // Ends of a mount.
     void end(Ending ending);
@@ -133,9 +135,9 @@ void Run::operate(uint64_t count)
 
 void Run::step()
 {
-    if (prng().chance(1, 80))
+    if (prng().chance(1, 60))
         membership_.step();
-    else
+    else if (!membership_.go_on())
         actor_.step();
     membership_.settle();
 }
@@ -207,7 +209,7 @@ void Run::unmount()
 // One member too many fails. The volume stops, or block groups can do without all of them.
 void Run::overload()
 {
-    if (world_.fs().info().degraded || injector_.may_be_degraded())
+    if (world_.fs().info().degraded || injector_.may_be_degraded() || machine().find(Place::kTarget))
         return;
     operate(prng().below(10));
     if (!going())
@@ -400,6 +402,9 @@ void Run::mount_again()
     if (prng().chance(1, 2))
         options.join_above = 0;
     options.partial_writes.rmw_level = static_cast<RmwLevel>(prng().below(3));
+    // Spares wait for nobody, or for longer than a run; which of the two is not the clock's business.
+    options.spare_seconds = prng().chance(2, 3) ? 0 : options.spare_seconds;
+    options.error_budget = 0;
     options.partial_writes.stripe_cache_size = prng().chance(1, 2) ? 17 : 1024;
     std::vector<uint32_t> absent;
     if (!was_stopped_ && !membership_.unsettled() && prng().chance(1, 6))
@@ -487,11 +492,62 @@ void Run::check_offline()
                              finding.text.c_str(), static_cast<unsigned long long>(finding.address),
                              finding.member, finding.repairable ? ", repairable" : "");
     // What a member missed counts against tolerance until it was written anew.
-    if (!report.clean() || report.stale_columns > 0)
+    // What is copied so far nobody looks at.
+    if (!report.clean() || report.stale_columns > 0 || machine().find(Place::kTarget))
         return;
     world_.events.add(Event::kCleanCheck);
     world_.events.add(Event::kHealed, injector_.hurt().empty() ? 0 : 1);
     injector_.all_is_well();
+}
+
+// To its end; `beside_rot`: members rot meanwhile, and the volume is used. False: the run is over, or the
+// mount.
+bool Run::scrub_pass(bool beside_rot, ScrubStatus& status)
+{
+    Scrub& scrub = world_.fs().committer.scrub;
+    scrub.cancel().ignore();
+    do {
+        if (beside_rot && prng().chance(1, 8))
+            injector_.rot();
+        if (beside_rot)
+            operate(prng().below(3));
+        if (!going() || world_.power_lost())
+            return false;
+        scrub.resume().ignore();
+        status = world_.fs().scrub_step();
+        if (!world_.returned())
+            return false;
+        world_.events.add(Event::kScrubStep);
+    } while (status.state == ScrubState::kRunning);
+    return status.state == ScrubState::kFinished;
+}
+
+// One pass beside rot, one for what rotted behind it; then there is nothing to be found.
+void Run::scrub_beside_rot()
+{
+    const auto whole = [&] {
+        const VolumeInfo info = world_.fs().info();
+        return !info.read_only && std::all_of(info.members.begin(), info.members.end(), [](const auto& one) {
+            return one.in_service() && one.stale_groups == 0;
+        });
+    };
+    injector_.end_faults();
+    if (!going() || !whole())
+        return;
+    world_.note("scrub beside rot");
+    ScrubStatus status;
+    if (!scrub_pass(true, status) || !scrub_pass(false, status) || !whole() || !scrub_pass(false, status))
+        return;
+    if (!status.all_well() || status.repaired + status.adopted > 0)
+        world_.violation("a scrub after another: %llu blocks repaired, %llu not, %llu adopted, %llu lost, "
+                         "%llu unverified, %llu nodes unreadable",
+                         static_cast<unsigned long long>(status.repaired),
+                         static_cast<unsigned long long>(status.unrepaired),
+                         static_cast<unsigned long long>(status.adopted),
+                         static_cast<unsigned long long>(status.lost),
+                         static_cast<unsigned long long>(status.unverified),
+                         static_cast<unsigned long long>(status.unreadable_nodes));
+    world_.events.add(Event::kScrubTrial);
 }
 
 void Run::phase(Ending ending, uint64_t operation_count)
@@ -515,6 +571,8 @@ void Run::phase(Ending ending, uint64_t operation_count)
     operate(before_fault);
     injector_.strike();
     operate(operation_count - before_fault);
+    if (prng().chance(1, 4))
+        scrub_beside_rot();
     if (prng().chance(1, 3))
         compare_now();
     if (going())
