@@ -49,7 +49,7 @@ enum class CommitMutant : uint32_t {
     kSuccessorLast,  // the successor gets its first superblock as the member after the others
     kCopiedNoNodes,  // of what is copied nodes are left out
     kRecoveredCopyTrusted,  // what was copied counts although recovery wrote to the source alone
-    kShrunkFirst,  // superblocks say that a member is smaller before what lies beyond has moved
+    kShrunkFirst,  // superblocks say that a member has fewer slots before what lies beyond has moved
     kShrunkSlotsStay,  // new groups take slots that a member has lost
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches

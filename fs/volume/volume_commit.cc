@@ -137,7 +137,7 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
     CW_TRY(write_to_successor());
     if (is_mutant(CommitMutant::kShrunkFirst) && next_.balance.shrink_bytes != 0) {
         Superblock early = next_;
-        CW_TRY(shrink_member_layout(*early.member(next_.balance.member), next_.balance.shrink_bytes));
+        early.member(next_.balance.member)->slot_count = first_emptied_slot(next_.balance);
         CW_TRY(write_superblocks(members_, early));
     } else
         CW_TRY(write_superblocks(members_, next_));

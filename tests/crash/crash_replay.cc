@@ -104,6 +104,8 @@ private:
     size_t next_loss_ = 0;
     uint32_t tolerance_ = 0;
     size_t left_at_ = SIZE_MAX;  // the first snapshot without the member that returns
+    std::vector<bool> thin_;  // by snapshot: a member is out of service, or lacks something
+    bool may_be_refused_ = false;  // in this state too many members are lost
     std::vector<uint32_t> ever_away_;  // before this crash or during its recovery, by index
     bool mounted_for_writing_ = false;  // the last time
     CrashReport report_;
@@ -186,7 +188,9 @@ Status Replay::record()
         if (options_.catch_up)
             catch_up(*fs, 2);
         const bool failed_before = !orders_->failed().empty();
+        const bool thin_before = options_.spares && orders_->thin(*fs);
         CW_TRY(orders_->step(*fs, workload));
+        const bool thin = thin_before || (options_.spares && orders_->thin(*fs));
         if (!failed_before && !orders_->failed().empty())
             left_at_ = snapshots_.size();
         snapshots_.push_back(workload.state());
@@ -195,6 +199,7 @@ Status Replay::record()
         if (prng_.chance(1, 3))
             CW_TRY(fs->confirm());
         CW_TRY(record_fsyncs(*fs, workload));
+        thin_.resize(snapshots_.size(), thin);
     }
     note_counts(*fs);
     fs.reset();
@@ -302,8 +307,6 @@ std::string Replay::prove_refusal(std::vector<std::unique_ptr<ReplayDevice>>& de
         if (member.state == MemberState::kPresent && member.stale_groups == 0)
             continue;
         ++lacking;
-        if (orders_->failed().contains(member.id) || (options_.spares && !member.in_service()))
-            continue;
         const uint32_t index = member.id.value - 1;
         if (std::find(absent.begin(), absent.end(), index) == absent.end() &&
             std::find(ever_away_.begin(), ever_away_.end(), index) == ever_away_.end())
@@ -341,9 +344,12 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(assembly.take(), options, why);
     mounted_for_writing_ = fs.ok() && !(*fs)->info().read_only;
     if (!fs.ok()) {
-        const std::string problem = options_.returning || options_.spares
-                                        ? prove_refusal(devices, absent)
-                                        : "only returning members are an excuse";
+        if (may_be_refused_) {
+            ++report_.refused;
+            return {};
+        }
+        const std::string problem =
+            options_.returning ? prove_refusal(devices, absent) : "only returning members are an excuse";
         return problem.empty() ? problem : "mount refused: " + why + ": " + problem;
     }
     report_.recovered_rows += (*fs)->info().recovered_rows;
@@ -472,6 +478,10 @@ void Replay::try_state(ReplayCursor& cursor, const CrashChoice& choice, const Lo
     size_t acknowledged = 0;
     for (const RecordedMark& mark : cursor.marks())
         acknowledged = mark.value;
+    const auto is_thin = [&](size_t snapshot) {
+        return snapshot < thin_.size() && thin_[snapshot];
+    };
+    may_be_refused_ = !losses.before.empty() && (is_thin(acknowledged) || is_thin(acknowledged + 1));
     ever_away_ = losses.before;
     if (acknowledged + 1 >= left_at_)
         ever_away_.push_back(kReturning);

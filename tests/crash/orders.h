@@ -13,6 +13,10 @@
 
 namespace cowraid::test {
 
+// Pieces of what stale columns lack, or all of it.
+void catch_up(Filesystem& fs, int steps);
+uint64_t stale_groups(Filesystem& fs);
+
 class Orders {
 public:
     using Devices = std::vector<std::unique_ptr<FaultDevice>>;
@@ -22,6 +26,8 @@ public:
 
     // What is due before a commit of the workload. Fails when the volume does.
     Status step(Filesystem& fs, Workload& workload);
+    // A member is out of service, or lacks something.
+    [[nodiscard]] bool thin(Filesystem& fs) const { return failing_.value != 0 || stale_groups(fs) > 0; }
     // Members that failed so far.
     [[nodiscard]] const std::set<MemberId>& failed() const { return failed_; }
 
@@ -45,9 +51,5 @@ private:
     MemberId failing_;  // 0: none waits for a spare
     std::set<MemberId> failed_;
 };
-
-// Pieces of what stale columns lack, or all of it.
-void catch_up(Filesystem& fs, int steps);
-uint64_t stale_groups(Filesystem& fs);
 
 }  // namespace cowraid::test

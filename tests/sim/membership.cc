@@ -370,6 +370,8 @@ void Membership::take_stock()
     for (uint32_t i = 0; i < machine().disk_count(); ++i) {
         if (machine().place(i) == Place::kNone || known.contains(i))
             continue;
+        if (machine().place(i) == Place::kMember && machine().removing)
+            continue;  // settle() finds out
         if (machine().place(i) == Place::kMember)
             world_.violation("member %u is in the table no more", i + 1);
         injector_.removed(i);

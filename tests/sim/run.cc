@@ -255,7 +255,8 @@ void Run::look_spared(const Recorded& recorded)
 {
     for (const uint32_t index : injector_.overload_hits()) {
         const MemberRecord* member = recorded.superblock.member({index + 1});
-        if (member->state != MemberState::kFailed)
+        // Its removal may have ended by that commit.
+        if (member != nullptr && member->state != MemberState::kFailed)
             world_.violation("member %u failed a commit, and no superblock says so", index + 1);
         injector_.left_service(index);
     }
@@ -518,6 +519,7 @@ bool Run::scrub_pass(bool beside_rot, ScrubStatus& status)
         if (!world_.returned())
             return false;
         world_.events.add(Event::kScrubStep);
+        world_.events.add(Event::kScrubbed, status.state == ScrubState::kFinished ? 1 : 0);
     } while (status.state == ScrubState::kRunning);
     return status.state == ScrubState::kFinished;
 }
@@ -536,7 +538,11 @@ void Run::scrub_beside_rot()
         return;
     world_.note("scrub beside rot");
     ScrubStatus status;
-    if (!scrub_pass(true, status) || !scrub_pass(false, status) || !whole() || !scrub_pass(false, status))
+    if (!scrub_pass(true, status))
+        return;
+    // Of what is not committed a pass sees nothing.
+    actor_.commit();
+    if (!going() || !whole() || !scrub_pass(false, status) || !scrub_pass(false, status))
         return;
     if (!status.all_well() || status.repaired + status.adopted > 0)
         world_.violation("a scrub after another: %llu blocks repaired, %llu not, %llu adopted, %llu lost, "

@@ -14,7 +14,7 @@ void look_at_slot(const SimDevice& disk, uint64_t offset, Recorded& newest)
     std::vector<std::byte> slot(kSuperblockSlotBytes);
     disk.peek(offset, slot);
     const Result<Superblock> superblock = decode_superblock(slot);
-    if (!superblock.ok() || superblock->generation <= newest.superblock.generation)
+    if (!superblock.ok() || superblock->on_spare() || superblock->generation <= newest.superblock.generation)
         return;
     const MemberRecord* member = superblock->member(superblock->member_id);
     std::vector<std::byte> bytes(superblock->map.bytes);
