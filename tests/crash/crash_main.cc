@@ -187,14 +187,18 @@ int run_once(const CrashOptions& options)
 // Full within most commits.
 constexpr uint64_t kMutantLogBytes = 8 * kBlockBytes;
 
-// One harms readers, one nodes of groups that a failure under load left, some one window of many, a copy that
-// comes back, a spare, a target that was away, or keep a member from becoming smaller: tests/filesystem.
+// One harms readers, some nodes that are older than a copy or a failure under load, one window of many, a
+// copy that comes back, a spare, a target that was away, or keep a member from becoming smaller:
+// tests/filesystem.
 bool of_unit_tests(CommitMutant mutant)
 {
     return mutant == CommitMutant::kDroppedPinned || mutant == CommitMutant::kCaughtUpNoNodes ||
            mutant == CommitMutant::kAbsentTargetTrusted || mutant == CommitMutant::kShrunkPartUsed ||
+           mutant == CommitMutant::kCopiedNoNodes ||
            (mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kSpareTorn);
 }
+
+constexpr uint32_t kLateMutantShards = 4;
 
 int run_mutants(CrashOptions options, uint32_t only)
 {
@@ -220,6 +224,8 @@ int run_mutants(CrashOptions options, uint32_t only)
         options.shape.data_profile = profile;
         options.shape.metadata_profile = default_metadata_profile(profile, options.shape.member_count);
         options.shape.intent_log_bytes = full_log ? kMutantLogBytes : 0;
+        // What they harm is not at the begin.
+        options.shard_count = options.change_members || options.resize ? kLateMutantShards : 1;
         const CrashReport report = run_crash_replay(options);
         printf("mutant %u: %s after %llu states: %s\n", number, report.violations ? "caught" : "SURVIVED",
                static_cast<unsigned long long>(report.states), report.first_violation.c_str());

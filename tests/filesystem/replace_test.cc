@@ -577,7 +577,7 @@ TEST_CASE("replace: every wrong protocol is caught")
     Prng prng(seed());
     for (const CommitMutant mutant :
          {CommitMutant::kNone, CommitMutant::kWrittenToOneOnly, CommitMutant::kAbsentTargetTrusted,
-          CommitMutant::kTakenOverEarly, CommitMutant::kSuccessorLast}) {
+          CommitMutant::kTakenOverEarly, CommitMutant::kSuccessorLast, CommitMutant::kCopiedNoNodes}) {
         CAPTURE(static_cast<uint32_t>(mutant));
         int caught = 0;
         for (uint64_t round = 0; round < (mutant == CommitMutant::kSuccessorLast ? 200 : 20) && caught == 0;

@@ -104,7 +104,7 @@ namespace cowraid::test {
     X(kCopyStep, "step of copying a member", 500)                                                            \
     X(kCopied, "member copied, and replaced", 20)                                                            \
     X(kCopyCancelled, "copying of a member cancelled", 5)                                                    \
-    X(kCopyFailed, "copying of a member failed", 1)                                                          \
+    X(kCopyFailed, "copying of a member failed", 0)                                                          \
     X(kSpareAdded, "spare added", 50)                                                                        \
     X(kSpareUsed, "spare took a place", 5)                                                                   \
     X(kGrown, "member made larger", 20)                                                                      \
