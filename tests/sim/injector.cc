@@ -149,7 +149,10 @@ std::set<uint32_t> Injector::overload_hits() const
 // tries before the others may leave service, but no superblock says so.
 void Injector::overload_member(Event kind, uint32_t victim)
 {
-    const MemberRecord member = *world_.fs().volume->superblock().member({victim + 1});
+    const MemberRecord* const line = world_.fs().volume->superblock().member({victim + 1});
+    if (line == nullptr)
+        return;  // it was removed just now
+    const MemberRecord member = *line;
     FaultRule rule{.kinds = kFaultWrites | kFaultFlushes};
     const auto add = [&](uint64_t begin, uint64_t bytes) {
         rule.begin = begin;

@@ -262,9 +262,10 @@ void Membership::resize()
 {
     const std::vector<uint32_t> members = machine().members();
     const uint32_t index = members[prng().below(members.size())];
-    if (replacing(index))
-        return;
-    const uint64_t now_bytes = world_.fs().volume->superblock().member(id_of(index))->size_bytes;
+    const MemberRecord* const member = world_.fs().volume->superblock().member(id_of(index));
+    if (replacing(index) || member == nullptr)
+        return;  // it may have been removed just now
+    const uint64_t now_bytes = member->size_bytes;
     if (now_bytes < machine().disk(index).size_bytes() && prng().chance(1, 2))
         grow(index, now_bytes);
     else
