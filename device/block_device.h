@@ -98,6 +98,8 @@ public:
     // perform() must be called (simulated devices and the wrappers around others). Before the descriptor is
     // closed the implementation calls ring_forget_file() (device/ring.h).
     [[nodiscard]] virtual int ring_fd() const { return -1; }
+    // Whether io_uring carries out durable writes, too; otherwise perform() does.
+    [[nodiscard]] virtual bool durable_in_ring() const { return true; }
     // For devices that take their time without a ring: true takes the request, to be carried out beside
     // others, and exactly one `completion.done()` will follow once its result is set: before the device is
     // destroyed. False: nothing happened, use perform(). Asked by run_io() for what no ring does; does not

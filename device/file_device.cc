@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,6 +64,8 @@ Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string n
     std::unique_ptr<FileDevice> device(new FileDevice);
     device->is_block_device_ = S_ISBLK(info.st_mode);
     CW_ASSIGN(const uint64_t size, size_of(fd.get(), device->is_block_device_));
+    struct statfs filesystem;
+    device->on_fuse_ = fstatfs(fd.get(), &filesystem) == 0 && filesystem.f_type == FUSE_SUPER_MAGIC;
     device->buffered_ = reopen_buffered(fd.get(), O_RDONLY);
     device->fd_ = std::move(fd);
     device->name_ = std::move(name);

@@ -27,6 +27,7 @@ public:
     [[nodiscard]] Result<std::string> foreign_content(ContentArea area) const override;
     void perform(IoRequest& request) override;
     [[nodiscard]] int ring_fd() const override { return fd_.get(); }
+    [[nodiscard]] bool durable_in_ring() const override { return !on_fuse_; }
     [[nodiscard]] bool is_block_device() const { return is_block_device_; }
 
 private:
@@ -40,6 +41,7 @@ private:
     std::string name_;
     std::atomic<uint64_t> size_bytes_{0};  // never less than it was
     bool is_block_device_ = false;
+    bool on_fuse_ = false;  // Linux (6.18) sends no FUSE_FSYNC after an asynchronous direct write with O_DSYNC
 };
 
 }  // namespace cowraid

@@ -120,3 +120,31 @@ def test_umount_says_that_the_daemon_died_in_its_last_commit(make_volume, loops)
     volume.mount()
     volume.unmount()
     volume.check()
+
+
+def test_members_on_a_fuse_filesystem_hold_what_was_acknowledged_when_its_daemon_is_killed(make_volume):
+    """The kernel answers asynchronous durable writes there before they are durable."""
+    outer = make_volume(member_count=2, data="raid1", metadata="raid1", member_mib=512)
+    outer.make()
+    outer.mount(options="commit=300")
+    inner = make_volume(member_count=3, data="raid5", metadata="raid1", member_mib=128, loops=False,
+                        scratch=outer.mount_point)
+    inner.mount_point = outer.folder / "inner"
+    inner.mount_point.mkdir()
+    inner.make()
+    inner.mount(options="commit=300")
+    tool("cowraid", "filesystem", "sync", outer.mount_point)
+    contents = {f"f{number}": random.Random(number).randbytes(20000) for number in range(20)}
+    for name, content in contents.items():
+        with open(inner.mount_point / name, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    inner.kill()
+    outer.kill()
+    outer.mount()
+    inner.mount()
+    assert {entry.name: entry.read_bytes() for entry in inner.mount_point.iterdir()} == contents
+    inner.unmount()
+    assert inner.check()["clean"]
+    inner.destroy()
