@@ -182,8 +182,9 @@ VolumeInfo Filesystem::info()
     info.blocks_reconstructed = array.blocks_reconstructed;
     info.blocks_repaired = array.blocks_repaired;
     info.blocks_unrecoverable = array.blocks_unrecoverable;
-    info.damaged_blocks = store.damage.block_count();
-    info.damaged_node_blocks = damaged_node_blocks(store);
+    const DamagedBlocks damaged = damaged_blocks(store);
+    info.damaged_blocks = damaged.all;
+    info.damaged_node_blocks = damaged.of_nodes;
     const PartialWriteStatistics partial = volume->array().partial_write_statistics();
     info.joined_blocks = store.allocator.statistics().joined_blocks;
     info.rmw_rows = partial.rmw_rows;

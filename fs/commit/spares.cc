@@ -82,8 +82,8 @@ private:
     const MemberId id_;
 };
 
-// A device that says it is a spare. Whether it may be one again is found out between two commits, when all
-// superblocks rest; none says anything new then.
+// A device that says it is a spare. Whether it may be one again is found out between two commits, when
+// nobody writes superblocks; none says anything new then.
 class ReturnSpare final : public CommitOrder {
 public:
     ReturnSpare(Volume& volume, const Superblock& own, std::unique_ptr<BlockDevice> device)

@@ -55,7 +55,7 @@ private:
     CondVar changed_;  // the leader left
     std::vector<Waiter> waiters_ CW_GUARDED_BY(mutex_);
     uint64_t durable_ CW_GUARDED_BY(mutex_) = 0;  // changes up to this number
-    bool leading_ CW_GUARDED_BY(mutex_) = false;  // somebody does rounds; always when there are waiters
+    bool leading_ CW_GUARDED_BY(mutex_) = false;  // somebody does rounds
     // The leader has served others for long enough, and who takes over from it.
     bool relief_wanted_ CW_GUARDED_BY(mutex_) = false;
     bool relief_coming_ CW_GUARDED_BY(mutex_) = false;

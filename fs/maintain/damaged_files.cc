@@ -201,14 +201,15 @@ Result<DamagedFiles> find_damaged_files(Store& store, size_t lines_max)
     return out;
 }
 
-uint64_t damaged_node_blocks(Store& store)
+DamagedBlocks damaged_blocks(Store& store)
 {
-    uint64_t blocks = 0;
+    DamagedBlocks blocks;
     if (store.damage.empty())
         return blocks;
     for (const DamagedRun& run : store.damage.runs()) {
         const Ref<const ArrayGroup> group = store.volume.array().group_at(run.first);
-        blocks += group && group->record.content != kGroupData ? run.block_count : 0;
+        blocks.all += run.block_count;
+        blocks.of_nodes += group && group->record.content != kGroupData ? run.block_count : 0;
     }
     return blocks;
 }

@@ -70,7 +70,10 @@ bool is_lost(Store& store, VolumeAddress address, std::byte* memory);
 // What the list of damage (Store::damage) means for files and trees, as of the last commit. No locks held.
 // Reads the trees, unless the list is empty. At most `lines_max` files, and as many nodes, are named.
 Result<DamagedFiles> find_damaged_files(Store& store, size_t lines_max);
-// Blocks of the list of damage that are parts of tree nodes.
-uint64_t damaged_node_blocks(Store& store);
+// Blocks of the list of damage, and those of them that are parts of tree nodes.
+struct DamagedBlocks {
+    uint64_t all = 0, of_nodes = 0;
+};
+DamagedBlocks damaged_blocks(Store& store);
 
 }  // namespace cowraid

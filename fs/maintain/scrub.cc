@@ -519,8 +519,12 @@ bool Scrub::hand_over_lossy()
         MutexLock lock(mutex_);
         columns.swap(lossy_);
     }
-    if (columns.empty() || store_.damage.full())
+    if (columns.empty())
         return false;
+    if (store_.damage.full()) {
+        store_.damage.retry();
+        return false;
+    }
     // What they lack was noted before they were, and what changed the list before was committed since.
     if (!store_.damage.changed()) {
         store_.volume.caught_up(std::move(columns));

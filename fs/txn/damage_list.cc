@@ -142,7 +142,14 @@ std::vector<DamagedRun> DamageList::runs() const
 bool DamageList::full() const
 {
     MutexLock lock(mutex_);
-    return runs_.size() >= kRunsMax || unstored_;
+    return runs_.size() >= kRunsMax || !unstored_.empty();
+}
+
+void DamageList::retry()
+{
+    MutexLock lock(mutex_);
+    changed_.merge(unstored_);
+    unstored_.clear();
 }
 
 bool DamageList::changed() const
@@ -156,11 +163,23 @@ void DamageList::store_changes(Store& store)
     while (store_some(store)) { }
 }
 
+void DamageList::leave_unstored(Store& store, std::vector<Item>& items)
+{
+    const auto kept = std::stable_partition(items.begin(), items.end(),
+                                            [&](const Item& item) { return can_store(store, item.first); });
+    MutexLock lock(mutex_);
+    for (auto item = kept; item != items.end(); ++item)
+        unstored_.insert(item->first);
+    if (kept != items.end() && !std::exchange(told_unstored_, true))
+        CW_LOG_WARNING("the list of damaged blocks cannot be kept: a node of the file tree is lost");
+    items.erase(kept, items.end());
+}
+
 // False: there is nothing more, or no room. No record of the fsync log carries these items. What changes
 // meanwhile is for the next commit.
 bool DamageList::store_some(Store& store)
 {
-    std::vector<std::pair<VolumeAddress, std::optional<DamageRecord>>> items;
+    std::vector<Item> items;
     ChangeReservation reserved(store.ledger);
     if (!changed() || !reserved.take(changes_of_items(kItemsMax), Leave::kNothing))
         return false;
@@ -174,9 +193,7 @@ bool DamageList::store_some(Store& store)
                 items.back().second = DamageRecord{run->second.found_seconds, run->second.block_count};
         }
     }
-    if (std::erase_if(items, [&](const auto& item) { return !can_store(store, item.first); }) > 0 &&
-        !unstored_.exchange(true))
-        CW_LOG_WARNING("the list of damaged blocks cannot be kept: a node of the file tree is lost");
+    leave_unstored(store, items);
     ReadLock gate(store.gate);
     Transaction& open = store.timeline.open_in_gate();
     open.loggable = false;

@@ -6,12 +6,15 @@
 
 #include <atomic>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "format/damage_codec.h"
 
 namespace cowraid {
 
@@ -49,12 +52,16 @@ public:
     [[nodiscard]] bool changed() const;
     // Whether there may be damage that it, or what is stored of it, does not name.
     [[nodiscard]] bool full() const;
+    // What could not be stored is tried again with the next commit: its leaf may be readable by then.
+    void retry();
     // Commit thread, before a transaction is closed: what changed becomes items of it, as many as there is
     // room for.
     void store_changes(Store& store);
 
 private:
+    using Item = std::pair<VolumeAddress, std::optional<DamageRecord>>;  // none: it goes
     bool store_some(Store& store);
+    void leave_unstored(Store& store, std::vector<Item>& items);
 
     struct Run {
         uint64_t block_count = 0;
@@ -71,7 +78,8 @@ private:
     std::set<VolumeAddress> changed_ CW_GUARDED_BY(mutex_);  // runs that begin there came, changed or went
     bool full_ CW_GUARDED_BY(mutex_) = false;  // the log was told
     std::atomic<uint64_t> block_count_{0};  // changed under the mutex
-    std::atomic<bool> unstored_{false};  // some of it was in no commit, and will not be
+    std::set<VolumeAddress> unstored_ CW_GUARDED_BY(mutex_);  // of changed_: in no commit before retry()
+    bool told_unstored_ CW_GUARDED_BY(mutex_) = false;  // the log was told
 };
 
 }  // namespace cowraid

@@ -131,27 +131,31 @@ Result<ScrubStatus> ask_status(ControlClient& client, std::string& why)
     return decode_scrub(answer.get());
 }
 
-void print(ControlClient& client, const CommandOptions& options, const ScrubStatus& status,
-           bool with_members = false)
+// kExitOk, or why the figures of the members are not there, which were asked for.
+int print(ControlClient& client, const CommandOptions& options, const ScrubStatus& status,
+          bool with_members = false)
 {
     const auto mounted = client.mounted_volume();
     Json answer;
-    std::string ignored;
+    std::string why;
     const bool json = options.format == OutputFormat::kJson;
-    const auto volume = mounted.ok() && (json || with_members)
-                            ? ask_volume_status(mounted->uuid, answer, ignored)
-                            : Result<VolumeStatus>(Err::kNotFound);
+    const auto volume = mounted.ok() && (json || with_members) ? ask_volume_status(mounted->uuid, answer, why)
+                                                               : Result<VolumeStatus>(Err::kNotFound);
+    if (with_members && !volume.ok())
+        return command_failed(options, volume.err(), why);
     if (json) {
         Json out = encode_scrub(status);
         if (volume.ok())
             add_scrub_sessions(status, answer.get(), out.get());
-        return print_json(out.get());
+        print_json(out.get());
+        return kExitOk;
     }
     const auto now = static_cast<uint64_t>(time(nullptr));
     print_lines(scrub_text(status, mounted.ok() ? mounted->uuid : Uuid(), now, options.sizes));
-    if (with_members && volume.ok() && status.state != ScrubState::kNone)
+    if (with_members && status.state != ScrubState::kNone)
         for (const MemberInfo& member : volume->report.info.members)
             print_lines(scrub_member_text(status, member, state_of(member, *volume), options.sizes));
+    return kExitOk;
 }
 
 int findings_code(const ScrubStatus& status)
@@ -273,8 +277,8 @@ int command_scrub_status(int argc, char** argv, CommandOptions common)
     const auto status = ask_status(*client, why);
     if (!status.ok())
         return command_failed(options.common, status.err(), why);
-    print(*client, options.common, *status, options.members);
-    return options.check ? findings_code(*status) : kExitOk;
+    const int printed = print(*client, options.common, *status, options.members);
+    return printed == kExitOk && options.check ? findings_code(*status) : printed;
 }
 
 int command_scrub_pause(int argc, char** argv, CommandOptions options)

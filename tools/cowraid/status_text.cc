@@ -94,10 +94,12 @@ std::string errors_text(const VolumeStatus& status)
     if (blocks + nodes == 0)
         return "errors: No known data errors\n";
     std::string out = "errors: ";
+    const bool names =
+        status.damage && (blocks > 0 || status.damage->file_count + status.damage->node_count > 0);
     if (nodes > 0)
         out += count_text(nodes, "tree node") + " cannot be read, cowraid check says what is lost" +
-               (blocks > 0 || status.damage ? "; " : "\n");
-    if (status.damage)
+               (blocks > 0 || names ? "; " : "\n");
+    if (names)
         return out + damage_text(*status.damage);
     return blocks == 0 ? out
                        : out + count_text(blocks, "data error") + ", cowraid status -v names the files\n";
