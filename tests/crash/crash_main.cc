@@ -225,7 +225,7 @@ int run_mutants(CrashOptions options, uint32_t only)
         options.shape.metadata_profile = default_metadata_profile(profile, options.shape.member_count);
         options.shape.intent_log_bytes = full_log ? kMutantLogBytes : 0;
         // What they harm is not at the begin.
-        options.shard_count = options.change_members || options.resize ? kLateMutantShards : 1;
+        options.shard_count = options.change_members ? kLateMutantShards : options.resize ? 16 : 1;
         const CrashReport report = run_crash_replay(options);
         printf("mutant %u: %s after %llu states: %s\n", number, report.violations ? "caught" : "SURVIVED",
                static_cast<unsigned long long>(report.states), report.first_violation.c_str());
