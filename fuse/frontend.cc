@@ -212,7 +212,6 @@ void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_byte
 {
     constexpr uint64_t kEnd = uint64_t{std::numeric_limits<int64_t>::max()} / kBlockBytes * kBlockBytes;
     const uint64_t from = std::min(size_bytes, kEnd);
-    frontend_of(request).invalidator.enter_anyway();
     reply_failed_change(request, inode, from, kEnd - from, status);
 }
 

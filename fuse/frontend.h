@@ -29,7 +29,8 @@ inline constexpr uint32_t kMaxTransferBytes = 1024 * 1024;
 inline constexpr unsigned kBlockSizeHint = 128 * 1024;  // st_blksize
 
 // Requests that the kernel lets through in the background at once: read-ahead, write-back, asynchronous
-// direct I/O. Of direct writes half as many may wait for pages to be dropped (fuse/invalidator.h).
+// direct I/O. Of direct writes half as many may wait for pages to be dropped, and some more of users who have
+// few of them (fuse/invalidator.h).
 inline constexpr uint32_t kMaxBackground = 4096;
 
 // State of one mount, the `userdata` of its FUSE session.
@@ -144,12 +145,11 @@ void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, u
 void forget_cached_attributes(const Frontend& frontend, InodeNumber inode);
 
 // Replies to a change that failed and may be applied in part: the kernel keeps what it has of the file. It
-// asks for the attributes again and drops its pages of the range first. The change has entered
-// frontend.invalidator.
+// asks for the attributes again and drops its pages of the range first.
 void reply_failed_change(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes,
                          Status status);
 
-// The same for a change of the size to `size_bytes`, which has not entered.
+// The same for a change of the size to `size_bytes`.
 void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_bytes, Status status);
 
 // Replies when everything done so far is durable, or what fdatasync asks for: with success.

@@ -25,49 +25,57 @@ Invalidator::~Invalidator()
 void Invalidator::finish()
 {
     MutexLock lock(mutex_);
-    while (!writes_.empty() || working_)
+    while (!answers_.empty() || working_)
         changed_.wait(mutex_);
     finished_ = true;
 }
 
-bool Invalidator::enter()
+bool Invalidator::enter(uint32_t uid)
 {
-    if (write_count_.fetch_add(1, std::memory_order_relaxed) < write_count_max_)
+    const uint32_t count = write_count_.fetch_add(1, std::memory_order_relaxed);
+    const uint32_t own_count = count_of(uid).fetch_add(1, std::memory_order_relaxed);
+    const uint32_t most = own_count < kFewWrites ? write_count_max_ + write_count_max_ / 2 : write_count_max_;
+    if (count < most)
         return true;
-    leave();
+    leave(uid);
     return false;
 }
 
-void Invalidator::submit(std::unique_ptr<HeldAnswer> write)
+void Invalidator::leave(uint32_t uid)
+{
+    write_count_.fetch_sub(1, std::memory_order_relaxed);
+    count_of(uid).fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Invalidator::submit(std::unique_ptr<HeldAnswer> answer)
 {
     MutexLock lock(mutex_);
-    writes_.push_back(std::move(write));
+    answers_.push_back(std::move(answer));
     changed_.notify_all();
 }
 
 void Invalidator::run()
 {
     while (true) {
-        std::unique_ptr<HeldAnswer> write;
+        std::unique_ptr<HeldAnswer> answer;
         bool dropping = true;
         {
             MutexLock lock(mutex_);
             working_ = false;
-            if (writes_.empty())
+            if (answers_.empty())
                 changed_.notify_all();
-            while (writes_.empty() && !stopping_)
+            while (answers_.empty() && !stopping_)
                 changed_.wait(mutex_);
-            if (writes_.empty())
+            if (answers_.empty())
                 return;
-            write = std::move(writes_.front());
-            writes_.pop_front();
+            answer = std::move(answers_.front());
+            answers_.pop_front();
             working_ = true;
             dropping = !finished_;
         }
         if (dropping)
-            write->drop();
-        write->answer();
-        leave();
+            answer->drop();
+        answer->answer();
     }
 }
 

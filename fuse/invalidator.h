@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Answers direct writes whose pages the kernel must drop first, and clearings of a range that failed.
+// Answers requests after the kernel has dropped pages: direct writes, seeks of what may be mapped, changes
+// that failed.
 //
-// A thread of its own does both, in the order of arrival: the kernel waits for the locks of pages while it
+// A thread of its own does that, in the order of arrival: the kernel waits for the locks of pages while it
 // drops them, and such a page may be locked for a request that needs a serving thread, or for one that the
 // kernel holds back because too many are under way in the background, as direct writes may be. So no serving
-// thread waits here, and the number of writes is bounded below the number the kernel lets through.
+// thread waits here, and the number of direct writes is bounded below the number the kernel lets through.
+// Other requests are never in the background: they are not counted.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -28,7 +31,7 @@ public:
 
 class Invalidator {
 public:
-    // Bound of writes between enter() and their answers.
+    // Bound of direct writes between enter() and their answers. Users with few of them get half as many more.
     explicit Invalidator(uint32_t write_count_max) : write_count_max_(write_count_max) { }
     ~Invalidator();
     Invalidator(const Invalidator&) = delete;
@@ -39,24 +42,27 @@ public:
     // dropped any more, for a connection that is about to end.
     void finish();
 
-    // A direct write or a clearing begins. False: too many wait; it must be refused before it is applied.
-    [[nodiscard]] bool enter();
-    // The same for a change that was not refused before, and has failed.
-    void enter_anyway() { write_count_.fetch_add(1, std::memory_order_relaxed); }
-    // It was answered, by whom it came to.
-    void leave() { write_count_.fetch_sub(1, std::memory_order_relaxed); }
-    // Its pages must go first. Counts until it is answered.
-    void submit(std::unique_ptr<HeldAnswer> write);
+    // A direct write of the user begins. False: too many wait; it must be refused before it is applied.
+    [[nodiscard]] bool enter(uint32_t uid);
+    // It was answered.
+    void leave(uint32_t uid);
+    // Pages must go first.
+    void submit(std::unique_ptr<HeldAnswer> answer);
 
 private:
+    // What "few" is.
+    static constexpr uint32_t kFewWrites = 128;
+
     void run();
+    std::atomic<uint32_t>& count_of(uint32_t uid) { return user_counts_[uid % user_counts_.size()]; }
 
     const uint32_t write_count_max_;
     std::atomic<uint32_t> write_count_{0};
+    std::array<std::atomic<uint32_t>, 1024> user_counts_{};  // by user, some of whom share one
     std::thread thread_;
     Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
-    std::deque<std::unique_ptr<HeldAnswer>> writes_ CW_GUARDED_BY(mutex_);
+    std::deque<std::unique_ptr<HeldAnswer>> answers_ CW_GUARDED_BY(mutex_);
     bool working_ CW_GUARDED_BY(mutex_) = false;
     bool finished_ CW_GUARDED_BY(mutex_) = false;
     bool stopping_ CW_GUARDED_BY(mutex_) = false;

@@ -65,42 +65,49 @@ TEST_CASE("invalidator: drops before it answers, in order")
     invalidator.start();
     Story story;
     for (const char* const name : {"a", "b", "c"}) {
-        REQUIRE(invalidator.enter());
         invalidator.submit(std::make_unique<Told>(story, name));
     }
     invalidator.finish();
     CHECK(story.lines() == Lines{"drop a", "answer a", "drop b", "answer b", "drop c", "answer c"});
     // The connection ends: answers go out, nothing is dropped.
-    REQUIRE(invalidator.enter());
     invalidator.submit(std::make_unique<Told>(story, "d"));
     invalidator.finish();
     CHECK(story.lines().size() == 7);
     CHECK(story.lines().back() == "answer d");
 }
 
-TEST_CASE("invalidator: refuses beyond its bound, and serves again after that")
+TEST_CASE("invalidator: refuses direct writes beyond its bound, and takes others again after that")
 {
-    Invalidator invalidator(3);
-    invalidator.start();
-    Event gate;
-    Story story;
-    REQUIRE(invalidator.enter());
-    invalidator.submit(std::make_unique<Told>(story, "a", &gate));
-    REQUIRE(invalidator.enter());
-    invalidator.submit(std::make_unique<Told>(story, "b"));
-    REQUIRE(invalidator.enter());
-    CHECK_FALSE(invalidator.enter());
-    invalidator.leave();
-    CHECK(invalidator.enter());
-    CHECK_FALSE(invalidator.enter());
-    invalidator.leave();
-    CHECK(story.lines().empty());
-    gate.announce();
-    invalidator.finish();
-    CHECK(story.lines().size() == 4);
-    for (int i = 0; i < 3; ++i)
-        CHECK(invalidator.enter());
-    CHECK_FALSE(invalidator.enter());
+    constexpr uint32_t kUser = 1000;
+    constexpr uint32_t kMax = 300;  // more than "few"
+    Invalidator invalidator(kMax);
+    for (uint32_t i = 0; i < kMax; ++i)
+        REQUIRE(invalidator.enter(kUser));
+    CHECK_FALSE(invalidator.enter(kUser));
+    invalidator.leave(kUser);
+    CHECK(invalidator.enter(kUser));
+    CHECK_FALSE(invalidator.enter(kUser));
+}
+
+TEST_CASE("invalidator: a user's direct writes do not keep away the few of another one")
+{
+    constexpr uint32_t kMax = 300;
+    Invalidator invalidator(kMax);
+    for (uint32_t i = 0; i < kMax; ++i)
+        REQUIRE(invalidator.enter(1000));
+    uint32_t taken = 0;
+    while (invalidator.enter(1001))
+        ++taken;
+    CHECK(taken == 128);
+    // The kernel lets twice the bound through.
+    while (invalidator.enter(1002))
+        ++taken;
+    CHECK(taken == kMax / 2);
+    CHECK_FALSE(invalidator.enter(1003));
+    for (uint32_t i = 0; i < kMax; ++i)
+        invalidator.leave(1000);
+    CHECK(invalidator.enter(1000));
+    CHECK(invalidator.enter(1003));
 }
 
 }  // namespace cowraid

@@ -175,6 +175,7 @@ void op_read(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset, fu
 // A WRITE that is applied and not answered yet.
 struct AppliedWrite {
     fuse_req_t request;
+    uint32_t uid;
     InodeNumber inode;
     uint64_t offset;
     size_t bytes;
@@ -201,13 +202,16 @@ public:
     // thread, on which other direct writes wait.
     void answer() override
     {
-        if (!write_.durable)
-            return answer_write(write_);
-        auto action = [write = write_] {
-            answer_write(write);
-        };
-        frontend_.waiting_requests.hand_over(
-            std::make_unique<WaitingRequest<decltype(action)>>(write_.request, action));
+        if (write_.durable) {
+            auto action = [write = write_] {
+                answer_write(write);
+            };
+            frontend_.waiting_requests.hand_over(
+                std::make_unique<WaitingRequest<decltype(action)>>(write_.request, action));
+        } else {
+            answer_write(write_);
+        }
+        frontend_.invalidator.leave(write_.uid);
     }
 
 private:
@@ -220,7 +224,7 @@ void answer_direct(Frontend& frontend, const AppliedWrite& write)
 {
     if (write.bytes == 0 || !frontend.page_cache.begin_drop(write.inode, write.offset, write.bytes)) {
         answer_write(write);
-        frontend.invalidator.leave();
+        frontend.invalidator.leave(write.uid);
         return;
     }
     frontend.invalidator.submit(std::make_unique<HeldWrite>(frontend, write));
@@ -285,7 +289,8 @@ Served WriteRequest::operator()() const
 {
     Frontend& frontend = frontend_of(request);
     const bool direct = past_page_cache(info);
-    if (direct && !frontend.invalidator.enter()) {
+    const uint32_t uid = fuse_req_ctx(request)->uid;  // until the answer
+    if (direct && !frontend.invalidator.enter(uid)) {
         fuse_reply_err(request, EAGAIN);
         return Served::kAnswered;
     }
@@ -297,10 +302,10 @@ Served WriteRequest::operator()() const
     if (!written.ok()) {
         const Served served = reply_status(request, written.status());
         if (direct)
-            frontend.invalidator.leave();
+            frontend.invalidator.leave(uid);
         return served;
     }
-    const AppliedWrite applied{request, inode, offset, *written, (info.flags & (O_SYNC | O_DSYNC)) != 0};
+    const AppliedWrite applied{request, uid, inode, offset, *written, (info.flags & (O_SYNC | O_DSYNC)) != 0};
     if (direct)
         answer_direct(frontend, applied);
     else
@@ -345,7 +350,8 @@ struct CopyRequest {
         after_change(frontend, target, caller);
         if (!written.ok())
             return reply_status(request, written.status());
-        answer_write({request, target, target_offset, *written, (target_flags & (O_SYNC | O_DSYNC)) != 0});
+        answer_write(
+            {request, caller.uid, target, target_offset, *written, (target_flags & (O_SYNC | O_DSYNC)) != 0});
         return Served::kAnswered;
     }
 };
@@ -401,7 +407,6 @@ void RangeRequest::finish(Status status)
     if (!status.ok())
         forget_cached_attributes(frontend, asked_.inode);
     reply_status(request(), status);
-    frontend.invalidator.leave();
 }
 
 void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length, fuse_file_info*)
@@ -416,12 +421,10 @@ void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, o
                                     changing_caller(request, inode, SetIdRule::kUnlessCapable)};
     auto begun =
         frontend.filesystem->files.begin_allocate_range(inode, mode, asked.offset, asked.bytes, asked.caller);
-    if (!begun.ok())
-        reply_status(request, begun.status());
-    else if (frontend.invalidator.enter())
+    if (begun.ok())
         frontend.long_requests.run(std::make_unique<RangeRequest>(request, begun.take(), asked));
     else
-        fuse_reply_err(request, EAGAIN);
+        reply_status(request, begun.status());
 }
 
 // An open file is its lookup reference.

@@ -94,7 +94,6 @@ void op_lseek(fuse_req_t request, fuse_ino_t node, off_t offset, int whence, fus
         begin_seek(seek, &LongRequests::run);
         return;
     }
-    frontend.invalidator.enter_anyway();
     frontend.invalidator.submit(std::make_unique<HeldSeek>(seek));
 }
 
