@@ -45,20 +45,22 @@ private:
     size_t written_ = 0;
 };
 
-void drop_whole_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes)
+void drop_whole_pages(Frontend& frontend, PageDropper& dropper, InodeNumber inode, uint64_t offset,
+                      uint64_t bytes)
 {
     const fuse_ino_t node = node_of(frontend, inode);
-    if (frontend.page_dropper.drop(fuse_session_fd(frontend.session), node, offset, bytes))
+    if (dropper.drop(fuse_session_fd(frontend.session), node, offset, bytes))
         return;
     // Fails where the kernel no longer knows the inode: it holds no pages then.
     (void)fuse_lowlevel_notify_inval_inode(frontend.session, node, static_cast<off_t>(offset),
                                            static_cast<off_t>(bytes));
 }
 
-void store_in_page(Frontend& frontend, InodeNumber inode, uint64_t offset, std::span<std::byte> data)
+void store_in_page(Frontend& frontend, PageDropper& dropper, InodeNumber inode, uint64_t offset,
+                   std::span<std::byte> data)
 {
     const fuse_ino_t node = node_of(frontend, inode);
-    if (frontend.page_dropper.store(fuse_session_fd(frontend.session), node, offset, data))
+    if (dropper.store(fuse_session_fd(frontend.session), node, offset, data))
         return;
     fuse_bufvec buffer = FUSE_BUFVEC_INIT(data.size());
     buffer.buf[0].mem = data.data();
@@ -67,19 +69,20 @@ void store_in_page(Frontend& frontend, InodeNumber inode, uint64_t offset, std::
 }
 
 // What the file holds now, so that the order of several writes does not matter.
-void renew_in_page(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes)
+void renew_in_page(Frontend& frontend, PageDropper& dropper, InodeNumber inode, uint64_t offset,
+                   uint64_t bytes)
 {
     if (bytes == 0)
         return;
     std::array<std::byte, kBlockBytes> data;
     const auto count = frontend.filesystem->files.read(inode, offset, std::span(data).first(bytes));
     if (!count.ok()) {
-        drop_whole_pages(frontend, inode, round_down(offset, kBlockBytes), kBlockBytes);
+        drop_whole_pages(frontend, dropper, inode, round_down(offset, kBlockBytes), kBlockBytes);
         return;
     }
     if (*count == 0)
         return;
-    store_in_page(frontend, inode, offset, std::span(data).first(*count));
+    store_in_page(frontend, dropper, inode, offset, std::span(data).first(*count));
     // The kernel takes the end of what is stored for the end of the file where it knows of a smaller one. If
     // the file was cut meanwhile, it must ask.
     forget_cached_attributes(frontend, inode);
@@ -163,15 +166,16 @@ void forget_cached_attributes(const Frontend& frontend, InodeNumber inode)
     (void)fuse_lowlevel_notify_inval_inode(frontend.session, node_of(frontend, inode), -1, 0);
 }
 
-void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes)
+void drop_cached_pages(Frontend& frontend, PageDropper& dropper, InodeNumber inode, uint64_t offset,
+                       uint64_t bytes)
 {
     const uint64_t end = offset + bytes;
     const uint64_t first_whole = std::min(round_up(offset, kBlockBytes), end);
     const uint64_t last_whole = std::max(round_down(end, kBlockBytes), first_whole);
-    renew_in_page(frontend, inode, offset, first_whole - offset);
+    renew_in_page(frontend, dropper, inode, offset, first_whole - offset);
     if (last_whole > first_whole)
-        drop_whole_pages(frontend, inode, first_whole, last_whole - first_whole);
-    renew_in_page(frontend, inode, last_whole, end - last_whole);
+        drop_whole_pages(frontend, dropper, inode, first_whole, last_whole - first_whole);
+    renew_in_page(frontend, dropper, inode, last_whole, end - last_whole);
 }
 
 namespace {
@@ -185,7 +189,7 @@ public:
     void drop() override
     {
         Frontend& frontend = frontend_of(request_);
-        drop_cached_pages(frontend, inode_, offset_, bytes_);
+        drop_cached_pages(frontend, frontend.range_dropper, inode_, offset_, bytes_);
         frontend.page_cache.end_drop(inode_);
     }
     void answer() override { reply_status(request_, status_); }
@@ -205,7 +209,7 @@ void reply_failed_change(fuse_req_t request, InodeNumber inode, uint64_t offset,
     Frontend& frontend = frontend_of(request);
     forget_cached_attributes(frontend, inode);
     frontend.page_cache.begin_any_drop(inode, offset, bytes);
-    frontend.invalidator.submit(std::make_unique<HeldFailure>(request, inode, offset, bytes, status));
+    frontend.range_invalidator.submit(std::make_unique<HeldFailure>(request, inode, offset, bytes, status));
 }
 
 void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_bytes, Status status)

@@ -35,7 +35,10 @@ inline constexpr uint32_t kMaxBackground = 4096;
 
 // State of one mount, the `userdata` of its FUSE session.
 struct Frontend {
-    explicit Frontend(uint32_t background_max = kMaxBackground) : invalidator(background_max / 2) { }
+    explicit Frontend(uint32_t background_max = kMaxBackground)
+        : invalidator(background_max / 2), range_invalidator(0)
+    {
+    }
 
     Filesystem* filesystem = nullptr;
     InodeNumber root;  // node id 1
@@ -57,9 +60,11 @@ struct Frontend {
 
     BusyPoll busy_poll;
     PageCacheMap page_cache;
-    PageDropper page_dropper;  // of the invalidator's thread
-    Invalidator invalidator;
-    // Both may hand answers to the invalidator. A truncation does not stand behind those that wait for room:
+    // For direct writes, and for large ranges of which the kernel may have to write back much: of seeks and
+    // of changes that failed. Each thread has its own process.
+    PageDropper page_dropper, range_dropper;
+    Invalidator invalidator, range_invalidator;
+    // Both may hand answers to those. A truncation does not stand behind those that wait for room:
     // it may be what brings it.
     LongRequests long_requests{2}, waiting_requests{4};
     std::atomic<uint64_t> kept_bytes{0};  // data of WRITEs that wait
@@ -139,8 +144,10 @@ template <typename Action> void serve(fuse_req_t request, Action action)
 
 // Makes the kernel drop its pages of a range. A page that lies in it in part stays, and gets the file's bytes
 // of the range: a program may just have written others into it, of which the filesystem has not heard yet.
-// Waits for pages that are locked, so the thread that calls must not be one that serves requests.
-void drop_cached_pages(Frontend& frontend, InodeNumber inode, uint64_t offset, uint64_t bytes);
+// Waits for pages that are locked, so the thread that calls must not be one that serves requests. `dropper`
+// is that thread's.
+void drop_cached_pages(Frontend& frontend, PageDropper& dropper, InodeNumber inode, uint64_t offset,
+                       uint64_t bytes);
 // Makes the kernel ask for the attributes of `inode` again: it keeps a file's mode for a day.
 void forget_cached_attributes(const Frontend& frontend, InodeNumber inode);
 

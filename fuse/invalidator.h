@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Answers requests after the kernel has dropped pages: direct writes, seeks of what may be mapped, changes
-// that failed.
+// Answers requests after the kernel has dropped pages: one for direct writes, another one for seeks of what
+// may be mapped and for changes that failed. Those drop large ranges, of which the kernel may have to write
+// back much; no direct write waits for that.
 //
 // A thread of its own does that, in the order of arrival: the kernel waits for the locks of pages while it
 // drops them, and such a page may be locked for a request that needs a serving thread, or for one that the
@@ -31,7 +32,8 @@ public:
 
 class Invalidator {
 public:
-    // Bound of direct writes between enter() and their answers. Users with few of them get half as many more.
+    // Bound of direct writes between enter() and their answers; nobody else enters. Users with few of them
+    // get half as many more.
     explicit Invalidator(uint32_t write_count_max) : write_count_max_(write_count_max) { }
     ~Invalidator();
     Invalidator(const Invalidator&) = delete;

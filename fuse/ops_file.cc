@@ -195,7 +195,7 @@ public:
     HeldWrite(Frontend& frontend, const AppliedWrite& write) : frontend_(frontend), write_(write) { }
     void drop() override
     {
-        drop_cached_pages(frontend_, write_.inode, write_.offset, write_.bytes);
+        drop_cached_pages(frontend_, frontend_.page_dropper, write_.inode, write_.offset, write_.bytes);
         frontend_.page_cache.end_drop(write_.inode);
     }
     // Whoever waits for it to be durable may have to write a record of the fsync log for everybody: not this

@@ -66,7 +66,7 @@ public:
     void drop() override
     {
         Frontend& frontend = frontend_of(seek_.request);
-        drop_cached_pages(frontend, seek_.inode, from_, kEnd - from_);
+        drop_cached_pages(frontend, frontend.range_dropper, seek_.inode, from_, kEnd - from_);
         frontend.page_cache.end_drop(seek_.inode);
     }
     // It may have many extents to look at, while other requests wait for this thread.
@@ -94,7 +94,7 @@ void op_lseek(fuse_req_t request, fuse_ino_t node, off_t offset, int whence, fus
         begin_seek(seek, &LongRequests::run);
         return;
     }
-    frontend.invalidator.submit(std::make_unique<HeldSeek>(seek));
+    frontend.range_invalidator.submit(std::make_unique<HeldSeek>(seek));
 }
 
 }  // namespace

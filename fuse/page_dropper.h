@@ -28,7 +28,7 @@ UniqueFd spawn_page_dropper(int connection);
 class PageDropperHost {
 public:
     virtual ~PageDropperHost() = default;
-    // As spawn_page_dropper(). Called by one thread at a time.
+    // As spawn_page_dropper(). Thread-safe.
     virtual UniqueFd start_page_dropper(int connection) = 0;
 };
 

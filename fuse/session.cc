@@ -86,6 +86,7 @@ Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const S
     frontend.filesystem = &filesystem;
     frontend.root = options.root;
     frontend.page_dropper.set_host(options.page_dropper_host);
+    frontend.range_dropper.set_host(options.page_dropper_host);
 
     static const fuse_lowlevel_ops ops = make_ops();
     char program[] = "cowraid";
@@ -108,6 +109,7 @@ Session::~Session()
 void Session::finish_requests()
 {
     frontend_->page_dropper.stop();
+    frontend_->range_dropper.stop();
     wait_for_parked(*frontend_);
 }
 
@@ -139,6 +141,7 @@ Status Session::serve(UniqueFd fuse_fd)
     serving_thread_.store(pthread_self());
     serving_.store(true);
     frontend_->invalidator.start();
+    frontend_->range_invalidator.start();
     frontend_->long_requests.start();
     frontend_->waiting_requests.start();
     const int result = fuse_session_loop_mt(session, config);
@@ -146,6 +149,7 @@ Status Session::serve(UniqueFd fuse_fd)
     frontend_->long_requests.finish();
     frontend_->waiting_requests.finish();
     frontend_->invalidator.finish();
+    frontend_->range_invalidator.finish();
     fuse_loop_cfg_destroy(config);
     return result >= 0 ? Status() : Status(Err::kIo);
 }
@@ -156,6 +160,7 @@ void Session::stop()
     frontend_->long_requests.finish();
     frontend_->waiting_requests.finish();
     frontend_->invalidator.finish();
+    frontend_->range_invalidator.finish();
     fuse_session_exit(frontend_->session);
     // The serving thread looks at the flag between waits; a signal sent just before it waits is lost, so
     // repeat until it has left.

@@ -107,9 +107,20 @@ def test_many_seeks_refuse_nobody_a_direct_write(volume):
             seeking = programs.enter_context(another(volume, USER, "seek"))
             assert seeking.stdout.readline() == "begun\n"
             time.sleep(2)  # all threads have come to the call
-            writing = programs.enter_context(another(volume, OTHER, "write", "uncached"))
-            ends_well(writing)
+            ends_well(programs.enter_context(another(volume, OTHER, "write", "uncached")))
         ends_well(seeking)
+    volume.unmount()
+    assert volume.check()["clean"]
+
+
+def test_pages_dropped_for_a_seek_delay_no_direct_write(volume):
+    with contextlib.ExitStack() as programs:
+        with stopped_seeks(volume):
+            seeking = programs.enter_context(another(volume, USER, "seek"))
+            assert seeking.stdout.readline() == "begun\n"
+            ends_well(programs.enter_context(another(volume, OTHER, "write", "cached")))
+        ends_well(seeking)
+        assert len(droppers(volume.daemon())) == 2
     volume.unmount()
     assert volume.check()["clean"]
 
