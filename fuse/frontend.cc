@@ -209,7 +209,8 @@ void reply_failed_change(fuse_req_t request, InodeNumber inode, uint64_t offset,
     Frontend& frontend = frontend_of(request);
     forget_cached_attributes(frontend, inode);
     frontend.page_cache.begin_any_drop(inode, offset, bytes);
-    frontend.range_invalidator.submit(std::make_unique<HeldFailure>(request, inode, offset, bytes, status));
+    frontend.range_invalidator.submit(fuse_req_ctx(request)->uid,
+                                      std::make_unique<HeldFailure>(request, inode, offset, bytes, status));
 }
 
 void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_bytes, Status status)

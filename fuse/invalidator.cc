@@ -47,10 +47,10 @@ void Invalidator::leave(uint32_t uid)
     count_of(uid).fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Invalidator::submit(std::unique_ptr<HeldAnswer> answer)
+void Invalidator::submit(uint32_t uid, std::unique_ptr<HeldAnswer> answer)
 {
     MutexLock lock(mutex_);
-    answers_.push_back(std::move(answer));
+    answers_.push(uid, std::move(answer));
     changed_.notify_all();
 }
 
@@ -68,8 +68,7 @@ void Invalidator::run()
                 changed_.wait(mutex_);
             if (answers_.empty())
                 return;
-            answer = std::move(answers_.front());
-            answers_.pop_front();
+            answer = answers_.take();
             working_ = true;
             dropping = !finished_;
         }

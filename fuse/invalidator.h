@@ -3,7 +3,7 @@
 // may be mapped and for changes that failed. Those drop large ranges, of which the kernel may have to write
 // back much; no direct write waits for that.
 //
-// A thread of its own does that, in the order of arrival: the kernel waits for the locks of pages while it
+// A thread of its own does that, its users in turn: the kernel waits for the locks of pages while it
 // drops them, and such a page may be locked for a request that needs a serving thread, or for one that the
 // kernel holds back because too many are under way in the background, as direct writes may be. So no serving
 // thread waits here, and the number of direct writes is bounded below the number the kernel lets through.
@@ -13,11 +13,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <thread>
 
 #include "base/mutex.h"
+#include "fuse/turns.h"
 
 namespace cowraid {
 
@@ -48,8 +48,8 @@ public:
     [[nodiscard]] bool enter(uint32_t uid);
     // It was answered.
     void leave(uint32_t uid);
-    // Pages must go first.
-    void submit(std::unique_ptr<HeldAnswer> answer);
+    // Of a request of the user: pages must go first.
+    void submit(uint32_t uid, std::unique_ptr<HeldAnswer> answer);
 
 private:
     // What "few" is.
@@ -64,7 +64,7 @@ private:
     std::thread thread_;
     Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
-    std::deque<std::unique_ptr<HeldAnswer>> answers_ CW_GUARDED_BY(mutex_);
+    Turns<std::unique_ptr<HeldAnswer>> answers_ CW_GUARDED_BY(mutex_);
     bool working_ CW_GUARDED_BY(mutex_) = false;
     bool finished_ CW_GUARDED_BY(mutex_) = false;
     bool stopping_ CW_GUARDED_BY(mutex_) = false;

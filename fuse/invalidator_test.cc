@@ -65,15 +65,28 @@ TEST_CASE("invalidator: drops before it answers, in order")
     invalidator.start();
     Story story;
     for (const char* const name : {"a", "b", "c"}) {
-        invalidator.submit(std::make_unique<Told>(story, name));
+        invalidator.submit(0, std::make_unique<Told>(story, name));
     }
     invalidator.finish();
     CHECK(story.lines() == Lines{"drop a", "answer a", "drop b", "answer b", "drop c", "answer c"});
     // The connection ends: answers go out, nothing is dropped.
-    invalidator.submit(std::make_unique<Told>(story, "d"));
+    invalidator.submit(0, std::make_unique<Told>(story, "d"));
     invalidator.finish();
     CHECK(story.lines().size() == 7);
     CHECK(story.lines().back() == "answer d");
+}
+
+TEST_CASE("invalidator: users take turns")
+{
+    Invalidator invalidator(10);
+    Story story;
+    for (const char* const name : {"a", "b", "c"})
+        invalidator.submit(1000, std::make_unique<Told>(story, name));
+    invalidator.submit(1001, std::make_unique<Told>(story, "d"));
+    invalidator.start();
+    invalidator.finish();
+    CHECK(story.lines() ==
+          Lines{"drop a", "answer a", "drop d", "answer d", "drop b", "answer b", "drop c", "answer c"});
 }
 
 TEST_CASE("invalidator: refuses direct writes beyond its bound, and takes others again after that")

@@ -81,10 +81,11 @@ void LongRequests::run(std::unique_ptr<LongRequest> request)
 
 void LongRequests::hand_over(std::unique_ptr<LongRequest> request)
 {
+    const uid_t user = fuse_req_ctx(request->request())->uid;
     {
         MutexLock lock(mutex_);
         if (!ending_) {
-            requests_.push_back(std::move(request));
+            requests_.push(user, std::move(request));
             changed_.notify_one();
             return;
         }
@@ -102,8 +103,7 @@ void LongRequests::work()
                 changed_.wait(mutex_);
             if (requests_.empty())
                 return;
-            request = std::move(requests_.front());
-            requests_.pop_front();
+            request = requests_.take();
             ++working_;
         }
         if (!run_slice(*request))

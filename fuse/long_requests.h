@@ -3,7 +3,8 @@
 // cleared), or one that has to wait for a commit or for room.
 //
 // The thread that a request came to begins with it. When it lasts, it goes to a few threads that share all
-// such requests in turn, so that serving threads stay free for others, however many there are. One of many
+// such requests in turn, user by user, so that serving threads stay free for others, however many there are,
+// and nobody waits for all that somebody else has asked for. One of many
 // operations ends early, after some of them, when the daemon ends, and when its caller was killed if the
 // kernel can be told of what was done by then.
 #pragma once
@@ -11,7 +12,6 @@
 #include <fuse3/fuse_lowlevel.h>
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "fs/txn/long_change.h"
+#include "fuse/turns.h"
 
 namespace cowraid {
 
@@ -95,7 +96,7 @@ private:
     std::vector<std::thread> threads_;
     Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
-    std::deque<std::unique_ptr<LongRequest>> requests_ CW_GUARDED_BY(mutex_);
+    Turns<std::unique_ptr<LongRequest>> requests_ CW_GUARDED_BY(mutex_);
     int working_ CW_GUARDED_BY(mutex_) = 0;  // threads that have one in hand
     std::atomic<bool> ending_{true};
 };

@@ -227,7 +227,7 @@ void answer_direct(Frontend& frontend, const AppliedWrite& write)
         frontend.invalidator.leave(write.uid);
         return;
     }
-    frontend.invalidator.submit(std::make_unique<HeldWrite>(frontend, write));
+    frontend.invalidator.submit(write.uid, std::make_unique<HeldWrite>(frontend, write));
 }
 
 // Data of a WRITE that waits. How much all of it may be is bounded: the kernel sends 4096 WRITEs at once.

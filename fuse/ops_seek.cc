@@ -94,7 +94,7 @@ void op_lseek(fuse_req_t request, fuse_ino_t node, off_t offset, int whence, fus
         begin_seek(seek, &LongRequests::run);
         return;
     }
-    frontend.range_invalidator.submit(std::make_unique<HeldSeek>(seek));
+    frontend.range_invalidator.submit(fuse_req_ctx(request)->uid, std::make_unique<HeldSeek>(seek));
 }
 
 }  // namespace
