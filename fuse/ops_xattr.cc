@@ -2,8 +2,10 @@
 // Extended attributes: user.* and trusted.*. The kernel lets only root at trusted.*.
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "fuse/frontend.h"
 
@@ -76,15 +78,34 @@ std::string visible_names(const std::string& names, uid_t uid)
     return out;
 }
 
+class ListRequest final : public LongRequest {
+public:
+    ListRequest(fuse_req_t request, std::unique_ptr<XattrList> list, size_t room)
+        : LongRequest(request, std::move(list), WhenKilled::kEnd), room_(room)
+    {
+    }
+    void finish(Status status) override
+    {
+        if (!status.ok()) {
+            reply_status(request(), status);
+            return;
+        }
+        const std::string visible =
+            visible_names(static_cast<XattrList&>(change()).names(), fuse_req_ctx(request())->uid);
+        reply_xattr_bytes(request(), visible.data(), visible.size(), room_);
+    }
+
+private:
+    const size_t room_;
+};
+
 void op_listxattr(fuse_req_t request, fuse_ino_t node, size_t room)
 {
-    const auto names = filesystem_of(request).names.list_xattrs(inode_of(request, node));
-    if (!names.ok()) {
-        reply_status(request, names.status());
-        return;
-    }
-    const std::string visible = visible_names(*names, fuse_req_ctx(request)->uid);
-    reply_xattr_bytes(request, visible.data(), visible.size(), room);
+    auto begun = filesystem_of(request).names.begin_list_xattrs(inode_of(request, node));
+    if (begun.ok())
+        frontend_of(request).long_requests.run(std::make_unique<ListRequest>(request, begun.take(), room));
+    else
+        reply_status(request, begun.status());
 }
 
 void op_removexattr(fuse_req_t request, fuse_ino_t node, const char* name)

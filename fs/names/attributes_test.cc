@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "format/node.h"
 #include "tests/support/names_volume.h"
@@ -300,6 +301,39 @@ TEST_CASE("thousands of extended attributes on one inode")
     for (int i = 0; i < kCount; ++i)
         REQUIRE(text_of(*volume.fs().names.get_xattr(file, "user." + std::to_string(i))) ==
                 std::to_string(i * i));
+}
+
+// Whoever lists many large ones does not hold up others: a step ends after some hundred items.
+TEST_CASE("attributes: extended attributes are listed in steps, each name once, beside changes")
+{
+    TestVolume volume(manual_options());
+    Names& names = volume.fs().names;
+    const InodeNumber file = make_file(volume.fs(), kRoot, "file");
+    constexpr int kCount = 200;
+    const std::vector<std::byte> large(20000, std::byte{7}), small(1, std::byte{8});
+    for (int i = 0; i < kCount; ++i)
+        REQUIRE(names.set_xattr(file, "user." + std::to_string(i), large, 0).ok());
+    auto list = names.begin_list_xattrs(file);
+    REQUIRE(list.ok());
+    int step_count = 0;
+    for (Progress progress = Progress::kMore; progress == Progress::kMore; ++step_count) {
+        const size_t before = (*list)->names().size();
+        const auto stepped = (*list)->step();
+        REQUIRE(stepped.ok());
+        progress = *stepped;
+        CHECK((*list)->names().size() - before <= 256 * strlen("user.123") + 1);
+        for (int i = step_count; i < kCount; i += 7)
+            REQUIRE(names.set_xattr(file, "user." + std::to_string(i), i % 2 == 0 ? small : large, 0).ok());
+    }
+    CHECK(step_count > 2);
+    std::vector<std::string> found, expected;
+    for (const char* at = (*list)->names().c_str(); *at != '\0'; at += strlen(at) + 1)
+        found.emplace_back(at);
+    for (int i = 0; i < kCount; ++i)
+        expected.push_back("user." + std::to_string(i));
+    std::sort(found.begin(), found.end());
+    std::sort(expected.begin(), expected.end());
+    CHECK(found == expected);
 }
 
 // The kernel takes no longer list either, and to gather one would take memory without limit.

@@ -28,6 +28,15 @@ public:
                        const Attributes* attributes) = 0;
 };
 
+// A list of extended attributes in steps: the names so far, each with a terminating zero.
+class XattrList : public LongChange {
+public:
+    [[nodiscard]] const std::string& names() const { return names_; }
+
+protected:
+    std::string names_;
+};
+
 // Every call is thread-safe.
 struct Names {
     explicit Names(Files& file_data) : store(file_data.store), files(file_data) { }
@@ -73,6 +82,9 @@ struct Names {
     // takes no more (XATTR_LIST_MAX).
     static constexpr size_t kMaxXattrListBytes = 65536;
     Result<std::string> list_xattrs(InodeNumber inode);
+    // The same in steps, each of which looks at some hundred items. A name that is there all the time is
+    // among them once.
+    Result<std::unique_ptr<XattrList>> begin_list_xattrs(InodeNumber inode);
     Status remove_xattr(InodeNumber inode, std::string_view name);
 
     Store& store;

@@ -74,28 +74,55 @@ Result<XattrSlot> find_present(Store& store, InodeNumber inode, std::string_view
     return slot;
 }
 
-Result<std::string> list_names(Store& store, InodeNumber inode)
-{
-    std::string names;
-    ItemScan scan(store.items, store.items.view(), xattr_key(inode, 0), xattr_key(inode, UINT64_MAX));
-    while (true) {
-        const Status status = scan.next();
-        if (status.err() == Err::kNotFound)
-            return names;
-        CW_TRY(status);
-        CW_ASSIGN(const XattrPart part, decode_xattr(scan.key().offset, scan.value()));
-        if (part.number == 0)
-            names.append(part.name).push_back('\0');
-        if (names.size() > Names::kMaxXattrListBytes)
-            return Err::kTooBig;
-    }
-}
-
 void stamp_change(Operation& op, Inode& inode) CW_REQUIRES(inode.mutex)
 {
     inode.attributes.changed = current_time();
     store_inode(op, inode);
 }
+
+class XattrWalk final : public XattrList {
+public:
+    XattrWalk(Store& store, InodeUse use) : store_(store), use_(std::move(use)) { }
+    // A value that gets more parts moves inside its bucket: a step ends between buckets, and nobody changes
+    // one meanwhile.
+    Result<Progress> step() override
+    {
+        std::string ignored;
+        uint64_t cursor = next_cursor_;
+        walk(cursor, ignored).status().ignore();  // reads the nodes in
+        MutexLock lock(use_->mutex);
+        return walk(next_cursor_, names_);
+    }
+
+private:
+    static constexpr size_t kStepItems = 256;
+
+    // `cursor`: behind the bucket of the last item.
+    Result<Progress> walk(uint64_t& cursor, std::string& names)
+    {
+        ItemScan scan(store_.items, store_.items.view(), xattr_key(use_->number, cursor),
+                      xattr_key(use_->number, UINT64_MAX));
+        for (size_t count = 0;; ++count) {
+            const Status status = scan.next();
+            if (status.err() == Err::kNotFound)
+                return Progress::kDone;
+            CW_TRY(status);
+            const uint64_t at = scan.key().offset;
+            if (count >= kStepItems && at >= cursor)
+                return Progress::kMore;
+            cursor = round_down(at, kBucketSlots) + kBucketSlots;
+            CW_ASSIGN(const XattrPart part, decode_xattr(at, scan.value()));
+            if (part.number == 0)
+                names.append(part.name).push_back('\0');
+            if (names.size() > Names::kMaxXattrListBytes)
+                return Err::kTooBig;
+        }
+    }
+
+    Store& store_;
+    const InodeUse use_;
+    uint64_t next_cursor_ = 0;
+};
 
 }  // namespace
 
@@ -131,13 +158,17 @@ Result<std::vector<std::byte>> Names::get_xattr(InodeNumber inode, std::string_v
     return std::move(slot->value);
 }
 
+Result<std::unique_ptr<XattrList>> Names::begin_list_xattrs(InodeNumber inode)
+{
+    CW_ASSIGN(InodeUse use, use_inode(*this, inode));
+    return std::unique_ptr<XattrList>(std::make_unique<XattrWalk>(store, std::move(use)));
+}
+
 Result<std::string> Names::list_xattrs(InodeNumber inode)
 {
-    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    list_names(store, inode).status().ignore();  // reads the nodes in
-    // A value that gets more parts moves inside its bucket.
-    MutexLock lock(use->mutex);
-    return list_names(store, inode);
+    CW_ASSIGN(const std::unique_ptr<XattrList> list, begin_list_xattrs(inode));
+    CW_TRY(finish_change(*list));
+    return list->names();
 }
 
 Status Names::remove_xattr(InodeNumber inode, std::string_view name)
