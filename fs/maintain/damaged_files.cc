@@ -28,23 +28,28 @@ void for_links(NodeCache& cache, const TreeRoot& files, InodeNumber inode, Visit
     }
 }
 
-// Empty when the root is not reached.
-std::string directory_path(NodeCache& cache, const TreeRoot& files, InodeNumber directory)
+struct DirectoryPath {
+    std::string path = "/";  // what was looked up
+    bool from_root = false;
+};
+
+DirectoryPath directory_path(NodeCache& cache, const TreeRoot& files, InodeNumber directory)
 {
     constexpr int kDepthMax = 256;  // a damaged tree may have a cycle
-    std::string path = "/";
+    DirectoryPath found;
     for (int depth = 0; directory.value != kRootInode; ++depth) {
         bool named = false;
         for_links(cache, files, directory, [&](const InodeLink& link) {
-            path.insert(0, "/" + link.name);
+            found.path.insert(0, "/" + link.name);
             directory = link.parent;
             named = true;
             return false;
         });
         if (!named || depth == kDepthMax)
-            return "";
+            return found;
     }
-    return path;
+    found.from_root = true;
+    return found;
 }
 
 }  // namespace
@@ -55,14 +60,15 @@ std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, Inode
     std::vector<std::string> paths;
     bool all = true;
     for_links(cache, files, inode, [&](const InodeLink& link) {
-        const std::string directory = directory_path(cache, files, link.parent);
-        const size_t bytes = directory.size() + link.name.size();
+        const DirectoryPath directory = directory_path(cache, files, link.parent);
+        const size_t bytes = directory.path.size() + link.name.size();
         all = bytes <= bytes_left;
-        if (all && !directory.empty()) {
-            paths.push_back(directory + link.name);
-            bytes_left -= bytes;
-        }
-        return all;
+        if (!all)
+            return false;
+        bytes_left -= bytes;
+        if (directory.from_root)
+            paths.push_back(directory.path + link.name);
+        return true;
     });
     if (!all)
         bytes_left = 0;

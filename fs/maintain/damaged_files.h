@@ -24,8 +24,9 @@ struct DamagedFile {
 // So many bytes of paths are named, of all files together: a file may have 65,000 names of some 60,000 bytes.
 inline constexpr size_t kDamagedPathBytesMax = 1024 * 1024;
 
-// All names of an inode, as `files` has them, as long as `bytes_left` suffices, from which they are taken;
-// "inode N" for what is not named then, and for one without names, or whose directory cannot be reached.
+// All names of an inode, as `files` has them, as long as `bytes_left` suffices, from which they are taken,
+// also those whose directory is not reached from the root within 256 levels. "inode N" for what is not named
+// then, and for one without names that are.
 std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, InodeNumber inode,
                                   size_t& bytes_left);
 

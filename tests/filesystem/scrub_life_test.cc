@@ -300,6 +300,31 @@ TEST_CASE("scrub life: the names of damaged files are told as long as there is r
     CHECK(named(bytes) == std::vector<std::string>{some.back()});
 }
 
+TEST_CASE("scrub life: names too far from the root to be told take of the room for them, too")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    InodeNumber folder = kRoot;
+    for (int depth = 0; depth < 300; ++depth)
+        folder = volume.fs().names.make_node(folder, "d", S_IFDIR | 0755, 0, {})->inode;
+    const InodeNumber file = make_file(volume.fs(), "file", random_content(prng, 100));
+    for (const char* const name : {"b", "c", "d"})
+        REQUIRE(volume.fs().names.link(file, folder, name).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    Store& store = volume.fs().store;
+    const TreeRoot files = store.timeline.view().committed->file_tree;
+    size_t bytes = 10000;
+    CHECK(paths_of(store.cache, files, file, bytes) == std::vector<std::string>{"/file"});
+    const size_t each = 10000 - 5 - bytes;
+    CHECK(each > 3 * 2 * 256);
+    // The second one of them does not fit any more.
+    bytes = 5 + each / 3 + each / 3 - 1;
+    CHECK(paths_of(store.cache, files, file, bytes) ==
+          std::vector<std::string>{"/file", "inode " + std::to_string(file.value)});
+    CHECK(bytes == 0);
+}
+
 // What a write replaces, to the end of the file, need not be read.
 TEST_CASE("scrub life: a damaged file takes its content again, with a last block that is not full")
 {
