@@ -17,6 +17,7 @@ import pytest
 
 from conftest import PATIENCE
 from test_coherence import droppers
+from test_long_requests import SECONDS_MAX, timed
 
 USER, OTHER = 1000, 1001
 SEEK_COUNT = 2100  # more than direct writes that may wait for pages
@@ -57,7 +58,20 @@ def write_directly(folder):
     assert Path(path).read_bytes() == b"b" * 4096 + bytes(1 << 20)
 
 
-PROGRAMS = {"seek": seek_all, "write": write_directly}
+def list_again_and_again(folder):
+    """As many callers as there are serving threads, and some more. Each reads 240 MB of attributes."""
+    path = f"{folder}/file"
+    Path(path).touch()
+    names = sorted(f"user.{index}" for index in range(4000))
+    for name in names:
+        os.setxattr(path, name, b"x" * 60000)
+    assert sorted(os.listxattr(path)) == names
+    for _ in range(70):
+        threading.Thread(target=lambda: [os.listxattr(path) for _ in range(20)]).start()
+    print("begun", flush=True)
+
+
+PROGRAMS = {"seek": seek_all, "write": write_directly, "list": list_again_and_again}
 
 
 @contextlib.contextmanager
@@ -96,7 +110,8 @@ def stopped_seeks(volume):
 @pytest.fixture(name="many_files", autouse=True)
 def fixture_many_files():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 2 * SEEK_COUNT), max(before[1], 2 * SEEK_COUNT)))
+    wanted = [max(limit, 2 * SEEK_COUNT) for limit in before]
+    resource.setrlimit(resource.RLIMIT_NOFILE, wanted)
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
@@ -121,6 +136,20 @@ def test_pages_dropped_for_a_seek_delay_no_direct_write(volume):
             ends_well(programs.enter_context(another(volume, OTHER, "write", "cached")))
         ends_well(seeking)
         assert len(droppers(volume.daemon())) == 2
+    volume.unmount()
+    assert volume.check()["clean"]
+
+
+def test_lists_of_large_attributes_delay_nobody(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount()
+    with another(volume, USER, "list") as listing:
+        assert listing.stdout.readline() == "begun\n"
+        longest = max(timed(os.path.exists, volume.mount_point / f"missing{index}") for index in range(50))
+        listing.kill()
+    print(f"{longest * 1000:.1f} ms")
+    assert longest < SECONDS_MAX
     volume.unmount()
     assert volume.check()["clean"]
 
