@@ -137,8 +137,8 @@ void Running::take(IoRequest& request)
     const bool discard = request.kind == IoKind::kDiscard;
     if (!discard)
         request.ticket = request.device->in_flight().begin();
-    const bool direct = !discard && request.device->ring_fd() >= 0 &&
-                        (!request.durable || request.device->durable_in_ring());
+    const bool direct =
+        !discard && request.device->ring_fd() >= 0 && (!request.durable || request.device->durable_in_ring());
     if (direct && !std::exchange(ring_asked, true))
         ring = Ring::of_this_thread();
     if (!direct && completion == nullptr)
