@@ -28,6 +28,7 @@ constexpr ScrubNumberField kScrubNumbers[] = {
     {"unverified_blocks", &ScrubStatus::unverified},
     {"repaired_blocks", &ScrubStatus::repaired},
     {"unrepaired_blocks", &ScrubStatus::unrepaired},
+    {"earlier_unrepaired_blocks", &ScrubStatus::earlier_unrepaired},
     {"adopted_blocks", &ScrubStatus::adopted},
     {"lost_blocks", &ScrubStatus::lost},
     {"unreadable_nodes", &ScrubStatus::unreadable_nodes},

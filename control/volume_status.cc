@@ -109,9 +109,9 @@ Health health_of(const VolumeStatus& status)
                 status.catch_up.state == ScrubState::kRunning
                     ? "wait: they are being written to it"
                     : "mount it again, for writing: they are written to it then; see the system log"};
-    if (status.scrub.unrepaired > 0)
-        return {"ONLINE",
-                count_text(status.scrub.unrepaired, "block") + " are not as they should be, and can be had",
+    if (const uint64_t blocks = std::max(status.scrub.unrepaired, status.scrub.earlier_unrepaired);
+        blocks > 0)
+        return {"ONLINE", count_text(blocks, "block") + " are not as they should be, and can be had",
                 "cowraid scrub repairs them; see cowraid device stats for where"};
     if (count_members(info, [](const MemberInfo& one) { return one.successor && !one.in_service(); }) > 0)
         return {"ONLINE",

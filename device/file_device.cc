@@ -82,9 +82,11 @@ FileDevice::~FileDevice()
 uint64_t FileDevice::look_at_size()
 {
     const auto size = size_of(fd_.get(), is_block_device_);
-    if (size.ok() && *size > size_bytes())
+    if (!size.ok())
+        return size_bytes();
+    if (*size > size_bytes())
         size_bytes_.store(*size, std::memory_order_relaxed);
-    return size_bytes();
+    return *size;
 }
 
 Result<std::string> FileDevice::foreign_content(ContentArea area) const

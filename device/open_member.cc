@@ -28,7 +28,9 @@ Err explain_open_error(const std::string& path, int error, std::string& why)
     switch (error) {
     case EBUSY:
     case EWOULDBLOCK:
-        why = path + " is in use (mounted or held by another program); unmount it first";
+        why = path +
+              " is in use: mounted, held by another program, or by a mounted volume that it is or was a "
+              "member of; unmount that first";
         return Err::kBusy;
     case ENOENT:
         why = path + " does not exist; check the name";

@@ -219,7 +219,7 @@ Result<MemberId> Committer::bring_back(MemberId id, std::unique_ptr<BlockDevice>
     CW_ASSIGN(RingReading own, read_identity(*come, volume.superblock().volume_uuid, why));
     if (own.valid.front().on_spare())
         return return_spare(own.valid.front(), std::move(device), why);
-    const Ref<VetMember> vetted = make_ref<VetMember>(volume, std::move(own), name, come->size_bytes());
+    const Ref<VetMember> vetted = make_ref<VetMember>(volume, std::move(own), name, come->look_at_size());
     // Then the table says that it is away, and no entry in its logs is needed any more.
     CW_TRY(orders.carry_out(Ref<CommitOrder>(vetted.get()), why));
     CW_TRY(store.service.check_writable());  // its commit may have failed all the same

@@ -107,7 +107,9 @@ Status Scrub::start(const ScrubOptions& options)
         MutexLock lock(mutex_);
         if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
             return Err::kBusy;
+        const uint64_t earlier = std::max(status_.earlier_unrepaired, status_.unrepaired);
         status_ = {};
+        status_.earlier_unrepaired = earlier;
         status_.options = options;
         status_.started = now_seconds();
         status_.bytes_total = bytes;
@@ -381,6 +383,8 @@ bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& cur
     if (!position_.done || !issued_.empty())
         return false;
     end(ScrubState::kFinished);
+    if (selection_.takes_all())
+        status_.earlier_unrepaired = 0;
     ended = status_;
     return true;
 }

@@ -48,6 +48,8 @@ struct ScrubStatus {
     uint64_t heads = 0;  // copies of superblocks and block-group maps
     uint64_t repaired = 0, unrepaired = 0, adopted = 0, lost = 0, unreadable_nodes = 0;
     uint64_t unverified = 0;  // blocks on members that are not in service
+    // Not repaired by a pass before this one, as far as is known: no pass has read everything since.
+    uint64_t earlier_unrepaired = 0;
     ScrubbedMembers members;  // what was found on each
     bool held_back = false;  // users of the volume go first just now
     // The first kScrubAddressesMax of the lost blocks that this mount found.

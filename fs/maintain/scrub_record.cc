@@ -24,6 +24,7 @@ constexpr uint64_t ScrubStatus::*kNumbers[] = {
     &ScrubStatus::lost,
     &ScrubStatus::unreadable_nodes,
     &ScrubStatus::unverified,
+    &ScrubStatus::earlier_unrepaired,
 };
 static_assert(std::size(kNumbers) <= kScrubNumberCount);
 

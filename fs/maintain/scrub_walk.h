@@ -24,6 +24,11 @@ struct ScrubSelection {
     uint64_t bytes_max = 0;  // behind so many bytes of members it begins no other group; 0: no limit
     bool new_only = false, damaged_only = false;
     bool thin_only = false;  // of groups under parity and of data those that lack columns
+
+    [[nodiscard]] bool takes_all() const
+    {
+        return verified_before == 0 && bytes_max == 0 && !new_only && !damaged_only && !thin_only;
+    }
 };
 
 struct ScrubOrder {

@@ -212,3 +212,23 @@ def test_udev_brings_back_only_what_is_away(make_volume):
     volume.wait_caught_up()
     assert states(volume) == ["present"] * 3
     verify(sums)
+
+
+def test_a_member_that_has_shrunk_does_not_come_back(make_volume):
+    """The device that the daemon holds is asked for its size as it is now."""
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    old = fill(volume.mount_point, 1, file_count=20)
+    tool("cowraid", "device", "offline", "3", volume.mount_point)
+    os.truncate(volume.images[2], 60 << 20)
+    run("losetup", "-c", volume.loops[2])
+    refused = online(volume, "3", check=False)
+    assert refused.returncode == 1
+    assert "is shrunken: it has 60" in refused.stderr
+    assert states(volume)[2] == "missing"
+    os.truncate(volume.images[2], 128 << 20)
+    run("losetup", "-c", volume.loops[2])
+    online(volume, "3", "-B")
+    assert states(volume) == ["present"] * 4
+    verify(old)

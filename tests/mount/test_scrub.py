@@ -241,7 +241,16 @@ def test_looking_repairs_nothing(make_volume):
     assert looked["unrepaired_blocks"] > 10 and looked["repaired_blocks"] == 0
     again = scrub(volume, "-r", expect=3)
     assert again["unrepaired_blocks"] == looked["unrepaired_blocks"]
+    # A pass over a part of it says nothing of the rest.
+    wrong = f"{looked['unrepaired_blocks']} blocks are not as they should be"
+    assert scrub(volume, "--plan", "bad")["unrepaired_blocks"] == 0
+    assert wrong in tool("cowraid", "status", volume.mount_point).stdout
+    volume.unmount()
+    volume.mount()
+    assert scrub(volume, "--plan", "new")["unrepaired_blocks"] == 0
+    assert wrong in tool("cowraid", "status", volume.mount_point).stdout
     assert scrub(volume)["repaired_blocks"] == looked["unrepaired_blocks"]
+    assert wrong not in tool("cowraid", "status", volume.mount_point).stdout
     check_clean(scrub(volume))
 
 

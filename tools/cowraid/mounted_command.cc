@@ -139,7 +139,9 @@ Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t*
     CW_ASSIGN(const Json info, client.ask("info", why));
     CW_ASSIGN(const VolumeReport report, decode_report(info.get()));
     if (report.info.read_only) {
-        why = "the volume is read-only: " + report.info.read_only_reason;
+        why = report.info.read_only_reason.empty()
+                  ? "the volume is mounted read-only; remount it for writing"
+                  : "the volume is read-only: " + report.info.read_only_reason;
         return Err::kReadOnly;
     }
     CW_ASSIGN(NewMember device, open_new_member(path, force, why));
