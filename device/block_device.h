@@ -85,8 +85,8 @@ public:
     virtual ~BlockDevice() = default;
 
     [[nodiscard]] virtual uint64_t size_bytes() const = 0;
-    // What it has now. Where that is more than when it was opened, all of it can be used from now on; where it
-    // is less, size_bytes() stays.
+    // What it has now. Where that is more than when it was opened, all of it can be used from now on; where
+    // it is less, size_bytes() stays.
     virtual uint64_t look_at_size() { return size_bytes(); }
     // For messages: a path or a made-up name. Valid as long as the device.
     [[nodiscard]] virtual const char* name() const = 0;
