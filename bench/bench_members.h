@@ -31,6 +31,7 @@ public:
     [[nodiscard]] const char* name() const override { return inner_->name(); }
     void perform(IoRequest& request) override { inner_->perform(request); }
     [[nodiscard]] int ring_fd() const override { return inner_->ring_fd(); }
+    [[nodiscard]] bool durable_in_ring() const override { return inner_->durable_in_ring(); }
     [[nodiscard]] bool start(IoRequest& request, IoCompletion& completion) override
     {
         return inner_->start(request, completion);

@@ -59,8 +59,11 @@ std::string findings_text(const ScrubStatus& status)
     if (status.damaged())
         return count_text(status.lost, "block") + " and " + count_text(status.unreadable_nodes, "tree node") +
                " lost, " + count_text(status.unrepaired, "block") + " not repaired";
+    const std::string unverified =
+        count_text(status.unverified, "block") + " not verified: on members that are not in service";
     if (status.unverified > 0)
-        return count_text(status.unverified, "block") + " not verified: on members that are not in service";
+        return status.repaired > 0 ? count_text(status.repaired, "block") + " repaired, " + unverified
+                                   : unverified;
     return status.repaired > 0 ? count_text(status.repaired, "block") + " repaired, nothing is lost"
                                : "no errors found";
 }

@@ -141,6 +141,8 @@ void FileDevice::transfer(IoRequest& request)
         }
         cursor.consume(static_cast<uint64_t>(moved));
     }
+    if (on_fuse_ && request.kind == IoKind::kWrite && request.durable)
+        flush(request);
 }
 
 // Never repeated: the kernel forgets a failure once it has reported it.

@@ -41,7 +41,7 @@ private:
     std::string name_;
     std::atomic<uint64_t> size_bytes_{0};  // never less than it was
     bool is_block_device_ = false;
-    bool on_fuse_ = false;  // where Linux (6.18) sends no FUSE_FSYNC after an asynchronous write with O_DSYNC
+    bool on_fuse_ = false;  // where not every write with O_DSYNC is followed by an FUSE_FSYNC
 };
 
 }  // namespace cowraid

@@ -68,13 +68,15 @@ void store_in_page(Frontend& frontend, PageDropper& dropper, InodeNumber inode, 
                                      static_cast<fuse_buf_copy_flags>(0));
 }
 
-// What the file holds now, so that the order of several writes does not matter.
+// What the file holds now, so that the order of several writes does not matter: nobody else renews between
+// the read and the store.
 void renew_in_page(Frontend& frontend, PageDropper& dropper, InodeNumber inode, uint64_t offset,
                    uint64_t bytes)
 {
     if (bytes == 0)
         return;
     std::array<std::byte, kBlockBytes> data;
+    MutexLock lock(frontend.renewing);
     const auto count = frontend.filesystem->files.read(inode, offset, std::span(data).first(bytes));
     if (!count.ok()) {
         drop_whole_pages(frontend, dropper, inode, round_down(offset, kBlockBytes), kBlockBytes);

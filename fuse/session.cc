@@ -148,8 +148,8 @@ Status Session::serve(UniqueFd fuse_fd)
     serving_.store(false);
     frontend_->long_requests.finish();
     frontend_->waiting_requests.finish();
-    frontend_->invalidator.finish();
     frontend_->range_invalidator.finish();
+    frontend_->invalidator.finish();
     fuse_loop_cfg_destroy(config);
     return result >= 0 ? Status() : Status(Err::kIo);
 }
@@ -159,8 +159,8 @@ void Session::stop()
     // While requests are served: dropping pages may wait for some.
     frontend_->long_requests.finish();
     frontend_->waiting_requests.finish();
-    frontend_->invalidator.finish();
     frontend_->range_invalidator.finish();
+    frontend_->invalidator.finish();  // last: a direct write that is answered without it drops no page
     fuse_session_exit(frontend_->session);
     // The serving thread looks at the flag between waits; a signal sent just before it waits is lost, so
     // repeat until it has left.

@@ -11,7 +11,7 @@
 namespace cowraid {
 
 // Users take turns; what one user asks for keeps its order. So nobody waits for all that somebody else has
-// asked for. Not thread-safe.
+// asked for. The WRITEs of pages carry no user: they are root's. Not thread-safe.
 template <typename Item> class Turns {
 public:
     [[nodiscard]] bool empty() const { return users_.empty(); }

@@ -177,8 +177,10 @@ bool IntentLog::make_room(IntentHeader header, uint64_t room_before)
 {
     record_floor(header);
     MutexLock lock(mutex_);
-    while (std::any_of(logs_.begin(), logs_.end(),
-                       [](const MemberLog& log) { return log.floor_on_its_way || log.ring.any_held(); }))
+    const auto waits = [](const MemberLog& log) {
+        return log.floor_on_its_way || log.ring.any_held();
+    };
+    while (room_made_ == room_before && std::any_of(logs_.begin(), logs_.end(), waits))
         room_changed_.wait(mutex_);
     return room_made_ != room_before;
 }

@@ -26,8 +26,10 @@ bool SyncQueue::enqueue(uint64_t change, Completion* completion)
         MutexLock lock(mutex_);
         if (durable_ < change) {
             waiters_.push_back({change, completion});
-            if ((leading_ || relief_coming_) && !relief_wanted_)
+            if ((leading_ || relief_coming_) && !relief_wanted_) {
+                CW_ASSERT(relief_coming_ || round_ < kRoundsOfLeader);
                 return false;
+            }
             CW_ASSERT(!relief_coming_);
             relief_wanted_ = false;
             relief_coming_ = true;
@@ -35,6 +37,7 @@ bool SyncQueue::enqueue(uint64_t change, Completion* completion)
                 changed_.wait(mutex_);
             relief_coming_ = false;
             leading_ = true;
+            round_ = 0;
             return true;
         }
     }
@@ -59,7 +62,8 @@ void SyncQueue::lead(Committer& committer)
                 changed_.notify_all();
                 return;
             }
-            relief_wanted_ = round >= kRoundsOfLeader;
+            round_ = round;
+            relief_wanted_ = round_ >= kRoundsOfLeader;
         }
         do_round(committer);
     }

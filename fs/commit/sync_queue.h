@@ -56,6 +56,7 @@ private:
     std::vector<Waiter> waiters_ CW_GUARDED_BY(mutex_);
     uint64_t durable_ CW_GUARDED_BY(mutex_) = 0;  // changes up to this number
     bool leading_ CW_GUARDED_BY(mutex_) = false;  // somebody does rounds
+    int round_ CW_GUARDED_BY(mutex_) = 0;  // of the leader
     // The leader has served others for long enough, and who takes over from it.
     bool relief_wanted_ CW_GUARDED_BY(mutex_) = false;
     bool relief_coming_ CW_GUARDED_BY(mutex_) = false;

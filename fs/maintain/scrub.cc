@@ -383,7 +383,7 @@ bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& cur
     if (!position_.done || !issued_.empty())
         return false;
     end(ScrubState::kFinished);
-    if (selection_.takes_all())
+    if (selection_.takes_all() && status_.unverified == 0 && !unreached_)
         status_.earlier_unrepaired = 0;
     ended = status_;
     return true;
@@ -525,6 +525,7 @@ bool Scrub::hand_over_lossy()
     }
     if (columns.empty())
         return false;
+    // The columns are for a later pass, which comes when the list may be whole.
     if (store_.damage.full()) {
         store_.damage.retry();
         return false;

@@ -2,6 +2,7 @@
 #include "fs/maintain/scrub_heads.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <utility>
@@ -212,28 +213,37 @@ std::vector<LogPiece> unreadable_parts(BlockDevice& device, const LogPiece& piec
     return bad;
 }
 
-// Keeps parts of a log for who writes them anew: those of which nothing counts after the commit.
-class HoldParts final : public CommitOrder {
+// Writes parts of a log anew of which nothing counts after the commit. Nobody appends there meanwhile.
+class MendParts final : public CommitOrder {
 public:
-    HoldParts(Store& store, std::span<const LogPiece> parts)
-        : CommitOrder(When::kAfter), store_(store), parts_(parts.begin(), parts.end())
+    MendParts(Store& store, BlockDevice& device, std::span<const LogPiece> parts)
+        : CommitOrder(When::kAfter), store_(store), device_(device), parts_(parts.begin(), parts.end())
     {
     }
 
     Status apply(std::string&) override
     {
-        for (const LogPiece& part : parts_)
-            if (with_log(store_, part,
-                         [&](auto& log) { return log.hold(part.member, part.offset, part.bytes); }))
-                held.push_back(part);
+        for (const LogPiece& part : parts_) {
+            if (store_.volume.members().device(part.member) != &device_)
+                return {};  // it left service
+            if (!with_log(store_, part,
+                          [&](auto& log) { return log.hold(part.member, part.offset, part.bytes); }))
+                continue;
+            AlignedBuffer zeros = AlignedBuffer::zeroed(part.bytes);
+            if (write_device(device_, part.offset, zeros.span()).ok() &&
+                read_device(device_, part.offset, zeros.span()).ok())
+                ++mended;
+            with_log(store_, part, [&](auto& log) { return log.release(part.member, part.offset), true; });
+        }
         return {};
     }
     [[nodiscard]] bool changes() const override { return false; }
 
-    std::vector<LogPiece> held;
+    std::atomic<uint64_t> mended{0};
 
 private:
     Store& store_;
+    BlockDevice& device_;
     const std::vector<LogPiece> parts_;
 };
 
@@ -241,19 +251,9 @@ private:
 uint64_t mend_parts(Store& store, CommitOrders& orders, BlockDevice& device, std::span<const LogPiece> parts)
 {
     std::string ignored;
-    uint64_t mended = 0;
-    const Ref<HoldParts> order = make_ref<HoldParts>(store, parts);
-    const bool may_write = orders.carry_out(Ref<CommitOrder>(order.get()), ignored).ok();
-    for (const LogPiece& part : order->held) {
-        AlignedBuffer zeros = AlignedBuffer::zeroed(part.bytes);
-        mended += may_write && store.volume.members().device(part.member) == &device &&
-                          write_device(device, part.offset, zeros.span()).ok() &&
-                          read_device(device, part.offset, zeros.span()).ok()
-                      ? 1
-                      : 0;
-        with_log(store, part, [&](auto& log) { return log.release(part.member, part.offset), true; });
-    }
-    return mended;
+    const Ref<MendParts> order = make_ref<MendParts>(store, device, parts);
+    orders.carry_out(Ref<CommitOrder>(order.get()), ignored).ignore();
+    return order->mended;
 }
 
 void scrub_log(Store& store, CommitOrders& orders, const LogPiece& piece, ScrubMode mode, ScrubReport& report)
