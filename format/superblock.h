@@ -112,13 +112,13 @@ inline constexpr uint32_t kScrubNumberCount = 16;
 // What a scrub counts of each member, in blocks; of superblocks, maps and parts of logs each is one. Errors
 // are those that the member was charged with.
 enum class ScrubMemberNumber : uint8_t {
-    kVerified,  // read and compared
-    kUnverified,  // not read: it was not in service
-    kReadErrors,
-    kWrong,  // checksums that did not fit
-    kHeads,  // bad copies of superblocks and block-group maps
-    kCorrected,  // of the errors: rewritten, and read back
-    kLost,  // of the errors: no redundancy has what belongs there
+    kVerified = 0,  // read and compared
+    kUnverified = 1,  // not read: it was not in service
+    kReadErrors = 2,
+    kWrong = 3,  // checksums that did not fit
+    kHeads = 4,  // bad copies of superblocks and block-group maps
+    kCorrected = 5,  // of the errors: rewritten, and read back
+    kLost = 6,  // of the errors: no redundancy has what belongs there
 };
 static_assert(static_cast<size_t>(ScrubMemberNumber::kLost) + 1 == kScrubMemberNumberCount);
 
