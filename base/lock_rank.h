@@ -8,6 +8,7 @@
 namespace cowraid {
 
 enum class LockRank : uint8_t {
+    kRenewal,  // fuse/: who reads what it stores in a page of the kernel
     kSession,  // fuse/: session state, control socket clients
     kRemount,  // fs/: one change between reading and writing at a time
     kScrub,  // fs/: who finds the next piece of a scrub

@@ -64,7 +64,7 @@ struct Frontend {
     // of changes that failed. Each thread has its own process.
     PageDropper page_dropper, range_dropper;
     Invalidator invalidator, range_invalidator;
-    Mutex renewing{LockRank::kSession};  // one of them at a time reads what it stores in a page
+    Mutex renewing{LockRank::kRenewal};  // one of them at a time reads what it stores in a page
     // Both may hand answers to those. A truncation does not stand behind those that wait for room:
     // it may be what brings it.
     LongRequests long_requests{2}, waiting_requests{4};

@@ -247,7 +247,7 @@ def test_looking_repairs_nothing(make_volume):
     assert wrong in tool("cowraid", "status", volume.mount_point).stdout
     volume.unmount()
     volume.mount()
-    assert scrub(volume, "--plan", "new")["unrepaired_blocks"] == 0
+    assert scrub(volume, "--plan", "bad")["unrepaired_blocks"] == 0
     assert wrong in tool("cowraid", "status", volume.mount_point).stdout
     assert scrub(volume)["repaired_blocks"] == looked["unrepaired_blocks"]
     assert wrong not in tool("cowraid", "status", volume.mount_point).stdout
