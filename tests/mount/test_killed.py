@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, TOOLS, tool, wait_for
+from conftest import PATIENCE, TOOLS, run, tool, wait_for
 from tracked_load import Load
 
 ROUNDS = int(os.environ.get("COWRAID_KILL_ROUNDS", "5"))
@@ -122,29 +122,53 @@ def test_umount_says_that_the_daemon_died_in_its_last_commit(make_volume, loops)
     volume.check()
 
 
-def test_members_on_a_fuse_filesystem_hold_what_was_acknowledged_when_its_daemon_is_killed(make_volume):
-    """The kernel answers asynchronous durable writes there before they are durable."""
-    outer = make_volume(member_count=2, data="raid1", metadata="raid1", member_mib=512)
-    outer.make()
-    outer.mount(options="commit=300")
-    inner = make_volume(member_count=3, data="raid5", metadata="raid1", member_mib=128, loops=False,
-                        scratch=outer.mount_point)
-    inner.mount_point = outer.folder / "inner"
-    inner.mount_point.mkdir()
-    inner.make()
-    inner.mount(options="commit=300")
-    tool("cowraid", "filesystem", "sync", outer.mount_point)
-    contents = {f"f{number}": random.Random(number).randbytes(20000) for number in range(20)}
-    for name, content in contents.items():
-        with open(inner.mount_point / name, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    inner.kill()
-    outer.kill()
-    outer.mount()
-    inner.mount()
-    assert {entry.name: entry.read_bytes() for entry in inner.mount_point.iterdir()} == contents
-    inner.unmount()
-    assert inner.check()["clean"]
-    inner.destroy()
+class CachedMember:
+    """An image file on a FUSE filesystem. What is not flushed is lost when its server is killed."""
+
+    def __init__(self, folder, number, mebibytes):
+        self.image = folder / f"image{number}"
+        with open(self.image, "wb") as file:
+            file.truncate(mebibytes << 20)
+        mount_point = folder / f"fuse{number}"
+        mount_point.mkdir()
+        self.path, socket = mount_point / "member", folder / f"socket{number}"
+        self.server = subprocess.Popen(["nbdkit", "-f", "-U", socket, "--filter=cache", "file", self.image,
+                                        "cache=writeback", "cache-min-block-size=4K"])
+        wait_for(socket.exists)
+        self.fuse = subprocess.Popen(["nbdfuse", self.path, "--unix", socket])
+        wait_for(self.path.exists)
+
+    def cut_power(self):
+        for process in (self.server, self.fuse):
+            process.kill()
+            process.wait()
+        run("umount", "-l", self.path.parent, check=False)
+
+
+def test_members_on_a_fuse_filesystem_hold_what_was_acknowledged(make_volume):
+    """The kernel does not tell them of every durable write that it is one."""
+    volume = make_volume(member_count=0, data="raid5", metadata="raid1", loops=False)
+    members = [CachedMember(volume.folder, number, 128) for number in range(3)]
+    try:
+        volume.images = [member.path for member in members]
+        volume.make()
+        volume.mount(options="commit=300")
+        contents = {f"f{number}": random.Random(number).randbytes(20000) for number in range(20)}
+        for name, content in contents.items():
+            with open(volume.mount_point / name, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for member in members:
+            member.server.send_signal(signal.SIGSTOP)
+        volume.kill()
+    finally:
+        for member in members:
+            member.cut_power()
+    volume.images = [member.image for member in members]
+    volume.mount()
+    found = {entry.name: entry.read_bytes() for entry in volume.mount_point.iterdir()}
+    assert found.keys() == contents.keys()
+    assert all(found[name] == content for name, content in contents.items())
+    volume.unmount()
+    assert volume.check()["clean"]
