@@ -25,6 +25,7 @@ constexpr uint32_t kSuccessors = 3;  // devices that members are replaced by
 constexpr uint64_t kCrossedBlocks = 512;  // of each file
 constexpr uint32_t kCrossedWriters = 2;
 constexpr uint64_t kCrossedMs = 4000;
+constexpr uint64_t kCrossedMsMax = 120000;
 constexpr uint64_t kSettleMs = 120'000;
 
 std::vector<std::byte> versioned_block(uint64_t file, uint64_t block, uint64_t version)
@@ -263,6 +264,13 @@ MountOptions threaded_options()
     return options;
 }
 
+// Everything came to its end once; slow machines take their time.
+bool crossed(const Crossing& crossing, bool leaves)
+{
+    return crossing.balances > 0 && crossing.replacements > 0 && crossing.scrubs > 0 &&
+           (!leaves || (crossing.departures > 0 && crossing.returns > 0));
+}
+
 void run_crossing(Crossing& crossing, std::deque<VersionedFile>& files, bool member_fails)
 {
     std::vector<CrossingWriter> writers;
@@ -281,8 +289,10 @@ void run_crossing(Crossing& crossing, std::deque<VersionedFile>& files, bool mem
     // With a member away raid5 stops when another one fails.
     if (!member_fails)
         begin(leave_and_return, &crossing);
+    const bool leaves = !member_fails;
     const uint64_t started = monotonic_ms();
-    while (monotonic_ms() < started + kCrossedMs && crossing.volume.power().on()) {
+    while ((monotonic_ms() < started + kCrossedMs || !crossed(crossing, leaves)) &&
+           monotonic_ms() < started + kCrossedMsMax && crossing.volume.power().on()) {
         usleep(10000);
         if (member_fails && monotonic_ms() > started + kCrossedMs / 3) {
             crossing.volume.cable(0).add_rule({.action = FaultAction::kGone});
