@@ -12,7 +12,7 @@ from style_rules import Finding
 
 JOBS = 2
 FORMATTERS = ["clang-format-14"]  # other versions lay out some lines differently
-COMPILERS = ["g++", "clang++-14", "clang++"]
+COMPILERS = ["clang++-14", "clang++", "g++"]
 PACKAGES = ["fuse3", "liburing", "libzstd", "libxxhash", "libisal", "blkid", "mount", "uuid", "jansson",
             "doctest"]
 # Errors count alone; warnings are the build's business.
@@ -20,8 +20,6 @@ COMPILE_FLAGS = ["-std=c++20", "-fno-exceptions", "-fno-rtti", "-w", "-D_FILE_OF
                  "-D_GNU_SOURCE", "-DFUSE_USE_VERSION=314",
                  "-DDOCTEST_CONFIG_NO_EXCEPTIONS_BUT_WITH_ALL_ASSERTS",
                  '-DCOWRAID_VERSION="style"', "-I."]
-PRECOMPILERS = ["clang++-14", "clang++"]
-PRECOMPILED_HEADER = "base/std_pch.hh"
 
 
 def first_program(names):
@@ -42,7 +40,7 @@ def package_flags():
 def headers_shown_by_build(sources):
     """Headers that need no other one because a compiled file begins with them, or with one that begins so.
 
-    check_sources_alone() shows it.
+    check_alone() shows it.
     """
     programs = "".join(s.text for s in sources if s.path.endswith("meson.build"))
     first = {s.path: next(s.includes(), None) for s in sources if s.is_cpp}
@@ -57,39 +55,82 @@ def headers_shown_by_build(sources):
     return shown
 
 
-def check_headers_alone(root, headers):
-    """Each header compiles as the only include of a file."""
+def included_headers(sources):
+    """Path of each C++ file -> the headers of the tree that it includes, directly or through others."""
+    direct = {s.path: [i.target for i in s.includes() if i.quoted] for s in sources if s.is_cpp}
+    included = {}
+
+    def visit(path):
+        if path not in included:
+            included[path] = set()  # ends circles; the rules on layers report them
+            for target in direct[path]:
+                if target in direct:
+                    included[path] |= {target} | visit(target)
+        return included[path]
+
+    for path in direct:
+        visit(path)
+    return included
+
+
+def headers_to_precompile(included, sizes, paths):
+    """Header -> the files of `paths` that begin quicker with it precompiled than with the others chosen.
+
+    One after the other, the header that saves most, while that is more than to read and write it takes.
+    """
+    header_size = {h: sizes[h] + sum(sizes[i] for i in included[h]) for h in included if h.endswith(".h")}
+    best = dict.fromkeys(paths)
+
+    def gain(header):
+        saved = (header_size[header] - header_size.get(best[path], 0)
+                 for path in paths if header in included[path])
+        return sum(size for size in saved if size > 0) - 2 * header_size[header]
+
+    while header_size:
+        header = max(header_size, key=gain)
+        if gain(header) <= 0:
+            break
+        for path in paths:
+            if header in included[path] and header_size[header] > header_size.get(best[path], 0):
+                best[path] = header
+    return {header: [path for path in paths if best[path] == header]
+            for header in set(best.values()) - {None}}
+
+
+def check_alone(root, sources, paths):
+    """Each file compiles as the only include of a program, which unity builds do not show.
+
+    A header is compiled once for many files that include it: since it compiles alone, too, what they lack
+    they lack all the same.
+    """
     compiler = first_program(COMPILERS)
-    if compiler is None or not headers:
-        return []
-    return compile_alone(root, headers, [compiler, *COMPILE_FLAGS, *package_flags()],
-                         lambda header: f'#include "{header}"\n')
-
-
-def check_sources_alone(root, paths):
-    """Each file compiles by itself. Builds that compile several files as one (unity) do not show it."""
-    compiler = first_program(PRECOMPILERS)
     if compiler is None or not paths:
         return []
     command = [compiler, *COMPILE_FLAGS, *package_flags()]
-    with tempfile.TemporaryDirectory() as folder:
-        precompiled = os.path.join(folder, "std.pch")
-        made = subprocess.run([*command, "-x", "c++-header", PRECOMPILED_HEADER, "-o", precompiled],
-                              capture_output=True, cwd=root, check=False)
-        if made.returncode == 0:
-            command += ["-include-pch", precompiled]
-        return compile_alone(root, paths, command, lambda path: f'#include "{path}"\n')
+    begins_with = {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(JOBS) as pool:
+        if compiler.startswith("clang"):
+            included = included_headers(sources)
+            chosen = headers_to_precompile(included, {s.path: len(s.text) for s in sources}, paths)
+            for header, precompiled in zip(chosen, pool.map(
+                    lambda header: precompile(root, command, header, folder), chosen)):
+                begins_with.update((path, precompiled) for path in chosen[header])
+        findings = pool.map(lambda path: compile_alone(root, path, command, begins_with.get(path)), paths)
+        return [finding for finding in findings if finding]
 
 
-def compile_alone(root, paths, command, program_of):
-    """A finding for each path whose program has an error."""
-    def compile_one(path):
-        run = subprocess.run([*command, "-fsyntax-only", "-x", "c++", "-"], input=program_of(path),
-                             capture_output=True, text=True, cwd=root, check=False)
-        return None if run.returncode == 0 else compile_finding(path, run.stderr)
+def precompile(root, command, header, folder):
+    """Options for programs that begin with `header`: none when it does not compile."""
+    output = os.path.join(folder, header.replace("/", "_") + ".pch")
+    made = subprocess.run([*command, "-x", "c++-header", header, "-o", output], capture_output=True, cwd=root,
+                          check=False)
+    return ["-include-pch", output] if made.returncode == 0 else []
 
-    with ThreadPoolExecutor(JOBS) as pool:
-        return [finding for finding in pool.map(compile_one, paths) if finding]
+
+def compile_alone(root, path, command, begin):
+    run = subprocess.run([*command, *(begin or []), "-fsyntax-only", "-x", "c++", "-"],
+                         input=f'#include "{path}"\n', capture_output=True, text=True, cwd=root, check=False)
+    return None if run.returncode == 0 else compile_finding(path, run.stderr)
 
 
 def compile_finding(compiled, errors):

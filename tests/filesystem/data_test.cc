@@ -13,6 +13,7 @@
 #include "format/node.h"
 #include "fs/layout.h"
 #include "tests/filesystem/volume_steps.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -94,11 +95,11 @@ TEST_CASE("data survives unmount, for every profile")
         const auto small = random_content(prng, 700);
         write_all(volume.fs(), make_file(volume.fs(), "big"), 0, big);
         write_all(volume.fs(), make_file(volume.fs(), "small"), 0, small);
-        CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
+        CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()), big));
         REQUIRE(volume.unmount().ok());
         mount(volume, manual_options());
-        CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
-        CHECK(read_all(volume.fs(), find_file(volume.fs(), "small"), small.size()) == small);
+        CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()), big));
+        CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "small"), small.size()), small));
         for (const MemberInfo& member : volume.fs().info().members)
             for (const uint64_t counter : member.counters)
                 CHECK(counter == 0);
@@ -149,9 +150,9 @@ TEST_CASE("random writes, truncates and holes equal a byte array")
         }
         REQUIRE(volume.fs().names.get_attributes(inode)->size_bytes == model.size());
         if (step % 20 == 0)
-            REQUIRE(read_all(volume.fs(), inode, model.size()) == model);
+            REQUIRE(same(read_all(volume.fs(), inode, model.size()), model));
     }
-    REQUIRE(read_all(volume.fs(), inode, model.size()) == model);
+    REQUIRE(same(read_all(volume.fs(), inode, model.size()), model));
 }
 
 TEST_CASE("degraded: every loss within tolerance reads everything back")
@@ -176,7 +177,7 @@ TEST_CASE("degraded: every loss within tolerance reads everything back")
                 CAPTURE(a);
                 CAPTURE(b);
                 mount(volume, options, {a, b});
-                CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
+                CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()), big));
                 volume.kill();
             }
     }
@@ -205,7 +206,7 @@ TEST_CASE("raid10: a second lost member stops it; one member of every pair has e
     for (uint32_t choice = 0; choice < 8; ++choice) {
         CAPTURE(choice);
         mount(volume, options, {choice & 1, 2 + (choice >> 1 & 1), 4 + (choice >> 2 & 1)});
-        CHECK(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()) == big);
+        CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "big"), big.size()), big));
         volume.kill();
     }
 }
@@ -230,7 +231,7 @@ TEST_CASE("a power cut loses nothing that sync acknowledged")
             volume.power_cut(prng);
             mount(volume, manual_options());
             inode = find_file(volume.fs(), "f");
-            REQUIRE(read_all(volume.fs(), inode, synced.size()) == synced);
+            REQUIRE(same(read_all(volume.fs(), inode, synced.size()), synced));
             SetAttributes change;
             change.size_bytes = synced.size();
             REQUIRE(volume.fs().names.set_attributes(inode, change, {}).ok());
@@ -260,7 +261,7 @@ TEST_CASE("a member that was absent takes part again, and nothing it holds is ol
 
     mount(volume, manual_options());
     CHECK_FALSE(volume.fs().info().degraded);
-    CHECK(read_all(volume.fs(), find_file(volume.fs(), "first"), first.size()) == first);
+    CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "first"), first.size()), first));
     const auto third = random_content(prng, 2 * kMiB);
     write_all(volume.fs(), make_file(volume.fs(), "third"), 0, third);
     REQUIRE(volume.unmount().ok());
@@ -268,9 +269,9 @@ TEST_CASE("a member that was absent takes part again, and nothing it holds is ol
     // Each other member may now be lost: the returned one must carry its share.
     for (uint32_t lost = 0; lost < 4; ++lost) {
         mount(volume, degraded, {lost});
-        CHECK(read_all(volume.fs(), find_file(volume.fs(), "first"), first.size()) == first);
-        CHECK(read_all(volume.fs(), find_file(volume.fs(), "second"), second.size()) == second);
-        CHECK(read_all(volume.fs(), find_file(volume.fs(), "third"), third.size()) == third);
+        CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "first"), first.size()), first));
+        CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "second"), second.size()), second));
+        CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "third"), third.size()), third));
         for (const MemberInfo& member : volume.fs().info().members)
             for (const uint64_t counter : member.counters)
                 CHECK(counter == 0);
@@ -314,8 +315,8 @@ TEST_CASE("a full volume says so, keeps what it has, and can be emptied")
     mount(volume, manual_options());
     for (size_t i = 0; i < contents.size(); ++i) {
         const std::string name = "f" + std::to_string(i + 1);
-        REQUIRE(read_all(volume.fs(), find_file(volume.fs(), name.c_str()), contents[i].size()) ==
-                contents[i]);
+        REQUIRE(same(read_all(volume.fs(), find_file(volume.fs(), name.c_str()), contents[i].size()),
+                     contents[i]));
         const Result<Attributes> found = volume.fs().names.lookup(kRoot, name);
         REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
         volume.fs().names.forget(found->inode, 2);
@@ -431,10 +432,10 @@ TEST_CASE("rows that lost too much to be joined stop nobody while others are fre
     write_all(volume.fs(), file, 0, fresh);
     REQUIRE(volume.fs().step(true).ok());
     CHECK(volume.fs().info().joined_blocks > 0);  // it was tried
-    CHECK(read_all(volume.fs(), file, fresh.size()) == fresh);
+    CHECK(same(read_all(volume.fs(), file, fresh.size()), fresh));
     REQUIRE(volume.unmount().ok());
     mount(volume, manual_options());
-    CHECK(read_all(volume.fs(), find_file(volume.fs(), "new"), fresh.size()) == fresh);
+    CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "new"), fresh.size()), fresh));
 }
 
 TEST_CASE("data: a stripe wider than the longest extent")
@@ -451,7 +452,7 @@ TEST_CASE("data: a stripe wider than the longest extent")
     write_all(volume.fs(), file, 0, content);
     REQUIRE(volume.unmount().ok());
     mount(volume, manual_options());
-    CHECK(read_all(volume.fs(), find_file(volume.fs(), "wide"), content.size()) == content);
+    CHECK(same(read_all(volume.fs(), find_file(volume.fs(), "wide"), content.size()), content));
     REQUIRE(volume.unmount().ok());
 }
 

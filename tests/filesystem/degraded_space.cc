@@ -12,6 +12,7 @@
 #include "format/profile.h"
 #include "format/superblock.h"
 #include "tests/filesystem/volume_steps.h"
+#include "tests/support/bytes.h"
 
 namespace cowraid::test {
 
@@ -183,7 +184,7 @@ void SpaceWorld::require_content()
         const Result<size_t> read = fs().files.read(found->inode, 0, got);
         REQUIRE_MESSAGE(read.ok(), err_text(read.err()));
         REQUIRE(*read == got.size());
-        REQUIRE(got == wanted);
+        REQUIRE(same(got, wanted));
         fs().names.forget(found->inode, 1);
     }
 }

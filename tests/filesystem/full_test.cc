@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "tests/filesystem/check_content.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -57,7 +58,7 @@ public:
             append_block(block, writes_[block], wanted);
             const Result<size_t> read = volume_.fs().files.read(inode_, block * kBlockBytes, got);
             REQUIRE_MESSAGE(read.ok(), err_text(read.err()));
-            REQUIRE(got == wanted);
+            REQUIRE(same(got, wanted));
         }
     }
 

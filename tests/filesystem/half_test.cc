@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writing with half of the members, because a user said so (degraded=force).
 #include "tests/filesystem/scrub_steps.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -41,7 +42,7 @@ void require_content(Filesystem& fs, InodeNumber file, const std::vector<std::by
 {
     std::vector<std::byte> read(content.size());
     REQUIRE(read_file(fs, file, read).ok());
-    REQUIRE(read == content);
+    REQUIRE(same(read, content));
 }
 
 }  // namespace

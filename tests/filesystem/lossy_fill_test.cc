@@ -6,6 +6,7 @@
 
 #include "fs/maintain/damaged_files.h"
 #include "tests/filesystem/fill_steps.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -155,7 +156,7 @@ void require_named(StaleWorld& world)
         if (!world.fs->files.read(at->inode, 0, have).ok())
             broken.insert("/" + name);
         else
-            REQUIRE(have == content);
+            REQUIRE(same(have, content));
     }
     CHECK(named == broken);
     CHECK(world.read_back() == broken.size());

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -270,14 +271,18 @@ void check_mixed(const VolumeShape& shape, ProfileId to, const Fill& most, Then 
     files.unmount_and_check();
 }
 
-void check_mixed_profiles(const VolumeShape& from, const VolumeShape& to)
+// Half of the combinations, `odd` ones or the others; all of them with COWRAID_LONG.
+void check_mixed_profiles(const VolumeShape& from, const VolumeShape& to, bool odd)
 {
+    const bool all = std::getenv("COWRAID_LONG") != nullptr;
     const Fill before = fill_without_churn(from, kReservedPercent);
     const Fill after = fill_without_churn(to, kReservedPercent);
     const Fill& most = before.files < after.files ? before : after;
     for (const Then then : {Then::kGoesOn, Then::kPaused, Then::kCancelled, Then::kKilled})
-        for (const uint32_t until_none : {0U, kGroupSystem})
-            check_mixed(from, to.metadata_profile, most, then, until_none);
+        for (const uint32_t until_none : {0U, kGroupSystem}) {
+            if (all || odd == ((static_cast<uint32_t>(then) % 2 == 1) != (until_none != 0)))
+                check_mixed(from, to.metadata_profile, most, then, until_none);
+        }
 }
 
 constexpr VolumeShape kMirrored{4, 80 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024};
@@ -316,8 +321,8 @@ TEST_CASE("node space: files come and go while metadata leaves parity, and comes
 {
     constexpr VolumeShape parity{4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid5, 64 * 1024};
     constexpr VolumeShape mirrored{4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
-    check_mixed_profiles(parity, mirrored);
-    check_mixed_profiles(mirrored, parity);
+    check_mixed_profiles(parity, mirrored, false);
+    check_mixed_profiles(mirrored, parity, true);
 }
 
 // Moving nodes costs nothing where they are mirrored and where there are free rows, and little else.

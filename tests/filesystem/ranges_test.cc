@@ -11,6 +11,7 @@
 #include "fs/txn/no_wait.h"
 #include "sim/fault_device.h"
 #include "tests/filesystem/check_content.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -92,7 +93,7 @@ public:
             CAPTURE(block);
             const Result<size_t> read = fs_.files.read(inode_, block * kBlockBytes, got);
             REQUIRE_MESSAGE(read.ok(), err_text(read.err()));
-            REQUIRE(got == content_of(block, expected_[block]));
+            REQUIRE(same(got, content_of(block, expected_[block])));
         }
     }
 

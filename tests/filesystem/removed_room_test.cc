@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "tests/filesystem/check_content.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -75,7 +76,7 @@ public:
         for (uint64_t offset = 0; offset < data_bytes; offset += kMiB) {
             Prng(offset + 1).fill(wanted.data(), wanted.size());
             REQUIRE(fs().files.read(data, offset, got).ok());
-            REQUIRE(got == wanted);
+            REQUIRE(same(got, wanted));
         }
         REQUIRE(volume.unmount().ok());
         REQUIRE_CLEAN(Image::copy_of(volume).check());

@@ -8,6 +8,7 @@
 
 #include "raid56/array_state.h"
 #include "tests/filesystem/scrub_steps.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -190,7 +191,7 @@ private:
     {
         std::vector<std::byte> read(content.size());
         CHECK(read_file(fs_, file, read).ok());
-        CHECK(read == content);
+        CHECK(same(read, content));
         fs_.names.forget(file, 1);
     }
 

@@ -4,6 +4,7 @@
 
 #include "fs/maintain/damaged_files.h"
 #include "tests/filesystem/scrub_steps.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -224,7 +225,7 @@ TEST_CASE("scrub life: after power cuts it goes on from a commit, and repairs ev
     for (size_t index = 0; index < files.size(); ++index) {
         std::vector<std::byte> read(contents[index].size());
         CHECK(read_file(volume.fs(), files[index], read).ok());
-        CHECK(read == contents[index]);
+        CHECK(same(read, contents[index]));
     }
 }
 
@@ -467,7 +468,7 @@ TEST_CASE("scrub life: blocks that cannot be read are repaired, not called out o
     CHECK(scrub(volume.fs()).repaired == 0);
     std::vector<std::byte> read(content.size());
     CHECK(read_file(volume.fs(), file, read).ok());
-    CHECK(read == content);
+    CHECK(same(read, content));
 }
 
 TEST_CASE("scrub life: error counters outlive a mount that wrote nothing")

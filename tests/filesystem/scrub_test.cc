@@ -4,6 +4,7 @@
 #include <linux/falloc.h>
 
 #include "tests/filesystem/scrub_steps.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -66,7 +67,7 @@ TEST_CASE("scrub: what some members hold becomes garbage, one pass repairs it, t
         require_quiet(scrub(fs));
         std::vector<std::byte> read(content.size());
         CHECK(read_file(fs, file, read).ok());
-        CHECK(read == content);
+        CHECK(same(read, content));
         REQUIRE(volume.unmount().ok());
         CheckReport report;
         std::string why;

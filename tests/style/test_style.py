@@ -361,8 +361,9 @@ class Programs(unittest.TestCase):
         text = "#pragma once\n\n#include \"base/a.h\"\n\nstd::vector<int> g();\n"
         bad = {"fs/b.h": SPDX + text, **self.GOOD}
         with Tree(bad) as tree:
-            self.assertEqual(style_tools.check_headers_alone(tree.root, ["base/a.h"]), [])
-            found = style_tools.check_headers_alone(tree.root, ["base/a.h", "fs/b.h"])
+            sources = [Source(tree.root, path) for path in bad]
+            self.assertEqual(style_tools.check_alone(tree.root, sources, ["base/a.h"]), [])
+            found = style_tools.check_alone(tree.root, sources, ["base/a.h", "fs/b.h"])
         self.assertEqual([(f.path, f.line) for f in found], [("fs/b.h", 6)])
 
     def test_headers_that_the_build_compiles_first(self):

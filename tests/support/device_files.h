@@ -20,6 +20,7 @@
 #include "base/random.h"
 #include "base/unique_fd.h"
 #include "device/block_device.h"
+#include "tests/support/bytes.h"
 
 namespace cowraid::test {
 
@@ -101,11 +102,6 @@ inline AlignedBuffer random_buffer(Prng& prng, size_t bytes)
     AlignedBuffer buffer(bytes);
     prng.fill(buffer.data(), bytes);
     return buffer;
-}
-
-inline bool same(std::span<const std::byte> a, std::span<const std::byte> b)
-{
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 // One request through run_io().
