@@ -53,7 +53,8 @@ Result<XattrSlot> find_writable(Store& store, InodeNumber inode, std::string_vie
     return slot;
 }
 
-// Puts the parts into rising cursors of the bucket, the old ones first, and erases what is left of those.
+// Puts the parts into rising cursors of the bucket, the old ones first, and erases what is left of those. A
+// replacement overwrites the item at the first of the old ones: its bucket is empty at no moment.
 void put_parts(Operation& op, InodeNumber inode, const XattrSlot& slot, std::vector<ItemBytes> parts)
 {
     std::vector<uint64_t> cursors = slot.cursors;
@@ -148,8 +149,11 @@ Result<std::vector<std::byte>> Names::get_xattr(InodeNumber inode, std::string_v
 {
     CW_TRY(check_xattr_name(name));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    Result<XattrSlot> slot = find_present(store, inode, name);
-    if (!slot.ok() || slot->cursors.size() > 1) {
+    Result<XattrSlot> slot = find_in_bucket(store, inode, name);
+    // Most questions are for what no file has. A replacement keeps the first item of what it replaces.
+    if (slot.ok() && slot->free_cursors.size() == kBucketSlots)
+        return Err::kNoData;
+    if (!slot.ok() || slot->cursors.size() != 1) {
         // Items that are replaced meanwhile may be of two values, or seem to be none.
         MutexLock lock(use->mutex);
         slot = find_present(store, inode, name);

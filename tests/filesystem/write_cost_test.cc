@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How many locks a write takes: those of the whole volume are what many writers wait for.
+// How many locks a write takes, and the question for an attribute that the kernel asks before it: those of
+// the whole volume are what many writers wait for.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -40,9 +41,20 @@ public:
         const std::vector<std::byte> content(bytes, std::byte{5});
         const LockCounts before = locks_so_far();
         REQUIRE(volume_.fs().files.write(inode_, offset, content, {}, {}).ok());
-        counts_ = locks_so_far();
-        for (size_t rank = 0; rank < kRankCount; ++rank)
-            counts_[rank] -= before[rank];
+        count_since(before);
+    }
+    // And a question for an attribute. The value; nothing: the file has none of that name.
+    std::vector<std::byte> get_xattr(const char* name)
+    {
+        const LockCounts before = locks_so_far();
+        Result<std::vector<std::byte>> value = volume_.fs().names.get_xattr(inode_, name);
+        count_since(before);
+        REQUIRE((value.ok() || value.err() == Err::kNoData));
+        return value.ok() ? value.take() : std::vector<std::byte>();
+    }
+    void set_xattr(const char* name, const std::vector<std::byte>& value)
+    {
+        REQUIRE(volume_.fs().names.set_xattr(inode_, name, value, 0).ok());
     }
     [[nodiscard]] uint64_t of(LockRank rank) const { return counts_[static_cast<size_t>(rank)]; }
     [[nodiscard]] uint64_t all() const
@@ -54,6 +66,13 @@ public:
     }
 
 private:
+    void count_since(const LockCounts& before)
+    {
+        counts_ = locks_so_far();
+        for (size_t rank = 0; rank < kRankCount; ++rank)
+            counts_[rank] -= before[rank];
+    }
+
     SimVolume volume_;
     InodeNumber inode_;
     LockCounts counts_{};
@@ -97,5 +116,18 @@ TEST_CASE("write cost: the ledger twice, the gate, and five locks of what it wri
         check_volume_locks(cost);
         CHECK(cost.all() == 8 + cost.of(LockRank::kMemory));
     }
+}
+
+TEST_CASE("write cost: an attribute that is not there is looked for once")
+{
+    WriteCost cost;
+    const std::vector<std::byte> value(100, std::byte{7});
+    cost.set_xattr("user.there", value);
+    CHECK(cost.get_xattr("user.there") == value);
+    const uint64_t one_look = cost.all();
+    CHECK(cost.of(LockRank::kInode) == 1);
+    CHECK(cost.get_xattr("security.capability").empty());
+    CHECK(cost.of(LockRank::kInode) == 1);
+    CHECK(cost.all() == one_look);
 }
 #endif
