@@ -54,20 +54,6 @@ uint64_t free_percent(const VolumeInfo& info)
     return all == 0 ? 100 : info.available_bytes / std::max<uint64_t>(all / 100, 1);
 }
 
-std::string findings_text(const ScrubStatus& status)
-{
-    if (status.damaged())
-        return count_text(status.lost, "block") + " and " + count_text(status.unreadable_nodes, "tree node") +
-               " lost, " + count_text(status.unrepaired, "block") + " not repaired";
-    const std::string unverified =
-        count_text(status.unverified, "block") + " not verified: on members that are not in service";
-    if (status.unverified > 0)
-        return status.repaired > 0 ? count_text(status.repaired, "block") + " repaired, " + unverified
-                                   : unverified;
-    return status.repaired > 0 ? count_text(status.repaired, "block") + " repaired, nothing is lost"
-                               : "no errors found";
-}
-
 unsigned percent_of(const ScrubStatus& status)
 {
     return status.bytes_total == 0 ? 0
@@ -290,7 +276,7 @@ void EventFinder::compare_scrub(const ScrubStatus& before, const ScrubStatus& st
     if (status.state == ScrubState::kFinished)
         add("ScrubFinished", findings_text(status));
     else if (status.state == ScrubState::kCancelled)
-        add("ScrubCancelled", findings_text(status) + " so far");
+        add("ScrubCancelled", findings_text(status));
     else if (status.state == ScrubState::kPaused)
         add("ScrubPaused", std::to_string(percent_of(status)) + "% done");
     else if (status.state == ScrubState::kRunning && !another)

@@ -205,6 +205,32 @@ TEST_CASE("a scrub, and what it finds")
     CHECK(quick.back().text == "no errors found");
 }
 
+TEST_CASE("what a scrub found is said in the same words by events and by commands")
+{
+    ScrubStatus scrub{.state = ScrubState::kFinished};
+    CHECK(findings_text(scrub) == "no errors found");
+    scrub.repaired = 1;
+    CHECK(findings_text(scrub) == "1 block repaired, nothing is lost; see cowraid device stats");
+    scrub.unverified = 2;
+    CHECK(findings_text(scrub) == "2 blocks not verified (on members out of service), 1 block repaired; see "
+                                  "cowraid filesystem show");
+    scrub.unrepaired = 3;
+    CHECK(findings_text(scrub) == "3 blocks could not be stored on their member, 2 blocks not verified (on "
+                                  "members out of service), 1 block repaired; see cowraid device stats");
+    scrub = {.state = ScrubState::kCancelled, .unrepaired = 3, .lost = 4};
+    scrub.options.mode = ScrubMode::kLook;
+    CHECK(findings_text(scrub) == "4 blocks of data and 0 tree nodes are lost, 3 blocks can be repaired so "
+                                  "far; cowraid status -v names the files");
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    status.scrub = {.state = ScrubState::kCancelled, .started = 20, .repaired = 5};
+    const std::vector<VolumeEvent> ended = finder.look(status, kNow);
+    REQUIRE(names_of(ended) == "ScrubStarted ScrubCancelled");
+    CHECK(ended[1].text == findings_text(status.scrub));
+    CHECK(ended[1].text == "5 blocks repaired, nothing is lost so far; see cowraid device stats");
+}
+
 TEST_CASE("members come and go, groups move, room runs out")
 {
     EventFinder finder;

@@ -77,6 +77,36 @@ uint64_t stale_members(const VolumeInfo& info)
     return count_members(info, [](const MemberInfo& one) { return one.stale_groups > 0; });
 }
 
+std::string findings_text(const ScrubStatus& status)
+{
+    const bool looks = status.options.mode == ScrubMode::kLook;
+    std::string found, action;
+    const auto add = [&](uint64_t count, const std::string& what, const char* to_do) {
+        if (count == 0)
+            return;
+        if (found.empty())
+            action = std::string("; ") + to_do;
+        found += (found.empty() ? "" : ", ") + what;
+    };
+    const auto blocks = [](uint64_t count, const char* how) {
+        return count_text(count, "block") + how;
+    };
+    add(status.lost + status.unreadable_nodes,
+        blocks(status.lost, " of data and ") + count_text(status.unreadable_nodes, "tree node") + " are lost",
+        "cowraid status -v names the files");
+    add(status.unrepaired,
+        blocks(status.unrepaired, looks ? " can be repaired" : " could not be stored on their member"),
+        looks ? "run it without -r" : "see cowraid device stats");
+    add(status.unverified, blocks(status.unverified, " not verified (on members out of service)"),
+        "see cowraid filesystem show");
+    const bool harmless = found.empty();
+    add(status.repaired, blocks(status.repaired, harmless ? " repaired, nothing is lost" : " repaired"),
+        "see cowraid device stats");
+    if (found.empty())
+        found = "no errors found";
+    return found + (status.state == ScrubState::kFinished ? "" : " so far") + action;
+}
+
 Health health_of(const VolumeStatus& status)
 {
     const VolumeInfo& info = status.report.info;

@@ -57,8 +57,11 @@ uint64_t lost_blocks(const VolumeStatus& status);
 uint64_t lost_nodes(const VolumeStatus& status);
 // Members out of service, and those in service that lack writes.
 uint64_t missing_members(const VolumeInfo& info);
+uint64_t stale_members(const VolumeInfo& info);
 // What to do about a new device where a volume was mounted by the names of all its devices.
 std::string mount_by_name_text(const std::string& device);
-uint64_t stale_members(const VolumeInfo& info);
+// What a scrub, or a filling of members, found, the worst first, and what to do about that. One that has not
+// finished found it "so far".
+std::string findings_text(const ScrubStatus& status);
 
 }  // namespace cowraid

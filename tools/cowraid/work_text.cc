@@ -5,32 +5,13 @@
 #include <ctime>
 
 #include "base/print.h"
+#include "control/volume_status.h"
 
 namespace cowraid {
 
 namespace {
 
 using Balancing = BalanceStatus::State;
-
-// One sentence.
-std::string scrub_result(const ScrubStatus& status)
-{
-    const bool looks = status.options.mode == ScrubMode::kLook;
-    if (status.lost + status.unreadable_nodes > 0)
-        return count_text(status.lost, "block") + " of data and " +
-               count_text(status.unreadable_nodes, "tree node") +
-               " are lost: redundancy does not have them; cowraid status -v names the files";
-    if (status.unverified > 0)
-        return count_text(status.unverified, "block") +
-               " not verified: on members that are not in service; see cowraid filesystem show";
-    if (status.unrepaired > 0)
-        return count_text(status.unrepaired, "block") +
-               (looks ? " can be repaired; run it without -r"
-                      : " could not be stored on their member; see cowraid device stats");
-    if (status.repaired > 0)
-        return count_text(status.repaired, "block") + " repaired, nothing is lost; see cowraid device stats";
-    return "no errors found";
-}
 
 unsigned percent_of(uint64_t done, uint64_t total)
 {
@@ -174,7 +155,7 @@ std::string scrub_summary(const ScrubStatus& status)
     const bool ended = status.state == ScrubState::kFinished || status.state == ScrubState::kCancelled;
     const std::string place =
         ended ? " " + time_text(status.ended) : ", " + progress_text(scrub_progress(status));
-    return scrub_state_name(status.state) + place + ", " + scrub_result(status);
+    return scrub_state_name(status.state) + place + ", " + findings_text(status);
 }
 
 WorkProgress balance_progress(const BalanceStatus& status)
@@ -238,7 +219,7 @@ constexpr const char* kBtrfsScrubTime = "%a %b %e %H:%M:%S %Y";
 constexpr const char* kBtrfsReplaceTime = "%e.%b %H:%M:%S";
 
 // The lines of btrfs scrub status.
-std::string findings_text(const ScrubStatus& status)
+std::string error_summary(const ScrubStatus& status)
 {
     const uint64_t lost = status.lost + status.unreadable_nodes;
     const uint64_t blocks = status.repaired + status.unrepaired + status.lost;
@@ -281,13 +262,12 @@ std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t n
         scrub_field("Bytes scrubbed:", size_text(status.bytes_done, sizes) + "  (" +
                                            share_text(std::min(status.bytes_done, total), total, 2) + "%)");
     out += scrub_field("Rate:", rate_text(progress, sizes));
-    out += findings_text(status);
+    out += error_summary(status);
     out += scrub_field("Data verified:", size_text(status.data_blocks * kBlockBytes, sizes));
     out += scrub_field("Parity verified:", size_text(status.parity_blocks * kBlockBytes, sizes));
     out += scrub_field("Tree nodes:", std::to_string(status.nodes));
     out += scrub_field("Superblocks:", std::to_string(status.heads) + ", with block-group maps");
-    return out + scrub_field("Result:",
-                             scrub_result(status) + (status.state == ScrubState::kFinished ? "" : " so far"));
+    return out + scrub_field("Result:", findings_text(status));
 }
 
 std::string scrub_member_text(const ScrubStatus& status, const MemberInfo& member, const char* state,

@@ -112,9 +112,8 @@ TEST_CASE("what is said of a scrub begins as btrfs scrub status")
           "Parity verified:  117.19MiB\n"
           "Tree nodes:       40\n"
           "Superblocks:      6, with block-group maps\n"
-          "Result:           71 blocks of data and 1 tree node are lost: redundancy does not have them; "
-          "cowraid "
-          "status -v names the files so far\n");
+          "Result:           71 blocks of data and 1 tree node are lost, 3 blocks can be repaired, 2 blocks "
+          "repaired so far; cowraid status -v names the files\n");
     CHECK(scrub_text({}, kTextVolume, 0, SizeStyle::kIec) ==
           "UUID:             76fac721-2294-4f89-a1af-620cde7a1980\n"
           "no scrub was made of this volume\n");
@@ -151,7 +150,7 @@ TEST_CASE("what is said of a replacement begins as btrfs replace status")
     ScrubStatus filling = half_scrubbed();
     CHECK(filling_text(filling) == "50.0% done, 0 write errs, 0 uncorr. read errs\n"
                                    "filling members: running, 50% done, 100.00MiB/s (limit 100.00MiB/s), "
-                                   "0:00:05 left, no errors found\n");
+                                   "0:00:05 left, no errors found so far\n");
 }
 
 TEST_CASE("what is said of a balance")
