@@ -33,6 +33,26 @@ inline ScrubStatus catch_up(StaleWorld& world)
     return status;
 }
 
+// Fills columns until they are current. At every `step`th event of the commit behind that the power fails,
+// the volume is mounted again, and look(what was found) is called. Returns how often.
+template <typename Look> int cut_fillings(StaleWorld& world, uint64_t step, Look&& look)
+{
+    int cuts = 0;
+    for (uint64_t event = 1; world.stale_groups() > 0 && event < 400; event += step) {
+        const ScrubStatus found = fill_columns(world);
+        world.volume.power().arm(event);
+        world.fs->step(true).ignore();
+        world.volume.power().turn_on();
+        world.fs.reset();
+        world.volume.power_cut(world.prng);
+        world.mount();
+        ++cuts;
+        look(found);
+    }
+    CHECK(world.stale_groups() == 0);
+    return cuts;
+}
+
 // Times are whole seconds: a pass within the second of the last one keeps what that found in the list.
 inline void let_a_second_pass()
 {

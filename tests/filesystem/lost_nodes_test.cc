@@ -293,20 +293,11 @@ TEST_CASE("lost nodes: no power cut leaves a member current beside one that is n
 {
     FilledBeside beside(false);
     StaleWorld& world = beside.world;
-    int cuts = 0;
-    for (uint64_t event = 1; world.stale_groups() > 0 && event < 400; event += kCutStep) {
-        CHECK(fill_columns(world).unreadable_nodes == 1);
-        world.volume.power().arm(event);
-        world.fs->step(true).ignore();
-        world.volume.power().turn_on();
-        world.fs.reset();
-        world.volume.power_cut(world.prng);
-        world.mount();
-        ++cuts;
+    const int cuts = cut_fillings(world, kCutStep, [&](const ScrubStatus& filled) {
+        CHECK(filled.unreadable_nodes == 1);
         if (world.stale_groups() == 0)
             CHECK(world.fs->info().damaged_node_blocks == kNodeBlocks);
-    }
-    CHECK(world.stale_groups() == 0);
+    });
     CHECK(cuts > 10 / kCutStep);
     CHECK(scrub_all(world).unreadable_nodes == 1);
     CHECK(world.wrong_blocks(beside.filled) == 0);
