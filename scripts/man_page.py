@@ -7,7 +7,7 @@ Lines of TEXT that begin with @ stand for what a program says, or a file has:
    @usage PROGRAM           its command lines
    @description PROGRAM     what it does
    @options PROGRAM         its options
-   @notes PROGRAM           what follows its options
+   @notes PROGRAM           what follows its options, before those of mounts
    @mount-options PROGRAM   the table that --options-table prints
    @commands PROGRAM        a section for each command, and one for the options that all commands share
    @events FILE             the table of docs/EVENTS.md
@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 from collections import namedtuple
+from itertools import takewhile
 from pathlib import Path
 
 Option = namedtuple("Option", "term text")
@@ -50,6 +51,10 @@ def read_help(program, *command):
         else:
             (notes if options else description).append(line)
     return Help(usages, description, options, notes)
+
+
+def notes_of(program):
+    return takewhile(lambda line: line != "Mount options:", read_help(program).notes)
 
 
 def commands_of(program):
@@ -123,7 +128,7 @@ PRINTERS = {
     "usage": lambda program: print_usages(read_help(program).usages),
     "description": lambda program: paragraphs(read_help(program).description),
     "options": lambda program: print_options(read_help(program).options),
-    "notes": lambda program: paragraphs(line for line in read_help(program).notes if line.strip()),
+    "notes": lambda program: paragraphs(filter(str.strip, notes_of(program))),
     "mount-options": print_mount_options,
     "commands": print_commands,
     "events": print_events,

@@ -110,11 +110,15 @@ def test_the_manual_names_nothing_that_is_not_there(pages):
 
 def test_mount_options_are_in_the_manual():
     table = tool("mount.cowraid", "--options-table").stdout
-    names = re.findall(r"^\| `([^`]*)`", table, re.MULTILINE)
-    assert len(names) > 20
-    lines = [line.strip() for line in sections_of("mount.cowraid.8")["MOUNT OPTIONS"].splitlines()]
-    for name in names:
+    rows = re.findall(r"^\| `([^`]*)` \| (.*) \|$", table, re.MULTILINE)
+    assert len(rows) > 20
+    sections = sections_of("mount.cowraid.8")
+    lines = [line.strip() for line in sections["MOUNT OPTIONS"].splitlines()]
+    notes = " ".join(sections["NOTES"].split())
+    assert "cowraid filesystem sync" in notes
+    for name, text in rows:
         assert any(line == name or line.startswith(name + " ") for line in lines), name
+        assert text not in notes, name
 
 
 def test_all_events_are_in_the_manual():
