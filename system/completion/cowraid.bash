@@ -13,12 +13,20 @@ _cowraid_words() {
         awk -v group="$2" 'group == "" { print $1 } group == $1 && NF > 1 { print $2 }' | sort -u
 }
 
-# _cowraid_options PROGRAM [WORD...]: of a group alone those of its "start".
+# _cowraid_option_lines PROGRAM [WORD...]: of a group alone those of its "start".
+_cowraid_option_lines() {
+    _cowraid_help "$@" | grep -E '^ {2,6}-' || _cowraid_help "$@" start | grep -E '^ {2,6}-'
+}
+
 _cowraid_options() {
-    local lines
-    lines=$(_cowraid_help "$@" | grep -E '^ {2,6}-') || lines=$(_cowraid_help "$@" start | grep -E '^ {2,6}-')
-    sed -E 's/^ {2,6}//; s/  .*//' <<<"$lines" |
+    _cowraid_option_lines "$@" | sed -E 's/^ {2,6}//; s/  .*//' |
         grep -oE -- '(^|, )-(-[a-z][a-z-]*(\[?=)?|[A-Za-z])' | sed -E 's/^, //; s/\[=/=/'
+}
+
+# Plans of a scrub. Elsewhere --plan takes no value.
+_cowraid_plans() {
+    _cowraid_option_lines "$@" | sed -nE 's/^ +--plan=[^:]*: ([^;]*).*/\1/p' | sed -E 's/\([^)]*\)//g' |
+        grep -oE '[^ ,]+'
 }
 
 _cowraid_profiles() {
@@ -84,6 +92,10 @@ _cowraid() {
     *:-d | *:-m | *:--data | *:--metadata | *:--convert)
         _cowraid_reply "$current" < <(_cowraid_profiles "$program")
         return
+        ;;
+    cowraid:--plan)
+        _cowraid_reply "$current" < <(_cowraid_plans "$program" "${words[@]}")
+        [[ ${#COMPREPLY[@]} -eq 0 ]] || return
         ;;
     esac
     if [[ $current == -* ]]; then

@@ -213,6 +213,8 @@ def test_values_are_completed(ask):
     assert {"single", "raid1", "raid5", "raid6"} <= profiles
     assert ask("mkfs.cowraid", "-d", "") == profiles
     assert ask("cowraid", "balance", "start", "--convert", "") == profiles
+    for words in (["scrub"], ["scrub", "start"]):
+        assert ask("cowraid", *words, "--plan", "") == {"full", "10%", "new", "bad"}
     table = tool("mount.cowraid", "--options-table").stdout
     options = {re.match(r"[a-z_]+=?", name)[0] for name in re.findall(r"^\| `([^`]*)`", table, re.MULTILINE)}
     assert ask("mount.cowraid", "-o", "") == options
@@ -224,6 +226,7 @@ def test_bash_takes_the_last_of_several_mount_options_and_what_follows_an_equals
     assert ask_bash("mount.cowraid", "-o", "ro,degr") == {"ro,degraded"}
     assert "raid5" in ask_bash("mkfs.cowraid", "--data", "=")
     assert ask_bash("mkfs.cowraid", "--data", "=", "raid1c") >= {"raid1c3"}
+    assert ask_bash("cowraid", "scrub", "start", "--plan", "=", "n") == {"new"}
     assert ask_bash("cowraid", "st") == {"status"}
 
 
@@ -231,6 +234,7 @@ def test_bash_takes_the_last_of_several_mount_options_and_what_follows_an_equals
 def test_mounted_volumes_are_completed(ask, volume):
     for words in (("scrub", "start"), ("filesystem", "usage"), ("device", "stats")):
         assert str(volume.mount_point) in ask("cowraid", *words, "")
+    assert str(volume.mount_point) in ask("cowraid", "balance", "start", "--plan", "")
     assert str(volume.mount_point) in ask("umount.fuse.cowraid", "")
     assert str(volume.mount_point) not in ask("mkfs.cowraid", "")
 
