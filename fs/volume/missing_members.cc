@@ -120,15 +120,21 @@ std::string assess_missing(const Superblock& superblock, const GroupMap& map,
     const size_t there = voter_count(superblock, missing);
     if (there == voter_count(superblock))
         return {};
-    const size_t needed = needed_for_writing(voter_count(superblock), options.half);
-    if (!options.degraded && !options.rescue)
-        return problem + "; add what is missing, or mount with -o degraded (" +
-               tolerance_text(superblock, map, missing, needed) + " then)";
     const auto is_there = [&](MemberId id) {
         return std::find(missing.begin(), missing.end(), id) == missing.end();
     };
-    must_be_read_only = !quorum_for_writing(superblock, superblock, map, options.half).holds(is_there);
-    return {};
+    const auto suffices = [&](bool half) {
+        return quorum_for_writing(superblock, superblock, map, half).holds(is_there);
+    };
+    must_be_read_only = !suffices(options.half);
+    if (options.degraded || options.rescue)
+        return {};
+    const char* const use = suffices(false)  ? ""
+                            : suffices(true) ? " to read, degraded=force to write with half of the members"
+                                             : " to read";
+    const size_t needed = needed_for_writing(voter_count(superblock), options.half);
+    return problem + "; add what is missing, or mount with -o degraded" + use + " (" +
+           tolerance_text(superblock, map, missing, needed) + " then)";
 }
 
 }  // namespace cowraid

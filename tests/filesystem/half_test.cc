@@ -60,9 +60,12 @@ TEST_CASE(
         const InodeNumber file = make_file(volume.fs(), "file", content);
         REQUIRE(volume.unmount().ok());
         const std::vector<uint32_t> gone = second_half(one.members);
-        MountOptions degraded = manual_options();
-        degraded.degraded = true;
-        mount(volume, degraded, gone);
+        std::string why;
+        CHECK(volume.mount(manual_options(), why, gone).err() == Err::kInvalid);
+        CHECK_MESSAGE(why.find("mount with -o degraded to read, degraded=force to write with half of the "
+                               "members (no further member may fail then)") != std::string::npos,
+                      why);
+        mount(volume, degraded_options(), gone);
         CHECK(volume.fs().store.service.read_only());
         require_content(volume.fs(), file, content);
         REQUIRE(volume.unmount().ok());
@@ -81,7 +84,6 @@ TEST_CASE(
         require_content(volume.fs(), committed, more);
         require_content(volume.fs(), logged, more);
         // New devices take the places.
-        std::string why;
         for (const uint32_t index : gone) {
             const uint32_t device = volume.add_device(96 * kMiB);
             REQUIRE_MESSAGE(
