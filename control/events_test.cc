@@ -146,6 +146,12 @@ TEST_CASE("what was wrong before is told with the first look")
     CHECK(first[1].text == "1 member out of service and 1 member without writes that it missed; 1 other "
                            "member may still fail");
     CHECK(look(finder, status) == "");
+    // One of them is out, and lacks writes, too.
+    status.report.info.members[2].stale_groups = 2;
+    EventFinder other;
+    const std::vector<VolumeEvent> again = other.look(status, kNow);
+    REQUIRE(again.size() == 3);
+    CHECK(again[1].text == first[1].text);
 }
 
 TEST_CASE("a scrub that goes on after a mount, and one that ended before it")

@@ -74,7 +74,8 @@ std::string mount_by_name_text(const std::string& device)
 
 uint64_t stale_members(const VolumeInfo& info)
 {
-    return count_members(info, [](const MemberInfo& one) { return one.stale_groups > 0; });
+    return count_members(info,
+                         [](const MemberInfo& one) { return one.in_service() && one.stale_groups > 0; });
 }
 
 std::string findings_text(const ScrubStatus& status)
