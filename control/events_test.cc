@@ -154,6 +154,19 @@ TEST_CASE("what was wrong before is told with the first look")
     CHECK(again[1].text == first[1].text);
 }
 
+TEST_CASE("a volume that cannot be written is called so beside what else is known of it")
+{
+    VolumeStatus status = healthy();
+    status.report.info.read_only = true;
+    CHECK(std::string(health_of(status).state) == "ONLINE, read-only");
+    status.report.info.members[0].counters[0] = 9;
+    CHECK(std::string(health_of(status).state) == "ONLINE, read-only");
+    CHECK(health_of(status).what == "errors were met; nothing is known to be wrong any more");
+    status.report.info.members[0].doubtful = true;
+    CHECK(std::string(health_of(status).state) == "ONLINE, read-only");
+    CHECK(health_of(status).what == "1 member with many errors");
+}
+
 TEST_CASE("a scrub that goes on after a mount, and one that ended before it")
 {
     EventFinder goes_on, ended;

@@ -111,6 +111,7 @@ std::string findings_text(const ScrubStatus& status)
 Health health_of(const VolumeStatus& status)
 {
     const VolumeInfo& info = status.report.info;
+    const char* const online = info.read_only ? "ONLINE, read-only" : "ONLINE";
     const uint64_t missing = missing_members(info);
     const uint64_t stale = stale_members(info);
     const uint64_t nodes = lost_nodes(status);
@@ -142,37 +143,37 @@ Health health_of(const VolumeStatus& status)
                     : "mount it again, for writing: they are written to it then; see the system log"};
     if (const uint64_t blocks = std::max(status.scrub.unrepaired, status.scrub.earlier_unrepaired);
         blocks > 0)
-        return {"ONLINE", count_text(blocks, "block") + " are not as they should be, and can be had",
+        return {online, count_text(blocks, "block") + " are not as they should be, and can be had",
                 "cowraid scrub repairs them; see cowraid device stats for where"};
     if (count_members(info, [](const MemberInfo& one) { return one.successor && !one.in_service(); }) > 0)
-        return {"ONLINE",
+        return {online,
                 "the new device of member " + std::to_string(status.replace.source.value) + " is not there",
                 "attach it and run cowraid device online DEVICE, or cowraid replace cancel"};
     if (const auto slow = std::max_element(
             info.members.begin(), info.members.end(),
             [](const MemberInfo& one, const MemberInfo& other) { return one.slow_ms < other.slow_ms; });
         slow != info.members.end() && slow->slow_ms > 0)
-        return {"ONLINE", "member " + std::to_string(slow->id.value) + " is slow: " + slow_text(*slow),
+        return {online, "member " + std::to_string(slow->id.value) + " is slow: " + slow_text(*slow),
                 "look at its cable and controller; reads do without it where others suffice, writes wait for "
                 "it"};
     if (const uint64_t doubtful = count_members(info, [](const MemberInfo& one) { return one.doubtful; });
         doubtful > 0)
         return {
-            "ONLINE", count_text(doubtful, "member") + " with many errors",
+            online, count_text(doubtful, "member") + " with many errors",
             "look at its cable and controller; cowraid replace start ID DEVICE puts another in its place; "
             "what is wrong is repaired as it is read, and by cowraid scrub"};
     const auto is_no_help = [](const SpareInfo& spare) {
         return spare.useless || spare.path.empty();
     };
     if (const auto spares = std::count_if(info.spares.begin(), info.spares.end(), is_no_help); spares > 0)
-        return {"ONLINE",
+        return {online,
                 count_text(static_cast<uint64_t>(spares), "spare") + (spares == 1 ? " is" : " are") +
                     " missing or faulted",
                 "attach it and run cowraid device online DEVICE; cowraid device remove ID does without it"};
     if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
-        return {"ONLINE", "errors were met; nothing is known to be wrong any more",
+        return {online, "errors were met; nothing is known to be wrong any more",
                 "look at the members that have them; cowraid device stats -z sets the counters to 0"};
-    return {info.read_only ? "ONLINE, read-only" : "ONLINE", "", ""};
+    return {online, "", ""};
 }
 
 std::string slow_text(const MemberInfo& member)
