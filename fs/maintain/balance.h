@@ -81,7 +81,7 @@ public:
     // Commit thread, no commit under way. One step, which moves about as many bytes.
     CleanProgress step(uint64_t bytes);
     // Commit thread: groups are loaded, or others than before are to be emptied. Their room is left to who
-    // finds no other, and not counted on.
+    // finds no other, and not counted on. What is left to be done is known then.
     void avoid_groups();
     // Nodes for the open transaction to move, with room reserved for them.
     void plan_moves();

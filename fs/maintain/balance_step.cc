@@ -49,6 +49,8 @@ void Balance::avoid_groups()
 {
     for (const GroupNumbers& numbers : chosen(kAllContent))
         store_.allocator.set_avoided(numbers.address, true);
+    if (store_.volume.superblock().balance.state == BalanceState::kRunning)
+        count_left();
 }
 
 // Whether other groups have room for so many blocks of nodes of a group, whichever trees they are of, beside

@@ -95,6 +95,31 @@ TEST_CASE("balance: from profile to profile, and every byte is there when as man
     }
 }
 
+TEST_CASE("balance: before its first step, and the first one of a mount, it is known how much there is to do")
+{
+    SimVolume volume({4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, kChunkBytes});
+    make_and_mount(volume);
+    Prng prng(seed());
+    const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+    const BalanceOptions options = conversion(ProfileId::kRaid6, ProfileId::kRaid1c3);
+    BalancePlan plan;
+    std::string why;
+    REQUIRE(volume.fs().committer.balance.plan(options, plan, why).ok());
+    REQUIRE(start_balance(volume.fs(), options).ok());
+    BalanceStatus begun = volume.fs().committer.balance.status();
+    CHECK(begun.groups_left == plan.group_count);
+    CHECK(begun.groups_total == plan.group_count);
+    CHECK(begun.bytes_left >= 5 * kMiB);
+    crash(volume, prng);
+    mount(volume, manual_options());
+    begun = volume.fs().committer.balance.status();
+    CHECK(begun.state == State::kRunning);
+    CHECK(begun.groups_left == plan.group_count);
+    CHECK(begun.bytes_left >= 5 * kMiB);
+    CHECK(finish(volume.fs()).state == State::kFinished);
+    require_contents(volume.fs(), contents);
+}
+
 TEST_CASE("balance: killed after any number of steps it goes on by itself")
 {
     Prng prng(seed());
