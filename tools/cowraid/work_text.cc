@@ -166,7 +166,9 @@ WorkProgress balance_progress(const BalanceStatus& status)
     progress.percent = percent_of(bytes_done(status), status.bytes_total);
     progress.running = status.state == Balancing::kRunning;
     progress.held_back = status.held_back;
-    if (status.state == Balancing::kFinished)
+    if (status.groups_stuck > 0)
+        progress.percent = std::min(progress.percent, 99u);
+    else if (status.state == Balancing::kFinished)
         progress.percent = 100;
     return progress;
 }

@@ -180,6 +180,28 @@ TEST_CASE("what is said of a balance")
     CHECK(balance_end(status).empty());
 }
 
+TEST_CASE("a balance that ended before it had emptied all says what is left, and why")
+{
+    BalanceStatus status = remounted_balance();
+    status.state = BalanceStatus::State::kFinished;
+    status.groups_left = status.groups_stuck = 1;
+    CHECK(balance_summary(status) ==
+          "finished, converts data to raid6 and metadata to raid1c3, 75% done; 1 block group cannot be "
+          "emptied: something in them cannot be read; run cowraid scrub");
+    CHECK(balance_text(status, SizeStyle::kIec) ==
+          "Status:            finished\n"
+          "What:              converts data to raid6 and metadata to raid1c3\n"
+          "Since:             before the volume was mounted\n"
+          "Done:              75%, 750.00MiB of 1000.00MiB\n"
+          "Block groups left: 1\n"
+          "Result:            1 block group cannot be emptied: something in them cannot be read; run cowraid "
+          "scrub\n");
+    status.bytes_left = 0;
+    CHECK(balance_progress(status).percent == 99);
+    status.groups_left = status.groups_stuck = 0;
+    CHECK(balance_progress(status).percent == 100);
+}
+
 TEST_CASE("what a scrub found on one member is said as btrfs scrub status -d does")
 {
     ScrubStatus status = half_scrubbed();
