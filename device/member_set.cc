@@ -342,12 +342,14 @@ void MemberSet::spend_slow_ios() const
     late->errors.spend(now_seconds(), std::min(worst, kSlowWeightMax) * kErrorWeight);
 }
 
-bool MemberSet::fail_over_budget()
+bool MemberSet::fail_over_budget(MemberId copied)
 {
     const uint32_t budget = error_budget_.load(std::memory_order_relaxed);
     bool any = false;
     for (Member* const member : budget == 0 ? Table() : table()) {
         const MemberId id = member->id;
+        if (id == copied)
+            continue;
         uint64_t errors, bad_repairs;
         bool told;
         {
@@ -361,7 +363,7 @@ bool MemberSet::fail_over_budget()
         const std::string text = name(id) + ": errors in " + count_text(errors, "second") +
                                  " of the last ten minutes, more than error_budget=" + std::to_string(budget);
         bool left = false;
-        if (bad_repairs > budget) {
+        if (bad_repairs > budget && copied.value == 0) {
             MutexLock lock(mutex_);
             const bool whole = failure_policy_ == nullptr || failure_policy_->whole();
             left = !stopped() && whole && device(id) != nullptr && take_out({&id, 1});

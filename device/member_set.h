@@ -132,9 +132,9 @@ public:
     void note_repair(MemberId id, DeviceOffset offset, Repair repair);
     // A member whose repairs that did not hold alone are more than that leaves service, where nothing is
     // missing but what its leaving costs. Of one with other errors, which are mended, what it holds is of
-    // use: it stays, and is logged. True: one left, and a commit is to record it. No locks of rank kMemberSet
-    // and above are held.
-    bool fail_over_budget();
+    // use: it stays, and is logged. While a member is being copied nobody leaves, and that one is not logged.
+    // True: one left, and a commit is to record it. No locks of rank kMemberSet and above are held.
+    bool fail_over_budget(MemberId copied = {});
     // Requests that took too long since the last call, of one member, spend its budget. Where several are
     // late at a time it is not a member's fault: the load's, or that of what they hang on. Same locks.
     void spend_slow_ios() const;

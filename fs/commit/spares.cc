@@ -230,7 +230,7 @@ uint64_t Committer::awaited_ms(MemberId id) const
 
 bool Committer::fail_over_budget()
 {
-    return !store.volume.replacing().active() && store.volume.members().fail_over_budget();
+    return store.volume.members().fail_over_budget(store.volume.replacing().source);
 }
 
 void Committer::use_spares()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Members with many errors: they are copied to devices in reserve, or go.
 #include "tests/filesystem/spares_steps.h"
+#include "tests/support/capture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -274,6 +275,24 @@ TEST_CASE("spares: the budget takes nobody out while the successor of a member i
     CHECK(device_of(volume, {2}) == "member6");
     catch_up(volume.fs());
     require_contents(volume.fs(), contents);
+}
+
+TEST_CASE("spares: while a member is copied it is told of others that they are over their budget")
+{
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    Committer& committer = volume.fs().committer;
+    std::string why;
+    REQUIRE(committer.replace_member({2}, volume.borrow_one(volume.add_device(kSpareBytes)), why).ok());
+    make_doubtful(volume, {2});
+    make_doubtful(volume, {3});
+    Captured captured;
+    for (int look = 0; look < 2; ++look) {
+        CHECK_FALSE(committer.fail_over_budget());
+        CHECK(captured.text() == "cowraid: member 3 (member3): errors in 5 seconds of the last ten minutes, "
+                                 "more than error_budget=4; it stays: replace it, or add a spare\n");
+    }
+    CHECK(device_of(volume, {3}) == "member3");
 }
 
 TEST_CASE("spares: what is not whole loses nobody more by the budget")
