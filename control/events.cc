@@ -54,6 +54,13 @@ uint64_t free_percent(const VolumeInfo& info)
     return all == 0 ? 100 : info.available_bytes / std::max<uint64_t>(all / 100, 1);
 }
 
+// What a member has, or all have, that lack no writes.
+std::string everything_text(const VolumeStatus& status)
+{
+    return lost_blocks(status) == 0 ? "everything"
+                                    : "everything but what is lost; cowraid status -v names the files";
+}
+
 unsigned percent_of(const ScrubStatus& status)
 {
     return status.bytes_total == 0 ? 0
@@ -157,8 +164,9 @@ void EventFinder::compare_errors(const MemberInfo& member)
         &member);
 }
 
-void EventFinder::compare_members(const VolumeInfo& info)
+void EventFinder::compare_members(const VolumeStatus& status)
 {
+    const VolumeInfo& info = status.report.info;
     for (const MemberInfo& was : before_.report.info.members)
         if (find_member(info, was.id) == nullptr && !was.successor) {
             add("MemberRemoved", member_text(was) + " is no member any more", &was);
@@ -178,7 +186,7 @@ void EventFinder::compare_members(const VolumeInfo& info)
         } else if (!was->doubtful && member.doubtful) {
             add("ManyErrors", member_text(member) + " has many errors: replace it, or add a spare", &member);
         } else if (was->stale_groups > 0 && member.stale_groups == 0 && member.in_service()) {
-            add("SpareActive", member_text(member) + " has everything", &member);
+            add("SpareActive", member_text(member) + " has " + everything_text(status), &member);
         }
         compare_errors(member);
         compare_slowness(was, member);
@@ -247,7 +255,7 @@ void EventFinder::compare_volume(const VolumeStatus& status)
     if (degraded && !degraded_)
         add("DegradedArray", degraded_text(info));
     else if (!degraded && degraded_)
-        add("Redundant", "all members are in service and have everything");
+        add("Redundant", "all members are in service and have " + everything_text(status));
     degraded_ = degraded;
     const bool stopped = info.read_only && !info.read_only_reason.empty();
     if (stopped && !before_.report.info.read_only)
@@ -325,11 +333,12 @@ void EventFinder::compare_balance(const BalanceStatus& before, const BalanceStat
         add("BalancePaused", balance_text(status));
 }
 
-void EventFinder::compare_replace(const VolumeInfo& info, const ReplaceStatus& before,
-                                  const ReplaceStatus& status)
+void EventFinder::compare_replace(const VolumeStatus& volume)
 {
+    const ReplaceStatus& before = before_.replace;
+    const ReplaceStatus& status = volume.replace;
     const bool another = status.started != before.started && status.state != ReplaceStatus::State::kNone;
-    const MemberInfo* const member = find_member(info, status.source);
+    const MemberInfo* const member = find_member(volume.report.info, status.source);
     const std::string which = "member " + std::to_string(status.source.value);
     if (another) {
         add("ReplaceStarted", which + " is being replaced", member);
@@ -355,7 +364,7 @@ void EventFinder::compare_replace(const VolumeInfo& info, const ReplaceStatus& b
     const bool replaced = status.state == ReplaceStatus::State::kFinished;
     add("RebuildFinished", which + (replaced ? " is replaced" : " stays"));
     if (replaced && member != nullptr && member->in_service() && member->stale_groups == 0)
-        add("SpareActive", member_text(*member) + " has everything", member);
+        add("SpareActive", member_text(*member) + " has " + everything_text(volume), member);
 }
 
 std::vector<VolumeEvent> EventFinder::look(const VolumeStatus& status, uint64_t now)
@@ -366,12 +375,12 @@ std::vector<VolumeEvent> EventFinder::look(const VolumeStatus& status, uint64_t 
         begin(status);
     begun_ = true;
     compare_spares(status.report.info);
-    compare_members(status.report.info);
+    compare_members(status);
     compare_volume(status);
     compare_scrub(before_.scrub, status.scrub);
     compare_rebuild(before_.catch_up, status.catch_up);
     compare_balance(before_.balance, status.balance);
-    compare_replace(status.report.info, before_.replace, status.replace);
+    compare_replace(status);
     before_ = status;
     return std::move(found_);
 }

@@ -45,7 +45,7 @@ private:
     };
     void add(const char* name, std::string text, const MemberInfo* member = nullptr);
     void begin(const VolumeStatus& status);
-    void compare_members(const VolumeInfo& info);
+    void compare_members(const VolumeStatus& status);
     void compare_spares(const VolumeInfo& info);
     void compare_errors(const MemberInfo& member);
     void compare_slowness(const MemberInfo* was, const MemberInfo& member);
@@ -53,7 +53,7 @@ private:
     void compare_scrub(const ScrubStatus& before, const ScrubStatus& status);
     void compare_rebuild(const ScrubStatus& before, const ScrubStatus& status);
     void compare_balance(const BalanceStatus& before, const BalanceStatus& status);
-    void compare_replace(const VolumeInfo& info, const ReplaceStatus& before, const ReplaceStatus& status);
+    void compare_replace(const VolumeStatus& volume);
     void tell_missing_spares(const VolumeInfo& info, uint64_t before);
     void tell_progress(unsigned percent, unsigned& told);
     bool grew(Reported& reported, uint64_t value) const;

@@ -73,7 +73,29 @@ TEST_CASE("a member fails, is replaced, and filled")
     CHECK(look(finder, status) == "Rebuild80");
     status.catch_up.state = ScrubState::kFinished;
     second.stale_groups = 0;
-    CHECK(look(finder, status) == "SpareActive Redundant RebuildFinished");
+    const std::vector<VolumeEvent> filled = finder.look(status, kNow);
+    REQUIRE(names_of(filled) == "SpareActive Redundant RebuildFinished");
+    CHECK(filled[0].text == "member 2 (/dev/m2) has everything");
+    CHECK(filled[1].text == "all members are in service and have everything");
+}
+
+TEST_CASE("a member that was filled beside losses does not have everything")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    MemberInfo& second = status.report.info.members[1];
+    second.stale_groups = 4;
+    CHECK(look(finder, status) == "NewArray DegradedArray");
+    second.stale_groups = 0;
+    status.report.info.damaged_blocks = 5;
+    const std::vector<VolumeEvent> filled = finder.look(status, kNow);
+    REQUIRE(names_of(filled) == "SpareActive Redundant DataLost");
+    CHECK(filled[0].text == "member 2 (/dev/m2) has everything but what is lost; cowraid status -v names the "
+                            "files");
+    CHECK(filled[1].text == "all members are in service and have everything but what is lost; cowraid "
+                            "status -v names the files");
+    status.replace = {.state = ReplaceStatus::State::kFinished, .source = {2}, .started = 5};
+    CHECK(finder.look(status, kNow).back().text == filled[0].text);
 }
 
 TEST_CASE("a member is replaced, another one is not, and the successor is no news of its own")
