@@ -345,9 +345,8 @@ void EventFinder::compare_replace(const VolumeStatus& volume)
         add("RebuildStarted", which + " is copied to its new device");
         copied_percent_ = 0;
     }
-    if (status.active() && status.groups_total > 0)
-        tell_progress(static_cast<unsigned>(status.groups_copied * 100 / status.groups_total),
-                      copied_percent_);
+    if (status.active())
+        tell_progress(static_cast<unsigned>(copied_percent(status)), copied_percent_);
     if (status.state == before.state && !another)
         return;
     if (status.state == ReplaceStatus::State::kFinished)

@@ -114,6 +114,9 @@ TEST_CASE("a member is replaced, another one is not, and the successor is no new
     CHECK(look(finder, status) == "Rebuild60");
     status.replace.groups_copied = 7;
     CHECK(look(finder, status) == "");
+    status.replace.copy.bytes_total = 1000;
+    status.replace.copy.bytes_done = 850;
+    CHECK(look(finder, status) == "Rebuild80");
     status.report.info.members.pop_back();
     status.report.info.members[1].path = "/dev/m9";
     status.replace.groups_copied = 10;

@@ -78,6 +78,17 @@ uint64_t stale_members(const VolumeInfo& info)
                          [](const MemberInfo& one) { return one.in_service() && one.stale_groups > 0; });
 }
 
+double percent_share(uint64_t done, uint64_t total)
+{
+    return total == 0 ? 0.0 : 100.0 * static_cast<double>(std::min(done, total)) / static_cast<double>(total);
+}
+
+double copied_percent(const ReplaceStatus& status)
+{
+    return std::max(percent_share(status.copy.bytes_done, status.copy.bytes_total),
+                    percent_share(status.groups_copied, status.groups_total));
+}
+
 std::string findings_text(const ScrubStatus& status)
 {
     const bool looks = status.options.mode == ScrubMode::kLook;

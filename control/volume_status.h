@@ -60,6 +60,11 @@ uint64_t missing_members(const VolumeInfo& info);
 uint64_t stale_members(const VolumeInfo& info);
 // What to do about a new device where a volume was mounted by the names of all its devices.
 std::string mount_by_name_text(const std::string& device);
+// 0.0 to 100.0; 0.0 of nothing.
+double percent_share(uint64_t done, uint64_t total);
+// How much of a member has been copied to its successor: by bytes, of which a mount knows its own, or by
+// block groups, those of mounts before counted; whichever is more.
+double copied_percent(const ReplaceStatus& status);
 // What a scrub, or a filling of members, found, the worst first, and what to do about that. One that has not
 // finished found it "so far".
 std::string findings_text(const ScrubStatus& status);

@@ -186,6 +186,8 @@ WorkProgress replace_progress(const ReplaceStatus& status)
 {
     WorkProgress progress = scrub_progress(status.copy);
     progress.running = status.active() && status.state != ReplaceStatus::State::kPaused;
+    progress.percent =
+        status.state == ReplaceStatus::State::kFinished ? 100 : static_cast<unsigned>(copied_percent(status));
     if (status.state == ReplaceStatus::State::kWaiting)
         progress.awaits = status.text;
     return progress;
@@ -209,13 +211,6 @@ std::string replace_summary(const ReplaceStatus& status)
 }
 
 namespace {
-
-// "48.59"
-std::string share_text(uint64_t done, uint64_t total, int digits)
-{
-    return text_format("%.*f", digits,
-                       total == 0 ? 0.0 : 100 * static_cast<double>(done) / static_cast<double>(total));
-}
 
 constexpr const char* kBtrfsScrubTime = "%a %b %e %H:%M:%S %Y";
 constexpr const char* kBtrfsReplaceTime = "%e.%b %H:%M:%S";
@@ -262,7 +257,7 @@ std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t n
     out += scrub_field("Total to scrub:", size_text(total, sizes));
     out +=
         scrub_field("Bytes scrubbed:", size_text(status.bytes_done, sizes) + "  (" +
-                                           share_text(std::min(status.bytes_done, total), total, 2) + "%)");
+                                           text_format("%.2f%%)", percent_share(status.bytes_done, total)));
     out += scrub_field("Rate:", rate_text(progress, sizes));
     out += error_summary(status);
     out += scrub_field("Data verified:", size_text(status.data_blocks * kBlockBytes, sizes));
@@ -300,14 +295,14 @@ std::string scrub_member_text(const ScrubStatus& status, const MemberInfo& membe
 namespace {
 
 // As of btrfs replace status. `ended`: how; null: it goes on.
-std::string copy_line(const ScrubStatus& copy, uint64_t started, uint64_t ended_at, const char* ended)
+std::string copy_line(const ScrubStatus& copy, double percent, uint64_t started, uint64_t ended_at,
+                      const char* ended)
 {
-    const std::string share = share_text(std::min(copy.bytes_done, copy.bytes_total), copy.bytes_total, 1);
-    const bool whole = copy.state == ScrubState::kFinished;
-    std::string out = share + "% done";
+    std::string out = text_format("%.1f%% done", percent);
     if (ended != nullptr)
         out = "Started on " + time_text(started, kBtrfsReplaceTime) + ", " + ended + " on " +
-              time_text(ended_at, kBtrfsReplaceTime) + (whole ? "" : " at " + share + "%");
+              time_text(ended_at, kBtrfsReplaceTime) +
+              (std::string_view(ended) == "finished" ? "" : text_format(" at %.1f%%", percent));
     return line_text("%s, %llu write errs, %llu uncorr. read errs", out.c_str(),
                      static_cast<unsigned long long>(copy.unrepaired),
                      static_cast<unsigned long long>(copy.lost + copy.unreadable_nodes));
@@ -323,9 +318,7 @@ std::string replace_text(const ReplaceStatus& status)
                                                                                  : nullptr;
     if (status.state == ReplaceStatus::State::kNone)
         return "Never started\n" + line_text("%s", replace_summary(status).c_str());
-    ScrubStatus copy = status.copy;
-    copy.state = status.state == ReplaceStatus::State::kFinished ? ScrubState::kFinished : ScrubState::kNone;
-    return copy_line(copy, status.started, status.ended, ended) +
+    return copy_line(status.copy, copied_percent(status), status.started, status.ended, ended) +
            line_text("%s", replace_summary(status).c_str());
 }
 
@@ -336,7 +329,8 @@ std::string filling_text(const ScrubStatus& status)
     const char* const ended = status.state == ScrubState::kFinished    ? "finished"
                               : status.state == ScrubState::kCancelled ? "canceled"
                                                                        : nullptr;
-    return copy_line(status, status.started, status.ended, ended) +
+    return copy_line(status, percent_share(status.bytes_done, status.bytes_total), status.started,
+                     status.ended, ended) +
            line_text("filling members: %s", scrub_summary(status).c_str());
 }
 

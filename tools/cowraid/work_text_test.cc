@@ -135,6 +135,13 @@ TEST_CASE("what is said of a replacement begins as btrfs replace status")
         "50.0% done, 0 write errs, 0 uncorr. read errs\n"
         "replacing member 2: running, 50% done, 100.00MiB/s (limit 100.00MiB/s), 0:00:05 left, 1 of 2 block "
         "groups; 500.00MiB copied, 4 blocks had from other members, 0 lost\n");
+    // Mounts before had copied six of eight.
+    ReplaceStatus remounted = status;
+    remounted.groups_copied = 6;
+    remounted.groups_total = 8;
+    CHECK(replace_progress(remounted).percent == 75);
+    CHECK(replace_text(remounted).starts_with("75.0% done, 0 write errs, 0 uncorr. read errs\n"
+                                              "replacing member 2: running, 75% done, "));
     status.state = ReplaceStatus::State::kCancelled;
     status.ended = kTextStarted + 60;
     status.copy.lost = 1;
