@@ -114,7 +114,9 @@ TEST_CASE("balance: before its first step, and the first one of a mount, it is k
     mount(volume, manual_options());
     begun = volume.fs().committer.balance.status();
     CHECK(begun.state == State::kRunning);
-    CHECK(begun.groups_left == plan.group_count);
+    CHECK(begun.groups_left > 0);
+    CHECK(begun.groups_left <= plan.group_count);  // one that was empty may be gone
+    CHECK(begun.groups_total == begun.groups_left);
     CHECK(begun.bytes_left >= 5 * kMiB);
     CHECK(finish(volume.fs()).state == State::kFinished);
     require_contents(volume.fs(), contents);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Members with many errors: they are copied to devices in reserve, or go.
+#include "base/log.h"
 #include "tests/filesystem/spares_steps.h"
 #include "tests/support/capture.h"
 
@@ -286,6 +287,8 @@ TEST_CASE("spares: while a member is copied it is told of others that they are o
     REQUIRE(committer.replace_member({2}, volume.borrow_one(volume.add_device(kSpareBytes)), why).ok());
     make_doubtful(volume, {2});
     make_doubtful(volume, {3});
+    usleep(500'000);  // for a few lines more, however many were logged before
+    log_suppressed();
     Captured captured;
     for (int look = 0; look < 2; ++look) {
         CHECK_FALSE(committer.fail_over_budget());
