@@ -124,14 +124,15 @@ void FileDevice::transfer(IoRequest& request)
 {
     Cursor cursor{{request.vectors.begin(), request.vectors.end()}, 0, request.offset.value};
     cursor.consume(0);
+    const bool durable = request.durable && durable_in_ring();
     uint32_t retries = 0;
     while (!cursor.done()) {
         const iovec* vectors = cursor.vectors.data() + cursor.first;
         const auto count = static_cast<int>(std::min(cursor.vectors.size() - cursor.first, kMaxVectors));
         const auto offset = static_cast<off_t>(cursor.offset);
-        const ssize_t moved = request.kind == IoKind::kRead ? preadv(fd_.get(), vectors, count, offset)
-                                                            : pwritev2(fd_.get(), vectors, count, offset,
-                                                                       request.durable ? RWF_DSYNC : 0);
+        const ssize_t moved = request.kind == IoKind::kRead
+                                  ? preadv(fd_.get(), vectors, count, offset)
+                                  : pwritev2(fd_.get(), vectors, count, offset, durable ? RWF_DSYNC : 0);
         if (moved < 0 && (errno == EINTR || errno == EAGAIN) && ++retries <= kMaxRetries)
             continue;
         if (moved <= 0) {
@@ -141,7 +142,7 @@ void FileDevice::transfer(IoRequest& request)
         }
         cursor.consume(static_cast<uint64_t>(moved));
     }
-    if (on_fuse_ && request.kind == IoKind::kWrite && request.durable)
+    if (request.durable && !durable)
         flush(request);
 }
 

@@ -132,11 +132,16 @@ class CachedMember:
         mount_point = folder / f"fuse{number}"
         mount_point.mkdir()
         self.path, socket = mount_point / "member", folder / f"socket{number}"
-        self.server = subprocess.Popen(["nbdkit", "-f", "-U", socket, "--filter=cache", "file", self.image,
-                                        "cache=writeback", "cache-min-block-size=4K"])
+        self.log = folder / f"log{number}"
+        self.server = subprocess.Popen(["nbdkit", "-f", "-U", socket, "--filter=log", "--filter=cache",
+                                        "file", self.image, "cache=writeback", "cache-min-block-size=4K",
+                                        f"logfile={self.log}"])
         wait_for(socket.exists)
         self.fuse = subprocess.Popen(["nbdfuse", self.path, "--unix", socket])
         wait_for(self.path.exists)
+
+    def flush_count(self):
+        return self.log.read_text().count(" Flush ")
 
     def cut_power(self):
         for process in (self.server, self.fuse):
@@ -153,12 +158,16 @@ def test_members_on_a_fuse_filesystem_hold_what_was_acknowledged(make_volume):
         volume.images = [member.path for member in members]
         volume.make()
         volume.mount(options="commit=300")
-        contents = {f"f{number}": random.Random(number).randbytes(20000) for number in range(20)}
+        contents = {f"f{number}": random.Random(number).randbytes(20000) for number in range(21)}
+        flush_counts = []
         for name, content in contents.items():
             with open(volume.mount_point / name, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+            flush_counts.append(sum(member.flush_count() for member in members))
+        # The first fsync says in the superblocks that the log is in use. Each other writes a record on two.
+        assert flush_counts[-1] - flush_counts[0] == 2 * 20
         for member in members:
             member.server.send_signal(signal.SIGSTOP)
         volume.kill()
