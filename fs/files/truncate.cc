@@ -31,26 +31,43 @@ struct LastBlock {
     DataReservation reservation;
 };
 
-// First block to cut in this piece: `floor`, or the start of the extent that makes it large enough.
-Result<uint64_t> piece_start(Store& store, const View& view, InodeNumber inode, uint64_t floor)
+// Where a truncation is: behind `end` the file has nothing, as long as it is as that left it. What was erased
+// there is not looked at again by every piece.
+struct CutEnd {
+    uint64_t end = kMaxFileBlocks;
+    uint64_t size_bytes = 0;
+    uint64_t version = LastBlock::kUnknown;  // of the inode's extents
+
+    // Requires inode.mutex.
+    [[nodiscard]] uint64_t of(const Inode& inode) const
+    {
+        inode.mutex.assert_held();
+        const bool as_left = version == inode.extent_version && size_bytes == inode.attributes.size_bytes;
+        return as_left ? end : kMaxFileBlocks;
+    }
+};
+
+// First block to cut in this piece: `floor`, or the start of the extent that makes it large enough. Nothing
+// is from `end` on.
+Result<uint64_t> piece_start(Store& store, const View& view, InodeNumber inode, uint64_t floor, uint64_t end)
 {
-    Key bound = extent_key(inode, kMaxFileBlocks - 1);
-    uint64_t start = kMaxFileBlocks;
+    uint64_t start = end;
     uint64_t freed = 0;
     for (uint32_t count = 0; count < kPieceExtents && freed < kFreedBlocksMax; ++count) {
         Key found;
         ItemBytes payload;
-        const Status status =
-            store.items.last_at_or_before(view, bound, extent_key(inode, 0), found, payload);
+        const Status status = store.items.last_at_or_before(view, extent_key(inode, start - 1),
+                                                            extent_key(inode, 0), found, payload);
         if (status.err() == Err::kNotFound)
             return floor;
         CW_TRY(status);
-        start = found.offset / kBlockBytes;
+        CW_ASSIGN(const FileExtent extent, decode_extent(found.offset / kBlockBytes, payload));
+        if (extent.end() > start)
+            return Err::kCorrupt;
+        start = extent.file_block;
         if (start <= floor)
             return floor;
-        CW_ASSIGN(const FileExtent extent, decode_extent(start, payload));
         freed += extent.block_count;
-        bound = extent_key(inode, start - 1);
     }
     return start;
 }
@@ -92,7 +109,7 @@ void zero_tail(Files& files, const Ref<Inode>& inode, uint64_t new_size, Tail ta
 
 // One operation's worth of shrinking, or the whole of growing.
 Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t new_size, LastBlock& last,
-                              const Caller& caller)
+                              CutEnd& cut, const Caller& caller)
 {
     Operation operation(files.store);
     CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2, 1,
@@ -111,13 +128,15 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
         last.wanted = tail == Tail::kStored;
         if (last.wanted && last.version != inode->extent_version)
             return Progress::kMore;
+        const uint64_t end = cut.of(*inode);
         CW_ASSIGN(const uint64_t start,
-                  piece_start(files.store, files.store.items.view(), inode->number, floor));
-        CW_TRY(clear_blocks(files, operation, *inode, start, kMaxFileBlocks - start));
+                  piece_start(files.store, files.store.items.view(), inode->number, floor, end));
+        CW_TRY(clear_blocks(files, operation, *inode, start, end - start));
         if (start == floor)
             zero_tail(files, inode, new_size, tail, last);
         else
             size = std::min(attributes.size_bytes, start * kBlockBytes);
+        cut = {start, size, inode->extent_version};
     }
     attributes.size_bytes = size;
     attributes.modified = attributes.changed = current_time();
@@ -156,7 +175,7 @@ public:
             CW_TRY(wait_for_flush(files_, *inode_));
         if (shrinks && last_.wanted)
             CW_TRY(read_last_block(files_.store, *inode_, new_size_ / kBlockBytes, last_));
-        return resize_piece(files_, inode_, new_size_, last_, caller_);
+        return resize_piece(files_, inode_, new_size_, last_, cut_, caller_);
     }
 
 private:
@@ -165,6 +184,7 @@ private:
     const uint64_t new_size_;
     const Caller caller_;
     LastBlock last_;
+    CutEnd cut_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "fs/txn/no_wait.h"
@@ -74,6 +75,25 @@ public:
         if (status.ok())
             expected_.resize(blocks);
         return status;
+    }
+
+    // In steps, each of which is followed by behind(step). How many nodes each of them looked at.
+    template <typename Behind> std::vector<uint64_t> truncate_slowly(uint64_t blocks, Behind&& behind)
+    {
+        SetAttributes change;
+        change.size_bytes = blocks * kBlockBytes;
+        const auto begun = fs_.names.begin_set_attributes(inode_, change, {});
+        REQUIRE(begun.ok());
+        std::vector<uint64_t> looks;
+        for (Progress progress = Progress::kMore; progress == Progress::kMore; behind(looks.size())) {
+            const uint64_t before = fs_.store.cache.statistics().hits;
+            const Result<Progress> made = (*begun)->step();
+            REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+            progress = *made;
+            looks.push_back(fs_.store.cache.statistics().hits - before);
+        }
+        expected_.resize(blocks);
+        return looks;
     }
 
     uint64_t stored_blocks()
@@ -230,6 +250,56 @@ TEST_CASE("ranges: a hole to the end of all files is punched at once")
     file.require_content();
     require_ok(volume.fs().step(true));
     CHECK(file.stored_blocks() == 168);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("ranges: a piece of what is cut off costs no more because others were cut off before")
+{
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    HoleyFile file(volume.fs());
+    file.write_apart(8192, 2, 1);
+    require_ok(volume.fs().step(true));
+    const std::vector<uint64_t> looks = file.truncate_slowly(3, [](size_t) {});
+    REQUIRE(looks.size() >= 16);
+    CHECK(*std::max_element(looks.begin(), looks.end()) < 2 * looks.front());
+    CHECK(file.stored_blocks() == 2);
+    file.require_content();
+    require_ok(volume.fs().step(true));
+    file.require_content();
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("ranges: what comes behind an end that is being cut off goes with the rest")
+{
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    HoleyFile file(fs);
+    file.write_apart(4096, 2, 1);
+    require_ok(fs.step(true));
+    const auto disturb = [&](size_t step) {
+        if (step == 1)
+            file.write(5000, 2);
+        if (step == 3)
+            file.write(6000, 2);
+        if (step == 3)
+            require_ok(fs.step(true));
+        if (step == 5)
+            require_ok(fs.files.allocate_range(file.inode(), FALLOC_FL_KEEP_SIZE, 7000 * kBlockBytes,
+                                               10 * kBlockBytes));
+        if (step == 6)
+            file.write(6000, 3);
+    };
+    CHECK(file.truncate_slowly(100, disturb).size() >= 8);
+    CHECK(file.stored_blocks() == 50);
+    file.require_content();
+    require_ok(fs.step(true));
+    require_ok(file.truncate(8000));
+    file.require_content();
+    CHECK(file.stored_blocks() == 50);
     REQUIRE(volume.unmount().ok());
     REQUIRE_CLEAN(Image::copy_of(volume).check());
 }
