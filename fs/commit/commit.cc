@@ -161,7 +161,7 @@ constexpr uint64_t kNodeSlackBlocks = 64 * (kNodeBytes / kBlockBytes);
 
 Status Committer::ensure_room(uint64_t data_blocks, uint64_t node_blocks)
 {
-    close_degraded_groups(store);
+    sort_degraded_groups(store);
     open_node_groups(store, node_blocks);
     const uint64_t wanted = data_blocks + store.moving_blocks;
     if (store.allocator.numbers(kGroupData).free_row_blocks < wanted) {
@@ -296,11 +296,11 @@ Status Committer::commit()
     release_freed(store);
     if (const Status applied = apply_orders(*this, CommitOrder::When::kBefore); !applied.ok())
         return stop_for(*this, "writing superblocks failed", applied);
+    if (const Status current = publish_caught_up(*this); !current.ok())
+        return stop_for(*this, "writing superblocks failed", current);
     empty_groups.step();
     if (const Status planned = plan_ahead(store); !planned.ok())
         return stop_for(*this, "planning block groups failed", planned);
-    if (const Status current = publish_caught_up(*this); !current.ok())
-        return stop_for(*this, "writing superblocks failed", current);
     if (nothing_changed(store) && !scrub.wants_commit() && !store.damage.changed()) {
         answer_writers(store);  // a flush asked for beside this commit is not made
         return {};
@@ -335,7 +335,7 @@ Status Committer::commit()
         return stop_for(*this, "writing superblocks failed", applied);
     if (const Status current = publish_lossy(*this); !current.ok())
         return stop_for(*this, "writing superblocks failed", current);
-    close_degraded_groups(store);
+    sort_degraded_groups(store);
     const TransactionId id = closed.transaction->id;
     let_go(files, closed.batch);
     closed = ClosedTransaction();

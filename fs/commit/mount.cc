@@ -102,7 +102,7 @@ void Committer::load(const RootContent& root)
                                   emptying ? Allocator::GroupState::kClosed : Allocator::GroupState::kOpen);
     }
     balance.avoid_groups();
-    close_degraded_groups(store);
+    sort_degraded_groups(store);
     store.number_commits_from(Generation{store.volume.superblock().tree_commits}.next());
     names.next_inode = root.counters.next_inode;
     names.inode_count = root.counters.inode_count;

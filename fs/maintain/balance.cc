@@ -297,7 +297,7 @@ void Balance::reopen_groups()
             store_.volume.selects(balance, profiles, group->record))
             store_.allocator.set_group_state(numbers.address, Allocator::GroupState::kOpen);
     }
-    close_degraded_groups(store_);
+    sort_degraded_groups(store_);
     refresh_budget(store_);
 }
 

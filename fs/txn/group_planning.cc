@@ -173,16 +173,25 @@ Status plan_nodes_ahead(Store& store, uint32_t content)
 
 }  // namespace
 
-void close_degraded_groups(Store& store)
+void sort_degraded_groups(Store& store)
 {
-    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
-        if (store.volume.array().missing_columns(*group) > 0)
+    const Array& array = store.volume.array();
+    for (const Ref<const ArrayGroup>& group : array.groups())
+        if (array.missing_columns(*group) > 0)
             store.allocator.degrade_group(group->record.address);
+    const SpaceNumbers room = store.allocator.numbers(kAllContent);
+    if (room.degraded_row_blocks + room.degraded_partial_row_blocks == 0)
+        return;
+    for (const GroupNumbers& numbers : store.allocator.group_numbers(kAllContent)) {
+        const Ref<const ArrayGroup> group = array.group_at(numbers.address);
+        if (numbers.degraded && group && array.missing_columns(*group) == 0)
+            store.volume.reopen_group(numbers.address, store.allocator);
+    }
 }
 
 Status plan_ahead(Store& store)
 {
-    close_degraded_groups(store);
+    sort_degraded_groups(store);
     CW_TRY(plan_nodes_ahead(store, kGroupMetadata));
     if (nodes_apart(store))
         CW_TRY(plan_nodes_ahead(store, kGroupSystem));

@@ -33,9 +33,10 @@ bool nodes_apart(const Store& store);
 // which writers were told are safe: opens degraded groups, then takes any slots, those of members that are
 // away too. The caller publishes the map.
 Status plan_for(Store& store, uint64_t wanted_blocks, uint64_t taken_blocks);
-// Groups with columns on members out of service become degraded: they take blocks only where others do not
-// suffice. Mount, every commit and flush.
-void close_degraded_groups(Store& store);
+// Groups with columns on members out of service, or out of date, become degraded: they take blocks only where
+// others do not suffice. Those that have all their columns again are open again. Mount, every commit and
+// flush.
+void sort_degraded_groups(Store& store);
 // Opens degraded groups for nodes until others and they have `node_blocks` in free rows. The caller publishes
 // the map.
 void open_node_groups(Store& store, uint64_t node_blocks);

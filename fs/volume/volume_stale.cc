@@ -61,6 +61,8 @@ bool Volume::mark_stale(GroupRecord& group, MemberId member, Generation since)
 
 void Volume::publish_stale()
 {
+    if (newly_stale_.empty())
+        return;
     const Status known = array_->update_groups(newly_stale_, committed_);
     CW_ASSERT(known.ok());  // the array has these groups already
     newly_stale_.clear();

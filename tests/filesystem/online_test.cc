@@ -4,6 +4,7 @@
 
 #include "sim/borrowed_device.h"
 #include "tests/filesystem/stale_world.h"
+#include "tests/filesystem/volume_contents.h"
 #include "tests/support/mutant_scope.h"
 
 using namespace cowraid;
@@ -371,6 +372,63 @@ TEST_CASE("online: what is no member that may come back is refused, and nothing 
     REQUIRE(world.fs->committer.offline_member({2}, why).ok());
     refused({}, device_of(world, 1), "has been replaced");
     CHECK(world.read_back() == 0);
+}
+
+namespace {
+
+uint64_t degraded_groups(StaleWorld& world)
+{
+    uint64_t count = 0;
+    for (const GroupNumbers& numbers : world.fs->store.allocator.group_numbers(kAllContent))
+        count += numbers.degraded ? 1 : 0;
+    return count;
+}
+
+// Most of it free, but all slots are in use.
+void fill_and_thin_out(StaleWorld& world)
+{
+    int count = 0;
+    while (world.fs->volume->potential_blocks(kGroupData) > 0) {
+        REQUIRE(count < 1000);
+        world.write("mega" + std::to_string(count++), kMiB);
+    }
+    for (int index = 0; index < count; ++index) {
+        const std::string name = "mega" + std::to_string(index);
+        if (index % 8 == 0)
+            continue;
+        REQUIRE(world.fs->names.unlink(kRoot, name).ok());
+        world.files.erase(name);
+    }
+    for (int commit = 0; commit < 4; ++commit)
+        world.write("small", 100);
+}
+
+}  // namespace
+
+TEST_CASE("online: block groups of a member that has caught up take blocks as any, and a balance ends")
+{
+    // The room of the other raid6 volume is too small for a group to be emptied.
+    for (const LossCase& one : {kCases[0], kCases[2], kCases[3]}) {
+        CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
+        StaleWorld world(one.shape);
+        write_before(world);
+        world.mount();
+        fill_and_thin_out(world);
+        for (const uint32_t member : one.away)
+            world.fail_writes(member);
+        world.write("without", 2 * kMiB);
+        CHECK(degraded_groups(world) > 0);
+        for (const uint32_t member : one.away)
+            mend(world, member);
+        catch_up(world);
+        REQUIRE(world.fs->step(true).ok());
+        CHECK(degraded_groups(world) == 0);
+        std::string why;
+        const BalanceOptions all_data{.profiles = world.fs->volume->profiles(), .content = kGroupData};
+        REQUIRE_MESSAGE(world.fs->committer.balance.start(all_data, why).ok(), why);
+        CHECK(finish(*world.fs).state == BalanceStatus::State::kFinished);
+        require_whole(world, one);
+    }
 }
 
 TEST_CASE("offline: refused where the volume cannot do without")
