@@ -12,6 +12,8 @@
 #include <set>
 #include <tuple>
 
+#include "base/text.h"
+#include "device/ask_apart.h"
 #include "device/loop_backing.h"
 #include "device/open_member.h"
 #include "device/superblock_store.h"
@@ -19,6 +21,11 @@
 namespace cowraid {
 
 namespace {
+
+// A disk that stands still needs some seconds to start.
+constexpr uint64_t kAnswerMs = 10'000;
+// Processes at a time.
+constexpr size_t kAskedAtOnce = 64;
 
 // Something lies on top of it (multipath, encryption, RAID): the member, if any, is that.
 bool has_holders(const std::string& name)
@@ -153,11 +160,13 @@ Result<ScanResult> scan_for_path(const std::string& path, ScanOptions& options, 
     return found;
 }
 
-std::string next_step(size_t denied_count)
+std::string next_step(const ScanResult& found)
 {
-    if (denied_count == 0)
-        return "; name one of its members by path";
-    return "; " + std::to_string(denied_count) + (denied_count == 1 ? " device" : " devices") +
+    std::string text = found.silent.empty() ? "" : "; no answer came from " + join_words(found.silent);
+    if (found.denied_count == 0)
+        return text + "; name one of its members by path";
+    return text + "; " + std::to_string(found.denied_count) +
+           (found.denied_count == 1 ? " device" : " devices") +
            " may not be read: " + next_step_when_denied();
 }
 
@@ -176,7 +185,7 @@ Result<ScanResult> scan_for_label(const std::string& label, const ScanOptions& o
             volumes.insert(found.superblock.volume_uuid);
     }
     if (volumes.empty()) {
-        why = "no volume labelled '" + label + "' was found" + next_step(all.denied_count);
+        why = "no volume labelled '" + label + "' was found" + next_step(all);
         return denied_to_user(all);
     }
     if (volumes.size() > 1) {
@@ -192,7 +201,7 @@ Result<ScanResult> scan_for_uuid(const Uuid& uuid, const ScanOptions& options, s
 {
     ScanResult found = only_volume(scan_members(options), uuid);
     if (found.members.empty()) {
-        why = "no member of volume " + uuid_text(uuid) + " was found" + next_step(found.denied_count);
+        why = "no member of volume " + uuid_text(uuid) + " was found" + next_step(found);
         return denied_to_user(found);
     }
     return found;
@@ -205,6 +214,55 @@ Result<FoundMember> inspect_place(const Place& place, std::string& why)
     CW_ASSIGN(FoundMember member, inspect_device(*device, why));
     member.owner = place.owner;
     return member;
+}
+
+// What inspect_place() said, for another process: the error, then the superblock or why there is none.
+std::vector<std::byte> encode_inspected(const Place& place)
+{
+    std::string why;
+    const Result<FoundMember> member = inspect_place(place, why);
+    const std::span text = std::as_bytes(std::span(why));
+    std::vector<std::byte> bytes(text.begin(), text.end());
+    if (member.ok())
+        bytes = encode_superblock(member->superblock);
+    bytes.insert(bytes.begin(), static_cast<std::byte>(member.err()));
+    return bytes;
+}
+
+Result<FoundMember> decode_inspected(const Place& place, std::span<const std::byte> bytes, std::string& why)
+{
+    why = place.path + " cannot be looked at: the process that did so ended; check the system log";
+    if (bytes.empty())
+        return Err::kIo;
+    const std::span content = bytes.subspan(1);
+    if (const auto err = static_cast<Err>(bytes[0]); err != Err::kOk) {
+        why.assign(reinterpret_cast<const char*>(content.data()), content.size());
+        return err;
+    }
+    CW_ASSIGN(Superblock superblock, decode_superblock(content));
+    why.clear();
+    return FoundMember{.path = place.path, .superblock = std::move(superblock), .owner = place.owner};
+}
+
+std::vector<InspectedMember> inspect_places(std::span<const Place> places)
+{
+    std::vector<InspectedMember> all;
+    while (all.size() < places.size()) {
+        AskApart questions;
+        const std::span some = places.subspan(all.size(), std::min(kAskedAtOnce, places.size() - all.size()));
+        for (const Place& place : some)
+            questions.ask(place.path, [&] { return encode_inspected(place); });
+        const std::vector<AskApart::Answer> answers = questions.wait(kAnswerMs);
+        for (size_t index = 0; index < some.size(); ++index) {
+            const Place& place = some[index];
+            std::string why = place.path + " does not answer; dmesg may say why";
+            const bool silent = !answers[index];
+            auto member =
+                silent ? Result<FoundMember>(Err::kIo) : decode_inspected(place, *answers[index], why);
+            all.push_back({.member = std::move(member), .why = std::move(why), .silent = silent});
+        }
+    }
+    return all;
 }
 
 }  // namespace
@@ -226,9 +284,19 @@ Result<FoundMember> inspect_device(BlockDevice& device, std::string& why)
     return FoundMember{.path = path, .superblock = std::move(reading->valid.front())};
 }
 
+std::vector<InspectedMember> inspect_members(std::span<const std::string> paths)
+{
+    std::vector<Place> places;
+    for (const std::string& path : paths)
+        places.push_back({.path = path});
+    return inspect_places(places);
+}
+
 Result<FoundMember> inspect_member(const std::string& path, std::string& why)
 {
-    return inspect_place({.path = path}, why);
+    InspectedMember inspected = std::move(inspect_members({&path, 1}).front());
+    why = std::move(inspected.why);
+    return std::move(inspected.member);
 }
 
 ScanResult scan_members(const ScanOptions& options)
@@ -242,15 +310,19 @@ ScanResult scan_members(const ScanOptions& options)
         add_files_of(directory, places);
     ScanResult result;
     std::set<MemberIdentity> seen;
-    for (const Place& place : places) {
-        if (!first_sight(place.path, seen))
-            continue;
-        std::string ignored;
-        auto member = inspect_place(place, ignored);
-        if (member.ok())
-            (place.foreign ? result.foreign : result.members).push_back(member.take());
-        else if (member.err() == Err::kAccess || member.err() == Err::kNotPermitted)
+    std::erase_if(places, [&](const Place& place) { return !first_sight(place.path, seen); });
+    std::vector<InspectedMember> inspected = inspect_places(places);
+    for (size_t index = 0; index < places.size(); ++index) {
+        InspectedMember& one = inspected[index];
+        const std::string& path = places[index].path;
+        if (one.member.ok()) {
+            (places[index].foreign ? result.foreign : result.members).push_back(one.member.take());
+        } else if (one.silent) {
+            result.silent.push_back(path);
+            result.notes.push_back(one.why + ": left out");
+        } else if (one.member.err() == Err::kAccess || one.member.err() == Err::kNotPermitted) {
             ++result.denied_count;
+        }
     }
     std::sort(result.members.begin(), result.members.end(), comes_before);
     return result;

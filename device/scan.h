@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,15 +43,25 @@ struct ScanResult {
     std::vector<FoundMember> members;  // by rising volume uuid, member id, path
     std::vector<FoundMember> foreign;  // files in a directory of `options` that belong to somebody else
     std::vector<std::string> notes;  // one line each about what was left out
+    std::vector<std::string> silent;  // paths of what did not answer in time; `notes` has a line of each
     size_t denied_count = 0;  // devices that this user may not open
 };
 
 // Every device and file that carries a superblock of any volume. Reads the superblock rings only. Devices
 // with others on top (device mapper) and files attached to a loop device are left out in favour of those.
-// What cannot be opened or read is passed over.
+// What cannot be opened or read is passed over; so is what does not answer for some seconds, for all at once.
 ScanResult scan_members(const ScanOptions& options);
 
-// The member at `path`. kNotFound when it is none; other errors as for opening. `why` on failure.
+struct InspectedMember {
+    Result<FoundMember> member;
+    std::string why;  // on failure
+    bool silent = false;
+};
+
+// The members at these paths, which are looked at at once: some seconds at most. kNotFound: none; kIo: it
+// does not answer, or cannot be read; other errors as for opening. By one thread at a time, as all here.
+std::vector<InspectedMember> inspect_members(std::span<const std::string> paths);
+// The same of one. `why` on failure.
 Result<FoundMember> inspect_member(const std::string& path, std::string& why);
 
 // The same of a device that is open; its name stands for its path.

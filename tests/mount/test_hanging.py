@@ -208,3 +208,53 @@ def test_reads_go_on_without_a_member_that_does_not_answer(one_hanging):
     assert tool("cowraid", "scrub", volume.mount_point, check=False, timeout=120).returncode == 0
     volume.unmount()
     tool("cowraid", "check", *volume.devices)
+
+
+@pytest.fixture
+def beside_hanging(tmp_path):
+    """A volume that does not hang, beside a block device that does between stop() and go_on()."""
+    members = HangingMembers(tmp_path, lambda below: Volume(member_count=3, member_mib=256, data="raid5",
+                                                            metadata="raid1"))
+    image = members.below.mount_point / "hangs.img"
+    with open(image, "wb") as file:
+        file.truncate(256 << 20)
+    members.device = Volume.attach(image)
+    try:
+        yield members
+    finally:
+        members.go_on()
+        run("losetup", "-d", members.device)
+        members.destroy()
+
+
+def test_a_device_that_does_not_answer_is_left_out_and_named(beside_hanging):
+    volume, device = beside_hanging.volume, beside_hanging.device
+    volume.make("-L", "beside")
+    volume.mount()
+    content = os.urandom(MIB)
+    (volume.mount_point / "f").write_bytes(content)
+    volume.unmount()
+    first, second, _ = volume.devices
+    silent = f"{device} does not answer; dmesg may say why"
+    left_out = f"mount.cowraid: warning: {silent}: left out\n"
+    beside_hanging.stop()
+    for sources, options in ((["cowraid:beside"], None), ([first], None),
+                             ([first, second, device], "degraded")):
+        begin = time.monotonic()
+        said = volume.mount(sources, options).stderr
+        assert time.monotonic() - begin < PATIENCE, said
+        assert said.count(left_out) == 1, said
+        assert (volume.mount_point / "f").read_bytes() == content
+        volume.unmount()
+    refused = volume.mount([first, second, device], check=False)
+    assert refused.returncode != 0 and refused.stderr == f"mount.cowraid: {silent}\n", refused
+    refused = volume.mount(["cowraid:nobody"], check=False)
+    assert refused.returncode != 0 and f"; no answer came from {device}; " in refused.stderr, refused
+    shown = tool("cowraid", "filesystem", "show", timeout=PATIENCE)
+    assert f"{silent}: left out" in shown.stderr and "Label: 'beside'" in shown.stdout, shown
+    beside_hanging.go_on()
+    said = volume.mount(["cowraid:beside"]).stderr
+    assert "answer" not in said, said
+    assert (volume.mount_point / "f").read_bytes() == content
+    volume.unmount()
+    tool("cowraid", "check", *volume.devices)

@@ -41,9 +41,10 @@ bool may_skip(const VolumeMembers& volume, Err err)
 Result<std::vector<FoundMember>> inspect_named(VolumeMembers& volume, std::string& why)
 {
     std::vector<FoundMember> named;
-    for (const std::string& path : volume.named) {
-        std::string problem;
-        auto member = inspect_member(path, problem);
+    std::vector<InspectedMember> inspected = inspect_members(volume.named);
+    for (size_t index = 0; index < inspected.size(); ++index) {
+        const std::string& path = volume.named[index];
+        auto& [member, problem, silent] = inspected[index];
         if (member.ok()) {
             named.push_back(member.take());
             continue;
@@ -196,7 +197,9 @@ Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std
         const std::string& name = spec.name.empty() ? named.front().path : spec.name;
         CW_ASSIGN(ScanResult found, scan_for(name, {.directories = {}, .paths = volume.named}, why));
         volume.members = std::move(found.members);
-        volume.warnings.insert(volume.warnings.end(), found.notes.begin(), found.notes.end());
+        for (const std::string& note : found.notes)
+            if (!contains(volume.warnings, note))
+                volume.warnings.push_back(note);
         if (!volume.members.empty())
             CW_TRY(check_same_volume(volume.members.front(), named, why));
         prefer_named(volume, named);

@@ -89,7 +89,10 @@ void print_volume(const VolumeReport& report, SizeStyle sizes)
 std::vector<VolumeReport> load_all()
 {
     std::map<Uuid, VolumeMembers> found;
-    for (FoundMember& member : scan_members({}).members) {
+    ScanResult scanned = scan_members({});
+    for (const std::string& note : scanned.notes)
+        print_warning(kProgram, note);
+    for (FoundMember& member : scanned.members) {
         VolumeMembers& volume = found[member.superblock.volume_uuid];
         volume.uuid = member.superblock.volume_uuid;
         volume.label = member.superblock.label;
