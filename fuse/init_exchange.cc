@@ -41,24 +41,8 @@ void store32(std::span<std::byte> bytes, size_t offset, uint32_t value)
     memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
-// For who works in the background: how many wait for answers, and for how long.
-void note_request(Frontend& frontend, std::span<const std::byte> request, uint64_t now_ns)
-{
-    if (frontend.filesystem != nullptr && request.size() >= sizeof(fuse_in_header) &&
-        wants_answer(load32(request, offsetof(fuse_in_header, opcode))))
-        frontend.filesystem->store.budget.foreground.began(now_ns);
-}
-
-void note_answer(Frontend& frontend, std::span<const std::byte> header)
-{
-    fuse_out_header answer;
-    if (header.size() < sizeof answer)
-        return;
-    memcpy(&answer, header.data(), sizeof answer);
-    // Notifications have no number; an odd one is libfuse's word on an INTERRUPT.
-    if (answer.unique != 0 && answer.unique % 2 == 0 && frontend.filesystem != nullptr)
-        frontend.filesystem->store.budget.foreground.ended(monotonic_ns());
-}
+// The STATFS that the calling thread serves, by its number; 0: none. It is answered in that thread.
+thread_local uint64_t volume_question = 0;
 
 ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
 {
@@ -81,7 +65,8 @@ ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
         errno = ENODEV;  // as after an unmount of which the kernel says nothing
         return -1;
     }
-    note_request(frontend, request, now_ns);
+    if (frontend.filesystem != nullptr)
+        note_request(frontend.filesystem->store.budget.foreground, request, now_ns);
     return static_cast<ssize_t>(translated.bytes);
 }
 
@@ -91,7 +76,9 @@ ssize_t write_reply(int fd, iovec* vectors, int count, void* userdata)
     if (count == 2 && !frontend.negotiated.load(std::memory_order_acquire))
         extend_init_reply(frontend, {static_cast<const std::byte*>(vectors[0].iov_base), vectors[0].iov_len},
                           {static_cast<std::byte*>(vectors[1].iov_base), vectors[1].iov_len});
-    note_answer(frontend, {static_cast<const std::byte*>(vectors[0].iov_base), vectors[0].iov_len});
+    if (frontend.filesystem != nullptr)
+        note_answer(frontend.filesystem->store.budget.foreground,
+                    {static_cast<const std::byte*>(vectors[0].iov_base), vectors[0].iov_len}, monotonic_ns());
     return writev(fd, vectors, count);
 }
 
@@ -106,6 +93,28 @@ const fuse_custom_io& session_io()
         .splice_send = nullptr,
     };
     return calls;
+}
+
+void note_request(ForegroundLoad& load, std::span<const std::byte> request, uint64_t now_ns)
+{
+    fuse_in_header header;
+    if (request.size() < sizeof header)
+        return;
+    memcpy(&header, request.data(), sizeof header);
+    volume_question = header.opcode == FUSE_STATFS ? header.unique : 0;
+    if (volume_question == 0 && wants_answer(header.opcode))
+        load.began(now_ns);
+}
+
+void note_answer(ForegroundLoad& load, std::span<const std::byte> header, uint64_t now_ns)
+{
+    fuse_out_header answer;
+    if (header.size() < sizeof answer)
+        return;
+    memcpy(&answer, header.data(), sizeof answer);
+    // Notifications have no number; an odd one is libfuse's word on an INTERRUPT.
+    if (answer.unique != 0 && answer.unique % 2 == 0 && answer.unique != volume_question)
+        load.ended(now_ns);
 }
 
 void note_init_request(Frontend& frontend, std::span<const std::byte> request)

@@ -18,6 +18,12 @@ namespace cowraid {
 // The calls to give to fuse_session_custom_io(); the session's userdata must be its Frontend.
 const fuse_custom_io& session_io();
 
+// For who works in the background: users who wait for answers, from `request` (header included) to the answer
+// with that `header`. STATFS does not count: it asks for numbers that are in memory, as commands do that look
+// at the work. Thread-safe; a STATFS is answered by the thread that read it.
+void note_request(ForegroundLoad& load, std::span<const std::byte> request, uint64_t now_ns);
+void note_answer(ForegroundLoad& load, std::span<const std::byte> header, uint64_t now_ns);
+
 // Remembers what the kernel offers when `request` (header included) is an INIT.
 void note_init_request(Frontend& frontend, std::span<const std::byte> request);
 // Adds to an INIT reply, `header` and `body` as they go to the kernel, the flags that we want and that the

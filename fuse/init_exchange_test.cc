@@ -53,6 +53,35 @@ void exchange(Frontend& frontend, const Request& request, Reply& reply)
 
 }  // namespace
 
+TEST_CASE("users who wait count as load, a question about the volume does not")
+{
+    ForegroundLoad load;
+    constexpr uint64_t kBegan = 1'000'000'000, kSoon = kBegan + 1000;
+    constexpr uint64_t kLater = kSoon + 2 * ForegroundLoad::kQuietNs;
+    const auto request = [&](uint32_t opcode, uint64_t now_ns) {
+        const fuse_in_header header{.len = sizeof header, .opcode = opcode, .unique = kUnique + 1};
+        note_request(load, bytes_of(header), now_ns);
+    };
+    const auto answer = [&](uint64_t now_ns) {
+        const fuse_out_header header{.len = sizeof header, .error = 0, .unique = kUnique + 1};
+        note_answer(load, bytes_of(header), now_ns);
+    };
+    request(FUSE_STATFS, kBegan);
+    CHECK_FALSE(load.busy(kBegan));
+    answer(kSoon);
+    CHECK_FALSE(load.busy(kSoon));
+    CHECK(load.sample(kSoon).count == 0);
+    request(FUSE_GETATTR, kBegan);
+    CHECK(load.busy(kLater));
+    answer(kSoon);
+    CHECK(load.busy(kSoon));
+    CHECK_FALSE(load.busy(kLater));
+    CHECK(load.sample(kLater).count == 1);
+    CHECK(load.sample(kLater).time_ns == kSoon - kBegan);
+    request(FUSE_FORGET, kLater);
+    CHECK_FALSE(load.busy(kLater));
+}
+
 TEST_CASE("init: takes what the kernel offers")
 {
     Frontend frontend;

@@ -96,6 +96,20 @@ def test_a_scrub_gives_way_to_users_and_goes_on(make_volume):
     assert "no errors found" in text and "held back" not in text
 
 
+def test_who_looks_at_a_scrub_does_not_hold_it_back(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "big").write_bytes(os.urandom(128 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    tool("cowraid", "scrub", "start", "--limit", "30m", volume.mount_point)
+    looks = [status_of(volume) for _ in range(20)]
+    assert all(status["state"] == "running" for status in looks)
+    # The kernel may have had something of its own to ask; what the commands ask is asked each time.
+    assert sum(status["held_back"] for status in looks) < 5, looks
+    tool("cowraid", "scrub", "cancel", volume.mount_point)
+
+
 def rate_of(report):
     """MiB a second."""
     check_clean(report)
