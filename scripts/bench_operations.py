@@ -201,6 +201,10 @@ class Load:
                 "write": (writes["clat_ns"]["percentile"]["99.000000"] + sync) / 1000}
 
 
+def replacement_of(filesystem):
+    return status_of(filesystem, "status")["volumes"][0]["replace"]["state"]
+
+
 def status_of(filesystem, *words):
     result = subprocess.run([str(word) for word in (filesystem.tools / "cowraid", *words, "--json",
                                                     filesystem.members.mount_point)],
@@ -273,6 +277,8 @@ def measure_latencies(filesystem, mebibytes, rows):
         "catch-up": (prepare_catch_up, lambda: filesystem.tool("device", "online", members.devices[2], where),
                      lambda: any(line["stale_groups"] for line in
                                  status_of(filesystem, "device", "stats")["device-stats"])),
+        "replace": (None, lambda: filesystem.tool("replace", "start", "-f", 1, members.spare, where),
+                    lambda: replacement_of(filesystem) == "running"),
         "balance": (None, lambda: filesystem.tool("balance", "start", "--bg", "--convert", "raid6", where),
                     lambda: status_of(filesystem, "balance", "status").get("state") == "running"),
         "cleaner": (prepare_cleaner, lambda: None, lambda: True),
@@ -287,6 +293,8 @@ def measure_latencies(filesystem, mebibytes, rows):
         deadline = time.monotonic() + 120
         while name != "cleaner" and running() and time.monotonic() < deadline:
             time.sleep(0.2)
+        if name == "replace":
+            members.swap(0)
     filesystem.unmount()
     return found
 
@@ -314,7 +322,7 @@ def measure_limit(filesystem, mebibytes):
 
 
 RATES = ["scrub", "replace", "replace-missing", "convert"]
-LATENCIES = ["scrub", "catch-up", "balance", "cleaner"]
+LATENCIES = ["scrub", "catch-up", "replace", "balance", "cleaner"]
 ROWS = RATES + ["limit"] + [f"latency-{name}" for name in LATENCIES]
 
 
