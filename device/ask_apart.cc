@@ -113,13 +113,18 @@ void AskApart::read_more(Asked& asked)
 std::vector<AskApart::Answer> AskApart::wait(uint64_t wait_ms)
 {
     const uint64_t until = monotonic_ms() + wait_ms;
-    for (uint64_t now = until - wait_ms; now < until; now = monotonic_ms()) {
+    while (true) {
         std::vector<pollfd> pipes;  // of all: poll() ignores what is -1
         for (const Asked& asked : asked_)
             pipes.push_back({.fd = asked.pipe.get(), .events = POLLIN, .revents = 0});
         if (std::all_of(pipes.begin(), pipes.end(), [](const pollfd& pipe) { return pipe.fd < 0; }))
             break;
-        if (poll(pipes.data(), pipes.size(), static_cast<int>(until - now)) <= 0)
+        // What is there already counts, also when this process was stopped meanwhile.
+        const uint64_t now = monotonic_ms();
+        const int ready = poll(pipes.data(), pipes.size(), now < until ? static_cast<int>(until - now) : 0);
+        if (ready == 0 && now >= until)
+            break;
+        if (ready <= 0)
             continue;
         for (size_t index = 0; index < pipes.size(); ++index)
             if (pipes[index].revents != 0)

@@ -258,7 +258,7 @@ std::vector<InspectedMember> inspect_places(std::span<const Place> places)
             std::string why = place.path + " does not answer; dmesg may say why";
             const bool silent = !answers[index];
             auto member =
-                silent ? Result<FoundMember>(Err::kIo) : decode_inspected(place, *answers[index], why);
+                silent ? Result<FoundMember>(Err::kWouldWait) : decode_inspected(place, *answers[index], why);
             all.push_back({.member = std::move(member), .why = std::move(why), .silent = silent});
         }
     }

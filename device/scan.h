@@ -49,7 +49,8 @@ struct ScanResult {
 
 // Every device and file that carries a superblock of any volume. Reads the superblock rings only. Devices
 // with others on top (device mapper) and files attached to a loop device are left out in favour of those.
-// What cannot be opened or read is passed over; so is what does not answer for some seconds, for all at once.
+// What cannot be opened or read is passed over; so is what does not answer for ten seconds. 64 are asked at
+// once.
 ScanResult scan_members(const ScanOptions& options);
 
 struct InspectedMember {
@@ -58,8 +59,8 @@ struct InspectedMember {
     bool silent = false;
 };
 
-// The members at these paths, which are looked at at once: some seconds at most. kNotFound: none; kIo: it
-// does not answer, or cannot be read; other errors as for opening. By one thread at a time, as all here.
+// The members at these paths, 64 looked at at once. kNotFound: none; kWouldWait: it did not answer for ten
+// seconds; kIo: it cannot be read; other errors as for opening. By one thread at a time, as all here.
 std::vector<InspectedMember> inspect_members(std::span<const std::string> paths);
 // The same of one. `why` on failure.
 Result<FoundMember> inspect_member(const std::string& path, std::string& why);

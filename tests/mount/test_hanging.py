@@ -239,7 +239,7 @@ def test_a_device_that_does_not_answer_is_left_out_and_named(beside_hanging):
     left_out = f"mount.cowraid: warning: {silent}: left out\n"
     beside_hanging.stop()
     for sources, options in ((["cowraid:beside"], None), ([first], None),
-                             ([first, second, device], "degraded")):
+                             ([device, first, second], "degraded")):
         begin = time.monotonic()
         said = volume.mount(sources, options).stderr
         assert time.monotonic() - begin < PATIENCE, said
@@ -248,6 +248,8 @@ def test_a_device_that_does_not_answer_is_left_out_and_named(beside_hanging):
         volume.unmount()
     refused = volume.mount([first, second, device], check=False)
     assert refused.returncode != 0 and refused.stderr == f"mount.cowraid: {silent}\n", refused
+    refused = volume.mount([device, first], "missing_dev_timeout=12", check=False)
+    assert refused.returncode != 0 and f"{silent}; waiting up to 12 seconds" in refused.stderr, refused
     refused = volume.mount(["cowraid:nobody"], check=False)
     assert refused.returncode != 0 and f"; no answer came from {device}; " in refused.stderr, refused
     shown = tool("cowraid", "filesystem", "show", timeout=PATIENCE)

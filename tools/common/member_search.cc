@@ -34,7 +34,8 @@ std::vector<std::string> distinct_paths(const std::vector<std::string>& paths)
 // Whether a named device that fails like this may be done without.
 bool may_skip(const VolumeMembers& volume, Err err)
 {
-    return volume.unusable == Unusable::kSkip && (err == Err::kNotFound || err == Err::kIo);
+    return volume.unusable == Unusable::kSkip &&
+           (err == Err::kNotFound || err == Err::kIo || err == Err::kWouldWait);
 }
 
 // Of the paths in volume.named those that are members; sorts out the others.

@@ -73,8 +73,9 @@ Result<VolumeMembers> find_volume_in_time(const VolumeSpec& spec, Unusable unusa
     for (bool said = false;; said = true) {
         why.clear();
         auto volume = find_volume(spec, unusable, why);
-        const bool comes =
-            volume.ok() ? !awaited_members(*volume).empty() : volume.err() == Err::kNotFound && waits_for_all;
+        const bool silent = volume.err() == Err::kWouldWait;
+        const bool comes = volume.ok() ? !awaited_members(*volume).empty()
+                                       : silent || (volume.err() == Err::kNotFound && waits_for_all);
         if (!comes || monotonic_ns() >= end)
             return volume;
         if (!said)

@@ -76,11 +76,14 @@ Status check_not_mounted(std::optional<MountedVolume> mounted, const MountReques
 std::optional<BlockMount> claim_block_device(const VolumeMembers& volume, const MountRequest& request)
 {
     std::vector<std::string> candidates;
-    for (const std::string& path : volume.named)
-        if (std::find(volume.strangers.begin(), volume.strangers.end(), path) == volume.strangers.end())
-            candidates.push_back(path);
     for (const FoundMember& member : volume.members)
         candidates.push_back(member.path);
+    std::stable_sort(candidates.begin(), candidates.end(), [&](const std::string& a, const std::string& b) {
+        const auto place = [&](const std::string& path) {
+            return std::find(volume.named.begin(), volume.named.end(), path);
+        };
+        return place(a) < place(b);
+    });
     for (const std::string& path : candidates) {
         struct stat info { };
         if (stat(path.c_str(), &info) != 0 || !S_ISBLK(info.st_mode))
