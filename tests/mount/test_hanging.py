@@ -82,6 +82,7 @@ def test_everything_that_only_asks_is_answered(hanging):
         start("dd", "if=/dev/zero", f"of={volume.mount_point}/new{number}", "bs=1M", "count=4", "conv=fsync")
     for _ in range(20):  # more than the socket has room for clients
         start(TOOLS / "cowraid", "filesystem", "sync", uuid)
+        time.sleep(0.1)  # at once some would meet the limit of connections before so many wait
     start(TOOLS / "cowraid", "scrub", "start", uuid)
     start(TOOLS / "cowraid", "map", uuid)
     time.sleep(2)
