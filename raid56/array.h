@@ -205,7 +205,7 @@ struct ScrubReport {
     // and every copy. Parity is compared with its checksum and with what the data says.
     uint64_t data_blocks = 0, parity_blocks = 0;
     uint64_t unverified = 0;  // not read: on members that are not in service
-    uint64_t repaired = 0;  // rewritten, and read back
+    uint64_t repaired = 0;  // rewritten, and read back, but for what was filled of stale columns
     uint64_t unrepaired =
         0;  // redundancy has the content, the member does not: nothing was to be written, or it failed
     uint64_t unfilled = 0;  // of those, blocks of stale columns

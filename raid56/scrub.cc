@@ -48,6 +48,10 @@ private:
     void compare();
     void compare_column(ScannedRun& run, uint32_t column);
     void compare_parity(ScannedRun& run);
+    void fill();
+    [[nodiscard]] bool has_stale(uint64_t stripe) const;
+    [[nodiscard]] bool solve_stale(size_t index, uint32_t row, IoPlan& writes);
+    [[nodiscard]] bool parity_follows(const ScannedRun& run, uint32_t row);
     void count_verified(const ScannedRun& run, uint32_t column, bool in_service);
     [[nodiscard]] bool data_known(const ScannedRun& run, uint32_t row);
 
@@ -227,11 +231,113 @@ void ScrubScan::count_verified(const ScannedRun& run, uint32_t column, bool in_s
     }
 }
 
+// Whether a column of the stripe is stale, and its member in service.
+bool ScrubScan::has_stale(uint64_t stripe) const
+{
+    for (uint32_t column = 0; column < columns(); ++column)
+        if (const BlockLocation at = locate_block(call_.state, call_.group, {stripe, column, 0}, 0);
+            at.stale && at.device != nullptr)
+            return true;
+    return false;
+}
+
+bool ScrubScan::parity_follows(const ScannedRun& run, uint32_t row)
+{
+    std::vector<const std::byte*> data;
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        data.push_back(block(run, column, row));
+    BufferPool::Loan loan(call_.state.buffers, geometry_.parity * kBlockBytes);
+    std::vector<std::byte*> parity;
+    for (uint32_t p = 0; p < geometry_.parity; ++p)
+        parity.push_back(loan.data() + p * kBlockBytes);
+    parity_generate(data, parity, kBlockBytes);
+    for (uint32_t p = 0; p < geometry_.parity; ++p)
+        if (std::memcmp(parity[p], block(run, geometry_.data_columns + p, row), kBlockBytes) != 0)
+            return false;
+    return true;
+}
+
+// Makes the row right in memory and plans to write what stale columns lack of it. False: something else is
+// wrong in it, or not known, or nothing is.
+bool ScrubScan::solve_stale(size_t index, uint32_t row, IoPlan& writes)
+{
+    const ScannedRun& run = runs_[index];
+    std::vector<std::byte*> memory;
+    std::vector<uint32_t> wrong;
+    for (uint32_t column = 0; column < columns(); ++column) {
+        memory.push_back(block(run, column, row));
+        const BlockExpectation& wanted = expected(run, column, row);
+        if (!wanted.known)
+            return false;
+        if (there_[index * columns() + column] && checksum_of(memory[column], kBlockBytes) == wanted.checksum)
+            continue;
+        const BlockPlace place{run.rows.stripe, column, run.rows.first_row + row};
+        const BlockLocation at = locate_block(call_.state, call_.group, place, 0);
+        if (!at.stale || at.device == nullptr || wrong.size() == geometry_.parity)
+            return false;
+        wrong.push_back(column);
+    }
+    if (wrong.empty())
+        return false;
+    parity_recover(memory, geometry_.data_columns, wrong, kBlockBytes);
+    for (const uint32_t column : wrong)
+        if (checksum_of(memory[column], kBlockBytes) != expected(run, column, row).checksum)
+            return false;
+    if (!parity_follows(run, row))
+        return false;
+    for (const uint32_t column : wrong) {
+        const BlockPlace place{run.rows.stripe, column, run.rows.first_row + row};
+        const BlockLocation at = locate_block(call_.state, call_.group, place, 0);
+        writes.add({at.member,
+                    at.device,
+                    at.offset,
+                    memory[column],
+                    kBlockBytes,
+                    static_cast<uint32_t>(index * kMaxChunkRows + row),
+                    {}});
+    }
+    return true;
+}
+
+// Rows in which nothing but stale columns is wrong, as nearly all of a member that is filled: solved from
+// what was read, and written by large requests. With the stripes locked what is recorded is what they hold.
+void ScrubScan::fill()
+{
+    if (call_.mode != ScrubMode::kRepair || geometry_.parity == 0 ||
+        call_.state.read_only.load(std::memory_order_acquire))
+        return;
+    std::vector<StripeKey> keys;
+    for (const ScannedRun& run : runs_)
+        if (const StripeKey key{call_.group.record.address, run.rows.stripe};
+            run.suspicious.any() && (keys.empty() || keys.back() != key) && has_stale(key.stripe))
+            keys.push_back(key);
+    if (keys.empty())
+        return;
+    const StripeLockSet lock(call_.state.stripe_locks, keys);
+    ask();
+    IoPlan writes(IoKind::kWrite, call_.state.members);
+    for (size_t index = 0; index < runs_.size(); ++index)
+        for (uint32_t row = 0; row < runs_[index].rows.row_count; ++row)
+            if (runs_[index].suspicious[row] && solve_stale(index, row, writes))
+                runs_[index].suspicious[row] = false;
+    writes.run();
+    uint64_t filled = 0;
+    for (const IoPart& part : writes.parts()) {
+        filled += part.result.ok() ? 1 : 0;
+        // What could not be stored is looked at again, as any repair.
+        if (!part.result.ok())
+            runs_[part.owner / kMaxChunkRows].suspicious[part.owner % kMaxChunkRows] = true;
+    }
+    bump(call_.state.counters.blocks_repaired, filled);
+    call_.report.repaired += filled;
+}
+
 void ScrubScan::run()
 {
     read();
     ask();
     compare();
+    fill();
     for (const ScannedRun& run : runs_)
         if (run.suspicious.any())
             scrub_stripe(call_, run.rows.stripe, run.suspicious << run.rows.first_row);
