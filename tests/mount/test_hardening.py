@@ -35,6 +35,10 @@ def wait_until_gone(process):
     wait_for(lambda: not runs(process), pause=0.02, otherwise=lambda: f"process {process} is still there")
 
 
+# To detach and to drop pages: CAP_SYS_ADMIN, and what reaches any path.
+OF_THE_MONITOR = 1 << 21 | 1 << 1 | 1 << 2
+
+
 def test_what_the_daemon_may(volume):
     daemon = volume.daemon()
     status = status_of(daemon)
@@ -45,8 +49,18 @@ def test_what_the_daemon_may(volume):
     assert re.search(r"Max core file size +0 +0 ", limits)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert int(re.search(r"Max data size +(\d+) ", limits).group(1)) <= max(memory, 4 << 30)
-    # CAP_SYS_ADMIN to detach, and what reaches any path.
-    assert int(status_of(monitor_of(daemon))["CapPrm"], 16) == 1 << 21 | 1 << 1 | 1 << 2
+    assert int(status_of(monitor_of(daemon))["CapPrm"], 16) == OF_THE_MONITOR
+
+
+def test_a_slow_monitor_gives_up_its_rights_before_the_volume_is_served(make_volume):
+    volume = make_volume()
+    volume.make()
+    subprocess.run(["strace", "-D", "-f", "-q", "-o", volume.folder / "calls", "-e", "trace=close_range",
+                    "-e", "inject=close_range:delay_enter=1000000",
+                    TOOLS / "mount.cowraid", *volume.devices, volume.mount_point],
+                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert int(status_of(monitor_of(volume.daemon()))["CapPrm"], 16) == OF_THE_MONITOR
+    volume.unmount()
 
 
 def test_nothing_of_the_caller_is_kept(make_volume):

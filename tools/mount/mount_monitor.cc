@@ -42,6 +42,8 @@ int mount_monitor_main(const std::string& directory)
     fcntl(kChannel, F_SETFD, FD_CLOEXEC);
     redirect_to_null({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO});
     keep_capabilities(1u << CAP_SYS_ADMIN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
+    if (!send_handshake(kChannel, HandshakeKind::kDone, {}, -1).ok())
+        return 0;
     for (;;) {
         const auto message = receive_handshake(kChannel);
         if (!message.ok())
@@ -59,7 +61,7 @@ bool MountMonitor::start(const std::string& directory)
     auto ends = make_handshake_pair();
     if (!ends.ok())
         return false;
-    const UniqueFd theirs(fcntl(ends->second.get(), F_DUPFD_CLOEXEC, kChannel + 1));
+    UniqueFd theirs(fcntl(ends->second.get(), F_DUPFD_CLOEXEC, kChannel + 1));
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, theirs.get(), kChannel);
@@ -69,9 +71,14 @@ bool MountMonitor::start(const std::string& directory)
     pid_t process;
     const int error = posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (error == 0)
-        channel_ = std::move(ends->first);
-    return error == 0;
+    if (error != 0)
+        return false;
+    // With these ends closed the monitor's own end is the only one: its end is seen.
+    theirs = {};
+    ends->second = {};
+    channel_ = std::move(ends->first);
+    const auto confined = receive_handshake(channel_.get());
+    return confined.ok() && confined->kind == HandshakeKind::kDone;
 }
 
 Status MountMonitor::detach(const std::string& device)

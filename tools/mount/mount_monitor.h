@@ -24,7 +24,8 @@ int mount_monitor_main(const std::string& directory);
 // The daemon's side. Thread-safe.
 class MountMonitor final : public PageDropperHost {
 public:
-    // Before the daemon has threads, members or confinement. False: no process could be had.
+    // Before the daemon has threads, members or confinement. The monitor has given up what it does not need
+    // when this returns. False: no process could be had.
     bool start(const std::string& directory);
 
     // Detaches the mount from the monitor's directory, as detach_mount() does, and takes it out of libmount's
