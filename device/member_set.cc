@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "device/member_set.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <deque>
 #include <utility>
@@ -311,6 +313,13 @@ uint64_t MemberSet::slow_ms(MemberId id) const
 {
     BlockDevice* const its = device(id);
     return its != nullptr && slow(*its) ? its->in_flight().oldest_ms() : 0;
+}
+
+void MemberSet::await(MemberId id) const
+{
+    constexpr useconds_t kLookMicroseconds = 10'000;
+    while (slow_ms(id) != 0)
+        usleep(kLookMicroseconds);
 }
 
 uint64_t MemberSet::slow_ios(MemberId id) const

@@ -125,6 +125,9 @@ public:
     [[nodiscard]] bool slow(BlockDevice& device) const;
     // For how long a member that is slow, and in service, let its oldest request wait, milliseconds; else 0.
     [[nodiscard]] uint64_t slow_ms(MemberId id) const;
+    // Returns when the member is not slow, however long that takes: for work in the background, before it
+    // locks stripes that readers may need. No lock is held.
+    void await(MemberId id) const;
     // Requests that took longer than set_slow_io_ms() says, on its device, since that is in use here.
     [[nodiscard]] uint64_t slow_ios(MemberId id) const;
     // A block of the member was rewritten with what belongs there, and read again: it `holds` that, or not.

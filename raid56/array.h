@@ -360,7 +360,8 @@ public:
                          std::vector<BadBlock>& found);
 
     // Reads every column and copy of the rows and verifies checksums, and parity against its data, from the
-    // same buffers. Where something is wrong the stripe is locked, read again, examined and repaired: data
+    // same buffers. What only stale columns under parity lack is solved from these, and written with up to
+    // 2 MiB of a member's stripes locked. Else the stripe is locked, read again, examined and repaired: data
     // from parity or a copy, parity from data, free blocks too. Only rows with a block in use count: others
     // may hold what a crash left. What is right and recorded otherwise is told to the sink. `rows`: rising,
     // of one group. kInvalid: no such rows. Not for mirrored nodes, of which the verifier knows nothing.

@@ -3,7 +3,6 @@
 // verified; what it does not have is solved stripe by stripe. The member may be failing, so nobody waits for
 // what is read of it. Writers of the stripes wait from then on, so that nothing older than what is recorded
 // passes for right, nor overtakes what they write to both.
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -17,8 +16,6 @@ namespace {
 
 // Of one member, read and written at a time; all these stripes are locked while it is written.
 constexpr uint64_t kCopyBytesMax = 2 * kMiB;
-// How long it rests between two looks at a member that is slow.
-constexpr useconds_t kSlowLookMicroseconds = 10'000;
 
 // A run of rows, with the source's blocks of it.
 struct CopiedRun {
@@ -91,8 +88,7 @@ void RowCopy::read()
 void RowCopy::await() const
 {
     for (const MemberId id : {call_.copy->source, call_.copy->target})
-        while (call_.state.members.slow_ms(id) != 0)
-            usleep(kSlowLookMicroseconds);
+        call_.state.members.await(id);
 }
 
 // What is recorded of no block is left to who looks at the whole row.

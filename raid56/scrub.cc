@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A scrub's first look: rows by large requests on all members, every block hashed, parity computed from the
-// same buffers. It takes no lock, so that writers go on; where it sees something wrong, which may be a write
-// under way, scrub_stripe() looks again under the stripe's lock.
+// same buffers. It takes no lock, so that writers go on. Where it sees something wrong, which may be a write
+// under way, it looks again under the stripe's lock: what only stale columns lack is solved from the buffers,
+// for many stripes at once, and anything else is left to scrub_stripe().
 #include <algorithm>
 #include <cstring>
 
@@ -16,6 +17,9 @@ namespace {
 
 // All columns of the rows read at a time; at least one run.
 constexpr uint64_t kReadBytesMax = 8 * kMiB;
+
+// What is written to one member while its stripes are locked: readers and writers may need them.
+constexpr uint64_t kFilledRowsMax = 2 * kMiB / kBlockBytes;
 
 // One run of rows in memory.
 struct ScannedRun {
@@ -44,12 +48,12 @@ private:
     }
 
     void read();
-    void ask();
+    void ask(const ScannedRun& run);
     void compare();
     void compare_column(ScannedRun& run, uint32_t column);
     void compare_parity(ScannedRun& run);
     void fill();
-    [[nodiscard]] bool has_stale(uint64_t stripe) const;
+    void fill_runs(std::span<const size_t> indexes);
     [[nodiscard]] bool solve_stale(size_t index, uint32_t row, IoPlan& writes);
     [[nodiscard]] bool parity_follows(const ScannedRun& run, uint32_t row);
     void count_verified(const ScannedRun& run, uint32_t column, bool in_service);
@@ -126,22 +130,20 @@ void ScrubScan::read()
 }
 
 // Data columns of a whole stripe adjoin.
-void ScrubScan::ask()
+void ScrubScan::ask(const ScannedRun& run)
 {
     BlockVerifier* verifier = call_.state.verifier.load(std::memory_order_acquire);
     if (verifier == nullptr)
         return;
-    for (const ScannedRun& run : runs_) {
-        const uint32_t count = run.rows.row_count;
-        for (uint32_t column = 0; column < logical_columns();) {
-            const bool adjoin = count == geometry_.rows() && column == 0;
-            const uint32_t end = adjoin ? geometry_.data_columns : column + 1;
-            const BlockPlace place{run.rows.stripe, column, run.rows.first_row};
-            verifier->expect(address_of(call_.group, place),
-                             std::span(expected_).subspan(run.first_expected + size_t{column} * count,
-                                                          size_t{end - column} * count));
-            column = end;
-        }
+    const uint32_t count = run.rows.row_count;
+    for (uint32_t column = 0; column < logical_columns();) {
+        const bool adjoin = count == geometry_.rows() && column == 0;
+        const uint32_t end = adjoin ? geometry_.data_columns : column + 1;
+        const BlockPlace place{run.rows.stripe, column, run.rows.first_row};
+        verifier->expect(address_of(call_.group, place),
+                         std::span(expected_).subspan(run.first_expected + size_t{column} * count,
+                                                      size_t{end - column} * count));
+        column = end;
     }
 }
 
@@ -231,16 +233,6 @@ void ScrubScan::count_verified(const ScannedRun& run, uint32_t column, bool in_s
     }
 }
 
-// Whether a column of the stripe is stale, and its member in service.
-bool ScrubScan::has_stale(uint64_t stripe) const
-{
-    for (uint32_t column = 0; column < columns(); ++column)
-        if (const BlockLocation at = locate_block(call_.state, call_.group, {stripe, column, 0}, 0);
-            at.stale && at.device != nullptr)
-            return true;
-    return false;
-}
-
 bool ScrubScan::parity_follows(const ScannedRun& run, uint32_t row)
 {
     std::vector<const std::byte*> data;
@@ -269,7 +261,10 @@ bool ScrubScan::solve_stale(size_t index, uint32_t row, IoPlan& writes)
         const BlockExpectation& wanted = expected(run, column, row);
         if (!wanted.known)
             return false;
-        if (there_[index * columns() + column] && checksum_of(memory[column], kBlockBytes) == wanted.checksum)
+        // What cannot be read is charged, and read back when it is written: scrub_stripe() does both.
+        if (!there_[index * columns() + column])
+            return false;
+        if (checksum_of(memory[column], kBlockBytes) == wanted.checksum)
             continue;
         const BlockPlace place{run.rows.stripe, column, run.rows.first_row + row};
         const BlockLocation at = locate_block(call_.state, call_.group, place, 0);
@@ -301,25 +296,21 @@ bool ScrubScan::solve_stale(size_t index, uint32_t row, IoPlan& writes)
 
 // Rows in which nothing but stale columns is wrong, as nearly all of a member that is filled: solved from
 // what was read, and written by large requests. With the stripes locked what is recorded is what they hold.
-void ScrubScan::fill()
+void ScrubScan::fill_runs(std::span<const size_t> indexes)
 {
-    if (call_.mode != ScrubMode::kRepair || geometry_.parity == 0 ||
-        call_.state.read_only.load(std::memory_order_acquire))
-        return;
     std::vector<StripeKey> keys;
-    for (const ScannedRun& run : runs_)
-        if (const StripeKey key{call_.group.record.address, run.rows.stripe};
-            run.suspicious.any() && (keys.empty() || keys.back() != key) && has_stale(key.stripe))
+    for (const size_t index : indexes)
+        if (const StripeKey key{call_.group.record.address, runs_[index].rows.stripe};
+            keys.empty() || keys.back() != key)
             keys.push_back(key);
-    if (keys.empty())
-        return;
     const StripeLockSet lock(call_.state.stripe_locks, keys);
-    ask();
     IoPlan writes(IoKind::kWrite, call_.state.members);
-    for (size_t index = 0; index < runs_.size(); ++index)
+    for (const size_t index : indexes) {
+        ask(runs_[index]);
         for (uint32_t row = 0; row < runs_[index].rows.row_count; ++row)
             if (runs_[index].suspicious[row] && solve_stale(index, row, writes))
                 runs_[index].suspicious[row] = false;
+    }
     writes.run();
     uint64_t filled = 0;
     for (const IoPart& part : writes.parts()) {
@@ -332,10 +323,33 @@ void ScrubScan::fill()
     call_.report.repaired += filled;
 }
 
+void ScrubScan::fill()
+{
+    std::vector<MemberId> filled;
+    for (const GroupColumn& column : call_.group.record.columns)
+        if (column.stale() && call_.state.members.device(column.member) != nullptr)
+            filled.push_back(column.member);
+    if (filled.empty() || call_.mode != ScrubMode::kRepair || geometry_.parity == 0 ||
+        call_.state.read_only.load(std::memory_order_acquire))
+        return;
+    for (size_t next = 0; next < runs_.size();) {
+        std::vector<size_t> indexes;
+        for (uint64_t rows = 0; next < runs_.size() && rows < kFilledRowsMax; ++next)
+            if (runs_[next].suspicious.any()) {
+                indexes.push_back(next);
+                rows += runs_[next].rows.row_count;
+            }
+        for (const MemberId member : filled)
+            call_.state.members.await(member);
+        fill_runs(indexes);
+    }
+}
+
 void ScrubScan::run()
 {
     read();
-    ask();
+    for (const ScannedRun& run : runs_)
+        ask(run);
     compare();
     fill();
     for (const ScannedRun& run : runs_)

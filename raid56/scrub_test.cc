@@ -11,80 +11,12 @@
 #include "base/checksum.h"
 #include "raid56/parity.h"
 #include "tests/support/array_fixture.h"
+#include "tests/support/scrub_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
 
 namespace {
-
-// Hands on to the volume, between the calls that frame a stripe.
-class TestSink final : public ScrubSink {
-public:
-    explicit TestSink(TestVolume& volume) : volume_(volume) { }
-    ~TestSink() override { CHECK_FALSE(inside_); }
-    void begin_stripe(VolumeAddress) override
-    {
-        CHECK_FALSE(inside_);
-        inside_ = true;
-    }
-    void end_stripe() override { inside_ = false; }
-    void record(VolumeAddress at, std::span<const Checksum> checksums) override
-    {
-        CHECK(inside_);
-        CHECK(checksums.size() == 1);
-        volume_.answers.erase(at.value);
-        volume_.record(at, checksums);
-    }
-    bool in_use(VolumeAddress at) override { return volume_.in_use(at); }
-    bool may_be_used(VolumeAddress at) override
-    {
-        CHECK(inside_);
-        return others.count(at.value) != 0;
-    }
-    bool may_record() override { return records; }
-
-    std::set<uint64_t> others;  // blocks that transactions count on
-    bool records = true;
-
-private:
-    TestVolume& volume_;
-    bool inside_ = false;
-};
-
-ScrubReport scrub(TestVolume& volume, TestSink& sink, uint64_t stripes)
-{
-    std::vector<StripeRows> rows;
-    for (uint64_t stripe = 0; stripe < stripes; ++stripe)
-        rows.push_back({stripe, 0, volume.geometry.rows()});
-    ScrubReport report;
-    REQUIRE(volume.array->scrub_rows(TestVolume::kGroup, rows, ScrubMode::kRepair, sink, report).ok());
-    return report;
-}
-
-ScrubReport scrub(TestVolume& volume, uint64_t stripes, ScrubMode mode = ScrubMode::kRepair)
-{
-    std::vector<StripeRows> rows;
-    for (uint64_t stripe = 0; stripe < stripes; ++stripe)
-        rows.push_back({stripe, 0, volume.geometry.rows()});
-    ScrubReport report;
-    TestSink sink(volume);
-    REQUIRE(volume.array->scrub_rows(TestVolume::kGroup, rows, mode, sink, report).ok());
-    return report;
-}
-
-// Nothing is wrong, nothing was written, nobody was charged.
-void check_quiet(TestVolume& volume, uint64_t stripes)
-{
-    const uint64_t counted = volume.all_counters();
-    volume.forget_requests();
-    const ScrubReport report = scrub(volume, stripes);
-    CHECK(report.repaired == 0);
-    CHECK(report.unrepaired == 0);
-    CHECK(report.adopted == 0);
-    CHECK(report.lost.empty());
-    CHECK(volume.requests(IoKind::kWrite) == 0);
-    CHECK(volume.all_counters() == counted);
-}
 
 struct Fault {
     BlockPlace place;
@@ -548,108 +480,6 @@ TEST_CASE("scrub: stripes are read once, by few large requests, and ranges outsi
         CHECK(volume.array->scrub_rows(TestVolume::kGroup, std::span(&bad, 1), ScrubMode::kRepair, sink, none)
                   .err() == Err::kInvalid);
     CHECK(volume.array->scrub_rows({4096}, {}, ScrubMode::kRepair, sink, none).err() == Err::kInvalid);
-}
-
-namespace {
-
-constexpr uint32_t kFilled = 1;  // the member that comes back with nothing
-
-// The member has been away, has other content in every block, and is in service again. How many blocks.
-uint64_t come_back_empty(TestVolume& volume, uint64_t stripes)
-{
-    uint64_t blocks = 0;
-    volume.remove(kFilled);
-    for (uint64_t stripe = 0; stripe < stripes; ++stripe)
-        for (uint32_t column = 0; column < volume.geometry.columns(); ++column)
-            for (uint32_t row = 0; row < volume.geometry.rows(); ++row)
-                if (const BlockPlace place{stripe, column, row}; volume.spot(place).member == kFilled) {
-                    volume.rot(place);
-                    ++blocks;
-                }
-    volume.set.put_in_service(TestVolume::member_id(kFilled), nullptr);
-    return blocks;
-}
-
-}  // namespace
-
-TEST_CASE("scrub: a member that is filled is written by large requests, what else is wrong is repaired, too")
-{
-    constexpr uint64_t kStripes = 16;
-    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 65536}, Shape{ProfileId::kRaid6, 4, 16384}}) {
-        CAPTURE(describe(shape));
-        TestVolume volume(shape);
-        REQUIRE(volume.write(0, kStripes, 0).ok());
-        const uint64_t blocks = come_back_empty(volume, kStripes);
-        const bool two = volume.geometry.parity == 2;
-        BlockPlace other{3, 0, 2};
-        while (volume.spot(other).member == kFilled)
-            ++other.column;
-        if (two)
-            volume.rot(other);
-        volume.forget_requests();
-        const ScrubReport report = scrub(volume, kStripes);
-        CHECK(report.repaired == blocks + (two ? 1 : 0));
-        CHECK(report.unrepaired == 0);
-        CHECK(report.lost.empty());
-        CHECK(volume.disk_is_right());
-        CHECK(volume.all_counters() == (two ? 2 : 0));  // found, and repaired
-        // One request for all of them; the row with another bad block on its own.
-        CHECK(volume.counts[kFilled]->entries(IoKind::kWrite).size() <= (two ? 4 : 2));
-        check_quiet(volume, kStripes);
-    }
-}
-
-TEST_CASE("scrub: rows of which parity does not follow are not filled with what it says")
-{
-    TestVolume volume({ProfileId::kRaid6, 3, 16384});
-    REQUIRE(volume.write(0, 1, 0).ok());
-    come_back_empty(volume, 1);
-    // Q of a row is recorded as something else than the data says, and is that.
-    BlockPlace parity{0, 3, 1};
-    if (volume.spot(parity).member == kFilled)
-        parity.column = 4;
-    const std::vector<std::byte> wrong(kBlockBytes, std::byte{7});
-    const TestVolume::Spot spot = volume.spot(parity);
-    volume.sims[spot.member]->poke(spot.offset, wrong);
-    const Checksum checksum = checksum_of(wrong.data(), kBlockBytes);
-    const Checksum right = volume.checksum_at(parity);
-    volume.record(TestVolume::kGroup + offset_of(volume.geometry, parity), std::span(&checksum, 1));
-    const ScrubReport report = scrub(volume, 1);
-    CHECK(report.adopted == 1);
-    CHECK(volume.checksum_at(parity) == right);
-    CHECK(volume.disk_is_right());
-    check_quiet(volume, 1);
-}
-
-TEST_CASE("scrub: beside writers a member is filled with what is newest")
-{
-    constexpr uint64_t kStripes = 12;
-    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 16384}, Shape{ProfileId::kRaid6, 4, 16384}}) {
-        CAPTURE(describe(shape));
-        TestVolume volume(shape);
-        REQUIRE(volume.write(0, kStripes, 0).ok());
-        come_back_empty(volume, kStripes);
-        volume.start_partial_writes();
-        std::atomic<bool> ended = false;
-        std::thread scrubber([&] {
-            while (!ended)
-                CHECK(scrub(volume, kStripes).lost.empty());
-        });
-        Prng prng(11);
-        for (int i = 0; i < 300; ++i) {
-            if (i % 50 == 49)
-                REQUIRE(volume.commit_all().ok());
-            CHECK(volume
-                      .overwrite(prng.below(kStripes * volume.geometry.stripe_data_blocks() - 8),
-                                 static_cast<uint32_t>(prng.below(8) + 1))
-                      .ok());
-        }
-        ended = true;
-        scrubber.join();
-        scrub(volume, kStripes);
-        CHECK(volume.disk_is_right());
-        CHECK(volume.all_counters() == 0);
-    }
 }
 
 TEST_CASE("scrub: beside writers of the same rows nothing is charged, repaired or lost")

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+// Members that were away, or are new, are filled by a scrub: by large requests, and with what is newest.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "base/checksum.h"
+#include "tests/support/array_fixture.h"
+#include "tests/support/scrub_fixture.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr uint32_t kFilled = 1;  // the member that comes back with nothing
+
+// The member has been away, has other content in every block, and is in service again. How many blocks.
+uint64_t come_back_empty(TestVolume& volume, uint64_t stripes)
+{
+    uint64_t blocks = 0;
+    volume.remove(kFilled);
+    for (uint64_t stripe = 0; stripe < stripes; ++stripe)
+        for (uint32_t column = 0; column < volume.geometry.columns(); ++column)
+            for (uint32_t row = 0; row < volume.geometry.rows(); ++row)
+                if (const BlockPlace place{stripe, column, row}; volume.spot(place).member == kFilled) {
+                    volume.rot(place);
+                    ++blocks;
+                }
+    volume.set.put_in_service(TestVolume::member_id(kFilled), nullptr);
+    return blocks;
+}
+
+// Knows what the volume knows. Once, when it is asked for one address, it writes the first stripe before.
+class WritingVerifier final : public BlockVerifier {
+public:
+    WritingVerifier(TestVolume& volume, VolumeAddress address) : volume_(volume), address_(address)
+    {
+        volume_.array->set_verifier(this);
+    }
+    ~WritingVerifier() override { volume_.array->set_verifier(&volume_); }
+    void expect(VolumeAddress address, std::span<BlockExpectation> out) override
+    {
+        if (address == address_ && !std::exchange(written, true))
+            CHECK(volume_.write(0, 1, 0).ok());
+        volume_.expect(address, out);
+    }
+    void unrecoverable(VolumeAddress address) override { volume_.unrecoverable(address); }
+
+    bool written = false;
+
+private:
+    TestVolume& volume_;
+    const VolumeAddress address_;
+};
+
+}  // namespace
+
+TEST_CASE("scrub: a member that is filled is written by large requests, what else is wrong is repaired, too")
+{
+    constexpr uint64_t kStripes = 16;
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 65536}, Shape{ProfileId::kRaid6, 4, 16384}}) {
+        CAPTURE(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, kStripes, 0).ok());
+        const uint64_t blocks = come_back_empty(volume, kStripes);
+        const bool two = volume.geometry.parity == 2;
+        BlockPlace other{3, 0, 2};
+        while (volume.spot(other).member == kFilled)
+            ++other.column;
+        if (two)
+            volume.rot(other);
+        volume.forget_requests();
+        const ScrubReport report = scrub(volume, kStripes);
+        CHECK(report.repaired == blocks + (two ? 1 : 0));
+        CHECK(report.unrepaired == 0);
+        CHECK(report.lost.empty());
+        CHECK(volume.disk_is_right());
+        CHECK(volume.all_counters() == (two ? 2 : 0));  // found, and repaired
+        // One request for all of them; the row with another bad block on its own.
+        CHECK(volume.counts[kFilled]->entries(IoKind::kWrite).size() <= (two ? 4 : 2));
+        check_quiet(volume, kStripes);
+    }
+}
+
+// Only stripe by stripe is what cannot be read charged, and read back.
+TEST_CASE("scrub: what a member that is filled cannot read is charged to it")
+{
+    constexpr uint64_t kStripes = 8;
+    TestVolume volume({ProfileId::kRaid5, 3, 16384});
+    REQUIRE(volume.write(0, kStripes, 0).ok());
+    const uint64_t blocks = come_back_empty(volume, kStripes);
+    BlockPlace place{5, 0, 2};
+    while (volume.spot(place).member != kFilled)
+        ++place.column;
+    volume.latent(place);
+    const ScrubReport report = scrub(volume, kStripes);
+    CHECK(report.repaired == blocks);
+    CHECK(report.unrepaired == 0);
+    CHECK(volume.counter(kFilled, MemberCounter::kReadErrors) == 1);
+    CHECK(volume.disk_is_right());
+    check_quiet(volume, kStripes);
+}
+
+TEST_CASE("scrub: rows of which parity does not follow are not filled with what it says")
+{
+    constexpr uint64_t kStripes = 5;  // each column once on each member
+    uint32_t tried = 0;
+    for (const uint32_t column : {3U, 4U})
+        for (uint64_t stripe = 0; stripe < kStripes; ++stripe) {
+            TestVolume volume({ProfileId::kRaid6, 3, 16384});
+            REQUIRE(volume.write(0, kStripes, 0).ok());
+            come_back_empty(volume, kStripes);
+            const BlockPlace parity{stripe, column, 1};
+            const TestVolume::Spot spot = volume.spot(parity);
+            if (spot.member == kFilled)
+                continue;
+            CAPTURE(column);
+            CAPTURE(stripe);
+            // It is recorded as something else than the data says, and is that.
+            const std::vector<std::byte> wrong(kBlockBytes, std::byte{7});
+            volume.sims[spot.member]->poke(spot.offset, wrong);
+            const Checksum checksum = checksum_of(wrong.data(), kBlockBytes);
+            const Checksum right = volume.checksum_at(parity);
+            volume.record(TestVolume::kGroup + offset_of(volume.geometry, parity), std::span(&checksum, 1));
+            const ScrubReport report = scrub(volume, kStripes);
+            CHECK(report.adopted == 1);
+            CHECK(volume.checksum_at(parity) == right);
+            CHECK(volume.disk_is_right());
+            check_quiet(volume, kStripes);
+            ++tried;
+        }
+    CHECK(tried == 8);
+}
+
+TEST_CASE("scrub: what is written between reading and locking is not overwritten with what was read")
+{
+    constexpr uint64_t kStripes = 6;
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 16384}, Shape{ProfileId::kRaid6, 4, 16384}}) {
+        CAPTURE(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, kStripes, 0).ok());
+        const uint64_t blocks = come_back_empty(volume, kStripes);
+        // When the second stripe is asked for, all is read and the first is compared with what it was.
+        WritingVerifier verifier(volume, TestVolume::kGroup + offset_of(volume.geometry, {1, 0, 0}));
+        const ScrubReport report = scrub(volume, kStripes);
+        CHECK(verifier.written);
+        CHECK(report.repaired == blocks - volume.geometry.rows());  // the write filled the first stripe
+        CHECK(volume.disk_is_right());
+        CHECK(volume.all_counters() == 0);
+        check_quiet(volume, kStripes);
+    }
+}
+
+TEST_CASE("scrub: beside writers a member is filled with what is newest")
+{
+    constexpr uint64_t kStripes = 12;
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 16384}, Shape{ProfileId::kRaid6, 4, 16384}}) {
+        CAPTURE(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, kStripes, 0).ok());
+        come_back_empty(volume, kStripes);
+        volume.start_partial_writes();
+        std::atomic<bool> ended = false;
+        std::thread scrubber([&] {
+            do {
+                CHECK(scrub(volume, kStripes).lost.empty());
+            } while (!ended);
+        });
+        Prng prng(11);
+        for (int i = 0; i < 300; ++i) {
+            if (i % 50 == 49)
+                REQUIRE(volume.commit_all().ok());
+            CHECK(volume
+                      .overwrite(prng.below(kStripes * volume.geometry.stripe_data_blocks() - 8),
+                                 static_cast<uint32_t>(prng.below(8) + 1))
+                      .ok());
+        }
+        ended = true;
+        scrubber.join();
+        CHECK(volume.disk_is_right());
+        CHECK(volume.all_counters() == 0);
+        check_quiet(volume, kStripes);
+    }
+}
