@@ -46,7 +46,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance", "change-members",
                   "resize", "spares")
 PROGRAMS_OF_KINDS = {"simulator": "tests/simulator", "crash": "tests/crash-replay",
-                     "pairs": "tests/members_test"}
+                     "pairs": "tests/volume_test"}
 PROFILES_OF_KILL = ("raid5", "raid6")
 
 # name: how the results file knows it; command, environment: run it; pattern: the line that sums it up.
@@ -127,7 +127,7 @@ def crash_shards(programs, arguments):
 def pair_shards(programs, arguments):
     for seed, begin in enumerate(range(0, arguments.rounds, PAIR_ROUNDS_PER_SHARD), 1):
         rounds = min(PAIR_ROUNDS_PER_SHARD, arguments.rounds - begin)
-        yield Shard(f"pairs seed={seed} rounds={rounds}", [programs / "members_test", "-tc=pairs*"],
+        yield Shard(f"pairs seed={seed} rounds={rounds}", [programs / "volume_test", "-tc=pairs*"],
                     {"COWRAID_PAIR_ROUNDS": str(rounds), "COWRAID_SEED": str(seed)},
                     r"^\[doctest\] test cases: +1 \| +1 passed.*$")
 

@@ -198,8 +198,6 @@ bool of_unit_tests(CommitMutant mutant)
            (mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kSpareTorn);
 }
 
-constexpr uint32_t kLateMutantShards = 4;
-
 int run_mutants(CrashOptions options, uint32_t only)
 {
     int survivors = 0;
@@ -224,8 +222,6 @@ int run_mutants(CrashOptions options, uint32_t only)
         options.shape.data_profile = profile;
         options.shape.metadata_profile = default_metadata_profile(profile, options.shape.member_count);
         options.shape.intent_log_bytes = full_log ? kMutantLogBytes : 0;
-        // What they harm is not at the begin.
-        options.shard_count = options.change_members ? kLateMutantShards : options.resize ? 16 : 1;
         const CrashReport report = run_crash_replay(options);
         printf("mutant %u: %s after %llu states: %s\n", number, report.violations ? "caught" : "SURVIVED",
                static_cast<unsigned long long>(report.states), report.first_violation.c_str());

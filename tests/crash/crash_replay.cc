@@ -28,6 +28,10 @@ namespace {
 constexpr uint32_t kExhaustiveWrites = 12;
 constexpr uint32_t kRandomSubsets = 24;
 
+// Each choice of writes is tried without losses and with some of the losses in turn.
+constexpr uint32_t kLossesInTurn = 2;
+constexpr uint32_t kStatesOfChoice = 1 + kLossesInTurn;
+
 // The commit that fills most of the volume, and so needs new block groups.
 constexpr uint32_t kGrowingCommit = 5;
 
@@ -504,13 +508,12 @@ void Replay::try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget
     SubsetPlan plan =
         plan_subsets(cursor, recorder_.device_count(), kExhaustiveWrites, kRandomSubsets, prng_);
     const uint64_t stop_at = report_.states + budget;
-    report_.exhaustive_instants += plan.exhaustive && plan.choices.size() * 3 <= budget ? 1 : 0;
+    report_.exhaustive_instants += plan.exhaustive && plan.choices.size() * kStatesOfChoice <= budget ? 1 : 0;
     for (size_t i = plan.choices.size(); i > 1; --i)
         std::swap(plan.choices[i - 1], plan.choices[prng_.below(i)]);
     for (const CrashChoice& choice : plan.choices) {
-        // Every choice without loss, and with a few of the loss pairs in turn.
         try_state(cursor, choice, losses_[0]);
-        for (int turn = 0; turn < 2 && losses_.size() > 1; ++turn) {
+        for (uint32_t turn = 0; turn < kLossesInTurn && losses_.size() > 1; ++turn) {
             next_loss_ = next_loss_ % (losses_.size() - 1) + 1;
             try_state(cursor, choice, losses_[next_loss_]);
         }
@@ -537,9 +540,13 @@ CrashReport Replay::run()
     losses_ = all_losses(static_cast<uint32_t>(recorder_.device_count()), tolerance_);
     ReplayCursor cursor(recorder_);
     const std::vector<uint64_t> instants = recorder_.instants();
-    for (size_t i = options_.shard; i < instants.size(); i += options_.shard_count) {
+    // With too few states for one choice at each instant, instants are left out evenly.
+    const uint64_t crowding = divide_up(kStatesOfChoice * instants.size(),
+                                        std::max<uint64_t>(options_.states_max * options_.shard_count, 1));
+    const size_t stride = options_.shard_count * std::max<uint64_t>(crowding, 1);
+    for (size_t i = options_.shard; i < instants.size(); i += stride) {
         // What earlier instants did not use is there for the later ones.
-        const uint64_t instants_left = divide_up(instants.size() - i, options_.shard_count);
+        const uint64_t instants_left = divide_up(instants.size() - i, stride);
         const uint64_t states_left = options_.states_max - report_.states;
         try_instant(cursor, instants[i], divide_up(states_left, instants_left));
         if (report_.states >= options_.states_max || (options_.stop_at_violation && report_.violations > 0))

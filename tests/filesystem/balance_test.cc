@@ -3,6 +3,7 @@
 // there is no room, where something is lost.
 #include "fs/txn/group_planning.h"
 #include "tests/filesystem/volume_contents.h"
+#include "tests/filesystem/volume_shapes.h"
 #include <linux/falloc.h>
 
 using namespace cowraid;
@@ -12,7 +13,6 @@ namespace {
 
 using State = BalanceStatus::State;
 
-constexpr uint64_t kMemberBytes = 160 * kMiB;
 constexpr uint32_t kChunkBytes = 16 * kKiB;
 constexpr uint32_t kNodes = kGroupMetadata | kGroupSystem;
 

@@ -27,7 +27,7 @@ void miss_writes(StaleWorld& world, const Members& failing)
     world.unmount();
 }
 
-constexpr VolumeShape kPairs{5, 96 * kMiB, ProfileId::kRaid10, ProfileId::kRaid10, 16 * 1024};
+constexpr VolumeShape kStalePairs{5, 96 * kMiB, ProfileId::kRaid10, ProfileId::kRaid10, 16 * 1024};
 constexpr VolumeShape kFourCopies{7, 96 * kMiB, ProfileId::kRaid1c4, ProfileId::kRaid1c4, 64 * 1024};
 
 }  // namespace
@@ -35,8 +35,8 @@ constexpr VolumeShape kFourCopies{7, 96 * kMiB, ProfileId::kRaid1c4, ProfileId::
 TEST_CASE("catching up: what members missed is written, they are current, and as many others may go")
 {
     for (const LossCase& one :
-         {LossCase{kRaid5, {1}}, LossCase{kRaid6, {0, 1}}, LossCase{kNodesUnderParity, {1, 2}},
-          LossCase{kMirrors, {1}}, LossCase{kPairs, {2}}, LossCase{kFourCopies, {0, 2, 5}}}) {
+         {LossCase{kStaleRaid5, {1}}, LossCase{kStaleRaid6, {0, 1}}, LossCase{kStaleNodesUnderParity, {1, 2}},
+          LossCase{kStaleMirrors, {1}}, LossCase{kStalePairs, {2}}, LossCase{kFourCopies, {0, 2, 5}}}) {
         CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
         CAPTURE(static_cast<uint32_t>(one.shape.metadata_profile));
         StaleWorld world(one.shape);
@@ -73,7 +73,7 @@ TEST_CASE("catching up: what members missed is written, they are current, and as
 
 TEST_CASE("catching up: nodes that are older than the absence are not read")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     world.mount();
     for (int file = 0; file < 4000; ++file)
         REQUIRE(world.fs->names
@@ -101,7 +101,7 @@ TEST_CASE("catching up: wrong protocols leave what a scrub finds")
     for (const CommitMutant mutant :
          {CommitMutant::kNone, CommitMutant::kCaughtUpUnread, CommitMutant::kCaughtUpNoNodes}) {
         CAPTURE(static_cast<uint32_t>(mutant));
-        StaleWorld world(kRaid5);
+        StaleWorld world(kStaleRaid5);
         miss_writes(world, {1});
         world.mount();
         {
@@ -119,7 +119,7 @@ TEST_CASE("catching up: wrong protocols leave what a scrub finds")
 
 TEST_CASE("catching up: a member that fails meanwhile stays without what it missed")
 {
-    StaleWorld world(kRaid6);
+    StaleWorld world(kStaleRaid6);
     miss_writes(world, {1});
     world.mount();
     REQUIRE(world.info_of(1).stale_groups > 0);
@@ -139,7 +139,7 @@ TEST_CASE("catching up: a member that fails meanwhile stays without what it miss
 
 TEST_CASE("catching up: columns are current although other members do not have what these lack")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     miss_writes(world, {1});
     world.mount();
     REQUIRE(world.stale_groups() > 1);
@@ -147,7 +147,7 @@ TEST_CASE("catching up: columns are current although other members do not have w
     const uint64_t begin = world.fs->volume->superblock().members.front().slots_offset;
     world.unmount();
     std::vector<std::byte> block(kBlockBytes);
-    for (uint64_t offset = begin; offset < kRaid5.member_bytes; offset += kBlockBytes) {
+    for (uint64_t offset = begin; offset < kStaleRaid5.member_bytes; offset += kBlockBytes) {
         world.prng.fill(block.data(), block.size());
         world.volume.member(2).poke(offset, block);
     }
@@ -161,7 +161,7 @@ TEST_CASE("catching up: columns are current although other members do not have w
 
 TEST_CASE("catching up: a scrub of everything does it, too")
 {
-    StaleWorld world(kRaid6);
+    StaleWorld world(kStaleRaid6);
     miss_writes(world, {1, 4});
     world.mount();
     ScrubStatus status;
@@ -176,7 +176,7 @@ TEST_CASE("catching up: a scrub of everything does it, too")
 
 TEST_CASE("catching up: power goes before the map says so, and nothing is believed too early")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     miss_writes(world, {1});
     world.mount();
     ScrubStatus status;
@@ -212,8 +212,8 @@ TEST_CASE("replacing: what lost members held is written to new devices, and as m
 {
     int refusals = 0;
     for (const LossCase& one :
-         {LossCase{kRaid5, {1}}, LossCase{kRaid6, {0, 3}}, LossCase{kNodesUnderParity, {1, 2}},
-          LossCase{kMirrors, {1}}, LossCase{kPairs, {2}}, LossCase{kFourCopies, {0, 2, 5}}}) {
+         {LossCase{kStaleRaid5, {1}}, LossCase{kStaleRaid6, {0, 3}}, LossCase{kStaleNodesUnderParity, {1, 2}},
+          LossCase{kStaleMirrors, {1}}, LossCase{kStalePairs, {2}}, LossCase{kFourCopies, {0, 2, 5}}}) {
         CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
         CAPTURE(static_cast<uint32_t>(one.shape.metadata_profile));
         StaleWorld world(one.shape);
@@ -256,9 +256,9 @@ TEST_CASE("replacing: what lost members held is written to new devices, and as m
 TEST_CASE("replacing: members that fail are replaced while the volume is used, and power may fail meanwhile")
 {
     for (const bool power_fails : {false, true})
-        for (const LossCase& one :
-             {LossCase{kRaid5, {1}}, LossCase{kRaid6, {0, 3}}, LossCase{kNodesUnderParity, {1, 2}},
-              LossCase{kMirrors, {1}}, LossCase{kPairs, {2}}, LossCase{kFourCopies, {0, 2, 5}}}) {
+        for (const LossCase& one : {LossCase{kStaleRaid5, {1}}, LossCase{kStaleRaid6, {0, 3}},
+                                    LossCase{kStaleNodesUnderParity, {1, 2}}, LossCase{kStaleMirrors, {1}},
+                                    LossCase{kStalePairs, {2}}, LossCase{kFourCopies, {0, 2, 5}}}) {
             CAPTURE(power_fails);
             CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
             CAPTURE(static_cast<uint32_t>(one.shape.metadata_profile));
@@ -308,7 +308,7 @@ TEST_CASE("replacing: a scrub that met the device before calls nothing of the ne
 {
     for (int before = 1; before <= 8; ++before) {
         CAPTURE(before);
-        StaleWorld world(kRaid5);
+        StaleWorld world(kStaleRaid5);
         write_before(world);
         world.mount();
         world.fail_writes(1);
@@ -340,7 +340,7 @@ TEST_CASE("replacing: a scrub that met the device before calls nothing of the ne
 
 TEST_CASE("replacing: the old device is left out when it is back, and a smaller one is refused")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     write_before(world);
     SimDevice& device = world.volume.member(1);
     std::vector<std::byte> old(device.size_bytes());

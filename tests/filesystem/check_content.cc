@@ -136,7 +136,7 @@ Image filled_image(const VolumeShape& shape)
 
 Image raid6_image()
 {
-    static const Image image = filled_image(kRaid6);
+    static const Image image = filled_image(kCheckedRaid6);
     return image.clone();
 }
 

@@ -19,9 +19,10 @@ namespace cowraid::test {
 
 std::string text_of(const CheckReport& report);
 
-inline const VolumeShape kRaid6{4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, kDefaultChunkBytes};
-inline const VolumeShape kShapes[] = {
-    kRaid6,
+inline const VolumeShape kCheckedRaid6{4, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3,
+                                       kDefaultChunkBytes};
+inline const VolumeShape kCheckedShapes[] = {
+    kCheckedRaid6,
     {1, 96 * kMiB, ProfileId::kSingle, ProfileId::kSingle, 64 * 1024},
     {2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024},
     {3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},

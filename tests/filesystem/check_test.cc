@@ -41,7 +41,7 @@ private:
 
 TEST_CASE("a sound volume is clean, for every profile")
 {
-    for (const VolumeShape& shape : kShapes) {
+    for (const VolumeShape& shape : kCheckedShapes) {
         CAPTURE(shape.member_count);
         CAPTURE(shape.chunk_bytes);
         SimVolume volume(shape);
@@ -72,7 +72,7 @@ TEST_CASE("a sound volume is clean, for every profile")
 
 TEST_CASE("new and crashed volumes are clean after a mount")
 {
-    SimVolume volume(kRaid6);
+    SimVolume volume(kCheckedRaid6);
     std::string why;
     REQUIRE_MESSAGE(volume.make(why).ok(), why);
     REQUIRE_CLEAN(Image::copy_of(volume).check());
@@ -96,7 +96,7 @@ TEST_CASE("new and crashed volumes are clean after a mount")
 
 TEST_CASE("a removed file gives its promised blocks back")
 {
-    SimVolume volume(kRaid6);
+    SimVolume volume(kCheckedRaid6);
     make_and_mount(volume);
     const Result<Attributes> file = volume.fs().names.make_node(kRoot, "f", S_IFREG | 0644, 0, {});
     REQUIRE(file.ok());
@@ -111,7 +111,7 @@ TEST_CASE("a removed file gives its promised blocks back")
 
 TEST_CASE("a full volume is clean")
 {
-    for (const VolumeShape& shape : kShapes) {
+    for (const VolumeShape& shape : kCheckedShapes) {
         CAPTURE(shape.member_count);
         SimVolume volume(shape);
         make_and_mount(volume);
@@ -149,7 +149,7 @@ TEST_CASE("nothing is written")
 
 TEST_CASE("rot in a data block and in parity blocks")
 {
-    for (const VolumeShape& shape : kShapes) {
+    for (const VolumeShape& shape : kCheckedShapes) {
         CAPTURE(shape.member_count);
         CAPTURE(shape.chunk_bytes);
         Image image = filled_image(shape);
@@ -194,7 +194,7 @@ TEST_CASE("a missing member is one finding and counts against every row")
 
 TEST_CASE("a member that was away is one finding until a mount takes it back")
 {
-    SimVolume volume(kRaid6);
+    SimVolume volume(kCheckedRaid6);
     make_and_mount(volume);
     REQUIRE(volume.unmount().ok());
     MountOptions degraded = manual_options();
@@ -218,9 +218,9 @@ TEST_CASE("rot over a whole chunk is one finding")
         if (extent.block_count > longest.block_count)
             longest = extent;
     REQUIRE(longest.block_count >= 64);
-    const VolumeAddress chunk{round_up(longest.address.value, kRaid6.chunk_bytes)};
+    const VolumeAddress chunk{round_up(longest.address.value, kCheckedRaid6.chunk_bytes)};
     uint32_t member = 0;
-    for (uint32_t block = 0; block < kRaid6.chunk_bytes / kBlockBytes; ++block)
+    for (uint32_t block = 0; block < kCheckedRaid6.chunk_bytes / kBlockBytes; ++block)
         member = image.rot(chunk + uint64_t{block} * kBlockBytes).id.value;
     require_findings(image.check(), {{"checksum", chunk.value, member, true}});
 }
@@ -236,8 +236,9 @@ TEST_CASE("rot in a block that no file owns, in a row that others use")
     const VolumeAddress group = image.open_volume()->array().group_at({*used.begin()})->record.address;
     VolumeAddress pad{};
     for (const uint64_t address : used) {
-        const bool first_column = (address - group.value) / kRaid6.chunk_bytes % 2 == 0;
-        const uint64_t other = first_column ? address + kRaid6.chunk_bytes : address - kRaid6.chunk_bytes;
+        const bool first_column = (address - group.value) / kCheckedRaid6.chunk_bytes % 2 == 0;
+        const uint64_t other =
+            first_column ? address + kCheckedRaid6.chunk_bytes : address - kCheckedRaid6.chunk_bytes;
         if (!used.contains(other) && !pad.valid())
             pad = {other};
     }
@@ -276,7 +277,7 @@ TEST_CASE("what no commit refers to is not looked at")
             used.insert(extent.address.value + uint64_t{i} * kBlockBytes);
     // A row whose data blocks are all free, but were written before: the hole punched into "big".
     const VolumeAddress group = image.open_volume()->array().group_at({*used.begin()})->record.address;
-    const uint64_t chunk = kRaid6.chunk_bytes;
+    const uint64_t chunk = kCheckedRaid6.chunk_bytes;
     uint64_t row = 0;
     for (uint64_t stripe = 0; stripe < 8 && row == 0; ++stripe)
         for (uint64_t r = 0; r < chunk / kBlockBytes && row == 0; ++r) {

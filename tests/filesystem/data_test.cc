@@ -12,20 +12,13 @@
 #include "format/items.h"
 #include "format/node.h"
 #include "fs/layout.h"
-#include "tests/filesystem/volume_steps.h"
+#include "tests/filesystem/volume_contents.h"
 #include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
 
 namespace {
-
-std::vector<std::byte> random_content(Prng& prng, size_t bytes)
-{
-    std::vector<std::byte> content(bytes);
-    prng.fill(content.data(), bytes);
-    return content;
-}
 
 void write_all(Filesystem& fs, InodeNumber inode, uint64_t offset, const std::vector<std::byte>& content)
 {

@@ -20,7 +20,7 @@ using namespace cowraid::test;
 
 namespace {
 
-const VolumeShape kShapes[] = {
+const VolumeShape kFailureShapes[] = {
     {4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024},
     {6, 224 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024},
     // Without one member more than tolerated no majority is left.
@@ -116,7 +116,7 @@ std::vector<Case> cases_of(std::span<const Step> steps, uint32_t more)
 {
     std::vector<Case> cases;
     uint64_t number = seed();
-    for (const VolumeShape& shape : kShapes)
+    for (const VolumeShape& shape : kFailureShapes)
         for (const Step& step : steps)
             for (const std::vector<uint32_t>& victims :
                  sets_of(tolerance_of(shape) + more, shape.member_count))
@@ -542,7 +542,7 @@ TEST_CASE("failures: a rescue reads what a member that failed still has, when an
         for (const uint32_t lost : {(failed + 1) % 4, (failed + 2) % 4}) {
             CAPTURE(failed);
             CAPTURE(lost);
-            Trial trial(kShapes[0], -1);
+            Trial trial(kFailureShapes[0], -1);
             trial.add_rules(kFlushStep, {failed});
             REQUIRE(trial.act(Call::kSync).ok());
             const std::string tree = tree_text(trial.fs());

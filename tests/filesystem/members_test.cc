@@ -2,6 +2,7 @@
 // Devices that become members of a mounted volume, and members that are removed from it.
 #include "device/superblock_store.h"
 #include "tests/filesystem/volume_contents.h"
+#include "tests/filesystem/volume_shapes.h"
 #include "tests/support/bytes.h"
 
 using namespace cowraid;
@@ -10,15 +11,6 @@ using namespace cowraid::test;
 namespace {
 
 using State = BalanceStatus::State;
-
-constexpr uint64_t kMemberBytes = 160 * kMiB;
-constexpr VolumeShape kRaid5{4, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
-constexpr VolumeShape kRaid6{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB};
-constexpr VolumeShape kNodesUnderParity{5, kMemberBytes, ProfileId::kRaid6, ProfileId::kRaid6, 16 * kKiB};
-constexpr VolumeShape kMirrors{3, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB};
-constexpr VolumeShape kPairs{5, kMemberBytes, ProfileId::kRaid10, ProfileId::kRaid10, 16 * kKiB};
-constexpr VolumeShape kStriped{3, kMemberBytes, ProfileId::kRaid0, ProfileId::kRaid1, 16 * kKiB};
-constexpr VolumeShape kSingle{2, kMemberBytes, ProfileId::kSingle, ProfileId::kRaid1, 16 * kKiB};
 
 Result<MemberId> add(SimVolume& volume, uint32_t device)
 {

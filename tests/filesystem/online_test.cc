@@ -12,7 +12,8 @@ using namespace cowraid::test;
 
 namespace {
 
-const LossCase kCases[] = {{kRaid5, {1}}, {kRaid6, {0, 3}}, {kNodesUnderParity, {1, 2}}, {kMirrors, {1}}};
+const LossCase kCases[] = {
+    {kStaleRaid5, {1}}, {kStaleRaid6, {0, 3}}, {kStaleNodesUnderParity, {1, 2}}, {kStaleMirrors, {1}}};
 
 std::unique_ptr<BlockDevice> device_of(StaleWorld& world, uint32_t member)
 {
@@ -35,7 +36,7 @@ void mend(StaleWorld& world, uint32_t member)
     come_back(world, member, nullptr);
 }
 
-void catch_up(StaleWorld& world)
+void catch_up_online(StaleWorld& world)
 {
     for (int step = 0; step < 3000 && world.stale_groups() > 0; ++step) {
         const Result<ScrubStatus> status = world.fs->catch_up_step();
@@ -48,7 +49,7 @@ void catch_up(StaleWorld& world)
 }
 
 // Blocks that a scrub of everything had to write.
-uint64_t scrub(StaleWorld& world)
+uint64_t found_by_scrub(StaleWorld& world)
 {
     ScrubStatus scrubbed;
     for (int step = 0; step < 3000 && scrubbed.state != ScrubState::kFinished; ++step)
@@ -61,7 +62,7 @@ uint64_t scrub(StaleWorld& world)
 // Everything is there, and still is when as many others go.
 void require_whole(StaleWorld& world, const LossCase& one)
 {
-    CHECK(scrub(world) == 0);
+    CHECK(found_by_scrub(world) == 0);
     CHECK(world.read_back() == 0);
     for (uint32_t member = 0; member < one.shape.member_count; ++member)
         CHECK(world.wrong_blocks(member) == 0);
@@ -134,7 +135,7 @@ TEST_CASE("online: members come back while the volume is used, and as many other
                     world.volume.power_cut(world.prng);
                     world.mount();
                 }
-                catch_up(world);
+                catch_up_online(world);
                 require_whole(world, one);
             }
 }
@@ -156,9 +157,9 @@ TEST_CASE("online: a member comes back, fails again, and comes back, again and a
             for (uint64_t step = 0; step < steps; ++step)
                 world.fs->catch_up_step().status().ignore();
             if (round % 5 == 4)
-                catch_up(world);
+                catch_up_online(world);
         }
-        catch_up(world);
+        catch_up_online(world);
         require_whole(world, {one.shape, {1}});
     }
 }
@@ -176,7 +177,7 @@ std::vector<std::byte> image_of(StaleWorld& world, uint32_t member)
 // wrong in what is called current.
 uint64_t wrong_after_earlier_pass(uint64_t steps_before)
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     write_before(world);
     // Out of date, but with a part of every group.
     const std::vector<std::byte> old = image_of(world, 1);
@@ -204,7 +205,7 @@ uint64_t wrong_after_earlier_pass(uint64_t steps_before)
     REQUIRE(world.fs->step(true).ok());
     REQUIRE(world.fs->step(true).ok());
     CHECK(world.read_back() == 0);
-    scrub(world);
+    found_by_scrub(world);
     return world.wrong_blocks(1);
 }
 
@@ -226,7 +227,7 @@ enum class Way : uint8_t { kOnline, kMount };
 
 uint64_t wrong_after_old_copy(Way way)
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     write_before(world);
     const std::vector<std::byte> old = image_of(world, 1);
     world.mount();
@@ -243,8 +244,8 @@ uint64_t wrong_after_old_copy(Way way)
         world.volume.member(1).poke(0, old);
         world.mount();
     }
-    catch_up(world);
-    const uint64_t wrong = scrub(world);
+    catch_up_online(world);
+    const uint64_t wrong = found_by_scrub(world);
     CHECK(world.read_back() == 0);
     return wrong;
 }
@@ -269,7 +270,7 @@ TEST_CASE(
     uint64_t events = 0;
     for (uint64_t cut = 0; cut == 0 || cut < events; ++cut) {
         CAPTURE(cut);
-        StaleWorld world(kRaid5);
+        StaleWorld world(kStaleRaid5);
         write_before(world);
         const std::vector<std::byte> old = image_of(world, 1);
         world.mount();
@@ -292,8 +293,8 @@ TEST_CASE(
         world.volume.power_cut(world.prng);
         power.turn_on();
         world.mount();
-        catch_up(world);
-        CHECK(scrub(world) == 0);
+        catch_up_online(world);
+        CHECK(found_by_scrub(world) == 0);
         CHECK(world.read_back() == 0);
     }
     CHECK(events > 8);
@@ -301,10 +302,10 @@ TEST_CASE(
 
 TEST_CASE("online: a member that was written apart is refused and left as it is")
 {
-    StaleWorld world(kRaid6);
+    StaleWorld world(kStaleRaid6);
     write_before(world);
     std::vector<std::vector<std::byte>> before;
-    for (uint32_t member = 0; member < kRaid6.member_count; ++member)
+    for (uint32_t member = 0; member < kStaleRaid6.member_count; ++member)
         before.push_back(image_of(world, member));
     // With the member, and with all others: each side has commits that the other lacks.
     world.mount(degraded_options(), {3});
@@ -312,7 +313,7 @@ TEST_CASE("online: a member that was written apart is refused and left as it is"
     world.write("one side", 2 * kMiB);
     world.unmount();
     const std::vector<std::byte> apart = image_of(world, 1);
-    for (uint32_t member = 0; member < kRaid6.member_count; ++member)
+    for (uint32_t member = 0; member < kStaleRaid6.member_count; ++member)
         world.volume.member(member).poke(0, before[member]);
     world.files.erase("one side");
     world.mount(degraded_options(), {1});
@@ -330,13 +331,13 @@ TEST_CASE("online: a member that was written apart is refused and left as it is"
     // As it was before it comes back.
     world.volume.member(1).poke(0, before[1]);
     come_back(world, 1, device_of(world, 1));
-    catch_up(world);
-    require_whole(world, {kRaid6, {1}});
+    catch_up_online(world);
+    require_whole(world, {kStaleRaid6, {1}});
 }
 
 TEST_CASE("online: what is no member that may come back is refused, and nothing changes")
 {
-    StaleWorld world(kRaid5), other(kRaid5);
+    StaleWorld world(kStaleRaid5), other(kStaleRaid5);
     write_before(world);
     const std::vector<std::byte> member1 = image_of(world, 1);
     world.mount(degraded_options(), {1});
@@ -362,13 +363,13 @@ TEST_CASE("online: what is no member that may come back is refused, and nothing 
     // Its logs are erased, and it may still come.
     world.write("without", kMiB);
     come_back(world, 1, device_of(world, 1));
-    catch_up(world);
+    catch_up_online(world);
     std::string why;
     REQUIRE(world.fs->committer.offline_member({2}, why).ok());
     CHECK(world.info_of(1).state == MemberState::kMissing);
     REQUIRE(world.fs->committer.replace_member({2}, std::make_unique<SimDevice>("new", 96 * kMiB), why).ok());
     refused({}, device_of(world, 1), "has been replaced");
-    catch_up(world);
+    catch_up_online(world);
     REQUIRE(world.fs->committer.offline_member({2}, why).ok());
     refused({}, device_of(world, 1), "has been replaced");
     CHECK(world.read_back() == 0);
@@ -420,7 +421,7 @@ TEST_CASE("online: block groups of a member that has caught up take blocks as an
         CHECK(degraded_groups(world) > 0);
         for (const uint32_t member : one.away)
             mend(world, member);
-        catch_up(world);
+        catch_up_online(world);
         REQUIRE(world.fs->step(true).ok());
         CHECK(degraded_groups(world) == 0);
         std::string why;
@@ -454,7 +455,7 @@ TEST_CASE("offline: refused where the volume cannot do without")
             come_back(world, member, nullptr);
         if (find_profile(one.shape.data_profile)->parity > 0)
             CHECK(world.fs->committer.offline_member(more, why).err() == Err::kInvalid);
-        catch_up(world);
+        catch_up_online(world);
         CHECK(world.fs->committer.offline_member(more, why).ok());
         CHECK(world.read_back() == 0);
     }

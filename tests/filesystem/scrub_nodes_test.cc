@@ -11,7 +11,7 @@ using namespace cowraid::test;
 namespace {
 
 constexpr VolumeShape kManyNodes{4, 160 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * kKiB};
-constexpr uint64_t kCopies = 2;
+constexpr uint64_t kNodeCopies = 2;
 
 // Names that fill nodes, changed by several commits.
 void make_names(Filesystem& fs)
@@ -77,14 +77,14 @@ TEST_CASE("nodes: a scrub, and copying a member, read them by far fewer requests
     const ScrubStatus scrubbed = scrub(volume.fs());
     CHECK_FALSE(scrubbed.damaged());
     REQUIRE(scrubbed.nodes > 300);
-    CHECK(scrubbed.data_blocks >= scrubbed.nodes * kCopies * kNodeBlocks);
-    CHECK(reads.count() * 4 < scrubbed.nodes * kCopies);
+    CHECK(scrubbed.data_blocks >= scrubbed.nodes * kNodeCopies * kNodeBlocks);
+    CHECK(reads.count() * 4 < scrubbed.nodes * kNodeCopies);
     const uint32_t device = start(volume);
     const uint64_t before = reads.count();
     const ReplaceStatus replaced = run(volume);
     CHECK(replaced.state == ReplaceStatus::State::kFinished);
     CHECK(replaced.copy.nodes >= scrubbed.nodes);
-    CHECK((reads.count() - before) * 4 < replaced.copy.nodes * kCopies);
+    CHECK((reads.count() - before) * 4 < replaced.copy.nodes * kNodeCopies);
     CHECK(is_member(volume, device));
     const ScrubStatus again = scrub(volume.fs());
     CHECK(again.repaired == 0);
@@ -101,7 +101,7 @@ TEST_CASE("nodes: who comes while they are scrubbed waits for a mebibyte of them
     User user{&budget.foreground};
     volume.set_slow_hook({User::come, &user});
     // The first turn of a step begins without users.
-    constexpr uint64_t kFirst = 8 * kMiB / kNodeBytes / kCopies, kOther = kMiB / kNodeBytes / kCopies;
+    constexpr uint64_t kFirst = 8 * kMiB / kNodeBytes / kNodeCopies, kOther = kMiB / kNodeBytes / kNodeCopies;
     REQUIRE(volume.fs().committer.scrub.start({}).ok());
     uint64_t nodes = 0, turns = 0;
     for (int step = 0; step < 8 && nodes <= kFirst; ++step) {

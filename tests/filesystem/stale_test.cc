@@ -10,7 +10,7 @@ using namespace cowraid::test;
 
 TEST_CASE("a member that failed comes back, serves what it has, and is charged for nothing")
 {
-    for (const VolumeShape& shape : {kRaid5, kRaid6}) {
+    for (const VolumeShape& shape : {kStaleRaid5, kStaleRaid6}) {
         CAPTURE(static_cast<uint32_t>(shape.data_profile));
         StaleWorld world(shape);
         fail_while_writing(world, {1});
@@ -42,7 +42,7 @@ TEST_CASE("a member that failed comes back, serves what it has, and is charged f
 
 TEST_CASE("a stale column counts as missing when a mount decides what can be done without")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     fail_while_writing(world, {1});
     world.mount();
     world.unmount();
@@ -61,7 +61,7 @@ TEST_CASE("a stale column counts as missing when a mount decides what can be don
     world.mount();
     CHECK(world.read_back() == 0);
 
-    StaleWorld six(kRaid6);
+    StaleWorld six(kStaleRaid6);
     fail_while_writing(six, {1});
     six.mount();
     six.unmount();
@@ -75,7 +75,7 @@ TEST_CASE("a stale column counts as missing when a mount decides what can be don
 
 TEST_CASE("with a stale column of raid5 another member's failure stops the volume, and loses nothing")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     fail_while_writing(world, {1});
     world.mount();
     world.fail_writes(2);
@@ -92,7 +92,7 @@ TEST_CASE("with a stale column of raid5 another member's failure stops the volum
 
 TEST_CASE("a member that was away while nothing was written to its block groups is current")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     write_before(world);
     world.mount(degraded_options(), {1});
     world.write("new groups", kMiB);
@@ -108,7 +108,7 @@ TEST_CASE("a member that was away while nothing was written to its block groups 
 
 TEST_CASE("a reopened group takes blocks only after its absent columns are stale on the members")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     write_before(world);
     Image image = Image::copy_of(world.volume);
     std::unique_ptr<Filesystem> core = image.open_core({1});
@@ -151,7 +151,7 @@ TEST_CASE("a reopened group takes blocks only after its absent columns are stale
 
 TEST_CASE("the commit that a mount found is written again bit for bit, whatever the mount learns")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     write_before(world);
     // An older copy of member 2, from before a degraded mount that it took part in.
     const std::unique_ptr<SimDevice> old = world.volume.member(1).clone("old");
@@ -187,7 +187,7 @@ TEST_CASE("a rotten copy of the superblock is counted after an unmount, not afte
 {
     for (const bool unmounted : {true, false}) {
         CAPTURE(unmounted);
-        StaleWorld world(kRaid5);
+        StaleWorld world(kStaleRaid5);
         world.mount();
         world.write("file", kMiB);
         if (unmounted)
@@ -256,7 +256,7 @@ TEST_CASE("a crash at any request of the commit that records a failed member: no
 namespace {
 
 constexpr uint64_t kChunkBytes = 64 * kKiB;
-constexpr uint64_t kStripeBytes = 3 * kChunkBytes;  // of data, in volumes as kRaid5 and kRaid6
+constexpr uint64_t kStripeBytes = 3 * kChunkBytes;  // of data, in volumes as kStaleRaid5 and kStaleRaid6
 
 // A file "full" that takes all room, but for the first chunk of every stripe.
 InodeNumber fill_but_holes(StaleWorld& world)
@@ -321,7 +321,7 @@ bool stale_as_a_whole(SimVolume& volume, MemberId member)
 
 TEST_CASE("a member that fails within a flush has missed writes, also when power fails before the commit")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     world.mount();
     const InodeNumber inode = fill_but_holes(world);
     // From now on superblocks call the write-intent log live, so that the next flush writes rows at once.
@@ -345,7 +345,7 @@ TEST_CASE("a member that fails within a flush has missed writes, also when power
 TEST_CASE(
     "a member that may have had the only log entries of a row is not current after a recovery without it")
 {
-    StaleWorld world(kRaid6);
+    StaleWorld world(kStaleRaid6);
     world.mount();
     world.fs->names.forget(fill_but_holes(world), 1);
     world.unmount();
@@ -370,7 +370,7 @@ TEST_CASE(
 
 TEST_CASE("a member that lost exactly the last commit is stale once that commit is confirmed")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     write_before(world);
     world.mount();
     world.write("before", kMiB);
@@ -397,7 +397,7 @@ TEST_CASE("a member that lost exactly the last commit is stale once that commit 
 
 TEST_CASE("a copy of a member of older days has missed what came since, though no table says so")
 {
-    StaleWorld world(kRaid5);
+    StaleWorld world(kStaleRaid5);
     write_before(world);
     const std::unique_ptr<SimDevice> old = world.volume.member(1).clone("old");
     world.mount();

@@ -158,10 +158,11 @@ inline void fail_while_writing(StaleWorld& world, const Members& failing)
     world.unmount();
 }
 
-inline constexpr VolumeShape kRaid5{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
-inline constexpr VolumeShape kRaid6{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024};
-inline constexpr VolumeShape kNodesUnderParity{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 64 * 1024};
-inline constexpr VolumeShape kMirrors{3, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024};
+inline constexpr VolumeShape kStaleRaid5{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024};
+inline constexpr VolumeShape kStaleRaid6{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * 1024};
+inline constexpr VolumeShape kStaleNodesUnderParity{5, 96 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6,
+                                                    64 * 1024};
+inline constexpr VolumeShape kStaleMirrors{3, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024};
 
 struct LossCase {
     VolumeShape shape;

@@ -24,7 +24,7 @@ class LongRun(unittest.TestCase):
                          [{"COWRAID_PAIR_ROUNDS": str(rounds), "COWRAID_SEED": str(seed)}
                           for seed, rounds in ((1, 5), (2, 5), (3, 2))])
         self.assertEqual(len({shard.name for shard in shards}), 3)
-        self.assertEqual(shards[0].command, [Path("bin/members_test"), "-tc=pairs*"])
+        self.assertEqual(shards[0].command, [Path("bin/volume_test"), "-tc=pairs*"])
         tests = source("tests/filesystem/pairs_test.cc")
         self.assertIn('TEST_CASE("pairs', tests)
         self.assertIn("COWRAID_PAIR_ROUNDS", tests)
