@@ -85,6 +85,17 @@ TEST_CASE("scrub: a member that is filled is written by large requests, what els
     }
 }
 
+TEST_CASE("scrub: who reads what a member lacks that is filled leaves it to the scrub")
+{
+    TestVolume volume({ProfileId::kRaid5, 3, 16384});
+    REQUIRE(volume.write(0, 1, 0).ok());
+    const uint64_t blocks = come_back_empty(volume, 1);
+    volume.forget_requests();
+    CHECK(volume.read_back(0, volume.geometry.stripe_data_blocks()));
+    CHECK(volume.counts[kFilled]->entries(IoKind::kWrite).empty());
+    CHECK(scrub(volume, 1).repaired == blocks);
+}
+
 // Only stripe by stripe is what cannot be read charged, and read back.
 TEST_CASE("scrub: what a member that is filled cannot read is charged to it")
 {
