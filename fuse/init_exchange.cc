@@ -78,7 +78,7 @@ ssize_t write_reply(int fd, iovec* vectors, int count, void* userdata)
                           {static_cast<std::byte*>(vectors[1].iov_base), vectors[1].iov_len});
     if (frontend.filesystem != nullptr)
         note_answer(frontend.filesystem->store.budget.foreground,
-                    {static_cast<const std::byte*>(vectors[0].iov_base), vectors[0].iov_len}, monotonic_ns());
+                    {static_cast<const std::byte*>(vectors[0].iov_base), vectors[0].iov_len});
     return writev(fd, vectors, count);
 }
 
@@ -106,7 +106,7 @@ void note_request(ForegroundLoad& load, std::span<const std::byte> request, uint
         load.began(now_ns);
 }
 
-void note_answer(ForegroundLoad& load, std::span<const std::byte> header, uint64_t now_ns)
+void note_answer(ForegroundLoad& load, std::span<const std::byte> header)
 {
     fuse_out_header answer;
     if (header.size() < sizeof answer)
@@ -114,7 +114,7 @@ void note_answer(ForegroundLoad& load, std::span<const std::byte> header, uint64
     memcpy(&answer, header.data(), sizeof answer);
     // Notifications have no number; an odd one is libfuse's word on an INTERRUPT.
     if (answer.unique != 0 && answer.unique % 2 == 0 && answer.unique != volume_question)
-        load.ended(now_ns);
+        load.ended();
 }
 
 void note_init_request(Frontend& frontend, std::span<const std::byte> request)

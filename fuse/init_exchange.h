@@ -22,7 +22,7 @@ const fuse_custom_io& session_io();
 // with that `header`. STATFS does not count: it asks for numbers that are in memory, as commands do that look
 // at the work. Thread-safe; a STATFS is answered by the thread that read it.
 void note_request(ForegroundLoad& load, std::span<const std::byte> request, uint64_t now_ns);
-void note_answer(ForegroundLoad& load, std::span<const std::byte> header, uint64_t now_ns);
+void note_answer(ForegroundLoad& load, std::span<const std::byte> header);
 
 // Remembers what the kernel offers when `request` (header included) is an INIT.
 void note_init_request(Frontend& frontend, std::span<const std::byte> request);

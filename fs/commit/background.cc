@@ -50,6 +50,8 @@ constexpr uint64_t kIdleUs = 5000 * kMicrosecondsPerMs;
 constexpr uint64_t kQuietUs = 1000 * kMicrosecondsPerMs;
 constexpr uint64_t kQuietStepBytes = 16 * kMiB;
 constexpr uint64_t kStepUs = 50 * kMicrosecondsPerMs;
+// And while users wait: a turn of the budget.
+constexpr uint64_t kHeldBackStepBytes = kMiB;
 
 uint64_t clock_us()
 {
@@ -90,13 +92,14 @@ bool CleanPace::idle(uint64_t now)
     return now - changed_us_ >= kIdleUs;
 }
 
-// Somebody waits for its end: it has as much of the time as the budget says, but half at most, and all of it,
-// in larger steps, when nobody uses the volume.
+// Somebody waits for its end: it has as much of the time as the budget says, and all of it, in larger steps,
+// when nobody uses the volume.
 bool CleanPace::balance(uint64_t begin)
 {
     const bool is_quiet = !committer_.store.budget.holds_back();
     const bool is_large = is_quiet && begin - changed_us_ >= kQuietUs;
-    const CleanProgress progress = committer_.balance.step(is_large ? quiet_bytes_ : CleanPolicy::kStepBytes);
+    const uint64_t small_bytes = is_quiet ? CleanPolicy::kStepBytes : kHeldBackStepBytes;
+    const CleanProgress progress = committer_.balance.step(is_large ? quiet_bytes_ : small_bytes);
     if (progress == CleanProgress::kNothing)
         return false;
     if (is_large && progress == CleanProgress::kWorked)
@@ -104,9 +107,7 @@ bool CleanPace::balance(uint64_t begin)
                                                     : std::min(kQuietStepBytes, quiet_bytes_ * 2);
     if (progress == CleanProgress::kNeedsCommit)
         committer_.commit().ignore();  // an error has stopped the filesystem
-    const uint64_t end = clock_us();
-    const uint64_t least = progress == CleanProgress::kNeedsCommit ? kCleanPauseUs : 0;
-    next_us_ = end + std::max(least, is_quiet ? 0 : end - begin);
+    next_us_ = clock_us() + (progress == CleanProgress::kNeedsCommit ? kCleanPauseUs : 0);
     return true;
 }
 

@@ -324,7 +324,7 @@ ScrubOrder Scrub::order() const
     if (status_.options.limit > 0)
         order.piece_bytes = std::clamp(status_.options.limit / 8, kMiB, order.piece_bytes);
     if (store_.budget.holds_back())
-        order.piece_bytes = kMiB;  // a turn for each of its reads
+        order.piece_bytes = kHeldBackBytes;  // a turn for each of its reads
     return order;
 }
 

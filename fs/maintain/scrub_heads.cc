@@ -16,8 +16,8 @@ namespace cowraid {
 
 namespace {
 
-// Bytes of a log in one piece.
-constexpr uint64_t kLogPieceBytes = 4 * kMiB;
+// Bytes of a log in one piece, and read in one turn.
+constexpr uint64_t kLogPieceBytes = 256 * kKiB;
 // What is read again where a piece cannot be read: who waits for the end of a scrub waits for a bad device.
 constexpr uint64_t kLogPartBytes = 64 * kKiB;
 
@@ -258,6 +258,7 @@ uint64_t mend_parts(Store& store, CommitOrders& orders, BlockDevice& device, std
 
 void scrub_log(Store& store, CommitOrders& orders, const LogPiece& piece, ScrubMode mode, ScrubReport& report)
 {
+    const WorkTurn turn(store.budget, BackgroundWork::kScrub);
     MemberSet& members = store.volume.members();
     BlockDevice* const device = members.device(piece.member);
     const std::vector<LogPiece> bad =

@@ -48,8 +48,8 @@ bool to_be_copied(Store& store, const ArrayGroup& group)
                        [=](const GroupColumn& column) { return column.member == source; });
 }
 
-// What is read in one turn, of all members; while users wait, and otherwise.
-constexpr uint64_t kHeldBackBytes = kMiB, kTurnBytes = 8 * kMiB;
+// What is read in one turn, of all members, while nobody waits.
+constexpr uint64_t kTurnBytes = 8 * kMiB;
 
 // Blocks of a group that a piece may span, used or not: its bitmap.
 constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
@@ -101,7 +101,8 @@ void NodeScrub::begin_turn(const BlockRef& next)
     turn_.emplace(store_.budget, work_);
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(next.address);
     const uint64_t bytes = kNodeBytes * (group ? group->geometry.copies : 1);
-    turn_left_ = std::max<uint64_t>(1, (store_.budget.holds_back() ? kHeldBackBytes : kTurnBytes) / bytes);
+    turn_left_ =
+        std::max<uint64_t>(1, (store_.budget.holds_back() ? kHeldBackBytes / 2 : kTurnBytes) / bytes);
 }
 
 // False: a block of them is lost.

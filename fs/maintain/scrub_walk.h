@@ -31,6 +31,9 @@ struct ScrubSelection {
     }
 };
 
+// Of rows, read in one turn of all members while users wait; of nodes, which lie apart, half as much.
+inline constexpr uint64_t kHeldBackBytes = 2 * kMiB;
+
 struct ScrubOrder {
     ScrubMode mode = ScrubMode::kRepair;
     ScrubScope scope = ScrubScope::kAll;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How much background work may take while somebody uses the volume: one budget for scrub, catching up,
 // balance and cleaner. Without requests of users each works at full speed. With them the workers take turns,
-// one at a time, with a rest after each turn. The rest is as long as keeps the mean latency of requests
-// within a quarter of what it is in the rests; a least share is always left to the workers.
+// one at a time, and after each turn all rest kRest times as long as it took.
 #pragma once
 
 #include <array>
@@ -17,23 +16,22 @@ namespace cowraid {
 class ForegroundLoad {
 public:
     void began(uint64_t now_ns);
-    void ended(uint64_t now_ns);
+    void ended();
     // A request began within the last kQuietNs, or is under way and no older than a reader would wait.
     [[nodiscard]] bool busy(uint64_t now_ns) const;
 
-    // Requests begun until now, and the sum of the times that they have been under way. Only differences mean
-    // anything: time by count is the mean latency (Little's law), requests under way included.
-    struct Sample {
-        uint64_t count = 0, time_ns = 0;
-    };
-    [[nodiscard]] Sample sample(uint64_t now_ns) const;
+    // Requests.
+    [[nodiscard]] uint64_t under_way() const
+    {
+        const uint64_t ended = ended_.load(std::memory_order_relaxed);
+        return begun_.load(std::memory_order_relaxed) - ended;
+    }
 
     static constexpr uint64_t kQuietNs = 50'000'000;
     static constexpr uint64_t kForgottenNs = 10'000'000'000;
 
 private:
-    std::atomic<uint64_t> begun_{0}, begun_ns_{0};  // how many, and the sum of the times
-    std::atomic<uint64_t> ended_{0}, ended_ns_{0};
+    std::atomic<uint64_t> begun_{0}, ended_{0};  // requests
     std::atomic<uint64_t> newest_ns_{0};
 };
 
@@ -56,24 +54,17 @@ public:
 
     // Workers are held back now: what they do in one turn is to be small.
     [[nodiscard]] bool holds_back() const;
-    // Share of the time that turns have while users are busy, in percent.
-    [[nodiscard]] uint32_t share_percent() const;
     // Of all workers.
     [[nodiscard]] uint64_t turns_begun() const;
 
-    static constexpr double kShareLeast = 1.0 / 16, kShareMost = 0.5;
+    // An eighth of the time is the workers'.
+    static constexpr uint64_t kRest = 7;
 
 private:
-    // Of requests while no turn, or one, was under way.
-    struct Measured {
-        double count = 0, time_ns = 0;
-    };
     struct Waiter {
         uint64_t since_ns = 0;  // 0: it does not wait
         uint64_t asked_ns = 0;  // last
     };
-    void measure(uint64_t now_ns) CW_REQUIRES(mutex_);
-    void steer() CW_REQUIRES(mutex_);
     [[nodiscard]] bool behind_others(BackgroundWork work, uint64_t now_ns) const CW_REQUIRES(mutex_);
     void enter(uint64_t now_ns) CW_REQUIRES(mutex_);
 
@@ -83,9 +74,6 @@ private:
     uint64_t begun_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t turn_began_ns_ CW_GUARDED_BY(mutex_) = 0;  // the first of them
     uint64_t rest_until_ns_ CW_GUARDED_BY(mutex_) = 0;
-    ForegroundLoad::Sample last_ CW_GUARDED_BY(mutex_);
-    Measured at_rest_ CW_GUARDED_BY(mutex_), at_work_ CW_GUARDED_BY(mutex_);
-    double share_ CW_GUARDED_BY(mutex_) = 0.125;
 };
 
 // A turn of the calling thread for as long as it exists; waits for it to begin. Locks that users' requests
