@@ -18,6 +18,10 @@ public:
         device_.perform(request);
         request.device = this;
     }
+    [[nodiscard]] bool start(IoRequest& request, IoCompletion& completion) override
+    {
+        return device_.start(request, completion);
+    }
 
 private:
     BlockDevice& device_;

@@ -31,7 +31,7 @@ SpindleDevice::SpindleDevice(std::unique_ptr<BlockDevice> inner, const SpindleOp
       origin_(monotonic_ns())
 {
     CW_ASSERT(options.time_scale > 0 && options.queue_depth > 0);
-    server_ = std::thread([this] { run(); });
+    CW_ASSERT(pthread_create(&server_, nullptr, server_main, this) == 0);
 }
 
 SpindleDevice::~SpindleDevice()
@@ -42,7 +42,7 @@ SpindleDevice::~SpindleDevice()
         stopping_ = true;
         arrived_.notify_all();
     }
-    server_.join();
+    pthread_join(server_, nullptr);
 }
 
 uint64_t SpindleDevice::model_now() const
@@ -144,6 +144,12 @@ void SpindleDevice::account(const IoRequest& request, const Choice& choice)
     const uint64_t late = now > choice.service.end ? now - choice.service.end : 0;
     statistics_.late_sum += late;
     statistics_.late_max = std::max(statistics_.late_max, late);
+}
+
+void* SpindleDevice::server_main(void* self)
+{
+    static_cast<SpindleDevice*>(self)->run();
+    return nullptr;
 }
 
 void SpindleDevice::run()

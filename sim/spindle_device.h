@@ -4,10 +4,11 @@
 // done, and a flush costs no more than the requests before it. No read-ahead either.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "base/mutex.h"
@@ -74,6 +75,7 @@ private:
         bool aged = false;
     };
 
+    static void* server_main(void* self);
     void run();
     [[nodiscard]] Choice choose() const CW_REQUIRES(mutex_);
     [[nodiscard]] Choice plan(size_t index) const CW_REQUIRES(mutex_);
@@ -95,7 +97,7 @@ private:
     uint64_t track_ CW_GUARDED_BY(mutex_) = 0;
     SpindleStatistics statistics_ CW_GUARDED_BY(mutex_);
     bool stopping_ CW_GUARDED_BY(mutex_) = false;
-    std::thread server_;  // last: it uses all of the above
+    pthread_t server_{};  // uses all of the above
 };
 
 }  // namespace cowraid
