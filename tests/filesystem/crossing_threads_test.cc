@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Operations on a volume cross each other, each in threads of its own as in the daemon: a conversion, the
-// replacement of members, scrubs, members that leave and come back, a spare that takes the place of one that
-// fails; beside writers, until all have ended, or until power fails. COWRAID_ROUNDS: how often (3).
+// Operations on a volume cross each other, each in threads of its own as in the daemon: conversions, members
+// that are added, removed, made smaller and larger, the replacement of members, scrubs, members that leave
+// and come back, a spare that takes the place of one that fails, the cleaner that empties groups for a
+// balance; beside writers, until all have ended, or until power fails. COWRAID_ROUNDS: how often (3).
 #include <pthread.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ namespace {
 constexpr uint64_t kCrossedBytes = 384 * kMiB;
 constexpr VolumeShape kCrossedShape{5, kCrossedBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB};
 constexpr uint32_t kSuccessors = 3;  // devices that members are replaced by
+constexpr uint32_t kAdditions = 3;  // and that become members
 constexpr uint64_t kCrossedBlocks = 512;  // of each file
 constexpr uint32_t kCrossedWriters = 2;
 constexpr uint64_t kCrossedMs = 4000;
@@ -111,6 +113,7 @@ struct Crossing {
     uint64_t random;
     std::atomic<bool> ending{false};
     std::atomic<uint32_t> balances{0}, replacements{0}, scrubs{0}, departures{0}, returns{0};
+    std::atomic<uint32_t> additions{0}, removals{0}, shrinkings{0}, growths{0};
 
     [[nodiscard]] bool ends() const { return ending.load() || !volume.power().on(); }
     [[nodiscard]] MemberId some_member(Prng& prng) const
@@ -141,26 +144,76 @@ struct CrossingWriter {
     }
 };
 
-void* convert_again_and_again(void* argument)
+// One balance at a time: to another profile and back, off a member that goes, or off the end of one.
+bool start_balance_by_chance(Crossing& crossing, Prng& prng, bool& narrow)
+{
+    Balance& balance = crossing.fs.committer.balance;
+    const VolumeProfiles now = crossing.fs.volume->profiles();
+    std::string why;
+    if (prng.chance(1, 3) && crossing.fs.volume->member_table().size() > kCrossedShape.member_count) {
+        const bool began =
+            balance
+                .start({.profiles = now, .content = kAllContent, .member = crossing.some_member(prng)}, why)
+                .ok();
+        crossing.removals += began ? 1 : 0;
+        return began;
+    }
+    if (prng.chance(1, 3)) {
+        const uint64_t size = kCrossedBytes - kMinSlotBytes * prng.between(2, 8);
+        const bool began = balance
+                               .start({.profiles = now,
+                                       .content = kAllContent,
+                                       .member = crossing.some_member(prng),
+                                       .shrink_bytes = size},
+                                      why)
+                               .ok();
+        crossing.shrinkings += began ? 1 : 0;
+        return began;
+    }
+    const VolumeProfiles profiles = narrow ? VolumeProfiles{ProfileId::kRaid5, ProfileId::kRaid1}
+                                           : VolumeProfiles{ProfileId::kRaid6, ProfileId::kRaid1c3};
+    const bool began =
+        balance.start({.profiles = profiles, .content = kAllContent, .convert = true, .force = true}, why)
+            .ok();
+    crossing.balances += began ? 1 : 0;
+    narrow = narrow != began;
+    return began;
+}
+
+void* balance_again_and_again(void* argument)
 {
     auto& crossing = *static_cast<Crossing*>(argument);
     Prng prng(crossing.random + 1);
     Balance& balance = crossing.fs.committer.balance;
     std::string why;
     for (bool narrow = true; !crossing.ends(); rest(prng, 60)) {
-        const VolumeProfiles profiles = narrow ? VolumeProfiles{ProfileId::kRaid5, ProfileId::kRaid1}
-                                               : VolumeProfiles{ProfileId::kRaid6, ProfileId::kRaid1c3};
-        if (balance.start({.profiles = profiles, .content = kAllContent, .convert = true, .force = true}, why)
-                .ok()) {
-            ++crossing.balances;
-            narrow = !narrow;
-        } else if (prng.chance(1, 8)) {
+        if (start_balance_by_chance(crossing, prng, narrow))
+            continue;
+        if (prng.chance(1, 8)) {
             balance.pause(why).ignore();
             rest(prng, 20);
             balance.resume(why).ignore();
         } else if (prng.chance(1, 16)) {
             balance.cancel(why).ignore();
         }
+    }
+    return nullptr;
+}
+
+// Members come, and those that were made smaller get their room back.
+void* add_and_grow(void* argument)
+{
+    auto& crossing = *static_cast<Crossing*>(argument);
+    Prng prng(crossing.random + 5);
+    std::string why;
+    for (uint32_t used = 0; !crossing.ends(); rest(prng, 100)) {
+        if (used < kAdditions && prng.chance(1, 3)) {
+            const uint32_t device = crossing.volume.shape().member_count + 1 + kSuccessors + used++;
+            if (crossing.fs.committer.add_member(crossing.volume.borrow_one(device), why).ok())
+                ++crossing.additions;
+        }
+        if (crossing.fs.committer.grow_member(crossing.some_member(prng), why).ok())
+            ++crossing.growths;
     }
     return nullptr;
 }
@@ -174,7 +227,7 @@ void* replace_again_and_again(void* argument)
         // A refusal costs the device.
         if (used < kSuccessors && !crossing.fs.committer.replace.status().active()) {
             const MemberId source = crossing.some_member(prng);
-            const uint32_t device = kCrossedShape.member_count + 1 + used++;
+            const uint32_t device = crossing.volume.shape().member_count + 1 + used++;
             if (crossing.fs.committer.replace_member(source, crossing.volume.borrow_one(device), why).ok())
                 ++crossing.replacements;
         } else if (prng.chance(1, 40)) {
@@ -264,14 +317,29 @@ MountOptions threaded_options()
     return options;
 }
 
-// Everything came to its end once; slow machines take their time.
-bool crossed(const Crossing& crossing, bool leaves)
+enum class CrossingKind : uint8_t { kToTheEnd, kMemberFails, kPowerFails };
+constexpr uint64_t kCrossingKinds = 3;
+
+// What each kind of work is to have begun, or done; slow machines take their time.
+bool crossed(const Crossing& crossing, CrossingKind kind)
 {
-    return crossing.balances > 0 && crossing.replacements > 0 && crossing.scrubs > 0 &&
-           (!leaves || (crossing.departures > 0 && crossing.returns > 0));
+    return (kind == CrossingKind::kMemberFails || (crossing.departures > 0 && crossing.returns > 0)) &&
+           crossing.balances > 0 && crossing.replacements > 0 && crossing.scrubs > 0 &&
+           crossing.additions > 0 && crossing.removals > 0 && crossing.shrinkings > 0 &&
+           crossing.growths > 0 && crossing.fs.info().emptied_groups > 0;
 }
 
-void run_crossing(Crossing& crossing, std::deque<VersionedFile>& files, bool member_fails)
+std::vector<void* (*)(void*)> workers_of(CrossingKind kind)
+{
+    std::vector<void* (*)(void*)> workers{balance_again_and_again, add_and_grow, replace_again_and_again,
+                                          scrub_again_and_again};
+    // With a member away raid5 stops when another one fails.
+    if (kind != CrossingKind::kMemberFails)
+        workers.push_back(leave_and_return);
+    return workers;
+}
+
+void run_crossing(Crossing& crossing, std::deque<VersionedFile>& files, CrossingKind kind)
 {
     std::vector<CrossingWriter> writers;
     for (VersionedFile& file : files)
@@ -283,20 +351,16 @@ void run_crossing(Crossing& crossing, std::deque<VersionedFile>& files, bool mem
     };
     for (CrossingWriter& writer : writers)
         begin(CrossingWriter::run, &writer);
-    for (void* (*const run)(void*) :
-         {convert_again_and_again, replace_again_and_again, scrub_again_and_again})
+    for (void* (*const run)(void*) : workers_of(kind))
         begin(run, &crossing);
-    // With a member away raid5 stops when another one fails.
-    if (!member_fails)
-        begin(leave_and_return, &crossing);
-    const bool leaves = !member_fails;
     const uint64_t started = monotonic_ms();
-    while ((monotonic_ms() < started + kCrossedMs || !crossed(crossing, leaves)) &&
+    bool fails = kind == CrossingKind::kMemberFails;
+    while ((monotonic_ms() < started + kCrossedMs || !crossed(crossing, kind)) &&
            monotonic_ms() < started + kCrossedMsMax && crossing.volume.power().on()) {
         usleep(10000);
-        if (member_fails && monotonic_ms() > started + kCrossedMs / 3) {
+        if (fails && monotonic_ms() > started + kCrossedMs / 3) {
             crossing.volume.cable(0).add_rule({.action = FaultAction::kGone});
-            member_fails = false;
+            fails = false;
         }
     }
     crossing.ending.store(true);
@@ -304,39 +368,40 @@ void run_crossing(Crossing& crossing, std::deque<VersionedFile>& files, bool mem
         pthread_join(thread, nullptr);
     for (const CrossingWriter& writer : writers)
         CHECK((!writer.stopped || !crossing.volume.power().on()));
+    CHECK((crossed(crossing, kind) || kind == CrossingKind::kPowerFails));
+    MESSAGE("balances " << crossing.balances.load() << ", replacements " << crossing.replacements.load()
+                        << ", scrubs " << crossing.scrubs.load() << ", departures "
+                        << crossing.departures.load() << ", returns " << crossing.returns.load()
+                        << ", additions " << crossing.additions.load() << ", removals "
+                        << crossing.removals.load() << ", shrinkings " << crossing.shrinkings.load()
+                        << ", growths " << crossing.growths.load() << ", emptied groups "
+                        << crossing.fs.info().emptied_groups);
 }
 
-// 0: all goes on to its end; 1: a member fails, too, and there is a spare; 2: power fails.
-void cross(uint64_t kind, uint64_t random)
+void cross(CrossingKind kind, uint64_t random)
 {
     Prng prng(random);
     SimVolume volume(kCrossedShape);
     std::string why;
     REQUIRE_MESSAGE(volume.make(why).ok(), why);
-    const uint32_t spare = volume.add_device(kCrossedBytes);
-    for (uint32_t device = 0; device < kSuccessors; ++device)
-        volume.add_device(kCrossedBytes);
+    const uint32_t spare = volume.add_device(volume.shape().member_bytes);
+    for (uint32_t device = 0; device < kSuccessors + kAdditions; ++device)
+        volume.add_device(volume.shape().member_bytes);
     mount(volume, threaded_options(), blank_devices(volume));
     std::deque<VersionedFile> files;
     for (uint32_t number = 0; number < kCrossedWriters; ++number)
         files.emplace_back(volume.fs(), number, random * 10 + number);
     REQUIRE(volume.fs().committer.sync().ok());
-    if (kind == 1)
+    if (kind == CrossingKind::kMemberFails)
         REQUIRE(volume.fs().committer.add_spare(volume.borrow_one(spare), why).ok());
-    if (kind == 2)
+    if (kind == CrossingKind::kPowerFails)
         volume.power().arm(prng.between(500, 20000));
     {
         Crossing crossing{.volume = volume, .fs = volume.fs(), .random = random};
-        run_crossing(crossing, files, kind == 1);
-        if (kind != 2) {
-            CHECK(crossing.balances.load() > 0);
-            CHECK(crossing.replacements.load() > 0);
-            CHECK(crossing.scrubs.load() > 0);
-            CHECK((kind == 1 || crossing.departures.load() > 0));
-            CHECK((kind == 1 || crossing.returns.load() > 0));
-        }
+        run_crossing(crossing, files, kind);
     }
-    if (kind == 2) {
+    const bool exact = kind != CrossingKind::kPowerFails;
+    if (!exact) {
         volume.kill();
         volume.power_cut(prng);
         volume.power().turn_on();
@@ -344,26 +409,28 @@ void cross(uint64_t kind, uint64_t random)
     }
     for (const VersionedFile& file : files) {
         CHECK(file.versions() > 10);
-        CHECK(file.wrong_blocks(volume.fs(), kind != 2) == 0);
+        CHECK(file.wrong_blocks(volume.fs(), exact) == 0);
     }
     REQUIRE(settles(volume.fs()));
     for (const VersionedFile& file : files)
-        CHECK(file.wrong_blocks(volume.fs(), kind != 2) == 0);
+        CHECK(file.wrong_blocks(volume.fs(), exact) == 0);
     REQUIRE(volume.unmount().ok());
     std::vector<uint32_t> absent = blank_devices(volume);
-    if (kind == 1 && std::find(absent.begin(), absent.end(), 0u) == absent.end())
+    const bool failed = kind == CrossingKind::kMemberFails;
+    if (failed && std::find(absent.begin(), absent.end(), 0u) == absent.end())
         absent.push_back(0);
     require_clean(volume, absent);
 }
 
 }  // namespace
 
-TEST_CASE("crossing threads: conversions, replacements, scrubs, members that leave and return beside writers")
+TEST_CASE("crossing threads: whatever is done to members and groups, all at once, beside writers")
 {
     const char* const rounds = getenv("COWRAID_ROUNDS");
-    for (uint64_t round = 0; round < (rounds != nullptr ? strtoull(rounds, nullptr, 0) : 3); ++round) {
+    for (uint64_t round = 0; round < (rounds != nullptr ? strtoull(rounds, nullptr, 0) : kCrossingKinds);
+         ++round) {
         CAPTURE(seed());
         CAPTURE(round);
-        cross(round % 3, seed() + round);
+        cross(static_cast<CrossingKind>(round % kCrossingKinds), seed() + round);
     }
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Operations cross each other beside a writer, and the daemon is killed amid them, again and again: a
-conversion, the replacement of a member, a scrub, members that go and come back. COWRAID_CROSSING_SECONDS:
-how long (12)."""
+"""Operations cross each other beside a writer, and the daemon is killed amid them, again and again:
+conversions, members that are added, removed, made smaller and larger, the replacement of a member, a scrub,
+members that go and come back. COWRAID_CROSSING_SECONDS: how long (12)."""
 
 import os
 import random
@@ -9,15 +9,14 @@ import struct
 import threading
 import time
 
-from conftest import run, tool
+from conftest import PATIENCE, run, tool
 from test_balance import state
 from test_replace_in_service import replacement
 
 SECONDS = float(os.environ.get("COWRAID_CROSSING_SECONDS", "12"))
-ROUND_SECONDS = 5
+ROUND_SECONDS = 4
 BLOCK = 4096
 BLOCKS = 1024
-VOLUME = "cowraid:crossings"
 MEMBERS, MEMBER_MIB = 5, 256
 
 
@@ -88,7 +87,10 @@ class Operator:
     def __init__(self, volume, seed):
         self.volume, self.random = volume, random.Random(seed)
         self.begun = {}
-        self.orders = [self.balance, self.replace, self.scrub, self.offline, self.online]
+        self.orders = [self.balance, self.add, self.remove, self.resize, self.replace, self.scrub,
+                       self.offline, self.online]
+        self.names = ["balance", "add", "remove", "smaller", "larger", "replace", "scrub", "offline",
+                      "online"]
 
     def order(self, name, *words):
         result = tool("cowraid", *words, self.volume.mount_point, check=False, timeout=60)
@@ -108,21 +110,41 @@ class Operator:
         return self.order("balance", "balance", "start", "--convert", data, "--metadata", metadata, "--force",
                           "--background")
 
-    def replace(self):
+    def free_device(self):
         used = {member["device"] for member in self.members()}
-        free = [device for device in self.volume.devices if device not in used]
-        source = self.random.choice(self.members())["devid"]
-        return self.order("replace", "replace", "start", "-f", str(source), self.random.choice(free))
+        return self.random.choice([device for device in self.volume.devices if device not in used])
+
+    def some_member(self):
+        return str(self.random.choice(self.members())["devid"])
+
+    def add(self):
+        return len(self.members()) <= MEMBERS and self.order("add", "device", "add", "-f", self.free_device())
+
+    def remove(self):
+        return len(self.members()) > MEMBERS and \
+            self.order("remove", "device", "remove", "--background", self.some_member())
+
+    def resize(self):
+        """One that was made smaller gets its room back."""
+        member = self.some_member()
+        return self.order("larger", "filesystem", "resize", f"{member}:max") or \
+            self.order("smaller", "filesystem", "resize", "--background", f"{member}:-64M")
+
+    def replace(self):
+        return self.order("replace", "replace", "start", "-f", self.some_member(), self.free_device())
 
     def scrub(self):
         return self.order("scrub", "scrub", "start")
 
     def offline(self):
-        return self.order("offline", "device", "offline", str(self.random.choice(self.members())["devid"]))
+        return self.order("offline", "device", "offline", self.some_member())
 
     def online(self):
         away = [member for member in self.members() if member["state"] != "present"]
         return all([self.order("online", "device", "online", str(member["devid"])) for member in away])
+
+    def lacks(self):
+        return [name for name in self.names if not self.begun.get(name)]
 
     def cancel(self):
         what = self.random.choice([["replace", "cancel"], ["scrub", "cancel"], ["balance", "pause"],
@@ -130,7 +152,9 @@ class Operator:
         return self.order(" ".join(what), *what)
 
     def run(self, seconds):
-        """First all of them, close together."""
+        """First all of them, close together. There is one balance at a time: each kind of it comes first once
+        in a while."""
+        self.random.shuffle(self.orders)
         for order in self.orders:
             order()
         end = time.monotonic() + seconds
@@ -156,48 +180,60 @@ def settle(volume, operator, seconds=120):
         time.sleep(0.1)
 
 
-def test_operations_cross_and_the_daemon_is_killed(make_volume):
-    volume = make_volume(data="raid6", metadata="raid1c3", member_count=MEMBERS, member_mib=MEMBER_MIB)
-    volume.make("-L", "crossings")
-    for _ in range(2):
-        volume.another(MEMBER_MIB)
-    volume.mount([VOLUME])
-    still = os.urandom(64 << 20)
+def cross(volume, label, operator, seconds):
+    """Rounds of orders beside writers, each ended by a kill, until each kind of order was taken once."""
+    still = os.urandom(32 << 20)
     (volume.mount_point / "still").write_bytes(still)
     writers = [VersionWriter(volume.mount_point, number) for number in range(2)]
     for writer in writers:
         writer.create()
     run("sync", "-f", volume.mount_point)
-    seed = int(os.environ.get("COWRAID_SEED", time.time()))
-    operator = Operator(volume, seed)
-    end = time.monotonic() + SECONDS
-    rounds = 0
-    while rounds < 2 or time.monotonic() < end:
-        print("seed", seed, "round", rounds, flush=True)
+    end, rounds = time.monotonic() + seconds, 0
+    while time.monotonic() < end or operator.lacks():
+        assert time.monotonic() < end + 5 * PATIENCE, operator.begun
+        print("round", rounds, operator.begun, flush=True)
         writers = [writer.again() for writer in writers]
-        for writer in writers:
-            writer.start()
+        for thread in writers:
+            thread.start()
         try:
-            operator.run(ROUND_SECONDS)
-            assert not any(writer.failure for writer in writers), [writer.failure for writer in writers]
+            operator.run(min(ROUND_SECONDS, seconds))
+            assert not any(thread.failure for thread in writers), [thread.failure for thread in writers]
             volume.kill()
         finally:
-            for writer in writers:
-                writer.ending.set()
-            for writer in writers:
-                writer.join()
-        volume.mount([VOLUME])
+            for thread in writers:
+                thread.ending.set()
+            for thread in writers:
+                thread.join()
+        volume.mount([f"cowraid:{label}"])
         for writer in writers:
             writer.verify()
         assert (volume.mount_point / "still").read_bytes() == still
         rounds += 1
     settle(volume, operator)
-    assert all(operator.begun.get(name) for name in ("balance", "replace", "scrub", "offline", "online")), \
-        operator.begun
     tool("cowraid", "scrub", "cancel", volume.mount_point, check=False)
     for writer in writers:
         writer.verify()
     assert (volume.mount_point / "still").read_bytes() == still
     assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
     volume.unmount()
-    tool("cowraid", "check", VOLUME)
+    tool("cowraid", "check", f"cowraid:{label}")
+
+
+def crossing_volume(make_volume, label, member_mib, more):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=MEMBERS, member_mib=member_mib)
+    volume.make("-L", label)
+    for _ in range(more):
+        volume.another(member_mib)
+    volume.mount([f"cowraid:{label}"])
+    return volume
+
+
+def crossing_seed():
+    seed = int(os.environ.get("COWRAID_SEED", time.time()))
+    print("seed", seed)
+    return seed
+
+
+def test_operations_cross_and_the_daemon_is_killed(make_volume):
+    volume = crossing_volume(make_volume, "crossings", MEMBER_MIB, 4)
+    cross(volume, "crossings", Operator(volume, crossing_seed()), SECONDS)
