@@ -322,7 +322,7 @@ ScrubOrder Scrub::order() const
     ScrubOrder order{
         .mode = status_.options.mode, .scope = scope_, .selection = selection_, .bytes_begun = bytes_begun_};
     if (status_.options.limit > 0)
-        order.piece_bytes = std::clamp(status_.options.limit / 8, kMiB, order.piece_bytes);
+        order.piece_bytes = std::clamp(status_.options.limit / 16, kMiB, order.piece_bytes);
     if (store_.budget.holds_back())
         order.piece_bytes = kHeldBackBytes;  // a turn for each of its reads
     return order;
@@ -540,10 +540,10 @@ bool Scrub::hand_over_lossy()
     return false;
 }
 
-// How long what was read so far should have taken.
+// How long what was begun so far should take: what other threads have under way counts, too.
 uint64_t Scrub::due_ms() const
 {
-    return status_.options.limit == 0 ? 0 : status_.bytes_done * 1000 / status_.options.limit;
+    return status_.options.limit == 0 ? 0 : bytes_begun_ * 1000 / status_.options.limit;
 }
 
 bool Scrub::wait()
