@@ -63,9 +63,7 @@ std::string everything_text(const VolumeStatus& status)
 
 unsigned percent_of(const ScrubStatus& status)
 {
-    return status.bytes_total == 0 ? 0
-                                   : static_cast<unsigned>(std::min(status.bytes_done, status.bytes_total) *
-                                                           100 / status.bytes_total);
+    return static_cast<unsigned>(percent_share(status.bytes_done, status.bytes_total));
 }
 
 uint64_t missing_spares(const VolumeInfo& info)

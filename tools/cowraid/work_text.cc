@@ -13,11 +13,6 @@ namespace {
 
 using Balancing = BalanceStatus::State;
 
-unsigned percent_of(uint64_t done, uint64_t total)
-{
-    return total == 0 ? 0 : static_cast<unsigned>(done * 100 / total);
-}
-
 uint64_t bytes_done(const BalanceStatus& status)
 {
     return status.bytes_total - std::min(status.bytes_total, status.bytes_left);
@@ -98,7 +93,7 @@ WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run
     const uint64_t rate = run_ms == 0 ? 0 : done_bytes * 1000 / run_ms;
     const uint64_t pace = limit == 0 ? rate : std::min(rate, limit);
     return {.running = true,
-            .percent = percent_of(done, total_bytes),
+            .percent = static_cast<unsigned>(percent_share(done, total_bytes)),
             .rate = rate,
             .left_ms = pace == 0 ? 0 : (total_bytes - done) * 1000 / pace,
             .limit = limit};
@@ -163,7 +158,7 @@ WorkProgress balance_progress(const BalanceStatus& status)
     // The pace is that of this mount; how much is done counts from the beginning.
     WorkProgress progress =
         progress_of(status.moved_bytes, status.moved_bytes + status.bytes_left, status.run_ms);
-    progress.percent = percent_of(bytes_done(status), status.bytes_total);
+    progress.percent = static_cast<unsigned>(percent_share(bytes_done(status), status.bytes_total));
     progress.running = status.state == Balancing::kRunning;
     progress.held_back = status.held_back;
     if (status.groups_stuck > 0)
