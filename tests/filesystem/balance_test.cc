@@ -4,6 +4,7 @@
 #include "fs/txn/group_planning.h"
 #include "tests/filesystem/volume_contents.h"
 #include "tests/filesystem/volume_shapes.h"
+#include "tests/support/bytes.h"
 #include <linux/falloc.h>
 
 using namespace cowraid;
@@ -483,7 +484,7 @@ TEST_CASE("balance: a node that cannot be read keeps its group, and the volume g
     for (uint32_t member = 0; member < 3; ++member)
         for (uint64_t offset = 0; offset < kMemberBytes; offset += kBlockBytes) {
             volume.member(member).peek(offset, block);
-            if (std::search(block.begin(), block.end(), lost.begin(), lost.end()) == block.end())
+            if (!contains(block, lost))
                 continue;
             volume.member(member).poke(offset, random_content(prng, kBlockBytes));
             spoilt = true;

@@ -61,7 +61,7 @@ void spoil_blocks(SimVolume& volume, Prng& prng, uint32_t member, Spoilt& spoilt
     for (int attempt = 0; attempt < 4000 && spoilt.blocks.size() < wanted; ++attempt) {
         const uint64_t offset = begin + prng.below(blocks) * kBlockBytes;
         volume.member(member).peek(offset, content);
-        if (content == std::vector<std::byte>(kBlockBytes) || spoilt.blocks.contains(offset))
+        if (same(content, std::vector<std::byte>(kBlockBytes)) || spoilt.blocks.contains(offset))
             continue;
         const auto kind = prng.chance(1, 4) ? Spoilt::Kind::kUnreadable : Spoilt::Kind::kRotten;
         spoilt.blocks[offset] = kind;

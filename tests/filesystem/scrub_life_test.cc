@@ -32,10 +32,9 @@ public:
         for (uint32_t member = 0; member < 2; ++member) {
             const std::vector<std::byte> after = image(volume, member);
             for (uint64_t at = slots_offset(volume.fs()); at < after.size(); at += kBlockBytes) {
-                const auto first = after.begin() + static_cast<ptrdiff_t>(at);
-                if (!std::equal(first, first + kBlockBytes,
-                                before[member].begin() + static_cast<ptrdiff_t>(at)))
-                    blocks_.push_back({member, at, {first, first + kBlockBytes}});
+                const std::span block = std::span(after).subspan(at, kBlockBytes);
+                if (!same(block, std::span(before[member]).subspan(at, kBlockBytes)))
+                    blocks_.push_back({member, at, {block.begin(), block.end()}});
             }
         }
         REQUIRE(blocks_.size() > 40);

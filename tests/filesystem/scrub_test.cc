@@ -115,9 +115,8 @@ TEST_CASE("scrub: data of the open transaction that is beyond redundancy stays u
     uint64_t spoilt = 0;
     for (uint32_t member = 0; member < volume.member_count(); ++member)
         for (uint64_t offset = slots_offset(fs); offset < volume.shape().member_bytes; offset += kBlockBytes)
-            if (!std::equal(after[member].begin() + static_cast<ptrdiff_t>(offset),
-                            after[member].begin() + static_cast<ptrdiff_t>(offset + kBlockBytes),
-                            before[member].begin() + static_cast<ptrdiff_t>(offset))) {
+            if (!same(std::span(after[member]).subspan(offset, kBlockBytes),
+                      std::span(before[member]).subspan(offset, kBlockBytes))) {
                 rot(volume, prng, member, offset);
                 ++spoilt;
             }

@@ -14,4 +14,9 @@ inline bool same(std::span<const std::byte> a, std::span<const std::byte> b)
     return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
+inline bool contains(std::span<const std::byte> bytes, std::span<const std::byte> part)
+{
+    return memmem(bytes.data(), bytes.size(), part.data(), part.size()) != nullptr;
+}
+
 }  // namespace cowraid::test
