@@ -124,25 +124,25 @@ Status apply_orders(Committer& committer, CommitOrder::When when)
     return {};
 }
 
-bool hand_over_lossy(Committer& committer)
+bool hand_over_waiting(Committer& committer)
 {
-    const bool scrubbed = committer.scrub.hand_over_lossy();
-    return committer.catch_up.hand_over_lossy() || scrubbed;
+    const bool scrubbed = committer.scrub.hand_over_waiting();
+    return committer.catch_up.hand_over_waiting() || scrubbed;
 }
 
 // One round flushes what was caught up, the next one calls it current.
 Status publish_caught_up(Committer& committer)
 {
-    hand_over_lossy(committer);
+    hand_over_waiting(committer);
     while (committer.store.volume.has_caught_up())
         CW_TRY(publish_map(committer.store));
     return {};
 }
 
-// What these columns lack is in the list of damage now.
-Status publish_lossy(Committer& committer)
+// What these columns lack is in the list of damage now, and what was recorded of them in the trees.
+Status publish_waiting(Committer& committer)
 {
-    for (int rounds = hand_over_lossy(committer) ? 2 : 0; rounds > 0; --rounds)
+    for (int rounds = hand_over_waiting(committer) ? 2 : 0; rounds > 0; --rounds)
         CW_TRY(publish_map(committer.store));
     return {};
 }
@@ -333,7 +333,7 @@ Status Committer::commit()
     if (const Status applied = order_after ? apply_orders(*this, CommitOrder::When::kAfter) : Status();
         !applied.ok())
         return stop_for(*this, "writing superblocks failed", applied);
-    if (const Status current = publish_lossy(*this); !current.ok())
+    if (const Status current = publish_waiting(*this); !current.ok())
         return stop_for(*this, "writing superblocks failed", current);
     sort_degraded_groups(store);
     const TransactionId id = closed.transaction->id;

@@ -302,12 +302,13 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
     pass.lost_nodes.insert(pass.lost_nodes.end(), step.counts.lost_nodes.begin(),
                            step.counts.lost_nodes.end());
     pass.incomplete = pass.incomplete || pass.lost.size() + pass.lost_nodes.size() > DamageList::kRunsMax;
+    pass.recorded = pass.recorded || step.report.adopted > 0;
     pass.unverified = pass.unverified || step.report.unsettled + step.report.unverified > 0;
     if (!pass.complete())
         return;
     if (!pass.incomplete && step.order.mode == ScrubMode::kRepair) {
         const bool lossy = !(pass.lost.empty() && pass.lost_nodes.empty()) && scope_ != ScrubScope::kReplaced;
-        (lossy ? step.lossy : current).swap(pass.columns);
+        (lossy || pass.recorded ? step.waiting : current).swap(pass.columns);
         step.lost.swap(pass.lost);
         step.lost_nodes.swap(pass.lost_nodes);
     }
@@ -453,7 +454,7 @@ bool Scrub::step()
     ScrubStatus ended;
     std::vector<StaleColumn> current;
     const bool was_last = finish(step, ended, current);
-    settle_lossy(step);
+    settle_waiting(step);
     if (was_last) {
         log_end(scope_, ended);
         store_.commits.request_commit();
@@ -498,30 +499,49 @@ bool Scrub::are_lost(const Step& step)
     return all;
 }
 
+namespace {
+
+// The last transaction that may hold what was recorded so far.
+TransactionId last_recorded(const View& view)
+{
+    if (view.open->dirty)
+        return view.open->id;
+    return view.committing ? view.committing->id : view.committed->transaction;
+}
+
+}  // namespace
+
 // Errors of other members may have passed meanwhile: then more can be had, and filling begins again. A
 // scrub of all leaves that to the next one.
-void Scrub::settle_lossy(Step& step)
+void Scrub::settle_waiting(Step& step)
 {
-    if (step.lossy.empty())
+    if (step.waiting.empty())
         return;
     const bool for_good = are_lost(step);
     if (!for_good && scope_ == ScrubScope::kStale)
         begins_again_.store(true);
     if (!for_good)
         return;
+    const TransactionId recorded = last_recorded(store_.timeline.view());
     {
         MutexLock lock(mutex_);
-        lossy_.insert(lossy_.end(), step.lossy.begin(), step.lossy.end());
+        waiting_.push_back({recorded, std::move(step.waiting)});
     }
     store_.commits.request_commit();
 }
 
-bool Scrub::hand_over_lossy()
+bool Scrub::hand_over_waiting()
 {
+    const TransactionId durable = store_.timeline.view().committed->transaction;
     std::vector<StaleColumn> columns;
     {
         MutexLock lock(mutex_);
-        columns.swap(lossy_);
+        std::erase_if(waiting_, [&](const Waiting& one) {
+            const bool ready = one.recorded <= durable;
+            if (ready)
+                columns.insert(columns.end(), one.columns.begin(), one.columns.end());
+            return ready;
+        });
     }
     if (columns.empty())
         return false;
@@ -536,7 +556,7 @@ bool Scrub::hand_over_lossy()
         return true;
     }
     MutexLock lock(mutex_);
-    lossy_.insert(lossy_.end(), columns.begin(), columns.end());
+    waiting_.push_back({durable, std::move(columns)});
     return false;
 }
 

@@ -98,8 +98,9 @@ public:
     // Whether that is worth a commit. Commit thread.
     [[nodiscard]] bool wants_commit() const;
     // Columns that have all that could be had are handed to the volume when what they lack is in the list of
-    // damage, durable. False: there are none. Commit thread, between commits.
-    bool hand_over_lossy();
+    // damage, and what was recorded anew of their rows in the trees, both durable. False: there are none.
+    // Commit thread, between commits.
+    bool hand_over_waiting();
 
 private:
     // What a step works on; `number` is of its scrub, `sequence` of the step.
@@ -111,8 +112,8 @@ private:
         ScrubOrder order;
         ScrubPiece piece;
         std::vector<StaleColumn> columns;  // of what begins with it
-        // Of what ends with it: columns that lack blocks, and these.
-        std::vector<StaleColumn> lossy;
+        // Of what ends with it: columns that wait for a commit, and the blocks that they lack.
+        std::vector<StaleColumn> waiting;
         std::vector<VolumeAddress> lost;
         std::vector<BlockRef> lost_nodes;
         ScrubReport report;
@@ -136,6 +137,7 @@ private:
         uint32_t steps = 0;  // under way
         bool begun = false, issued = false, failed = false, incomplete = false;
         bool unverified = false;  // some of it could not be read
+        bool recorded = false;  // checksums of what it wrote, in no commit perhaps
         std::vector<VolumeAddress> lost;
         std::vector<BlockRef> lost_nodes;
         uint64_t seconds = 0;  // when it began
@@ -145,14 +147,14 @@ private:
     bool begin(Step& step);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
     void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
-    // `current`: columns that have all that could be had, and nothing is lost.
+    // `current`: columns that have all that could be had; nothing is lost, and no commit has to say so.
     void note_finished(Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
     bool finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
     void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
     void load(const ScrubRecord& record);
     [[nodiscard]] ScrubRecord record() const CW_REQUIRES(mutex_);
     void note_lost(const Step& step);
-    void settle_lossy(Step& step);
+    void settle_waiting(Step& step);
     bool are_lost(const Step& step);
     bool is_node_lost(const BlockRef& ref);
     [[nodiscard]] bool saw_all_nodes() const;
@@ -189,7 +191,12 @@ private:
     std::vector<VerifiedGroup> verified_ CW_GUARDED_BY(mutex_);
     // By address of the group, while steps of it are to come; of the nodes under address 0.
     std::map<VolumeAddress, Pass> passes_ CW_GUARDED_BY(mutex_);
-    std::vector<StaleColumn> lossy_ CW_GUARDED_BY(mutex_);  // that wait for the list of damage
+    // Columns that wait for the list of damage, and for the commit of what was recorded anew of their rows.
+    struct Waiting {
+        TransactionId recorded;  // in it or an earlier one
+        std::vector<StaleColumn> columns;
+    };
+    std::vector<Waiting> waiting_ CW_GUARDED_BY(mutex_);
     bool unreached_ CW_GUARDED_BY(mutex_) = false;  // there may be nodes that it could not get to
     std::atomic<bool> begins_again_{false};  // when it ends
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
