@@ -339,6 +339,8 @@ void ScrubScan::fill()
                 indexes.push_back(next);
                 rows += runs_[next].rows.row_count;
             }
+        if (indexes.empty())
+            break;
         for (const MemberId member : filled)
             call_.state.members.await(member);
         fill_runs(indexes);

@@ -117,7 +117,8 @@ void CleanPace::step()
     const bool is_idle = idle(begin);
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     WorkBudget& budget = committer_.store.budget;
-    if (CleanPolicy::urgency(pressure) > 0) {
+    const bool balances = committer_.balance.status().state == BalanceStatus::State::kRunning;
+    if (CleanPolicy::urgency(pressure) > 0 && !balances) {
         budget.begin_urgent_turn(monotonic_ns());  // who writes needs the stripes
     } else if (const uint64_t pause_ns = budget.begin_turn(BackgroundWork::kMove, monotonic_ns())) {
         next_us_ = begin + std::min(pause_ns, ForegroundLoad::kQuietNs) / 1000 + 1;

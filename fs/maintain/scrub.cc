@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 
 #include "base/buffer.h"
 #include "base/clock.h"
@@ -302,13 +303,12 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
     pass.lost_nodes.insert(pass.lost_nodes.end(), step.counts.lost_nodes.begin(),
                            step.counts.lost_nodes.end());
     pass.incomplete = pass.incomplete || pass.lost.size() + pass.lost_nodes.size() > DamageList::kRunsMax;
-    pass.recorded = pass.recorded || step.report.adopted > 0;
     pass.unverified = pass.unverified || step.report.unsettled + step.report.unverified > 0;
     if (!pass.complete())
         return;
     if (!pass.incomplete && step.order.mode == ScrubMode::kRepair) {
-        const bool lossy = !(pass.lost.empty() && pass.lost_nodes.empty()) && scope_ != ScrubScope::kReplaced;
-        (lossy || pass.recorded ? step.waiting : current).swap(pass.columns);
+        // Copying records nothing, and takes nothing for lost.
+        (scope_ == ScrubScope::kReplaced ? current : step.waiting).swap(pass.columns);
         step.lost.swap(pass.lost);
         step.lost_nodes.swap(pass.lost_nodes);
     }
@@ -362,7 +362,8 @@ bool Scrub::begin(Step& step)
     note_begun(step, before, position);
     status_.bytes_total -= std::min(status_.bytes_total, step.piece.blocks.left_out_bytes);
     step.sequence = ++sequence_;
-    issued_.emplace(step.sequence, Issued{.before = before, .report = {}, .counts = {}});
+    issued_.emplace(step.sequence,
+                    Issued{.before = before, .bytes = step.piece.bytes, .report = {}, .counts = {}});
     return true;
 }
 
@@ -523,9 +524,10 @@ void Scrub::settle_waiting(Step& step)
     if (!for_good)
         return;
     const TransactionId recorded = last_recorded(store_.timeline.view());
+    const bool lossy = !(step.lost.empty() && step.lost_nodes.empty());
     {
         MutexLock lock(mutex_);
-        waiting_.push_back({recorded, std::move(step.waiting)});
+        waiting_.push_back({recorded, lossy, std::move(step.waiting)});
     }
     store_.commits.request_commit();
 }
@@ -533,37 +535,40 @@ void Scrub::settle_waiting(Step& step)
 bool Scrub::hand_over_waiting()
 {
     const TransactionId durable = store_.timeline.view().committed->transaction;
-    std::vector<StaleColumn> columns;
+    std::vector<Waiting> ready;
     {
         MutexLock lock(mutex_);
-        std::erase_if(waiting_, [&](const Waiting& one) {
-            const bool ready = one.recorded <= durable;
-            if (ready)
-                columns.insert(columns.end(), one.columns.begin(), one.columns.end());
-            return ready;
-        });
+        const auto first = std::stable_partition(waiting_.begin(), waiting_.end(),
+                                                 [&](const Waiting& one) { return one.recorded > durable; });
+        ready.assign(std::make_move_iterator(first), std::make_move_iterator(waiting_.end()));
+        waiting_.erase(first, waiting_.end());
+    }
+    // What they lack was noted before they were, and what changed the list before was committed since.
+    const bool full = store_.damage.full(), listed = !store_.damage.changed();
+    std::vector<StaleColumn> columns;
+    for (Waiting& one : ready) {
+        if (one.lossy && full) {
+            store_.damage.retry();  // for a later pass, which comes when the list may be whole
+        } else if (one.lossy && !listed) {
+            MutexLock lock(mutex_);
+            waiting_.push_back(std::move(one));
+        } else {
+            columns.insert(columns.end(), one.columns.begin(), one.columns.end());
+        }
     }
     if (columns.empty())
         return false;
-    // The columns are for a later pass, which comes when the list may be whole.
-    if (store_.damage.full()) {
-        store_.damage.retry();
-        return false;
-    }
-    // What they lack was noted before they were, and what changed the list before was committed since.
-    if (!store_.damage.changed()) {
-        store_.volume.caught_up(std::move(columns));
-        return true;
-    }
-    MutexLock lock(mutex_);
-    waiting_.push_back({durable, std::move(columns)});
-    return false;
+    store_.volume.caught_up(std::move(columns));
+    return true;
 }
 
 // How long what was begun so far should take: what other threads have under way counts, too.
 uint64_t Scrub::due_ms() const
 {
-    return status_.options.limit == 0 ? 0 : bytes_begun_ * 1000 / status_.options.limit;
+    uint64_t bytes = status_.bytes_done;
+    for (const auto& [sequence, issued] : issued_)
+        bytes += issued.bytes;
+    return status_.options.limit == 0 ? 0 : bytes * 1000 / status_.options.limit;
 }
 
 bool Scrub::wait()

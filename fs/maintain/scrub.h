@@ -137,7 +137,6 @@ private:
         uint32_t steps = 0;  // under way
         bool begun = false, issued = false, failed = false, incomplete = false;
         bool unverified = false;  // some of it could not be read
-        bool recorded = false;  // checksums of what it wrote, in no commit perhaps
         std::vector<VolumeAddress> lost;
         std::vector<BlockRef> lost_nodes;
         uint64_t seconds = 0;  // when it began
@@ -147,7 +146,7 @@ private:
     bool begin(Step& step);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
     void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
-    // `current`: columns that have all that could be had; nothing is lost, and no commit has to say so.
+    // `current`: columns that no commit has to be waited for.
     void note_finished(Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
     bool finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
     void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
@@ -180,6 +179,7 @@ private:
     // earlier one has. What they found counts in that order: with the position it is durable or not.
     struct Issued {
         ScrubPosition before;
+        uint64_t bytes = 0;  // of its piece
         bool ended = false;
         ScrubReport report;
         ScrubWalkCounts counts;
@@ -193,7 +193,8 @@ private:
     std::map<VolumeAddress, Pass> passes_ CW_GUARDED_BY(mutex_);
     // Columns that wait for the list of damage, and for the commit of what was recorded anew of their rows.
     struct Waiting {
-        TransactionId recorded;  // in it or an earlier one
+        TransactionId recorded;  // in it or an earlier one, by this pass or another
+        bool lossy;
         std::vector<StaleColumn> columns;
     };
     std::vector<Waiting> waiting_ CW_GUARDED_BY(mutex_);

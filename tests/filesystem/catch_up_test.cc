@@ -191,7 +191,10 @@ TEST_CASE("catching up: power goes before the map says so, and nothing is believ
     CHECK(world.stale_groups() == 0);
 }
 
-TEST_CASE("catching up: parity is current when the checksum it was given anew is durable")
+namespace {
+
+// `by_scrub`: a scrub of everything is ahead, and records the parity.
+void require_durable_parity(bool by_scrub)
 {
     StaleWorld world(kStaleRaid5);
     MountOptions options = degraded_options();
@@ -216,7 +219,13 @@ TEST_CASE("catching up: parity is current when the checksum it was given anew is
     world.unmount();
     world.mount();
     uint64_t recorded = 0;
-    CHECK(cut_fillings(world, 1, [&](const ScrubStatus& found) { recorded += found.adopted; }) > 5);
+    CHECK(cut_fillings(world, 1, [&](const ScrubStatus& found) {
+              recorded += found.adopted;
+              ScrubStatus ahead;
+              for (int step = 0; by_scrub && step < 1000 && ahead.adopted == 0; ++step)
+                  ahead = world.fs->scrub_step();
+              recorded += ahead.adopted;
+          }) > 5);
     CHECK(recorded > 0);
     world.unmount();
     CHECK(world.check().clean());
@@ -226,6 +235,16 @@ TEST_CASE("catching up: parity is current when the checksum it was given anew is
         world.mount(options, {lost});
         CHECK(world.read_back() == 0);
         world.fs.reset();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("catching up: parity is current when the checksum it was given anew is durable")
+{
+    for (const bool by_scrub : {false, true}) {
+        CAPTURE(by_scrub);
+        require_durable_parity(by_scrub);
     }
 }
 
