@@ -52,10 +52,11 @@ private:
     void compare();
     void compare_column(ScannedRun& run, uint32_t column);
     void compare_parity(ScannedRun& run);
+    [[nodiscard]] RowsOfStripe parity_mismatches(const ScannedRun& run, uint32_t first_row,
+                                                 uint32_t row_count);
     void fill();
     void fill_runs(std::span<const size_t> indexes);
     [[nodiscard]] bool solve_stale(size_t index, uint32_t row, IoPlan& writes);
-    [[nodiscard]] bool parity_follows(const ScannedRun& run, uint32_t row);
     void count_verified(const ScannedRun& run, uint32_t column, bool in_service);
     [[nodiscard]] bool data_known(const ScannedRun& run, uint32_t row);
 
@@ -174,24 +175,34 @@ bool ScrubScan::data_known(const ScannedRun& run, uint32_t row)
     return true;
 }
 
-// Parity is what the data says, whatever its checksum: checksums written from a wrong parity would agree.
-void ScrubScan::compare_parity(ScannedRun& run)
+// Rows, of some that adjoin, of which parity is not that of their data.
+RowsOfStripe ScrubScan::parity_mismatches(const ScannedRun& run, uint32_t first_row, uint32_t row_count)
 {
-    const size_t bytes = size_t{run.rows.row_count} * kBlockBytes;
+    const size_t bytes = size_t{row_count} * kBlockBytes;
     std::vector<const std::byte*> data;
     for (uint32_t column = 0; column < geometry_.data_columns; ++column)
-        data.push_back(block(run, column, 0));
+        data.push_back(block(run, column, first_row));
     BufferPool::Loan loan(call_.state.buffers, geometry_.parity * bytes);
     std::vector<std::byte*> parity;
     for (uint32_t p = 0; p < geometry_.parity; ++p)
         parity.push_back(loan.data() + p * bytes);
     parity_generate(data, parity, bytes);
-    for (uint32_t row = 0; row < run.rows.row_count; ++row)
+    RowsOfStripe rows;
+    for (uint32_t row = 0; row < row_count; ++row)
         for (uint32_t p = 0; p < geometry_.parity; ++p)
             if (std::memcmp(parity[p] + size_t{row} * kBlockBytes,
-                            block(run, geometry_.data_columns + p, row), kBlockBytes) != 0 &&
-                data_known(run, row))
-                run.suspicious[row] = true;
+                            block(run, geometry_.data_columns + p, first_row + row), kBlockBytes) != 0)
+                rows[first_row + row] = true;
+    return rows;
+}
+
+// Parity is what the data says, whatever its checksum: checksums written from a wrong parity would agree.
+void ScrubScan::compare_parity(ScannedRun& run)
+{
+    const RowsOfStripe wrong = parity_mismatches(run, 0, run.rows.row_count);
+    for (uint32_t row = 0; row < run.rows.row_count; ++row)
+        if (wrong[row] && data_known(run, row))
+            run.suspicious[row] = true;
 }
 
 void ScrubScan::compare()
@@ -233,22 +244,6 @@ void ScrubScan::count_verified(const ScannedRun& run, uint32_t column, bool in_s
     }
 }
 
-bool ScrubScan::parity_follows(const ScannedRun& run, uint32_t row)
-{
-    std::vector<const std::byte*> data;
-    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
-        data.push_back(block(run, column, row));
-    BufferPool::Loan loan(call_.state.buffers, geometry_.parity * kBlockBytes);
-    std::vector<std::byte*> parity;
-    for (uint32_t p = 0; p < geometry_.parity; ++p)
-        parity.push_back(loan.data() + p * kBlockBytes);
-    parity_generate(data, parity, kBlockBytes);
-    for (uint32_t p = 0; p < geometry_.parity; ++p)
-        if (std::memcmp(parity[p], block(run, geometry_.data_columns + p, row), kBlockBytes) != 0)
-            return false;
-    return true;
-}
-
 // Makes the row right in memory and plans to write what stale columns lack of it. False: something else is
 // wrong in it, or not known, or nothing is.
 bool ScrubScan::solve_stale(size_t index, uint32_t row, IoPlan& writes)
@@ -278,7 +273,7 @@ bool ScrubScan::solve_stale(size_t index, uint32_t row, IoPlan& writes)
     for (const uint32_t column : wrong)
         if (checksum_of(memory[column], kBlockBytes) != expected(run, column, row).checksum)
             return false;
-    if (!parity_follows(run, row))
+    if (parity_mismatches(run, row, 1).any())
         return false;
     for (const uint32_t column : wrong) {
         const BlockPlace place{run.rows.stripe, column, run.rows.first_row + row};

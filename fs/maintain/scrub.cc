@@ -543,6 +543,8 @@ bool Scrub::hand_over_waiting()
         ready.assign(std::make_move_iterator(first), std::make_move_iterator(waiting_.end()));
         waiting_.erase(first, waiting_.end());
     }
+    if (ready.empty())
+        return false;
     // What they lack was noted before they were, and what changed the list before was committed since.
     const bool full = store_.damage.full(), listed = !store_.damage.changed();
     std::vector<StaleColumn> columns;
