@@ -180,15 +180,7 @@ TEST_CASE("scrub: beside writers a member is filled with what is newest")
                 CHECK(scrub(volume, kStripes).lost.empty());
             } while (!ended);
         });
-        Prng prng(11);
-        for (int i = 0; i < 300; ++i) {
-            if (i % 50 == 49)
-                REQUIRE(volume.commit_all().ok());
-            CHECK(volume
-                      .overwrite(prng.below(kStripes * volume.geometry.stripe_data_blocks() - 8),
-                                 static_cast<uint32_t>(prng.below(8) + 1))
-                      .ok());
-        }
+        overwrite_often(volume, kStripes, 300, 11);
         ended = true;
         scrubber.join();
         CHECK(volume.disk_is_right());

@@ -503,16 +503,7 @@ TEST_CASE("scrub: beside writers of the same rows nothing is charged, repaired o
                 ++passes;
             }
         });
-        Prng prng(7);
-        for (int i = 0; i < 600; ++i) {
-            // Room in the write-intent log.
-            if (i % 50 == 49)
-                REQUIRE(volume.commit_all().ok());
-            CHECK(volume
-                      .overwrite(prng.below(kStripes * volume.geometry.stripe_data_blocks() - 8),
-                                 static_cast<uint32_t>(prng.below(8) + 1))
-                      .ok());
-        }
+        overwrite_often(volume, kStripes, 600, 7);
         ended = true;
         scrubber.join();
         CHECK(total.repaired == 0);

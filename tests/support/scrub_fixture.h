@@ -80,4 +80,19 @@ inline void check_quiet(TestVolume& volume, uint64_t stripes)
     CHECK(volume.all_counters() == counted);
 }
 
+// A few blocks anywhere in the first stripes, again and again.
+inline void overwrite_often(TestVolume& volume, uint64_t stripes, int count, uint64_t seed)
+{
+    Prng prng(seed);
+    for (int i = 0; i < count; ++i) {
+        // Room in the write-intent log.
+        if (i % 50 == 49)
+            REQUIRE(volume.commit_all().ok());
+        CHECK(volume
+                  .overwrite(prng.below(stripes * volume.geometry.stripe_data_blocks() - 8),
+                             static_cast<uint32_t>(prng.below(8) + 1))
+                  .ok());
+    }
+}
+
 }  // namespace cowraid::test
