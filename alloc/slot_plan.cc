@@ -64,6 +64,8 @@ ColumnLimits column_limits(std::span<const MemberRoom> members, const Profile& p
 {
     std::vector<uint64_t> whole;
     std::vector<uint64_t> rest;
+    whole.reserve(members.size());
+    rest.reserve(members.size());
     uint64_t largest = 0;
     for (const MemberRoom& member : members) {
         whole.push_back(member.slot_count * member.slot_bytes);
@@ -90,6 +92,7 @@ std::vector<size_t> choose_members(std::span<const MemberRoom> members, const Pr
                                    uint64_t column_bytes)
 {
     std::vector<size_t> chosen;
+    chosen.reserve(members.size());
     for (size_t index = 0; index < members.size(); ++index) {
         const MemberRoom& member = members[index];
         if (member.usable && member.slot_bytes <= column_bytes && member.free_bytes() >= column_bytes)
@@ -123,11 +126,18 @@ std::optional<GroupShape> plan_shape(std::span<const MemberRoom> members, const 
         return std::nullopt;
     const ColumnLimits limits = column_limits(members, profile, group_count);
     uint64_t top = limits.target;
-    for (const MemberRoom& member : members)
+    size_t width_max = 0;
+    for (const MemberRoom& member : members) {
         top = std::max(top, member.slot_bytes);
+        width_max += member.usable && member.free_slots > 0 ? 1 : 0;
+    }
+    if (profile.max_columns != 0)
+        width_max = std::min<size_t>(width_max, profile.max_columns);
     GroupShape best;
     // Falling sizes: of equal width the largest up to the target wins, else the smallest above it.
     for (uint64_t column = top; column >= limits.least; column /= 2) {
+        if (best.members.size() == width_max && best.column_bytes <= limits.target)
+            break;
         std::vector<size_t> chosen = choose_members(members, profile, column);
         const bool better = chosen.size() > best.members.size() ||
                             (chosen.size() == best.members.size() && best.column_bytes > limits.target);

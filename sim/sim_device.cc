@@ -7,6 +7,45 @@
 #include "base/assert.h"
 
 namespace cowraid {
+namespace {
+
+// Reads what the vectors of a request hold, one part after the other.
+class VectorReader {
+public:
+    explicit VectorReader(std::span<const iovec> vectors) : vectors_(vectors) { }
+
+    void read(std::span<std::byte> out)
+    {
+        while (!out.empty()) {
+            const iovec& vector = vectors_.front();
+            const size_t part = std::min(out.size(), vector.iov_len - done_);
+            if (part > 0)
+                std::memcpy(out.data(), static_cast<const std::byte*>(vector.iov_base) + done_, part);
+            out = out.subspan(part);
+            done_ += part;
+            if (done_ == vector.iov_len) {
+                vectors_ = vectors_.subspan(1);
+                done_ = 0;
+            }
+        }
+    }
+
+private:
+    std::span<const iovec> vectors_;
+    size_t done_ = 0;  // bytes of the first vector
+};
+
+// The page is changed afterwards: nobody else may hold it.
+template <class Page> Page& alone(std::shared_ptr<Page>& page)
+{
+    if (page == nullptr)
+        page = std::make_shared<Page>();
+    else if (page.use_count() > 1)
+        page = std::make_shared<Page>(*page);
+    return *page;
+}
+
+}  // namespace
 
 void PowerSupply::arm(uint64_t events)
 {
@@ -83,15 +122,32 @@ void SimDevice::read(IoRequest& request)
     }
 }
 
+std::span<const std::byte> SimDevice::Piece::content() const
+{
+    return page != nullptr ? std::span<const std::byte>(page->bytes) : std::span<const std::byte>(part);
+}
+
+std::span<std::byte> SimDevice::Piece::content_for_write()
+{
+    return page != nullptr ? std::span<std::byte>(alone(page).bytes) : std::span<std::byte>(part);
+}
+
 void SimDevice::write(IoRequest& request)
 {
-    Write record{request.offset.value, {}};
-    record.payload.reserve(request.bytes());
-    for (const iovec& vector : request.vectors) {
-        const auto* from = static_cast<const std::byte*>(vector.iov_base);
-        record.payload.insert(record.payload.end(), from, from + vector.iov_len);
+    Write record{request.offset.value, request.bytes()};
+    VectorReader from(request.vectors);
+    const uint64_t end = record.offset + record.size_bytes;
+    for (uint64_t offset = record.offset; offset < end;) {
+        const uint64_t next = std::min(round_down(offset, kPageBytes) + kPageBytes, end);
+        Piece& piece = record.pieces.emplace_back();
+        if (next - offset == kPageBytes)
+            piece.page = std::make_shared_for_overwrite<Page>();
+        else
+            piece.part.resize(next - offset);
+        from.read(piece.content_for_write());
+        offset = next;
     }
-    store(record.offset, record.payload);
+    store(record);
     unflushed_.push_back(std::move(record));
 }
 
@@ -115,8 +171,9 @@ void SimDevice::discard(const IoRequest& request)
         std::sort(doomed.begin(), doomed.end());
     }
     for (const uint64_t index : doomed) {
-        Write record{index * kPageBytes, std::vector<std::byte>(kPageBytes)};
-        store(record.offset, record.payload);
+        Write record{index * kPageBytes, kPageBytes};
+        record.pieces.push_back({std::make_shared<Page>(), {}});
+        store(record);
         unflushed_.push_back(std::move(record));
     }
 }
@@ -136,40 +193,36 @@ void SimDevice::load(uint64_t offset, std::span<std::byte> out) const
     }
 }
 
-// Keeps the content of a page as of the last flush; `page` is null where nothing was there.
-void SimDevice::save_flushed(uint64_t index, std::unique_ptr<Page> page)
+// Keeps the content of the page as of the last flush; null where nothing was there.
+SimDevice::Page& SimDevice::page_for_write(uint64_t index)
 {
-    flushed_.emplace(index, std::move(page));
+    PageRef& slot = current_[index];
+    flushed_.try_emplace(index, slot);
+    return alone(slot);
 }
 
-SimDevice::Page& SimDevice::page_for_write(uint64_t index, bool keep_content)
+void SimDevice::store_page(uint64_t index, PageRef page)
 {
-    auto& slot = current_[index];
-    const bool saved = flushed_.contains(index);
-    if (slot != nullptr && saved)
-        return *slot;
-    std::unique_ptr<Page> old = std::move(slot);
-    slot = std::make_unique_for_overwrite<Page>();
-    if (keep_content) {
-        if (old != nullptr)
-            std::memcpy(slot->bytes, old->bytes, kPageBytes);
+    PageRef& slot = current_[index];
+    flushed_.try_emplace(index, std::move(slot));
+    slot = std::move(page);
+}
+
+// Within one page.
+void SimDevice::store_part(uint64_t offset, std::span<const std::byte> bytes)
+{
+    std::memcpy(page_for_write(offset / kPageBytes).bytes + offset % kPageBytes, bytes.data(), bytes.size());
+}
+
+void SimDevice::store(const Write& write)
+{
+    uint64_t offset = write.offset;
+    for (const Piece& piece : write.pieces) {
+        if (piece.page != nullptr)
+            store_page(offset / kPageBytes, piece.page);
         else
-            std::memset(slot->bytes, 0, kPageBytes);
-    }
-    if (!saved)
-        save_flushed(index, std::move(old));
-    return *slot;
-}
-
-void SimDevice::store(uint64_t offset, std::span<const std::byte> bytes)
-{
-    while (!bytes.empty()) {
-        const uint64_t within = offset % kPageBytes;
-        const size_t part = std::min<size_t>(bytes.size(), kPageBytes - within);
-        Page& page = page_for_write(offset / kPageBytes, part < kPageBytes);
-        std::memcpy(page.bytes + within, bytes.data(), part);
-        bytes = bytes.subspan(part);
-        offset += part;
+            store_part(offset, piece.part);
+        offset = round_down(offset, kPageBytes) + kPageBytes;
     }
 }
 
@@ -190,12 +243,24 @@ void SimDevice::restore_flushed()
     flushed_.clear();
 }
 
+// Units count from the begin of the write.
 void SimDevice::apply_torn(const Write& write, Prng& prng, uint32_t unit_bytes)
 {
-    const std::span<const std::byte> payload(write.payload);
-    for (size_t at = 0; at < payload.size(); at += unit_bytes) {
-        if (prng.chance(1, 2))
-            store(write.offset + at, payload.subspan(at, std::min<size_t>(unit_bytes, payload.size() - at)));
+    uint64_t offset = write.offset, unit_end = write.offset;
+    bool survives = false;
+    for (const Piece& piece : write.pieces) {
+        std::span<const std::byte> rest = piece.content();
+        while (!rest.empty()) {
+            if (offset == unit_end) {
+                survives = prng.chance(1, 2);
+                unit_end += unit_bytes;
+            }
+            const size_t part = std::min<uint64_t>(rest.size(), unit_end - offset);
+            if (survives)
+                store_part(offset, rest.first(part));
+            rest = rest.subspan(part);
+            offset += part;
+        }
     }
 }
 
@@ -208,7 +273,7 @@ void SimDevice::power_cut(Prng& prng, const PowerCutOptions& options)
     for (const Write& write : unflushed_) {
         const uint64_t draw = write.durable ? 0 : prng.below(100);
         if (write.durable || draw < options.keep_percent)
-            store(write.offset, write.payload);
+            store(write);
         else if (draw < options.keep_percent + options.tear_percent)
             apply_torn(write, prng, options.unit_bytes);
     }
@@ -221,7 +286,7 @@ void SimDevice::drop_cache()
     restore_flushed();
     for (const Write& write : unflushed_)
         if (write.durable)
-            store(write.offset, write.payload);
+            store(write);
     forget_cache();
 }
 
@@ -244,28 +309,32 @@ void SimDevice::poke(uint64_t offset, std::span<const std::byte> bytes)
     CW_ASSERT(bytes.size() <= size_bytes_ && offset <= size_bytes_ - bytes.size());
     MutexLock lock(mutex_);
     // Everywhere, so that neither a flush nor a power cut heals it.
-    for (Write& write : unflushed_) {
-        const uint64_t begin = std::max(offset, write.offset);
-        const uint64_t end = std::min(offset + bytes.size(), write.offset + write.payload.size());
-        if (write.durable && begin < end)
-            std::memcpy(write.payload.data() + (begin - write.offset), bytes.data() + (begin - offset),
-                        end - begin);
-    }
+    for (Write& write : unflushed_)
+        if (write.durable)
+            poke_write(write, offset, bytes);
     while (!bytes.empty()) {
         const uint64_t index = offset / kPageBytes;
         const uint64_t within = offset % kPageBytes;
         const size_t part = std::min<size_t>(bytes.size(), kPageBytes - within);
-        auto& page = current_[index];
-        if (page == nullptr)
-            page = std::make_unique<Page>();
-        std::memcpy(page->bytes + within, bytes.data(), part);
-        if (const auto saved = flushed_.find(index); saved != flushed_.end()) {
-            if (saved->second == nullptr)
-                saved->second = std::make_unique<Page>();
-            std::memcpy(saved->second->bytes + within, bytes.data(), part);
-        }
+        std::memcpy(alone(current_[index]).bytes + within, bytes.data(), part);
+        if (const auto saved = flushed_.find(index); saved != flushed_.end())
+            std::memcpy(alone(saved->second).bytes + within, bytes.data(), part);
         bytes = bytes.subspan(part);
         offset += part;
+    }
+}
+
+void SimDevice::poke_write(Write& write, uint64_t offset, std::span<const std::byte> bytes)
+{
+    uint64_t piece_begin = write.offset;
+    for (Piece& piece : write.pieces) {
+        const uint64_t piece_end = piece_begin + piece.content().size();
+        const uint64_t begin = std::max(offset, piece_begin),
+                       end = std::min(offset + bytes.size(), piece_end);
+        if (begin < end)
+            std::memcpy(piece.content_for_write().data() + (begin - piece_begin),
+                        bytes.data() + (begin - offset), end - begin);
+        piece_begin = piece_end;
     }
 }
 
@@ -280,8 +349,7 @@ std::unique_ptr<SimDevice> SimDevice::clone(std::string name, PowerSupply* power
     Pages pages;
     {
         MutexLock lock(mutex_);
-        for (const auto& [index, page] : current_)
-            pages.emplace(index, std::make_unique<Page>(*page));
+        pages = current_;
     }
     auto copy = std::make_unique<SimDevice>(std::move(name), size_bytes_, power);
     MutexLock lock(copy->mutex_);
@@ -294,7 +362,7 @@ uint64_t SimDevice::resident_bytes() const
     MutexLock lock(mutex_);
     uint64_t bytes = (current_.size() + flushed_.size()) * sizeof(Page);
     for (const Write& write : unflushed_)
-        bytes += write.payload.capacity();
+        bytes += write.size_bytes;
     return bytes;
 }
 

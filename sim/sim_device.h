@@ -71,7 +71,7 @@ public:
     void enlarge(uint64_t size_bytes);
     // A second device with the same content, all of it flushed.
     [[nodiscard]] std::unique_ptr<SimDevice> clone(std::string name, PowerSupply* power = nullptr) const;
-    // Memory used by content, in bytes.
+    // Memory used by content, in bytes; what is shared with a clone counts for both.
     [[nodiscard]] uint64_t resident_bytes() const;
 
 private:
@@ -79,11 +79,22 @@ private:
     struct Page {
         std::byte bytes[kPageBytes];
     };
-    // Absent: never written, zeros.
-    using Pages = std::unordered_map<uint64_t, std::unique_ptr<Page>>;
+    // Who shares a page with another map, write or device copies it before he changes it. Absent: never
+    // written, zeros.
+    using PageRef = std::shared_ptr<Page>;
+    using Pages = std::unordered_map<uint64_t, PageRef>;
+    // A whole page, or a part of one.
+    struct Piece {
+        PageRef page;
+        std::vector<std::byte> part;
+        [[nodiscard]] std::span<const std::byte> content() const;
+        // Nobody else holds it.
+        [[nodiscard]] std::span<std::byte> content_for_write();
+    };
     struct Write {
         uint64_t offset;
-        std::vector<std::byte> payload;
+        uint64_t size_bytes;
+        std::vector<Piece> pieces{};  // one for each page it touches
         bool durable = false;  // on the platters, but what was written before may not be
     };
 
@@ -92,9 +103,11 @@ private:
     void discard(const IoRequest& request) CW_REQUIRES(mutex_);
     void forget_cache() CW_REQUIRES(mutex_);
     void restore_flushed() CW_REQUIRES(mutex_);
-    void save_flushed(uint64_t index, std::unique_ptr<Page> page) CW_REQUIRES(mutex_);
-    Page& page_for_write(uint64_t index, bool keep_content) CW_REQUIRES(mutex_);
-    void store(uint64_t offset, std::span<const std::byte> bytes) CW_REQUIRES(mutex_);
+    Page& page_for_write(uint64_t index) CW_REQUIRES(mutex_);
+    void store_page(uint64_t index, PageRef page) CW_REQUIRES(mutex_);
+    void store_part(uint64_t offset, std::span<const std::byte> bytes) CW_REQUIRES(mutex_);
+    void store(const Write& write) CW_REQUIRES(mutex_);
+    static void poke_write(Write& write, uint64_t offset, std::span<const std::byte> bytes);
     void load(uint64_t offset, std::span<std::byte> out) const CW_REQUIRES(mutex_);
     void apply_torn(const Write& write, Prng& prng, uint32_t unit_bytes) CW_REQUIRES(mutex_);
 
