@@ -315,11 +315,15 @@ uint64_t MemberSet::slow_ms(MemberId id) const
     return its != nullptr && slow(*its) ? its->in_flight().oldest_ms() : 0;
 }
 
-void MemberSet::await(MemberId id) const
+bool MemberSet::await(MemberId id) const
 {
     constexpr useconds_t kLookMicroseconds = 10'000;
-    while (slow_ms(id) != 0)
+    while (slow_ms(id) != 0) {
+        if (stops_waiting_.load(std::memory_order_acquire))
+            return false;
         usleep(kLookMicroseconds);
+    }
+    return true;
 }
 
 uint64_t MemberSet::slow_ios(MemberId id) const

@@ -126,8 +126,10 @@ public:
     // For how long a member that is slow, and in service, let its oldest request wait, milliseconds; else 0.
     [[nodiscard]] uint64_t slow_ms(MemberId id) const;
     // Returns when the member is not slow, however long that takes: for work in the background, before it
-    // locks stripes that readers may need. No lock is held.
-    void await(MemberId id) const;
+    // locks stripes that readers may need. False: stop_waiting() was called before. No lock is held.
+    [[nodiscard]] bool await(MemberId id) const;
+    // Who awaits a member is to stop, from now on or (false) not any more.
+    void stop_waiting(bool stop) { stops_waiting_.store(stop, std::memory_order_release); }
     // Requests that took longer than set_slow_io_ms() says, on its device, since that is in use here.
     [[nodiscard]] uint64_t slow_ios(MemberId id) const;
     // A block of the member was rewritten with what belongs there, and read again: it `holds` that, or not.
@@ -225,6 +227,7 @@ private:
     std::atomic<uint64_t> read_deadline_ms_{0}, slow_io_ms_{0};
     std::atomic<bool> recorded_{false};
     std::atomic<bool> stopped_{false};
+    std::atomic<bool> stops_waiting_{false};
     std::atomic<const char*> stop_reason_{""};
     // Makes "can the volume do without them?" and taking them out a single step.
     Mutex mutex_{LockRank::kMemberSet};

@@ -169,6 +169,9 @@ struct StripeRows {
     uint32_t first_row = 0, row_count = 0;
 };
 
+// How much longer than readers work in the background waits for a member at most that is read again.
+inline constexpr uint32_t kReadTimesMax = 64;
+
 enum class ScrubMode : uint8_t { kRepair, kLook };
 
 // Whose word a scrub takes. in_use() is of the last commit: what it says is on the members, or lost.
@@ -184,6 +187,8 @@ public:
     // the content may be on its way to the members. `first`: its first data block.
     virtual void begin_stripe(VolumeAddress first) = 0;
     virtual void end_stripe() = 0;
+    // A member did not answer: waits until it does. False: who called is to stop. Not between the two above.
+    [[nodiscard]] virtual bool await(MemberId member) = 0;
 };
 
 // Whose content goes where, at the same offsets. Both members are in service, and what is written to the one
@@ -215,6 +220,8 @@ struct ScrubReport {
     uint64_t unsettled = 0;
     std::vector<VolumeAddress> lost;  // blocks in use that redundancy does not have any more
     ScrubbedMembers members;  // the same, by member
+    // Asked to stop while it waited for a member, it left rows out: what it was called for is to be repeated.
+    bool given_up = false;
 
     ScrubReport& operator+=(const ScrubReport& more);
 };
@@ -365,13 +372,16 @@ public:
     // from parity or a copy, parity from data, free blocks too. Only rows with a block in use count: others
     // may hold what a crash left. What is right and recorded otherwise is told to the sink. `rows`: rising,
     // of one group. kInvalid: no such rows. Not for mirrored nodes, of which the verifier knows nothing.
-    // Thread-safe.
+    // What a member does not answer within the time that readers wait is read again when it answers, with
+    // twice as much time each time; until then no stripe is locked (ScrubSink::await()). Thread-safe.
     Status scrub_rows(VolumeAddress group_address, std::span<const StripeRows> rows, ScrubMode mode,
                       ScrubSink& sink, ScrubReport& report);
     // The same for blocks of mirrored groups of which the verifier knows nothing: every copy of them. Those
     // of all pieces are read as one batch. The caller keeps the addresses from being reused. Blocks under
-    // parity are left out: scrub_rows() has them. Thread-safe.
-    void scrub_copies(std::span<CopiedBlocks> pieces, ScrubMode mode, ScrubReport& report);
+    // parity are left out: scrub_rows() has them. kWouldWait: a member did not answer in `times` times the
+    // time that readers wait, and nothing was done. Thread-safe.
+    [[nodiscard]] Status scrub_copies(std::span<CopiedBlocks> pieces, ScrubMode mode, uint32_t times,
+                                      ScrubReport& report);
 
     // Writes to the target what the source has of these rows, or must have: its blocks are verified; what is
     // unreadable or wrong comes from the other members. Stripes are locked once the source has answered;
@@ -382,7 +392,8 @@ public:
     Status copy_rows(VolumeAddress group_address, std::span<const StripeRows> rows, const MemberCopy& copy,
                      ScrubSink& sink, ScrubReport& report);
     // The same for blocks as scrub_copies() takes them.
-    void copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy, ScrubReport& report);
+    [[nodiscard]] Status copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy, uint32_t times,
+                                     ScrubReport& report);
 
     // Reads every copy of the blocks from `address` on separately, one per checksum, and reports those that
     // do not match, without changing anything: for blocks of which the verifier knows nothing. On a parity

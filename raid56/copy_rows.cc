@@ -47,8 +47,8 @@ private:
     {
         return {run.rows.stripe, run.cell / geometry_.copies, run.rows.first_row};
     }
-    void read();
-    void await() const;
+    [[nodiscard]] bool read(uint32_t times);
+    [[nodiscard]] bool await();
     void verify();
     void write();
     void solve_others();
@@ -61,10 +61,12 @@ private:
     BufferPool::Loan loan_;
 };
 
-void RowCopy::read()
+// False: the source was late.
+bool RowCopy::read(uint32_t times)
 {
     IoPlan plan(IoKind::kRead, call_.state.members);
     plan.forbid_bridges();
+    plan.may_leave(loan_.buffer(), times);
     for (size_t index = 0; index < runs_.size(); ++index) {
         const CopiedRun& run = runs_[index];
         const BlockLocation at = locate(run);
@@ -78,17 +80,20 @@ void RowCopy::read()
                       {}});
     }
     plan.run();
-    for (const IoPart& part : plan.parts())
+    bool late = false;
+    for (const IoPart& part : plan.parts()) {
+        late = late || part.result == Status(Err::kWouldWait);
         if (part.result.ok())
             std::fill_n(good_.begin() + (part.memory - loan_.data()) / static_cast<ptrdiff_t>(kBlockBytes),
                         part.bytes / kBlockBytes, true);
+    }
+    return !late;
 }
 
 // Readers may need stripes that are locked: none is while one of the two members is known not to answer.
-void RowCopy::await() const
+bool RowCopy::await()
 {
-    for (const MemberId id : {call_.copy->source, call_.copy->target})
-        call_.state.members.await(id);
+    return call_.await(call_.copy->source) && call_.await(call_.copy->target);
 }
 
 // What is recorded of no block is left to who looks at the whole row.
@@ -121,7 +126,7 @@ void RowCopy::write()
 
 void RowCopy::solve_others()
 {
-    for (size_t index = 0; index < runs_.size();) {
+    for (size_t index = 0; index < runs_.size() && !call_.report.given_up;) {
         RowsOfStripe rows;
         const uint64_t stripe = runs_[index].rows.stripe;
         for (; index < runs_.size() && runs_[index].rows.stripe == stripe; ++index)
@@ -132,8 +137,10 @@ void RowCopy::solve_others()
             continue;
         ScrubReport found;
         ScrubCall call{call_.state, call_.group, ScrubMode::kLook, call_.sink, found, call_.copy};
-        await();
+        if (!await())
+            return;
         scrub_stripe(call, stripe, rows);
+        call_.report.given_up = found.given_up;
         call_.report.lost.insert(call_.report.lost.end(), found.lost.begin(), found.lost.end());
         call_.report.repaired += found.repaired;
         call_.report.unsettled += found.unsettled;
@@ -147,8 +154,11 @@ void RowCopy::run()
         if (const StripeKey key{call_.group.record.address, run.rows.stripe};
             keys.empty() || keys.back() != key)
             keys.push_back(key);
-    read();
-    await();
+    for (uint32_t times = 1; !read(times); times = std::min(2 * times, kReadTimesMax))
+        if (!await())
+            return;
+    if (!await())
+        return;
     {
         const StripeLockSet lock(call_.state.stripe_locks, keys);
         verify();
@@ -167,7 +177,7 @@ Status Array::copy_rows(VolumeAddress group_address, std::span<const StripeRows>
     if (group == nullptr || group->record.address != group_address || !rows_valid(group->geometry, rows))
         return Err::kInvalid;
     ScrubCall call{*state_, *group, ScrubMode::kLook, sink, report, &copy};
-    for (size_t next = 0; next < rows.size();) {
+    for (size_t next = 0; next < rows.size() && !report.given_up;) {
         std::vector<CopiedRun> runs;
         uint64_t blocks = 0;
         for (; next < rows.size(); ++next) {
@@ -186,9 +196,12 @@ Status Array::copy_rows(VolumeAddress group_address, std::span<const StripeRows>
     return {};
 }
 
-void Array::copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy, ScrubReport& report)
+Status Array::copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy, uint32_t times,
+                          ScrubReport& report)
 {
-    const CopyBatch batch(*state_, pieces);
+    const CopyBatch batch(*state_, pieces, times);
+    if (batch.late())
+        return Err::kWouldWait;
     TargetWrites writes(*state_, copy);
     for (const CopyBatch::Block& block : batch.blocks()) {
         const auto is_good = [](const PlacedCell& at) {
@@ -210,6 +223,7 @@ void Array::copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy, 
         }
     }
     report.unsettled += writes.run() ? 0 : 1;
+    return {};
 }
 
 }  // namespace cowraid

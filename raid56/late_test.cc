@@ -12,6 +12,7 @@
 #include "format/profile.h"
 #include "raid56/array_mutant.h"
 #include "tests/support/array_fixture.h"
+#include "tests/support/scrub_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -407,6 +408,7 @@ struct LateCopy {
             bool may_record() override { return false; }
             void begin_stripe(VolumeAddress) override { }
             void end_stripe() override { }
+            bool await(MemberId member) override { return volume_.set.await(member); }
 
         private:
             TestVolume& volume_;
@@ -506,4 +508,91 @@ TEST_CASE("a successor that does not answer gets nothing that it can be spared, 
     CHECK(volume.counter(0, MemberCounter::kRepaired) == 1);
     CHECK(volume.disk_is_right());
     CHECK(one.target_is_right());
+}
+
+namespace {
+
+// Work in the background, in a thread of its own, that meets a member which does not answer.
+struct LateWork {
+    explicit LateWork(TestVolume& of) : volume(of) { }
+    // `after`: so many reads are answered.
+    template <typename Work> void begin(HoldingDevice& device, uint64_t after, Work work)
+    {
+        device.hold(after);
+        thread = std::thread([this, work] {
+            report = work();
+            done = true;
+        });
+        while (!volume.set.slow(device))
+            usleep(1000);
+    }
+    bool ends()
+    {
+        for (int i = 0; i < 1000 && !done; ++i)
+            usleep(kLateDeadlineMs * 200);
+        return done;
+    }
+
+    TestVolume& volume;
+    std::thread thread;
+    std::atomic<bool> done{false};
+    ScrubReport report;
+};
+
+}  // namespace
+
+TEST_CASE("asked to stop, a copy does not wait for a member, and the next one does what it left out")
+{
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 2, 16384}, Shape{ProfileId::kRaid1, 1, 16384}}) {
+        INFO(describe(shape));
+        LateCopy one(shape);
+        TestVolume& volume = one.late.volume;
+        LateWork copier(volume);
+        copier.begin(*volume.holds[0], 0, [&] { return one.copy(); });
+        usleep(4 * kLateDeadlineMs * 1000);
+        CHECK_FALSE(copier.done);
+        volume.set.stop_waiting(true);
+        CHECK(copier.ends());
+        volume.holds[0]->release(HoldingDevice::Release::kPoison);
+        copier.thread.join();
+        CHECK(copier.report.given_up);
+        CHECK_FALSE(one.target_is_right());
+        volume.set.stop_waiting(false);
+        const ScrubReport again = one.copy();
+        CHECK_FALSE(again.given_up);
+        CHECK(again.repaired + again.unsettled + again.lost.size() == 0);
+        CHECK(one.target_is_right());
+        CHECK(volume.all_counters() == 0);
+    }
+}
+
+TEST_CASE("a scrub whose read of a stripe is late locks nothing, and goes on when the member answers")
+{
+    for (const bool stopped : {true, false}) {
+        LateVolume late({ProfileId::kRaid5, 2, 16384});
+        TestVolume& volume = late.volume;
+        // All rows are looked at again, with the stripe locked: the second read of the member is held.
+        for (uint64_t stripe = 0; stripe < stripes_of(volume.shape); ++stripe)
+            for (uint32_t column = 0; column < volume.member_count(); ++column)
+                if (volume.spot({stripe, column, 1}).member == 0)
+                    volume.rot({stripe, column, 1});
+        HoldingDevice& device = *volume.holds[0];
+        LateWork scrubber(volume);
+        TestSink sink(volume);
+        scrubber.begin(device, 1, [&] { return scrub(volume, sink, stripes_of(volume.shape)); });
+        CHECK(late.read().ok());
+        CHECK(late.right());
+        CHECK(volume.write(2, 3).ok());
+        CHECK_FALSE(scrubber.done);
+        volume.set.stop_waiting(stopped);
+        if (stopped)
+            CHECK(scrubber.ends());
+        device.release(HoldingDevice::Release::kPoison);
+        scrubber.thread.join();
+        CHECK(scrubber.report.given_up == stopped);
+        volume.set.stop_waiting(false);
+        scrub(volume, sink, stripes_of(volume.shape));
+        CHECK(volume.disk_is_right());
+        check_quiet(volume, stripes_of(volume.shape));
+    }
 }

@@ -89,7 +89,7 @@ size_t count_copies(const GroupList& list, std::span<CopiedBlocks> pieces)
 
 }  // namespace
 
-CopyBatch::CopyBatch(ArrayState& state, std::span<CopiedBlocks> pieces)
+CopyBatch::CopyBatch(ArrayState& state, std::span<CopiedBlocks> pieces, uint32_t times)
     : list_(state.groups.list()),
       cells_(count_copies(*list_, pieces)),
       loan_(state.buffers, std::max<size_t>(cells_.size(), 1) * kBlockBytes)
@@ -109,7 +109,7 @@ CopyBatch::CopyBatch(ArrayState& state, std::span<CopiedBlocks> pieces)
             blocks_.push_back({&piece, std::span(placed_).subspan(first)});
         }
     }
-    read_cells(state, placed_, nullptr, 1, Gaps::kBridged);
+    late_ = read_cells(state, placed_, &loan_.buffer(), times, Gaps::kBridged);
     classify_cells(placed_);
 }
 

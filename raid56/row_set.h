@@ -53,13 +53,16 @@ void classify_cells(std::span<const PlacedCell> cells);
 class CopyBatch {
 public:
     // Pieces that are no data of a group have the result kInvalid; those under parity are left out.
-    CopyBatch(ArrayState& state, std::span<CopiedBlocks> pieces);
+    // `times`: as for IoPlan::may_leave().
+    CopyBatch(ArrayState& state, std::span<CopiedBlocks> pieces, uint32_t times);
 
     struct Block {
         CopiedBlocks* piece;
         std::span<const PlacedCell> copies;
     };
     [[nodiscard]] std::span<const Block> blocks() const { return blocks_; }
+    // Some were not waited for: of no use then.
+    [[nodiscard]] bool late() const { return late_; }
 
 private:
     const Ref<const GroupList> list_;
@@ -67,6 +70,7 @@ private:
     std::vector<PlacedCell> placed_;
     std::vector<Block> blocks_;
     BufferPool::Loan loan_;
+    bool late_ = false;
 };
 
 }  // namespace cowraid

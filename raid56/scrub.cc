@@ -24,7 +24,7 @@ constexpr uint64_t kFilledRowsMax = 2 * kMiB / kBlockBytes;
 // One run of rows in memory.
 struct ScannedRun {
     StripeRows rows;
-    std::byte* memory = nullptr;  // columns of row_count blocks each; copies lie side by side
+    uint64_t memory = 0;  // byte of the loan: columns of row_count blocks each; copies lie side by side
     size_t first_expected = 0;  // answers by logical column
     RowsOfStripe suspicious;
 };
@@ -38,23 +38,24 @@ private:
     // Columns as they lie in memory: logical ones times copies.
     [[nodiscard]] uint32_t columns() const { return geometry_.columns(); }
     [[nodiscard]] uint32_t logical_columns() const { return geometry_.data_columns + geometry_.parity; }
-    [[nodiscard]] std::byte* block(const ScannedRun& run, uint32_t column, uint32_t row) const
+    [[nodiscard]] std::byte* block(const ScannedRun& run, uint32_t column, uint32_t row)
     {
-        return run.memory + (size_t{column} * run.rows.row_count + row) * kBlockBytes;
+        return loan_.data() + run.memory + (size_t{column} * run.rows.row_count + row) * kBlockBytes;
     }
     [[nodiscard]] BlockExpectation& expected(const ScannedRun& run, uint32_t column, uint32_t row)
     {
         return expected_[run.first_expected + size_t{column / geometry_.copies} * run.rows.row_count + row];
     }
 
-    void read();
+    [[nodiscard]] bool read(uint32_t times);
+    void note_unread(const IoPart& part);
     void ask(const ScannedRun& run);
     void compare();
     void compare_column(ScannedRun& run, uint32_t column);
     void compare_parity(ScannedRun& run);
     [[nodiscard]] RowsOfStripe parity_mismatches(const ScannedRun& run, uint32_t first_row,
                                                  uint32_t row_count);
-    void fill();
+    [[nodiscard]] bool fill();
     void fill_runs(std::span<const size_t> indexes);
     [[nodiscard]] bool solve_stale(size_t index, uint32_t row, IoPlan& writes);
     void count_verified(const ScannedRun& run, uint32_t column, bool in_service);
@@ -87,17 +88,20 @@ ScrubScan::ScrubScan(ScrubCall& call, std::span<const StripeRows> rows)
 {
     uint64_t before = 0;
     for (const StripeRows& run : rows) {
-        runs_.push_back(
-            {run, loan_.data() + before * columns() * kBlockBytes, before * logical_columns(), {}});
+        runs_.push_back({run, before * columns() * kBlockBytes, before * logical_columns(), {}});
         before += run.row_count;
     }
 }
 
-void ScrubScan::read()
+// False: a member was late.
+bool ScrubScan::read(uint32_t times)
 {
+    there_.assign(there_.size(), false);
+    in_service_ = there_;
     IoPlan plan(IoKind::kRead, call_.state.members);
     plan.forbid_bridges();
     plan.reserve(there_.size());
+    plan.may_leave(loan_.buffer(), times);
     for (size_t index = 0; index < runs_.size(); ++index) {
         const StripeRows& rows = runs_[index].rows;
         for (uint32_t column = 0; column < columns(); ++column) {
@@ -116,18 +120,26 @@ void ScrubScan::read()
         }
     }
     plan.run();
-    for (const IoPart& part : plan.parts()) {
-        if (part.result.ok())
-            continue;
-        there_[part.owner] = false;
-        ScannedRun& run = runs_[part.owner / columns()];
-        // It was there when the request was made.
-        const bool gone = part.result == Status(Err::kMemberGone);
-        in_service_[part.owner] = !gone;
-        call_.report.unsettled += gone ? 1 : 0;
-        for (uint32_t row = 0; !gone && row < run.rows.row_count; ++row)
-            run.suspicious[row] = true;
-    }
+    const std::span<const IoPart> parts = plan.parts();
+    if (std::any_of(parts.begin(), parts.end(),
+                    [](const IoPart& part) { return part.result == Status(Err::kWouldWait); }))
+        return false;
+    for (const IoPart& part : parts)
+        if (!part.result.ok())
+            note_unread(part);
+    return true;
+}
+
+void ScrubScan::note_unread(const IoPart& part)
+{
+    there_[part.owner] = false;
+    ScannedRun& run = runs_[part.owner / columns()];
+    // It was there when the request was made.
+    const bool gone = part.result == Status(Err::kMemberGone);
+    in_service_[part.owner] = !gone;
+    call_.report.unsettled += gone ? 1 : 0;
+    for (uint32_t row = 0; !gone && row < run.rows.row_count; ++row)
+        run.suspicious[row] = true;
 }
 
 // Data columns of a whole stripe adjoin.
@@ -318,7 +330,8 @@ void ScrubScan::fill_runs(std::span<const size_t> indexes)
     call_.report.repaired += filled;
 }
 
-void ScrubScan::fill()
+// False: it is to stop.
+bool ScrubScan::fill()
 {
     std::vector<MemberId> filled;
     for (const GroupColumn& column : call_.group.record.columns)
@@ -326,7 +339,7 @@ void ScrubScan::fill()
             filled.push_back(column.member);
     if (filled.empty() || call_.mode != ScrubMode::kRepair || geometry_.parity == 0 ||
         call_.state.read_only.load(std::memory_order_acquire))
-        return;
+        return true;
     for (size_t next = 0; next < runs_.size();) {
         std::vector<size_t> indexes;
         for (uint64_t rows = 0; next < runs_.size() && rows < kFilledRowsMax; ++next)
@@ -337,20 +350,24 @@ void ScrubScan::fill()
         if (indexes.empty())
             break;
         for (const MemberId member : filled)
-            call_.state.members.await(member);
+            if (!call_.await(member))
+                return false;
         fill_runs(indexes);
     }
+    return true;
 }
 
 void ScrubScan::run()
 {
-    read();
+    if (!call_.read_until_on_time([&](uint32_t times) { return read(times); }))
+        return;
     for (const ScannedRun& run : runs_)
         ask(run);
     compare();
-    fill();
+    if (!fill())
+        return;
     for (const ScannedRun& run : runs_)
-        if (run.suspicious.any())
+        if (run.suspicious.any() && !call_.report.given_up)
             scrub_stripe(call_, run.rows.stripe, run.suspicious << run.rows.first_row);
 }
 
@@ -376,6 +393,7 @@ ScrubReport& ScrubReport::operator+=(const ScrubReport& more)
     unsettled += more.unsettled;
     lost.insert(lost.end(), more.lost.begin(), more.lost.end());
     members += more.members;
+    given_up = given_up || more.given_up;
     return *this;
 }
 
@@ -388,7 +406,7 @@ Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows
         return Err::kInvalid;
     ScrubCall call{*state_, *group, mode, sink, report, nullptr};
     const uint64_t row_bytes = uint64_t{group->geometry.columns()} * kBlockBytes;
-    for (size_t first = 0; first < rows.size();) {
+    for (size_t first = 0; first < rows.size() && !report.given_up;) {
         size_t end = first;
         uint64_t bytes = 0;
         do {
@@ -400,9 +418,12 @@ Status Array::scrub_rows(VolumeAddress group_address, std::span<const StripeRows
     return {};
 }
 
-void Array::scrub_copies(std::span<CopiedBlocks> pieces, ScrubMode mode, ScrubReport& report)
+Status Array::scrub_copies(std::span<CopiedBlocks> pieces, ScrubMode mode, uint32_t times,
+                           ScrubReport& report)
 {
-    const CopyBatch batch(*state_, pieces);
+    const CopyBatch batch(*state_, pieces, times);
+    if (batch.late())
+        return Err::kWouldWait;
     ScrubRepairs repairs(*state_, mode, report);
     for (const CopyBatch::Block& block : batch.blocks()) {
         if (!repairs.examine_copies(block.copies))
@@ -424,6 +445,7 @@ void Array::scrub_copies(std::span<CopiedBlocks> pieces, ScrubMode mode, ScrubRe
         }
     }
     repairs.carry_out(Stripes::kUnlocked);
+    return {};
 }
 
 }  // namespace cowraid

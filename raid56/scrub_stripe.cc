@@ -36,7 +36,8 @@ struct ScrubRow {
 class StripeScrub {
 public:
     StripeScrub(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows);
-    void run();
+    // False: a member was late (IoPlan::may_leave()), and nothing was done.
+    [[nodiscard]] bool run(uint32_t times);
 
 private:
     [[nodiscard]] BlockPlace place(const ScrubRow& row, uint32_t column) const
@@ -51,7 +52,7 @@ private:
     {
         return {&call_.group, place(row, column), copy, &row.cells[column * geometry_.copies + copy]};
     }
-    void read();
+    [[nodiscard]] bool read(uint32_t times);
     [[nodiscard]] bool in_use(const ScrubRow& row, uint32_t column) const;
     [[nodiscard]] bool row_in_use(const ScrubRow& row) const;
     // mirrors
@@ -111,15 +112,17 @@ StripeScrub::StripeScrub(ScrubCall& call, uint64_t stripe, const RowsOfStripe& r
     }
 }
 
-void StripeScrub::read()
+bool StripeScrub::read(uint32_t times)
 {
     std::vector<PlacedCell> cells;
     for (uint32_t column = 0; column < geometry_.columns(); ++column)
         for (const ScrubRow& row : rows_)
             cells.push_back(placed(row, column / geometry_.copies, column % geometry_.copies));
-    read_cells(call_.state, cells);
+    if (read_cells(call_.state, cells, &loan_.buffer(), times))
+        return false;
     ask_about_cells(call_.state, cells);
     classify_cells(cells);
+    return true;
 }
 
 bool StripeScrub::in_use(const ScrubRow& row, uint32_t column) const
@@ -405,9 +408,10 @@ void StripeScrub::copy()
     call_.report.unsettled = writes.run() ? 0 : 1;
 }
 
-void StripeScrub::run()
+bool StripeScrub::run(uint32_t times)
 {
-    read();
+    if (!read(times))
+        return false;
     for (ScrubRow& row : rows_) {
         row.source_bad = call_.copy != nullptr && !row.cells[source_cell()].usable();
         if (!row_in_use(row) || (recovered_ && recovered_->rows.contains(address(row, 0).value)))
@@ -424,9 +428,24 @@ void StripeScrub::run()
     repairs_.carry_out(Stripes::kLocked);
     if (call_.copy != nullptr)
         copy();
+    return true;
 }
 
 }  // namespace
+
+bool ScrubCall::await(MemberId member)
+{
+    report.given_up = report.given_up || !sink.await(member);
+    return !report.given_up;
+}
+
+bool ScrubCall::await()
+{
+    const std::vector<GroupColumn>& columns = group.record.columns;
+    return std::all_of(columns.begin(), columns.end(),
+                       [&](const GroupColumn& column) { return await(column.member); }) &&
+           (copy == nullptr || await(copy->target));
+}
 
 std::optional<uint32_t> find_source_cell(const ArrayGroup& group, uint64_t stripe, MemberId source)
 {
@@ -534,9 +553,13 @@ void ScrubRepairs::carry_out(Stripes stripes)
 
 void scrub_stripe(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows)
 {
-    call.sink.begin_stripe(address_of(call.group, {stripe, 0, 0}));
-    StripeScrub(call, stripe, rows).run();
-    call.sink.end_stripe();
+    const auto examine = [&](uint32_t times) {
+        call.sink.begin_stripe(address_of(call.group, {stripe, 0, 0}));
+        const bool on_time = StripeScrub(call, stripe, rows).run(times);
+        call.sink.end_stripe();
+        return on_time;
+    };
+    call.report.given_up = !call.read_until_on_time(examine);
 }
 
 }  // namespace cowraid

@@ -2,6 +2,7 @@
 // The careful half of a scrub: one stripe of which something looked wrong. Private to raid56/.
 #pragma once
 
+#include <algorithm>
 #include <bitset>
 #include <optional>
 
@@ -22,6 +23,20 @@ struct ScrubCall {
     ScrubSink& sink;
     ScrubReport& report;
     const MemberCopy* copy = nullptr;  // not null: what its source must have is written to its target
+
+    // Waits until none of the group's members, or of those that are copied, is slow. False: it is to stop,
+    // and the report says so. No lock is held.
+    [[nodiscard]] bool await();
+    [[nodiscard]] bool await(MemberId member);
+    // Calls read(times), as for IoPlan::may_leave(), until no member was late, and awaits them before it
+    // does so again. False as above.
+    template <typename Read> [[nodiscard]] bool read_until_on_time(const Read& read)
+    {
+        for (uint32_t times = 1; !read(times); times = std::min(2 * times, kReadTimesMax))
+            if (!await())
+                return false;
+        return true;
+    }
 };
 
 // Whether these are rows of a group.
@@ -82,7 +97,8 @@ private:
 };
 
 // Locks the stripe, reads the given rows again, examines each and repairs it. No write of the stripe, and no
-// other repair, comes between the first look and the last. Adds to the report. Call without locks held.
+// other repair, comes between the first look and the last. While a member does not answer that read the
+// stripe is not locked. Adds to the report. Call without locks held.
 void scrub_stripe(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows);
 
 }  // namespace cowraid

@@ -100,7 +100,7 @@ ScrubReport scrub_node(TestVolume& volume, const ReadPiece& node, ScrubMode mode
 {
     CopiedBlocks blocks{node.address, {node.checksums, node.block_count}, {}};
     ScrubReport report;
-    volume.array->scrub_copies(std::span(&blocks, 1), mode, report);
+    CHECK(volume.array->scrub_copies(std::span(&blocks, 1), mode, 1, report).ok());
     CHECK(blocks.result.ok() == report.lost.empty());
     return report;
 }

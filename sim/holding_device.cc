@@ -9,7 +9,7 @@ namespace cowraid {
 bool HoldingDevice::start(IoRequest& request, IoCompletion& completion)
 {
     MutexLock lock(mutex_);
-    if (!holds_ || request.kind != IoKind::kRead)
+    if (!holds_ || request.kind != IoKind::kRead || request.offset < from_)
         return false;
     if (after_ > 0) {
         --after_;
@@ -19,11 +19,12 @@ bool HoldingDevice::start(IoRequest& request, IoCompletion& completion)
     return true;
 }
 
-void HoldingDevice::hold(uint64_t after)
+void HoldingDevice::hold(uint64_t after, DeviceOffset from)
 {
     MutexLock lock(mutex_);
     holds_ = true;
     after_ = after;
+    from_ = from;
 }
 
 void HoldingDevice::release(Release how)

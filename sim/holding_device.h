@@ -20,8 +20,8 @@ public:
     void perform(IoRequest& request) override { inner_->perform(request); }
     [[nodiscard]] bool start(IoRequest& request, IoCompletion& completion) override;
 
-    // From now on all reads wait, but the first `after`.
-    void hold(uint64_t after = 0);
+    // From now on all reads at `from` or behind it wait, but the first `after`.
+    void hold(uint64_t after = 0, DeviceOffset from = {});
     // Those that wait are carried out, and later ones again. kPoison: success, with other bytes than are
     // there.
     enum class Release { kServe, kPoison };
@@ -37,6 +37,7 @@ private:
     mutable Mutex mutex_{LockRank::kDevice};
     bool holds_ CW_GUARDED_BY(mutex_) = false;
     uint64_t after_ CW_GUARDED_BY(mutex_) = 0;
+    DeviceOffset from_ CW_GUARDED_BY(mutex_);
     std::vector<Held> held_ CW_GUARDED_BY(mutex_);
 };
 

@@ -319,6 +319,7 @@ void Background::start()
     committer_.scrub.allow();
     committer_.catch_up.allow();
     committer_.replace.allow();
+    committer_.store.volume.members().stop_waiting(false);
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
     for (pthread_t& thread : scrub_threads_)
@@ -348,6 +349,7 @@ void Background::stop()
     committer_.scrub.stop();
     committer_.catch_up.stop();
     committer_.replace.stop();
+    committer_.store.volume.members().stop_waiting(true);  // their steps end
     pthread_join(replace_thread_, nullptr);
     pthread_join(copy_thread_, nullptr);
     pthread_join(catch_up_thread_, nullptr);

@@ -148,7 +148,7 @@ private:
 
 }  // namespace
 
-bool is_lost(Store& store, VolumeAddress address, std::byte* memory)
+bool is_lost(Store& store, VolumeAddress address, AlignedBuffer& memory)
 {
     const Result<bool> used = store.allocator.is_used(address);
     if (!store.volume.array().group_at(address) || (used.ok() && !*used))
@@ -159,10 +159,10 @@ bool is_lost(Store& store, VolumeAddress address, std::byte* memory)
         return true;
     ReadPiece piece{.address = address,
                     .block_count = 1,
-                    .memory = memory,
+                    .memory = memory.data(),
                     .checksums = &expected.checksum,
                     .result = {}};
-    return !store.volume.array().read(std::span(&piece, 1)).ok();
+    return !store.volume.array().read(std::span(&piece, 1), &memory).ok();
 }
 
 namespace {

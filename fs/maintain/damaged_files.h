@@ -64,9 +64,9 @@ struct DamagedFiles {
     uint64_t node_count = 0;
 };
 
-// Whether a block of the list of damage is in use and cannot be read now. `memory`: of one block. No locks
-// held.
-bool is_lost(Store& store, VolumeAddress address, std::byte* memory);
+// Whether a block of the list of damage is in use and cannot be read now. `memory`: of one block, which may
+// be exchanged (Array::read()). No locks held.
+bool is_lost(Store& store, VolumeAddress address, AlignedBuffer& memory);
 
 // What the list of damage (Store::damage) means for files and trees, as of the last commit. No locks held.
 // Reads the trees, unless the list is empty. At most `lines_max` files, and as many nodes, are named.

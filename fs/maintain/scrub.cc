@@ -63,6 +63,7 @@ bool parse_scrub_plan(std::string_view name, ScrubOptions::Plan& plan)
 Scrub::Scrub(Store& store, CommitOrders& orders, ScrubScope scope)
     : store_(store), orders_(orders), scope_(scope)
 {
+    MutexLock lock(mutex_);
     if (scope == ScrubScope::kAll)
         load(store.volume.superblock().scrub);
 }
@@ -391,6 +392,19 @@ bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& cur
     return true;
 }
 
+// Asked to stop, it left something of its piece out. Who goes on begins where a mount would.
+void Scrub::give_back(const Step& step)
+{
+    MutexLock lock(mutex_);
+    if (step.number != number_)
+        return;
+    const ScrubRecord now = record();
+    ++number_;
+    issued_.clear();
+    passes_.clear();
+    load(now);
+}
+
 void Scrub::note_lost(const Step& step)
 {
     for (const VolumeAddress address : step.report.lost) {
@@ -427,7 +441,7 @@ void Scrub::recheck_damage(const Step& step)
         for (uint64_t block = 0; run.found_seconds < step.started && block <= run.block_count; ++block) {
             const VolumeAddress at = run.first + block * kBlockBytes;
             const bool ends = block == run.block_count || !goes_on(step.number);
-            if (!ends && (nodes ? saw_all : !is_lost(store_, at, memory.data()))) {
+            if (!ends && (nodes ? saw_all : !is_lost(store_, at, memory))) {
                 ++good;
                 continue;
             }
@@ -449,6 +463,10 @@ bool Scrub::step()
         scrub_head(store_, orders_, *step.piece.head, step.order.mode, step.report, step.counts);
     else if (step.piece.group && !step.piece.blocks.rows.empty())
         scrub_rows(store_, step.order, step.piece, step.report);
+    if (step.report.given_up) {
+        give_back(step);
+        return true;
+    }
     note_lost(step);
     if (step.last && scope_ == ScrubScope::kAll && step.order.mode == ScrubMode::kRepair)
         recheck_damage(step);
@@ -492,7 +510,7 @@ bool Scrub::are_lost(const Step& step)
     }
     for (const VolumeAddress address : step.lost) {
         const Result<bool> used = store_.allocator.is_used(address);
-        if ((used.ok() && !*used) || is_lost(store_, address, memory.data()))
+        if ((used.ok() && !*used) || is_lost(store_, address, memory))
             continue;
         store_.damage.forget(address, 1);
         all = false;

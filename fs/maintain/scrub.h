@@ -149,8 +149,9 @@ private:
     // `current`: columns that no commit has to be waited for.
     void note_finished(Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
     bool finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
+    void give_back(const Step& step);
     void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
-    void load(const ScrubRecord& record);
+    void load(const ScrubRecord& record) CW_REQUIRES(mutex_);
     [[nodiscard]] ScrubRecord record() const CW_REQUIRES(mutex_);
     void note_lost(const Step& step);
     void settle_waiting(Step& step);

@@ -41,7 +41,6 @@ ScrubOptions::Plan plan_of(const ScrubRecord& record)
 
 void Scrub::load(const ScrubRecord& record)
 {
-    MutexLock lock(mutex_);
     status_.state = record.state;
     status_.options.mode = (record.flags & kScrubLooks) != 0 ? ScrubMode::kLook : ScrubMode::kRepair;
     status_.options.limit = record.limit;

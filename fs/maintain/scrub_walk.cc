@@ -54,6 +54,19 @@ constexpr uint64_t kTurnBytes = 8 * kMiB;
 // Blocks of a group that a piece may span, used or not: its bitmap.
 constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
 
+// While a member does not answer others have their turns. False: asked to stop.
+bool await_without_turn(Store& store, MemberId member, std::optional<WorkTurn>& turn, BackgroundWork work)
+{
+    const MemberSet& members = store.volume.members();
+    if (members.slow_ms(member) == 0)
+        return true;
+    turn.reset();
+    if (!members.await(member))
+        return false;
+    turn.emplace(store.budget, work);
+    return true;
+}
+
 // Nodes of one tree. Pointers verify their children, so that leaves are not looked into: those of one node
 // are read together.
 class NodeScrub {
@@ -76,6 +89,7 @@ public:
 private:
     void begin_turn(const BlockRef& next);
     bool scrub(std::span<const BlockRef> refs);
+    [[nodiscard]] bool await();
     bool scrub_leaves(const Node& parent, uint32_t first);
     bool descend(const BlockRef& ref, int level, const KeyRange& range, bool resuming);
 
@@ -105,6 +119,13 @@ void NodeScrub::begin_turn(const BlockRef& next)
         std::max<uint64_t>(1, (store_.budget.holds_back() ? kHeldBackBytes / 2 : kTurnBytes) / bytes);
 }
 
+bool NodeScrub::await()
+{
+    const std::vector<MemberId> ids = store_.volume.members().ids();
+    return std::all_of(ids.begin(), ids.end(),
+                       [&](MemberId id) { return await_without_turn(store_, id, turn_, work_); });
+}
+
 // False: a block of them is lost.
 bool NodeScrub::scrub(std::span<const BlockRef> refs)
 {
@@ -116,10 +137,18 @@ bool NodeScrub::scrub(std::span<const BlockRef> refs)
         nodes.push_back({ref.address, ref.checksums, {}});
     ScrubReport copies;
     Array& array = store_.volume.array();
-    if (order_.scope == ScrubScope::kReplaced)
-        array.copy_copies(nodes, copy_of(store_), copies);
-    else
-        array.scrub_copies(nodes, order_.mode, copies);
+    const auto on_time = [&](uint32_t times) {
+        return (order_.scope == ScrubScope::kReplaced
+                    ? array.copy_copies(nodes, copy_of(store_), times, copies)
+                    : array.scrub_copies(nodes, order_.mode, times, copies))
+            .ok();
+    };
+    for (uint32_t times = 1; !on_time(times); times = std::min(2 * times, kReadTimesMax))
+        if (!await()) {
+            report_.given_up = true;
+            left_ = 0;
+            return true;
+        }
     const size_t before = counts_.lost_nodes.size();
     for (size_t index = 0; index < nodes.size(); ++index)
         if (!nodes[index].result.ok())
@@ -269,8 +298,13 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
 class CommittedSink final : public ScrubSink {
 public:
     // Who copies records nothing, and holds nobody up.
-    CommittedSink(Store& store, const ArrayGroup& group, const UsedBlocks& blocks, ScrubScope scope)
-        : store_(store), group_(group), blocks_(blocks), records_(scope != ScrubScope::kReplaced)
+    CommittedSink(Store& store, const ScrubPiece& piece, ScrubScope scope, std::optional<WorkTurn>& turn)
+        : store_(store),
+          group_(*piece.group),
+          blocks_(piece.blocks),
+          records_(scope != ScrubScope::kReplaced),
+          work_(piece.work),
+          turn_(turn)
     {
     }
 
@@ -313,6 +347,7 @@ public:
         gate_.reset();
         reserved_.reset();
     }
+    bool await(MemberId member) override { return await_without_turn(store_, member, turn_, work_); }
     void record(VolumeAddress address, std::span<const Checksum> checksums) override
     {
         Transaction& open = store_.timeline.open_in_gate();
@@ -329,6 +364,8 @@ private:
     const ArrayGroup& group_;
     const UsedBlocks& blocks_;
     const bool records_;
+    const BackgroundWork work_;
+    std::optional<WorkTurn>& turn_;
     std::optional<ChangeReservation> reserved_;
     std::optional<ReadLock> gate_;
     VolumeAddress stripe_;  // its first data block
@@ -468,13 +505,15 @@ void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, 
 {
     if (is_mutant(CommitMutant::kCaughtUpUnread))
         return;
-    CommittedSink sink(store, *piece.group, piece.blocks, order.scope);
+    std::optional<WorkTurn> turn;
+    CommittedSink sink(store, piece, order.scope, turn);
     Array& array = store.volume.array();
     const VolumeAddress group = piece.group->record.address;
     const uint64_t row_bytes = uint64_t{piece.group->geometry.columns()} * kBlockBytes;
     const std::span<const StripeRows> rows = piece.blocks.rows;
-    for (size_t first = 0; first < rows.size();) {
-        const WorkTurn turn(store.budget, piece.work);
+    for (size_t first = 0; first < rows.size() && !report.given_up;) {
+        turn.reset();
+        turn.emplace(store.budget, piece.work);
         const uint64_t bytes_max = store.budget.holds_back() ? kHeldBackBytes : kTurnBytes;
         size_t end = first;
         for (uint64_t bytes = 0; end < rows.size() && bytes < bytes_max; ++end)

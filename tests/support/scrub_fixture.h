@@ -36,6 +36,11 @@ public:
         return others.count(at.value) != 0;
     }
     bool may_record() override { return records; }
+    bool await(MemberId member) override
+    {
+        CHECK_FALSE(inside_);
+        return volume_.set.await(member);
+    }
 
     std::set<uint64_t> others;  // blocks that transactions count on
     bool records = true;
