@@ -66,6 +66,9 @@ private:
     [[nodiscard]] bool may_tell(const ScrubRow& row);
     void read_again(ScrubRow& row);
     void choose_free(ScrubRow& row);
+    void fit_free(ScrubRow& row);
+    [[nodiscard]] bool fit(ScrubRow& row, uint32_t wanted);
+    void parity_of(ScrubRow& row, std::span<std::byte* const> columns);
     bool settle_free(ScrubRow& row);
     void settle_parity(ScrubRow& row);
 
@@ -281,6 +284,55 @@ void StripeScrub::choose_free(ScrubRow& row)
             std::memset(columns[column], 0, kBlockBytes);
 }
 
+// What parity must be of these data columns, into the row's memory for it.
+void StripeScrub::parity_of(ScrubRow& row, std::span<std::byte* const> columns)
+{
+    const std::vector<const std::byte*> data(columns.begin(), columns.begin() + geometry_.data_columns);
+    std::vector<std::byte*> parity;
+    for (uint32_t p = 0; p < geometry_.parity; ++p)
+        parity.push_back(row.parity.data() + size_t{p} * kBlockBytes);
+    parity_generate(data, parity, kBlockBytes);
+}
+
+// Whether another content of that one column makes the row fit all parity that there is: then it has it.
+bool StripeScrub::fit(ScrubRow& row, uint32_t wanted)
+{
+    BufferPool::Loan loan(call_.state.buffers, kBlockBytes);
+    std::vector<std::byte*> columns;
+    for (const RowCell& cell : row.cells)
+        columns.push_back(cell.memory);
+    columns[wanted] = loan.data();
+    std::vector<uint32_t> erased{wanted};
+    for (uint32_t column = geometry_.data_columns + 1; column < columns.size(); ++column)
+        erased.push_back(column);
+    parity_recover_wanted(columns, geometry_.data_columns, erased, std::span(&wanted, 1), kBlockBytes);
+    parity_of(row, columns);
+    for (uint32_t column = geometry_.data_columns; column < columns.size(); ++column)
+        if (std::memcmp(row.parity.data() + size_t{column - geometry_.data_columns} * kBlockBytes,
+                        columns[column], kBlockBytes) != 0)
+            return false;
+    RowCell& cell = row.cells[wanted];
+    if (std::memcmp(cell.memory, loan.data(), kBlockBytes) != 0) {
+        std::memcpy(cell.memory, loan.data(), kBlockBytes);
+        cell.state = RowCell::State::kBad;
+        cell.cause = FaultCause::kWrong;
+    }
+    return true;
+}
+
+// A free block that alone does not fit gets what fits, which two parities show. They stay, and what else of
+// the row is lost can be had with them whatever a power cut leaves of the repair: new parity may be torn, and
+// then neither the old nor the new row is there.
+void StripeScrub::fit_free(ScrubRow& row)
+{
+    if (geometry_.parity < 2 ||
+        !std::all_of(row.cells.begin(), row.cells.end(), [](const RowCell& cell) { return cell.usable(); }))
+        return;
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        if (row.cells[column].state != RowCell::State::kGood && fit(row, column))
+            return;
+}
+
 // Free blocks that are not what is recorded of them, and cannot be made so: a crash left them. Nobody needs
 // them but parity. False: they are there, and nothing may be recorded now.
 bool StripeScrub::settle_free(ScrubRow& row)
@@ -291,12 +343,13 @@ bool StripeScrub::settle_free(ScrubRow& row)
     if (all_good || !may_tell(row))
         return all_good;
     choose_free(row);
+    fit_free(row);
     for (uint32_t column = 0; column < geometry_.data_columns; ++column) {
         RowCell& cell = row.cells[column];
         if (cell.state == RowCell::State::kGood)
             continue;
         if (cell.state == RowCell::State::kBad)
-            repairs_.add(placed(row, column), cell.memory, true);
+            repairs_.add(placed(row, column), cell.memory, cell.cause == FaultCause::kReadError);
         tell(row, column, checksum_of(cell.memory, kBlockBytes));
     }
     return true;
@@ -305,25 +358,23 @@ bool StripeScrub::settle_free(ScrubRow& row)
 // Parity follows from the data. A member is charged where what is recorded says so, too.
 void StripeScrub::settle_parity(ScrubRow& row)
 {
-    std::vector<const std::byte*> data;
-    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
-        data.push_back(row.cells[column].memory);
-    std::vector<std::byte*> parity;
-    for (uint32_t p = 0; p < geometry_.parity; ++p)
-        parity.push_back(row.parity.data() + size_t{p} * kBlockBytes);
-    parity_generate(data, parity, kBlockBytes);
+    std::vector<std::byte*> columns;
+    for (const RowCell& cell : row.cells)
+        columns.push_back(cell.memory);
+    parity_of(row, columns);
     for (uint32_t p = 0; p < geometry_.parity; ++p) {
         const uint32_t column = geometry_.data_columns + p;
-        RowCell& cell = row.cells[column];
-        const Checksum checksum = checksum_of(parity[p], kBlockBytes);
+        const RowCell& cell = row.cells[column];
+        std::byte* const parity = row.parity.data() + size_t{p} * kBlockBytes;
+        const Checksum checksum = checksum_of(parity, kBlockBytes);
         const bool recorded = cell.expected.known && cell.expected.checksum == checksum;
-        const bool right = cell.usable() && std::memcmp(parity[p], cell.memory, kBlockBytes) == 0;
+        const bool right = cell.usable() && std::memcmp(parity, cell.memory, kBlockBytes) == 0;
         if (!recorded && !may_tell(row)) {
             row.unsettled = row.unsettled || !right;
             continue;
         }
         if (!right && cell.state != RowCell::State::kAway)
-            repairs_.add(placed(row, column), parity[p], recorded || cell.state == RowCell::State::kBad);
+            repairs_.add(placed(row, column), parity, recorded || cell.state == RowCell::State::kBad);
         if (!recorded)
             tell(row, column, checksum);
     }
