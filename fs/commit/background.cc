@@ -118,15 +118,19 @@ void CleanPace::step()
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     WorkBudget& budget = committer_.store.budget;
     const bool balances = committer_.balance.status().state == BalanceStatus::State::kRunning;
-    if (CleanPolicy::urgency(pressure) > 0 && !balances) {
-        budget.begin_urgent_turn(monotonic_ns());  // who writes needs the stripes
+    const bool urgent = CleanPolicy::urgency(pressure) > 0 && !balances;
+    if (urgent) {
+        budget.begin_urgent_turn();  // who writes needs the stripes
     } else if (const uint64_t pause_ns = budget.begin_turn(BackgroundWork::kMove, monotonic_ns())) {
         next_us_ = begin + std::min(pause_ns, ForegroundLoad::kQuietNs) / 1000 + 1;
         return;
     }
     next_us_ = begin + kCleanLookUs;
     work(begin, is_idle, pressure);
-    budget.end_turn(monotonic_ns());
+    if (urgent)
+        budget.end_urgent_turn();
+    else
+        budget.end_turn(monotonic_ns());
 }
 
 void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure)

@@ -48,13 +48,6 @@ bool WorkBudget::behind_others(BackgroundWork work, uint64_t now_ns) const
     });
 }
 
-void WorkBudget::enter(uint64_t now_ns)
-{
-    ++begun_;
-    if (turns_++ == 0)
-        turn_began_ns_ = now_ns;
-}
-
 uint64_t WorkBudget::begin_turn(BackgroundWork work, uint64_t now_ns)
 {
     MutexLock lock(mutex_);
@@ -63,7 +56,7 @@ uint64_t WorkBudget::begin_turn(BackgroundWork work, uint64_t now_ns)
     if (foreground.busy(now_ns)) {
         if (now_ns < rest_until_ns_)
             pause = rest_until_ns_ - now_ns;
-        else if (turns_ > 0 || behind_others(work, now_ns))
+        else if (turns_ + urgent_turns_ > 0 || behind_others(work, now_ns))
             pause = kAskAgainNs;
     }
     if (pause > 0) {
@@ -72,14 +65,10 @@ uint64_t WorkBudget::begin_turn(BackgroundWork work, uint64_t now_ns)
         return pause;
     }
     self.since_ns = 0;
-    enter(now_ns);
+    ++begun_;
+    if (turns_++ == 0)
+        turn_began_ns_ = now_ns;
     return 0;
-}
-
-void WorkBudget::begin_urgent_turn(uint64_t now_ns)
-{
-    MutexLock lock(mutex_);
-    enter(now_ns);
 }
 
 void WorkBudget::end_turn(uint64_t now_ns)
@@ -88,6 +77,20 @@ void WorkBudget::end_turn(uint64_t now_ns)
     CW_ASSERT(turns_ > 0);
     if (--turns_ == 0)
         rest_until_ns_ = now_ns + kRest * std::min(kCountedTurnNs, now_ns - std::min(now_ns, turn_began_ns_));
+}
+
+void WorkBudget::begin_urgent_turn()
+{
+    MutexLock lock(mutex_);
+    ++begun_;
+    ++urgent_turns_;
+}
+
+void WorkBudget::end_urgent_turn()
+{
+    MutexLock lock(mutex_);
+    CW_ASSERT(urgent_turns_ > 0);
+    --urgent_turns_;
 }
 
 // The foreground may become quiet meanwhile: no sleep is longer than it takes to see that.
@@ -106,6 +109,12 @@ uint64_t WorkBudget::turns_begun() const
 {
     MutexLock lock(mutex_);
     return begun_;
+}
+
+uint32_t WorkBudget::turns_under_way() const
+{
+    MutexLock lock(mutex_);
+    return turns_ + urgent_turns_;
 }
 
 WorkTurn::~WorkTurn()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How much background work may take while somebody uses the volume: one budget for scrub, catching up,
 // balance and cleaner. Without requests of users each works at full speed. With them the workers take turns,
-// one at a time, and after each turn all rest kRest times as long as it took.
+// one at a time, and after each turn all rest kRest times as long as it took. A turn is work of devices: who
+// waits for something else has none.
 #pragma once
 
 #include <array>
@@ -46,9 +47,11 @@ public:
     // 0: a turn begins, until end_turn(). Else it is refused: ask again in so many nanoseconds. Workers of
     // other kinds that were refused earlier go first, if they do ask again.
     uint64_t begin_turn(BackgroundWork work, uint64_t now_ns);
-    // A turn that nobody may refuse: the users themselves wait for what it does.
-    void begin_urgent_turn(uint64_t now_ns);
     void end_turn(uint64_t now_ns);
+    // A turn that nobody may refuse: the users themselves wait for what it does. Others wait for its end, and
+    // rest no longer: else they would have no turn while such turns come in a row.
+    void begin_urgent_turn();
+    void end_urgent_turn();
     // Sleeps until a turn begins.
     void wait_for_turn(BackgroundWork work);
 
@@ -56,6 +59,7 @@ public:
     [[nodiscard]] bool holds_back() const;
     // Of all workers.
     [[nodiscard]] uint64_t turns_begun() const;
+    [[nodiscard]] uint32_t turns_under_way() const;
 
     // An eighth of the time is the workers'.
     static constexpr uint64_t kRest = 7;
@@ -66,13 +70,12 @@ private:
         uint64_t asked_ns = 0;  // last
     };
     [[nodiscard]] bool behind_others(BackgroundWork work, uint64_t now_ns) const CW_REQUIRES(mutex_);
-    void enter(uint64_t now_ns) CW_REQUIRES(mutex_);
 
     mutable Mutex mutex_{LockRank::kLeaf};
     std::array<Waiter, kBackgroundWorkCount> waiters_ CW_GUARDED_BY(mutex_){};
-    uint32_t turns_ CW_GUARDED_BY(mutex_) = 0;  // under way
+    uint32_t turns_ CW_GUARDED_BY(mutex_) = 0, urgent_turns_ CW_GUARDED_BY(mutex_) = 0;  // under way
     uint64_t begun_ CW_GUARDED_BY(mutex_) = 0;
-    uint64_t turn_began_ns_ CW_GUARDED_BY(mutex_) = 0;  // the first of them
+    uint64_t turn_began_ns_ CW_GUARDED_BY(mutex_) = 0;  // the first of `turns_`
     uint64_t rest_until_ns_ CW_GUARDED_BY(mutex_) = 0;
 };
 

@@ -22,6 +22,7 @@ public:
         uint64_t until_ns = 0;  // the end of its turn, or when it asks again
         bool in_turn = false;
         uint64_t turns = 0;
+        bool urgent = false;  // with a pause as long after each turn
     };
 
     // The time that turns took.
@@ -60,10 +61,15 @@ private:
     {
         if (now_ns_ < worker.until_ns)
             return;
-        if (worker.in_turn)
-            budget.end_turn(now_ns_);
-        worker.in_turn = false;
-        const uint64_t pause = budget.begin_turn(worker.work, now_ns_);
+        uint64_t pause = 0;
+        if (worker.urgent) {
+            worker.in_turn ? budget.end_urgent_turn() : budget.begin_urgent_turn();
+            pause = worker.in_turn ? kMs : 0;
+        } else {
+            if (worker.in_turn)
+                budget.end_turn(now_ns_);
+            pause = budget.begin_turn(worker.work, now_ns_);
+        }
         worker.in_turn = pause == 0;
         worker.turns += worker.in_turn ? 1 : 0;
         worker.until_ns = now_ns_ + (worker.in_turn ? kMs : pause);
@@ -131,6 +137,32 @@ TEST_CASE("kinds of work take turns, and one that does not ask any more is not w
     CHECK(workers[0].turns - before > static_cast<uint64_t>(1.8 * first));
 }
 
+TEST_CASE("urgent turns that come in a row leave others their turns, between them")
+{
+    Workers workers{{{BackgroundWork::kScrub}, {.work = BackgroundWork::kMove, .urgent = true}}};
+    BudgetModel model;
+    model.run(workers, 10 * kSecond);
+    CHECK(workers[1].turns == 5000);
+    // 1250 without them.
+    CHECK(workers[0].turns > 1000);
+    CHECK(workers[0].turns <= 1250);
+}
+
+TEST_CASE("an urgent turn is waited for, and costs others no rest")
+{
+    WorkBudget budget;
+    budget.foreground.began(kSecond);
+    REQUIRE(budget.begin_turn(BackgroundWork::kScrub, kSecond) == 0);
+    budget.begin_urgent_turn();
+    CHECK(budget.turns_under_way() == 2);
+    budget.end_turn(kSecond + 2 * kMs);
+    // A rest of seven times two milliseconds; then the urgent turn is waited for.
+    CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 16 * kMs - 1) == 1);
+    CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 30 * kMs) > 0);
+    budget.end_urgent_turn();
+    CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 30 * kMs) == 0);
+}
+
 TEST_CASE("a turn that had nothing to do costs others no rest")
 {
     WorkBudget budget;
@@ -162,7 +194,7 @@ TEST_CASE("a request that waited before a turn does not make it longer")
 TEST_CASE("rests are no longer than those after a turn of a quarter of a second")
 {
     WorkBudget budget;
-    budget.begin_urgent_turn(kSecond);
+    REQUIRE(budget.begin_turn(BackgroundWork::kMove, kSecond) == 0);
     budget.end_turn(9 * kSecond);
     const uint64_t over = 9 * kSecond + 7 * 250 * kMs;
     budget.foreground.began(over - kMs);

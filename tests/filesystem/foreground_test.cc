@@ -237,7 +237,7 @@ struct Work {
 };
 
 // Lets it go on, and adds up what it does.
-struct Progress {
+struct WorkProgress {
     DriveVolume& volume;
     const Work& work;
     uint64_t last = 0, bytes = 0;
@@ -260,7 +260,7 @@ void expect_users_first(DriveVolume& volume, const Work& work, double drives, do
     work.prepare(volume);
     const Periods periods = half_load(volume);
     const Measured quiet = use(volume, periods, kUsedSeconds, [] {});
-    Progress progress{volume, work};
+    WorkProgress progress{volume, work};
     progress.look();
     const Measured beside = use(volume, periods, kUsedSeconds, [&] { progress.look(); });
     MESSAGE("read " << beside.read_ms / quiet.read_ms << ", write " << beside.write_ms / quiet.write_ms
@@ -366,4 +366,28 @@ TEST_CASE("users first: beside the cleaner")
                         return one.fs().info().moved_blocks * kBlockBytes;
                     }};
     expect_users_first(volume, work, kDrives, 0);
+}
+
+// A piece that waits for its turn is a reader for which emptied groups stay: the cleaner would not end
+// either.
+TEST_CASE("users first: a scrub goes on beside a cleaner that writers need")
+{
+    const VirtualTime time;
+    DriveVolume volume(kReadFileBytes + kWrittenFileBytes);
+    volume.scatter();
+    volume.start();
+    Filesystem& fs = volume.fs();
+    fs.store.live.clean = false;
+    const Periods periods = half_load(volume);
+    REQUIRE(fs.info().moved_blocks == 0);
+    fs.store.live.clean = true;
+    const Work work{nothing_before, [](DriveVolume& one) { one.fs().committer.scrub.start({}).ignore(); },
+                    [](DriveVolume& one) {
+                        return one.fs().committer.scrub.status().bytes_done;
+                    }};
+    WorkProgress progress{volume, work};
+    use(volume, periods, kUsedSeconds, [&] { progress.look(); });
+    MESSAGE("scrubbed " << progress.bytes / kMiB << " MiB, moved " << fs.info().moved_blocks << " blocks");
+    CHECK(fs.info().moved_blocks > 1000);
+    CHECK(progress.bytes > kUsedSeconds * 4 * kMiB);
 }
