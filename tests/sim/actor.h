@@ -92,7 +92,7 @@ private:
     void write_bytes(InodeNumber inode, uint64_t offset, const std::vector<std::byte>& bytes, bool append);
     void resize();
     void change_range();
-    void finish_steps(const char* what, InodeNumber inode, FileContent after, Err got, Growth growth);
+    void finish_steps(const char* what, HalfChanged change, Err got, Growth growth);
     void read();
     void note_modified(InodeNumber inode);
     void write_reserved();

@@ -24,11 +24,6 @@ Caller some_caller(Prng& prng)
     return caller;
 }
 
-void lose_set_id(ModelInode& inode, const Caller& caller)
-{
-    inode.mode &= ~caller.cleared_mode_bits;
-}
-
 uint64_t total_bytes(const Model& model)
 {
     uint64_t total = 0;
@@ -91,7 +86,7 @@ void Actor::write_bytes(InodeNumber inode, uint64_t offset, const std::vector<st
     world_.events.add(append ? Event::kAppend : Event::kWrite);
     ModelInode& expected = model().change(inode);
     expected.content.write(offset, bytes);
-    lose_set_id(expected, caller);
+    expected.mode &= ~caller.cleared_mode_bits;
     note_modified(inode);
 }
 
@@ -132,23 +127,25 @@ void Actor::resize()
     FileContent after = model().at(inode).content;
     after.resize(*change.size_bytes);
     const Err got = finish(fs().names.begin_set_attributes(inode, change, caller));
-    finish_steps("truncate", inode, std::move(after), got, Growth::kNone);
+    finish_steps("truncate", {inode, std::move(after), caller.cleared_mode_bits}, got, Growth::kNone);
     if (world_.failed() || world_.power_lost())
         return;
-    lose_set_id(model().change(inode), caller);
     world_.events.add(Event::kTruncate);
 }
 
 // What a call of several steps leaves: power may fail and commits may happen between its steps.
-void Actor::finish_steps(const char* what, InodeNumber inode, FileContent after, Err got, Growth growth)
+void Actor::finish_steps(const char* what, HalfChanged change, Err got, Growth growth)
 {
+    const InodeNumber inode = change.inode;
     const uint64_t commits_before = world_.events.of(Event::kImplicitCommit);
-    world_.half_changed = HalfChanged{inode, std::move(after)};
+    world_.half_changed = std::move(change);
     const bool done = world_.settle(what, got, Err::kOk, growth);
     if (world_.power_lost() || world_.failed())
         return;
     if (done) {
-        model().change(inode).content = world_.half_changed->after;
+        ModelInode& expected = model().change(inode);
+        expected.content = world_.half_changed->after;
+        expected.mode &= ~world_.half_changed->cleared_mode_bits;
         note_modified(inode);
     } else {
         const std::string why = adopt_file(fs(), model(), *world_.half_changed);
@@ -184,7 +181,7 @@ void Actor::change_range()
         after.clear(offset, length);
     world_.note("fallocate %llu: mode %d, %llu bytes at %llu", ull(inode), mode, ull(length), ull(offset));
     const Err got = finish(fs().files.begin_allocate_range(inode, mode, offset, length, {}));
-    finish_steps("fallocate", inode, std::move(after), got, Growth::kSome);
+    finish_steps("fallocate", {inode, std::move(after)}, got, Growth::kSome);
     world_.events.add((mode & FALLOC_FL_PUNCH_HOLE) != 0   ? Event::kPunch
                       : (mode & FALLOC_FL_ZERO_RANGE) != 0 ? Event::kZeroRange
                                                            : Event::kAllocate);
@@ -204,7 +201,7 @@ void Actor::write_reserved()
     const uint64_t blocks = prng().between(1, std::min<uint64_t>(available / kBlockBytes, 64));
     world_.note("reserve %llu blocks for %llu and write them", ull(blocks), ull(inode));
     const Err got = fs().files.allocate_range(inode, FALLOC_FL_KEEP_SIZE, 0, blocks * kBlockBytes).err();
-    finish_steps("fallocate", inode, {}, got, Growth::kSome);
+    finish_steps("fallocate", {inode, {}}, got, Growth::kSome);
     if (world_.failed() || world_.power_lost() || got != Err::kOk)
         return;
     std::vector<std::byte> bytes(blocks * kBlockBytes);

@@ -288,6 +288,8 @@ std::string adopt_file(Filesystem& fs, Model& model, const HalfChanged& half_cha
     inode.content.resize(0);
     inode.content.write(0, got);
     inode.modified = attributes->modified;
+    if (attributes->mode == (inode.mode & ~half_changed.cleared_mode_bits))
+        inode.mode = attributes->mode;
     return {};
 }
 

@@ -203,7 +203,10 @@ void Membership::change_spares()
         carried_out(committer().remove_spare(id_of(*spare), why), why, injector_.may_be_degraded());
     } else {
         const uint32_t index = world_.fs().volume->superblock().next_member_id - 1;
-        machine().add_disk(index, machine().shape().tight ? 96 * kMiB : 1024 * kMiB);
+        uint64_t bytes = UINT64_MAX;  // of the smallest member: a spare is not smaller
+        for (const uint32_t member : machine().members())
+            bytes = std::min(bytes, machine().disk(member).size_bytes());
+        machine().add_disk(index, std::max(bytes, machine().shape().tight ? 96 * kMiB : kGiB));
         machine().set_place(index, Place::kJoining);
         world_.note("add spare %u", index + 1);
         const Status added = committer().add_spare(machine().borrow(index), why).status();

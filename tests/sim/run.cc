@@ -219,10 +219,14 @@ bool Run::hits_planned_groups()
 // One member too many fails. The volume stops, or block groups can do without all of them.
 void Run::overload()
 {
-    if (world_.fs().info().degraded || injector_.may_be_degraded() || machine().find(Place::kTarget))
+    const auto all_in_service = [&] {
+        return !world_.fs().info().degraded && !injector_.may_be_degraded() &&
+               !machine().find(Place::kTarget);
+    };
+    if (!all_in_service())
         return;
     operate(prng().below(10));
-    if (!going())
+    if (!going() || !all_in_service())
         return;
     const Recorded before = read_recorded(machine().disks());
     injector_.overload();

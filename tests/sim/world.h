@@ -18,10 +18,11 @@ namespace cowraid::test {
 enum class Growth : uint8_t { kNone, kSome };
 
 // A file that a call of several steps was changing when power failed or space ran out: any of its bytes may
-// be old, new or zero.
+// be old, new or zero, and the bits of its mode that the change clears may be there or not.
 struct HalfChanged {
     InodeNumber inode;
     FileContent after;
+    uint32_t cleared_mode_bits = 0;
 };
 
 class World {
