@@ -35,16 +35,6 @@ private:
     size_t done_ = 0;  // bytes of the first vector
 };
 
-// The page is changed afterwards: nobody else may hold it.
-template <class Page> Page& alone(std::shared_ptr<Page>& page)
-{
-    if (page == nullptr)
-        page = std::make_shared<Page>();
-    else if (page.use_count() > 1)
-        page = std::make_shared<Page>(*page);
-    return *page;
-}
-
 }  // namespace
 
 void PowerSupply::arm(uint64_t events)
@@ -122,14 +112,26 @@ void SimDevice::read(IoRequest& request)
     }
 }
 
+SimDevice::Page& SimDevice::alone(PageRef& page)
+{
+    if (!page) {
+        page = make_ref<Page>();
+    } else if (page->reference_count() > 1) {
+        PageRef copy(new Page);
+        std::memcpy(copy->bytes, page->bytes, kPageBytes);
+        page = std::move(copy);
+    }
+    return *page;
+}
+
 std::span<const std::byte> SimDevice::Piece::content() const
 {
-    return page != nullptr ? std::span<const std::byte>(page->bytes) : std::span<const std::byte>(part);
+    return page ? std::span<const std::byte>(page->bytes) : std::span<const std::byte>(part);
 }
 
 std::span<std::byte> SimDevice::Piece::content_for_write()
 {
-    return page != nullptr ? std::span<std::byte>(alone(page).bytes) : std::span<std::byte>(part);
+    return page ? std::span<std::byte>(alone(page).bytes) : std::span<std::byte>(part);
 }
 
 void SimDevice::write(IoRequest& request)
@@ -141,7 +143,7 @@ void SimDevice::write(IoRequest& request)
         const uint64_t next = std::min(round_down(offset, kPageBytes) + kPageBytes, end);
         Piece& piece = record.pieces.emplace_back();
         if (next - offset == kPageBytes)
-            piece.page = std::make_shared_for_overwrite<Page>();
+            piece.page = PageRef(new Page);
         else
             piece.part.resize(next - offset);
         from.read(piece.content_for_write());
@@ -172,7 +174,7 @@ void SimDevice::discard(const IoRequest& request)
     }
     for (const uint64_t index : doomed) {
         Write record{index * kPageBytes, kPageBytes};
-        record.pieces.push_back({std::make_shared<Page>(), {}});
+        record.pieces.push_back({make_ref<Page>(), {}});
         store(record);
         unflushed_.push_back(std::move(record));
     }
@@ -218,7 +220,7 @@ void SimDevice::store(const Write& write)
 {
     uint64_t offset = write.offset;
     for (const Piece& piece : write.pieces) {
-        if (piece.page != nullptr)
+        if (piece.page)
             store_page(offset / kPageBytes, piece.page);
         else
             store_part(offset, piece.part);
@@ -235,7 +237,7 @@ void SimDevice::forget_cache()
 void SimDevice::restore_flushed()
 {
     for (auto& [index, page] : flushed_) {
-        if (page == nullptr)
+        if (!page)
             current_.erase(index);
         else
             current_[index] = std::move(page);

@@ -12,6 +12,7 @@
 
 #include "base/mutex.h"
 #include "base/random.h"
+#include "base/ref.h"
 #include "device/block_device.h"
 
 namespace cowraid {
@@ -76,12 +77,12 @@ public:
 
 private:
     static constexpr uint32_t kPageBytes = 16 * 1024;
-    struct Page {
+    struct Page : RefCounted<Page> {
         std::byte bytes[kPageBytes];
     };
     // Who shares a page with another map, write or device copies it before he changes it. Absent: never
     // written, zeros.
-    using PageRef = std::shared_ptr<Page>;
+    using PageRef = Ref<Page>;
     using Pages = std::unordered_map<uint64_t, PageRef>;
     // A whole page, or a part of one.
     struct Piece {
@@ -91,6 +92,8 @@ private:
         // Nobody else holds it.
         [[nodiscard]] std::span<std::byte> content_for_write();
     };
+    // For a change: nobody else holds it.
+    static Page& alone(PageRef& page);
     struct Write {
         uint64_t offset;
         uint64_t size_bytes;

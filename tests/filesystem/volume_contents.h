@@ -60,14 +60,16 @@ inline Contents fill(Filesystem& fs, Prng& prng, size_t large_bytes)
 // By requests for which the address sanitizer does not map new pages each time.
 inline void require_content(Filesystem& fs, InodeNumber file, std::span<const std::byte> content)
 {
+    uint64_t offset = 0;
     std::vector<std::byte> read(120 * kKiB);
-    for (uint64_t offset = 0;; offset += read.size()) {
-        const Result<size_t> bytes = fs.files.read(file, offset, read);
+    while (!content.empty()) {
+        const size_t part = std::min(read.size(), content.size());
+        const Result<size_t> bytes = fs.files.read(file, offset, std::span(read).first(part));
         REQUIRE(bytes.ok());
-        REQUIRE(*bytes == std::min<uint64_t>(read.size(), content.size() - offset));
-        REQUIRE((*bytes == 0 || std::memcmp(read.data(), content.data() + offset, *bytes) == 0));
-        if (*bytes < read.size())
-            return;
+        REQUIRE(*bytes == part);
+        REQUIRE(std::memcmp(read.data(), content.data(), part) == 0);
+        content = content.subspan(part);
+        offset += part;
     }
 }
 
