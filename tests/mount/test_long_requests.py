@@ -26,6 +26,7 @@ END_SECONDS_MAX = 30  # of a request that is given up
 LOOK_PROGRAM = """
 import os, select, sys, time
 seconds = []
+print("begins", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:
     begin = time.monotonic()
     os.path.exists(f"{sys.argv[1]}/missing{len(seconds)}")
@@ -64,6 +65,7 @@ def as_user(folder):
     with subprocess.Popen([sys.executable, "-c", LOOK_PROGRAM, folder], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True) as looking, \
             concurrent.futures.ThreadPoolExecutor(70) as pool:
+        assert looking.stdout.readline() == "begins\n"
         futures = [pool.submit(punch_far, folder, f"far{i}") for i in range(70) for _ in range(20)]
         for future in futures:
             future.result()
