@@ -2,6 +2,7 @@
 // The array: volume addresses to members, with redundancy. Reads verify and heal; writes cover whole rows.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -169,8 +170,17 @@ struct StripeRows {
     uint32_t first_row = 0, row_count = 0;
 };
 
-// How much longer than readers work in the background waits for a member at most that is read again.
-inline constexpr uint32_t kReadTimesMax = 64;
+// For work in the background: calls read(times) until no member was late in so many times the time that
+// readers wait, at most 64 times. Before it reads again await() waits for members. False: that was to stop.
+template <typename Read, typename Await>
+[[nodiscard]] bool read_until_on_time(const Read& read, const Await& await)
+{
+    constexpr uint32_t kTimesMax = 64;
+    for (uint32_t times = 1; !read(times); times = std::min(2 * times, kTimesMax))
+        if (!await())
+            return false;
+    return true;
+}
 
 enum class ScrubMode : uint8_t { kRepair, kLook };
 

@@ -154,10 +154,7 @@ void RowCopy::run()
         if (const StripeKey key{call_.group.record.address, run.rows.stripe};
             keys.empty() || keys.back() != key)
             keys.push_back(key);
-    for (uint32_t times = 1; !read(times); times = std::min(2 * times, kReadTimesMax))
-        if (!await())
-            return;
-    if (!await())
+    if (!read_until_on_time([&](uint32_t times) { return read(times); }, [&] { return await(); }) || !await())
         return;
     {
         const StripeLockSet lock(call_.state.stripe_locks, keys);

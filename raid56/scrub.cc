@@ -359,7 +359,7 @@ bool ScrubScan::fill()
 
 void ScrubScan::run()
 {
-    if (!call_.read_until_on_time([&](uint32_t times) { return read(times); }))
+    if (!read_until_on_time([&](uint32_t times) { return read(times); }, [&] { return call_.await(); }))
         return;
     for (const ScannedRun& run : runs_)
         ask(run);

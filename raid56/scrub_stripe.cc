@@ -256,17 +256,24 @@ void StripeScrub::read_again(ScrubRow& row)
             at.cell->seen = checksum_of(at.cell->memory, kBlockBytes);
 }
 
+std::vector<std::byte*> columns_of(const ScrubRow& row)
+{
+    std::vector<std::byte*> columns;
+    columns.reserve(row.cells.size());
+    for (const RowCell& cell : row.cells)
+        columns.push_back(cell.memory);
+    return columns;
+}
+
 // Free blocks that cannot be read get what makes the row fit the parity that there is, so that nothing else
 // of it must change; zeros where parity does not suffice.
 void StripeScrub::choose_free(ScrubRow& row)
 {
     std::vector<uint32_t> wanted, erased;
-    std::vector<std::byte*> columns;
-    for (uint32_t column = 0; column < row.cells.size(); ++column) {
-        columns.push_back(row.cells[column].memory);
-        if (column < geometry_.data_columns && !row.cells[column].usable())
+    const std::vector<std::byte*> columns = columns_of(row);
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        if (!row.cells[column].usable())
             wanted.push_back(column);
-    }
     if (wanted.empty())
         return;
     erased = wanted;
@@ -298,9 +305,7 @@ void StripeScrub::parity_of(ScrubRow& row, std::span<std::byte* const> columns)
 bool StripeScrub::fit(ScrubRow& row, uint32_t wanted)
 {
     BufferPool::Loan loan(call_.state.buffers, kBlockBytes);
-    std::vector<std::byte*> columns;
-    for (const RowCell& cell : row.cells)
-        columns.push_back(cell.memory);
+    std::vector<std::byte*> columns = columns_of(row);
     columns[wanted] = loan.data();
     std::vector<uint32_t> erased{wanted};
     for (uint32_t column = geometry_.data_columns + 1; column < columns.size(); ++column)
@@ -358,10 +363,7 @@ bool StripeScrub::settle_free(ScrubRow& row)
 // Parity follows from the data. A member is charged where what is recorded says so, too.
 void StripeScrub::settle_parity(ScrubRow& row)
 {
-    std::vector<std::byte*> columns;
-    for (const RowCell& cell : row.cells)
-        columns.push_back(cell.memory);
-    parity_of(row, columns);
+    parity_of(row, columns_of(row));
     for (uint32_t p = 0; p < geometry_.parity; ++p) {
         const uint32_t column = geometry_.data_columns + p;
         const RowCell& cell = row.cells[column];
@@ -610,7 +612,7 @@ void scrub_stripe(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows)
         call.sink.end_stripe();
         return on_time;
     };
-    call.report.given_up = !call.read_until_on_time(examine);
+    call.report.given_up = !read_until_on_time(examine, [&] { return call.await(); });
 }
 
 }  // namespace cowraid

@@ -2,7 +2,6 @@
 // The careful half of a scrub: one stripe of which something looked wrong. Private to raid56/.
 #pragma once
 
-#include <algorithm>
 #include <bitset>
 #include <optional>
 
@@ -28,15 +27,6 @@ struct ScrubCall {
     // and the report says so. No lock is held.
     [[nodiscard]] bool await();
     [[nodiscard]] bool await(MemberId member);
-    // Calls read(times), as for IoPlan::may_leave(), until no member was late, and awaits them before it
-    // does so again. False as above.
-    template <typename Read> [[nodiscard]] bool read_until_on_time(const Read& read)
-    {
-        for (uint32_t times = 1; !read(times); times = std::min(2 * times, kReadTimesMax))
-            if (!await())
-                return false;
-        return true;
-    }
 };
 
 // Whether these are rows of a group.

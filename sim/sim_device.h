@@ -80,8 +80,8 @@ private:
     struct Page : RefCounted<Page> {
         std::byte bytes[kPageBytes];
     };
-    // Who shares a page with another map, write or device copies it before he changes it. Absent: never
-    // written, zeros.
+    // Shared by maps, writes and devices: a page that others hold, too, is copied before it changes. Absent:
+    // never written, zeros.
     using PageRef = Ref<Page>;
     using Pages = std::unordered_map<uint64_t, PageRef>;
     // A whole page, or a part of one.

@@ -143,12 +143,11 @@ bool NodeScrub::scrub(std::span<const BlockRef> refs)
                     : array.scrub_copies(nodes, order_.mode, times, copies))
             .ok();
     };
-    for (uint32_t times = 1; !on_time(times); times = std::min(2 * times, kReadTimesMax))
-        if (!await()) {
-            report_.given_up = true;
-            left_ = 0;
-            return true;
-        }
+    if (!read_until_on_time(on_time, [&] { return await(); })) {
+        report_.given_up = true;
+        left_ = 0;
+        return true;
+    }
     const size_t before = counts_.lost_nodes.size();
     for (size_t index = 0; index < nodes.size(); ++index)
         if (!nodes[index].result.ok())
