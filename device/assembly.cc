@@ -201,13 +201,16 @@ bool knows_successor(const Superblock& other, const Superblock& own)
 
 // Whether most of the devices have a later commit that knows another device as this member; or any has one
 // that ends its replacement, or that its own end of one came to nothing with, and nothing older is left of
-// it.
+// it. Devices with which it shares no epoch have no say: anybody can make some with its volume's uuid.
 bool Assembler::was_replaced(const Candidate& candidate) const
 {
     const Superblock& own = candidate.newest();
+    std::vector<const Superblock*> kin;
+    for (const Candidate& other : candidates_)
+        if (shares_epoch(other.newest(), own))
+            kin.push_back(&other.newest());
     const auto any = [&](auto&& holds) {
-        return std::any_of(candidates_.begin(), candidates_.end(),
-                           [&](const Candidate& other) { return holds(other.newest()); });
+        return std::any_of(kin.begin(), kin.end(), [&](const Superblock* other) { return holds(*other); });
     };
     const auto in_vain = [&](const Superblock& one) {
         return any([&](const Superblock& other) { return took_over_in_vain(other, one); });
@@ -215,11 +218,11 @@ bool Assembler::was_replaced(const Candidate& candidate) const
     if (in_vain(own) ||
         any([&](const Superblock& other) { return knows_successor(other, own) && !in_vain(other); }))
         return true;
-    const auto others = std::count_if(candidates_.begin(), candidates_.end(), [&](const Candidate& other) {
-        const MemberRecord* const line = other.newest().member(own.member_id);
-        return line != nullptr && line->uuid != own_uuid(own) && newer_commit(other.newest(), own);
+    const auto others = std::count_if(kin.begin(), kin.end(), [&](const Superblock* other) {
+        const MemberRecord* const line = other->member(own.member_id);
+        return line != nullptr && line->uuid != own_uuid(own) && newer_commit(*other, own);
     });
-    return static_cast<size_t>(others) * 2 > candidates_.size();
+    return static_cast<size_t>(others) * 2 > kin.size();
 }
 
 Status Assembler::leave_out_replaced()
