@@ -93,7 +93,7 @@ void append_runs(const SpaceGroup& group, const BlockRange& range, std::vector<B
     }
 }
 
-void append_live(const SpaceGroup& group, std::span<const BlockRange> ranges, std::vector<BlockRun>& out)
+void append_runs(const SpaceGroup& group, std::span<const BlockRange> ranges, std::vector<BlockRun>& out)
 {
     for (const BlockRange& range : ranges)
         out.push_back({group.address() + range.first * kBlockBytes, static_cast<uint32_t>(range.count)});
@@ -502,7 +502,7 @@ Status Allocator::live_blocks(VolumeAddress from, uint64_t block_count, std::vec
     do {
         CW_TRY(impl_->load(*group));
     } while (!group->live_blocks({group->block_of(from), UINT64_MAX}, block_count, ranges));
-    append_live(*group, ranges, out);
+    append_runs(*group, ranges, out);
     return {};
 }
 
@@ -514,7 +514,19 @@ Status Allocator::live_in(const BlockRun& run, std::vector<BlockRun>& out)
     std::vector<BlockRange> ranges;
     if (!group->live_blocks({group->block_of(run.address), run.block_count}, run.block_count, ranges))
         return Err::kBusy;
-    append_live(*group, ranges, out);
+    append_runs(*group, ranges, out);
+    return {};
+}
+
+Status Allocator::pinned_in(const BlockRun& run, std::vector<BlockRun>& out)
+{
+    const Ref<SpaceGroup> group = impl_->find(run.address);
+    if (!group || group->block_of(run.address) == ~uint64_t{0})
+        return Err::kInvalid;
+    std::vector<BlockRange> ranges;
+    if (!group->pinned_blocks({group->block_of(run.address), run.block_count}, ranges))
+        return Err::kBusy;
+    append_runs(*group, ranges, out);
     return {};
 }
 

@@ -195,6 +195,9 @@ public:
     // kBusy when the group is not in memory; kInvalid: not data addresses of a group. An answer stands as
     // long as nobody frees or allocates.
     Status live_in(const BlockRun& run, std::vector<BlockRun>& out);
+    // The same for blocks that were freed and may not be allocated yet, since a reader needs them or the
+    // commit is to come. A group that is not in memory has none.
+    Status pinned_in(const BlockRun& run, std::vector<BlockRun>& out);
     // Whether the recorded or open state uses the block; for check and repair. Loads the group.
     // kInvalid: not a data address of any group.
     Result<bool> is_used(VolumeAddress address);

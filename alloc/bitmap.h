@@ -17,6 +17,12 @@ struct Bits256 {
     // The first bit at or after `from` and below `end` that is set (clear); `end` when there is none.
     [[nodiscard]] uint32_t next_set(uint32_t from, uint32_t end) const;
     [[nodiscard]] uint32_t next_clear(uint32_t from, uint32_t end) const;
+    Bits256& operator|=(const Bits256& other)
+    {
+        for (size_t word = 0; word < words.size(); ++word)
+            words[word] |= other.words[word];
+        return *this;
+    }
 };
 
 class Bitmap {

@@ -362,13 +362,15 @@ uint64_t GroupSpace::take_of_partial_rows(uint64_t wanted, std::vector<BlockRang
     return taken;
 }
 
-void GroupSpace::live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out) const
+namespace {
+
+// The first `wanted` or fewer blocks of [from, end) of which bits(block, width) has the bit.
+template <typename Bits>
+void append_blocks(uint64_t from, uint64_t end, uint64_t wanted, Bits&& bits_at, std::vector<BlockRange>& out)
 {
-    uint64_t from = within.first;
-    const uint64_t end = from + std::min(live_.bit_count() - from, within.count);
     while (from < end && wanted > 0) {
         const auto width = static_cast<uint32_t>(std::min<uint64_t>(64, end - from));
-        const uint64_t bits = live_.bits(from, width);
+        const uint64_t bits = bits_at(from, width);
         if (bits == 0) {
             from += width;
             continue;
@@ -380,6 +382,23 @@ void GroupSpace::live_blocks(const BlockRange& within, uint64_t wanted, std::vec
         wanted -= count;
         from += skip + count;
     }
+}
+
+}  // namespace
+
+void GroupSpace::live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out) const
+{
+    append_blocks(
+        within.first, within.first + std::min(live_.bit_count() - within.first, within.count), wanted,
+        [&](uint64_t from, uint32_t width) { return live_.bits(from, width); }, out);
+}
+
+void GroupSpace::pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out) const
+{
+    append_blocks(
+        within.first, within.first + within.count, within.count,
+        [&](uint64_t from, uint32_t width) { return used_.bits(from, width) & ~live_.bits(from, width); },
+        out);
 }
 
 void GroupSpace::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,

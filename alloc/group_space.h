@@ -59,6 +59,8 @@ public:
     [[nodiscard]] bool is_live(uint64_t block) const { return live_.test(block); }
     // Appends the first `wanted` or fewer live blocks from `from` on.
     void live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out) const;
+    // Appends those of a range that were freed and may not be allocated yet, in runs.
+    void pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out) const;
     // Units that share their rows with fewer others than fit there, `most` in a row at most: out[n] gets
     // those that are n + 1 in theirs, until it has `unit_count`.
     void sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,

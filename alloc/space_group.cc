@@ -202,6 +202,15 @@ bool SpaceGroup::live_blocks(const BlockRange& within, uint64_t wanted, std::vec
     return true;
 }
 
+bool SpaceGroup::pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out)
+{
+    MutexLock lock(mutex_);
+    if (load_state_ != LoadState::kLoaded)
+        return false;
+    space_->pinned_blocks(within, out);
+    return true;
+}
+
 bool SpaceGroup::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
                               std::vector<std::vector<VolumeAddress>>& out)
 {

@@ -88,6 +88,11 @@ void Array::set_read_only(bool read_only)
     state_->read_only.store(read_only, std::memory_order_release);
 }
 
+void Array::set_filling(bool filling)
+{
+    state_->filling.store(filling, std::memory_order_release);
+}
+
 uint32_t Array::absent_columns(const ArrayGroup& group) const
 {
     uint32_t absent = 0;

@@ -301,6 +301,8 @@ public:
     Array& operator=(const Array&) = delete;
     void set_verifier(BlockVerifier* verifier);
     void set_read_only(bool read_only);
+    // Stale columns are being filled: until that ends readers leave them to who does it.
+    void set_filling(bool filling);
 
     // Makes a group usable; `superblock` gives slot sizes and offsets. kInvalid when it overlaps one.
     Status add_group(const GroupRecord& record, const Superblock& superblock);

@@ -31,6 +31,7 @@ struct ArrayState final : FailurePolicy {
     MemberSet& members;
     std::atomic<BlockVerifier*> verifier{nullptr};
     std::atomic<bool> read_only{false};
+    std::atomic<bool> filling{false};  // stale columns
     GroupTable groups;
     StripeLocks stripe_locks;
     BufferPool buffers;

@@ -164,6 +164,13 @@ void RowCopy::run()
     solve_others();
 }
 
+// What the source could not give may be there when it comes back: that nobody calls copied.
+void note_gone(const ArrayState& state, const MemberCopy& copy, ScrubReport& report)
+{
+    if (state.members.device(copy.source) == nullptr || state.members.device(copy.target) == nullptr)
+        ++report.unsettled;
+}
+
 }  // namespace
 
 Status Array::copy_rows(VolumeAddress group_address, std::span<const StripeRows> rows, const MemberCopy& copy,
@@ -190,6 +197,7 @@ Status Array::copy_rows(VolumeAddress group_address, std::span<const StripeRows>
         if (blocks > 0)
             RowCopy(call, std::move(runs), blocks).run();
     }
+    note_gone(*state_, copy, report);
     return {};
 }
 
@@ -220,6 +228,7 @@ Status Array::copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy
         }
     }
     report.unsettled += writes.run() ? 0 : 1;
+    note_gone(*state_, copy, report);
     return {};
 }
 

@@ -90,10 +90,26 @@ TEST_CASE("scrub: who reads what a member lacks that is filled leaves it to the 
     TestVolume volume({ProfileId::kRaid5, 3, 16384});
     REQUIRE(volume.write(0, 1, 0).ok());
     const uint64_t blocks = come_back_empty(volume, 1);
+    volume.array->set_filling(true);
     volume.forget_requests();
     CHECK(volume.read_back(0, volume.geometry.stripe_data_blocks()));
     CHECK(volume.counts[kFilled]->entries(IoKind::kWrite).empty());
     CHECK(scrub(volume, 1).repaired == blocks);
+}
+
+TEST_CASE("who reads what a member lacks that nobody fills heals it, and charges nobody")
+{
+    TestVolume volume({ProfileId::kRaid5, 3, 16384});
+    REQUIRE(volume.write(0, 1, 0).ok());
+    come_back_empty(volume, 1);
+    volume.forget_requests();
+    CHECK(volume.read_back(0, volume.geometry.stripe_data_blocks()));
+    CHECK_FALSE(volume.counts[kFilled]->entries(IoKind::kWrite).empty());
+    CHECK(volume.all_counters() == 0);
+    volume.forget_requests();
+    CHECK(volume.read_back(0, volume.geometry.stripe_data_blocks()));
+    CHECK(volume.counts[kFilled]->entries(IoKind::kWrite).empty());
+    CHECK(volume.requests(IoKind::kRead) == volume.geometry.data_columns);
 }
 
 // Only stripe by stripe is what cannot be read charged, and read back.

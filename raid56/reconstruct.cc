@@ -220,16 +220,18 @@ void RowBatch::solve_rows()
 }
 
 // A row must not change under the eyes that read it column by column, nor between what the verifier says of
-// it and the repair. What stale columns lack is left to who fills them: readers do not wait for that.
+// it and the repair. What stale columns lack is left to who fills them, if anybody does: readers need not
+// wait for that.
 void RowBatch::run()
 {
     const std::vector<StripeKey> keys = stripes();
     const StripeLockSet lock(state_.stripe_locks, keys);
     solve_rows();
     count_unsolved();
-    std::erase_if(repairs_, [&](const RepairItem& item) {
-        return locate_block(state_, *item.group, item.place, item.copy).stale;
-    });
+    if (state_.filling.load(std::memory_order_acquire))
+        std::erase_if(repairs_, [&](const RepairItem& item) {
+            return locate_block(state_, *item.group, item.place, item.copy).stale;
+        });
     repair_blocks(state_, repairs_, Stripes::kLocked, patience_);
 }
 

@@ -73,9 +73,9 @@ private:
     void settle_parity(ScrubRow& row);
 
     void tell(ScrubRow& row, uint32_t column, Checksum checksum);
-    [[nodiscard]] uint32_t source_cell() const;
     std::byte* wanted_content(ScrubRow& row, uint32_t index);
-    void copy();
+    void copy(const MemberCopy& copy, bool only_told);
+    void copy_told();
     void distrust_cache(const ScrubRow& row);
 
     ScrubCall& call_;
@@ -137,7 +137,7 @@ bool StripeScrub::in_use(const ScrubRow& row, uint32_t column) const
 bool StripeScrub::row_in_use(const ScrubRow& row) const
 {
     for (uint32_t column = 0; column < geometry_.data_columns; ++column)
-        if (in_use(row, column))
+        if (in_use(row, column) || call_.sink.may_be_used(address(row, column)))
             return true;
     return false;
 }
@@ -421,12 +421,6 @@ void StripeScrub::distrust_cache(const ScrubRow& row)
     cache.unpin(cached);
 }
 
-// Which cell of a row lies on the member that is copied.
-uint32_t StripeScrub::source_cell() const
-{
-    return *find_source_cell(call_.group, stripe_, call_.copy->source);
-}
-
 // What the cell must hold. Where nobody can say, what it holds; null: it cannot be read.
 std::byte* StripeScrub::wanted_content(ScrubRow& row, uint32_t index)
 {
@@ -445,20 +439,43 @@ std::byte* StripeScrub::wanted_content(ScrubRow& row, uint32_t index)
     return cell.usable() ? cell.memory : nullptr;
 }
 
-void StripeScrub::copy()
+// What the member holds that is copied, or is to hold; of rows that are as recorded, or of those that were
+// recorded anew.
+void StripeScrub::copy(const MemberCopy& copy, bool only_told)
 {
-    const uint32_t index = source_cell();
-    TargetWrites writes(call_.state, *call_.copy);
+    const std::optional<uint32_t> cell = find_source_cell(call_.group, stripe_, copy.source);
+    if (!cell)
+        return;
+    const uint32_t index = *cell;
+    TargetWrites writes(call_.state, copy);
     for (ScrubRow& row : rows_) {
-        std::byte* const content = row.examined ? wanted_content(row, index) : nullptr;
+        const bool wanted = row.examined && (row.told || !only_told);
+        std::byte* const content = wanted ? wanted_content(row, index) : nullptr;
         if (content == nullptr)
             continue;
         const BlockPlace at = place(row, index / geometry_.copies);
         writes.add(locate_block(call_.state, call_.group, at, index % geometry_.copies).offset, content,
                    kBlockBytes);
-        call_.report.repaired += row.source_bad && row.cells[index].state != RowCell::State::kUnknown ? 1 : 0;
+        if (!only_told && row.source_bad && row.cells[index].state != RowCell::State::kUnknown)
+            ++call_.report.repaired;
     }
-    call_.report.unsettled = writes.run() ? 0 : 1;
+    const bool stored = writes.run();
+    if (!only_told)
+        call_.report.unsettled = stored ? 0 : 1;
+}
+
+// Of rows that were not as recorded a successor has what its member had. A power cut may have left of a
+// repair of both what the one wrote and not the other: nobody would write it again.
+void StripeScrub::copy_told()
+{
+    const MemberSet& members = call_.state.members;
+    for (const GroupColumn& column : call_.group.record.columns) {
+        const BlockDevice* const device = members.device(column.member);
+        const MemberSet::Mirror successor =
+            device == nullptr ? MemberSet::Mirror() : members.mirror_of(column.member, device);
+        if (successor.device != nullptr)
+            copy({column.member, successor.id}, true);
+    }
 }
 
 bool StripeScrub::run(uint32_t times)
@@ -466,7 +483,8 @@ bool StripeScrub::run(uint32_t times)
     if (!read(times))
         return false;
     for (ScrubRow& row : rows_) {
-        row.source_bad = call_.copy != nullptr && !row.cells[source_cell()].usable();
+        row.source_bad = call_.copy != nullptr &&
+                         !row.cells[*find_source_cell(call_.group, stripe_, call_.copy->source)].usable();
         if (!row_in_use(row) || (recovered_ && recovered_->rows.contains(address(row, 0).value)))
             continue;
         for (uint32_t column = 0; geometry_.parity == 0 && column < geometry_.data_columns; ++column)
@@ -480,7 +498,9 @@ bool StripeScrub::run(uint32_t times)
     }
     repairs_.carry_out(Stripes::kLocked);
     if (call_.copy != nullptr)
-        copy();
+        copy(*call_.copy, false);
+    else if (std::any_of(rows_.begin(), rows_.end(), [](const ScrubRow& row) { return row.told; }))
+        copy_told();
     return true;
 }
 

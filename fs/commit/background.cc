@@ -81,6 +81,7 @@ private:
     uint64_t last_change_ = 0;
     uint64_t changed_us_ = clock_us();
     uint64_t quiet_bytes_ = kQuietStepBytes;  // of the next such step
+    uint64_t step_us_ = 0;  // what the last step of the cleaner took
 };
 
 bool CleanPace::idle(uint64_t now)
@@ -119,16 +120,16 @@ void CleanPace::step()
     WorkBudget& budget = committer_.store.budget;
     const bool balances = committer_.balance.status().state == BalanceStatus::State::kRunning;
     const bool urgent = CleanPolicy::urgency(pressure) > 0 && !balances;
-    if (urgent) {
-        budget.begin_urgent_turn();  // who writes needs the stripes
-    } else if (const uint64_t pause_ns = budget.begin_turn(BackgroundWork::kMove, monotonic_ns())) {
+    const uint64_t pause_ns = urgent ? budget.begin_urgent_turn(monotonic_ns())  // writers need the stripes
+                                     : budget.begin_turn(BackgroundWork::kMove, monotonic_ns());
+    if (pause_ns > 0) {
         next_us_ = begin + std::min(pause_ns, ForegroundLoad::kQuietNs) / 1000 + 1;
         return;
     }
     next_us_ = begin + kCleanLookUs;
     work(begin, is_idle, pressure);
     if (urgent)
-        budget.end_urgent_turn();
+        budget.end_urgent_turn(monotonic_ns());
     else
         budget.end_turn(monotonic_ns());
 }
@@ -141,7 +142,9 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
     const CleanWhen when = committer_.store.live.clean ? CleanWhen::kPolicy : CleanWhen::kMarked;
-    const CleanProgress progress = committer_.cleaner.step({.when = when, .idle = is_idle});
+    const bool small = step_us_ > kCleanPauseUs && committer_.store.budget.holds_back();
+    const CleanProgress progress = committer_.cleaner.step(
+        {.when = when, .idle = is_idle, .bytes = small ? kHeldBackStepBytes : CleanPolicy::kStepBytes});
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.
@@ -151,6 +154,7 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
         committer_.commit().ignore();  // an error has stopped the filesystem
     }
     const uint64_t end = clock_us();
+    step_us_ = end - begin;
     next_us_ = end + std::max(kCleanPauseUs, CleanPolicy::pause_us(end - begin, pressure));
 }
 
@@ -262,18 +266,49 @@ void* Background::scrub_main(void* self)
     return nullptr;
 }
 
-// A member that was away, or failed, is there again: as soon as it is mounted.
 void* Background::catch_up_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-catchup");
     yield_members();
-    committer.catch_up.cancel().ignore();  // from before a remount
-    committer.catch_up.start({}).ignore();  // mostly there is nothing
     while (committer.catch_up.wait())
         committer.catch_up.step();
     return nullptr;
 }
+
+namespace {
+
+// When columns that lack something are filled again: what stood in the way may be gone.
+class RetryPace {
+public:
+    explicit RetryPace(Committer& committer) : committer_(committer) { }
+
+    void step()
+    {
+        const uint64_t now = monotonic_ms();
+        if (now < next_ms_)
+            return;
+        const Status started = committer_.catch_up.start({});
+        if (started.ok())
+            pause_ms_ = std::min(kRetryPauseMaxMs, kRetryFactor * pause_ms_);
+        else if (started.err() == Err::kNotFound)
+            pause_ms_ = first_pause_ms();
+        next_ms_ = now + pause_ms_;
+    }
+
+private:
+    static constexpr uint64_t kRetryPauseMaxMs = 24 * 3600 * 1000, kRetryFactor = 4;
+    [[nodiscard]] uint64_t first_pause_ms() const
+    {
+        return uint64_t{committer_.store.options.fill_retry_seconds} * 1000;
+    }
+
+    Committer& committer_;
+    uint64_t pause_ms_ = first_pause_ms();
+    uint64_t next_ms_ = monotonic_ms() + pause_ms_;
+};
+
+}  // namespace
 
 // Not the commit thread, which may wait for the very member.
 void* Background::health_main(void* self)
@@ -281,6 +316,7 @@ void* Background::health_main(void* self)
     auto& background = *static_cast<Background*>(self);
     Committer& committer = background.committer_;
     prepare_thread("cowraid-health");
+    RetryPace retry(committer);
     while (true) {
         {
             MutexLock lock(background.stop_mutex_);
@@ -289,6 +325,7 @@ void* Background::health_main(void* self)
             if (background.stopping_)
                 return nullptr;
         }
+        retry.step();
         committer.store.volume.members().spend_slow_ios();
         // With a spare at hand a doubtful member is copied.
         committer.use_spares();
@@ -328,7 +365,11 @@ void Background::start()
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
     for (pthread_t& thread : scrub_threads_)
         CW_ASSERT(pthread_create(&thread, nullptr, scrub_main, this) == 0);
-    CW_ASSERT(pthread_create(&catch_up_thread_, nullptr, catch_up_main, this) == 0);
+    // Members that were away, or failed, are there again: as soon as it is mounted.
+    committer_.catch_up.cancel().ignore();  // from before a remount
+    committer_.catch_up.start({}).ignore();  // mostly there is nothing
+    for (pthread_t& thread : catch_up_threads_)
+        CW_ASSERT(pthread_create(&thread, nullptr, catch_up_main, this) == 0);
     {
         MutexLock lock(stop_mutex_);
         stopping_ = false;
@@ -356,7 +397,8 @@ void Background::stop()
     committer_.store.volume.members().stop_waiting(true);  // their steps end
     pthread_join(replace_thread_, nullptr);
     pthread_join(copy_thread_, nullptr);
-    pthread_join(catch_up_thread_, nullptr);
+    for (const pthread_t thread : catch_up_threads_)
+        pthread_join(thread, nullptr);
     for (const pthread_t thread : scrub_threads_)
         pthread_join(thread, nullptr);
     committer_.names.removals.stop();

@@ -36,8 +36,7 @@ private:
     Committer& committer_;
     pthread_t commit_thread_{};
     pthread_t removal_thread_{};
-    std::array<pthread_t, 2> scrub_threads_{};  // one reads while the other verifies
-    pthread_t catch_up_thread_{};
+    std::array<pthread_t, 2> scrub_threads_{}, catch_up_threads_{};  // one reads while the other verifies
     pthread_t health_thread_{};
     Mutex stop_mutex_{LockRank::kLeaf};
     CondVar stop_;

@@ -228,8 +228,11 @@ CleanProgress Cleaner::step(const Step& step)
     if (failed_)
         return CleanProgress::kNothing;
     find_sources(step);
+    // While somebody reads an older commit another one frees nothing more.
     if (sources_.empty())
-        return waits_for_commit() ? CleanProgress::kNeedsCommit : CleanProgress::kNothing;
+        return waits_for_commit() && (step.when != CleanWhen::kPolicy || !store_.timeline.reads_older())
+                   ? CleanProgress::kNeedsCommit
+                   : CleanProgress::kNothing;
     const View view = store_.timeline.commit_view();
     CW_ASSERT(!view.committing);
     if (view.committed->transaction < sources_.front().wait_for)

@@ -175,6 +175,8 @@ void Scrub::end(ScrubState state)
 void Scrub::enter_running()
 {
     status_.state = ScrubState::kRunning;
+    if (scope_ == ScrubScope::kStale)
+        store_.volume.array().set_filling(true);
     since_ms_ = monotonic_ms();
     changed_.notify_all();
 }
@@ -182,6 +184,8 @@ void Scrub::enter_running()
 void Scrub::leave_running(ScrubState state)
 {
     status_.run_ms = run_ms();
+    if (scope_ == ScrubScope::kStale)
+        store_.volume.array().set_filling(false);
     status_.state = state;
     changed_.notify_all();
 }
@@ -331,7 +335,7 @@ ScrubOrder Scrub::order() const
 }
 
 // Finds the next piece. False: there is no scrub to be brought on, or all of it is under way.
-bool Scrub::begin(Step& step)
+bool Scrub::begin(Step& step, WorkTurns& turns)
 {
     MutexLock walk(walk_mutex_);
     ScrubPosition before;
@@ -348,7 +352,7 @@ bool Scrub::begin(Step& step)
     const Arrivals arrivals = arrivals_of(store_.volume.members());
     if (before == ScrubPosition())
         step.columns = node_columns(store_, scope_, arrivals);
-    if (!next_piece(store_, step.order, position, step.piece, step.report, step.counts).ok())
+    if (!next_piece(store_, step.order, position, step.piece, turns, step.report, step.counts).ok())
         ++step.counts.unreadable_nodes;
     if (step.piece.group)
         add_columns(store_, scope_, arrivals, *step.piece.group, step.columns);
@@ -429,51 +433,70 @@ bool Scrub::saw_all_nodes() const
     return !unreached_ && !passes_.contains(kNodesOfAllGroups);
 }
 
-// What is listed and was not found lost by it is good, or free, or nobody's any more.
-void Scrub::recheck_damage(const Step& step)
+namespace {
+
+// For a block that is read: all of its row, when it must be recovered.
+void spend_turn(WorkTurns& turns, const Ref<const ArrayGroup>& group)
+{
+    turns.left({.held_back = kHeldBackBytes, .quiet = kHeldBackBytes});
+    turns.take(kSeekBytes * (group ? group->geometry.columns() : 1));
+}
+
+}  // namespace
+
+// What is listed and was not found lost by it is good, or free, or nobody's any more. False: it was not
+// looked at, since the scrub does not go on.
+bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
 {
     AlignedBuffer memory(kBlockBytes);
     const bool saw_all = saw_all_nodes();
     for (const DamagedRun& run : store_.damage.runs()) {
+        if (run.found_seconds >= step.started)
+            continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
-        const bool nodes = group && has_mirrored_nodes(*group);
-        uint64_t good = 0;  // blocks right before this one
-        for (uint64_t block = 0; run.found_seconds < step.started && block <= run.block_count; ++block) {
+        if (group && has_mirrored_nodes(*group)) {
+            if (saw_all)
+                store_.damage.forget(run.first, run.block_count);
+            continue;
+        }
+        for (uint64_t block = 0; block < run.block_count; ++block) {
+            if (!goes_on(step.number))
+                return false;
+            spend_turn(turns, group);
             const VolumeAddress at = run.first + block * kBlockBytes;
-            const bool ends = block == run.block_count || !goes_on(step.number);
-            if (!ends && (nodes ? saw_all : !is_lost(store_, at, memory))) {
-                ++good;
-                continue;
-            }
-            if (good > 0)
-                store_.damage.forget({at.value - good * kBlockBytes}, good);
-            good = 0;
-            if (ends)
-                break;
+            if (!is_lost(store_, at, memory))
+                store_.damage.forget(at, 1);
         }
     }
+    return true;
 }
 
 bool Scrub::step()
 {
     Step step;
-    if (!begin(step))
+    WorkTurns turns(store_.budget, work_of(scope_));
+    if (!begin(step, turns))
         return false;
     if (step.piece.head)
-        scrub_head(store_, orders_, *step.piece.head, step.order.mode, step.report, step.counts);
+        scrub_head(store_, orders_, *step.piece.head, step.order.mode, turns, step.report, step.counts);
     else if (step.piece.group && !step.piece.blocks.rows.empty())
-        scrub_rows(store_, step.order, step.piece, step.report);
+        scrub_rows(store_, step.order, step.piece, turns, step.report);
+    turns.pause();
+    step.piece.view = {};  // what follows may take long
     if (step.report.given_up) {
         give_back(step);
         return true;
     }
     note_lost(step);
-    if (step.last && scope_ == ScrubScope::kAll && step.order.mode == ScrubMode::kRepair)
-        recheck_damage(step);
+    const bool rechecks = step.last && scope_ == ScrubScope::kAll && step.order.mode == ScrubMode::kRepair;
+    if (rechecks && !recheck_damage(step, turns)) {
+        give_back(step);
+        return true;
+    }
     ScrubStatus ended;
     std::vector<StaleColumn> current;
     const bool was_last = finish(step, ended, current);
-    settle_waiting(step);
+    settle_waiting(step, turns);
     if (was_last) {
         log_end(scope_, ended);
         store_.commits.request_commit();
@@ -497,18 +520,31 @@ bool Scrub::is_node_lost(const BlockRef& ref)
     return !store_.node_reader.read_node(ref, 0, memory).ok();
 }
 
-// Reads them again; what can be read now is listed no more.
-bool Scrub::are_lost(const Step& step)
+bool Scrub::stopped() const
+{
+    MutexLock lock(mutex_);
+    return stopped_;
+}
+
+// Reads them again; what can be read now is listed no more. Who is stopped knows nothing: the columns stay
+// as they are for the next mount.
+bool Scrub::are_lost(const Step& step, WorkTurns& turns)
 {
     AlignedBuffer memory(kBlockBytes);
     bool all = true;
     for (const BlockRef& node : step.lost_nodes) {
+        if (stopped())
+            return false;
+        spend_turn(turns, store_.volume.array().group_at(node.address));
         if (is_node_lost(node))
             continue;
         store_.damage.forget(node.address, kNodeBlocks);
         all = false;
     }
     for (const VolumeAddress address : step.lost) {
+        if (stopped())
+            return false;
+        spend_turn(turns, store_.volume.array().group_at(address));
         const Result<bool> used = store_.allocator.is_used(address);
         if ((used.ok() && !*used) || is_lost(store_, address, memory))
             continue;
@@ -532,11 +568,11 @@ TransactionId last_recorded(const View& view)
 
 // Errors of other members may have passed meanwhile: then more can be had, and filling begins again. A
 // scrub of all leaves that to the next one.
-void Scrub::settle_waiting(Step& step)
+void Scrub::settle_waiting(Step& step, WorkTurns& turns)
 {
     if (step.waiting.empty())
         return;
-    const bool for_good = are_lost(step);
+    const bool for_good = are_lost(step, turns);
     if (!for_good && scope_ == ScrubScope::kStale)
         begins_again_.store(true);
     if (!for_good)

@@ -143,7 +143,7 @@ private:
 
         [[nodiscard]] bool complete() const { return begun && issued && steps == 0; }
     };
-    bool begin(Step& step);
+    bool begin(Step& step, WorkTurns& turns);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
     void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
     // `current`: columns that no commit has to be waited for.
@@ -154,12 +154,13 @@ private:
     void load(const ScrubRecord& record) CW_REQUIRES(mutex_);
     [[nodiscard]] ScrubRecord record() const CW_REQUIRES(mutex_);
     void note_lost(const Step& step);
-    void settle_waiting(Step& step);
-    bool are_lost(const Step& step);
+    void settle_waiting(Step& step, WorkTurns& turns);
+    bool are_lost(const Step& step, WorkTurns& turns);
     bool is_node_lost(const BlockRef& ref);
     [[nodiscard]] bool saw_all_nodes() const;
     [[nodiscard]] bool goes_on(uint64_t number) const;
-    void recheck_damage(const Step& step);
+    bool recheck_damage(const Step& step, WorkTurns& turns);
+    [[nodiscard]] bool stopped() const;
     void enter_running() CW_REQUIRES(mutex_);
     void leave_running(ScrubState state) CW_REQUIRES(mutex_);
     [[nodiscard]] uint64_t run_ms() const CW_REQUIRES(mutex_);

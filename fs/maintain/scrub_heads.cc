@@ -48,7 +48,7 @@ public:
     [[nodiscard]] bool changes() const override { return false; }
 
     // Reads all copies, beside commits: those write to other slots and to the other place of the map.
-    [[nodiscard]] std::vector<BadHead> examine() const
+    [[nodiscard]] std::vector<BadHead> examine(WorkTurns& turns) const
     {
         std::vector<BadHead> bad;
         const auto note = [&](const Holder& holder, std::optional<uint32_t> ring, const char* fault) {
@@ -56,6 +56,8 @@ public:
                 bad.push_back({holder.record.id, holder.device, ring, fault});
         };
         for (const Holder& holder : holders_) {
+            turns.left({.held_back = kHeldBackBytes, .quiet = kHeldBackBytes});
+            turns.take(kSuperblockRingCount * kSeekBytes + superblock_.map.bytes);
             for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring)
                 note(holder, ring, superblock_copy_fault(*holder.device, superblock_, holder.record, ring));
             note(holder, {}, map_copy_fault(*holder.device, superblock_, holder.record));
@@ -134,8 +136,8 @@ private:
 };
 
 // Bad devices take their time, so that the commit thread reads nothing.
-void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, ScrubReport& report,
-                       ScrubWalkCounts& counts)
+void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, WorkTurns& turns,
+                       ScrubReport& report, ScrubWalkCounts& counts)
 {
     std::string ignored;
     for (uint32_t look = 0; look < kHeadLooksMax; ++look) {
@@ -143,12 +145,12 @@ void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, Scrub
         // Refused only where nothing is written any more.
         if (!orders.carry_out(Ref<CommitOrder>(seen.get()), ignored).ok())
             return;
-        std::vector<BadHead> bad = seen->examine();
+        std::vector<BadHead> bad = seen->examine(turns);
+        turns.pause();
         const uint64_t count = bad.size();
         ScrubbedMembers found;
         for (const BadHead& head : bad) {
             ++found[head.member][ScrubMemberNumber::kHeads];
-            found[head.member][ScrubMemberNumber::kCorrected] += mode == ScrubMode::kRepair ? 1 : 0;
         }
         Status status;
         if (count > 0)
@@ -156,9 +158,12 @@ void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, Scrub
                 Ref<CommitOrder>(new MendHeads(store.volume, mode, seen, std::move(bad))), ignored);
         if (status.err() == Err::kBusy)
             continue;
+        for (auto& [member, numbers] : found)
+            if (mode == ScrubMode::kRepair && status.ok())
+                numbers[ScrubMemberNumber::kCorrected] += numbers[ScrubMemberNumber::kHeads];
         counts.heads += seen->copies();
         report.members += found;
-        (mode == ScrubMode::kRepair ? report.repaired : report.unrepaired) += count;
+        (mode == ScrubMode::kRepair && status.ok() ? report.repaired : report.unrepaired) += count;
         return;
     }
     CW_LOG_WARNING("superblocks and maps changed too fast to be verified; the next scrub looks again");
@@ -171,20 +176,29 @@ struct LogPiece {
     uint64_t bytes = 0;
 };
 
-std::vector<LogPiece> log_pieces(Store& store)
+// Whole logs of members in service.
+std::vector<LogPiece> whole_logs(Store& store)
 {
-    std::vector<LogPiece> pieces;
-    const auto add = [&](MemberId member, LogKind log, uint64_t offset, uint64_t bytes) {
-        for (uint64_t at = 0; at < bytes; at += kLogPieceBytes)
-            pieces.push_back({member, log, {offset + at}, std::min(kLogPieceBytes, bytes - at)});
-    };
+    std::vector<LogPiece> logs;
     for (const MemberRecord& record : store.volume.member_table()) {
         if (store.volume.members().device(record.id) == nullptr)
             continue;
-        add(record.id, LogKind::kIntent, record.intent_log_offset, record.intent_log_bytes);
-        add(record.id, LogKind::kFsync, record.fsync_log_offset, record.fsync_log_bytes);
+        logs.push_back({record.id, LogKind::kIntent, {record.intent_log_offset}, record.intent_log_bytes});
+        logs.push_back({record.id, LogKind::kFsync, {record.fsync_log_offset}, record.fsync_log_bytes});
     }
-    return pieces;
+    return logs;
+}
+
+// Of all logs, by number. None: there are fewer.
+std::optional<LogPiece> log_piece(Store& store, uint64_t number)
+{
+    for (const LogPiece& log : whole_logs(store)) {
+        const uint64_t at = number * kLogPieceBytes;
+        if (at < log.bytes)
+            return LogPiece{log.member, log.log, log.offset + at, std::min(kLogPieceBytes, log.bytes - at)};
+        number -= divide_up(log.bytes, kLogPieceBytes);
+    }
+    return {};
 }
 
 // What `act` says of the log that the part is of; without one, false.
@@ -256,13 +270,16 @@ uint64_t mend_parts(Store& store, CommitOrders& orders, BlockDevice& device, std
     return order->mended;
 }
 
-void scrub_log(Store& store, CommitOrders& orders, const LogPiece& piece, ScrubMode mode, ScrubReport& report)
+void scrub_log(Store& store, CommitOrders& orders, const LogPiece& piece, ScrubMode mode, WorkTurns& turns,
+               ScrubReport& report)
 {
-    const WorkTurn turn(store.budget, BackgroundWork::kScrub);
     MemberSet& members = store.volume.members();
     BlockDevice* const device = members.device(piece.member);
-    const std::vector<LogPiece> bad =
-        device == nullptr ? std::vector<LogPiece>() : unreadable_parts(*device, piece);
+    if (device == nullptr)
+        return;
+    turns.left({.held_back = kLogPieceBytes, .quiet = kLogPieceBytes});
+    const std::vector<LogPiece> bad = unreadable_parts(*device, piece);
+    turns.pause();
     if (bad.empty())
         return;
     const uint64_t mended = mode == ScrubMode::kRepair ? mend_parts(store, orders, *device, bad) : 0;
@@ -281,27 +298,30 @@ void scrub_log(Store& store, CommitOrders& orders, const LogPiece& piece, ScrubM
 
 uint32_t head_piece_count(Store& store)
 {
-    return static_cast<uint32_t>(1 + log_pieces(store).size());
+    uint64_t count = 1;
+    for (const LogPiece& log : whole_logs(store))
+        count += divide_up(log.bytes, kLogPieceBytes);
+    return static_cast<uint32_t>(count);
 }
 
 uint64_t head_bytes(Store& store)
 {
     uint64_t bytes = 0;
-    for (const LogPiece& piece : log_pieces(store))
-        bytes += piece.bytes;
+    for (const LogPiece& log : whole_logs(store))
+        bytes += log.bytes;
     return bytes;
 }
 
-void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode mode, ScrubReport& report,
-                ScrubWalkCounts& counts)
+void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode mode, WorkTurns& turns,
+                ScrubReport& report, ScrubWalkCounts& counts)
 {
     if (number == 0)
-        return scrub_superblocks(store, orders, mode, report, counts);
-    const std::vector<LogPiece> pieces = log_pieces(store);
-    if (number > pieces.size())
+        return scrub_superblocks(store, orders, mode, turns, report, counts);
+    const std::optional<LogPiece> piece = log_piece(store, number - 1);
+    if (!piece)
         return;
-    counts.head_bytes += pieces[number - 1].bytes;
-    scrub_log(store, orders, pieces[number - 1], mode, report);
+    counts.head_bytes += piece->bytes;
+    scrub_log(store, orders, *piece, mode, turns, report);
 }
 
 }  // namespace cowraid

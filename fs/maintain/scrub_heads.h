@@ -16,7 +16,7 @@ uint32_t head_piece_count(Store& store);
 // Of all members, that are read.
 uint64_t head_bytes(Store& store);
 // The first piece waits for commits, which do not wait for what it reads. No locks held.
-void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode mode, ScrubReport& report,
-                ScrubWalkCounts& counts);
+void scrub_head(Store& store, CommitOrders& orders, uint32_t number, ScrubMode mode, WorkTurns& turns,
+                ScrubReport& report, ScrubWalkCounts& counts);
 
 }  // namespace cowraid

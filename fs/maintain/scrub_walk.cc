@@ -48,22 +48,25 @@ bool to_be_copied(Store& store, const ArrayGroup& group)
                        [=](const GroupColumn& column) { return column.member == source; });
 }
 
-// What is read in one turn, of all members, while nobody waits.
-constexpr uint64_t kTurnBytes = 8 * kMiB;
+// What is read in one turn, of all members.
+constexpr WorkTurns::Room kRoomForRows{.held_back = kHeldBackBytes, .quiet = 8 * kMiB};
+constexpr WorkTurns::Room kRoomForNodes{.held_back = kHeldBackBytes / 2, .quiet = 8 * kMiB};
+// Rows of one run, at least: 64 KiB of each member.
+constexpr uint64_t kRunRowsMin = 16;
 
 // Blocks of a group that a piece may span, used or not: its bitmap.
 constexpr uint64_t kSpanBlocksMax = 16 * kMiB;
 
 // While a member does not answer others have their turns. False: asked to stop.
-bool await_without_turn(Store& store, MemberId member, std::optional<WorkTurn>& turn, BackgroundWork work)
+bool await_without_turn(Store& store, MemberId member, WorkTurns& turns)
 {
     const MemberSet& members = store.volume.members();
     if (members.slow_ms(member) == 0)
         return true;
-    turn.reset();
+    turns.pause();
     if (!members.await(member))
         return false;
-    turn.emplace(store.budget, work);
+    turns.go_on();
     return true;
 }
 
@@ -72,22 +75,22 @@ bool await_without_turn(Store& store, MemberId member, std::optional<WorkTurn>& 
 class NodeScrub {
 public:
     // `since`: older nodes are left out.
-    NodeScrub(Store& store, const ScrubOrder& order, BackgroundWork work, Generation since,
-              ScrubReport& report, ScrubWalkCounts& counts)
+    NodeScrub(Store& store, const ScrubOrder& order, Generation since, WorkTurns& turns, ScrubReport& report,
+              ScrubWalkCounts& counts)
         : store_(store),
           order_(order),
-          work_(work),
           since_(since),
           report_(report),
           counts_(counts),
-          left_(order.piece_bytes / kNodeBytes / 2)
+          left_(order.piece_bytes / kNodeBytes / 2),
+          turns_(turns)
     {
     }
     // From `from` on. True: to the end; else `next` is where to go on.
     bool run(const TreeRoot& tree, const Key& from, Key& next);
 
 private:
-    void begin_turn(const BlockRef& next);
+    [[nodiscard]] uint64_t node_bytes(const BlockRef& node) const;
     bool scrub(std::span<const BlockRef> refs);
     [[nodiscard]] bool await();
     bool scrub_leaves(const Node& parent, uint32_t first);
@@ -95,35 +98,27 @@ private:
 
     Store& store_;
     const ScrubOrder order_;
-    const BackgroundWork work_;
     const Generation since_;
     ScrubReport& report_;
     ScrubWalkCounts& counts_;
     uint64_t tree_id_ = 0;
     Key from_{}, next_{};
     uint64_t left_;  // nodes of this piece
-    std::optional<WorkTurn> turn_;
-    uint64_t turn_left_ = 0;  // nodes of this turn
+    WorkTurns& turns_;
 };
 
-// Users who came meanwhile go first, unless the turn has room for the node.
-void NodeScrub::begin_turn(const BlockRef& next)
+// With its copies.
+uint64_t NodeScrub::node_bytes(const BlockRef& node) const
 {
-    if (turn_left_ > 0)
-        return;
-    turn_.reset();
-    turn_.emplace(store_.budget, work_);
-    const Ref<const ArrayGroup> group = store_.volume.array().group_at(next.address);
-    const uint64_t bytes = kNodeBytes * (group ? group->geometry.copies : 1);
-    turn_left_ =
-        std::max<uint64_t>(1, (store_.budget.holds_back() ? kHeldBackBytes / 2 : kTurnBytes) / bytes);
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(node.address);
+    return kNodeBytes * (group ? group->geometry.copies : 1);
 }
 
 bool NodeScrub::await()
 {
     const std::vector<MemberId> ids = store_.volume.members().ids();
     return std::all_of(ids.begin(), ids.end(),
-                       [&](MemberId id) { return await_without_turn(store_, id, turn_, work_); });
+                       [&](MemberId id) { return await_without_turn(store_, id, turns_); });
 }
 
 // False: a block of them is lost.
@@ -131,7 +126,7 @@ bool NodeScrub::scrub(std::span<const BlockRef> refs)
 {
     counts_.nodes += refs.size();
     left_ -= std::min<uint64_t>(left_, refs.size());
-    turn_left_ -= std::min<uint64_t>(turn_left_, refs.size());
+    turns_.take(refs.size() * node_bytes(refs[0]));
     std::vector<CopiedBlocks> nodes;
     for (const BlockRef& ref : refs)
         nodes.push_back({ref.address, ref.checksums, {}});
@@ -167,9 +162,9 @@ bool NodeScrub::scrub_leaves(const Node& parent, uint32_t first)
             next_ = parent.key(index);
             return false;
         }
-        begin_turn(parent.child(index));
+        const uint64_t of_turn = divide_up(turns_.left(kRoomForNodes), node_bytes(parent.child(index)));
         std::vector<BlockRef> leaves;
-        for (; index < parent.item_count() && leaves.size() < std::min(left_, turn_left_); ++index)
+        for (; index < parent.item_count() && leaves.size() < std::min(left_, of_turn); ++index)
             if (const BlockRef leaf = parent.child(index); leaf.generation >= since_)
                 leaves.push_back(leaf);
         if (!leaves.empty())
@@ -184,7 +179,7 @@ bool NodeScrub::descend(const BlockRef& ref, int level, const KeyRange& range, b
 {
     if (ref.generation < since_)
         return true;
-    begin_turn(ref);
+    turns_.left(kRoomForNodes);
     const bool readable = resuming || scrub(std::span(&ref, 1));
     const Result<Ref<const Node>> found = read_inside(store_.cache, ref, tree_id_, level, range);
     if (!found.ok()) {
@@ -222,9 +217,12 @@ bool NodeScrub::run(const TreeRoot& tree, const Key& from, Key& next)
     return done;
 }
 
-void add_rows(UsedBlocks& out, const Geometry& geometry, uint64_t stripe)
+// Rows of the stripe that are used, or have pinned blocks.
+void add_rows(UsedBlocks& out, const Bitmap& pinned, const Geometry& geometry, uint64_t stripe)
 {
-    const Bits256 mask = used_rows(out.used, geometry, stripe - out.first_stripe);
+    Bits256 mask = used_rows(out.used, geometry, stripe - out.first_stripe);
+    if (pinned.bit_count() > 0)
+        mask |= used_rows(pinned, geometry, stripe - out.first_stripe);
     for (uint32_t row = mask.next_set(0, geometry.rows()); row < geometry.rows();) {
         const uint32_t end = mask.next_clear(row, geometry.rows());
         out.rows.push_back({stripe, row, end - row});
@@ -239,6 +237,23 @@ bool left_out(const SpaceWindow& window, Generation since)
 {
     return is_mutant(CommitMutant::kFirstMissedLeftOut) ? window.last_write <= since
                                                         : window.last_write < since;
+}
+
+// Rows whose blocks are all freed may be written in place while a reader keeps them from being free: what
+// else is in them is not written anew then, and must be where it belongs.
+Bitmap pinned_blocks(Store& store, const ArrayGroup& group, const UsedBlocks& blocks)
+{
+    const uint64_t first = blocks.first_stripe * group.geometry.stripe_data_blocks();
+    const VolumeAddress address = group.record.address + first * kBlockBytes;
+    std::vector<BlockRun> runs;
+    // Not in memory: there are none.
+    store.allocator.pinned_in({address, static_cast<uint32_t>(blocks.used.bit_count())}, runs).ignore();
+    if (runs.empty())
+        return {};
+    Bitmap pinned(blocks.used.bit_count());
+    for (const BlockRun& run : runs)
+        pinned.set((run.address - address) / kBlockBytes, run.block_count);
+    return pinned;
 }
 
 // Windows of the group from the position on, until they have enough rows in use; rows of windows that were
@@ -284,12 +299,12 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
             out.used.set(first, window.block_count);
         else if (window.used_count > 0)
             out.used.load(first, window.block_count, window.bitmap);
-        if (left_out(window, since))
-            continue;
-        for (uint64_t stripe = 0; window.used_count > 0 && stripe < window.block_count / stripe_blocks;
-             ++stripe)
-            add_rows(out, geometry, window.first_stripe + stripe);
     }
+    const Bitmap pinned = pinned_blocks(store, group, out);
+    for (const SpaceWindow& window : windows)
+        for (uint64_t stripe = 0; !left_out(window, since) && stripe < window.block_count / stripe_blocks;
+             ++stripe)
+            add_rows(out, pinned, geometry, window.first_stripe + stripe);
     return true;
 }
 
@@ -297,13 +312,12 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
 class CommittedSink final : public ScrubSink {
 public:
     // Who copies records nothing, and holds nobody up.
-    CommittedSink(Store& store, const ScrubPiece& piece, ScrubScope scope, std::optional<WorkTurn>& turn)
+    CommittedSink(Store& store, const ScrubPiece& piece, ScrubScope scope, WorkTurns& turns)
         : store_(store),
           group_(*piece.group),
           blocks_(piece.blocks),
           records_(scope != ScrubScope::kReplaced),
-          work_(piece.work),
-          turn_(turn)
+          turns_(turns)
     {
     }
 
@@ -326,27 +340,22 @@ public:
         if (!records_)
             return;
         stripe_ = first;
-        const Geometry& geometry = group_.geometry;
-        const uint64_t windows = uint64_t{geometry.columns()} * (geometry.rows() / kChecksumWindowBlocks + 2);
-        reserved_.emplace(store_.ledger);
-        may_record_ = store_.service.check_writable().ok() &&
-                      reserved_->take({.freed_runs = 1, .checksum_windows = windows}, Leave::kReserve);
         rewritten_ = false;
         const uint64_t deadline = monotonic_ns() + kCommitWaitNs;
-        gate_.emplace(store_.gate);
-        while (store_.timeline.view().committing && monotonic_ns() < deadline) {
-            gate_.reset();
-            usleep(kCommitLookUs);
+        do {
+            end_stripe();
+            await_commit(deadline);
+            may_record_ = reserve();
             gate_.emplace(store_.gate);
-        }
-        may_record_ = may_record_ && !store_.timeline.view().committing;
+        } while (committing() && monotonic_ns() < deadline);
+        may_record_ = may_record_ && !committing();
     }
     void end_stripe() override
     {
         gate_.reset();
         reserved_.reset();
     }
-    bool await(MemberId member) override { return await_without_turn(store_, member, turn_, work_); }
+    bool await(MemberId member) override { return await_without_turn(store_, member, turns_); }
     void record(VolumeAddress address, std::span<const Checksum> checksums) override
     {
         Transaction& open = store_.timeline.open_in_gate();
@@ -359,12 +368,33 @@ public:
     }
 
 private:
+    [[nodiscard]] bool committing() const { return static_cast<bool>(store_.timeline.view().committing); }
+    // Others have turns meanwhile.
+    void await_commit(uint64_t deadline_ns)
+    {
+        if (!committing())
+            return;
+        const bool had_turn = turns_.pause();
+        while (committing() && monotonic_ns() < deadline_ns)
+            usleep(kCommitLookUs);
+        if (had_turn)
+            turns_.go_on();
+    }
+    // Room for what a stripe's repair records.
+    [[nodiscard]] bool reserve()
+    {
+        const Geometry& geometry = group_.geometry;
+        const uint64_t windows = uint64_t{geometry.columns()} * (geometry.rows() / kChecksumWindowBlocks + 2);
+        reserved_.emplace(store_.ledger);
+        return store_.service.check_writable().ok() &&
+               reserved_->take({.freed_runs = 1, .checksum_windows = windows}, Leave::kReserve);
+    }
+
     Store& store_;
     const ArrayGroup& group_;
     const UsedBlocks& blocks_;
     const bool records_;
-    const BackgroundWork work_;
-    std::optional<WorkTurn>& turn_;
+    WorkTurns& turns_;
     std::optional<ChangeReservation> reserved_;
     std::optional<ReadLock> gate_;
     VolumeAddress stripe_;  // its first data block
@@ -421,13 +451,44 @@ Generation nodes_since(Store& store, ScrubScope scope)
     return is_mutant(CommitMutant::kCaughtUpNoNodes) ? kNoCommit : since;
 }
 
+// Runs of rows, as many at a time as are asked for. One that is longer is cut.
+class RowsInTurns {
+public:
+    explicit RowsInTurns(std::span<const StripeRows> runs) : runs_(runs) { }
+
+    [[nodiscard]] bool done() const { return runs_.empty(); }
+    std::vector<StripeRows> next(uint64_t rows_max)
+    {
+        std::vector<StripeRows> runs;
+        for (uint64_t left = std::max(rows_max, kRunRowsMin); !runs_.empty() && left > 0;) {
+            const StripeRows& run = runs_.front();
+            const uint64_t whole = run.row_count - cut_;
+            if (!runs.empty() && whole > left)
+                break;
+            const auto count = static_cast<uint32_t>(std::min(whole, left));
+            runs.push_back({run.stripe, run.first_row + cut_, count});
+            left -= count;
+            cut_ = count == whole ? 0 : cut_ + count;
+            if (cut_ == 0)
+                runs_ = runs_.subspan(1);
+        }
+        return runs;
+    }
+
+private:
+    std::span<const StripeRows> runs_;
+    uint32_t cut_ = 0;  // rows of the first run that were given before
+};
+
 void leave_group(const ArrayGroup& group, ScrubPosition& position)
 {
     position.group = group.record.address + kBlockBytes;
     position.stripe = 0;
 }
 
-Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece)
+// The turn begins before the piece holds a view: while a reader waits, nothing that is freed comes free.
+Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
+                 WorkTurns& turns)
 {
     Ref<const ArrayGroup> group = next_group(store, order, position);
     if (!group) {
@@ -438,6 +499,7 @@ Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position,
     if (group->record.address != position.group)
         position.stripe = 0;
     piece.first = position.stripe == 0;
+    turns.left(kRoomForRows);
     piece.view = store.timeline.view();
     piece.since = order.scope == ScrubScope::kStale ? in_doubt_since(store, *group) : Generation{};
     const Result<bool> loaded =
@@ -475,16 +537,15 @@ bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group)
 }
 
 Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
-                  ScrubReport& report, ScrubWalkCounts& counts)
+                  WorkTurns& turns, ScrubReport& report, ScrubWalkCounts& counts)
 {
-    piece.work = order.scope == ScrubScope::kAll ? BackgroundWork::kScrub : BackgroundWork::kCatchUp;
     if (position.rows_done) {
         piece.head = position.head++;
         position.done = position.head >= head_piece_count(store);
         return {};
     }
     if (position.tree >= kTreeCount)
-        return next_rows(store, order, position, piece);
+        return next_rows(store, order, position, piece, turns);
     const Generation since = nodes_since(store, order.scope);
     if (since == kNoCommit) {
         position.tree = kTreeCount;
@@ -492,7 +553,7 @@ Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position
         return {};
     }
     const View view = store.timeline.view();
-    NodeScrub nodes(store, order, piece.work, since, report, counts);
+    NodeScrub nodes(store, order, since, turns, report, counts);
     if (nodes.run(view.committed->tree(static_cast<TreeIndex>(position.tree)), position.key, position.key)) {
         ++position.tree;
         position.key = {};
@@ -500,30 +561,24 @@ Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position
     return {};
 }
 
-void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, ScrubReport& report)
+void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, WorkTurns& turns,
+                ScrubReport& report)
 {
     if (is_mutant(CommitMutant::kCaughtUpUnread))
         return;
-    std::optional<WorkTurn> turn;
-    CommittedSink sink(store, piece, order.scope, turn);
+    CommittedSink sink(store, piece, order.scope, turns);
     Array& array = store.volume.array();
     const VolumeAddress group = piece.group->record.address;
     const uint64_t row_bytes = uint64_t{piece.group->geometry.columns()} * kBlockBytes;
-    const std::span<const StripeRows> rows = piece.blocks.rows;
-    for (size_t first = 0; first < rows.size() && !report.given_up;) {
-        turn.reset();
-        turn.emplace(store.budget, piece.work);
-        const uint64_t bytes_max = store.budget.holds_back() ? kHeldBackBytes : kTurnBytes;
-        size_t end = first;
-        for (uint64_t bytes = 0; end < rows.size() && bytes < bytes_max; ++end)
-            bytes += rows[end].row_count * row_bytes;
-        const std::span<const StripeRows> of_turn = rows.subspan(first, end - first);
+    for (RowsInTurns rows(piece.blocks.rows); !rows.done() && !report.given_up;) {
+        const uint64_t room = turns.left(kRoomForRows);
+        const std::vector<StripeRows> of_turn = rows.next(divide_up(room, row_bytes));
+        turns.take(room);
         // A group that went meanwhile held nothing any more.
         if (order.scope == ScrubScope::kReplaced)
             array.copy_rows(group, of_turn, copy_of(store), sink, report).ignore();
         else
             array.scrub_rows(group, of_turn, order.mode, sink, report).ignore();
-        first = end;
     }
 }
 

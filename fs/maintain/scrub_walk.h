@@ -33,6 +33,13 @@ struct ScrubSelection {
 
 // Of rows, read in one turn of all members while users wait; of nodes, which lie apart, half as much.
 inline constexpr uint64_t kHeldBackBytes = 2 * kMiB;
+// What a member would read in the time that one request takes for something that lies apart, roughly.
+inline constexpr uint64_t kSeekBytes = 64 * kKiB;
+
+inline BackgroundWork work_of(ScrubScope scope)
+{
+    return scope == ScrubScope::kAll ? BackgroundWork::kScrub : BackgroundWork::kCatchUp;
+}
 
 struct ScrubOrder {
     ScrubMode mode = ScrubMode::kRepair;
@@ -78,7 +85,6 @@ struct UsedBlocks {
 // will be in a later pass.
 struct ScrubPiece {
     View view;  // keeps the addresses from being reused
-    BackgroundWork work = BackgroundWork::kScrub;
     std::optional<uint32_t> head;  // a piece of the heads, and nothing else
     Ref<const ArrayGroup> group;  // null: of no group
     uint64_t bytes = 0;  // of members, roughly
@@ -90,9 +96,10 @@ struct ScrubPiece {
 // Moves the position behind the next piece. Nodes are scrubbed at once; heads and rows are what the caller
 // gets. An error means that a tree could not be read: the piece is left out. No locks held.
 Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position, ScrubPiece& piece,
-                  ScrubReport& report, ScrubWalkCounts& counts);
+                  WorkTurns& turns, ScrubReport& report, ScrubWalkCounts& counts);
 // Several pieces at a time may be under way. No locks held.
-void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, ScrubReport& report);
+void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, WorkTurns& turns,
+                ScrubReport& report);
 
 // Mirrored groups with nodes: of these the verifier knows nothing, pointers tell. Their columns have all when
 // every tree was walked.

@@ -71,11 +71,23 @@ void Timeline::keep_between(Ref<const Committed> committed)
     between_ = std::move(committed);
 }
 
+void Timeline::forget_unread()
+{
+    while (committed_.size() > 1 && committed_.front()->reference_count() == 1)
+        committed_.erase(committed_.begin());
+}
+
+bool Timeline::reads_older()
+{
+    MutexLock lock(mutex_);
+    forget_unread();
+    return committed_.size() > 1;
+}
+
 std::vector<Timeline::Released> Timeline::take_released()
 {
     MutexLock lock(mutex_);
-    while (committed_.size() > 1 && committed_.front()->reference_count() == 1)
-        committed_.erase(committed_.begin());
+    forget_unread();
     // A reader that holds commit c may use addresses freed by any later transaction.
     const TransactionId oldest = committed_.front()->transaction;
     std::vector<Released> released;

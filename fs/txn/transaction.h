@@ -105,8 +105,12 @@ public:
         Generation generation;
     };
     std::vector<Released> take_released();
+    // Somebody still reads a commit before the last one: what was freed since stays, whatever is committed.
+    [[nodiscard]] bool reads_older();
 
 private:
+    void forget_unread() CW_REQUIRES(mutex_);
+
     mutable Mutex mutex_{LockRank::kSnapshot};
     Ref<Transaction> open_ CW_GUARDED_BY(mutex_);
     std::atomic<Transaction*> open_now_;  // the same

@@ -12,8 +12,6 @@ namespace cowraid {
 
 namespace {
 
-// Of a turn that took longer than it should have, as one with a commit.
-constexpr uint64_t kCountedTurnNs = 250'000'000;
 // Between two questions while another turn is under way.
 constexpr uint64_t kAskAgainNs = 1'000'000;
 // Who was refused and does not ask for so long has nothing to do any more.
@@ -76,21 +74,27 @@ void WorkBudget::end_turn(uint64_t now_ns)
     MutexLock lock(mutex_);
     CW_ASSERT(turns_ > 0);
     if (--turns_ == 0)
-        rest_until_ns_ = now_ns + kRest * std::min(kCountedTurnNs, now_ns - std::min(now_ns, turn_began_ns_));
+        rest_until_ns_ = now_ns + kRest * std::min(kTurnNsMax, now_ns - std::min(now_ns, turn_began_ns_));
 }
 
-void WorkBudget::begin_urgent_turn()
+uint64_t WorkBudget::begin_urgent_turn(uint64_t now_ns)
 {
     MutexLock lock(mutex_);
+    if (foreground.busy(now_ns) && turns_ > 0 && now_ns < turn_began_ns_ + kTurnNsMax)
+        return kAskAgainNs;
     ++begun_;
     ++urgent_turns_;
+    urgent_began_ns_ = now_ns;
+    return 0;
 }
 
-void WorkBudget::end_urgent_turn()
+void WorkBudget::end_urgent_turn(uint64_t now_ns)
 {
     MutexLock lock(mutex_);
     CW_ASSERT(urgent_turns_ > 0);
     --urgent_turns_;
+    const uint64_t took = std::min(kTurnNsMax, now_ns - std::min(now_ns, urgent_began_ns_));
+    rest_until_ns_ = std::max(rest_until_ns_, now_ns + took / 2);
 }
 
 // The foreground may become quiet meanwhile: no sleep is longer than it takes to see that.
@@ -120,6 +124,29 @@ uint32_t WorkBudget::turns_under_way() const
 WorkTurn::~WorkTurn()
 {
     budget_.end_turn(monotonic_ns());
+}
+
+uint64_t WorkTurns::left(const Room& room)
+{
+    if (turn_ && left_ > 0 && monotonic_ns() < began_ns_ + WorkBudget::kTurnNsMax)
+        return left_;
+    pause();
+    go_on();
+    left_ = budget_.holds_back() ? room.held_back : room.quiet;
+    return left_;
+}
+
+void WorkTurns::go_on()
+{
+    turn_.emplace(budget_, work_);
+    began_ns_ = monotonic_ns();
+}
+
+bool WorkTurns::pause()
+{
+    const bool paused = turn_.has_value();
+    turn_.reset();
+    return paused;
 }
 
 }  // namespace cowraid

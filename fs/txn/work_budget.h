@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "base/mutex.h"
 
@@ -48,10 +49,11 @@ public:
     // other kinds that were refused earlier go first, if they do ask again.
     uint64_t begin_turn(BackgroundWork work, uint64_t now_ns);
     void end_turn(uint64_t now_ns);
-    // A turn that nobody may refuse: the users themselves wait for what it does. Others wait for its end, and
-    // rest no longer: else they would have no turn while such turns come in a row.
-    void begin_urgent_turn();
-    void end_urgent_turn();
+    // A turn that users themselves wait for. It waits for a turn under way only, as far as that is no longer
+    // than it should be: refused as by begin_turn(). Others wait for its end, and rest half as long as it
+    // took, not more: else they would have no turn while such turns come in a row.
+    uint64_t begin_urgent_turn(uint64_t now_ns);
+    void end_urgent_turn(uint64_t now_ns);
     // Sleeps until a turn begins.
     void wait_for_turn(BackgroundWork work);
 
@@ -63,6 +65,8 @@ public:
 
     // An eighth of the time is the workers'.
     static constexpr uint64_t kRest = 7;
+    // As long as a turn should take at most: rests are no longer than after such a one.
+    static constexpr uint64_t kTurnNsMax = 250'000'000;
 
 private:
     struct Waiter {
@@ -76,6 +80,7 @@ private:
     uint32_t turns_ CW_GUARDED_BY(mutex_) = 0, urgent_turns_ CW_GUARDED_BY(mutex_) = 0;  // under way
     uint64_t begun_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t turn_began_ns_ CW_GUARDED_BY(mutex_) = 0;  // the first of `turns_`
+    uint64_t urgent_began_ns_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t rest_until_ns_ CW_GUARDED_BY(mutex_) = 0;
 };
 
@@ -90,6 +95,34 @@ public:
 
 private:
     WorkBudget& budget_;
+};
+
+// Turns of the calling thread, one after the other, each for so many bytes of members. As for WorkTurn, locks
+// that users' requests need are not held where one may begin: in left() and go_on().
+class WorkTurns {
+public:
+    WorkTurns(WorkBudget& budget, BackgroundWork work) : budget_(budget), work_(work) { }
+    WorkTurns(const WorkTurns&) = delete;
+    WorkTurns& operator=(const WorkTurns&) = delete;
+
+    // Bytes that the next one may take, while users wait and else.
+    struct Room {
+        uint64_t held_back, quiet;
+    };
+    // Bytes that the turn may still take. One that may take no more, or took longer than a turn should, ends,
+    // and the next one begins.
+    uint64_t left(const Room& room);
+    void take(uint64_t bytes) { left_ -= bytes < left_ ? bytes : left_; }
+    // Others have turns while the thread waits for something. False: there was none under way.
+    bool pause();
+    void go_on();
+
+private:
+    WorkBudget& budget_;
+    const BackgroundWork work_;
+    std::optional<WorkTurn> turn_;
+    uint64_t began_ns_ = 0;
+    uint64_t left_ = 0;  // bytes
 };
 
 }  // namespace cowraid

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
@@ -63,8 +65,9 @@ private:
             return;
         uint64_t pause = 0;
         if (worker.urgent) {
-            worker.in_turn ? budget.end_urgent_turn() : budget.begin_urgent_turn();
-            pause = worker.in_turn ? kMs : 0;
+            if (worker.in_turn)
+                budget.end_urgent_turn(now_ns_);
+            pause = worker.in_turn ? kMs : budget.begin_urgent_turn(now_ns_);
         } else {
             if (worker.in_turn)
                 budget.end_turn(now_ns_);
@@ -142,25 +145,73 @@ TEST_CASE("urgent turns that come in a row leave others their turns, between the
     Workers workers{{{BackgroundWork::kScrub}, {.work = BackgroundWork::kMove, .urgent = true}}};
     BudgetModel model;
     model.run(workers, 10 * kSecond);
-    CHECK(workers[1].turns == 5000);
+    CHECK(model.turns_at_once == 1);
+    CHECK(workers[1].turns > 4000);
     // 1250 without them.
     CHECK(workers[0].turns > 1000);
     CHECK(workers[0].turns <= 1250);
 }
 
-TEST_CASE("an urgent turn is waited for, and costs others no rest")
+TEST_CASE("an urgent turn waits for one under way, is waited for, and costs others half its time")
 {
     WorkBudget budget;
     budget.foreground.began(kSecond);
     REQUIRE(budget.begin_turn(BackgroundWork::kScrub, kSecond) == 0);
-    budget.begin_urgent_turn();
-    CHECK(budget.turns_under_way() == 2);
+    CHECK(budget.begin_urgent_turn(kSecond + kMs) > 0);
     budget.end_turn(kSecond + 2 * kMs);
+    REQUIRE(budget.begin_urgent_turn(kSecond + 2 * kMs) == 0);
+    CHECK(budget.turns_under_way() == 1);
     // A rest of seven times two milliseconds; then the urgent turn is waited for.
     CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 16 * kMs - 1) == 1);
     CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 30 * kMs) > 0);
-    budget.end_urgent_turn();
-    CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 30 * kMs) == 0);
+    budget.end_urgent_turn(kSecond + 32 * kMs);
+    CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 47 * kMs - 1) == 1);
+    CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 47 * kMs) == 0);
+}
+
+TEST_CASE("an urgent turn does not wait for one that takes longer than it should")
+{
+    WorkBudget budget;
+    budget.foreground.began(kSecond);
+    REQUIRE(budget.begin_turn(BackgroundWork::kScrub, kSecond) == 0);
+    CHECK(budget.begin_urgent_turn(kSecond + 250 * kMs - 1) > 0);
+    CHECK(budget.begin_urgent_turn(kSecond + 250 * kMs) == 0);
+}
+
+TEST_CASE("bytes of turns: one is used up before the next, and goes on after a pause")
+{
+    WorkBudget budget;
+    WorkTurns turns(budget, BackgroundWork::kScrub);
+    constexpr WorkTurns::Room kRoom{.held_back = 2, .quiet = 8};
+    CHECK(turns.left(kRoom) == 8);
+    turns.take(5);
+    CHECK(turns.left(kRoom) == 3);
+    CHECK(turns.pause());
+    CHECK(budget.turns_under_way() == 0);
+    CHECK_FALSE(turns.pause());
+    turns.go_on();
+    CHECK(turns.left(kRoom) == 3);
+    CHECK(budget.turns_begun() == 2);
+    turns.take(4);
+    CHECK(turns.left(kRoom) == 8);
+    CHECK(budget.turns_begun() == 3);
+    CHECK(budget.turns_under_way() == 1);
+    turns.take(1);
+    turns.pause();
+    CHECK(turns.left(kRoom) == 8);
+    CHECK(budget.turns_begun() == 4);
+}
+
+TEST_CASE("bytes of turns: one that takes too long is the last, whatever it may still take")
+{
+    WorkBudget budget;
+    WorkTurns turns(budget, BackgroundWork::kScrub);
+    constexpr WorkTurns::Room kRoom{.held_back = 2, .quiet = 8};
+    turns.left(kRoom);
+    turns.take(1);
+    usleep(260'000);
+    CHECK(turns.left(kRoom) == 8);
+    CHECK(budget.turns_begun() == 2);
 }
 
 TEST_CASE("a turn that had nothing to do costs others no rest")

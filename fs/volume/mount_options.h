@@ -36,6 +36,8 @@ struct MountOptions {
     // A member that failed is replaced by a spare after so long, one that was not there at the mount after
     // five times as long: it may come back.
     uint32_t spare_seconds = 60;
+    // Until what catching up could not write is tried again for the first time; then less and less often.
+    uint32_t fill_retry_seconds = 60;
     // Block groups with much free space in them are emptied when free stripes run short.
     bool clean = true;
     // No threads: the caller drives step(). For the simulator.

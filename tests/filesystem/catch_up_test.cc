@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What members missed is written to them when they are back, and then others may go.
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "tests/filesystem/fill_steps.h"
+#include "tests/filesystem/volume_contents.h"
 #include "tests/support/mutant_scope.h"
 
 using namespace cowraid;
@@ -427,4 +430,101 @@ TEST_CASE("replacing: the old device is left out when it is back, and a smaller 
     const Result<Assembly> without = assemble(std::move(devices), why);
     REQUIRE_MESSAGE(without.ok(), why);
     CHECK(without->missing() == std::vector<MemberId>{{2}});
+}
+
+// Its uuid is no secret: mkfs takes any. More devices, later commits.
+TEST_CASE("replacing: devices of a stranger with the uuid of the volume replace none of its members")
+{
+    StaleWorld world({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    write_before(world);
+    world.mount();
+    const Uuid uuid = world.fs->volume->superblock().volume_uuid;
+    const uint64_t generation = world.fs->volume->superblock().generation.value;
+    world.unmount();
+    std::vector<std::unique_ptr<SimDevice>> foreign;
+    const auto borrow_foreign = [&] {
+        std::vector<std::unique_ptr<BlockDevice>> devices;
+        for (const std::unique_ptr<SimDevice>& device : foreign)
+            devices.push_back(std::make_unique<BorrowedDevice>(*device));
+        return devices;
+    };
+    for (int index = 0; index < 3; ++index)
+        foreign.push_back(std::make_unique<SimDevice>("foreign" + std::to_string(index), 96 * kMiB));
+    std::string why;
+    std::vector<std::unique_ptr<BlockDevice>> devices = borrow_foreign();
+    REQUIRE(make_volume(devices,
+                        {.label = "x",
+                         .volume_uuid = uuid,
+                         .data_profile = ProfileId::kRaid1,
+                         .metadata_profile = ProfileId::kRaid1},
+                        why)
+                .ok());
+    Result<Assembly> own = assemble(borrow_foreign(), why);
+    REQUIRE_MESSAGE(own.ok(), why);
+    Result<std::unique_ptr<Filesystem>> fs = Filesystem::open(own.take(), manual_options(), why);
+    REQUIRE_MESSAGE(fs.ok(), why);
+    while ((*fs)->volume->superblock().generation.value < generation + 20) {
+        write_file(**fs, "evil" + std::to_string((*fs)->volume->superblock().generation.value),
+                   random_content(world.prng, kBlockBytes));
+        REQUIRE((*fs)->step(true).ok());
+    }
+    REQUIRE((*fs)->close().ok());
+    fs->reset();
+    devices = world.volume.borrow({});
+    for (std::unique_ptr<BlockDevice>& device : borrow_foreign())
+        devices.push_back(std::move(device));
+    CHECK_FALSE(assemble(std::move(devices), why).ok());
+    CHECK(why.find("member 1") != std::string::npos);
+    devices = world.volume.borrow({});
+    CHECK(assemble(std::move(devices), why).ok());
+}
+
+// With the threads of a mounted volume. Each row has another block that is wrong: such rows are repaired one
+// by one, and read back.
+TEST_CASE("catching up: what a member did not store is tried again while the volume is mounted")
+{
+    constexpr uint32_t kAway = 1, kRotten = 2;
+    constexpr uint64_t kRows = 1600;  // of each group, from its begin
+    StaleWorld world(kStaleRaid6);
+    fail_while_writing(world, {kAway});
+    world.mount();
+    REQUIRE(world.stale_groups() > 0);
+    std::vector<size_t> rules;
+    for (const Ref<const ArrayGroup>& group : world.fs->volume->array().groups())
+        for (uint32_t column = 0; column < group->geometry.columns(); ++column) {
+            if (group->record.content != kGroupData)
+                continue;
+            const uint64_t offset = group->locate(column, 0).offset.value;
+            const uint32_t member = group->record.columns[column].member.value - 1;
+            for (uint64_t row = 0; member == kRotten && row < kRows; ++row)
+                world.volume.member(member).poke(offset + row * kBlockBytes,
+                                                 random_content(world.prng, kBlockBytes));
+            if (member == kAway)
+                rules.push_back(world.volume.cable(member).add_rule({.action = FaultAction::kLost,
+                                                                     .kinds = kFaultWrites,
+                                                                     .begin = offset,
+                                                                     .end = offset + kRows * kBlockBytes,
+                                                                     .limit = 1}));
+        }
+    world.unmount();
+    MountOptions options = manual_options();
+    options.manual_commit = false;
+    options.fill_retry_seconds = 1;
+    world.mount(options);
+    for (int look = 0; look < 600 && world.stale_groups() > 0; ++look)
+        usleep(50'000);
+    CHECK(world.stale_groups() == 0);
+    uint64_t lost = 0;
+    for (const size_t rule : rules)
+        lost += world.volume.cable(kAway).hits(rule);
+    CHECK(lost > 0);
+    CHECK(world.read_back() == 0);
+    world.unmount();
+    // What was not to be filled is still wrong on the other one.
+    world.mount();
+    scrub_all(world);
+    CHECK(world.wrong_blocks(kAway) == 0);
+    CHECK(world.read_back() == 0);
+    world.unmount();
+    CHECK(world.check().clean());
 }

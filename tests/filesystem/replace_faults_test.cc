@@ -477,7 +477,7 @@ std::vector<std::pair<VolumeAddress, Generation>> source_marks(Filesystem& fs)
     return marks;
 }
 
-void catch_up(Filesystem& fs)
+void fill_lost(Filesystem& fs)
 {
     for (int step = 0; step < 1000 && fs.catch_up_step().ok(); ++step)
         if (step % 8 == 7)
@@ -518,7 +518,7 @@ TEST_CASE(
         std::string why;
         REQUIRE_MESSAGE(fs.committer.online_member(kSource, nullptr, why).ok(), why);
         CHECK((source_marks(fs) == marks));
-        catch_up(fs);
+        fill_lost(fs);
         require_redundant(volume, contents, device);
     }
     CHECK(failures > 5);
@@ -585,7 +585,7 @@ TEST_CASE("replace: power fails as the successor takes over, and it comes late")
                 for (const GroupColumn& column : group.columns)
                     CHECK((!column.stale() || column.stale_since > group.created_generation));
             require_contents(fs, contents);
-            catch_up(fs);
+            fill_lost(fs);
             require_redundant(volume, contents, kSourceDevice);
         }
     CHECK(erased > 1);
@@ -644,7 +644,7 @@ TEST_CASE("replace: the member and its successor leave one after the other, and 
                 CHECK((copied || order != "target" || !source_first));
                 CHECK(run(volume).state == State::kFinished);
                 CHECK(is_member(volume, device));
-                catch_up(fs);
+                fill_lost(fs);
                 const ScrubStatus found = scrub(fs);
                 CHECK(found.repaired + found.lost + found.unreadable_nodes == 0);
                 require_redundant(volume, contents, kSourceDevice);

@@ -501,6 +501,56 @@ TEST_CASE("replace: a plan refuses what the command would, says what it takes, a
         }
 }
 
+// A row may be written in place while a reader keeps its freed blocks from being free: the rest of the row is
+// not written then.
+TEST_CASE("replace: rows of which all blocks were freed are copied while a reader needs them")
+{
+    Prng prng(seed());
+    for (const VolumeShape& shape : {kRaid5, kRaid6}) {
+        SimVolume volume(shape);
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        const Contents contents = fill(fs, prng, 2 * kMiB);
+        write_file(fs, "gone", random_content(prng, 2 * kBlockBytes));
+        REQUIRE(fs.step(true).ok());
+        View reader = fs.store.timeline.view();
+        const InodeNumber gone = find_file(fs, "gone");
+        REQUIRE(fs.names.unlink(kRoot, "gone").ok());
+        fs.names.forget(gone, 1000);
+        REQUIRE(fs.step(true).ok());
+        REQUIRE(fs.step(true).ok());
+        std::vector<uint64_t> offsets;  // on the source and on its successor
+        for (const Ref<const ArrayGroup>& group : fs.volume->array().groups()) {
+            const Geometry& geometry = group->geometry;
+            std::vector<BlockRun> pinned;
+            if (group->record.content == kGroupData)
+                REQUIRE(fs.store.allocator
+                            .pinned_in({group->record.address, static_cast<uint32_t>(geometry.data_blocks())},
+                                       pinned)
+                            .ok());
+            for (const BlockRun& run : pinned)
+                for (uint32_t column = 0; column < geometry.columns(); ++column)
+                    if (group->record.columns[column].member == kSource) {
+                        const uint64_t block = (run.address - group->record.address) / kBlockBytes;
+                        const uint64_t row =
+                            block / geometry.stripe_data_blocks() * geometry.rows() + block % geometry.rows();
+                        offsets.push_back(group->locate(column, row * kBlockBytes).offset.value);
+                    }
+        }
+        REQUIRE_FALSE(offsets.empty());
+        const uint32_t device = start(volume);
+        CHECK(run(volume).state == State::kFinished);
+        std::vector<std::byte> copied(kBlockBytes), wanted(kBlockBytes);
+        for (const uint64_t offset : offsets) {
+            volume.member(kSourceDevice).peek(offset, wanted);
+            volume.member(device).peek(offset, copied);
+            CHECK((copied == wanted));
+        }
+        reader = {};
+        require_redundant(volume, contents, kSourceDevice);
+    }
+}
+
 TEST_CASE("replace: a member of a degraded volume")
 {
     Prng prng(seed());

@@ -369,6 +369,25 @@ TEST_CASE("scrub life: blocks that are good again leave the list with the next p
     // Times are whole seconds: a pass within the second of the last one keeps what that found.
     timespec pause{1, 100'000'000};
     nanosleep(&pause, nullptr);
+    // Paused while it looks at them, it is not at its end.
+    volume.set_slow_hook(
+        {[](void* fs, uint64_t) { static_cast<Filesystem*>(fs)->committer.scrub.pause().ignore(); },
+         &volume.fs()});
+    ScrubStatus status = volume.fs().scrub_step();
+    while (status.heads == 0)
+        status = volume.fs().scrub_step();
+    const size_t rule = volume.cable(0).add_rule({.action = FaultAction::kSlow,
+                                                  .kinds = kFaultReads,
+                                                  .begin = slots_offset(volume.fs()),
+                                                  .delay_microseconds = 1});
+    for (int step = 0; step < 1000 && status.state == ScrubState::kRunning; ++step) {
+        volume.fs().committer.scrub.step();
+        status = volume.fs().committer.scrub.status();
+    }
+    CHECK(status.state == ScrubState::kPaused);
+    CHECK(volume.fs().info().damaged_blocks > 20);
+    volume.cable(0).remove_rule(rule);
+    REQUIRE(volume.fs().committer.scrub.resume().ok());
     CHECK_FALSE(scrub(volume.fs()).damaged());
     CHECK(volume.fs().info().damaged_blocks == 0);
     CHECK(read_file(volume.fs(), victim.file, read).ok());
