@@ -317,6 +317,8 @@ void EventFinder::compare_balance(const BalanceStatus& before, const BalanceStat
 {
     const bool another =
         status.started != before.started && status.started != 0 && status.state != Balanced::kNone;
+    if (another && before.active())
+        add("BalanceFinished", "another one was started");
     if (another || (status.active() && !before.active()))
         add("BalanceStarted", balance_text(status));
     if (status.state == before.state && !another)

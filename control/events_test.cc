@@ -286,6 +286,9 @@ TEST_CASE("members come and go, groups move, room runs out")
     status.balance.state = BalanceStatus::State::kRunning;
     status.balance.started = 7;
     CHECK(look(finder, status) == "BalanceStarted");
+    // Its end was not seen, only that there is another one.
+    status.balance.started = 8;
+    CHECK(look(finder, status) == "BalanceFinished BalanceStarted");
     status.balance.state = BalanceStatus::State::kFinished;
     status.report.info.members.pop_back();
     CHECK(look(finder, status) == "MemberRemoved BalanceFinished");

@@ -220,6 +220,7 @@ def test_devices_that_have_grown_are_used(make_volume):
                              ("5G", 2, "MEMBER:[+|-]SIZE")):
         said = resize(what, check=False)
         assert (said.returncode, text in said.stderr) == (code, True), (what, said.stderr)
+    assert resize("1:256M").stdout == f"member 1 ({volume.devices[0]}) uses 256.00MiB now\n"
     for image, loop in zip(volume.images, volume.loops):
         run("truncate", "-s", "512M", image)
         run("losetup", "-c", loop)

@@ -303,7 +303,9 @@ int run_action(int argc, char** argv, CommandOptions options, const char* doc, c
     const auto mounted = client->mounted_volume();
     if (!mounted.ok())
         return command_failed(options, mounted.err(), why);
-    print(options, *status, balance_head(*status, mounted->mount_point));
+    print(options, *status,
+          std::string_view(action) == "cancel" ? balance_cancelled()
+                                               : balance_head(*status, mounted->mount_point));
     return kExitOk;
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/out_of_memory.h"
 #include "base/print.h"
+#include "device/lineage.h"
 #include "fs/check/check.h"
 #include "tools/common/member_search.h"
 #include "tools/cowraid/check_verdict.h"
@@ -108,11 +109,18 @@ void print_findings(const CheckReport& report, const CheckArguments& arguments)
     print_line(stdout, "%zu lines are left out; --all lists them", left_out);
 }
 
+// A device that was replaced says what the one says that took its place.
 std::string verdict_of(const VolumeMembers& volume, const CheckReport& report)
 {
+    std::map<uint32_t, const FoundMember*> newest;
+    for (const FoundMember& member : volume.members) {
+        const FoundMember*& at = newest[member.superblock.member_id.value];
+        if (at == nullptr || newer_commit(member.superblock, at->superblock))
+            at = &member;
+    }
     std::map<uint32_t, std::string> paths;
-    for (const FoundMember& member : volume.members)
-        paths.emplace(member.superblock.member_id.value, member.path);
+    for (const auto& [id, member] : newest)
+        paths.emplace(id, member->path);
     return check_verdict(report, paths);
 }
 

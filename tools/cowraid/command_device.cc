@@ -154,8 +154,8 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
 {
     std::string path = name, ignored;
     const bool is_path = identify_member(name).ok();
-    Result<MemberInfo> member = find_member(client, name, is_path ? ignored : why);
-    if (!member.ok() && !is_path)
+    Result<MemberInfo> member = find_member(client, name, why);
+    if (!member.ok() && (!is_path || member.err() != Err::kInvalid))
         return member.err();
     if (member.ok() && member->in_service()) {
         why = "member " + std::to_string(member->id.value) + " (" + member->path + ") is in service";
@@ -172,13 +172,19 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
     UniqueFd fd;
     if (!path.empty()) {
         auto opened = open_returning(path, why);
-        // The daemon has it still, since it failed.
-        const bool held =
-            !opened.ok() && opened.err() == Err::kBusy && find_member(client, path, ignored).ok();
-        if (!opened.ok() && !held)
-            return opened.err();
-        if (opened.ok())
+        if (opened.ok()) {
             fd = opened.take();
+        } else {
+            if (opened.err() != Err::kBusy)
+                return opened.err();
+            // The daemon has it still, since it failed; if not, somebody else has.
+            std::string silent;
+            const auto holder = find_member(client, path, silent);
+            if (!holder.ok() && holder.err() != Err::kInvalid)
+                why = silent;
+            if (!holder.ok())
+                return holder.err() == Err::kInvalid ? Err::kBusy : holder.err();
+        }
     }
     if (member.ok())
         json_put_integer(request.get(), "member", member->id.value);

@@ -52,7 +52,7 @@ bool parse_map(int argc, char** argv, MapArguments& arguments)
 
 Status write_picture(int fd, const std::string& path, const std::string& picture, std::string& why)
 {
-    if (write_all(fd, picture))
+    if (fd >= 0 && write_all(fd, picture))
         return {};
     why = path + ": " + strerror(errno);
     return Err::kIo;

@@ -48,9 +48,9 @@ bool parse(int argc, char** argv, ReplaceArguments& arguments)
          "is in service serves until all that it has is copied, from the others where it is bad; an "
          "unmount "
          "or a crash only interrupts that. What one that is out of service held is written to DEVICE from "
-         "the others while the volume is mounted. Of a volume that is not mounted the member is left out "
-         "by "
-         "naming all others.\vExit code 3: something is lost."},
+         "the others while the volume is mounted, and the old device is given up at once: where it can still "
+         "be read, cowraid device online first, so that it is copied. Of a volume that is not mounted the "
+         "member is left out by naming all others.\vExit code 3: something is lost."},
         &arguments);
 }
 

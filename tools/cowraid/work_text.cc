@@ -341,6 +341,13 @@ std::string balance_head(const BalanceStatus& status, const std::string& mount_p
                      total - status.groups_left, total, total, 100 - balance_progress(status).percent);
 }
 
+std::string balance_cancelled()
+{
+    return "balance cancelled: what was moved stays where it is, the rest keeps its profile, new block "
+           "groups "
+           "are made as the balance said\n";
+}
+
 std::string balance_end(const BalanceStatus& status)
 {
     // Of one that an earlier mount began it is not known how many these were.

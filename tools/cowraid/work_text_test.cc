@@ -182,6 +182,7 @@ TEST_CASE("what is said of a balance")
     status.state = BalanceStatus::State::kFinished;
     status.groups_left = 0;
     CHECK(balance_head(status, "/mnt") == "No balance found on '/mnt'\n");
+    CHECK(balance_cancelled().find("keeps its profile") != std::string::npos);
     CHECK(balance_end(status) == "Done, had to relocate 8 out of 8 chunks\n");
     status.started = 0;
     CHECK(balance_end(status).empty());

@@ -49,6 +49,12 @@ TEST_CASE("waited for is who took part in the last commit and is not there")
         member.superblock.replace = {.source = {1}, .target = {2}, .started = 5};
     CHECK(awaited_members(replaced).empty());
 
+    // Nor is a device there in place of the one that took its place.
+    VolumeMembers attached = found_of({1, 2}, {kPresent, kPresent});
+    attached.members[0].superblock.generation = {9};
+    attached.members[0].superblock.members[1].uuid.bytes[0] = 1;
+    CHECK(awaited_members(attached) == std::vector<MemberId>{{2}});
+
     // The newest superblock counts: member 3 was away when the others went on without 2.
     VolumeMembers volume = found_of({3}, {kPresent, kPresent, kPresent});
     VolumeMembers newer = found_of({1}, {kPresent, kMissing, kMissing});
