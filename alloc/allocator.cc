@@ -506,28 +506,39 @@ Status Allocator::live_blocks(VolumeAddress from, uint64_t block_count, std::vec
     return {};
 }
 
-Status Allocator::live_in(const BlockRun& run, std::vector<BlockRun>& out)
+namespace {
+
+// What `find` appends of the group's blocks, in runs. kBusy: the group is not in memory.
+template <typename Find>
+Status find_in(const Ref<SpaceGroup>& group, const BlockRun& run, Find&& find, std::vector<BlockRun>& out)
 {
-    const Ref<SpaceGroup> group = impl_->find(run.address);
     if (!group || group->block_of(run.address) == ~uint64_t{0})
         return Err::kInvalid;
     std::vector<BlockRange> ranges;
-    if (!group->live_blocks({group->block_of(run.address), run.block_count}, run.block_count, ranges))
+    if (!find(BlockRange{group->block_of(run.address), run.block_count}, ranges))
         return Err::kBusy;
     append_runs(*group, ranges, out);
     return {};
 }
 
+}  // namespace
+
+Status Allocator::live_in(const BlockRun& run, std::vector<BlockRun>& out)
+{
+    const Ref<SpaceGroup> group = impl_->find(run.address);
+    const auto find = [&](const BlockRange& within, std::vector<BlockRange>& ranges) {
+        return group->live_blocks(within, within.count, ranges);
+    };
+    return find_in(group, run, find, out);
+}
+
 Status Allocator::pinned_in(const BlockRun& run, std::vector<BlockRun>& out)
 {
     const Ref<SpaceGroup> group = impl_->find(run.address);
-    if (!group || group->block_of(run.address) == ~uint64_t{0})
-        return Err::kInvalid;
-    std::vector<BlockRange> ranges;
-    if (!group->pinned_blocks({group->block_of(run.address), run.block_count}, ranges))
-        return Err::kBusy;
-    append_runs(*group, ranges, out);
-    return {};
+    const auto find = [&](const BlockRange& within, std::vector<BlockRange>& ranges) {
+        return group->pinned_blocks(within, ranges);
+    };
+    return find_in(group, run, find, out);
 }
 
 void Allocator::set_memory_limit(uint64_t bytes)

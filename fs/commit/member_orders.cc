@@ -208,12 +208,12 @@ public:
             return refuse(Err::kInvalid, why, text + ", which is less than that");
         const uint64_t size_bytes = std::min(wanted_bytes_, device_bytes);
         const MemberRecord* const now = volume_.superblock().member(id_);
-        MemberRecord grown = now != nullptr ? *now : MemberRecord();
         // As large as it is to be.
         if (now != nullptr && wanted_bytes_ == now->size_bytes) {
             size_bytes_ = wanted_bytes_;
             return {};
         }
+        MemberRecord grown = now != nullptr ? *now : MemberRecord();
         const bool may = now != nullptr && grow_member_layout(grown, size_bytes).ok();
         size_bytes_ = grown.size_bytes;
         if (plan_ ? !may : !volume_.grow_member(id_, size_bytes))

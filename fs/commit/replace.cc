@@ -88,7 +88,6 @@ public:
         // One that others waited for may have come back.
         const bool in_service = volume_.members().device(record_.source) != nullptr;
         const auto not_copied = in_service ? Volume::NotCopied::kRefused : not_copied_;
-        replace_.note_ending(true);
         if (takes_over ? volume_.take_over(not_copied) : volume_.end_replace()) {
             replace_.note_end(ended_);
             return {};
@@ -169,10 +168,8 @@ Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::
                         .text = text,
                         .copy = so_far()};
     count_groups(ended);
-    const Status carried_out = committer_.orders.carry_out(
-        Ref<CommitOrder>(new EndReplace(committer_, record, ended, not_copied)), why);
-    note_ending(false);
-    CW_TRY(carried_out);
+    CW_TRY(committer_.orders.carry_out(
+        Ref<CommitOrder>(new EndReplace(committer_, record, ended, not_copied)), why));
     // The target may have failed with the last write.
     if (committer_.store.volume.replacing() == record)
         return Err::kIo;
@@ -255,21 +252,15 @@ const char* Replace::waits_for(const ReplaceRecord& record)
 
 ReplaceStatus Replace::status()
 {
-    ReplaceRecord record = committer_.store.volume.replacing();
-    const char* text = "";
-    bool ending = false;
-    for (ReplaceRecord before; record.active() && before != record;
-         record = committer_.store.volume.replacing()) {
-        before = record;
-        text = waits_for(record);
-        ending = ending_.load();
-    }
+    const ReplaceRecord record = committer_.store.volume.replacing();
     if (!record.active()) {
         MutexLock lock(mutex_);
         return last_;
     }
-    // The devices change places before the superblocks say so.
-    if (ending)
+    const char* text = waits_for(record);
+    // The devices change places before the superblocks say so: then the target is no member any more.
+    const std::vector<MemberId> known = committer_.store.volume.members().ids();
+    if (std::find(known.begin(), known.end(), record.target) == known.end())
         text = "";
     ReplaceStatus status{.state = *text == '\0' ? ReplaceState::kRunning : ReplaceState::kWaiting,
                          .source = record.source,

@@ -4,7 +4,6 @@
 // and is not back soon the target takes its place, and what it lacks is caught up. Mounts go on with it.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,7 +61,6 @@ public:
 
     // How the one that is under way ends with the next superblock. Commit thread.
     void note_end(const ReplaceStatus& ended);
-    void note_ending(bool ending) { ending_.store(ending); }
 
     // One piece is copied, or what comes next is done. False: nothing is to be done now. No locks held.
     bool step();
@@ -91,7 +89,6 @@ private:
     Scrub copying_;
     mutable Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
-    std::atomic<bool> ending_{false};  // the next superblock ends it
     ReplaceStatus last_ CW_GUARDED_BY(mutex_);  // that ended in this mount
     ScrubStatus passes_ CW_GUARDED_BY(mutex_);  // that ended before the one that runs
     bool pass_begun_ CW_GUARDED_BY(mutex_) = false;  // one that is not among them

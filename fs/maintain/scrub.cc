@@ -438,8 +438,7 @@ namespace {
 // For a block that is read: all of its row, when it must be recovered.
 void spend_turn(WorkTurns& turns, const Ref<const ArrayGroup>& group)
 {
-    turns.left({.held_back = kHeldBackBytes, .quiet = kHeldBackBytes});
-    turns.take(kSeekBytes * (group ? group->geometry.columns() : 1));
+    turns.spend(kSeekBytes * (group ? group->geometry.columns() : 1), kRoomForSingles);
 }
 
 }  // namespace

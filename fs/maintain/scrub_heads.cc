@@ -56,8 +56,7 @@ public:
                 bad.push_back({holder.record.id, holder.device, ring, fault});
         };
         for (const Holder& holder : holders_) {
-            turns.left({.held_back = kHeldBackBytes, .quiet = kHeldBackBytes});
-            turns.take(kSuperblockRingCount * kSeekBytes + superblock_.map.bytes);
+            turns.spend(kSuperblockRingCount * kSeekBytes + superblock_.map.bytes, kRoomForSingles);
             for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring)
                 note(holder, ring, superblock_copy_fault(*holder.device, superblock_, holder.record, ring));
             note(holder, {}, map_copy_fault(*holder.device, superblock_, holder.record));
@@ -149,9 +148,8 @@ void scrub_superblocks(Store& store, CommitOrders& orders, ScrubMode mode, WorkT
         turns.pause();
         const uint64_t count = bad.size();
         ScrubbedMembers found;
-        for (const BadHead& head : bad) {
+        for (const BadHead& head : bad)
             ++found[head.member][ScrubMemberNumber::kHeads];
-        }
         Status status;
         if (count > 0)
             status = orders.carry_out(

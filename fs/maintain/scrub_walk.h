@@ -35,6 +35,7 @@ struct ScrubSelection {
 inline constexpr uint64_t kHeldBackBytes = 2 * kMiB;
 // What a member would read in the time that one request takes for something that lies apart, roughly.
 inline constexpr uint64_t kSeekBytes = 64 * kKiB;
+inline constexpr WorkTurns::Room kRoomForSingles{.held_back = kHeldBackBytes, .quiet = kHeldBackBytes};
 
 inline BackgroundWork work_of(ScrubScope scope)
 {

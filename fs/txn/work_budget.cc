@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -121,14 +122,9 @@ uint32_t WorkBudget::turns_under_way() const
     return turns_ + urgent_turns_;
 }
 
-WorkTurn::~WorkTurn()
-{
-    budget_.end_turn(monotonic_ns());
-}
-
 uint64_t WorkTurns::left(const Room& room)
 {
-    if (turn_ && left_ > 0 && monotonic_ns() < began_ns_ + WorkBudget::kTurnNsMax)
+    if (under_way_ && left_ > 0 && monotonic_ns() < began_ns_ + WorkBudget::kTurnNsMax)
         return left_;
     pause();
     go_on();
@@ -138,15 +134,16 @@ uint64_t WorkTurns::left(const Room& room)
 
 void WorkTurns::go_on()
 {
-    turn_.emplace(budget_, work_);
+    budget_.wait_for_turn(work_);
+    under_way_ = true;
     began_ns_ = monotonic_ns();
 }
 
 bool WorkTurns::pause()
 {
-    const bool paused = turn_.has_value();
-    turn_.reset();
-    return paused;
+    if (under_way_)
+        budget_.end_turn(monotonic_ns());
+    return std::exchange(under_way_, false);
 }
 
 }  // namespace cowraid

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <optional>
 
 #include "base/mutex.h"
 
@@ -84,24 +83,12 @@ private:
     uint64_t rest_until_ns_ CW_GUARDED_BY(mutex_) = 0;
 };
 
-// A turn of the calling thread for as long as it exists; waits for it to begin. Locks that users' requests
-// need are not held meanwhile.
-class WorkTurn {
-public:
-    WorkTurn(WorkBudget& budget, BackgroundWork work) : budget_(budget) { budget_.wait_for_turn(work); }
-    ~WorkTurn();
-    WorkTurn(const WorkTurn&) = delete;
-    WorkTurn& operator=(const WorkTurn&) = delete;
-
-private:
-    WorkBudget& budget_;
-};
-
-// Turns of the calling thread, one after the other, each for so many bytes of members. As for WorkTurn, locks
-// that users' requests need are not held where one may begin: in left() and go_on().
+// Turns of the calling thread, one after the other, each for so many bytes of members. Locks that users'
+// requests need are not held where one may begin: in left(), spend() and go_on().
 class WorkTurns {
 public:
     WorkTurns(WorkBudget& budget, BackgroundWork work) : budget_(budget), work_(work) { }
+    ~WorkTurns() { pause(); }
     WorkTurns(const WorkTurns&) = delete;
     WorkTurns& operator=(const WorkTurns&) = delete;
 
@@ -113,6 +100,12 @@ public:
     // and the next one begins.
     uint64_t left(const Room& room);
     void take(uint64_t bytes) { left_ -= bytes < left_ ? bytes : left_; }
+    // Both.
+    void spend(uint64_t bytes, const Room& room)
+    {
+        left(room);
+        take(bytes);
+    }
     // Others have turns while the thread waits for something. False: there was none under way.
     bool pause();
     void go_on();
@@ -120,7 +113,7 @@ public:
 private:
     WorkBudget& budget_;
     const BackgroundWork work_;
-    std::optional<WorkTurn> turn_;
+    bool under_way_ = false;
     uint64_t began_ns_ = 0;
     uint64_t left_ = 0;  // bytes
 };

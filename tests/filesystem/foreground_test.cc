@@ -367,7 +367,9 @@ void leave_uncleaned(DriveVolume& volume)
 
 void clean(DriveVolume& volume)
 {
-    volume.fs().store.live.clean = true;
+    Filesystem& fs = volume.fs();
+    REQUIRE((fs.store.live.clean || fs.info().moved_blocks == 0));
+    fs.store.live.clean = true;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // What a scrub takes in one turn while somebody uses the volume, and when it gives the turn back.
 #include <unistd.h>
 
-#include <atomic>
 #include <thread>
 
 #include "base/clock.h"
@@ -62,9 +61,7 @@ TEST_CASE("scrub turns: long chunks are cut for users, and everything is met onc
     CHECK(mended.repaired > content.size() / kBlockBytes / 5 / 37);
     CHECK_FALSE(mended.damaged());
     require_quiet(scrub(volume.fs()));
-    std::vector<std::byte> read(content.size());
-    CHECK(read_file(volume.fs(), file, read).ok());
-    CHECK((read == content));
+    require_content(volume.fs(), file, content);
 }
 
 namespace {
@@ -127,9 +124,7 @@ TEST_CASE("scrub turns: one that waits for a commit gives its turn back, and rep
     volume.cable(0).remove_rule(rule);
     CHECK(volume.fs().committer.scrub.status().repaired > 0);
     require_quiet(scrub(volume.fs()));
-    std::vector<std::byte> read(content.size());
-    CHECK(read_file(volume.fs(), file, read).ok());
-    CHECK((read == content));
+    require_content(volume.fs(), file, content);
 }
 
 TEST_CASE("what a member lacks is left by readers to who fills it, and healed when nobody does")
