@@ -137,7 +137,7 @@ Status Session::serve(UniqueFd fuse_fd)
     fuse_loop_config* const config = fuse_loop_cfg_create();
     fuse_loop_cfg_set_clone_fd(config, 1);
     fuse_loop_cfg_set_max_threads(config, options_.max_threads);
-    fuse_loop_cfg_set_idle_threads(config, options_.idle_threads);
+    fuse_loop_cfg_set_idle_threads(config, options_.max_threads);
     serving_thread_.store(pthread_self());
     serving_.store(true);
     frontend_->invalidator.start();

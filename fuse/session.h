@@ -17,10 +17,10 @@ struct Frontend;
 struct SessionOptions {
     InodeNumber root;  // of the volume: node id 1
     PageDropperHost& page_dropper_host;  // must outlive the session
-    // Threads above this are not started, however many requests wait. Generous, because a request
-    // that reads members holds its thread.
+    // Threads are started when requests wait, up to this number. Generous, because a request that reads
+    // members holds its thread. They stay: one that ends takes its ring along (device/ring.h), and the next
+    // one makes another.
     uint32_t max_threads = 64;
-    uint32_t idle_threads = 10;
 };
 
 class Session {
