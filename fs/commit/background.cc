@@ -3,6 +3,7 @@
 
 #include <linux/ioprio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,9 +29,13 @@ void prepare_thread(const char* name)
     pthread_setname_np(pthread_self(), name);
 }
 
-// Schedulers of devices that know priorities serve others first.
-void yield_members()
+constexpr int kNiceOfBackground = 10;
+
+// Schedulers of processors, and of devices that know priorities, serve users first. The locks that these
+// threads share with others are held for moments, and who waits for one leaves its processor to the holder.
+void yield_to_users()
 {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceOfBackground);
     syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
 }
 
@@ -260,7 +265,7 @@ void* Background::scrub_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-scrub");
-    yield_members();
+    yield_to_users();
     while (committer.scrub.wait())
         committer.scrub.step();
     return nullptr;
@@ -270,7 +275,7 @@ void* Background::catch_up_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-catchup");
-    yield_members();
+    yield_to_users();
     while (committer.catch_up.wait())
         committer.catch_up.step();
     return nullptr;

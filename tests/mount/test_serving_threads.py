@@ -2,6 +2,7 @@
 """Threads that serve requests stay: one that ends takes its ring along, and the next one makes another."""
 
 import os
+from pathlib import Path
 
 from conftest import run
 
@@ -25,3 +26,13 @@ def test_threads_stay_between_requests(volume):
     assert len(before) > REQUESTS // 2
     random_reads(volume)
     assert before <= threads(volume)
+
+
+def test_background_work_leaves_the_processors_to_users(volume):
+    """As those of scrub and catching up, whether or not there is something to do."""
+    nice = {}
+    for task in Path("/proc", str(volume.daemon()), "task").iterdir():
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        nice[(task / "comm").read_text().strip()] = int(fields[16])
+    assert nice["cowraid-scrub"] == nice["cowraid-catchup"] == 10
+    assert nice["cowraid-commit"] == 0  # writers wait for it
