@@ -93,6 +93,8 @@ public:
     // What it holds that is not ours, such as "ext4"; empty when nothing known. Reads from it: kIo. kAccess:
     // the system lets nobody look.
     [[nodiscard]] virtual Result<std::string> foreign_content(ContentArea) const { return std::string(); }
+    // Requests that lie apart cost it much more time than the same bytes in one, as far as anybody knows.
+    [[nodiscard]] virtual bool rotational() const { return true; }
     // Carries out one request in the calling thread and sets its result. Loops over short transfers.
     virtual void perform(IoRequest& request) = 0;
     // A descriptor opened O_DIRECT for which io_uring may do the work instead of perform(); -1 when

@@ -52,6 +52,13 @@ Result<uint64_t> size_of(int fd, bool is_block_device)
     return round_down(is_block_device ? size : static_cast<uint64_t>(info.st_size), kBlockBytes);
 }
 
+// Of files it is not known what they lie on.
+bool is_rotational(int fd)
+{
+    unsigned short rotational = 1;
+    return ioctl(fd, BLKROTATIONAL, &rotational) != 0 || rotational != 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string name)
@@ -64,6 +71,7 @@ Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string n
     std::unique_ptr<FileDevice> device(new FileDevice);
     device->is_block_device_ = S_ISBLK(info.st_mode);
     CW_ASSIGN(const uint64_t size, size_of(fd.get(), device->is_block_device_));
+    device->rotational_ = is_rotational(fd.get());
     struct statfs filesystem;
     device->on_fuse_ = fstatfs(fd.get(), &filesystem) == 0 && filesystem.f_type == FUSE_SUPER_MAGIC;
     device->buffered_ = reopen_buffered(fd.get(), O_RDONLY);

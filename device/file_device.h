@@ -28,6 +28,7 @@ public:
     void perform(IoRequest& request) override;
     [[nodiscard]] int ring_fd() const override { return fd_.get(); }
     [[nodiscard]] bool durable_in_ring() const override { return !on_fuse_; }
+    [[nodiscard]] bool rotational() const override { return rotational_; }
     [[nodiscard]] bool is_block_device() const { return is_block_device_; }
 
 private:
@@ -41,6 +42,7 @@ private:
     std::string name_;
     std::atomic<uint64_t> size_bytes_{0};  // never less than it was
     bool is_block_device_ = false;
+    bool rotational_ = true;
     bool on_fuse_ = false;  // where not every write with O_DSYNC is followed by an FUSE_FSYNC
 };
 

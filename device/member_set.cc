@@ -207,6 +207,15 @@ void MemberSet::set_failure_policy(const FailurePolicy* policy)
     failure_policy_ = policy;
 }
 
+bool MemberSet::rotational() const
+{
+    const std::vector<MemberId> all = ids();
+    return std::any_of(all.begin(), all.end(), [this](MemberId id) {
+        const BlockDevice* const device = this->device(id);
+        return device != nullptr && device->rotational();
+    });
+}
+
 // Those of `ids`, each once.
 std::vector<MemberId> MemberSet::in_service(std::span<const MemberId> ids) const
 {

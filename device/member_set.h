@@ -60,6 +60,8 @@ public:
     // The device, or null when the member is absent, failed or unknown. The pointer stays valid as long as
     // the set (a failed member's device is kept until then). Lock-free; thread-safe.
     [[nodiscard]] BlockDevice* device(MemberId id) const;
+    // Any member in service is (BlockDevice::rotational()). Thread-safe.
+    [[nodiscard]] bool rotational() const;
     // No member any more: out of service and unknown. The device is kept as that of one that failed.
     void remove(MemberId id);
     // A member that is about to be removed: nothing new should come to depend on it.

@@ -212,14 +212,12 @@ def status_of(filesystem, *words):
     return json.loads(result.stdout) if result.stdout else {}
 
 
-def beside(filesystem, rates, start, running, again):
-    """Percentiles of the load while the work runs, which begins `again` where that can be; and whether it ran
-    to the end of the load."""
+def beside(filesystem, rates, start, running):
+    """Percentiles of the load while the work runs, and whether it ran to the end of the load. Nobody asks
+    meanwhile: a command that begins every now and then is a load of its own."""
     start()
     load = Load(filesystem.members, rates)
     while load.running():
-        if again and not running():
-            start()
         time.sleep(0.05)
     return load.result(), running()
 
@@ -289,7 +287,7 @@ def measure_latencies(filesystem, mebibytes, rows):
         if prepare:
             prepare(filesystem)
         note("quiet", Load(members, rates, 3).result())
-        note(name, *beside(filesystem, rates, start, running, name == "scrub"))
+        note(name, *beside(filesystem, rates, start, running))
         deadline = time.monotonic() + 120
         while name != "cleaner" and running() and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -56,7 +56,10 @@ constexpr uint64_t kQuietUs = 1000 * kMicrosecondsPerMs;
 constexpr uint64_t kQuietStepBytes = 16 * kMiB;
 constexpr uint64_t kStepUs = 50 * kMicrosecondsPerMs;
 // And while users wait: a turn of the budget.
-constexpr uint64_t kHeldBackStepBytes = kMiB;
+uint64_t held_back_step_bytes(const Store& store)
+{
+    return store.volume.members().rotational() ? kMiB : kMiB / WorkBudget::kWithoutSeeks;
+}
 
 uint64_t clock_us()
 {
@@ -104,7 +107,7 @@ bool CleanPace::balance(uint64_t begin)
 {
     const bool is_quiet = !committer_.store.budget.holds_back();
     const bool is_large = is_quiet && begin - changed_us_ >= kQuietUs;
-    const uint64_t small_bytes = is_quiet ? CleanPolicy::kStepBytes : kHeldBackStepBytes;
+    const uint64_t small_bytes = is_quiet ? CleanPolicy::kStepBytes : held_back_step_bytes(committer_.store);
     const CleanProgress progress = committer_.balance.step(is_large ? quiet_bytes_ : small_bytes);
     if (progress == CleanProgress::kNothing)
         return false;
@@ -149,7 +152,9 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
     const CleanWhen when = committer_.store.live.clean ? CleanWhen::kPolicy : CleanWhen::kMarked;
     const bool small = step_us_ > kCleanPauseUs && committer_.store.budget.holds_back();
     const CleanProgress progress = committer_.cleaner.step(
-        {.when = when, .idle = is_idle, .bytes = small ? kHeldBackStepBytes : CleanPolicy::kStepBytes});
+        {.when = when,
+         .idle = is_idle,
+         .bytes = small ? held_back_step_bytes(committer_.store) : CleanPolicy::kStepBytes});
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.

@@ -473,7 +473,7 @@ bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
 bool Scrub::step()
 {
     Step step;
-    WorkTurns turns(store_.budget, work_of(scope_));
+    WorkTurns turns(store_.budget, work_of(scope_), store_.volume.members().rotational());
     if (!begin(step, turns))
         return false;
     if (step.piece.head)

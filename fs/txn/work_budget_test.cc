@@ -9,6 +9,8 @@
 #include <array>
 #include <span>
 
+#include "base/clock.h"
+
 namespace cowraid {
 
 namespace {
@@ -181,7 +183,7 @@ TEST_CASE("an urgent turn does not wait for one that takes longer than it should
 TEST_CASE("bytes of turns: one is used up before the next, and goes on after a pause")
 {
     WorkBudget budget;
-    WorkTurns turns(budget, BackgroundWork::kScrub);
+    WorkTurns turns(budget, BackgroundWork::kScrub, true);
     constexpr WorkTurns::Room kRoom{.held_back = 2, .quiet = 8};
     CHECK(turns.left(kRoom) == 8);
     turns.take(5);
@@ -205,7 +207,7 @@ TEST_CASE("bytes of turns: one is used up before the next, and goes on after a p
 TEST_CASE("bytes of turns: one that takes too long is the last, whatever it may still take")
 {
     WorkBudget budget;
-    WorkTurns turns(budget, BackgroundWork::kScrub);
+    WorkTurns turns(budget, BackgroundWork::kScrub, true);
     constexpr WorkTurns::Room kRoom{.held_back = 2, .quiet = 8};
     turns.left(kRoom);
     turns.take(1);
@@ -251,6 +253,16 @@ TEST_CASE("rests are no longer than those after a turn of a quarter of a second"
     budget.foreground.began(over - kMs);
     CHECK(budget.begin_turn(BackgroundWork::kMove, over - kMs) > 0);
     CHECK(budget.begin_turn(BackgroundWork::kMove, over) == 0);
+}
+
+TEST_CASE("turns are smaller beside users of members that do not seek")
+{
+    WorkBudget budget;
+    constexpr WorkTurns::Room kRoom{.held_back = 1024, .quiet = 4096};
+    CHECK(WorkTurns(budget, BackgroundWork::kScrub, false).left(kRoom) == 4096);
+    budget.foreground.began(monotonic_ns());
+    CHECK(WorkTurns(budget, BackgroundWork::kScrub, false).left(kRoom) == 256);
+    CHECK(WorkTurns(budget, BackgroundWork::kScrub, true).left(kRoom) == 1024);
 }
 
 TEST_CASE("a request that is never answered holds nobody back for ever")
