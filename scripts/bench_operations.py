@@ -188,9 +188,6 @@ class Load:
             words += [f"--rate_iops={max(1, int(rates[number]))}"] if rates else []
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
-    def running(self):
-        return self.process.poll() is None
-
     def result(self):
         """Operations per second and 99th percentiles in microseconds, of reader and writer."""
         jobs = json.loads(self.process.communicate()[0])["jobs"]
@@ -216,10 +213,7 @@ def beside(filesystem, rates, start, running):
     """Percentiles of the load while the work runs, and whether it ran to the end of the load. Nobody asks
     meanwhile: a command that begins every now and then is a load of its own."""
     start()
-    load = Load(filesystem.members, rates)
-    while load.running():
-        time.sleep(0.05)
-    return load.result(), running()
+    return Load(filesystem.members, rates).result(), running()
 
 
 def prepare_catch_up(filesystem):

@@ -58,7 +58,7 @@ constexpr uint64_t kStepUs = 50 * kMicrosecondsPerMs;
 // And while users wait: a turn of the budget.
 uint64_t held_back_step_bytes(const Store& store)
 {
-    return store.volume.members().rotational() ? kMiB : kMiB / WorkBudget::kWithoutSeeks;
+    return WorkBudget::held_back_bytes(kMiB, store.volume.members().rotational());
 }
 
 uint64_t clock_us()

@@ -128,7 +128,7 @@ uint64_t WorkTurns::left(const Room& room)
         return left_;
     pause();
     go_on();
-    left_ = budget_.holds_back() ? room.held_back / divisor_ : room.quiet;
+    left_ = budget_.holds_back() ? WorkBudget::held_back_bytes(room.held_back, seeks_) : room.quiet;
     return left_;
 }
 

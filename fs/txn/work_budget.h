@@ -66,9 +66,12 @@ public:
     static constexpr uint64_t kRest = 7;
     // As long as a turn should take at most: rests are no longer than after such a one.
     static constexpr uint64_t kTurnNsMax = 250'000'000;
-    // Members that do not seek read small requests at the same rate as large ones, and a large one makes
-    // users wait for several times as long as their own: turns are smaller there by this divisor.
-    static constexpr uint64_t kWithoutSeeks = 4;
+    // Bytes of a turn beside users. Members that do not seek (MemberSet::rotational()) read small requests at
+    // the same rate as large ones, and a large one makes users wait for several times as long as their own.
+    [[nodiscard]] static uint64_t held_back_bytes(uint64_t most, bool seeks)
+    {
+        return seeks ? most : most / 4;
+    }
 
 private:
     struct Waiter {
@@ -90,16 +93,16 @@ private:
 // requests need are not held where one may begin: in left(), spend() and go_on().
 class WorkTurns {
 public:
-    // `seeks`: a member does (MemberSet::rotational()).
+    // `seeks`: as for WorkBudget::held_back_bytes().
     WorkTurns(WorkBudget& budget, BackgroundWork work, bool seeks)
-        : budget_(budget), work_(work), divisor_(seeks ? 1 : WorkBudget::kWithoutSeeks)
+        : budget_(budget), work_(work), seeks_(seeks)
     {
     }
     ~WorkTurns() { pause(); }
     WorkTurns(const WorkTurns&) = delete;
     WorkTurns& operator=(const WorkTurns&) = delete;
 
-    // Bytes that the next one may take, while users wait (of members that seek) and else.
+    // Bytes that the next one may take: while users wait, where members seek, and else.
     struct Room {
         uint64_t held_back, quiet;
     };
@@ -120,7 +123,7 @@ public:
 private:
     WorkBudget& budget_;
     const BackgroundWork work_;
-    const uint64_t divisor_;
+    const bool seeks_;
     bool under_way_ = false;
     uint64_t began_ns_ = 0;
     uint64_t left_ = 0;  // bytes

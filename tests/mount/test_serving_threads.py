@@ -29,7 +29,7 @@ def test_threads_stay_between_requests(volume):
 
 
 def test_background_work_leaves_the_processors_to_users(volume):
-    """As those of scrub and catching up, whether or not there is something to do."""
+    """The threads of scrub and catching up exist, and have their priority, from the mount on."""
     nice = {}
     for task in Path("/proc", str(volume.daemon()), "task").iterdir():
         fields = (task / "stat").read_text().rpartition(")")[2].split()
