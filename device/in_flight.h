@@ -46,11 +46,7 @@ public:
     // after the other.
     [[nodiscard]] uint64_t silent_ms() const;
     // For so long. Who waited that long finds it so, whatever the clock says.
-    [[nodiscard]] bool is_silent(uint64_t wait_ms) const
-    {
-        const uint64_t silent = silent_ms();
-        return silent != 0 && silent + kTickMs >= wait_ms;
-    }
+    [[nodiscard]] bool is_silent(uint64_t wait_ms) const;
     // What is slow, from now on; 0: nothing.
     void set_limit_ms(uint64_t limit_ms) { limit_ms_.store(limit_ms, std::memory_order_relaxed); }
     [[nodiscard]] uint64_t slow_count() const { return slow_count_.load(std::memory_order_relaxed); }
@@ -134,6 +130,15 @@ inline uint64_t InFlight::silent_ms() const
     const uint64_t oldest = oldest_ms();
     const uint64_t last = last_end_ms_.load(std::memory_order_relaxed), now = coarse_ms();
     return last == 0 ? oldest : std::min(oldest, now - std::min(now, last));
+}
+
+inline bool InFlight::is_silent(uint64_t wait_ms) const
+{
+    // Mostly something was done a moment ago, and the rest need not be looked at.
+    if (coarse_ms() + kTickMs < last_end_ms_.load(std::memory_order_relaxed) + wait_ms)
+        return false;
+    const uint64_t silent = silent_ms();
+    return silent != 0 && silent + kTickMs >= wait_ms;
 }
 
 inline InFlight::Slow InFlight::take_slow()

@@ -266,7 +266,11 @@ void Ring::prepare(uint32_t piece_index, io_uring_sqe* sqe)
     const iovec* vectors = vectors_.data() + piece.first_vector;
     switch (piece.request->kind) {
     case IoKind::kRead:
-        io_uring_prep_readv(sqe, fd, vectors, piece.vector_count, piece.offset);
+        if (piece.vector_count == 1)
+            io_uring_prep_read(sqe, fd, vectors->iov_base, static_cast<unsigned>(vectors->iov_len),
+                               piece.offset);
+        else
+            io_uring_prep_readv(sqe, fd, vectors, piece.vector_count, piece.offset);
         break;
     case IoKind::kWrite:
         io_uring_prep_writev2(sqe, fd, vectors, piece.vector_count, piece.offset,
@@ -346,7 +350,7 @@ void Ring::submit_and_wait(uint64_t until_ms, bool takes_long)
     } else {
         uint64_t left = takes_long ? kLongWaitMs : kShortWaitMs;
         if (until_ms != kNoDeadline)
-            left = std::min(left, until_ms - std::min(until_ms, monotonic_ms()));
+            left = std::min(left, until_ms - std::min(until_ms, coarse_ms()));
         __kernel_timespec time{static_cast<int64_t>(left / 1000),
                                static_cast<long long>(left % 1000) * 1'000'000};
         io_uring_cqe* entry;
@@ -372,7 +376,7 @@ uint64_t Ring::run(std::span<IoRequest* const> requests, uint64_t wait_ms)
     uint64_t enters = 0;
     const uint64_t begin_ms = coarse_ms();
     bool takes_long = false;
-    uint64_t until_ms = wait_ms == kNoDeadline ? kNoDeadline : monotonic_ms() + wait_ms;
+    uint64_t until_ms = wait_ms == kNoDeadline ? kNoDeadline : begin_ms + wait_ms;
     while (todo_next_ < todo_.size() || in_flight_ > 0) {
         while (todo_next_ < todo_.size() && in_flight_ < kQueueEntries) {
             io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
@@ -385,13 +389,13 @@ uint64_t Ring::run(std::span<IoRequest* const> requests, uint64_t wait_ms)
         ++enters;
         reap();
         takes_long = coarse_ms() - begin_ms >= kShortWaitMs;
-        if (until_ms == kNoDeadline || in_flight_ == 0 || monotonic_ms() < until_ms)
+        if (until_ms == kNoDeadline || in_flight_ == 0 || coarse_ms() < until_ms)
             continue;
         if (std::any_of(requests.begin(), requests.end(), [=](const IoRequest* request) {
                 return request->open_parts != 0 && request->device->in_flight().is_silent(wait_ms);
             }))
             break;
-        until_ms = monotonic_ms() + wait_ms;
+        until_ms = coarse_ms() + wait_ms;
     }
     return enters;
 }

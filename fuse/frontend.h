@@ -18,6 +18,7 @@
 #include "fuse/long_requests.h"
 #include "fuse/page_cache_map.h"
 #include "fuse/page_dropper.h"
+#include "fuse/serving_threads.h"
 
 namespace cowraid {
 
@@ -35,8 +36,9 @@ inline constexpr uint32_t kMaxBackground = 4096;
 
 // State of one mount, the `userdata` of its FUSE session.
 struct Frontend {
-    explicit Frontend(uint32_t background_max = kMaxBackground)
-        : invalidator(background_max / 2), range_invalidator(0)
+    explicit Frontend(uint32_t background_max = kMaxBackground, uint32_t threads_least = 1,
+                      uint32_t threads_most = 1)
+        : serving_threads(threads_least, threads_most), invalidator(background_max / 2), range_invalidator(0)
     {
     }
 
@@ -58,6 +60,7 @@ struct Frontend {
     // Direct writes come with pages written back and dropped before them; since Linux 6.6.
     std::atomic<bool> drops_before_direct{false};
 
+    ServingThreads serving_threads;
     BusyPoll busy_poll;
     PageCacheMap page_cache;
     // For direct writes, and for large ranges of which the kernel may have to write back much: of seeks and

@@ -47,8 +47,11 @@ thread_local uint64_t volume_question = 0;
 ssize_t read_request(int fd, void* buffer, size_t bytes, void* userdata)
 {
     Frontend& frontend = *static_cast<Frontend*>(userdata);
-    frontend.busy_poll.before_read(fd);
+    frontend.serving_threads.before_read();
+    if (!frontend.serving_threads.busy())
+        frontend.busy_poll.before_read(fd);
     const ssize_t count = read(fd, buffer, bytes);
+    frontend.serving_threads.after_read();
     if (count <= 0)
         return count;
     const uint64_t now_ns = monotonic_ns();

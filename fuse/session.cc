@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 #include "base/log.h"
 #include "fuse/frontend.h"
@@ -18,6 +19,7 @@ namespace cowraid {
 
 namespace {
 
+constexpr uint32_t kThreadsPerProcessor = 4;
 constexpr uint32_t kCongestionThreshold = 96;
 constexpr uint32_t kMaxReadAheadBytes = 4 * 1024 * 1024;
 constexpr long kStopRetryNanoseconds = 20'000'000;
@@ -51,6 +53,12 @@ uint32_t background_max()
     return std::clamp<uint32_t>(static_cast<uint32_t>(strtoul(text, nullptr, 10)), 2, kMaxBackground);
 }
 
+// As many as keep the processors busy while some wait for devices that answer at once.
+uint32_t threads_least()
+{
+    return kThreadsPerProcessor * std::max(1U, std::thread::hardware_concurrency());
+}
+
 fuse_lowlevel_ops make_ops()
 {
     fuse_lowlevel_ops ops{};
@@ -81,7 +89,8 @@ Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const S
 {
     fuse_set_log_func(log_from_libfuse);
     std::unique_ptr<Session> session(new Session(options));
-    session->frontend_ = std::make_unique<Frontend>(background_max());
+    session->frontend_ = std::make_unique<Frontend>(
+        background_max(), std::min(threads_least(), options.max_threads), options.max_threads);
     Frontend& frontend = *session->frontend_;
     frontend.filesystem = &filesystem;
     frontend.root = options.root;
@@ -140,6 +149,7 @@ Status Session::serve(UniqueFd fuse_fd)
     fuse_loop_cfg_set_idle_threads(config, options_.max_threads);
     serving_thread_.store(pthread_self());
     serving_.store(true);
+    frontend_->serving_threads.start();
     frontend_->invalidator.start();
     frontend_->range_invalidator.start();
     frontend_->long_requests.start();
@@ -150,6 +160,7 @@ Status Session::serve(UniqueFd fuse_fd)
     frontend_->waiting_requests.finish();
     frontend_->range_invalidator.finish();
     frontend_->invalidator.finish();
+    frontend_->serving_threads.finish();
     fuse_loop_cfg_destroy(config);
     return result >= 0 ? Status() : Status(Err::kIo);
 }
