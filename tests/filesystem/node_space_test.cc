@@ -271,7 +271,7 @@ void check_mixed(const VolumeShape& shape, ProfileId to, const Fill& most, Then 
     files.unmount_and_check();
 }
 
-// Half of the combinations, `odd` ones or the others; all of them with COWRAID_LONG.
+// Two of the combinations, `odd` ones or others; all of them with COWRAID_LONG.
 void check_mixed_profiles(const VolumeShape& from, const VolumeShape& to, bool odd)
 {
     const bool all = std::getenv("COWRAID_LONG") != nullptr;
@@ -280,7 +280,9 @@ void check_mixed_profiles(const VolumeShape& from, const VolumeShape& to, bool o
     const Fill& most = before.files < after.files ? before : after;
     for (const Then then : {Then::kGoesOn, Then::kPaused, Then::kCancelled, Then::kKilled})
         for (const uint32_t until_none : {0U, kGroupSystem}) {
-            if (all || odd == ((static_cast<uint32_t>(then) % 2 == 1) != (until_none != 0)))
+            const bool first = until_none == 0;
+            if (all || (odd ? (then == Then::kPaused || then == Then::kKilled) && !first
+                            : (then == Then::kGoesOn || then == Then::kCancelled) && first))
                 check_mixed(from, to.metadata_profile, most, then, until_none);
         }
 }

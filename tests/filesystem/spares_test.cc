@@ -203,9 +203,11 @@ TEST_CASE("spares: with wrong orders of its superblocks a power cut loses one")
         const SpareCuts all = cut_takeovers(fate, {});
         int lost = all.lost;
         // Both copies must be torn, which a cut in twenty does.
-        for (int round = 0; round < 100 && lost == 0; ++round)
+        int rounds = 0;
+        for (; rounds < 100 && lost == 0; ++rounds)
             lost = cut_takeovers(fate, all.in_superblocks).lost;
         CHECK(lost > 0);
+        MESSAGE("lost after round ", rounds);
     }
 }
 #endif

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 
 #include "tests/rowlog/row_options.h"
@@ -116,6 +117,9 @@ std::vector<LogRun> all_short_runs()
          std::initializer_list<std::pair<uint32_t, uint32_t>>{{2, 1}, {3, 1}, {2, 2}, {3, 2}})
         for (LogRun& run : short_runs(data_columns, parity))
             runs.push_back(std::move(run));
+    // All states with rot and unreadable logs: COWRAID_LONG.
+    for (LogRun& run : runs)
+        run.fault_share = std::getenv("COWRAID_LONG") != nullptr ? 1 : 3;
     return runs;
 }
 
