@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
 
 namespace cowraid {
 
@@ -20,21 +23,25 @@ void wait_for(sem_t& semaphore)
     while (sem_wait(&semaphore) != 0) { }  // a signal
 }
 
-uint64_t preemptions()
+uint64_t preemptions_of_this_thread()
 {
     rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<uint64_t>(usage.ru_nivcsw) : 0;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? static_cast<uint64_t>(usage.ru_nivcsw) : 0;
+}
+
+bool crowded(uint64_t taken, uint64_t preempted)
+{
+    return preempted * kRequestsPerPreemption >= taken;
 }
 
 }  // namespace
 
-// Of threads that wait for processors fewer are enough. Not so when each is at its request for longer than a
-// tick: whatever that waits for, others may need something else.
+// Of threads that wait for processors fewer are enough. Not so when they take fewer requests than one each
+// millisecond for each of the least: whatever these wait for, others may need something else.
 void ThreadLimit::nobody_looks(const Tick& tick)
 {
-    const bool lasting = tick.taken < least_;
-    const bool crowded = tick.preempted * kRequestsPerPreemption >= tick.taken;
-    if (lasting || !crowded)
+    const bool lasting = tick.taken < least_ * tick.milliseconds;
+    if (lasting || !crowded(tick.taken, tick.preempted))
         value_ = std::min(most_, value_ * 2);
     else
         value_ = std::max(least_, value_ - std::max(1U, value_ / 8));
@@ -44,20 +51,29 @@ bool ThreadLimit::tick(const Tick& tick)
 {
     if (tick.looking == 0) {
         nobody_looks(tick);
-        quiet_ = 0;
-        busy_ = 0;
+        quiet_ = {};
         return true;
     }
-    busy_ = std::max(busy_, tick.taking_part - std::min(tick.taking_part, tick.looking));
-    if (++quiet_ < kQuietTicks)
+    quiet_.busy = std::max(quiet_.busy, tick.taking_part - std::min(tick.taking_part, tick.looking));
+    quiet_.taken += tick.taken;
+    quiet_.preempted += tick.preempted;
+    if (++quiet_.ticks < kQuietTicks)
         return true;
-    value_ = std::clamp(busy_, least_, value_);
-    quiet_ = 0;
-    busy_ = 0;
+    calm_down();
+    quiet_ = {};
     return false;
 }
 
-ServingThreads::ServingThreads(uint32_t least, uint32_t most) : policy_(least, most), limit_(least)
+// As many as were at requests, and for those that come beside these some more: they may be at theirs for
+// long. Where processors are the limit nobody is.
+void ThreadLimit::calm_down()
+{
+    const bool is_crowded = crowded(quiet_.taken, quiet_.preempted);
+    value_ = std::clamp(quiet_.busy + (is_crowded ? 0 : least_), least_, value_);
+}
+
+ServingThreads::ServingThreads(uint32_t least, uint32_t most)
+    : has_reserve_(least < most), policy_(least, most), limit_(least)
 {
     sem_init(&promotion_, 0, 0);
     sem_init(&work_for_watch_, 0, 0);
@@ -72,7 +88,8 @@ ServingThreads::~ServingThreads()
 
 void ServingThreads::start()
 {
-    watch_ = std::thread([this] { watch(); });
+    if (has_reserve_)
+        watch_ = std::thread([this] { watch(); });
 }
 
 void ServingThreads::finish()
@@ -84,8 +101,23 @@ void ServingThreads::finish()
     watch_.join();
 }
 
+// Once in a while: it is a system call.
+void ServingThreads::count_preemptions()
+{
+    constexpr uint32_t kRequestsPerCount = 8;
+    static thread_local uint32_t requests = 0;
+    static thread_local uint64_t counted = 0;
+    if (!busy() || ++requests % kRequestsPerCount != 0)
+        return;
+    const uint64_t preemptions = preemptions_of_this_thread();
+    preempted_ += preemptions - std::exchange(counted, preemptions);
+}
+
 void ServingThreads::before_read()
 {
+    if (!has_reserve_)
+        return;
+    count_preemptions();
     static thread_local const ServingThreads* joined = nullptr;
     if (joined != this) {
         joined = this;
@@ -110,6 +142,8 @@ void ServingThreads::stand_back()
 
 void ServingThreads::after_read()
 {
+    if (!has_reserve_)
+        return;
     ++taken_;
     if (--looking_ == 0 && !watched_.exchange(true))
         sem_post(&work_for_watch_);
@@ -127,17 +161,19 @@ void ServingThreads::set_limit(uint32_t limit)
 
 void ServingThreads::watch_busy()
 {
-    uint64_t preempted_before = preemptions();
+    uint64_t last_us = monotonic_ns() / 1000;
     taken_ = 0;
-    bool busy = true;
-    while (busy && !ending_) {
+    preempted_ = 0;
+    bool is_busy = true;
+    while (is_busy && !ending_) {
         usleep(kTickUs);
-        const uint64_t preempted = preemptions();
-        busy = policy_.tick({.taking_part = taking_part_,
-                             .looking = looking_,
-                             .taken = taken_.exchange(0),
-                             .preempted = preempted - preempted_before});
-        preempted_before = preempted;
+        const uint64_t now_us = monotonic_ns() / 1000;
+        is_busy = policy_.tick({.taking_part = taking_part_,
+                                .looking = looking_,
+                                .milliseconds = std::max<uint64_t>(1, (now_us - last_us) / kTickUs),
+                                .taken = taken_.exchange(0),
+                                .preempted = preempted_.exchange(0)});
+        last_us = now_us;
         set_limit(policy_.value());
     }
 }

@@ -6,8 +6,8 @@
 // answers would take the request a moment later without being woken. With few threads requests wait a moment
 // instead, and no thread sleeps between two of them. But threads that wait for devices, locks or commits
 // serve nobody: the others then have to take part, or requests that need none of that stand behind them.
-// So a thread that reads no request for itself is in reserve, and a watch, while nobody looks for requests,
-// decides every millisecond how many take part. It sleeps while somebody looks: no request stands then.
+// So most threads are in reserve. Once nobody looks for requests a watch decides every millisecond how many
+// take part, until somebody has been looking for a while: no request stands then.
 #pragma once
 
 #include <semaphore.h>
@@ -29,8 +29,9 @@ public:
     struct Tick {
         uint32_t taking_part;  // threads not in reserve
         uint32_t looking;  // of them, those that wait for a request
-        uint64_t taken;  // requests since the last tick
-        uint64_t preempted;  // how often a thread of the process had to leave its processor to another
+        uint64_t milliseconds;  // since the last tick
+        uint64_t taken;  // requests meanwhile
+        uint64_t preempted;  // how often threads that serve had to leave their processor to another meanwhile
     };
 
     // 1 <= least <= most.
@@ -44,8 +45,14 @@ private:
 
     const uint32_t least_, most_;
     uint32_t value_;
-    uint32_t quiet_ = 0;  // ticks
-    uint32_t busy_ = 0;  // threads at a time in these
+    void calm_down();
+
+    // Of the quiet ticks so far: how many, the most threads that were at requests at a time, sums.
+    struct Quiet {
+        uint32_t ticks = 0;
+        uint32_t busy = 0;
+        uint64_t taken = 0, preempted = 0;
+    } quiet_;
 };
 
 // Thread-safe. A thread that is cancelled in before_read(), or between it and after_read(), counts on: that
@@ -65,7 +72,7 @@ public:
     void before_read();
     // It has read one, or got an error.
     void after_read();
-    // Whether nobody looked for requests a moment ago: the next one will be there at once.
+    // Whether at some time in the last kQuietTicks nobody looked for requests: to poll for them is no use.
     [[nodiscard]] bool busy() const { return watched_.load(std::memory_order_relaxed); }
 
 private:
@@ -73,7 +80,9 @@ private:
     void set_limit(uint32_t limit);
     void watch();
     void watch_busy();
+    void count_preemptions();
 
+    const bool has_reserve_;
     ThreadLimit policy_;  // the watch's own
     Mutex mutex_{LockRank::kLeaf};
     std::atomic<uint32_t> limit_;  // changes under the mutex, as do the next two
@@ -83,7 +92,7 @@ private:
     sem_t promotion_;  // one for each thread that leaves the reserve
     sem_t work_for_watch_;
     std::atomic<uint32_t> looking_{0};
-    std::atomic<uint64_t> taken_{0};
+    std::atomic<uint64_t> taken_{0}, preempted_{0};
     std::atomic<bool> watched_{false};
     std::atomic<bool> ending_{false};
     std::thread watch_;

@@ -21,7 +21,11 @@ constexpr uint64_t kPatienceMs = 20'000;
 // All threads that take part are at requests.
 ThreadLimit::Tick none_looks(const ThreadLimit& limit, uint64_t taken, uint64_t preempted)
 {
-    return {.taking_part = limit.value(), .looking = 0, .taken = taken, .preempted = preempted};
+    return {.taking_part = limit.value(),
+            .looking = 0,
+            .milliseconds = 1,
+            .taken = taken,
+            .preempted = preempted};
 }
 
 TEST_CASE("threads that serve: more take part while each is at its request for long")
@@ -31,6 +35,15 @@ TEST_CASE("threads that serve: more take part while each is at its request for l
         CHECK(limit.tick(none_looks(limit, kLeast - 1, 1000)));
         CHECK(limit.value() == value);
     }
+}
+
+TEST_CASE("threads that serve: a late tick is no sign that requests are quick")
+{
+    ThreadLimit limit(kLeast, kMost);
+    limit.tick({.taking_part = kLeast, .looking = 0, .milliseconds = 5, .taken = 19, .preempted = 19});
+    CHECK(limit.value() == 8);
+    limit.tick({.taking_part = kLeast, .looking = 0, .milliseconds = 5, .taken = 20, .preempted = 20});
+    CHECK(limit.value() == 7);
 }
 
 TEST_CASE("threads that serve: more take part while processors are left")
@@ -55,20 +68,39 @@ TEST_CASE("threads that serve: fewer take part, down to the least, while they wa
     CHECK(limit.value() == kLeast);
 }
 
-TEST_CASE("threads that serve: quiet ticks end the watch and leave what was in use at a time")
+// A watch of quiet ticks, with up to nine threads at requests.
+uint32_t after_quiet_ticks(ThreadLimit& limit, uint64_t preempted)
+{
+    for (uint32_t tick = 1; tick < ThreadLimit::kQuietTicks; ++tick)
+        CHECK(limit.tick({.taking_part = kMost,
+                          .looking = kMost - tick % 10,
+                          .milliseconds = 1,
+                          .taken = 80,
+                          .preempted = preempted}));
+    CHECK(limit.value() == kMost);
+    CHECK(!limit.tick(
+        {.taking_part = kMost, .looking = kMost, .milliseconds = 1, .taken = 80, .preempted = 0}));
+    return limit.value();
+}
+
+TEST_CASE("threads that serve: quiet ticks end the watch and leave what was in use at a time, and some more")
 {
     ThreadLimit limit(kLeast, kMost);
     while (limit.value() < kMost)
         limit.tick(none_looks(limit, 0, 0));
-    for (uint32_t tick = 1; tick < ThreadLimit::kQuietTicks; ++tick)
-        CHECK(limit.tick({.taking_part = kMost, .looking = kMost - tick % 10, .taken = 5, .preempted = 0}));
-    CHECK(limit.value() == kMost);
-    CHECK(!limit.tick({.taking_part = kMost, .looking = kMost, .taken = 5, .preempted = 0}));
-    CHECK(limit.value() == 9);
+    CHECK(after_quiet_ticks(limit, 9) == 9 + kLeast);
     // Of the next watch the least may be enough.
     for (uint32_t tick = 1; tick <= ThreadLimit::kQuietTicks; ++tick)
-        limit.tick({.taking_part = 9, .looking = 8, .taken = 5, .preempted = 0});
+        limit.tick({.taking_part = 13, .looking = 13, .milliseconds = 1, .taken = 5, .preempted = 0});
     CHECK(limit.value() == kLeast);
+}
+
+TEST_CASE("threads that serve: quiet ticks leave only what was in use where processors are the limit")
+{
+    ThreadLimit limit(kLeast, kMost);
+    while (limit.value() < kMost)
+        limit.tick(none_looks(limit, 0, 0));
+    CHECK(after_quiet_ticks(limit, 11) == 9);
 }
 
 // Threads that take one byte each from a pipe, and hold it until they may go on.
@@ -97,18 +129,19 @@ public:
         const std::vector<char> bytes(static_cast<size_t>(count), 'r');
         REQUIRE(write(in_.get(), bytes.data(), bytes.size()) == count);
     }
-    // Whether so many are being held, within the time.
-    bool hold(uint32_t count, uint64_t within_ms = kPatienceMs)
-    {
-        const uint64_t end_ms = monotonic_ms() + within_ms;
-        while (held_ != count && monotonic_ms() < end_ms)
-            usleep(1000);
-        return held_ == count;
-    }
+    bool hold(uint32_t count) { return wait_for(held_, count); }
+    bool look(uint32_t count) { return wait_for(at_reading_, count); }
     void go_on() { go_on_ = true; }
     [[nodiscard]] uint32_t most_at_reading() const { return most_at_reading_; }
 
 private:
+    static bool wait_for(const std::atomic<uint32_t>& value, uint32_t wanted)
+    {
+        const uint64_t end_ms = monotonic_ms() + kPatienceMs;
+        while (value != wanted && monotonic_ms() < end_ms)
+            usleep(1000);
+        return value == wanted;
+    }
     void serve()
     {
         char byte;
@@ -141,6 +174,7 @@ private:
 TEST_CASE("threads that serve: the least look for requests, and all serve those that wait")
 {
     Pool pool;
+    CHECK(pool.look(kLeast));
     pool.request(kLeast - 1);
     CHECK(pool.hold(kLeast - 1));
     CHECK(pool.most_at_reading() == kLeast);
