@@ -244,6 +244,28 @@ def prepare_cleaner(filesystem):
     os.sync()
 
 
+def moved_blocks(filesystem):
+    text = subprocess.run([filesystem.tools / "cowraid", "metrics", filesystem.members.mount_point],
+                          capture_output=True, text=True, check=True).stdout
+    return sum(float(line.split()[-1]) for line in text.splitlines()
+               if line.startswith("cowraid_cleaner_moved_blocks_total"))
+
+
+class Cleaning:
+    """The cleaner starts by itself: it ran if it moved something."""
+
+    def __init__(self, filesystem):
+        self.filesystem, self.before = filesystem, 0
+
+    def start(self):
+        self.before = moved_blocks(self.filesystem)
+
+    def ran(self):
+        moved = moved_blocks(self.filesystem) - self.before
+        print(f"the cleaner moved {moved / 256:.0f} MiB", file=sys.stderr)
+        return moved > 0
+
+
 def measure_latencies(filesystem, mebibytes, rows):
     """The 99th percentiles, quiet and beside each kind of work: {name: (read, write, still running)}."""
     members = filesystem.members
@@ -263,6 +285,7 @@ def measure_latencies(filesystem, mebibytes, rows):
 
     note("quiet", Load(members, rates).result())
     where = members.mount_point
+    cleaning = Cleaning(filesystem)
     works = {
         "scrub": (None, lambda: filesystem.tool("scrub", "start", where),
                   lambda: status_of(filesystem, "scrub", "status").get("state") == "running"),
@@ -273,7 +296,7 @@ def measure_latencies(filesystem, mebibytes, rows):
                     lambda: replacement_of(filesystem) == "running"),
         "balance": (None, lambda: filesystem.tool("balance", "start", "--bg", "--convert", "raid6", where),
                     lambda: status_of(filesystem, "balance", "status").get("state") == "running"),
-        "cleaner": (prepare_cleaner, lambda: None, lambda: True),
+        "cleaner": (prepare_cleaner, cleaning.start, cleaning.ran),
     }
     for name, (prepare, start, running) in works.items():
         if name not in rows:

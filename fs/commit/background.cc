@@ -31,8 +31,9 @@ void prepare_thread(const char* name)
 
 constexpr int kNiceOfBackground = 10;
 
-// Schedulers of processors, and of devices that know priorities, serve users first. The locks that these
-// threads share with others are held for moments, and who waits for one leaves its processor to the holder.
+// Schedulers of processors, and of devices that know priorities, serve users first. Most locks that these
+// threads share with users are held for moments. Not so stripes that are repaired or filled, and the gate
+// meanwhile: who needs one of them waits for members at this priority.
 void yield_to_users()
 {
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceOfBackground);
@@ -150,11 +151,12 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
     if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
     const CleanWhen when = committer_.store.live.clean ? CleanWhen::kPolicy : CleanWhen::kMarked;
-    const bool small = step_us_ > kCleanPauseUs && committer_.store.budget.holds_back();
-    const CleanProgress progress = committer_.cleaner.step(
-        {.when = when,
-         .idle = is_idle,
-         .bytes = small ? held_back_step_bytes(committer_.store) : CleanPolicy::kStepBytes});
+    // Where members seek only steps that take long are shortened: most of a short one is seeking.
+    const bool is_quick = step_us_ <= kCleanPauseUs && committer_.store.volume.members().rotational();
+    const uint64_t bytes = committer_.store.budget.holds_back() && !is_quick
+                               ? held_back_step_bytes(committer_.store)
+                               : CleanPolicy::kStepBytes;
+    const CleanProgress progress = committer_.cleaner.step({.when = when, .idle = is_idle, .bytes = bytes});
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.
@@ -165,7 +167,8 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
     }
     const uint64_t end = clock_us();
     step_us_ = end - begin;
-    next_us_ = end + std::max(kCleanPauseUs, CleanPolicy::pause_us(end - begin, pressure));
+    next_us_ = end + std::max(kCleanPauseUs * bytes / CleanPolicy::kStepBytes,
+                              CleanPolicy::pause_us(end - begin, pressure));
 }
 
 // When the last commit is confirmed: not at once, so that nobody who comes meanwhile waits for it.

@@ -329,8 +329,8 @@ ScrubOrder Scrub::order() const
         .mode = status_.options.mode, .scope = scope_, .selection = selection_, .bytes_begun = bytes_begun_};
     if (status_.options.limit > 0)
         order.piece_bytes = std::clamp(status_.options.limit / 16, kMiB, order.piece_bytes);
-    if (store_.budget.holds_back())
-        order.piece_bytes = kHeldBackBytes;  // a turn for each of its reads
+    if (store_.budget.holds_back())  // a turn for each of its reads
+        order.piece_bytes = WorkBudget::held_back_bytes(kHeldBackBytes, store_.volume.members().rotational());
     return order;
 }
 
