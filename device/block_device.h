@@ -130,6 +130,17 @@ private:
 // Thread-safe.
 void run_io(std::span<IoRequest> batch);
 
+// While it lives, at most so many requests of its thread are under way through a ring at a time: who else
+// uses the members, and the processors that serve them, waits for a few requests of a batch, not for all.
+// 1 <= depth. Not nested.
+class IoDepthScope {
+public:
+    explicit IoDepthScope(uint32_t depth);
+    ~IoDepthScope();
+    IoDepthScope(const IoDepthScope&) = delete;
+    IoDepthScope& operator=(const IoDepthScope&) = delete;
+};
+
 // Reads as a batch of one.
 Status read_device(BlockDevice& device, DeviceOffset offset, std::span<std::byte> out);
 

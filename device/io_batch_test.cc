@@ -171,6 +171,31 @@ TEST_CASE("scattered batches on files: the ring and the fallback store the same 
     CHECK(after.writes - before.writes == after.reads - before.reads);
 }
 
+TEST_CASE("a scope bounds how many requests of a batch are under way")
+{
+    constexpr uint32_t kRequests = 32;
+    const TempDir dir;
+    const auto device = open_file(dir.file("m", 1 * kMiB));
+    in_thread(true, [&] {
+        Prng prng(7);
+        const auto enters = [&] {
+            Scatter writes;
+            for (uint32_t index = 0; index < kRequests; ++index)
+                writes.add(prng, IoKind::kWrite, device.get(), uint64_t{index} * 8 * kBlockBytes,
+                           kBlockBytes);
+            const uint64_t before = io_statistics().ring_enters;
+            writes.run();
+            return io_statistics().ring_enters - before;
+        };
+        CHECK(enters() < kRequests / 2);
+        {
+            const IoDepthScope scope(1);
+            CHECK(enters() >= kRequests);
+        }
+        CHECK(enters() < kRequests / 2);
+    });
+}
+
 TEST_CASE("batches that mix simulated members and files")
 {
     const TempDir dir;

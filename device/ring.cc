@@ -104,6 +104,22 @@ RingOfThread& ring_slot()
 
 }  // namespace
 
+namespace {
+
+thread_local uint32_t depth_of_this_thread = kQueueEntries;
+
+}  // namespace
+
+IoDepthScope::IoDepthScope(uint32_t depth)
+{
+    depth_of_this_thread = std::min(depth, kQueueEntries);
+}
+
+IoDepthScope::~IoDepthScope()
+{
+    depth_of_this_thread = kQueueEntries;
+}
+
 Ring* Ring::of_this_thread()
 {
     RingOfThread& slot = ring_slot();
@@ -378,7 +394,7 @@ uint64_t Ring::run(std::span<IoRequest* const> requests, uint64_t wait_ms)
     bool takes_long = false;
     uint64_t until_ms = wait_ms == kNoDeadline ? kNoDeadline : begin_ms + wait_ms;
     while (todo_next_ < todo_.size() || in_flight_ > 0) {
-        while (todo_next_ < todo_.size() && in_flight_ < kQueueEntries) {
+        while (todo_next_ < todo_.size() && in_flight_ < depth_of_this_thread) {
             io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
             if (sqe == nullptr)
                 break;

@@ -62,6 +62,17 @@ uint64_t held_back_step_bytes(const Store& store)
     return WorkBudget::held_back_bytes(kMiB, store.volume.members().rotational());
 }
 
+// Where members answer at once, what a user waits for beside a step are all its requests together.
+constexpr uint32_t kHeldBackDepth = 1;
+
+template <typename Step> CleanProgress beside_users(const Store& store, Step step)
+{
+    if (!store.budget.holds_back() || store.volume.members().rotational())
+        return step();
+    const IoDepthScope scope(kHeldBackDepth);
+    return step();
+}
+
 uint64_t clock_us()
 {
     return monotonic_ns() / 1000;
@@ -109,7 +120,8 @@ bool CleanPace::balance(uint64_t begin)
     const bool is_quiet = !committer_.store.budget.holds_back();
     const bool is_large = is_quiet && begin - changed_us_ >= kQuietUs;
     const uint64_t small_bytes = is_quiet ? CleanPolicy::kStepBytes : held_back_step_bytes(committer_.store);
-    const CleanProgress progress = committer_.balance.step(is_large ? quiet_bytes_ : small_bytes);
+    const CleanProgress progress = beside_users(
+        committer_.store, [&] { return committer_.balance.step(is_large ? quiet_bytes_ : small_bytes); });
     if (progress == CleanProgress::kNothing)
         return false;
     if (is_large && progress == CleanProgress::kWorked)
@@ -156,7 +168,9 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
     const uint64_t bytes = committer_.store.budget.holds_back() && !is_quick
                                ? held_back_step_bytes(committer_.store)
                                : CleanPolicy::kStepBytes;
-    const CleanProgress progress = committer_.cleaner.step({.when = when, .idle = is_idle, .bytes = bytes});
+    const CleanProgress progress = beside_users(committer_.store, [&] {
+        return committer_.cleaner.step({.when = when, .idle = is_idle, .bytes = bytes});
+    });
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.
