@@ -7,9 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
 from conftest import PATIENCE, run, tool
-from test_hanging import HangingMembers
+from test_hanging import hanging  # noqa: F401 (a fixture)
 
 REQUESTS = 32  # at the same time
 BYTES = 16 << 20
@@ -42,15 +41,6 @@ def test_background_work_leaves_the_processors_to_users(volume):
         nice[(task / "comm").read_text().strip()] = int(fields[16])
     assert nice["cowraid-scrub"] == nice["cowraid-catchup"] == 10
     assert nice["cowraid-commit"] == 0  # writers wait for it
-
-
-@pytest.fixture
-def hanging(tmp_path):
-    members = HangingMembers(tmp_path)
-    try:
-        yield members
-    finally:
-        members.destroy()
 
 
 def test_requests_that_need_no_member_are_served_beside_reads_that_hang(hanging):
