@@ -182,13 +182,13 @@ stages_quick() {
 }
 
 stages_all() {
+    local built=true
+    stage "build of the programs (g++)" build_programs || built=false
+    ! $built || ! have_mount_tests || stage "mount tests, start" start_mount_tests
     stage "self-tests of scripts/style" run_pytest tests/style
     stage "style" check_style
-    if stage "build of the programs (g++)" build_programs; then
-        have_mount_tests && stage "mount tests, start" start_mount_tests
-        stage "simulator, crash, model, space and mutant tests" run_meson build-test --timeout-multiplier 4 \
-            --no-suite unit --no-suite volume --no-suite fuzz
-    fi
+    ! $built || stage "simulator, crash, model, space and mutant tests" run_meson build-test \
+        --timeout-multiplier 4 --no-suite unit --no-suite volume --no-suite fuzz
     # The sanitizer builds are also the check that clang compiles without a warning what they need.
     export CXX=$clang
     # Random volumes: suite long has more.

@@ -105,7 +105,7 @@ struct SpareCuts {
 };
 
 // At each event, or at those of `only`. Before a cut volumes are the same every time.
-SpareCuts cut_takeovers(Prng& fate, const std::vector<uint64_t>& only)
+SpareCuts cut_takeovers(Prng& fate, const std::vector<uint64_t>& only, const PowerCutOptions& options = {})
 {
     SpareCuts cuts;
     uint64_t events = 0, more_commits = 0;
@@ -142,7 +142,7 @@ SpareCuts cut_takeovers(Prng& fate, const std::vector<uint64_t>& only)
         }
         const bool done = device_of(volume, {2}) == "member5";
         const bool returned = done && volume.power().on();
-        volume.power_cut(fate);
+        volume.power_cut(fate, options);
         volume.power().turn_on();
         if (has_torn_superblocks(volume))
             cuts.in_superblocks.push_back(cut);
@@ -202,10 +202,11 @@ TEST_CASE("spares: with wrong orders of its superblocks a power cut loses one")
         Prng fate(seed());
         const SpareCuts all = cut_takeovers(fate, {});
         int lost = all.lost;
-        // Both copies must be torn, which a cut in twenty does.
+        // Both copies must be torn.
+        constexpr PowerCutOptions kTorn{.keep_percent = 0, .tear_percent = 100};
         int rounds = 0;
         for (; rounds < 100 && lost == 0; ++rounds)
-            lost = cut_takeovers(fate, all.in_superblocks).lost;
+            lost = cut_takeovers(fate, all.in_superblocks, kTorn).lost;
         CHECK(lost > 0);
         MESSAGE("lost after round ", rounds);
     }

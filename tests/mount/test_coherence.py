@@ -28,7 +28,7 @@ def test_every_way_to_read_beside_every_way_to_write(make_volume, data, metadata
     volume = make_volume(data=data, metadata=metadata)
     volume.make()
     volume.mount()
-    seconds = int(SECONDS or 55)
+    seconds = int(SECONDS or 30)
     # Each scene may take half a minute more than it should.
     result = run(PROGRAM, volume.mount_point, seconds, check=False, timeout=2 * seconds + SCENES * PATIENCE)
     print(result.stdout)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Operations cross each other beside a writer, and the daemon is killed amid them, again and again:
 conversions, members that are added, removed, made smaller and larger, the replacement of a member, a scrub,
-members that go and come back. COWRAID_CROSSING_SECONDS: how long (12)."""
+members that go and come back. COWRAID_CROSSING_SECONDS: how long (8)."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from conftest import PATIENCE, run, tool
 from test_balance import state
 from test_replace_in_service import replacement
 
-SECONDS = float(os.environ.get("COWRAID_CROSSING_SECONDS", "12"))
+SECONDS = float(os.environ.get("COWRAID_CROSSING_SECONDS", "8"))
 ROUND_SECONDS = 4
 BLOCK = 4096
 BLOCKS = 1024
