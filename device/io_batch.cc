@@ -135,8 +135,6 @@ void Running::take(IoRequest& request)
     count_request(request);
     request.result = Err::kOk;
     const bool discard = request.kind == IoKind::kDiscard;
-    if (!discard)
-        request.ticket = request.device->in_flight().begin();
     const bool direct =
         !discard && request.device->ring_fd() >= 0 && (!request.durable || request.device->durable_in_ring());
     if (direct && !std::exchange(ring_asked, true))
@@ -146,7 +144,11 @@ void Running::take(IoRequest& request)
     request.open_parts = direct ? 0 : 1;
     if (direct && ring != nullptr && (request.kind == IoKind::kFlush || in_bounds(request))) {
         ringed.push_back(&request);
-    } else if (!direct && request.device->start(request, *completion)) {
+        return;
+    }
+    if (!discard)
+        request.ticket = request.device->in_flight().begin();
+    if (!direct && request.device->start(request, *completion)) {
         ++started;
     } else {
         perform(request);

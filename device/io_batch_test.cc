@@ -196,6 +196,41 @@ TEST_CASE("a scope bounds how many requests of a batch are under way")
     });
 }
 
+TEST_CASE("a request that waits for its turn behind one that hangs is not under way")
+{
+    const TempDir folder;
+    const std::string path = folder.file("file", kMiB);
+    in_thread(true, [&] {
+        const auto file = open_file(path);
+        int ends[2];
+        REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+        const UniqueFd read_end(ends[0]);
+        const UniqueFd write_end(ends[1]);
+        PipeDevice pipe(read_end.get());
+        AlignedBuffer memory(2 * kBlockBytes);
+        iovec vectors[] = {{memory.data(), kBlockBytes}, {memory.data() + kBlockBytes, kBlockBytes}};
+        IoRequest requests[] = {{.device = &pipe, .vectors = {&vectors[0], 1}},
+                                {.device = file.get(), .vectors = {&vectors[1], 1}}};
+        std::thread watcher([&] {
+            usleep(300'000);
+            CHECK(pipe.in_flight().oldest_ms() > 0);
+            CHECK(file->in_flight().oldest_ms() == 0);
+            CHECK(::write(write_end.get(), memory.data(), kBlockBytes) == ssize_t{kBlockBytes});
+        });
+        pipe.in_flight().set_limit_ms(100);
+        file->in_flight().set_limit_ms(100);
+        {
+            const IoDepthScope scope(1);
+            run_io(requests);
+        }
+        watcher.join();
+        CHECK(requests[0].result.ok());
+        CHECK(requests[1].result.ok());
+        CHECK(pipe.in_flight().slow_count() == 1);
+        CHECK(file->in_flight().slow_count() == 0);
+    });
+}
+
 TEST_CASE("batches that mix simulated members and files")
 {
     const TempDir dir;

@@ -112,6 +112,7 @@ thread_local uint32_t depth_of_this_thread = kQueueEntries;
 
 IoDepthScope::IoDepthScope(uint32_t depth)
 {
+    CW_ASSERT(depth >= 1 && depth_of_this_thread == kQueueEntries);
     depth_of_this_thread = std::min(depth, kQueueEntries);
 }
 
@@ -258,8 +259,6 @@ void Ring::plan(IoRequest& request)
         }
     }
     request.open_parts = static_cast<uint32_t>(pieces_.size() - before);
-    if (request.open_parts == 0)
-        request.ticket.end();
 }
 
 void Ring::attach_file(io_uring_sqe* sqe, int fd)
@@ -278,6 +277,9 @@ void Ring::attach_file(io_uring_sqe* sqe, int fd)
 void Ring::prepare(uint32_t piece_index, io_uring_sqe* sqe)
 {
     const Piece& piece = pieces_[piece_index];
+    // What waits for room in the ring, or behind a device that is slow, says nothing of its own device.
+    if (piece.request->ticket.device == nullptr)
+        piece.request->ticket = piece.request->device->in_flight().begin();
     const int fd = piece.request->device->ring_fd();
     const iovec* vectors = vectors_.data() + piece.first_vector;
     switch (piece.request->kind) {

@@ -168,14 +168,17 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
     const uint64_t bytes = committer_.store.budget.holds_back() && !is_quick
                                ? held_back_step_bytes(committer_.store)
                                : CleanPolicy::kStepBytes;
-    const CleanProgress progress = beside_users(committer_.store, [&] {
+    const auto step = [&] {
         return committer_.cleaner.step({.when = when, .idle = is_idle, .bytes = bytes});
-    });
+    };
+    // Who writes waits for the stripes of an urgent one.
+    const bool urgent = CleanPolicy::urgency(pressure) > 0;
+    const CleanProgress progress = urgent ? step() : beside_users(committer_.store, step);
     if (progress == CleanProgress::kNothing)
         return;
     // Where space is short nobody waits for the next commit by the clock.
     if (progress == CleanProgress::kNeedsCommit) {
-        if (CleanPolicy::urgency(pressure) == 0)
+        if (!urgent)
             return;
         committer_.commit().ignore();  // an error has stopped the filesystem
     }
