@@ -22,7 +22,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-check_initialization_order=1:malloc_context_
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}
 # Of each libFuzzer target: the whole corpus, and what is found on the way.
-export COWRAID_FUZZ_SECONDS=${COWRAID_FUZZ_SECONDS:-10}
+export COWRAID_FUZZ_SECONDS=${COWRAID_FUZZ_SECONDS:-6}
 
 # A compile job takes up to 1.5 GiB with a sanitizer.
 default_jobs() {
@@ -192,7 +192,7 @@ stages_all() {
     # The sanitizer builds are also the check that clang compiles without a warning what they need.
     export CXX=$clang
     # Random volumes: suite long has more.
-    export COWRAID_SCRUB_ROUNDS=50 COWRAID_WINDOW_ROUNDS=4
+    export COWRAID_SCRUB_ROUNDS=25 COWRAID_WINDOW_ROUNDS=4
     local fuzzed=false
     fuzzes && fuzzed=true
     # Meson builds what the chosen tests need.

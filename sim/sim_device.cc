@@ -153,12 +153,12 @@ void SimDevice::write(IoRequest& request)
     unflushed_.push_back(std::move(record));
 }
 
-// Whole pages become zeros, the edges stay: "undefined" in a way that code must not rely on. It is a write
+// Whole units become zeros, the edges stay: "undefined" in a way that code must not rely on. It is a write
 // like any other to the cache.
 void SimDevice::discard(const IoRequest& request)
 {
-    const uint64_t begin = round_up(request.offset.value, kPageBytes);
-    const uint64_t end = round_down(request.offset.value + request.discard_bytes, kPageBytes);
+    const uint64_t begin = round_up(request.offset.value, kDiscardBytes);
+    const uint64_t end = round_down(request.offset.value + request.discard_bytes, kDiscardBytes);
     std::vector<uint64_t> doomed;
     if (begin < end && (end - begin) / kPageBytes < current_.size()) {
         for (uint64_t index = begin / kPageBytes; index < end / kPageBytes; ++index) {

@@ -76,7 +76,8 @@ public:
     [[nodiscard]] uint64_t resident_bytes() const;
 
 private:
-    static constexpr uint32_t kPageBytes = 16 * 1024;
+    static constexpr uint32_t kPageBytes = 4 * 1024;  // what a write in place copies
+    static constexpr uint32_t kDiscardBytes = 16 * 1024;  // what a discard does not reach wholly stays
     struct Page : RefCounted<Page> {
         std::byte bytes[kPageBytes];
     };

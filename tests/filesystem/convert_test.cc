@@ -3,6 +3,7 @@
 // beside writers. COWRAID_CONVERT_MIB says how much data each begins with.
 #include <cstdlib>
 
+#include "base/sanitizer.h"
 #include "format/feature_table.h"
 #include "tests/filesystem/volume_contents.h"
 
@@ -112,9 +113,11 @@ void run_cell(const Cell& cell, uint64_t seed)
 
 TEST_CASE("convert: every profile into every profile")
 {
+    // With a sanitizer one of nine, so that each of eight profiles meets others.
+    constexpr uint64_t kStep = kSanitized ? 9 : 1;
     Prng prng(seed());
     const std::vector<Cell> cells = all_cells();
     CHECK(cells.size() == 2 * 64);
-    for (const Cell& cell : cells)
-        run_cell(cell, prng.below(1000));
+    for (uint64_t index = seed() % kStep; index < cells.size(); index += kStep)
+        run_cell(cells[index], prng.below(1000));
 }

@@ -158,7 +158,7 @@ private:
 // Changes of a full volume; more of them with COWRAID_LONG.
 uint64_t rounds_when_full()
 {
-    return std::getenv("COWRAID_LONG") != nullptr ? 500 : 250;
+    return std::getenv("COWRAID_LONG") != nullptr ? 500 : 150;
 }
 
 // What a volume takes when none of its files ever goes.

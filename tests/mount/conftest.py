@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,16 @@ def run(*arguments, check=True, timeout=15 * PATIENCE, **options):
 
 def tool(name, *arguments, **options):
     return run(TOOLS / name, *arguments, **options)
+
+
+POOL = os.urandom(16 << 20)
+
+
+def random_content(size):
+    """As os.urandom, in a tenth of the time: pieces of POOL from anywhere. Hardly a block comes twice."""
+    piece = 64 << 10
+    return b"".join(POOL[at:at + min(piece, size - done)] for done in range(0, size, piece)
+                    for at in [random.randrange(len(POOL) - piece)])
 
 
 def wait_for(condition, seconds=PATIENCE, pause=0.05, otherwise=lambda: "waited in vain"):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from conftest import PATIENCE, run, tool, wait_for
+from conftest import PATIENCE, random_content, run, tool, wait_for
 from test_catch_up import without
 from test_redundancy import fill, verify
 
@@ -36,7 +36,7 @@ class Writer(threading.Thread):
     def __init__(self, folder):
         super().__init__()
         self.paths = [folder / f"written{number}" for number in range(4)]
-        self.contents = [bytearray(os.urandom(4 << 20)) for _ in self.paths]
+        self.contents = [bytearray(random_content(4 << 20)) for _ in self.paths]
         for path, content in zip(self.paths, self.contents):
             path.write_bytes(content)
         self.ending = threading.Event()
@@ -74,7 +74,7 @@ def test_raid5_becomes_raid6_beside_a_writer(make_volume):
     volume.make()
     volume.mount()
     sums = fill(volume.mount_point, 1, file_count=80)
-    big = os.urandom(150 << 20)
+    big = random_content(150 << 20)
     (volume.mount_point / "big").write_bytes(big)
     writer = Writer(volume.mount_point)
     run("sync", "-f", volume.mount_point)
@@ -109,7 +109,7 @@ def test_no_metadata_stays_weaker_than_data(make_volume, cancelled):
     volume.make()
     volume.mount()
     sums = fill(volume.mount_point, 1, file_count=20)
-    (volume.mount_point / "big").write_bytes(os.urandom((100 if cancelled else 5) << 20))
+    (volume.mount_point / "big").write_bytes(random_content((100 if cancelled else 5) << 20))
     run("sync", "-f", volume.mount_point)
     if cancelled:
         balance(volume, "--convert", "raid6", "--background")
@@ -138,7 +138,7 @@ def test_killed_it_goes_on_by_itself(make_volume):
     volume.make()
     volume.mount()
     sums = fill(volume.mount_point, 1, file_count=80)
-    big = os.urandom(250 << 20)
+    big = random_content(250 << 20)
     (volume.mount_point / "big").write_bytes(big)
     run("sync", "-f", volume.mount_point)
     balance(volume, "--convert", "raid6", "--background")
@@ -228,7 +228,7 @@ def test_a_conversion_that_does_not_fit_is_refused(make_volume, fill_percent, fi
     volume.make()
     volume.mount()
     space = os.statvfs(volume.mount_point)
-    content = os.urandom(space.f_bavail * space.f_frsize * fill_percent // 100)
+    content = random_content(space.f_bavail * space.f_frsize * fill_percent // 100)
     (volume.mount_point / "file").write_bytes(content)
     run("sync", "-f", volume.mount_point)
     said = balance(volume, "--convert", "raid6", check=False)

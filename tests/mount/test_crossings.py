@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 
-from conftest import PATIENCE, run, tool
+from conftest import PATIENCE, random_content, run, tool
 from test_balance import state
 from test_replace_in_service import replacement
 
@@ -182,7 +182,7 @@ def settle(volume, operator, seconds=120):
 
 def cross(volume, label, operator, seconds):
     """Rounds of orders beside writers, each ended by a kill, until each kind of order was taken once."""
-    still = os.urandom(32 << 20)
+    still = random_content(32 << 20)
     (volume.mount_point / "still").write_bytes(still)
     writers = [VersionWriter(volume.mount_point, number) for number in range(2)]
     for writer in writers:

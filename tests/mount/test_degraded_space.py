@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from conftest import PATIENCE, wait_for
+from conftest import PATIENCE, random_content, wait_for
 
 PROFILES = [("raid6", "raid1c3"), ("raid5", "raid1")]
 MIB = 1 << 20
@@ -72,7 +72,7 @@ def test_any_member_fails_under_load(make_volume, data, metadata, position):
     for writer in writers:
         writer.verify()
     again = volume.mount_point / "again"
-    content = os.urandom(8 * MIB)
+    content = random_content(8 * MIB)
     again.write_bytes(content)
     os.sync()
     volume.drop_caches()
@@ -86,7 +86,7 @@ def available(volume):
 
 
 def write_until_full(path):
-    written, piece = 0, os.urandom(MIB)
+    written, piece = 0, random_content(MIB)
     with open(path, "wb", buffering=0) as file:
         try:
             while True:
@@ -109,7 +109,7 @@ def test_emptied_volume_has_room_with_a_member_away(make_volume):
     volume.hide([0])
     volume.mount(volume.devices[1:], "degraded")
     assert available(volume) >= 300 * MIB
-    content = os.urandom(MIB) * 300
+    content = random_content(MIB) * 300
     (volume.mount_point / "again").write_bytes(content)
     os.sync()
     volume.drop_caches()

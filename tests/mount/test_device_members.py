@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from conftest import run, tool, wait_for
+from conftest import random_content, run, tool, wait_for
 from test_balance import Writer, state, wait_until_it_ends
 from test_catch_up import without
 from test_redundancy import fill, verify
@@ -21,7 +21,7 @@ def ids(volume):
 
 
 def big_file(volume, mebibytes):
-    content = os.urandom(mebibytes << 20)
+    content = random_content(mebibytes << 20)
     (volume.mount_point / "big").write_bytes(content)
     run("sync", "-f", volume.mount_point)
     return content
@@ -247,7 +247,7 @@ def test_a_member_is_made_smaller(make_volume, killed):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=512)
     volume.make()
     volume.mount()
-    (volume.mount_point / "first").write_bytes(os.urandom(500 << 20))
+    (volume.mount_point / "first").write_bytes(random_content(500 << 20))
     run("sync", "-f", volume.mount_point)
     big = big_file(volume, 400)
     sums = fill(volume.mount_point, 1, file_count=40)

@@ -2,12 +2,11 @@
 """cowraid events: what it tells of a volume that loses a member, and the program that is called with it."""
 
 import json
-import os
 import signal
 import subprocess
 import time
 
-from conftest import PATIENCE, TOOLS, run, tool, wait_for
+from conftest import PATIENCE, TOOLS, random_content, run, tool, wait_for
 from test_catch_up import without
 
 
@@ -30,7 +29,7 @@ def test_events_of_a_volume(make_volume):
     first = wait_for_event(volume, "NewArray")
     assert first["sequence"] == 1 and first["label"] == "told"
     assert first["mount_point"] == str(volume.mount_point) and abs(first["time"] - time.time()) < 60
-    (volume.mount_point / "data").write_bytes(os.urandom(30 << 20))
+    (volume.mount_point / "data").write_bytes(random_content(30 << 20))
     tool("cowraid", "scrub", volume.mount_point)
     assert wait_for_event(volume, "ScrubFinished")["text"] == "no errors found"
     volume.unmount()
@@ -38,7 +37,7 @@ def test_events_of_a_volume(make_volume):
     volume.mount(without(volume, [1]), "degraded")
     degraded = wait_for_event(volume, "DegradedArray")
     assert "1 member out of service; no other member may fail" in degraded["text"]
-    (volume.mount_point / "meanwhile").write_bytes(os.urandom(8 << 20))
+    (volume.mount_point / "meanwhile").write_bytes(random_content(8 << 20))
     run("sync", "-f", volume.mount_point)
     tool("cowraid", "replace", "start", "missing", volume.another(256), volume.mount_point)
     wait_for_event(volume, "Redundant")

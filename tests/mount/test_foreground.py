@@ -7,7 +7,7 @@ import random
 import threading
 import time
 
-from conftest import PATIENCE, tool, wait_for
+from conftest import PATIENCE, random_content, tool, wait_for
 from test_redundancy import fill
 from test_scrub import check_clean, scrub, status_of
 
@@ -19,7 +19,7 @@ class Users:
 
     def __init__(self, path):
         self.path, self.latencies, self.ended = path, [], threading.Event()
-        path.write_bytes(os.urandom(16 << 20))
+        path.write_bytes(random_content(16 << 20))
         self.threads = [threading.Thread(target=self.run, args=(writes,)) for writes in (False, True)]
 
     def run(self, writes):
@@ -78,7 +78,7 @@ def test_a_scrub_gives_way_to_users_and_goes_on(make_volume):
     volume.make()
     volume.mount()
     fill(volume.mount_point, 1, file_count=60)
-    (volume.mount_point / "big").write_bytes(os.urandom(384 << 20))
+    (volume.mount_point / "big").write_bytes(random_content(384 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     check_clean(scrub(volume))
     with Users(volume.mount_point / "used") as users:
@@ -100,7 +100,7 @@ def test_who_looks_at_a_scrub_does_not_hold_it_back(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
     volume.make()
     volume.mount()
-    (volume.mount_point / "big").write_bytes(os.urandom(128 << 20))
+    (volume.mount_point / "big").write_bytes(random_content(128 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     tool("cowraid", "scrub", "start", "--limit", "30m", volume.mount_point)
     looks = [status_of(volume) for _ in range(20)]
@@ -120,7 +120,7 @@ def test_a_limit_is_kept(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
     volume.make()
     volume.mount()
-    (volume.mount_point / "big").write_bytes(os.urandom(384 << 20))
+    (volume.mount_point / "big").write_bytes(random_content(384 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     # Near to it, or to what the machine can. That changes with what else it does.
     for _ in range(5):

@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from conftest import PATIENCE, TOOLS, Volume, run, tool
+from conftest import PATIENCE, TOOLS, Volume, random_content, run, tool
 
 SECONDS_MAX = 9  # after 10 a client gives up
 HANGING_SECONDS = 5 * PATIENCE
@@ -67,7 +67,7 @@ def test_everything_that_only_asks_is_answered(hanging):
     uuid = json.loads(tool("cowraid", "status", "--json", volume.mount_point).stdout)["volumes"][0]["uuid"]
     files = [volume.mount_point / f"file{number}" for number in range(8)]
     for file in files:
-        file.write_bytes(os.urandom(4 * MIB))
+        file.write_bytes(random_content(4 * MIB))
     run("sync", "-f", volume.mount_point)
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     volume.drop_caches()
@@ -179,7 +179,7 @@ def test_reads_go_on_without_a_member_that_does_not_answer(one_hanging):
     folder = volume.mount_point / "folder"
     folder.mkdir()
     files = [folder / f"file{number}" for number in range(48)]
-    contents = [os.urandom(MIB // 2 + 4096 * number) for number in range(len(files))]
+    contents = [random_content(MIB // 2 + 4096 * number) for number in range(len(files))]
     for file, content in zip(files, contents):
         file.write_bytes(content)
     volume.unmount()
@@ -232,7 +232,7 @@ def test_a_device_that_does_not_answer_is_left_out_and_named(beside_hanging):
     volume, device = beside_hanging.volume, beside_hanging.device
     volume.make("-L", "beside")
     volume.mount()
-    content = os.urandom(MIB)
+    content = random_content(MIB)
     (volume.mount_point / "f").write_bytes(content)
     volume.unmount()
     first, second, _ = volume.devices

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, TOOLS, run, tool, wait_for
+from conftest import PATIENCE, TOOLS, random_content, run, tool, wait_for
 from tracked_load import Load
 
 ROUNDS = int(os.environ.get("COWRAID_KILL_ROUNDS", "5"))
@@ -99,7 +99,7 @@ def test_umount_says_that_the_daemon_died_in_its_last_commit(make_volume, loops)
     # On a busy machine the commit may be done before the kill. Then all is there, and it is tried again.
     for attempt in range(20):
         volume.mount(options="commit=300")
-        content = os.urandom(150 + 5 * attempt << 20)
+        content = random_content(150 + 5 * attempt << 20)
         (volume.mount_point / "f").write_bytes(content)
         daemon = volume.daemon()
         unmounting = subprocess.Popen([TOOLS / "umount.fuse.cowraid", volume.mount_point],

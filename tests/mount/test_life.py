@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, run, tool, wait_for
+from conftest import PATIENCE, random_content, run, tool, wait_for
 from test_balance import balance, profiles, state
 from test_catch_up import without
 
@@ -43,7 +43,7 @@ def make_files(volume):
     folder = volume.mount_point / "files"
     folder.mkdir()
     for number in range(FILE_COUNT):
-        (folder / f"file{number}").write_bytes(os.urandom(FILE_MIB << 20))
+        (folder / f"file{number}").write_bytes(random_content(FILE_MIB << 20))
     run("sync", "-f", volume.mount_point)
     return run("sh", "-c", "sha256sum *", cwd=folder).stdout
 

@@ -6,7 +6,7 @@ import os
 import struct
 import xml.etree.ElementTree as ElementTree
 
-from conftest import run, tool
+from conftest import random_content, run, tool
 
 SVG = "{http://www.w3.org/2000/svg}"
 FULL = "#04264f"
@@ -25,7 +25,7 @@ def test_map_of_a_volume(make_volume, tmp_path):
     volume.make("-L", "<mapped>")
     volume.mount()
     _, empty = draw(volume, tmp_path / "before.svg")
-    (volume.mount_point / "data").write_bytes(os.urandom(128 << 20))
+    (volume.mount_point / "data").write_bytes(random_content(128 << 20))
     run("sync", "-f", volume.mount_point)
     root, full = draw(volume, tmp_path / "after.svg")
     texts = [one.text for one in root.iter(f"{SVG}text")]

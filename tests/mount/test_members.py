@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import TOOLS, Volume, run, tool, wait_for
+from conftest import TOOLS, Volume, random_content, run, tool, wait_for
 
 MOUNT_FAILED = 32
 LABEL = f"members-test-{os.getpid()}"
@@ -99,7 +99,7 @@ def test_named_members_are_the_members_used(made):
     made.mount(made.devices[:3], "degraded")
     assert used_members(made)[4] is None
     before = open(f"/sys/block/{os.path.basename(made.loops[3])}/stat", encoding="ascii").read()
-    (made.mount_point / "f").write_bytes(os.urandom(1 << 20))
+    (made.mount_point / "f").write_bytes(random_content(1 << 20))
     made.unmount()
     assert open(f"/sys/block/{os.path.basename(made.loops[3])}/stat", encoding="ascii").read() == before
 
@@ -170,12 +170,12 @@ def test_a_split_brain_ends_as_its_message_says(make_volume, member_count, kept)
                          member_count=member_count, member_mib=128)
     volume.make()
     volume.mount()
-    (volume.mount_point / "both").write_bytes(os.urandom(9 << 20))
+    (volume.mount_point / "both").write_bytes(random_content(9 << 20))
     both = (volume.mount_point / "both").read_bytes()
     volume.unmount()
     half = member_count // 2
     sides = [volume.devices[:half], volume.devices[half:]]
-    contents = [os.urandom(5 << 20), os.urandom(7 << 20)]
+    contents = [random_content(5 << 20), random_content(7 << 20)]
     for side, content in zip(sides, contents):
         volume.mount(side * (2 if mirrored else 1), "degraded=force")
         (volume.mount_point / "f").write_bytes(content)
@@ -246,7 +246,7 @@ def test_reading_needs_fewer_members_than_writing(make_volume):
     volume = make_volume(data="raid6", metadata="raid1c3", member_count=4)
     volume.make()
     volume.mount()
-    (volume.mount_point / "f").write_bytes(os.urandom(4 << 20))
+    (volume.mount_point / "f").write_bytes(random_content(4 << 20))
     volume.unmount()
     said = volume.mount(volume.devices[:3], "degraded").stderr
     assert "1 more member may fail, but writing needs 3 members" in said
@@ -303,12 +303,12 @@ def test_show_and_check_of_a_shrunken_member(made):
 
 def test_show_and_check_of_a_stale_member(made):
     made.mount()
-    (made.mount_point / "f").write_bytes(os.urandom(220 << 20))
+    (made.mount_point / "f").write_bytes(random_content(220 << 20))
     made.unmount()
     made.hide([1])
     made.mount([made.devices[0], made.devices[2], made.devices[3]], "degraded")
     with open(made.mount_point / "f", "r+b", buffering=0) as file:
-        file.write(os.urandom(60 << 20))
+        file.write(random_content(60 << 20))
         os.fsync(file.fileno())
     made.unmount()
     made.unhide([1])
@@ -334,12 +334,12 @@ def test_a_member_without_the_last_commit_is_stale(make_volume):
         return json.loads(tool("cowraid", "status", "--json", volume.mount_point).stdout)[
             "volumes"][0]["generation"]
 
-    (volume.mount_point / "before").write_bytes(os.urandom(3 << 20))
+    (volume.mount_point / "before").write_bytes(random_content(3 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     time.sleep(1)
     old = volume.folder / "old.img"
     shutil.copyfile(volume.images[1], old)
-    content = os.urandom(3 << 20)
+    content = random_content(3 << 20)
     before = generation()
     (volume.mount_point / "after").write_bytes(content)
     tool("cowraid", "filesystem", "sync", volume.mount_point)
@@ -516,7 +516,7 @@ def test_remounting_a_stopped_volume_fails(make_volume):
     with pytest.raises(OSError):
         for number in range(1000):
             with open(volume.mount_point / f"f{number}", "wb") as file:
-                file.write(os.urandom(1 << 20))
+                file.write(random_content(1 << 20))
                 os.fsync(file.fileno())
     result = tool("mount.cowraid", volume.devices[0], volume.mount_point, "-o", "remount,rw", check=False)
     assert result.returncode == MOUNT_FAILED

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import PATIENCE, TOOLS, Volume, run, tool, wait_for
+from conftest import PATIENCE, TOOLS, Volume, random_content, run, tool, wait_for
 
 MOUNT_FAILED = 32
 LABEL = f"messages-test-{os.getpid()}"
@@ -240,12 +240,12 @@ def test_bad_blocks_are_summed_up(make_volume, system_log):
     volume.make("-L", LABEL)
     volume.mount(options="cache=1M")
     for name in ("a", "b"):
-        (volume.mount_point / name).write_bytes(os.urandom(20 << 20))
+        (volume.mount_point / name).write_bytes(random_content(20 << 20))
     volume.unmount()
     for index in (1, 2):
         with open(volume.devices[index], "r+b") as file:
             for place in range(24 << 20, 128 << 20, 1 << 20):
-                os.pwrite(file.fileno(), os.urandom(1 << 20), place)
+                os.pwrite(file.fileno(), random_content(1 << 20), place)
             os.fsync(file.fileno())
     volume.mount(options="ro")
     lost = {}
@@ -319,7 +319,7 @@ def test_unmounting_stores_what_was_written_though_another_namespace_holds_the_v
     holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sleep", str(5 * PATIENCE)])
     try:
         wait_for_own_namespace(holder)
-        content = os.urandom(1 << 20)
+        content = random_content(1 << 20)
         (made.mount_point / "f").write_bytes(content)
         daemon = made.daemon()
         tool("umount.fuse.cowraid", made.mount_point)

@@ -2,10 +2,9 @@
 """cowraid metrics: what Prometheus reads is what cowraid status says."""
 
 import json
-import os
 import re
 
-from conftest import run, tool
+from conftest import random_content, run, tool
 
 SAMPLE = re.compile(r'^(cowraid_[a-z_]+)\{volume="([0-9a-f-]{36})"((?:,[a-z_]+="(?:[^"\\]|\\.)*")*)\} (\d+)$')
 
@@ -31,7 +30,7 @@ def test_metrics_are_what_status_says(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
     volume.make("-L", "num\"bers")
     volume.mount()
-    (volume.mount_point / "data").write_bytes(os.urandom(30 << 20))
+    (volume.mount_point / "data").write_bytes(random_content(30 << 20))
     run("sync", "-f", volume.mount_point)
     tool("cowraid", "scrub", volume.mount_point)
     values = metrics(volume)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import run, tool
+from conftest import random_content, run, tool
 from test_balance import Writer
 from test_catch_up import without
 from test_redundancy import fill, verify
@@ -44,7 +44,7 @@ def test_a_member_that_failed_under_load_is_caught_up(make_volume, data, metadat
     volume.mount()
     old = fill(volume.mount_point, 1, file_count=60)
     space = os.statvfs(volume.mount_point)
-    big = os.urandom(space.f_bavail * space.f_frsize // 100 * 88)
+    big = random_content(space.f_bavail * space.f_frsize // 100 * 88)
     (volume.mount_point / "big").write_bytes(big)
     run("sync", "-f", volume.mount_point)
     writer = Writer(volume.mount_point)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Real programs on a real mount."""
 
-import os
 import shutil
 import sqlite3
 import subprocess

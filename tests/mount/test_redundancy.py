@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from conftest import tool
+from conftest import random_content, tool
 
 CASES = [("raid5", "raid1", 4, 1), ("raid6", "raid1c3", 5, 2), ("raid1c3", "raid1c3", 4, 2),
          ("raid10", "raid10", 4, 1), ("raid1c4", "raid1c4", 5, 3)]
@@ -131,7 +131,7 @@ def test_check_names_the_files_that_are_lost(make_volume):
     volume.make()
     volume.mount()
     (volume.mount_point / "folder").mkdir()
-    contents = {name: os.urandom(8 << 20) for name in ("a", "b", "folder/c\033d")}
+    contents = {name: random_content(8 << 20) for name in ("a", "b", "folder/c\033d")}
     for name, content in contents.items():
         (volume.mount_point / name).write_bytes(content)
         tool("cowraid", "filesystem", "sync", volume.mount_point)
@@ -140,7 +140,7 @@ def test_check_names_the_files_that_are_lost(make_volume):
     for image in volume.images[:2]:
         with open(image, "r+b") as file:
             for place in range(24 << 20, 128 << 20, 1 << 20):
-                os.pwrite(file.fileno(), os.urandom(1 << 20), place)
+                os.pwrite(file.fileno(), random_content(1 << 20), place)
             os.fsync(file.fileno())
     report = volume.check(3)
     lost = {finding["text"].partition(": lost: ")[0] for finding in report["findings"]

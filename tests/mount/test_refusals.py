@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import TOOLS, run, tool, wait_for
+from conftest import TOOLS, random_content, run, tool, wait_for
 
 MOUNT_USAGE, MOUNT_FAILED = 1, 32
 EXIT_FAILED, EXIT_USAGE = 1, 2
@@ -344,7 +344,7 @@ def test_a_limit_of_file_sizes_is_raised(images, hard, prefix):
         pytest.skip("without CAP_SYS_RESOURCE")
     run(*prefix, "prlimit", f"--fsize={LIMIT}:{hard}", TOOLS / "mount.cowraid", *images.devices,
         images.mount_point)
-    content = [os.urandom(40 << 20) for _ in range(4)]
+    content = [random_content(40 << 20) for _ in range(4)]
     for index, data in enumerate(content):
         with open(images.mount_point / f"f{index}", "wb") as file:
             file.write(data)

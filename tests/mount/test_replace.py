@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from conftest import run, tool
+from conftest import random_content, run, tool
 from test_balance import Writer
 from test_catch_up import without
 from test_redundancy import fill, verify
@@ -27,7 +27,7 @@ def test_a_lost_member_is_replaced(make_volume, data, metadata, count, lost):
     volume.make()
     volume.mount()
     sums = fill(volume.mount_point, 1, file_count=80)
-    (volume.mount_point / "big").write_bytes(os.urandom(64 << 20))
+    (volume.mount_point / "big").write_bytes(random_content(64 << 20))
     run("sync", "-f", volume.mount_point)
     big = (volume.mount_point / "big").read_bytes()
     last = volume.devices[-1]
@@ -125,7 +125,7 @@ def test_a_lost_member_is_replaced_beside_a_writer(make_volume, killed):
     volume.make()
     volume.mount()
     sums = fill(volume.mount_point, 1, file_count=80)
-    big = os.urandom(200 << 20)
+    big = random_content(200 << 20)
     (volume.mount_point / "big").write_bytes(big)
     volume.unmount()
     volume.hide([1])

@@ -2,11 +2,10 @@
 """A member in service is replaced by copying it: beside writers, over kill -9, with bad blocks on it."""
 
 import json
-import os
 
 import pytest
 
-from conftest import PATIENCE, run, tool, wait_for
+from conftest import PATIENCE, random_content, run, tool, wait_for
 from test_balance import Writer
 from test_catch_up import without
 from test_redundancy import fill, verify
@@ -34,7 +33,7 @@ def test_a_member_in_service_is_replaced_beside_a_writer(make_volume, killed):
     volume.make()
     volume.mount()
     sums = fill(volume.mount_point, 1, file_count=80)
-    big = os.urandom(300 << 20)
+    big = random_content(300 << 20)
     (volume.mount_point / "big").write_bytes(big)
     run("sync", "-f", volume.mount_point)
     old = volume.devices[1]
@@ -82,7 +81,7 @@ def test_bad_blocks_on_it_and_on_another_one(make_volume, data, metadata, count)
     volume.mount()
     content = {}
     for number in range(20):
-        content[f"file{number}"] = os.urandom(5 << 20)
+        content[f"file{number}"] = random_content(5 << 20)
         (volume.mount_point / f"file{number}").write_bytes(content[f"file{number}"])
     volume.unmount()
     rot(volume, [1], seed=1, share=60)
@@ -110,7 +109,7 @@ def test_what_is_refused_and_cancelled(make_volume):
     volume.make()
     volume.mount()
     sums = fill(volume.mount_point, 3, file_count=80)
-    (volume.mount_point / "big").write_bytes(os.urandom(300 << 20))
+    (volume.mount_point / "big").write_bytes(random_content(300 << 20))
     run("sync", "-f", volume.mount_point)
     small = volume.another(200)
     target = volume.another(256)

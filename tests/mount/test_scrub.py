@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, TOOLS, tool, wait_for
+from conftest import PATIENCE, TOOLS, random_content, tool, wait_for
 from test_redundancy import fill, verify
 
 SLOTS_BEGIN = 24 << 20  # of a member of 128 MiB, behind what is not in block groups
@@ -196,7 +196,7 @@ def test_a_scrub_goes_on_after_an_unmount_and_after_a_kill(make_volume):
     volume.make()
     volume.mount()
     for number in range(8):
-        (volume.mount_point / f"file{number}").write_bytes(os.urandom(16 << 20))
+        (volume.mount_point / f"file{number}").write_bytes(random_content(16 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     whole = scrub(volume)
     tool("cowraid", "scrub", "start", "--limit", "4m", volume.mount_point)
@@ -296,7 +296,7 @@ def test_start_pause_resume_cancel(volume):
     for command in ("pause", "resume", "cancel"):
         refused = tool("cowraid", "scrub", command, volume.mount_point, check=False)
         assert refused.returncode == 1 and "no scrub is" in refused.stderr
-    (volume.mount_point / "file").write_bytes(os.urandom(64 << 20))
+    (volume.mount_point / "file").write_bytes(random_content(64 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     started = tool("cowraid", "scrub", "start", "--limit", "16m", volume.mount_point)
     assert "scrub started" in started.stdout
@@ -340,7 +340,7 @@ def start_and_wait(volume, *options):
 
 
 def test_who_waits_for_a_scrub_that_does_not_end_is_told(volume):
-    (volume.mount_point / "file").write_bytes(os.urandom(64 << 20))
+    (volume.mount_point / "file").write_bytes(random_content(64 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     command = start_and_wait(volume, "--limit", "8m")
     tool("cowraid", "scrub", "cancel", volume.mount_point)
@@ -402,7 +402,7 @@ def test_a_volume_is_named_like_anywhere(make_volume):
     volume = make_volume(member_mib=128)
     volume.make("-L", "scrubbed")
     volume.mount()
-    (volume.mount_point / "file").write_bytes(os.urandom(1 << 20))
+    (volume.mount_point / "file").write_bytes(random_content(1 << 20))
     for name in ("scrubbed", volume.mount_point.name, "."):
         folder = volume.mount_point if name == "." else volume.mount_point.parent
         result = tool("cowraid", "scrub", name, cwd=folder, check=False)
@@ -410,7 +410,7 @@ def test_a_volume_is_named_like_anywhere(make_volume):
 
 
 def test_the_word_alone_scrubs_and_waits(volume):
-    (volume.mount_point / "file").write_bytes(os.urandom(4 << 20))
+    (volume.mount_point / "file").write_bytes(random_content(4 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     result = tool("cowraid", "scrub", cwd=volume.mount_point)
     assert "no errors found" in result.stdout and "finished" in result.stdout

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from conftest import PATIENCE, run, tool
+from conftest import PATIENCE, random_content, run, tool
 from test_hanging import hanging  # noqa: F401 (a fixture)
 
 REQUESTS = 32  # at the same time
@@ -51,7 +51,7 @@ def test_requests_that_need_no_member_are_served_beside_reads_that_hang(hanging)
     volume.mount()
     files = [volume.mount_point / f"file{number}" for number in range(readers)]
     for file in files:
-        file.write_bytes(os.urandom(MIB))
+        file.write_bytes(random_content(MIB))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     volume.drop_caches()
     for file in files:

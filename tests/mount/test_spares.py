@@ -5,9 +5,9 @@ import json
 import os
 import time
 
-from conftest import run, tool, wait_for
+from conftest import random_content, run, tool, wait_for
 
-CONTENT = os.urandom(6 << 20)
+CONTENT = random_content(6 << 20)
 
 
 def status(volume):

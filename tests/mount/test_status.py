@@ -2,12 +2,11 @@
 """cowraid status: what it says of volumes that are well, degraded, being filled, and with errors."""
 
 import json
-import os
 import signal
 import subprocess
 import threading
 
-from conftest import PATIENCE, TOOLS, run, tool
+from conftest import PATIENCE, TOOLS, random_content, run, tool
 from test_catch_up import without
 from test_redundancy import fill
 
@@ -58,7 +57,7 @@ def test_from_healthy_to_degraded_and_back(make_volume):
     assert line(text, "State:") == "DEGRADED" and "1 member out of service" in text
     assert "cowraid replace start ID DEVICE" in text and "any 1 member" in text
     assert health(volume) == "DEGRADED"
-    (volume.mount_point / "meanwhile").write_bytes(os.urandom(8 << 20))
+    (volume.mount_point / "meanwhile").write_bytes(random_content(8 << 20))
     run("sync", "-f", volume.mount_point)
     tool("cowraid", "replace", "start", "missing", volume.another(256), volume.mount_point)
     volume.wait_caught_up()
@@ -72,11 +71,11 @@ def test_errors_are_told_with_their_member(make_volume):
     volume.make()
     volume.mount()
     fill(volume.mount_point, 1, file_count=60)
-    (volume.mount_point / "big").write_bytes(os.urandom(64 << 20))
+    (volume.mount_point / "big").write_bytes(random_content(64 << 20))
     volume.unmount()
     with open(volume.images[1], "r+b") as file:
         file.seek(24 << 20)
-        file.write(os.urandom(64 << 20))
+        file.write(random_content(64 << 20))
     volume.drop_caches()
     volume.mount()
     tool("cowraid", "scrub", volume.mount_point, check=False)

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from conftest import PATIENCE, Volume, run, runs, wait_for
+from conftest import PATIENCE, Volume, random_content, run, runs, wait_for
 
 WRITERS = 64
 BLOCKS = 6  # of a file
@@ -92,7 +92,7 @@ class Writer(threading.Thread):
     def __init__(self, path):
         super().__init__(daemon=True)
         self.path, self.memory = path, mmap.mmap(-1, MIB)
-        self.memory.write(os.urandom(MIB))
+        self.memory.write(random_content(MIB))
         self.count, self.stopping, self.error = 0, False, None
 
     def run(self):

@@ -2,9 +2,8 @@
 """cowraid filesystem usage -T and --layout: every slot of every member, mounted or not."""
 
 import json
-import os
 
-from conftest import run, tool
+from conftest import random_content, run, tool
 
 
 def usage(volume, *arguments, where=None):
@@ -24,7 +23,7 @@ def test_layout_and_table(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
     volume.make("-L", "drawn")
     volume.mount()
-    (volume.mount_point / "data").write_bytes(os.urandom(100 << 20))
+    (volume.mount_point / "data").write_bytes(random_content(100 << 20))
     run("sync", "-f", volume.mount_point)
     shown = json.loads(usage(volume, "--layout", "--json"))
     layout = shown["layout"]
@@ -66,7 +65,7 @@ def test_a_missing_member_is_drawn(make_volume):
     volume.make()
     volume.hide([2])
     volume.mount(volume.loops[:2], options="degraded")
-    (volume.mount_point / "data").write_bytes(os.urandom(8 << 20))
+    (volume.mount_point / "data").write_bytes(random_content(8 << 20))
     run("sync", "-f", volume.mount_point)
     assert "Member 3 (missing)" in usage(volume, "--layout")
     assert any(line.split()[1:2] == ["missing"] for line in usage(volume, "-T").splitlines())

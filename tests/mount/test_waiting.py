@@ -3,13 +3,12 @@
 is away, and who must be told of new devices."""
 
 import json
-import os
 import subprocess
 import time
 
 import pytest
 
-from conftest import TOOLS, run, tool
+from conftest import TOOLS, random_content, run, tool
 from test_catch_up import without
 from test_redundancy import fill, verify
 from test_replace_in_service import replacement, start, wait_for_end
@@ -22,7 +21,7 @@ def filled(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=384)
     volume.make("-L", "waiting")
     volume.mount([NAME])
-    (volume.mount_point / "big").write_bytes(os.urandom(500 << 20))
+    (volume.mount_point / "big").write_bytes(random_content(500 << 20))
     run("sync", "-f", volume.mount_point)
     return volume
 

@@ -7,7 +7,7 @@ import pty
 import re
 import subprocess
 
-from conftest import TOOLS, run, tool
+from conftest import TOOLS, random_content, run, tool
 
 
 def on_terminal(*arguments):
@@ -30,7 +30,7 @@ def on_terminal(*arguments):
 def damage(volume, index, mebibytes):
     with open(volume.images[index], "r+b") as file:
         file.seek(32 << 20)
-        file.write(os.urandom(mebibytes << 20))
+        file.write(random_content(mebibytes << 20))
     volume.drop_caches()
 
 
@@ -38,7 +38,7 @@ def test_check_ends_in_a_sentence_and_shows_progress(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
     volume.make()
     volume.mount()
-    (volume.mount_point / "data").write_bytes(os.urandom(200 << 20))
+    (volume.mount_point / "data").write_bytes(random_content(200 << 20))
     volume.unmount()
     code, output, _ = on_terminal("check", volume.devices[0])
     assert code == 0 and output.splitlines()[-1].split() == ["Result:", "clean"]
@@ -62,7 +62,7 @@ def test_scrub_shows_its_limit(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
     volume.make()
     volume.mount()
-    (volume.mount_point / "data").write_bytes(os.urandom(100 << 20))
+    (volume.mount_point / "data").write_bytes(random_content(100 << 20))
     run("sync", "-f", volume.mount_point)
     code, output, seen = on_terminal("scrub", "--limit", "100m", volume.mount_point)
     assert code == 0 and "no errors found" in output
