@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizer.h"
 #include "format/items.h"
 #include "tests/support/sim_volume.h"
 
@@ -24,17 +25,7 @@ inline uint64_t seed()
 
 // Power is cut at each event, and each case is tried; under a sanitizer, with which that takes five times as
 // long, one in four.
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr int kCutStep = 4;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-inline constexpr int kCutStep = 4;
-#else
-inline constexpr int kCutStep = 1;
-#endif
-#else
-inline constexpr int kCutStep = 1;
-#endif
+inline constexpr int kCutStep = kSanitized ? 4 : 1;
 
 // 0, no cut at all, comes first.
 inline uint64_t next_cut(uint64_t cut)

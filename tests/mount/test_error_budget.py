@@ -2,7 +2,6 @@
 """A member with many unreadable blocks. It is an image on another volume without redundancy: where a block of
 that is damaged, a read of the image fails."""
 
-import errno
 import json
 import mmap
 import os
@@ -11,19 +10,10 @@ import time
 import pytest
 
 from conftest import PATIENCE, Volume, random_content, tool, wait_for
+from test_sparse import runs_of
 
 BLOCK = 4096
 MIB = 1 << 20
-
-
-def data_at(file, offset):
-    """Where the next data begin, or None behind all of them."""
-    try:
-        return os.lseek(file.fileno(), offset, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return None
-        raise
 
 
 class UnreadableMember:
@@ -49,10 +39,8 @@ class UnreadableMember:
         wanted = {content[at:at + BLOCK] for at in range(0, len(content), BLOCK)}
         found = 0
         with open(self.below.images[0], "r+b") as file, mmap.mmap(file.fileno(), 0) as image:
-            end = 16 * MIB
-            while end < len(image) and (begin := data_at(file, end)) is not None:
-                end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
-                for at in range(begin, end, BLOCK):
+            for begin, end in runs_of(file.fileno()):
+                for at in range(max(begin, 16 * MIB), end, BLOCK):
                     if image[at:at + BLOCK] in wanted:
                         image[at] ^= 1
                         found += 1
