@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tests/support/space_model.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "tests/support/space_model.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

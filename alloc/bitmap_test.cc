@@ -11,6 +11,7 @@
 #include "alloc/summary_bitmap.h"
 #include "base/sanitizer.h"
 #include "tests/support/space_model.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

@@ -8,6 +8,7 @@
 
 #include "alloc/slot_allocator.h"
 #include "tests/support/space_model.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "tests/support/space_model.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

@@ -5,6 +5,7 @@
 #include "btree/check.h"
 #include "btree/node_image.h"
 #include "tests/support/node_memory.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/support/node_memory.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

@@ -7,6 +7,7 @@
 
 #include "btree/node_image.h"
 #include "tests/support/node_memory.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

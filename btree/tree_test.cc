@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/node_memory.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

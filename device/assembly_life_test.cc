@@ -9,6 +9,7 @@
 #include "device/assembly.h"
 #include "tests/support/format_sample.h"
 #include "tests/support/sample_volume.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -20,6 +20,7 @@
 #include "device/ring.h"
 #include "sim/sim_device.h"
 #include "tests/support/device_files.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

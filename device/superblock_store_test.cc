@@ -8,6 +8,7 @@
 #include "sim/fault_device.h"
 #include "tests/support/format_sample.h"
 #include "tests/support/sample_volume.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

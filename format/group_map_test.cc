@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "format/to_text.h"
 #include "tests/support/format_sample.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

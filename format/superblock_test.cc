@@ -9,6 +9,7 @@
 #include "format/feature_table.h"
 #include "format/to_text.h"
 #include "tests/support/format_sample.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

@@ -164,6 +164,8 @@ TEST_CASE("page cache: agrees with a set of pages")
         dropped_count += there;
         if (there)
             map.end_drop(kFile);
+        if (dropped_count % 8 != 0)  // what went wrong stays so for a while
+            continue;
         std::set<uint64_t> known;
         for (const PageRange& range : map.ranges(kFile))
             for (uint64_t at = range.begin; at < range.end; at += kPage)
@@ -178,14 +180,14 @@ TEST_CASE("page cache: memory is bounded, and beyond it every page may be there"
     PageCacheMap map;
     constexpr uint64_t kChunk = 4096 * kPage;
     uint64_t chunk = 0;
-    for (; map.ranges(kFile).size() != 1; ++chunk) {
+    for (; chunk == 0 || map.memory() != 0; ++chunk) {
         REQUIRE(chunk < 100000);
         map.note_read(kFile, chunk * kChunk, 1);
         map.note_read(kFile, chunk * kChunk + 2 * kPage, 1);
         REQUIRE(map.memory() <= PageCacheMap::kMemoryMax);
     }
     CHECK(chunk > 1000);
-    CHECK(map.memory() == 0);
+    CHECK(map.ranges(kFile).size() == 1);
     // A page that was never read.
     for (int round = 0; round < 2; ++round) {
         CHECK(map.begin_drop(kFile, 100 * kChunk + 7 * kPage, kPage));

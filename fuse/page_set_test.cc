@@ -40,6 +40,8 @@ TEST_CASE("page set: agrees with a set of numbers across chunks")
             REQUIRE(set.remove(begin, end) == there);
         }
         REQUIRE(set.empty() == pages.empty());
+        if (step % 8 != 0)  // what went wrong stays so for a while
+            continue;
         std::set<uint64_t> known;
         for (const auto& [first, behind] : set.ranges())
             for (uint64_t page = first; page < behind; ++page)

@@ -7,6 +7,7 @@
 
 #include "raid56/stripe_lock.h"
 #include "tests/support/array_fixture.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

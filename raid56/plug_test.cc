@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/support/array_fixture.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -6,6 +6,7 @@
 
 #include "raid56/io_plan.h"
 #include "tests/support/array_fixture.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/support/array_fixture.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

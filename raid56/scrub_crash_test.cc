@@ -9,6 +9,7 @@
 #include "base/checksum.h"
 #include "raid56/parity.h"
 #include "tests/support/scrub_fixture.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -12,6 +12,7 @@
 #include "raid56/parity.h"
 #include "tests/support/array_fixture.h"
 #include "tests/support/scrub_fixture.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

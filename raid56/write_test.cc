@@ -3,6 +3,7 @@
 
 #include "base/checksum.h"
 #include "tests/support/array_fixture.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

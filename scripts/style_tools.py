@@ -21,6 +21,7 @@ PACKAGES = ["fuse3", "liburing", "libzstd", "libxxhash", "libisal", "blkid", "mo
 COMPILE_FLAGS = ["-std=c++20", "-fno-exceptions", "-fno-rtti", "-w", "-D_FILE_OFFSET_BITS=64",
                  "-D_GNU_SOURCE", "-DFUSE_USE_VERSION=314",
                  "-DDOCTEST_CONFIG_NO_EXCEPTIONS_BUT_WITH_ALL_ASSERTS",
+                 "-DDOCTEST_CONFIG_SUPER_FAST_ASSERTS",
                  '-DCOWRAID_VERSION="style"', "-I."]
 
 

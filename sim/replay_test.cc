@@ -7,6 +7,7 @@
 #include "sim/replay.h"
 #include "sim/sim_device.h"
 #include "tests/support/device_files.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

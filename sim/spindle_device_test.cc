@@ -9,6 +9,7 @@
 #include "sim/fault_device.h"
 #include "sim/sim_device.h"
 #include "tests/support/device_files.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "tests/support/names_volume.h"
-#include "tests/support/node_memory.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 

@@ -2,7 +2,6 @@
 #include "tests/support/array_fixture.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/assert.h"
@@ -70,12 +69,6 @@ std::vector<Shape> shapes(std::initializer_list<uint32_t> chunks)
         all.push_back({ProfileId::kRaid10, 3, chunk});
     }
     return all;
-}
-
-uint64_t test_seed()
-{
-    const char* text = getenv("COWRAID_SEED");
-    return text != nullptr ? strtoull(text, nullptr, 0) : 20261120;
 }
 
 TestVolume::TestVolume(const Shape& wanted, uint64_t seed, PowerSupply* power) : shape(wanted), prng(seed)

@@ -57,8 +57,6 @@ std::string describe(const Shape& shape);
 std::vector<Shape> shapes(std::initializer_list<uint32_t> chunks);
 // Every parity shape of at most `widest` members.
 std::vector<Shape> parity_shapes(uint32_t widest, std::initializer_list<uint32_t> chunks);
-// From COWRAID_SEED, or fixed. Tests print it when they fail.
-uint64_t test_seed();
 
 class TestVolume final : public BlockVerifier, public ChecksumSink {
 public:

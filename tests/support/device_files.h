@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -90,12 +89,6 @@ public:
 private:
     std::string name_;
 };
-
-inline uint64_t test_seed()
-{
-    const char* text = std::getenv("COWRAID_SEED");
-    return text != nullptr ? std::strtoull(text, nullptr, 0) : 20261120;
-}
 
 inline AlignedBuffer random_buffer(Prng& prng, size_t bytes)
 {

@@ -2,20 +2,11 @@
 // Valid structures of random content, for tests of this folder and those above.
 #pragma once
 
-#include <cstdlib>
-
 #include "base/random.h"
 #include "format/group_map_codec.h"
 #include "format/superblock_codec.h"
 
 namespace cowraid {
-
-// COWRAID_SEED, or `fallback` without it. Tests print it when they fail.
-inline uint64_t test_seed(uint64_t fallback)
-{
-    const char* text = std::getenv("COWRAID_SEED");
-    return text == nullptr ? fallback : std::strtoull(text, nullptr, 0);
-}
 
 // A superblock that decode_superblock() accepts, with `member_count` members (0: a random number).
 Superblock sample_superblock(Prng& prng, size_t member_count = 0);

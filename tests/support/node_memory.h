@@ -2,7 +2,6 @@
 // For tests and the bench: nodes in memory by address, and whole commits against them.
 #pragma once
 
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <vector>
@@ -13,13 +12,6 @@
 #include "btree/tree.h"
 
 namespace cowraid {
-
-// The seed of a randomised test: COWRAID_SEED, else `fallback`.
-inline uint64_t test_seed(uint64_t fallback)
-{
-    const char* text = std::getenv("COWRAID_SEED");
-    return text == nullptr ? fallback : std::strtoull(text, nullptr, 0);
-}
 
 inline Uuid test_uuid()
 {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 
 namespace cowraid {
 
@@ -21,12 +20,6 @@ bool same(const GroupUsage& a, const GroupUsage& b)
 }
 
 }  // namespace
-
-uint64_t test_seed()
-{
-    const char* text = getenv("COWRAID_SEED");
-    return text == nullptr ? 20240607 : strtoull(text, nullptr, 10);
-}
 
 GroupRecord test_group(VolumeAddress address, ProfileId profile, uint32_t data_columns, uint32_t chunk_bytes,
                        uint64_t stripe_count, uint32_t content)

@@ -12,9 +12,6 @@
 
 namespace cowraid {
 
-// Seed of a randomised test: COWRAID_SEED, else fixed.
-uint64_t test_seed();
-
 GroupRecord test_group(VolumeAddress address, ProfileId profile, uint32_t data_columns, uint32_t chunk_bytes,
                        uint64_t stripe_count, uint32_t content);
 GroupUsage all_free(const GroupRecord& group);

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+
+namespace cowraid {
+
+// Of random tests: COWRAID_SEED, or `fallback`.
+inline uint64_t test_seed(uint64_t fallback = 20261120)
+{
+    const char* text = std::getenv("COWRAID_SEED");
+    return text == nullptr ? fallback : std::strtoull(text, nullptr, 0);
+}
+
+}  // namespace cowraid
