@@ -23,8 +23,8 @@ inline uint64_t seed()
     return text != nullptr ? strtoull(text, nullptr, 0) : 1;
 }
 
-// Power is cut at each event, and each case is tried; under a sanitizer, with which that takes five times as
-// long, one in four.
+// Power is cut at each event, and each case is tried; under a sanitizer, with which that takes many
+// times as long, one in four.
 inline constexpr int kCutStep = kSanitized ? 4 : 1;
 
 // 0, no cut at all, comes first.
