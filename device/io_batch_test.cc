@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include "base/clock.h"

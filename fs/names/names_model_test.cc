@@ -6,6 +6,7 @@
 #include <sys/xattr.h>
 
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <set>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Catching up goes by the last write of windows of the free-space tree. Members go and power fails around
 // writes into rows that hold other blocks; what is called current afterwards is.
+#include <cstdlib>
+
 #include "tests/filesystem/volume_contents.h"
 #include "tests/support/mutant_scope.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Every pair of operations on a volume at once, beside writers, with power cuts: whatever comes first,
 // nothing is lost. COWRAID_PAIR_ROUNDS: how often each pair (1).
+#include <cstdlib>
+
 #include "device/superblock_store.h"
 #include "tests/filesystem/volume_contents.h"
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "raid56/array_state.h"

@@ -4,23 +4,21 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "base/sanitizer.h"
 #include "format/items.h"
 #include "tests/support/sim_volume.h"
+#include "tests/support/test_seed.h"
 
 namespace cowraid::test {
 
 inline constexpr InodeNumber kRoot{kRootInode};
 
-// COWRAID_SEED, or 1.
 inline uint64_t seed()
 {
-    const char* text = getenv("COWRAID_SEED");
-    return text != nullptr ? strtoull(text, nullptr, 0) : 1;
+    return test_seed(1);
 }
 
 // Power is cut at each event, and each case is tried; under a sanitizer, with which that takes many

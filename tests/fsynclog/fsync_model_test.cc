@@ -3,20 +3,13 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
-
 #include "base/log.h"
+#include "tests/support/test_seed.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
 
 namespace {
-
-uint64_t first_seed()
-{
-    const char* seed = std::getenv("COWRAID_SEED");
-    return seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10);
-}
 
 // Up to the first one that loses something.
 FsyncReport run_seeds(uint64_t first, uint64_t count, FsyncMutant mutant)
@@ -37,7 +30,7 @@ struct Quiet {
 TEST_CASE("fsync log model: what was acknowledged comes back in order, and nothing else but more of the same")
 {
     const Quiet quiet;
-    const FsyncReport report = run_seeds(first_seed(), 3000, FsyncMutant::kNone);
+    const FsyncReport report = run_seeds(test_seed(1), 3000, FsyncMutant::kNone);
     CAPTURE(report.first_loss);
     MESSAGE("scans " << report.scans << ", appended " << report.appended << ", acknowledged "
                      << report.acknowledged << ", returned " << report.returned << " ("

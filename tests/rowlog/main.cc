@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/rowlog/row_options.h"
+#include "tests/support/test_seed.h"
 
 namespace cowraid::test {
 
@@ -35,8 +36,7 @@ const RowOptions& row_options()
 int main(int argc, char** argv)
 {
     using namespace cowraid::test;
-    if (const char* seed = std::getenv("COWRAID_SEED"); seed != nullptr)
-        options.seed = std::strtoull(seed, nullptr, 10);
+    options.seed = cowraid::test_seed(options.seed);
     for (int index = 1; index < argc; ++index)
         if (!take(argv[index], "--seed=", options.seed))
             take(argv[index], "--budget=", options.budget_seconds);

@@ -6,7 +6,7 @@
 
 namespace cowraid {
 
-// Of random tests: COWRAID_SEED, or `fallback`.
+// Of random tests: COWRAID_SEED, or `fallback`. They print it when they fail.
 inline uint64_t test_seed(uint64_t fallback = 20261120)
 {
     const char* text = std::getenv("COWRAID_SEED");
