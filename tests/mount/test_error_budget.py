@@ -1,78 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""A member with many unreadable blocks. It is an image on another volume without redundancy: where a block of
-that is damaged, a read of the image fails."""
+"""A member with many unreadable blocks."""
 
-import json
-import mmap
-import os
 import time
 
 import pytest
 
-from conftest import PATIENCE, Volume, random_content, tool, wait_for
-from test_sparse import runs_of
-
-BLOCK = 4096
-MIB = 1 << 20
-
-
-class UnreadableMember:
-    """A volume of three loop devices and an image, member 4, of which blocks can be made unreadable."""
-
-    def __init__(self, folder):
-        self.environment = {**os.environ, "COWRAID_RUN_DIR": str(folder)}
-        self.below = Volume(member_count=1, member_mib=1024, data="single", metadata="single")
-        self.below.make()
-        tool("mount.cowraid", *self.below.devices, self.below.mount_point, env=self.environment)
-        self.volume = Volume(member_count=3, member_mib=256, data="raid5", metadata="raid1")
-        image = self.below.mount_point / "member4.img"
-        with open(image, "wb") as file:
-            file.truncate(256 * MIB)
-        self.volume.images.append(image)
-        self.devices = [*self.volume.loops, str(image)]
-        tool("mkfs.cowraid", "-q", "-d", "raid5", "-m", "raid1", *self.devices)
-
-    def damage(self, content):
-        """Blocks of `content` that lie on member 4 cannot be read any more; how many that are."""
-        tool("cowraid", "filesystem", "sync", self.volume.mount_point)
-        tool("cowraid", "filesystem", "sync", self.below.mount_point, env=self.environment)
-        wanted = {content[at:at + BLOCK] for at in range(0, len(content), BLOCK)}
-        found = 0
-        with open(self.below.images[0], "r+b") as file, mmap.mmap(file.fileno(), 0) as image:
-            for begin, end in runs_of(file.fileno()):
-                for at in range(max(begin, 16 * MIB), end, BLOCK):
-                    if image[at:at + BLOCK] in wanted:
-                        image[at] ^= 1
-                        found += 1
-        return found
-
-    def status(self):
-        return json.loads(tool("cowraid", "status", "--json", self.volume.mount_point).stdout)["volumes"][0]
-
-    def wait_for_condition(self, condition):
-        """Of member 4; the status then."""
-        wait_for(lambda: self.status()["members"][3]["condition"] == condition, otherwise=self.status)
-        return self.status()
-
-    def wait_for_event(self, text):
-        """All events so far. The daemon looks once a second."""
-        def told():
-            return tool("cowraid", "events", self.volume.mount_point).stdout
-        wait_for(lambda: text in told(), otherwise=told)
-        return told()
-
-    def destroy(self):
-        self.volume.destroy()
-        self.below.destroy()
+from conftest import PATIENCE, random_content, tool, wait_for
+from unreadable_members import MIB, UnreadableMembers
 
 
 @pytest.fixture
 def unreadable(tmp_path):
-    member = UnreadableMember(tmp_path)
+    members = UnreadableMembers(tmp_path)
     try:
-        yield member
+        yield members
     finally:
-        member.destroy()
+        members.destroy()
 
 
 def read_slowly(unreadable, options, rounds):

@@ -10,6 +10,7 @@ from test_balance import Writer
 from test_catch_up import without
 from test_redundancy import fill, verify
 from test_scrub import rot
+from unreadable_members import UnreadableMembers
 
 
 def replacement(volume):
@@ -25,6 +26,16 @@ def start(volume, source, target, *options, expect=0):
 def wait_for_end(volume):
     wait_for(lambda: replacement(volume)["state"] not in ("running", "waiting"), 5 * PATIENCE)
     return replacement(volume)
+
+
+def reads_as(path, wanted):
+    """False: reading fails. It never gives something else."""
+    try:
+        found = path.read_bytes()
+    except OSError:
+        return False
+    assert found == wanted
+    return True
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -95,13 +106,41 @@ def test_bad_blocks_on_it_and_on_another_one(make_volume, data, metadata, count)
     assert (lost > 0) == (data == "raid5")
     named = tool("cowraid", "status", "-v", volume.mount_point, check=False).stdout
     for name, wanted in content.items():
-        try:
-            good = (volume.mount_point / name).read_bytes() == wanted
-            assert good
-        except OSError:
-            good = False
-        assert good == (f"/{name}'" not in named), named
+        assert reads_as(volume.mount_point / name, wanted) == (f"/{name}'" not in named), named
     assert ("cowraid status -v names the files" in said) == (lost > 0)
+
+
+@pytest.mark.parametrize("data,metadata,loops", [("raid5", "raid1", 3), ("raid6", "raid1c3", 4)])
+def test_unreadable_sectors_on_it_and_on_another_one(tmp_path, data, metadata, loops):
+    """Show 3. Blocks at random places of two members: of data, parity, nodes and logs."""
+    members = UnreadableMembers(tmp_path, loops, 2, data, metadata)
+    try:
+        volume = members.volume
+        volume.mount(members.devices)
+        content = {f"file{number}": random_content(5 << 20) for number in range(20)}
+        for name, wanted in content.items():
+            (volume.mount_point / name).write_bytes(wanted)
+        bad = [members.damage_some(index, 25, index) for index in range(2)]
+        assert min(bad) > 200, bad
+        target = volume.another(256)
+        said = start(volume, members.devices[loops], target, "-B", expect=3 if data == "raid5" else 0).stdout
+        ended = replacement(volume)
+        assert ended["state"] == "finished" and ended["copy"]["repaired_blocks"] > 100, said
+        lost = ended["copy"]["lost_blocks"]
+        print(f"{data}: unreadable {bad}, {ended['copy']['repaired_blocks']} repaired, {lost} lost")
+        assert (lost > 0) == (data == "raid5")
+        scrubbed = tool("cowraid", "scrub", volume.mount_point, check=False)
+        assert scrubbed.returncode == (3 if lost else 0), scrubbed
+        assert members.status()["members"][-1]["errors"]["read_io_errs"] > 100, members.status()
+        volume.drop_caches()
+        named = tool("cowraid", "status", "-v", volume.mount_point, check=False).stdout
+        assert {name for name in content if f"/{name}'" in named} == \
+            {name for name, wanted in content.items() if not reads_as(volume.mount_point / name, wanted)}
+        again = tool("cowraid", "scrub", volume.mount_point, check=False)
+        assert lost or "no errors found" in again.stdout, again
+        volume.unmount()
+    finally:
+        members.destroy()
 
 
 def test_what_is_refused_and_cancelled(make_volume):
