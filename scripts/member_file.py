@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A file to put a loop device on whose writes can be made to fail."""
+"""Files to put loop devices on, whose writes, or all of whose requests, can be made to fail."""
 
 import fcntl
 import os
+import shutil
 import subprocess
+import tempfile
+import time
+from pathlib import Path
 
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; a name of Python since 3.13
 
@@ -34,3 +38,38 @@ class MemberFile:
     def close(self):
         """The memory is free when no loop device uses it either."""
         os.close(self.fd)
+
+
+class DetachableFile:
+    """The same for a device that is pulled out: after fail_writes() every request of a loop device over it
+    fails. It is a file of a FUSE filesystem, whose server is killed then."""
+
+    def __init__(self, size_bytes, folder=None):
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="cowraid-test-", dir="/dev/shm"))
+        image = self.folder / "image"
+        with open(image, "ab") as file:
+            file.truncate(size_bytes or image.stat().st_size)
+        self.mount_point = Path(tempfile.mkdtemp(prefix="fuse-", dir=self.folder))
+        self.path = self.mount_point / "member"
+        self.server = subprocess.Popen(["nbdfuse", self.path, "--command", "nbdkit", "-s", "file", image])
+        deadline = time.monotonic() + 60
+        while not self.path.exists():
+            if time.monotonic() > deadline:
+                self.close()
+                raise RuntimeError("nbdfuse does not serve its file")
+            time.sleep(0.02)
+
+    def fail_writes(self):
+        self.server.kill()
+        self.server.wait()
+        subprocess.run(["umount", "-l", self.mount_point], check=False, stderr=subprocess.DEVNULL)
+
+    def copy(self):
+        """It is attached again: a file with the same content, to which requests succeed."""
+        folder, self.folder = self.folder, None
+        return DetachableFile(0, folder)
+
+    def close(self):
+        self.fail_writes()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -72,17 +72,17 @@ def runs(process):
 
 class Volume:
     """Members as loop devices over sparse files, a mount point, and the life cycle between them. Writes to
-    the members `may_fail` can be made to fail."""
+    the members `may_fail` can be made to fail, or, with DetachableFile, all requests."""
 
     def __init__(self, member_count=4, member_mib=256, data="raid6", metadata="raid1c3", loops=True,
-                 scratch=SCRATCH, may_fail=()):
+                 scratch=SCRATCH, may_fail=(), member_file=MemberFile):
         self.folder = Path(tempfile.mkdtemp(prefix="cowraid-test-", dir=scratch))
         self.folder.chmod(0o755)
         self.mount_point = self.folder / "mnt"
         self.mount_point.mkdir()
         self.images, self.loops = [], []
         self.hidden = set()  # of loops: their numbers may be somebody else's by now
-        self.member_files = {index: MemberFile(member_mib << 20) for index in may_fail}
+        self.member_files = {index: member_file(member_mib << 20) for index in may_fail}
         for index in range(member_count):
             if index in may_fail:
                 image = self.member_files[index].path

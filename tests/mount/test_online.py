@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import random_content, run, tool
+from member_file import DetachableFile, MemberFile
 from test_balance import Writer
 from test_catch_up import without
 from test_redundancy import fill, verify
@@ -35,11 +36,13 @@ def in_status(volume):
     return tool("cowraid", "status", volume.mount_point).stdout
 
 
-@pytest.mark.parametrize("data,metadata,count", [("raid5", "raid1", 4), ("raid6", "raid1c3", 5)])
-def test_a_member_that_failed_under_load_is_caught_up(make_volume, data, metadata, count):
-    """Show 4. It is back under another name, and gets what was written meanwhile. The volume is so full that
-    this goes into block groups that the member has a part of."""
-    volume = make_volume(data=data, metadata=metadata, member_count=count, member_mib=256, may_fail=[1])
+@pytest.mark.parametrize("data,metadata,count,fault", [("raid5", "raid1", 4, MemberFile),
+                                                       ("raid6", "raid1c3", 5, DetachableFile)])
+def test_a_member_that_failed_under_load_is_caught_up(make_volume, data, metadata, count, fault):
+    """Show 4. It fails writes or is detached, is back under another name, and gets what was written
+    meanwhile. The volume is so full that this goes into block groups that the member has a part of."""
+    volume = make_volume(data=data, metadata=metadata, member_count=count, member_mib=256, may_fail=[1],
+                         member_file=fault)
     volume.make()
     volume.mount()
     old = fill(volume.mount_point, 1, file_count=60)
