@@ -6,8 +6,10 @@
 
 namespace cowraid {
 
-// Files that are asked for at a time.
-inline constexpr size_t kDamagedFilesMax = 1000;
+// Files that the daemon names at a time.
+inline constexpr size_t kDamagedFilesMax = 5000;
+// Of the request "damage": only files of higher inodes.
+inline constexpr const char* kDamageAfter = "after_inode";
 
 // Damaged files as the control socket carries them and --json prints them. file_count counts all.
 Json encode_damage(const DamagedFiles& damage);

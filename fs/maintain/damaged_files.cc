@@ -112,11 +112,12 @@ namespace {
 
 class ListedDamage final : public DamagedFileSearch {
 public:
-    ListedDamage(Store& store, const View& view, size_t lines_max, DamagedFiles& out)
+    ListedDamage(Store& store, const View& view, size_t lines_max, InodeNumber after, DamagedFiles& out)
         : DamagedFileSearch(store.remap, view),
           store_(store),
           runs_(store.damage.runs()),
           lines_max_(lines_max),
+          after_(after),
           out_(out)
     {
     }
@@ -131,17 +132,23 @@ private:
     }
     void found(const DamagedFile& file) override
     {
-        ++out_.file_count;
-        if (out_.files.size() == lines_max_)
+        if (file.inode.value <= after_.value)
             return;
-        out_.files.push_back(file);
-        out_.files.back().paths =
+        ++out_.file_count;
+        if (out_.files.size() == lines_max_ || path_bytes_left_ == 0)
+            return;
+        std::vector<std::string> paths =
             paths_of(store_.cache, store_.timeline.view().committed->file_tree, file.inode, path_bytes_left_);
+        if (path_bytes_left_ == 0 && !out_.files.empty())
+            return;  // not all names: the first of those that are asked for next
+        out_.files.push_back(file);
+        out_.files.back().paths = std::move(paths);
     }
 
     Store& store_;
     const std::vector<DamagedRun> runs_;
     const size_t lines_max_;
+    const InodeNumber after_;
     size_t path_bytes_left_ = kDamagedPathBytesMax;
     DamagedFiles& out_;
 };
@@ -188,15 +195,17 @@ void find_damaged_nodes(Store& store, const TreeRoot& tree, const BlockRef& ref,
 
 }  // namespace
 
-Result<DamagedFiles> find_damaged_files(Store& store, size_t lines_max)
+Result<DamagedFiles> find_damaged_files(Store& store, size_t lines_max, InodeNumber after)
 {
     DamagedFiles out;
     if (store.damage.empty())
         return out;
     const View view = store.timeline.view();
-    ListedDamage search(store, view, lines_max, out);
+    ListedDamage search(store, view, lines_max, after, out);
     CW_TRY(check_tree(store.cache, view.committed->file_tree, search));
     search.end();
+    if (after.value != 0)
+        return out;
     for (uint8_t index = 0; index < kTreeCount; ++index) {
         const auto which = static_cast<TreeIndex>(index);
         const TreeRoot& tree = view.committed->tree(which);

@@ -21,8 +21,9 @@ struct DamagedFile {
     ByteRange range;  // from the first of them to the last
 };
 
-// So many bytes of paths are named, of all files together: a file may have 65,000 names of some 60,000 bytes.
-inline constexpr size_t kDamagedPathBytesMax = 1024 * 1024;
+// So many bytes of paths are named at a time, of all files together: a file may have 65,000 names of some
+// 60,000 bytes.
+inline constexpr size_t kDamagedPathBytesMax = 512 * 1024;
 
 // All names of an inode, as `files` has them, as long as `bytes_left` suffices, from which they are taken,
 // also those whose directory is not reached from the root within 256 levels. "inode N" for what is not named
@@ -58,7 +59,7 @@ struct DamagedNode {
 };
 
 struct DamagedFiles {
-    std::vector<DamagedFile> files;  // the first ones
+    std::vector<DamagedFile> files;  // the first ones, by rising inode
     uint64_t file_count = 0;
     std::vector<DamagedNode> nodes;  // the first ones
     uint64_t node_count = 0;
@@ -69,8 +70,9 @@ struct DamagedFiles {
 bool is_lost(Store& store, VolumeAddress address, AlignedBuffer& memory);
 
 // What the list of damage (Store::damage) means for files and trees, as of the last commit. No locks held.
-// Reads the trees, unless the list is empty. At most `lines_max` files, and as many nodes, are named.
-Result<DamagedFiles> find_damaged_files(Store& store, size_t lines_max);
+// Reads the trees, unless the list is empty. At most `lines_max` files, and as many nodes, are named. With
+// `after` only files of higher inodes are counted and named, and no nodes.
+Result<DamagedFiles> find_damaged_files(Store& store, size_t lines_max, InodeNumber after = {0});
 // Blocks of the list of damage, and those of them that are parts of tree nodes.
 struct DamagedBlocks {
     uint64_t all = 0, of_nodes = 0;

@@ -63,10 +63,23 @@ private:
     std::vector<Block> blocks_;
 };
 
+// Asked for two files at a time they are the same.
 DamagedFiles damaged(Filesystem& fs)
 {
     auto found = find_damaged_files(fs.store, 100);
     REQUIRE(found.ok());
+    InodeNumber after{0};
+    for (size_t begin = 0; begin < found->files.size(); begin += 2) {
+        const auto page = find_damaged_files(fs.store, 2, after);
+        REQUIRE(page.ok());
+        CHECK(page->file_count == found->file_count - begin);
+        REQUIRE(page->files.size() == std::min<size_t>(2, found->files.size() - begin));
+        for (size_t index = 0; index < page->files.size(); ++index) {
+            CHECK(page->files[index].inode == found->files[begin + index].inode);
+            CHECK(page->files[index].paths == found->files[begin + index].paths);
+            after = page->files[index].inode;
+        }
+    }
     return found.take();
 }
 

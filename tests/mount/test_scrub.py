@@ -191,6 +191,30 @@ def test_damaged_files_are_named_until_they_are_whole_or_gone(make_volume):
     assert health.startswith("ONLINE") and not named
 
 
+def test_many_damaged_files_are_all_named(make_volume):
+    """More than the daemon names at a time."""
+    volume = make_volume(data="raid5", metadata="raid1c3", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    content = random_content(4096)
+    paths = [f"/file{number}" for number in range(6000)]
+    for path in paths:
+        (volume.mount_point / path[1:]).write_bytes(content)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    rot(volume, [0, 1], share=1)
+    lost = scrub(volume, expect=3)["lost_blocks"]
+    _, named = damaged_files(volume)
+    unreadable = set()
+    for path in paths:
+        try:
+            assert (volume.mount_point / path[1:]).read_bytes() == content
+        except OSError:
+            unreadable.add(path)
+    assert set(named) == unreadable and len(named) == lost > 5500
+    shown = tool("cowraid", "status", "-v", volume.mount_point).stdout
+    assert shown.count("'/file") == lost and " more" not in shown
+
+
 def test_a_scrub_goes_on_after_an_unmount_and_after_a_kill(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
     volume.make()

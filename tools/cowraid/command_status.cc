@@ -62,6 +62,27 @@ bool parse_status(int argc, char** argv, StatusArguments& arguments)
         &arguments);
 }
 
+// All damaged files, as the daemon names them, some at a time.
+Result<Json> ask_damage(ControlClient& client, std::string& why)
+{
+    CW_ASSIGN(Json all, client.call("damage", nullptr, why));
+    json_t* const files = json_object_get(all.get(), "files");
+    uint64_t left = json_get_integer(all.get(), "file_count") - json_array_size(files);
+    while (left > 0 && json_array_size(files) > 0) {
+        const json_t* const last = json_array_get(files, json_array_size(files) - 1);
+        const uint64_t after = json_get_integer(last, "inode");
+        Json request = json_make_object();
+        json_put_integer(request.get(), kDamageAfter, after);
+        CW_ASSIGN(const Json more, client.call("damage", request.get(), why));
+        json_t* const page = json_object_get(more.get(), "files");
+        if (json_get_integer(json_array_get(page, 0), "inode") <= after)
+            break;  // none: what was damaged is changed by now
+        left = json_get_integer(more.get(), "file_count") - json_array_size(page);
+        json_array_extend(files, page);
+    }
+    return all;
+}
+
 Result<VolumeStatus> ask_shown(const Uuid& uuid, bool names_files, Json& answer, std::string& why)
 {
     CW_ASSIGN(VolumeStatus status, ask_volume_status(uuid, answer, why));
@@ -69,7 +90,7 @@ Result<VolumeStatus> ask_shown(const Uuid& uuid, bool names_files, Json& answer,
         return status;
     CW_ASSIGN(ControlClient client,
               connect_target({.uuid = uuid, .mounted = true, .members = {}, .named_device = {}}, why));
-    CW_ASSIGN(Json damage, client.call("damage", nullptr, why));
+    CW_ASSIGN(Json damage, ask_damage(client, why));
     CW_ASSIGN(status.damage, decode_damage(damage.get()));
     json_put(answer.get(), "damage", std::move(damage));
     return status;

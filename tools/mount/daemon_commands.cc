@@ -296,9 +296,10 @@ Status VolumeControl::scrub_cancel(ControlRequest&, ControlAnswer& answer, std::
     return answer_scrub(filesystem_.committer.scrub.cancel(), "no scrub is running or paused", answer, why);
 }
 
-Status VolumeControl::damage(ControlRequest&, ControlAnswer& answer, std::string& why)
+Status VolumeControl::damage(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
-    const auto found = find_damaged_files(filesystem_.store, kDamagedFilesMax);
+    const InodeNumber after{json_get_integer(request.body.get(), kDamageAfter)};
+    const auto found = find_damaged_files(filesystem_.store, kDamagedFilesMax, after);
     if (!found.ok()) {
         why = "the file tree cannot be read; see the system log";
         return found.err();
