@@ -166,7 +166,10 @@ const VolumeOperation kOperations[] = {
      balance_step},
     {"replace",
      [](World& world) {
-         const MemberId member = world.any_member();
+         MemberId member = world.any_member();
+         // The shrinking of one must be cancelled before it is replaced.
+         while (member == world.fs().volume->superblock().balance.member)
+             member = world.any_member();
          const uint32_t old = world.device_of(member);
          world.volume.cable(old).add_rule({.kinds = kFaultWrites | kFaultFlushes});
          change_one(world.fs(), world.prng, world.contents);
