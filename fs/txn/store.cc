@@ -32,7 +32,8 @@ Store::Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Trans
       remap(cache, volume.array(), timeline.view().committed->remap_tree.root.address.valid()),
       ledger(mount_options.dirty_bytes_max),
       join_policy(kLoopCost, data_columns_of(volume), volume.data_profile().parity,
-                  volume.superblock().chunk_bytes, mount_options.join_above)
+                  volume.superblock().chunk_bytes, mount_options.join_above),
+      budget(mount_options.background_share)
 {
     ledger.set_transactions(timeline.view());
     volume.array().set_verifier(&checksums);

@@ -74,8 +74,10 @@ void WorkBudget::end_turn(uint64_t now_ns)
 {
     MutexLock lock(mutex_);
     CW_ASSERT(turns_ > 0);
-    if (--turns_ == 0)
-        rest_until_ns_ = now_ns + kRest * std::min(kTurnNsMax, now_ns - std::min(now_ns, turn_began_ns_));
+    if (--turns_ > 0)
+        return;
+    const uint64_t took = std::min(kTurnNsMax, now_ns - std::min(now_ns, turn_began_ns_));
+    rest_until_ns_ = now_ns + took * (100 - share()) / share();
 }
 
 uint64_t WorkBudget::begin_urgent_turn(uint64_t now_ns)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How much background work may take while somebody uses the volume: one budget for scrub, catching up,
 // balance and cleaner. Without requests of users each works at full speed. With them the workers take turns,
-// one at a time, and after each turn all rest kRest times as long as it took. A turn is work of devices: who
-// waits for something else has none.
+// one at a time, and after each turn all rest until it was share() of the time. A turn is work of devices:
+// who waits for something else has none.
 #pragma once
 
 #include <array>
@@ -44,6 +44,11 @@ class WorkBudget {
 public:
     ForegroundLoad foreground;
 
+    // Per cent of the time that the workers may take together beside users: 1..100. From the next turn on.
+    explicit WorkBudget(uint32_t share_percent = kShareUsual) : share_(share_percent) { }
+    [[nodiscard]] uint32_t share() const { return share_.load(std::memory_order_relaxed); }
+    void set_share(uint32_t percent) { share_.store(percent, std::memory_order_relaxed); }
+
     // 0: a turn begins, until end_turn(). Else it is refused: ask again in so many nanoseconds. Workers of
     // other kinds that were refused earlier go first, if they do ask again.
     uint64_t begin_turn(BackgroundWork work, uint64_t now_ns);
@@ -62,8 +67,7 @@ public:
     [[nodiscard]] uint64_t turns_begun() const;
     [[nodiscard]] uint32_t turns_under_way() const;
 
-    // An eighth of the time is the workers'.
-    static constexpr uint64_t kRest = 7;
+    static constexpr uint32_t kShareUsual = 12;
     // As long as a turn should take at most: rests are no longer than after such a one.
     static constexpr uint64_t kTurnNsMax = 250'000'000;
     // Bytes of a turn beside users. Members that do not seek (MemberSet::rotational()) read small requests at
@@ -80,6 +84,7 @@ private:
     };
     [[nodiscard]] bool behind_others(BackgroundWork work, uint64_t now_ns) const CW_REQUIRES(mutex_);
 
+    std::atomic<uint32_t> share_;
     mutable Mutex mutex_{LockRank::kLeaf};
     std::array<Waiter, kBackgroundWorkCount> waiters_ CW_GUARDED_BY(mutex_){};
     uint32_t turns_ CW_GUARDED_BY(mutex_) = 0, urgent_turns_ CW_GUARDED_BY(mutex_) = 0;  // under way

@@ -104,13 +104,30 @@ TEST_CASE("without users everybody works at the same time")
     CHECK_FALSE(model.budget.foreground.busy(2000 * kMs));
 }
 
-TEST_CASE("beside users workers have an eighth of the time, one at a time")
+TEST_CASE("beside users workers have 12 per cent of the time, one at a time")
 {
     Workers workers{{{BackgroundWork::kScrub}, {BackgroundWork::kScrub}}};
     BudgetModel model;
     const double share = share_of(model.run(workers, 10 * kSecond), 10 * kSecond);
-    CHECK(share > 0.115);
-    CHECK(share < 0.135);
+    CHECK(share > 0.11);
+    CHECK(share < 0.13);
+    CHECK(model.turns_at_once == 1);
+}
+
+TEST_CASE("the share that workers have beside users can be chosen, and changed")
+{
+    Workers workers{{{BackgroundWork::kScrub}, {BackgroundWork::kScrub}}};
+    BudgetModel model;
+    for (const uint32_t percent : {50u, 3u, 90u}) {
+        model.budget.set_share(percent);
+        model.run(workers, 4 * kSecond);
+        const double share = 100 * share_of(model.run(workers, 40 * kSecond), 40 * kSecond);
+        CHECK(share > 0.85 * percent);
+        CHECK(share < 1.1 * percent);
+    }
+    model.budget.set_share(100);
+    model.run(workers, 4 * kSecond);
+    CHECK(share_of(model.run(workers, 10 * kSecond), 10 * kSecond) > 0.9);
     CHECK(model.turns_at_once == 1);
 }
 
@@ -137,6 +154,8 @@ TEST_CASE("kinds of work take turns, and one that does not ask any more is not w
     CHECK(first > 100);
     CHECK(first < second * 1.1);
     CHECK(second < first * 1.1);
+    while (workers[1].in_turn)
+        model.run(workers, kMs);
     const uint64_t before = workers[0].turns;
     model.run(std::span(workers).first(1), 10 * kSecond);
     CHECK(workers[0].turns - before > static_cast<uint64_t>(1.8 * first));
@@ -156,15 +175,15 @@ TEST_CASE("urgent turns that come in a row leave others their turns, between the
 
 TEST_CASE("an urgent turn waits for one under way, is waited for, and costs others half its time")
 {
-    WorkBudget budget;
+    WorkBudget budget(10);
     budget.foreground.began(kSecond);
     REQUIRE(budget.begin_turn(BackgroundWork::kScrub, kSecond) == 0);
     CHECK(budget.begin_urgent_turn(kSecond + kMs) > 0);
     budget.end_turn(kSecond + 2 * kMs);
     REQUIRE(budget.begin_urgent_turn(kSecond + 2 * kMs) == 0);
     CHECK(budget.turns_under_way() == 1);
-    // A rest of seven times two milliseconds; then the urgent turn is waited for.
-    CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 16 * kMs - 1) == 1);
+    // A rest of nine times two milliseconds; then the urgent turn is waited for.
+    CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 20 * kMs - 1) == 1);
     CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 30 * kMs) > 0);
     budget.end_urgent_turn(kSecond + 32 * kMs);
     CHECK(budget.begin_turn(BackgroundWork::kScrub, kSecond + 47 * kMs - 1) == 1);
@@ -229,7 +248,7 @@ TEST_CASE("a turn that had nothing to do costs others no rest")
 
 TEST_CASE("a request that waited before a turn does not make it longer")
 {
-    WorkBudget budget;
+    WorkBudget budget(10);
     uint64_t now = kSecond;
     budget.foreground.began(now);  // and is not answered
     REQUIRE(budget.begin_turn(BackgroundWork::kScrub, now) == 0);
@@ -239,17 +258,17 @@ TEST_CASE("a request that waited before a turn does not make it longer")
         budget.foreground.ended();
     }
     budget.end_turn(now);
-    budget.foreground.began(now + 69 * kMs);
-    CHECK(budget.begin_turn(BackgroundWork::kScrub, now + 69 * kMs) > 0);
-    CHECK(budget.begin_turn(BackgroundWork::kScrub, now + 70 * kMs) == 0);
+    budget.foreground.began(now + 89 * kMs);
+    CHECK(budget.begin_turn(BackgroundWork::kScrub, now + 89 * kMs) > 0);
+    CHECK(budget.begin_turn(BackgroundWork::kScrub, now + 90 * kMs) == 0);
 }
 
 TEST_CASE("rests are no longer than those after a turn of a quarter of a second")
 {
-    WorkBudget budget;
+    WorkBudget budget(10);
     REQUIRE(budget.begin_turn(BackgroundWork::kMove, kSecond) == 0);
     budget.end_turn(9 * kSecond);
-    const uint64_t over = 9 * kSecond + 7 * 250 * kMs;
+    const uint64_t over = 9 * kSecond + 9 * 250 * kMs;
     budget.foreground.began(over - kMs);
     CHECK(budget.begin_turn(BackgroundWork::kMove, over - kMs) > 0);
     CHECK(budget.begin_turn(BackgroundWork::kMove, over) == 0);

@@ -242,11 +242,11 @@ def test_remount_changes_options_or_says_that_it_does_not(made):
 
     made.mount(options="commit=300")
     said = tool("mount.cowraid", made.devices[0], made.mount_point, "-o",
-                "remount,commit=1,clean=off,error_budget=7,read_deadline=3,slow_io=0,noatime,plug=off,"
-                "stripe_cache_size=99")
+                "remount,commit=1,clean=off,background_share=40,error_budget=7,read_deadline=3,slow_io=0,"
+                "noatime,plug=off,stripe_cache_size=99")
     assert said.stderr == ""
-    for option in ("commit=1", "clean=off", "error_budget=7", "read_deadline=3", "slow_io=0", "noatime",
-                   "plug=off", "stripe_cache_size=99"):
+    for option in ("commit=1", "clean=off", "background_share=40", "error_budget=7", "read_deadline=3",
+                   "slow_io=0", "noatime", "plug=off", "stripe_cache_size=99"):
         assert option in options()
     # The first time it may be what confirms the commit of the mount. That comes once.
     for content in ("content", "other content"):

@@ -53,6 +53,7 @@ std::string mount_options_text(const MountOptions& options)
     out += ",join_above=" +
            (options.join_above < 0 ? "auto" : std::to_string(std::lround(options.join_above * 100)));
     out += std::string(",clean=") + (options.clean ? "on" : "off");
+    out += ",background_share=" + std::to_string(options.background_share);
     out += ",error_budget=" + std::to_string(options.error_budget);
     out += ",read_deadline=" + std::to_string(options.read_deadline_seconds);
     out += ",slow_io=" + std::to_string(options.slow_io_seconds);
@@ -74,6 +75,7 @@ MountOptions current_options(Filesystem& filesystem)
     options.access_time = live.access_time;
     options.commit_seconds = live.commit_seconds;
     options.clean = live.clean;
+    options.background_share = filesystem.store.budget.share();
     const MemberSet& members = filesystem.volume->members();
     options.error_budget = members.error_budget();
     options.read_deadline_seconds = static_cast<uint32_t>(members.read_deadline_ms() / 1000);
@@ -98,6 +100,7 @@ Result<std::string> change_options(Filesystem& filesystem, const MountOptions& w
     live.access_time = wanted.access_time;
     live.commit_seconds = wanted.commit_seconds;
     live.clean = wanted.clean;
+    filesystem.store.budget.set_share(wanted.background_share);
     MemberSet& members = filesystem.volume->members();
     members.set_error_budget(wanted.error_budget);
     members.set_read_deadline_ms(uint64_t{wanted.read_deadline_seconds} * 1000);

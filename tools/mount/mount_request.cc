@@ -26,16 +26,12 @@ enum class Action : uint8_t {
     kRescue,
     kDevice,
     kAccessTime,
-    kCommit,
+    kNumber,
     kDirtyMax,
     kCache,
     kPartialWrites,
     kJoinAbove,
     kClean,
-    kErrorBudget,
-    kReadDeadline,
-    kSlowIo,
-    kSpareDelay,
     kMissingSeconds,
     kAllowOther,
     kRemount,
@@ -48,12 +44,20 @@ enum class Action : uint8_t {
 
 enum class Value : uint8_t { kNone, kOptional, kRequired };
 
+// An option whose value is a number of so many `units`.
+struct NumberRule {
+    uint32_t MountOptions::*target = nullptr;
+    uint32_t least = 0, most = 0;
+    const char* units = "seconds";
+};
+
 struct Rule {
     std::string_view name;
     Action action;
     Value value = Value::kNone;
     unsigned long flag = 0;
     AccessTime access_time = AccessTime::kRelative;
+    NumberRule number{};
     // For --help and README: what follows the name, and what it does. Null: accepted, but not worth a line.
     const char* usage = "";
     const char* help = nullptr;
@@ -88,8 +92,9 @@ constexpr Rule kRules[] = {
      .usage = "=PATH",
      .help = "one more member by its path; may be given several times"},
     {.name = "commit",
-     .action = Action::kCommit,
+     .action = Action::kNumber,
      .value = Value::kRequired,
+     .number = {&MountOptions::commit_seconds, 1, 300},
      .usage = "=SECONDS",
      .help = "time between commits, 1 to 300 (default 5)"},
     {.name = "dirty_max",
@@ -137,29 +142,40 @@ constexpr Rule kRules[] = {
      .value = Value::kRequired,
      .usage = "=on or off",
      .help = "empty block groups in the background when free stripes run short (default on)"},
-    {.name = "error_budget",
-     .action = Action::kErrorBudget,
+    {.name = "background_share",
+     .action = Action::kNumber,
      .value = Value::kRequired,
+     .number = {&MountOptions::background_share, 1, 100, "percent"},
+     .usage = "=PERCENT",
+     .help = "time that scrub, catching up, replacement, balance and cleaner take together while users have "
+             "requests; alone they take all (default 12)"},
+    {.name = "error_budget",
+     .action = Action::kNumber,
+     .value = Value::kRequired,
+     .number = {&MountOptions::error_budget, 0, ErrorBudget::kWindowSeconds},
      .usage = "=COUNT",
      .help =
          "a member with errors in more seconds of ten minutes is `degraded`, and copied to a spare if "
          "there is one; a repair that does not hold counts as five, and above the budget takes the member "
          "out of service (default 20; 0: never)"},
     {.name = "read_deadline",
-     .action = Action::kReadDeadline,
+     .action = Action::kNumber,
      .value = Value::kRequired,
+     .number = {&MountOptions::read_deadline_seconds, 0, 600},
      .usage = "=SECONDS",
      .help = "a read that a member does not answer for so long is had from other copies or parity, if "
              "they suffice, and meanwhile no read asks that member (default 2; 0: never)"},
     {.name = "slow_io",
-     .action = Action::kSlowIo,
+     .action = Action::kNumber,
      .value = Value::kRequired,
+     .number = {&MountOptions::slow_io_seconds, 0, 600},
      .usage = "=SECONDS",
      .help = "a request that takes longer counts for `error_budget`, one that takes n times as long n "
              "times, up to five; not where several members are late together (default 10; 0: none)"},
     {.name = "spare_delay",
-     .action = Action::kSpareDelay,
+     .action = Action::kNumber,
      .value = Value::kRequired,
+     .number = {&MountOptions::spare_seconds, 0, 3600},
      .usage = "=SECONDS",
      .help = "a spare takes the place of a member that failed after so long, of one missing at the mount "
              "after five times as long (default 60)"},
@@ -169,9 +185,9 @@ constexpr Rule kRules[] = {
              "(root's mounts let all users in)"},
     {.name = "remount",
      .action = Action::kRemount,
-     .help = "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, `error_budget`, "
-             "`read_deadline`, `slow_io`, and the options of writes into rows in use; it warns of others "
-             "that differ, except `device` and "
+     .help = "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, "
+             "`background_share`, `error_budget`, `read_deadline`, `slow_io`, and the options of writes into "
+             "rows in use; it warns of others that differ, except `device` and "
              "`missing_dev_timeout`, which are for a mount"},
     {.name = "relatime",
      .action = Action::kAccessTime,
@@ -295,9 +311,7 @@ constexpr Rule kRules[] = {
 };
 
 constexpr unsigned long kAccessTimeFlags = MS_RELATIME | MS_NOATIME | MS_STRICTATIME;
-constexpr uint32_t kCommitSecondsMax = 300;
 constexpr uint32_t kMissingSecondsMax = 3600;
-constexpr uint32_t kPatienceSecondsMax = 600;
 constexpr uint64_t kDirtyBytesMin = 8 * kMiB;
 constexpr uint64_t kCacheBytesMin = 1 * kMiB;
 
@@ -328,40 +342,14 @@ Status set_degraded(const Option& option, MountRequest& request, std::string& wh
     return {};
 }
 
-Status set_commit(const Option& option, MountRequest& request, std::string& why)
-{
-    const auto seconds = parse_number(option.value);
-    if (!seconds.ok() || *seconds < 1 || *seconds > kCommitSecondsMax)
-        return invalid(why, "commit=" + std::string(option.value) + ": give 1 to 300 seconds");
-    request.options.commit_seconds = static_cast<uint32_t>(*seconds);
-    return {};
-}
-
-Status set_error_budget(const Option& option, MountRequest& request, std::string& why)
-{
-    const auto count = parse_number(option.value);
-    if (!count.ok() || *count > ErrorBudget::kWindowSeconds)
-        return invalid(why, "error_budget=" + std::string(option.value) + ": give 0 to 600 seconds");
-    request.options.error_budget = static_cast<uint32_t>(*count);
-    return {};
-}
-
-Status set_patience(const Option& option, uint32_t& seconds, std::string& why)
+Status set_number(const NumberRule& rule, const Option& option, MountRequest& request, std::string& why)
 {
     const auto given = parse_number(option.value);
-    if (!given.ok() || *given > kPatienceSecondsMax)
-        return invalid(why, std::string(option.name) + "=" + std::string(option.value) +
-                                ": give 0 to 600 seconds");
-    seconds = static_cast<uint32_t>(*given);
-    return {};
-}
-
-Status set_spare_delay(const Option& option, MountRequest& request, std::string& why)
-{
-    const auto seconds = parse_number(option.value);
-    if (!seconds.ok() || *seconds > kMissingSecondsMax)
-        return invalid(why, "spare_delay=" + std::string(option.value) + ": give 0 to 3600 seconds");
-    request.options.spare_seconds = static_cast<uint32_t>(*seconds);
+    if (!given.ok() || *given < rule.least || *given > rule.most)
+        return invalid(why, std::string(option.name) + "=" + std::string(option.value) + ": give " +
+                                std::to_string(rule.least) + " to " + std::to_string(rule.most) + " " +
+                                rule.units);
+    request.options.*rule.target = static_cast<uint32_t>(*given);
     return {};
 }
 
@@ -440,8 +428,8 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
     case Action::kAccessTime:
         set_access_time(rule, request);
         return {};
-    case Action::kCommit:
-        return set_commit(option, request, why);
+    case Action::kNumber:
+        return set_number(rule.number, option, request, why);
     case Action::kDirtyMax:
         return set_size(option, kDirtyBytesMin, request.options.dirty_bytes_max, why);
     case Action::kCache:
@@ -452,14 +440,6 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_join_above(option, request, why);
     case Action::kClean:
         return set_clean(option, request, why);
-    case Action::kErrorBudget:
-        return set_error_budget(option, request, why);
-    case Action::kReadDeadline:
-        return set_patience(option, request.options.read_deadline_seconds, why);
-    case Action::kSlowIo:
-        return set_patience(option, request.options.slow_io_seconds, why);
-    case Action::kSpareDelay:
-        return set_spare_delay(option, request, why);
     case Action::kMissingSeconds:
         return set_missing_seconds(option, request, why);
     case Action::kAllowOther:

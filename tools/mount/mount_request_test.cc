@@ -78,18 +78,20 @@ TEST_CASE("options: later ones win")
 TEST_CASE("options: those that a mount goes by are told so that they can be given again")
 {
     CHECK(mount_options_text({}) ==
-          "rw,relatime,commit=5,dirty_max=256M,cache=128M,join_above=auto,clean=on,error_budget=20,"
+          "rw,relatime,commit=5,dirty_max=256M,cache=128M,join_above=auto,clean=on,background_share="
+          "12,error_budget=20,"
           "read_deadline=2,slow_io=10,spare_delay=60,stripe_cache_size=1024,stripe_cache_bytes=256M,rmw_"
           "level=1,stripe_io_size=4K,plug="
           "on");
     for (const char* given :
          {"ro,degraded=force,rescue,strictatime,commit=300,dirty_max=65M,cache=1073741825,join_above=57,"
-          "clean=off,"
+          "clean=off,background_share=100,"
           "error_budget=600,read_deadline=0,slow_io=600,spare_delay=0,stripe_cache_size=17,stripe_cache_"
           "bytes=1G,rmw_level=2,stripe_io_"
           "size=1M,plug="
           "off",
-          "rw,noatime,commit=1,dirty_max=3T,cache=128M,join_above=0,clean=on,error_budget=0,"
+          "rw,noatime,commit=1,dirty_max=3T,cache=128M,join_above=0,clean=on,background_share=1,"
+          "error_budget=0,"
           "read_deadline=600,slow_io=0,spare_delay=3600,stripe_cache_size=32768,stripe_cache_bytes=1025K,rmw_"
           "level=0,stripe_io_size=64K,"
           "plug=on"})
@@ -127,6 +129,9 @@ TEST_CASE("options: values")
     CHECK(parse("missing_dev_timeout=90").missing_seconds == 90);
     CHECK(!refusal("error_budget=601").empty());
     CHECK(!refusal("spare_delay=3601").empty());
+    for (const char* list : {"background_share=0", "background_share=101", "background_share=1/2"})
+        CHECK_MESSAGE(!refusal(list).empty(), list);
+    CHECK(refusal("background_share=0").find("give 1 to 100 percent") != std::string::npos);
     for (const char* list :
          {"read_deadline=601", "read_deadline=-1", "read_deadline", "slow_io=601", "slow_io=x"})
         CHECK_MESSAGE(!refusal(list).empty(), list);
